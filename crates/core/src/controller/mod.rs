@@ -1,0 +1,1 @@
+//! Rate controllers, one file per algorithm.

@@ -1,0 +1,24 @@
+//! Rate control for live media, without I/O.
+//!
+//! Nothing in this crate reads a clock, opens a socket, starts a thread or draws from a global
+//! source of randomness; `clippy.toml` beside the manifest enforces it. Time comes in as [`units::Time`],
+//! luck as a named stream of [`random::Seed`], and what happened goes out as [`trace::Event`].
+//! The simulator, the emulator and the live drivers run these same state machines.
+#![deny(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::iter_over_hash_type
+)]
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod controller;
+pub mod endpoint;
+pub mod link;
+pub mod media;
+pub mod promise;
+pub mod random;
+pub mod session;
+pub mod trace;
+pub mod units;
+pub mod wire;

@@ -1,0 +1,32 @@
+//! Link and queue models. The simulator and the emulator run these same types.
+
+use core::fmt::Debug;
+
+use crate::control::Ecn;
+use crate::units::{Bytes, Time};
+
+/// What a model needs to know of a packet; bytes or bare metadata, it does not matter.
+pub trait Packet: Debug {
+    /// On the wire at this hop (IP packet length).
+    fn size(&self) -> Bytes;
+    /// The ECN field.
+    fn ecn(&self) -> Ecn;
+    /// Sets congestion experienced.
+    fn set_ce(&mut self);
+}
+
+/// One hop.
+///
+/// Times are logical: a packet leaves when the model says that it leaves, not when somebody
+/// got round to asking. A driver whose wake-ups are late therefore delays a packet once, at the
+/// last hop, and the late wake-ups of earlier hops do not add up.
+pub trait Stage<P: Packet>: Debug + Send {
+    /// A packet arrives at `at`. Times never go back.
+    fn push(&mut self, at: Time, packet: P);
+
+    /// The next packet to have left by `now`, with the time at which it logically left.
+    fn pop(&mut self, now: Time) -> Option<(Time, P)>;
+
+    /// When [`pop`](Self::pop) will next have something.
+    fn next_departure(&self) -> Option<Time>;
+}

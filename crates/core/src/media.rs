@@ -1,0 +1,117 @@
+//! Pictures in, bits out: what the session asks of an encoder, whichever codec it is.
+
+use core::fmt::Debug;
+
+use crate::units::{Rate, Time};
+
+/// "Encode this frame at this many bits per second, now."
+pub trait FrameEncoder: Debug + Send {
+    /// Encodes the frame that was captured at `order.captured`.
+    ///
+    /// # Errors
+    /// When the source is at its end, or the source or the codec failed; the message names which.
+    fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError>;
+
+    /// Frames per second of the source, as a fraction.
+    fn frame_rate(&self) -> FrameRate;
+}
+
+/// What the session wants for one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameOrder {
+    /// Number of the frame, from zero at the first capture; frames that were skipped count.
+    pub frame: u64,
+    /// When it was captured.
+    pub captured: Time,
+    /// Encode at this rate; one frame's share of it is the budget of this frame.
+    pub rate: Rate,
+    /// Make it a key frame (for H.264: IDR with parameter sets).
+    pub key: bool,
+}
+
+/// One encoded frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Encoded {
+    /// As ordered.
+    pub frame: u64,
+    /// As ordered.
+    pub captured: Time,
+    /// Whether it can be decoded alone.
+    pub key: bool,
+    /// The access unit as an H.264 byte stream (ITU-T H.264 annex B).
+    pub data: Vec<u8>,
+    /// How the encoder's own reconstruction compares with the picture that went in.
+    pub quality: Option<Quality>,
+}
+
+/// Likeness of two pictures.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Quality {
+    /// Peak signal-to-noise ratio of Y, in dB; 99 when equal.
+    pub psnr_y: f64,
+    /// The same of U.
+    pub psnr_u: f64,
+    /// The same of V.
+    pub psnr_v: f64,
+    /// Structural similarity of Y, in 0..=1.
+    pub ssim: f64,
+}
+
+/// Frames per second as a fraction, as 30000/1001 for NTSC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct FrameRate {
+    /// Numerator.
+    pub num: u32,
+    /// Denominator.
+    pub den: u32,
+}
+
+impl FrameRate {
+    /// A whole number of frames per second.
+    pub const fn fps(num: u32) -> Self {
+        Self { num, den: 1 }
+    }
+
+    /// In frames per second.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.num) / f64::from(self.den.max(1))
+    }
+
+    /// When frame `n` is captured, counted from the first capture. No drift: computed from `n`.
+    pub fn at(self, n: u64) -> core::time::Duration {
+        let nanos = u128::from(n) * 1_000_000_000 * u128::from(self.den.max(1))
+            / u128::from(self.num.max(1));
+        core::time::Duration::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)
+    }
+
+    /// The time between two frames.
+    pub fn interval(self) -> core::time::Duration {
+        self.at(1)
+    }
+}
+
+/// Why there is no frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The source has no more pictures.
+    EndOfSource,
+    /// The codec failed.
+    Codec(String),
+    /// The source failed.
+    Source(String),
+}
+
+impl core::fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::EndOfSource => f.write_str("the video source is at its end"),
+            Self::Codec(what) => write!(f, "the encoder failed: {what}"),
+            Self::Source(what) => write!(f, "the video source failed: {what}"),
+        }
+    }
+}
+
+impl core::error::Error for EncodeError {}

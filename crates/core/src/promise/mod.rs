@@ -1,0 +1,1 @@
+//! The delay promise: the highest media rate that keeps a delay bound.

@@ -1,0 +1,1 @@
+//! Sender and receiver of a media session, sans-I/O.

@@ -1,0 +1,1 @@
+//! Wire formats: views over bytes that cannot panic, and values that cannot be wrong.

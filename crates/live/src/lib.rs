@@ -1,0 +1,1 @@
+//! Linux drivers: clock, UDP, TUN link emulator in network namespaces.

@@ -1,0 +1,1 @@
+//! Video sources, encoders, decoder and picture quality.

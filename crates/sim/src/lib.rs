@@ -1,0 +1,1 @@
+//! Deterministic simulator, scenario language, run folders and metrics.

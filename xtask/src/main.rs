@@ -1,0 +1,3 @@
+//! Checks of the repository that cargo does not do.
+
+fn main() {}

@@ -18,7 +18,7 @@ impl Seed {
     }
 }
 
-/// The finaliser of SplitMix64: seeds 1, 2, 3 must not give related streams.
+/// The finaliser of `SplitMix64`: seeds 1, 2, 3 must not give related streams.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

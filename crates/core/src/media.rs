@@ -115,3 +115,6 @@ impl core::fmt::Display for EncodeError {
 }
 
 impl core::error::Error for EncodeError {}
+
+/// Ticks per second of the RTP clock of all video payloads (RFC 6184 section 8.2.1).
+pub const MEDIA_CLOCK: u32 = 90_000;

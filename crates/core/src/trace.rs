@@ -142,9 +142,9 @@ pub enum Event {
 pub enum BreakerCause {
     /// Section 4.3: the rate is far above what TCP would get at this loss.
     Congestion,
-    /// Section 4.1: packets leave, none is reported to arrive.
+    /// Section 4.2: packets leave, none is reported to arrive.
     MediaTimeout,
-    /// Section 4.2: no RTCP comes back.
+    /// Section 4.1: no RTCP comes back.
     RtcpTimeout,
 }
 

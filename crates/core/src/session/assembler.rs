@@ -1,0 +1,425 @@
+//! From packets to frames: jitter buffer, frame assembly and the discard threshold.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::media::MEDIA_CLOCK;
+use crate::units::Time;
+use crate::wire::h264;
+
+/// Puts frames together and hands them out in decoding order.
+///
+/// A frame waits for its missing packets until its discard deadline: `hold` after the earliest
+/// moment at which a frame of its time stamp could have come, judged by the fastest packet of
+/// the last minute. Then it is given up, and what refers to it with it, until a key frame.
+#[derive(Debug)]
+pub struct Assembler {
+    hold: Duration,
+    frames: BTreeMap<u64, Partial>,
+    /// Time stamp of the newest frame handed out or given up, and the sequence number after it.
+    done: Option<(u64, u64)>,
+    /// Whether the decoder has what a delta frame refers to.
+    intact: bool,
+    /// When everything handed out so far was there.
+    decodable_at: Time,
+    fastest: Fastest,
+    out: VecDeque<ReceivedFrame>,
+    stored: usize,
+}
+
+/// A frame that came, whole or in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedFrame {
+    /// Unwrapped RTP time stamp.
+    pub timestamp: u64,
+    /// Can be decoded alone.
+    pub key: bool,
+    /// When its first packet came.
+    pub first: Time,
+    /// When it could be decoded whole, its references included; `None` when it never could.
+    pub complete: Option<Time>,
+    /// The access unit as a byte stream; empty when it could not be decoded.
+    pub data: Vec<u8>,
+    /// Payload bytes that came.
+    pub bytes: u64,
+}
+
+impl Assembler {
+    /// A jitter buffer that gives a frame up `hold` after its earliest possible arrival.
+    pub fn new(hold: Duration) -> Self {
+        Self {
+            hold,
+            frames: BTreeMap::new(),
+            done: None,
+            intact: false,
+            decodable_at: Time::ZERO,
+            fastest: Fastest::default(),
+            out: VecDeque::new(),
+            stored: 0,
+        }
+    }
+
+    /// A media packet arrived, perhaps by retransmission.
+    pub fn on_packet(&mut self, now: Time, packet: &MediaPacket<'_>) {
+        let MediaPacket { seq, timestamp, .. } = *packet;
+        if !packet.repaired {
+            self.fastest.on_arrival(now, timestamp);
+        }
+        if self.done.is_some_and(|(ts, next)| timestamp <= ts || seq < next) {
+            return;
+        }
+        if self.stored >= MAX_PACKETS {
+            self.give_up_oldest();
+        }
+        let frame = self.frames.entry(timestamp).or_insert_with(|| Partial {
+            first: now,
+            packets: BTreeMap::new(),
+            bytes: 0,
+            end: None,
+            complete: None,
+            key: false,
+        });
+        frame.key |= h264::is_key_payload(packet.payload);
+        if packet.marker {
+            frame.end = Some(seq);
+        }
+        if frame.packets.insert(seq, packet.payload.to_vec()).is_none() {
+            frame.bytes += packet.payload.len() as u64;
+            self.stored += 1;
+        }
+        self.judge(now, timestamp);
+        self.release(now);
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) would give a frame up.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let (&timestamp, _) = self.frames.first_key_value()?;
+        Some(self.deadline(timestamp))
+    }
+
+    /// Gives up what is past its discard deadline. Returns whether a reference was lost, so
+    /// that a key frame has to be asked for.
+    pub fn on_timeout(&mut self, now: Time) -> bool {
+        let before = self.intact;
+        while let Some((&timestamp, frame)) = self.frames.first_key_value() {
+            if self.deadline(timestamp) > now {
+                break;
+            }
+            if frame.complete.is_some() && frame.key {
+                self.emit(timestamp);
+            } else {
+                self.give_up_oldest();
+            }
+            self.release(now);
+        }
+        before && !self.intact
+    }
+
+    /// The next frame in decoding order; those given up are among them, without data.
+    pub fn poll(&mut self) -> Option<ReceivedFrame> {
+        self.out.pop_front()
+    }
+
+    /// Whether the decoder can go on with a delta frame.
+    pub fn is_intact(&self) -> bool {
+        self.intact
+    }
+
+    /// Everything that is left, at the end of a stream.
+    pub fn finish(&mut self) {
+        while !self.frames.is_empty() {
+            self.release(Time::FAR);
+            self.give_up_oldest();
+        }
+    }
+
+    fn deadline(&self, timestamp: u64) -> Time {
+        self.fastest.earliest(timestamp) + self.hold
+    }
+
+    /// Whether the frame of `timestamp`, and the one after it, became complete.
+    fn judge(&mut self, now: Time, timestamp: u64) {
+        let mut before = self
+            .frames
+            .range(..timestamp)
+            .next_back()
+            .and_then(|(_, f)| f.end.map(|e| e + 1))
+            .or_else(|| self.done.map(|(_, next)| next));
+        for (_, frame) in self.frames.range_mut(timestamp..).take(2) {
+            if frame.complete.is_none() && frame.is_whole(before) {
+                frame.complete = Some(now);
+            }
+            before = frame.end.map(|e| e + 1);
+        }
+    }
+
+    /// Hands out what can be decoded now.
+    fn release(&mut self, _now: Time) {
+        while let Some((&timestamp, frame)) = self.frames.first_key_value() {
+            let first = frame.packets.keys().next().copied();
+            let follows = match self.done {
+                Some((_, next)) => first == Some(next),
+                // At the beginning of a stream only a key frame can be decoded.
+                None => frame.key,
+            };
+            if frame.complete.is_none() || !follows {
+                return;
+            }
+            if frame.key || self.intact {
+                self.emit(timestamp);
+            } else {
+                self.give_up_oldest();
+            }
+        }
+    }
+
+    fn emit(&mut self, timestamp: u64) {
+        let Some(frame) = self.frames.remove(&timestamp) else {
+            return;
+        };
+        self.stored -= frame.packets.len();
+        let end = frame.end.unwrap_or_default();
+        let mut data = Vec::with_capacity(frame.bytes as usize + 64);
+        let parts = frame.packets.values().map(Vec::as_slice);
+        let good = h264::reassemble(parts, &mut data).is_ok();
+        let own = frame.complete.unwrap_or(frame.first);
+        self.decodable_at = if frame.key { own } else { own.max(self.decodable_at) };
+        self.intact = good && (frame.key || self.intact);
+        self.done = Some((timestamp, end + 1));
+        if !good {
+            data.clear();
+        }
+        self.out.push_back(ReceivedFrame {
+            timestamp,
+            key: frame.key,
+            first: frame.first,
+            complete: good.then_some(self.decodable_at),
+            data,
+            bytes: frame.bytes,
+        });
+        self.bound_output();
+    }
+
+    fn give_up_oldest(&mut self) {
+        let Some((timestamp, frame)) = self.frames.pop_first() else {
+            return;
+        };
+        self.stored -= frame.packets.len();
+        let last = frame.packets.keys().next_back().copied().unwrap_or_default();
+        let next = frame.end.unwrap_or(last) + 1;
+        self.done = Some((timestamp, next.max(self.done.map_or(0, |(_, n)| n))));
+        self.intact = false;
+        self.out.push_back(ReceivedFrame {
+            timestamp,
+            key: frame.key,
+            first: frame.first,
+            complete: None,
+            data: Vec::new(),
+            bytes: frame.bytes,
+        });
+        self.bound_output();
+    }
+
+    fn bound_output(&mut self) {
+        if self.out.len() > MAX_FRAMES {
+            self.out.pop_front();
+        }
+    }
+}
+
+/// A media packet as the assembler wants it.
+#[derive(Clone, Copy, Debug)]
+pub struct MediaPacket<'a> {
+    /// Extended sequence number of the first transmission.
+    pub seq: u64,
+    /// Unwrapped RTP time stamp.
+    pub timestamp: u64,
+    /// The last packet of its frame.
+    pub marker: bool,
+    /// It came as a retransmission, so its arrival says nothing about the path's delay.
+    pub repaired: bool,
+    /// RFC 6184 payload.
+    pub payload: &'a [u8],
+}
+
+#[derive(Debug)]
+struct Partial {
+    first: Time,
+    packets: BTreeMap<u64, Vec<u8>>,
+    bytes: u64,
+    end: Option<u64>,
+    complete: Option<Time>,
+    key: bool,
+}
+
+impl Partial {
+    /// `before` is the sequence number at which this frame begins, if the one before is known.
+    fn is_whole(&self, before: Option<u64>) -> bool {
+        let (Some((&first, payload)), Some(end)) = (self.packets.first_key_value(), self.end)
+        else {
+            return false;
+        };
+        let begins = before == Some(first) || h264::starts_access_unit(payload);
+        begins && end + 1 - first == self.packets.len() as u64
+    }
+}
+
+/// The smallest difference between arrival and time stamp over one to two [`MEMORY`] spans, so
+/// that a route that became longer and clocks that drift are followed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fastest {
+    old: Option<i128>,
+    new: Option<i128>,
+    since: Time,
+}
+
+impl Fastest {
+    fn on_arrival(&mut self, now: Time, timestamp: u64) {
+        let transit = i128::from(now.as_nanos()) - media_nanos(timestamp);
+        if now.since(self.since) > MEMORY {
+            (self.old, self.new, self.since) = (self.new, None, now);
+        }
+        self.new = Some(self.new.map_or(transit, |n| n.min(transit)));
+    }
+
+    fn earliest(&self, timestamp: u64) -> Time {
+        let best = [self.old, self.new].into_iter().flatten().min();
+        let nanos = media_nanos(timestamp) + best.unwrap_or(0);
+        Time::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
+fn media_nanos(timestamp: u64) -> i128 {
+    i128::from(timestamp) * 1_000_000_000 / i128::from(MEDIA_CLOCK)
+}
+
+const MEMORY: Duration = Duration::from_secs(30);
+/// Packets waiting for their frames: 400 ms at 100 Mb/s.
+const MAX_PACKETS: usize = 4_096;
+/// Frames waiting for a reader.
+const MAX_FRAMES: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOLD: Duration = Duration::from_millis(400);
+    const STEP: u64 = 3_000;
+
+    /// One-slice frames: a key frame of `n` fragments or a delta of `n`.
+    fn fragments(key: bool, n: usize) -> Vec<Vec<u8>> {
+        let kind = if key { 5 } else { 1 };
+        (0..n)
+            .map(|i| {
+                let start = u8::from(i == 0) << 7;
+                let end = u8::from(i + 1 == n) << 6;
+                vec![0x60 | 28, start | end | kind, 0x88, i as u8]
+            })
+            .collect()
+    }
+
+    struct Feeder {
+        assembler: Assembler,
+        seq: u64,
+    }
+
+    impl Feeder {
+        fn new() -> Self {
+            Self {
+                assembler: Assembler::new(HOLD),
+                seq: 100,
+            }
+        }
+
+        /// Feeds frame `n` at `ms`, without the fragments in `lose`; returns its first number.
+        fn frame(&mut self, n: u64, ms: u64, key: bool, parts: usize, lose: &[usize]) -> u64 {
+            let first = self.seq;
+            for (i, payload) in fragments(key, parts).iter().enumerate() {
+                if !lose.contains(&i) {
+                    self.one(n, ms, first + i as u64, i + 1 == parts, payload, false);
+                }
+            }
+            self.seq += parts as u64;
+            first
+        }
+
+        fn one(&mut self, n: u64, ms: u64, seq: u64, marker: bool, payload: &[u8], repaired: bool) {
+            self.assembler.on_packet(
+                Time::from_millis(ms),
+                &MediaPacket {
+                    seq,
+                    timestamp: n * STEP,
+                    marker,
+                    repaired,
+                    payload,
+                },
+            );
+        }
+
+        fn out(&mut self) -> Vec<(u64, Option<u64>)> {
+            core::iter::from_fn(|| self.assembler.poll())
+                .map(|f| (f.timestamp / STEP, f.complete.map(|t| t.as_nanos() / 1_000_000)))
+                .collect()
+        }
+    }
+
+    #[test]
+    fn whole_frames_come_out_at_once_and_in_order() {
+        let mut f = Feeder::new();
+        f.frame(0, 40, true, 3, &[]);
+        f.frame(1, 73, false, 1, &[]);
+        f.frame(2, 107, false, 2, &[]);
+        assert_eq!(f.out(), [(0, Some(40)), (1, Some(73)), (2, Some(107))]);
+    }
+
+    #[test]
+    fn a_repair_in_time_saves_the_frame_and_those_behind_it() {
+        let mut f = Feeder::new();
+        f.frame(0, 40, true, 1, &[]);
+        let first = f.frame(1, 73, false, 3, &[1]);
+        f.frame(2, 107, false, 1, &[]);
+        assert_eq!(f.out(), [(0, Some(40))]);
+        f.one(1, 180, first + 1, false, &fragments(false, 3)[1], true);
+        assert_eq!(f.out(), [(1, Some(180)), (2, Some(180))]);
+    }
+
+    #[test]
+    fn a_frame_past_its_deadline_takes_its_dependents_along_until_a_key_frame() {
+        let mut f = Feeder::new();
+        f.frame(0, 40, true, 1, &[]);
+        f.frame(1, 73, false, 2, &[0]);
+        f.frame(2, 107, false, 1, &[]);
+        f.frame(3, 140, true, 2, &[]);
+        // Frame 1 could have come at 73.33 and is given up 400 ms later.
+        let due = f.assembler.next_timeout().unwrap();
+        assert_eq!(due.as_nanos() / 1_000_000, 473);
+        assert!(!f.assembler.on_timeout(Time::from_millis(472)));
+        assert!(f.assembler.on_timeout(due));
+        assert_eq!(
+            f.out(),
+            [(0, Some(40)), (1, None), (2, None), (3, Some(140))]
+        );
+        assert!(f.assembler.is_intact());
+    }
+
+    #[test]
+    fn a_frame_that_vanished_whole_is_waited_for() {
+        let mut f = Feeder::new();
+        f.frame(0, 40, true, 1, &[]);
+        let lost = f.frame(1, 73, false, 1, &[0]);
+        f.frame(2, 107, false, 1, &[]);
+        assert_eq!(f.out(), [(0, Some(40))]);
+        f.one(1, 200, lost, true, &fragments(false, 1)[0], true);
+        assert_eq!(f.out(), [(1, Some(200)), (2, Some(200))]);
+    }
+
+    #[test]
+    fn hostile_floods_are_bounded() {
+        let mut f = Feeder::new();
+        for i in 0..20_000_u64 {
+            f.one(i * 7, 40, i * 3, false, &[0x61, 0x88], false);
+        }
+        assert!(f.assembler.stored <= MAX_PACKETS);
+        assert!(f.assembler.out.len() <= MAX_FRAMES);
+    }
+}

@@ -1,0 +1,405 @@
+//! The receiving end of a session: RTP in, frames and RTCP out.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use super::assembler::{Assembler, MediaPacket, ReceivedFrame};
+use super::config::{FeedbackMode, ReceiverConfig};
+use super::reception::{Arrivals, Reception};
+use crate::control::{Cx, Why, sooner};
+use crate::endpoint::{Datagram, Endpoint, Transmit};
+use crate::media::MEDIA_CLOCK;
+use crate::units::Time;
+use crate::wire::ccfb::{CcfbBuilder, Received};
+use crate::wire::ntp::{Ntp, NtpShort};
+use crate::wire::rtcp::{self, ReportBlock, Rtcp};
+use crate::wire::rtp::RtpPacket;
+use crate::wire::seq::{Unwrap16, Unwrap32};
+use crate::wire::{rtx, sdes::Cname};
+
+/// Receives one stream and its retransmissions.
+///
+/// It knows nothing of rate control: it says when each packet came (RFC 8888), what is missing
+/// and when it cannot decode (RFC 4585), and the statistics of RFC 3550.
+#[derive(Debug)]
+pub struct MediaReceiver {
+    config: ReceiverConfig,
+    media: Source,
+    repair: Source,
+    timestamps: Unwrap32,
+    assembler: Assembler,
+    /// Middle of the last sender report's NTP time stamp, and when it came.
+    last_sr: Option<(NtpShort, Time)>,
+    last_arrival: Option<Time>,
+    feedback_due: Option<Time>,
+    feedback_sent: Time,
+    report_due: Option<Time>,
+    /// Missing packets up to here were asked for.
+    asked: u64,
+    want_nack: bool,
+    want_key: Option<Time>,
+    outgoing: VecDeque<Vec<u8>>,
+    ended: bool,
+    rejected: u64,
+}
+
+impl MediaReceiver {
+    /// A receiver that waits for a stream.
+    pub fn new(config: ReceiverConfig) -> Self {
+        Self {
+            assembler: Assembler::new(config.hold),
+            config,
+            media: Source::default(),
+            repair: Source::default(),
+            timestamps: Unwrap32::new(),
+            last_sr: None,
+            last_arrival: None,
+            feedback_due: None,
+            feedback_sent: Time::ZERO,
+            report_due: None,
+            asked: 0,
+            want_nack: false,
+            want_key: None,
+            outgoing: VecDeque::new(),
+            ended: false,
+            rejected: 0,
+        }
+    }
+
+    /// The next frame in decoding order; those given up are among them, without data.
+    pub fn poll_frame(&mut self) -> Option<ReceivedFrame> {
+        self.assembler.poll()
+    }
+
+    /// Hands out what is left at the end of a run.
+    pub fn finish(&mut self) {
+        self.assembler.finish();
+    }
+
+    /// The decoder failed on a frame: asks for a key frame.
+    pub fn on_decoder_trouble(&mut self, now: Time) {
+        self.want_key.get_or_insert(now);
+        self.feedback_soon(now, Duration::ZERO);
+    }
+
+    /// Statistics of the media stream so far: packets received and lost (RFC 3550 section A.3).
+    pub fn counts(&self) -> (u64, i64) {
+        (self.media.reception.received(), self.media.reception.lost())
+    }
+
+    /// Datagrams that were not believed.
+    pub fn rejected(&self) -> u64 {
+        self.rejected
+    }
+
+    /// When the last media packet came.
+    pub fn last_arrival(&self) -> Option<Time> {
+        self.last_arrival
+    }
+
+    /// Whether the sender said goodbye.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    fn on_rtp(&mut self, now: Time, datagram: &Datagram<'_>) {
+        let Ok(packet) = RtpPacket::new_checked(datagram.payload) else {
+            self.rejected += 1;
+            return;
+        };
+        let header = packet.header();
+        let repaired = header.payload_type == self.config.payload_types.1;
+        let source = if repaired {
+            &mut self.repair
+        } else if header.payload_type == self.config.payload_types.0 {
+            &mut self.media
+        } else {
+            self.rejected += 1;
+            return;
+        };
+        let silent = self
+            .last_arrival
+            .is_none_or(|last| now.since(last) > TAKEOVER);
+        if !source.accept(header.ssrc, silent) {
+            self.rejected += 1;
+            return;
+        }
+        let received = Received {
+            ecn: datagram.ecn,
+            at: now,
+        };
+        let seq = source.unwrap.unwrap(header.sequence);
+        let fresh = source.arrivals.on_packet(seq, received);
+        let timestamp = self.timestamps.unwrap(header.timestamp);
+        let ticks = u128::from(now.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
+        source.reception.on_packet(seq, timestamp as i64, ticks as i64);
+        self.last_arrival = Some(now);
+        self.ended = false;
+        self.report_due.get_or_insert(now + self.config.report_interval);
+        self.plan_feedback(now, seq, repaired);
+        if !fresh {
+            return;
+        }
+        let (seq, payload) = if repaired {
+            let Ok(original) = rtx::unwrap(packet.payload()) else {
+                self.rejected += 1;
+                return;
+            };
+            // A retransmission of something older than all that is known of the media stream.
+            let Some(seq) = self.media.unwrap.near(original.sequence) else {
+                return;
+            };
+            (seq, original.payload)
+        } else {
+            (seq, packet.payload())
+        };
+        self.assembler.on_packet(
+            now,
+            &MediaPacket {
+                seq,
+                timestamp,
+                marker: header.marker,
+                repaired,
+                payload,
+            },
+        );
+    }
+
+    /// Feedback goes out at regular times, and at once when a packet is missing.
+    fn plan_feedback(&mut self, now: Time, seq: u64, repaired: bool) {
+        let gap = !repaired && seq > self.asked + 1 && self.asked > 0;
+        if !repaired {
+            if gap && self.media.arrivals.missing_since(self.asked).next().is_some() {
+                self.want_nack = true;
+            }
+            if !self.want_nack {
+                self.asked = self.asked.max(seq);
+            }
+        }
+        let wait = if self.want_nack {
+            EARLY
+        } else {
+            self.config.feedback_interval
+        };
+        self.feedback_soon(now, wait);
+    }
+
+    fn feedback_soon(&mut self, now: Time, wait: Duration) {
+        if self.config.feedback == FeedbackMode::ReportsOnly {
+            return;
+        }
+        let due = (now + wait).max(self.feedback_sent + EARLY);
+        self.feedback_due = Some(self.feedback_due.map_or(due, |d| d.min(due)));
+    }
+
+    fn on_rtcp(&mut self, now: Time, datagram: &Datagram<'_>) {
+        if rtcp::form(datagram.payload).is_err() {
+            self.rejected += 1;
+            return;
+        }
+        for packet in rtcp::packets(datagram.payload).flatten() {
+            match packet {
+                Rtcp::SenderReport(report) if self.media.is(report.info().ssrc) => {
+                    self.last_sr = Some((report.info().ntp.middle(), now));
+                    // While no media comes a sender report asks whether anybody is there.
+                    if self.is_silent(now) {
+                        self.report_due = Some(now);
+                    }
+                }
+                Rtcp::SenderReport(report) if self.media.ssrc.is_none() => {
+                    self.last_sr = Some((report.info().ntp.middle(), now));
+                    self.media.ssrc = Some(report.info().ssrc);
+                    self.report_due = Some(now);
+                }
+                Rtcp::Bye(bye) if bye.ssrcs().any(|s| self.media.is(s)) => self.ended = true,
+                _ => {}
+            }
+        }
+    }
+
+    fn is_silent(&self, now: Time) -> bool {
+        let quiet = self.config.feedback_interval * 4;
+        self.last_arrival.is_none_or(|last| now.since(last) > quiet)
+    }
+
+    /// A compound packet: report blocks, the name, and the feedback.
+    fn write_report(&mut self, now: Time) {
+        let mut out = Vec::with_capacity(256);
+        let (last_sr, delay) = self.last_sr.map_or_else(Default::default, |(sr, at)| {
+            (sr, NtpShort::from_span(now.since(at)))
+        });
+        let mut blocks = Vec::with_capacity(2);
+        for source in [&mut self.media, &mut self.repair] {
+            let Some(ssrc) = source.ssrc else { continue };
+            let numbers = source.reception.report();
+            blocks.push(ReportBlock {
+                ssrc,
+                fraction_lost: numbers.fraction_lost,
+                cumulative_lost: numbers.cumulative_lost,
+                highest_sequence: source.unwrap.highest_in_report(),
+                jitter: numbers.jitter,
+                last_sr,
+                delay_since_last_sr: delay,
+            });
+        }
+        //= rfc3550-6.1-first
+        rtcp::emit_receiver_report(self.config.ssrc, &blocks, &mut out);
+        rtcp::emit_sdes(self.config.ssrc, &self.config.cname, &mut out);
+        if self.config.feedback == FeedbackMode::PerPacket {
+            self.write_feedback(now, &mut out);
+        }
+        self.outgoing.push_back(out);
+    }
+
+    fn write_feedback(&mut self, now: Time, out: &mut Vec<u8>) {
+        let timestamp = self.config.epoch.at(now).middle();
+        let mut builder = CcfbBuilder::new(self.config.ssrc, now, out);
+        let mut any = false;
+        for source in [&mut self.media, &mut self.repair] {
+            let (Some(ssrc), true) = (source.ssrc, source.arrivals.is_fresh()) else {
+                continue;
+            };
+            let overlap = self.config.feedback_interval * OVERLAP;
+            if let Some((begin, lines)) = source.arrivals.report(now, overlap) {
+                any |= builder.block(ssrc, begin as u16, lines).is_ok();
+            }
+        }
+        if any {
+            builder.finish(timestamp);
+        } else {
+            drop(builder);
+        }
+        if core::mem::take(&mut self.want_nack)
+            && let Some(ssrc) = self.media.ssrc
+        {
+            let missing = self.media.arrivals.missing_since(self.asked);
+            let missing: Vec<u16> = missing.take(MAX_NACKS).map(|s| s as u16).collect();
+            self.asked = self.media.unwrap.highest().unwrap_or(0);
+            if !missing.is_empty() {
+                rtcp::emit_nack(self.config.ssrc, ssrc, missing, out);
+            }
+        }
+        if let (Some(since), Some(media)) = (self.want_key, self.media.ssrc) {
+            if self.assembler.is_intact() {
+                self.want_key = None;
+            } else if since <= now {
+                let sender = self.config.ssrc;
+                rtcp::Pli { sender, media }.emit(out);
+                self.want_key = Some(now + KEY_RETRY);
+            }
+        }
+        (self.feedback_due, self.feedback_sent) = (None, now);
+    }
+
+    /// While media is silent, reports go out as beacons, so that the sender of a stream that
+    /// was cut off hears at once that the path is back; ever more rarely, and not after a goodbye.
+    fn beacon(&self) -> Option<Time> {
+        let last = self.last_arrival?;
+        if self.ended || self.config.feedback == FeedbackMode::ReportsOnly {
+            return None;
+        }
+        let silence = self.feedback_sent.since(last);
+        let wait = match silence.as_millis() {
+            ..5_000 => self.config.feedback_interval,
+            5_000..30_000 => BEACON_SLOW,
+            _ => return None,
+        };
+        Some((last + self.config.feedback_interval * 4).max(self.feedback_sent + wait))
+    }
+}
+
+impl Endpoint for MediaReceiver {
+    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        if rtcp::is_rtcp(datagram.payload) {
+            self.on_rtcp(cx.now, &datagram);
+        } else {
+            self.on_rtp(cx.now, &datagram);
+        }
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now;
+        if self.assembler.on_timeout(now) {
+            self.want_key.get_or_insert(now);
+            self.feedback_soon(now, Duration::ZERO);
+        }
+        let is_due = |due: Option<Time>| due.is_some_and(|at| at <= now);
+        if is_due(self.report_due) || is_due(self.beacon()) {
+            self.write_report(now);
+            self.feedback_sent = now;
+            self.report_due = (!self.ended).then(|| now + self.config.report_interval);
+        } else if is_due(self.feedback_due) {
+            let mut out = Vec::with_capacity(256);
+            self.write_feedback(now, &mut out);
+            if !out.is_empty() {
+                self.outgoing.push_back(out);
+            }
+        }
+    }
+
+    fn poll_transmit(&mut self, _cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        let packet = self.outgoing.pop_front()?;
+        buffer.extend_from_slice(&packet);
+        Some(Transmit::default())
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        let assembly = self.assembler.next_timeout().map(|at| (at, Why::Playout));
+        let reports = [self.feedback_due, self.report_due, self.beacon()];
+        let feedback = reports.into_iter().flatten().min();
+        sooner(assembly, feedback.map(|at| (at, Why::Feedback)))
+    }
+
+    fn is_done(&self) -> bool {
+        self.ended && self.outgoing.is_empty()
+    }
+}
+
+/// One SSRC that is received.
+#[derive(Debug, Default)]
+struct Source {
+    ssrc: Option<u32>,
+    unwrap: Unwrap16,
+    arrivals: Arrivals,
+    reception: Reception,
+}
+
+impl Source {
+    fn is(&self, ssrc: u32) -> bool {
+        self.ssrc == Some(ssrc)
+    }
+
+    /// Whether packets of `ssrc` are taken. The first one wins; another one may take over
+    /// when nothing came for a while, as after a restart of the sender.
+    fn accept(&mut self, ssrc: u32, silent: bool) -> bool {
+        match self.ssrc {
+            Some(own) if own == ssrc => true,
+            Some(_) if !silent => false,
+            _ => {
+                *self = Self::default();
+                self.ssrc = Some(ssrc);
+                true
+            }
+        }
+    }
+}
+
+/// Feedback packets are at least this far apart; reordering by less costs no request.
+const EARLY: Duration = Duration::from_millis(4);
+/// Each arrival is told in this many regular reports.
+const OVERLAP: u32 = 4;
+/// One NACK packet of at most 64 entries.
+const MAX_NACKS: usize = 64;
+/// A request for a key frame is repeated after a round trip of an intercontinental path.
+const KEY_RETRY: Duration = Duration::from_millis(300);
+const BEACON_SLOW: Duration = Duration::from_millis(250);
+/// Silence after which another SSRC is believed.
+const TAKEOVER: Duration = Duration::from_secs(2);
+
+/// The canonical name of a party that has no better one.
+pub fn anonymous(ssrc: u32) -> Cname {
+    Cname::new(format!("{ssrc:08x}@tidegate.invalid")).unwrap_or_else(|| unreachable!("a short name"))
+}
+
+/// What [`ReceiverConfig::epoch`] is when the wall clock does not matter.
+pub const NO_EPOCH: Ntp = Ntp(0);

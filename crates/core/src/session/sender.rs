@@ -1,0 +1,470 @@
+//! The sending end of a session: frames in, RTP out, RTCP in.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use rand_core::Rng;
+
+use self::capture::Capture;
+use self::chain::Chain;
+use self::control::Control;
+pub use self::frames::SentFrame;
+use self::frames::{Frames, HEADERS, OutFrame};
+use self::path::PathView;
+use super::breaker::{Breaker, ReportView};
+use super::config::SenderConfig;
+use super::history::{Content, History, Learnt, Line, PacketRow, Stream};
+use super::pacer::Pacer;
+use super::reports_only::ReportsOnly;
+use crate::control::{Cx, Ecn, Kind, RateController, Report, Target, Why, sooner};
+use crate::endpoint::{Datagram, Transmit};
+use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
+use crate::trace::{BreakerCause, DropCause, Event, FeedbackFault, KeyCause};
+use crate::units::{Bytes, Rate, Time};
+use crate::wire::ccfb::{Arrival, Ccfb};
+use crate::wire::ntp::{RemoteClock, round_trip};
+use crate::wire::rtcp::{self, ReportBlock, Rtcp, SenderInfo};
+use crate::wire::rtp::RtpHeader;
+use crate::wire::rtx;
+
+mod capture;
+mod chain;
+mod control;
+mod feedback;
+mod frames;
+mod path;
+mod transmit;
+
+/// Sends one stream: asks for frames at the rate that keeps the delay bound, cuts them into
+/// packets, paces them, repairs what can still be in time and drops what cannot.
+///
+/// Contract, as for [`crate::endpoint::Endpoint`]: after each input, answer
+/// [`poll_order`](Self::poll_order) by [`on_encoded`](Self::on_encoded) until it is `None` (the
+/// encoder may take its time; one order is open at a time), drain
+/// [`poll_transmit`](Self::poll_transmit), and sleep until [`next_timeout`](Self::next_timeout).
+#[derive(Debug)]
+pub struct MediaSender {
+    config: SenderConfig,
+    control: Control,
+    phase: Phase,
+    peer: Peer,
+    capture: Capture,
+    frames: Frames,
+    repairs: VecDeque<Content>,
+    history: History,
+    pacer: Pacer,
+    path: PathView,
+    breaker: Breaker,
+    cautious: ReportsOnly,
+    remote: RemoteClock,
+    chain: Chain,
+    media_seq: u64,
+    repair_seq: u64,
+    timestamp_base: u32,
+    counts: Counts,
+    /// Feedback that shows packets arriving came last at this time.
+    last_progress: Time,
+    first_media: Option<Time>,
+    next_report: Option<Time>,
+    last_sample: Time,
+    outgoing: VecDeque<Vec<u8>>,
+    rows: Vec<SentFrame>,
+}
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Sender reports ask for a first round-trip time, so that the first frame is not paced
+    /// blindly at one packet per second (RFC 5348 section 4.2).
+    Greeting { since: Time },
+    /// Media flows.
+    Open,
+    /// No sign of life: media waits uncoded, sender reports probe.
+    Blackout { since: Time, deaf: bool },
+    /// The circuit breaker is open.
+    Stopped,
+    /// Everything has left; a goodbye is said.
+    Closed(Option<SenderFailure>),
+}
+
+/// Why a session ended before its stream did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SenderFailure {
+    /// The circuit breaker stopped the stream and nobody answered for
+    /// [`SenderConfig::patience`].
+    NobodyThere(BreakerCause),
+}
+
+/// What kind of feedback the peer gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    Unknown,
+    PerPacket,
+    ReportsOnly,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    packets: u32,
+    octets: u32,
+}
+
+impl MediaSender {
+    /// A sender that greets its peer when first polled. `rng` gives the random starting points
+    /// of RFC 3550 section 5.1.
+    pub fn new(
+        config: SenderConfig,
+        controller: Box<dyn RateController>,
+        promise: Option<crate::promise::PlannerConfig>,
+        rng: &mut dyn Rng,
+    ) -> Self {
+        let control = Control::new(controller, promise, &config);
+        Self {
+            control,
+            phase: Phase::Greeting { since: Time::FAR },
+            peer: Peer::Unknown,
+            capture: Capture::new(config.frame_rate, config.frames),
+            frames: Frames::default(),
+            repairs: VecDeque::new(),
+            history: History::new(config.log),
+            pacer: Pacer::default(),
+            path: PathView::default(),
+            breaker: Breaker::new(SLOW_REPORTS),
+            cautious: ReportsOnly::new(config.rates.0),
+            remote: RemoteClock::new(),
+            chain: Chain::default(),
+            media_seq: u64::from(rng.next_u32() & 0x7fff),
+            repair_seq: u64::from(rng.next_u32() & 0x7fff),
+            timestamp_base: rng.next_u32(),
+            counts: Counts::default(),
+            last_progress: Time::ZERO,
+            first_media: None,
+            next_report: None,
+            last_sample: Time::ZERO,
+            outgoing: VecDeque::new(),
+            rows: Vec::new(),
+            config,
+        }
+    }
+
+    /// The next frame to encode, if one is due.
+    pub fn poll_order(&mut self, cx: &mut Cx<'_>) -> Option<FrameOrder> {
+        if self.phase != Phase::Open || self.capture.is_busy() {
+            return None;
+        }
+        self.capture.advance(cx.now);
+        while let Some((frame, captured)) = self.capture.front() {
+            let key = self.key_cause(frame);
+            let rate = self.frame_rate(cx.now, captured);
+            let budget = rate * self.config.frame_rate.interval();
+            let floor = self.config.rates.0 * self.config.frame_rate.interval();
+            let least = if key.is_some() { floor.scale(KEY_BUDGETS, 1) } else { floor };
+            if self.is_late(cx.now, captured, self.frames.backlog() + least) {
+                self.capture.pop();
+                self.skip(cx, frame, captured, DropCause::Skipped);
+                continue;
+            }
+            if let Some(cause) = key {
+                cx.trace.record(cx.now, Event::KeyFrameOrdered { frame, cause });
+            }
+            let order = FrameOrder {
+                frame,
+                captured,
+                rate,
+                key: key.is_some(),
+            };
+            self.capture.order(order, budget);
+            return Some(order);
+        }
+        None
+    }
+
+    /// The encoder's answer to the open order.
+    pub fn on_encoded(&mut self, cx: &mut Cx<'_>, result: Result<Encoded, EncodeError>) {
+        let Some((order, budget)) = self.capture.answer() else {
+            return;
+        };
+        let encoded = match result {
+            Ok(encoded) => encoded,
+            Err(_) => {
+                self.capture.end();
+                return;
+            }
+        };
+        if encoded.key {
+            self.chain.on_key(order.frame);
+        }
+        let row = SentFrame {
+            frame: order.frame,
+            timestamp: self.timestamp(order.captured),
+            captured: order.captured,
+            key: encoded.key,
+            skipped: false,
+            target_bits: budget.bits(),
+            bits: encoded.data.len() as u64 * 8,
+            left: None,
+            dropped: None,
+            quality: encoded.quality,
+        };
+        let deadline = self.config.delay_bound.map(|bound| order.captured + bound);
+        let max_payload = (self.config.packet_size.get() - HEADERS - rtx::LEN as u64) as usize;
+        self.frames.push(OutFrame::new(encoded, row, deadline, max_payload));
+        self.control.set_backlog(cx, self.frames.backlog());
+    }
+
+    /// A datagram from the peer.
+    pub fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        feedback::on_datagram(self, cx, datagram.payload);
+        self.control.set_backlog(cx, self.frames.backlog());
+    }
+
+    /// The deadline of [`next_timeout`](Self::next_timeout) has passed.
+    pub fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now;
+        if let Phase::Greeting { since: Time::FAR } = self.phase {
+            self.phase = Phase::Greeting { since: now };
+            self.capture.start(now);
+            self.next_report = Some(now);
+        }
+        if let Phase::Greeting { since } = self.phase
+            && (self.path.has_rtt() || now.since(since) >= GREETING)
+        {
+            self.phase = Phase::Open;
+            self.last_progress = now;
+        }
+        self.capture.advance(now);
+        self.expire_captures(cx);
+        if self.control.next_timeout().is_some_and(|(at, _)| at <= now) {
+            self.control.on_timeout(cx);
+        }
+        if self.silence().is_some_and(|at| at <= now) {
+            self.begin_blackout(cx);
+        }
+        if !self.config.one_way
+            && let Some(cause) = self.breaker.on_timeout(now)
+        {
+            self.stop(cx, cause);
+        }
+        self.frames.forget(now);
+        self.report_if_due(now);
+        self.close_if_over(cx);
+    }
+
+    /// When to call [`on_timeout`](Self::on_timeout), and why.
+    pub fn next_timeout(&self) -> Option<(Time, Why)> {
+        match self.phase {
+            Phase::Closed(_) => return None,
+            Phase::Greeting { since: Time::FAR } => return Some((Time::ZERO, Why::Schedule)),
+            _ => {}
+        }
+        let mut next = self.next_report.map(|at| (at, Why::Feedback));
+        let mut consider = |at: Option<Time>, why| next = sooner(next, at.map(|at| (at, why)));
+        consider(self.capture.next(), Why::Capture);
+        consider(self.silence(), Why::Silence);
+        if !self.config.one_way {
+            consider(self.breaker.next_timeout(), Why::Breaker);
+        }
+        if let Some((at, why)) = self.control.next_timeout() {
+            consider(Some(at), why);
+        }
+        match self.phase {
+            Phase::Greeting { since } => consider(Some(since + GREETING), Why::Silence),
+            Phase::Open if !self.frames.is_empty() || !self.repairs.is_empty() => {
+                consider(Some(self.pacer.next()), Why::Pacing);
+            }
+            Phase::Open => {}
+            _ => consider(self.oldest_capture_deadline(), Why::Deadline),
+        }
+        consider(self.closing_time(), Why::Schedule);
+        next
+    }
+
+    /// Stops capturing; what waits is still sent.
+    pub fn stop_capture(&mut self) {
+        self.capture.end();
+    }
+
+    /// Whether nothing more will be said.
+    pub fn is_done(&self) -> bool {
+        matches!(self.phase, Phase::Closed(_)) && self.outgoing.is_empty()
+    }
+
+    /// Why the session ended before its stream did.
+    pub fn failure(&self) -> Option<SenderFailure> {
+        match self.phase {
+            Phase::Closed(failure) => failure,
+            _ => None,
+        }
+    }
+
+    /// For a progress line: wire rate allowed, media rate, loss, round trip, queueing delay.
+    pub fn status(&self) -> Status {
+        Status {
+            target: self.target(),
+            loss: self.path.loss(),
+            rtt: self.path.has_rtt().then(|| self.path.srtt()),
+            queueing: self.control.queueing(),
+            receive_rate: self.path.receive_rate(),
+            blackout: matches!(self.phase, Phase::Blackout { .. }),
+            stopped: self.phase == Phase::Stopped,
+            reports_only: self.peer == Peer::ReportsOnly,
+            heard: self.peer != Peer::Unknown || self.path.has_rtt(),
+            frames: self.capture.made(),
+        }
+    }
+
+    /// What the controller learnt, for a later session.
+    pub fn summary(&self) -> crate::control::Summary {
+        self.control.summary()
+    }
+
+    /// Rows that are final: frames that left or were given up, packets that are resolved.
+    pub fn drain_rows(&mut self, frames: &mut Vec<SentFrame>, packets: &mut Vec<PacketRow>) {
+        frames.append(&mut self.rows);
+        self.history.drain_log(packets);
+    }
+
+    /// All rows that are left, at the end of a run.
+    pub fn finish_rows(&mut self, frames: &mut Vec<SentFrame>, packets: &mut Vec<PacketRow>) {
+        while let Some(row) = self.frames.drop_front() {
+            self.log(SentFrame {
+                dropped: Some(DropCause::Ended),
+                ..row
+            });
+        }
+        frames.append(&mut self.rows);
+        self.history.finish_log(packets);
+    }
+
+    fn log(&mut self, row: SentFrame) {
+        if self.config.log {
+            self.rows.push(row);
+        }
+    }
+
+    fn timestamp(&self, captured: Time) -> u32 {
+        let ticks = u128::from(captured.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
+        self.timestamp_base.wrapping_add(ticks as u32)
+    }
+
+    /// What the controller, or caution, allows.
+    fn target(&self) -> Target {
+        let cautious = |rate: Rate| Target::of(rate.scale(2, 1)).media(rate);
+        match self.peer {
+            Peer::PerPacket => self.control.target(),
+            Peer::Unknown if self.path.has_rtt() => self.control.target(),
+            Peer::Unknown | Peer::ReportsOnly => cautious(self.cautious.rate()),
+        }
+    }
+
+    fn pace(&self) -> Rate {
+        Rate::from_f64(self.target().send.as_f64() * self.config.pace)
+    }
+
+    /// The media rate for a frame captured at `captured`: frames that had to wait are made
+    /// small, so that the stream catches up.
+    fn frame_rate(&self, now: Time, captured: Time) -> Rate {
+        let (floor, ceiling) = self.config.rates;
+        let rate = self.target().media.max(floor).min(ceiling);
+        let waited = now.since(captured) > self.config.frame_rate.interval() * 2;
+        if waited && self.config.delay_bound.is_some() {
+            floor.max(rate.scale(1, 3))
+        } else {
+            rate
+        }
+    }
+
+    fn key_cause(&self, frame: u64) -> Option<KeyCause> {
+        let every = match (self.config.key_interval, self.peer) {
+            (Some(every), _) => Some(every),
+            // Plain receivers cannot ask: let them in every two seconds.
+            (None, Peer::Unknown | Peer::ReportsOnly) => {
+                Some((self.config.frame_rate.as_f64() * 2.0) as u64)
+            }
+            (None, Peer::PerPacket) => None,
+        };
+        let since = self.chain.since_key(frame);
+        let periodic = every.is_some_and(|n| since.is_some_and(|s| s >= n.max(1)));
+        let broken = self.chain.broken();
+        broken.or(periodic.then_some(KeyCause::Periodic))
+    }
+
+    /// Whether `ahead` bytes that leave from now on end too late for a frame.
+    fn is_late(&self, now: Time, captured: Time, ahead: Bytes) -> bool {
+        let Some(bound) = self.config.delay_bound else {
+            return false;
+        };
+        let leave = self.pacer.time_to_send(now, Bytes::ZERO, ahead, self.pace());
+        now + leave + self.control.queueing() + self.path.one_way() > captured + bound
+    }
+
+    fn skip(&mut self, cx: &mut Cx<'_>, frame: u64, captured: Time, cause: DropCause) {
+        cx.trace.record(cx.now, Event::FrameDropped { frame, cause });
+        self.log(SentFrame {
+            frame,
+            timestamp: self.timestamp(captured),
+            captured,
+            key: false,
+            skipped: true,
+            target_bits: 0,
+            bits: 0,
+            left: None,
+            dropped: Some(cause),
+            quality: None,
+        });
+    }
+
+    /// While nothing can be sent, captures that can no longer be in time are let go.
+    fn expire_captures(&mut self, cx: &mut Cx<'_>) {
+        if self.phase == Phase::Open {
+            return;
+        }
+        while let Some((frame, captured)) = self.capture.front()
+            && (self.is_late(cx.now, captured, Bytes::ZERO) || self.capture.is_crowded())
+        {
+            self.capture.pop();
+            self.skip(cx, frame, captured, DropCause::Skipped);
+        }
+    }
+
+    fn oldest_capture_deadline(&self) -> Option<Time> {
+        let (_, captured) = self.capture.front()?;
+        let margin = self.path.one_way() + self.control.queueing();
+        let bound = self.config.delay_bound?.saturating_sub(margin);
+        Some(captured + bound + Duration::from_nanos(1))
+    }
+}
+
+/// A sender at a glance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Status {
+    /// What the controller allows, as lowered by the delay promise.
+    pub target: Target,
+    /// Share of packets lost lately, in 0..=1.
+    pub loss: f64,
+    /// Smoothed round-trip time; `None` before the first sample.
+    pub rtt: Option<Duration>,
+    /// One-way delay above the smallest seen.
+    pub queueing: Duration,
+    /// What arrived, by the reports.
+    pub receive_rate: Rate,
+    /// No sign of life.
+    pub blackout: bool,
+    /// Stopped by the circuit breaker.
+    pub stopped: bool,
+    /// The peer sends receiver reports only.
+    pub reports_only: bool,
+    /// The peer has answered at all.
+    pub heard: bool,
+    /// Frames captured so far.
+    pub frames: u64,
+}
+
+/// How long a greeting waits for an answer. Three times the longest round trip on Earth's
+/// surface; a peer that is silent for longer gives no per-packet feedback.
+const GREETING: Duration = Duration::from_millis(600);
+/// Budgets of a frame that a small key frame takes.
+const KEY_BUDGETS: u64 = 3;
+/// RFC 3550 section 6.2: reporting interval of a peer that is not known to report faster.
+const SLOW_REPORTS: Duration = Duration::from_secs(5);

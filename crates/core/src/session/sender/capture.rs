@@ -1,0 +1,105 @@
+//! The clock of the camera, and the frames that wait for the encoder.
+
+use std::collections::VecDeque;
+
+use crate::media::{FrameOrder, FrameRate};
+use crate::units::{Bytes, Time};
+
+/// Frames are captured at fixed times; each waits until the sender wants it encoded.
+#[derive(Debug)]
+pub(super) struct Capture {
+    rate: FrameRate,
+    start: Option<Time>,
+    next: u64,
+    end: Option<u64>,
+    waiting: VecDeque<u64>,
+    open: Option<(FrameOrder, Bytes)>,
+}
+
+impl Capture {
+    pub(super) fn new(rate: FrameRate, frames: Option<u64>) -> Self {
+        Self {
+            rate,
+            start: None,
+            next: 0,
+            end: frames,
+            waiting: VecDeque::new(),
+            open: None,
+        }
+    }
+
+    pub(super) fn start(&mut self, now: Time) {
+        self.start.get_or_insert(now);
+    }
+
+    /// Captures what is due.
+    pub(super) fn advance(&mut self, now: Time) {
+        while self.next().is_some_and(|at| at <= now) {
+            self.waiting.push_back(self.next);
+            self.next += 1;
+        }
+    }
+
+    /// When the next frame is captured.
+    pub(super) fn next(&self) -> Option<Time> {
+        let more = self.end.is_none_or(|end| self.next < end);
+        more.then(|| self.time(self.next)).flatten()
+    }
+
+    /// No frame is captured from now on, and none that waits is encoded.
+    pub(super) fn end(&mut self) {
+        self.end = Some(self.next);
+        self.waiting.clear();
+    }
+
+    /// The oldest frame that waits, and its time.
+    pub(super) fn front(&self) -> Option<(u64, Time)> {
+        let &frame = self.waiting.front()?;
+        Some((frame, self.time(frame)?))
+    }
+
+    pub(super) fn pop(&mut self) {
+        self.waiting.pop_front();
+    }
+
+    /// More frames wait than anybody will want.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.waiting.len() > MAX_WAITING
+    }
+
+    /// Frames that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The oldest waiting frame goes to the encoder.
+    pub(super) fn order(&mut self, order: FrameOrder, budget: Bytes) {
+        self.waiting.pop_front();
+        self.open = Some((order, budget));
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub(super) fn answer(&mut self) -> Option<(FrameOrder, Bytes)> {
+        self.open.take()
+    }
+
+    /// Frames captured so far.
+    pub(super) fn made(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether nothing more will come.
+    pub(super) fn is_over(&self) -> bool {
+        self.start.is_some() && self.next().is_none() && self.waiting.is_empty() && !self.is_busy()
+    }
+
+    fn time(&self, frame: u64) -> Option<Time> {
+        Some(self.start? + self.rate.at(frame))
+    }
+}
+
+/// Raw pictures that a source has to be able to keep: one second at 60 frames per second.
+const MAX_WAITING: usize = 60;

@@ -1,0 +1,365 @@
+//! What comes back: RTCP in, silence, blackouts, the circuit breaker, and reports out.
+
+use core::time::Duration;
+
+use super::{MediaSender, Peer, Phase, SenderFailure};
+use crate::control::{Cx, Kind, Measured, Observer, Outcome, Report};
+use crate::session::breaker::ReportView;
+use crate::session::history::{Content, Learnt, Line, Stream};
+use crate::trace::{BreakerCause, Event, FeedbackFault, KeyCause};
+use crate::units::{Bytes, Time};
+use crate::wire::ccfb::{Arrival, Ccfb};
+use crate::wire::ntp::round_trip;
+use crate::wire::rtcp::{self, Nack, ReportBlock, Rtcp, SenderInfo};
+
+impl MediaSender {
+    pub(super) fn on_rtcp(&mut self, cx: &mut Cx<'_>, payload: &[u8]) {
+        if rtcp::form(payload).is_err() {
+            return reject(cx, FeedbackFault::Malformed);
+        }
+        for packet in rtcp::packets(payload).flatten() {
+            match packet {
+                Rtcp::ReceiverReport(report) => {
+                    report.reports().for_each(|block| self.on_block(cx, &block));
+                }
+                Rtcp::SenderReport(report) => {
+                    report.reports().for_each(|block| self.on_block(cx, &block));
+                }
+                Rtcp::Ccfb(report) => self.on_ccfb(cx, &report),
+                Rtcp::Nack(nack) => self.on_nack(cx, &nack),
+                Rtcp::Pli(pli) if pli.media == self.config.streams.media_ssrc => self.on_pli(cx),
+                Rtcp::Pli(_) => reject(cx, FeedbackFault::UnknownSource),
+                Rtcp::Bye(_) | Rtcp::Sdes(_) | Rtcp::Other(_) => {}
+                _ => {}
+            }
+        }
+    }
+
+    /// A report block of a receiver or sender report (RFC 3550 section 6.4.1).
+    fn on_block(&mut self, cx: &mut Cx<'_>, block: &ReportBlock) {
+        let streams = self.config.streams;
+        if block.ssrc != streams.media_ssrc {
+            if block.ssrc != streams.repair_ssrc {
+                reject(cx, FeedbackFault::UnknownSource);
+            }
+            return;
+        }
+        let now = self.config.epoch.at(cx.now).middle();
+        let sample = round_trip(now, block.last_sr, block.delay_since_last_sr);
+        // An answer to a greeting that nobody sent, or from before the epoch, is a lie.
+        let sample = sample.filter(|&rtt| rtt <= cx.now.since(self.started));
+        if let Some(rtt) = sample {
+            self.path.on_rtt(rtt);
+        }
+        let loss = f64::from(block.fraction_lost) / 256.0;
+        let first = core::mem::replace(&mut self.answered, true);
+        if self.peer != Peer::PerPacket {
+            self.judge_peer(cx, loss, sample);
+        } else if !first && let Some(rtt) = sample {
+            self.control.on_report(cx, &Report::default().rtt(rtt));
+        }
+        let view = ReportView {
+            highest: block.highest_sequence,
+            loss,
+            rtt: self.path.srtt(),
+            packet: self.config.packet_size,
+        };
+        if let Some(cause) = self.breaker.on_report(cx.now, view) {
+            self.stop(cx, cause);
+        }
+        let answered_at = sample.map(|rtt| cx.now.before(rtt + block.delay_since_last_sr.as_span()));
+        self.on_sign_of_life(cx, answered_at);
+    }
+
+    /// Whether a peer that reports and gives no per-packet feedback ever will.
+    fn judge_peer(&mut self, cx: &mut Cx<'_>, loss: f64, rtt: Option<Duration>) {
+        let waited = self.first_media.is_some_and(|at| cx.now.since(at) >= PATIENCE);
+        match self.peer {
+            Peer::Unknown if waited => {
+                self.peer = Peer::ReportsOnly;
+                cx.trace.record(cx.now, Event::PeerReportsOnly);
+            }
+            Peer::Unknown => {
+                // The greeting is answered: the controller gets its first round-trip time.
+                if let Some(rtt) = rtt {
+                    self.control.on_report(cx, &Report::default().rtt(rtt));
+                }
+            }
+            Peer::ReportsOnly => {
+                let rtt = self.path.has_rtt().then(|| self.path.srtt());
+                self.cautious.on_report(loss, rtt, self.config.packet_size);
+            }
+            Peer::PerPacket => {}
+        }
+    }
+
+    /// Per-packet feedback (RFC 8888).
+    fn on_ccfb(&mut self, cx: &mut Cx<'_>, report: &Ccfb<'_>) {
+        let at = self.remote.at(report.timestamp());
+        let mut known = false;
+        for block in report.blocks() {
+            let stream = match block.ssrc {
+                ssrc if ssrc == self.config.streams.media_ssrc => Stream::Media,
+                ssrc if ssrc == self.config.streams.repair_ssrc => Stream::Repair,
+                _ => {
+                    reject(cx, FeedbackFault::UnknownSource);
+                    continue;
+                }
+            };
+            self.lines.clear();
+            self.lines.extend(block.packets().map(|packet| Line {
+                seq: packet.sequence,
+                received: match packet.arrival {
+                    Arrival::NotReceived => None,
+                    // It came, so long ago that its time is of no use.
+                    Arrival::Received { ecn, offset } => {
+                        Some((offset.as_span().unwrap_or(UNKNOWN_OFFSET), ecn))
+                    }
+                },
+            }));
+            match self.history.on_feedback(stream, at, &self.lines) {
+                Ok(()) => known = true,
+                Err(fault) => reject(cx, fault),
+            }
+        }
+        if !known {
+            return;
+        }
+        if self.peer != Peer::PerPacket {
+            self.peer = Peer::PerPacket;
+            self.breaker.set_interval(FAST_REPORTS);
+        }
+        self.breaker.on_rtcp(cx.now);
+        let learnt = self.history.settle(cx.now, at, self.path.reordering());
+        let progress = learnt.fates.iter().any(|f| f.outcome != Outcome::Lost);
+        if progress {
+            self.last_progress = cx.now;
+            if let Phase::Blackout { since, .. } = self.phase {
+                // Held up, not cut off: nothing has to be written off.
+                self.end_blackout(cx, since);
+            }
+        }
+        self.take(cx, &learnt);
+    }
+
+    /// New fates: to the controller, to the statistics, and to the repair of what was lost.
+    fn take(&mut self, cx: &mut Cx<'_>, learnt: &Learnt) {
+        if learnt.fates.is_empty() {
+            return;
+        }
+        if let Some(rtt) = learnt.rtt {
+            self.path.on_rtt(rtt);
+        }
+        self.path.on_fates(&learnt.fates);
+        let mut report = Report::new(&learnt.fates);
+        report.rtt = learnt.rtt;
+        self.control.on_report(cx, &report);
+        for &content in &learnt.lost {
+            self.on_lost(content);
+        }
+        if cx.now.since(self.last_sample) >= SAMPLE_INTERVAL {
+            self.last_sample = cx.now;
+            let target = self.target();
+            let sample = Event::Sample {
+                rtt: self.path.srtt(),
+                queue: self.control.queueing(),
+                loss: self.path.loss(),
+                send: target.send,
+                media: target.media,
+                receive: self.path.receive_rate(),
+            };
+            cx.trace.record(cx.now, sample);
+        }
+    }
+
+    /// A lost packet is sent again if the receiver still needs it and it can be in time; else
+    /// the chain of references ends there.
+    fn on_lost(&mut self, content: Content) {
+        if !self.chain.is_current(content.frame) {
+            return;
+        }
+        let known = self.frames.sent_mut(content.frame).is_some();
+        if known && self.config.retransmit {
+            self.repairs.push_back(content);
+        } else {
+            self.chain.break_at(content.frame, KeyCause::Repair);
+        }
+    }
+
+    /// Missing packets, named by a peer (RFC 4585 section 6.2.1). Our own receivers tell the
+    /// same by per-packet feedback, a little later.
+    fn on_nack(&mut self, cx: &mut Cx<'_>, nack: &Nack<'_>) {
+        if nack.media() != self.config.streams.media_ssrc {
+            return reject(cx, FeedbackFault::UnknownSource);
+        }
+        for seq in nack.lost().take(MAX_NACKS) {
+            let Some(content) = self.history.media_content(seq) else {
+                continue;
+            };
+            if self.repairs.len() < MAX_REPAIRS && !self.repairs.contains(&content) {
+                self.on_lost(content);
+            }
+        }
+    }
+
+    /// The receiver cannot decode (RFC 4585 section 6.3.1). A key frame that is younger than a
+    /// round trip answers the request already.
+    fn on_pli(&mut self, cx: &mut Cx<'_>) {
+        let recent = self.last_key_at.is_some_and(|at| cx.now.since(at) < self.path.srtt() * 2);
+        if !recent && let Some(key) = self.chain.last_key() {
+            self.chain.break_at(key, KeyCause::Requested);
+        }
+    }
+
+    /// When the silence of the path is long enough to call it a blackout: packets are out for
+    /// longer than a round trip, and no news came of any.
+    pub(super) fn silence(&self) -> Option<Time> {
+        if self.phase != Phase::Open || self.peer != Peer::PerPacket {
+            return None;
+        }
+        let oldest = self.history.oldest_unresolved()?;
+        Some(self.last_progress.max(oldest + self.path.srtt()) + SILENCE)
+    }
+
+    pub(super) fn begin_blackout(&mut self, cx: &mut Cx<'_>) {
+        cx.trace.record(cx.now, Event::BlackoutBegan);
+        let deaf = cx.now.since(self.last_rtcp) >= SILENCE / 2;
+        self.phase = Phase::Blackout { since: cx.now, deaf };
+        self.next_report = Some(cx.now);
+        self.control.set_stall(cx, true);
+        self.repairs.clear();
+    }
+
+    fn end_blackout(&mut self, cx: &mut Cx<'_>, since: Time) {
+        let lasted = cx.now.since(since);
+        cx.trace.record(cx.now, Event::BlackoutEnded { lasted });
+        self.phase = Phase::Open;
+        self.last_progress = cx.now;
+        self.path.forget_rates();
+        self.control.set_stall(cx, false);
+    }
+
+    /// Any RTCP about our streams. `answered` is when the sender report left that it answers.
+    fn on_sign_of_life(&mut self, cx: &mut Cx<'_>, answered: Option<Time>) {
+        self.last_rtcp = cx.now;
+        match self.phase {
+            Phase::Blackout { since, deaf } => {
+                // If nothing at all came, then anything shows that the path is back; if only
+                // our direction was dead, an answer to a probe does.
+                if deaf || answered.is_some_and(|at| at > since) {
+                    let learnt = self.history.write_off(cx.now);
+                    self.end_blackout(cx, since);
+                    self.take(cx, &learnt);
+                }
+            }
+            Phase::Stopped => {
+                let (tripped, _) = self.breaker.tripped().unwrap_or((cx.now, BreakerCause::RtcpTimeout));
+                if answered.is_some_and(|at| at > tripped) && self.breaker.on_answer(cx.now) {
+                    self.resume(cx);
+                }
+            }
+            Phase::Greeting { .. } | Phase::Open | Phase::Closed(_) => {}
+        }
+    }
+
+    pub(super) fn stop(&mut self, cx: &mut Cx<'_>, cause: BreakerCause) {
+        cx.trace.record(cx.now, Event::BreakerTripped { cause });
+        self.phase = Phase::Stopped;
+        self.next_report = Some(cx.now);
+        self.repairs.clear();
+    }
+
+    /// After the breaker: a new start, with nothing believed of the path.
+    fn resume(&mut self, cx: &mut Cx<'_>) {
+        cx.trace.record(cx.now, Event::BreakerResumed);
+        let learnt = self.history.write_off(cx.now);
+        for content in learnt.lost {
+            self.chain.break_at(content.frame, KeyCause::Repair);
+        }
+        self.control.restart(cx);
+        self.phase = Phase::Open;
+        self.last_progress = cx.now;
+        self.path.forget_rates();
+    }
+
+    /// Sender reports: every second, and as probes when the path is silent.
+    pub(super) fn report_if_due(&mut self, now: Time) {
+        if self.next_report.is_none_or(|at| at > now) {
+            return;
+        }
+        let mut out = Vec::with_capacity(96);
+        SenderInfo {
+            ssrc: self.config.streams.media_ssrc,
+            ntp: self.config.epoch.at(now),
+            rtp_timestamp: self.timestamp(now),
+            packets: self.counts.packets,
+            octets: self.counts.octets,
+        }
+        .emit(&[], &mut out);
+        rtcp::emit_sdes(self.config.streams.media_ssrc, &self.config.cname, &mut out);
+        self.outgoing.push_back(out);
+        let wait = match self.phase {
+            Phase::Greeting { .. } => GREETING_RETRY,
+            Phase::Open => REPORT_INTERVAL,
+            Phase::Blackout { .. } => (self.path.srtt() / 4).clamp(PROBE_MIN, PROBE_MAX),
+            Phase::Stopped => self.breaker.probe_interval(now),
+            Phase::Closed(_) => Duration::MAX,
+        };
+        self.next_report = Some(now + wait);
+    }
+
+    /// When the session may end: all has left and could have been repaired.
+    pub(super) fn closing_time(&self) -> Option<Time> {
+        if let (Phase::Stopped, Some((tripped, _))) = (self.phase, self.breaker.tripped()) {
+            return Some(tripped + self.config.patience);
+        }
+        if !self.capture.is_over() {
+            return None;
+        }
+        let idle = self.frames.is_empty() && self.repairs.is_empty();
+        let quiet = self.last_media + self.config.delay_bound.unwrap_or(LAST_REPAIRS);
+        (idle || self.phase != Phase::Open).then_some(quiet)
+    }
+
+    pub(super) fn close_if_over(&mut self, cx: &mut Cx<'_>) {
+        if self.closing_time().is_none_or(|at| at > cx.now) {
+            return;
+        }
+        let failure = match (self.phase, self.breaker.tripped()) {
+            (Phase::Stopped, Some((_, cause))) => Some(SenderFailure::NobodyThere(cause)),
+            _ => None,
+        };
+        let streams = self.config.streams;
+        self.next_report = Some(cx.now);
+        self.report_if_due(cx.now);
+        if let Some(last) = self.outgoing.back_mut() {
+            rtcp::emit_bye(&[streams.media_ssrc, streams.repair_ssrc], None, last);
+        }
+        self.phase = Phase::Closed(failure);
+    }
+}
+
+fn reject(cx: &mut Cx<'_>, cause: FeedbackFault) {
+    cx.trace.record(cx.now, Event::FeedbackRejected { cause });
+}
+
+/// Our receivers report every second.
+const FAST_REPORTS: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+const GREETING_RETRY: Duration = Duration::from_millis(100);
+/// A peer that has not given per-packet feedback this long after the first media packet does
+/// not do so.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Six feedback intervals: long enough for a few to be lost, short enough to lose only five
+/// frames into a dead path.
+const SILENCE: Duration = Duration::from_millis(150);
+const PROBE_MIN: Duration = Duration::from_millis(20);
+const PROBE_MAX: Duration = Duration::from_millis(100);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a stream without a delay bound waits for repairs at its end.
+const LAST_REPAIRS: Duration = Duration::from_secs(1);
+/// Longer than the field of RFC 8888 can tell.
+const UNKNOWN_OFFSET: Duration = Duration::from_secs(8);
+/// Of one NACK packet.
+const MAX_NACKS: usize = 256;
+const MAX_REPAIRS: usize = 1_024;

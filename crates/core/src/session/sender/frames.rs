@@ -1,0 +1,195 @@
+//! Encoded frames on their way out, and those kept for repair.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::media::{Encoded, Quality};
+use crate::trace::DropCause;
+use crate::units::{Bytes, Time};
+use crate::wire::h264::{self, Fragment};
+use crate::wire::rtp::RtpHeader;
+
+/// One frame, cut into payloads.
+#[derive(Debug)]
+pub(super) struct OutFrame {
+    pub(super) row: SentFrame,
+    pub(super) deadline: Option<Time>,
+    data: Vec<u8>,
+    fragments: Vec<Fragment>,
+    /// The next fragment to leave for the first time.
+    next: usize,
+    /// Wire bytes that have not left.
+    left: Bytes,
+    /// When each fragment was last sent again.
+    repaired: Vec<Option<Time>>,
+}
+
+/// One frame as a row of the sender's frame table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SentFrame {
+    /// Number, from zero at the first capture.
+    pub frame: u64,
+    /// RTP time stamp.
+    pub timestamp: u32,
+    /// When it was captured.
+    pub captured: Time,
+    /// Can be decoded alone.
+    pub key: bool,
+    /// Never encoded.
+    pub skipped: bool,
+    /// What the encoder was asked for, in bits.
+    pub target_bits: u64,
+    /// What it made, in bits.
+    pub bits: u64,
+    /// When its last packet left.
+    pub left: Option<Time>,
+    /// Why it was given up.
+    pub dropped: Option<DropCause>,
+    /// What the encoder says of its likeness to the original.
+    pub quality: Option<Quality>,
+}
+
+impl OutFrame {
+    pub(super) fn new(
+        encoded: Encoded,
+        row: SentFrame,
+        deadline: Option<Time>,
+        max_payload: usize,
+    ) -> Self {
+        let fragments: Vec<Fragment> = h264::packetise(&encoded.data, max_payload).collect();
+        let payload: u64 = fragments.iter().map(|f| f.len() as u64).sum();
+        let left = Bytes(payload + fragments.len() as u64 * HEADERS);
+        Self {
+            row,
+            deadline,
+            data: encoded.data,
+            repaired: vec![None; fragments.len()],
+            fragments,
+            next: 0,
+            left,
+        }
+    }
+
+    pub(super) fn is_last(&self, index: u32) -> bool {
+        index as usize + 1 == self.fragments.len()
+    }
+
+    pub(super) fn next_is_last(&self) -> bool {
+        self.is_last(self.next as u32)
+    }
+
+    pub(super) fn left(&self) -> Bytes {
+        self.left
+    }
+
+    /// Writes the next payload behind what is in `out`; returns its index.
+    fn take_next(&mut self, out: &mut Vec<u8>) -> Option<u32> {
+        let fragment = self.fragments.get(self.next)?;
+        fragment.write(&self.data, out);
+        self.left -= Bytes(fragment.len() as u64 + HEADERS);
+        self.next += 1;
+        Some(self.next as u32 - 1)
+    }
+
+    /// Writes payload `index` again.
+    pub(super) fn write_again(&self, index: u32, out: &mut Vec<u8>) {
+        if let Some(fragment) = self.fragments.get(index as usize) {
+            fragment.write(&self.data, out);
+        }
+    }
+
+    /// Notes a repair of `index`, unless there was one less than `pause` ago.
+    pub(super) fn may_repair(&mut self, index: u32, now: Time, pause: Duration) -> bool {
+        match self.repaired.get_mut(index as usize) {
+            Some(last) if last.is_none_or(|at| now.since(at) >= pause) => {
+                *last = Some(now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn size_of(&self, index: u32) -> Bytes {
+        let fragment = self.fragments.get(index as usize);
+        Bytes(fragment.map_or(0, |f| f.len() as u64) + HEADERS)
+    }
+}
+
+/// Frames in order: first those kept for repair, then those that wait.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    kept: VecDeque<OutFrame>,
+    waiting: VecDeque<OutFrame>,
+    backlog: Bytes,
+}
+
+impl Frames {
+    pub(super) fn push(&mut self, frame: OutFrame) {
+        self.backlog += frame.left;
+        self.waiting.push_back(frame);
+    }
+
+    /// Wire bytes that wait to leave for the first time.
+    pub(super) fn backlog(&self) -> Bytes {
+        self.backlog
+    }
+
+    pub(super) fn front(&self) -> Option<&OutFrame> {
+        self.waiting.front()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Writes the next payload; returns its frame, which has left when this was its last
+    /// payload, and its index.
+    pub(super) fn take_next(&mut self, now: Time, out: &mut Vec<u8>) -> Option<(SentFrame, u32)> {
+        let frame = self.waiting.front_mut()?;
+        let before = frame.left;
+        let index = frame.take_next(out)?;
+        self.backlog -= before - frame.left;
+        if !frame.is_last(index) {
+            return Some((frame.row, index));
+        }
+        frame.row.left = Some(now);
+        let row = frame.row;
+        self.kept.extend(self.waiting.pop_front());
+        Some((row, index))
+    }
+
+    /// Drops the first waiting frame, or what has not left of it.
+    pub(super) fn drop_front(&mut self) -> Option<SentFrame> {
+        let frame = self.waiting.pop_front()?;
+        self.backlog -= frame.left;
+        Some(frame.row)
+    }
+
+    /// A frame of which something has left.
+    pub(super) fn sent_mut(&mut self, number: u64) -> Option<&mut OutFrame> {
+        if let Some(front) = self.waiting.front_mut()
+            && front.row.frame == number
+        {
+            return Some(front);
+        }
+        let at = self.kept.binary_search_by_key(&number, |f| f.row.frame);
+        self.kept.get_mut(at.ok()?)
+    }
+
+    /// Forgets frames that no repair can help any more.
+    pub(super) fn forget(&mut self, now: Time) {
+        while self.kept.front().is_some_and(|f| {
+            let until = f.deadline.unwrap_or(f.row.captured + KEEP);
+            until < now || self.kept.len() > MAX_KEPT
+        }) {
+            self.kept.pop_front();
+        }
+    }
+}
+
+/// IPv4, UDP and RTP headers.
+pub(super) const HEADERS: u64 = crate::endpoint::OVERHEAD.get() + RtpHeader::LEN as u64;
+/// Repairs of a stream without a delay bound.
+const KEEP: Duration = Duration::from_secs(1);
+/// Two seconds at 120 frames per second.
+const MAX_KEPT: usize = 240;

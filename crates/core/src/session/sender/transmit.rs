@@ -1,0 +1,133 @@
+//! Packets out: repairs first, then frames in order, evenly spaced.
+
+use super::frames::OutFrame;
+use super::{MediaSender, Phase};
+use crate::control::{Cx, Ecn, Kind};
+use crate::endpoint::{OVERHEAD, Transmit};
+use crate::session::history::{Content, Stream};
+use crate::trace::{DropCause, Event, KeyCause};
+use crate::units::Bytes;
+use crate::wire::rtp::{PayloadType, RtpHeader};
+use crate::wire::rtx;
+
+impl MediaSender {
+    /// Writes the next datagram to `buffer`, which comes in empty.
+    pub fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        if let Some(packet) = self.outgoing.pop_front() {
+            buffer.extend_from_slice(&packet);
+            return Some(Transmit::default());
+        }
+        if self.phase != Phase::Open || !self.pacer.is_open(cx.now) {
+            return None;
+        }
+        let (stream, kind, content) = match self.write_repair(cx, buffer) {
+            Some(content) => (Stream::Repair, Kind::Repair, content),
+            None => (Stream::Media, Kind::Media, self.write_media(cx, buffer)?),
+        };
+        let size = Bytes(buffer.len() as u64) + OVERHEAD;
+        let seq = match stream {
+            Stream::Media => &mut self.media_seq,
+            Stream::Repair => &mut self.repair_seq,
+        };
+        let wire_seq = core::mem::replace(seq, *seq + 1);
+        let mut sent = self.history.on_sent(cx.now, stream, wire_seq, size, kind, content);
+        sent.app_limited = self.frames.is_empty() && self.repairs.is_empty();
+        self.control.on_sent(cx, &sent);
+        self.pacer.on_sent(cx.now, size, self.pace());
+        self.breaker.on_sent(cx.now, size);
+        self.first_media.get_or_insert(cx.now);
+        self.counts.packets = self.counts.packets.wrapping_add(1);
+        self.counts.octets = self
+            .counts
+            .octets
+            .wrapping_add(buffer.len() as u32 - RtpHeader::LEN as u32);
+        let ecn = if self.config.ecn { Ecn::Ect0 } else { Ecn::NotEct };
+        Some(Transmit { ecn, dscp: 0 })
+    }
+
+
+    fn write_repair(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
+        while let Some(content) = self.repairs.pop_front() {
+            let (now, pause) = (cx.now, self.path.srtt());
+            let Some(frame) = self.frames.sent_mut(content.frame) else {
+                continue;
+            };
+            let (captured, size) = (frame.row.captured, frame.size_of(content.fragment));
+            if self.is_late(now, captured, size) {
+                self.chain.break_at(content.frame, KeyCause::Repair);
+                continue;
+            }
+            let streams = self.config.streams;
+            let sequence = self.repair_seq as u16;
+            let Some(frame) = self.frames.sent_mut(content.frame) else {
+                continue;
+            };
+            if !frame.may_repair(content.fragment, now, pause) {
+                continue;
+            }
+            let last = frame.is_last(content.fragment);
+            header(frame, streams.repair_ssrc, streams.repair_type, sequence, last).emit(buffer);
+            rtx::emit_number(content.media_seq as u16, buffer);
+            frame.write_again(content.fragment, buffer);
+            let seq = content.media_seq;
+            cx.trace.record(now, Event::Retransmitted { seq });
+            return Some(content);
+        }
+        None
+    }
+
+    fn write_media(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
+        self.drop_hopeless(cx);
+        let front = self.frames.front()?;
+        let streams = self.config.streams;
+        let (sequence, last) = (self.media_seq as u16, front.next_is_last());
+        header(front, streams.media_ssrc, streams.media_type, sequence, last).emit(buffer);
+        let (row, fragment) = self.frames.take_next(cx.now, buffer)?;
+        if row.left.is_some() {
+            self.log(row);
+        }
+        Some(Content {
+            frame: row.frame,
+            fragment,
+            media_seq: self.media_seq,
+        })
+    }
+
+    /// Drops waiting frames that cannot be in time, and what refers to them.
+    fn drop_hopeless(&mut self, cx: &mut Cx<'_>) {
+        while let Some(front) = self.frames.front() {
+            let row = front.row;
+            let cause = if self.is_late(cx.now, row.captured, front.left()) {
+                DropCause::Late
+            } else if !row.key && self.chain.is_orphan(row.frame) {
+                DropCause::Reference
+            } else {
+                return;
+            };
+            self.frames.drop_front();
+            let frame = row.frame;
+            cx.trace.record(cx.now, Event::FrameDropped { frame, cause });
+            self.log(super::SentFrame {
+                dropped: Some(cause),
+                ..row
+            });
+            self.chain.break_at(frame, KeyCause::Repair);
+        }
+    }
+}
+
+fn header(
+    frame: &OutFrame,
+    ssrc: u32,
+    payload_type: PayloadType,
+    sequence: u16,
+    marker: bool,
+) -> RtpHeader {
+    RtpHeader {
+        payload_type,
+        sequence,
+        timestamp: frame.row.timestamp,
+        ssrc,
+        marker,
+    }
+}

@@ -1,0 +1,402 @@
+//! From RTP payloads to an access unit.
+
+use core::fmt;
+
+use super::annexb::Contents;
+use super::{END, FU_A, IMPORTANCE, STAP_A, START, TYPE, is_sendable};
+use crate::wire::bytes::u16_at;
+
+/// Joins the RTP payloads of one access unit, given in the order of their sequence numbers and
+/// without a gap, to the byte-stream format.
+///
+/// A payload that is refused changes nothing, except that a unit of which it might have been a
+/// fragment is given up; [`take`](Self::take) then fails, since the access unit is not whole.
+#[derive(Clone, Debug)]
+pub struct Assembler {
+    data: Vec<u8>,
+    max_len: usize,
+    contents: Contents,
+    /// The first byte of the unit whose fragments are arriving, and where it starts in `data`.
+    fragment: Option<(u8, usize)>,
+    broken: Option<AssembleError>,
+}
+
+impl Assembler {
+    /// Holds at most `max_len` bytes of one access unit, start codes included.
+    pub const fn new(max_len: usize) -> Self {
+        Self {
+            data: Vec::new(),
+            max_len,
+            contents: Contents {
+                idr: false,
+                sps: false,
+                pps: false,
+            },
+            fragment: None,
+            broken: None,
+        }
+    }
+
+    /// Takes the next payload.
+    ///
+    /// # Errors
+    /// When it is malformed, is of a kind that packetisation mode 1 does not have, does not continue
+    /// what came before, or makes the access unit too large.
+    pub fn push(&mut self, payload: &[u8]) -> Result<(), AssembleError> {
+        let taken = match *payload {
+            [] => Err(AssembleError::Empty),
+            [indicator, head, ref body @ ..] if indicator & !IMPORTANCE == FU_A => {
+                self.fragment(indicator, head, body)
+            }
+            [_, ref units @ ..] if payload[0] & !IMPORTANCE == STAP_A => self.aggregate(units),
+            _ => self.single(payload),
+        };
+        if let Err(error) = taken {
+            if let Some((_, start)) = self.fragment.take() {
+                self.data.truncate(start);
+            }
+            self.broken.get_or_insert(error);
+        }
+        taken
+    }
+
+    /// Hands over the access unit and starts afresh, which it also does on an error.
+    ///
+    /// # Errors
+    /// When a payload was refused, a fragmented unit has no end, or nothing came at all.
+    pub fn take(&mut self) -> Result<AccessUnit, AssembleError> {
+        let fresh = Self::new(self.max_len);
+        let Self {
+            data,
+            contents,
+            fragment,
+            broken,
+            ..
+        } = core::mem::replace(self, fresh);
+        match (broken, fragment) {
+            (Some(error), _) => Err(error),
+            (None, Some(_)) => Err(AssembleError::NoEnd),
+            (None, None) if data.is_empty() => Err(AssembleError::Empty),
+            (None, None) => Ok(AccessUnit { data, contents }),
+        }
+    }
+
+    /// Bytes held so far.
+    pub fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    fn single(&mut self, nal: &[u8]) -> Result<(), AssembleError> {
+        self.not_inside_fragment()?;
+        self.unit(nal)
+    }
+
+    fn aggregate(&mut self, units: &[u8]) -> Result<(), AssembleError> {
+        self.not_inside_fragment()?;
+        let before = (self.data.len(), self.contents);
+        let mut rest = units;
+        while !rest.is_empty() {
+            //= rfc6184-5.7.1-sizes
+            let size = usize::from(u16_at(rest, 0));
+            let taken = match rest
+                .get(SIZE..)
+                .and_then(|rest| rest.split_at_checked(size))
+            {
+                Some((nal, after)) => {
+                    rest = after;
+                    self.unit(nal)
+                }
+                None => Err(AssembleError::UnitCutOff {
+                    size,
+                    have: rest.len().saturating_sub(SIZE),
+                }),
+            };
+            if taken.is_err() {
+                self.data.truncate(before.0);
+                self.contents = before.1;
+                return taken;
+            }
+        }
+        if self.data.len() == before.0 {
+            Err(AssembleError::Empty)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn fragment(&mut self, indicator: u8, head: u8, body: &[u8]) -> Result<(), AssembleError> {
+        //= rfc6184-5.8-header
+        let first = indicator & IMPORTANCE | head & TYPE;
+        if body.is_empty() {
+            return Err(AssembleError::Empty);
+        }
+        if head & START != 0 {
+            self.not_inside_fragment()?;
+            //= rfc6184-5.8-not-both
+            if head & END != 0 {
+                return Err(AssembleError::StartAndEnd);
+            }
+            self.check_room(START_CODE.len() + 1 + body.len())?;
+            let start = self.data.len();
+            self.unit(&[first])?;
+            self.fragment = Some((first, start));
+        } else {
+            //= rfc6184-5.8-continuity
+            let (started, _) = self.fragment.ok_or(AssembleError::NoStart)?;
+            if started != first {
+                return Err(AssembleError::OtherUnit {
+                    started,
+                    found: first,
+                });
+            }
+            self.check_room(body.len())?;
+        }
+        self.data.extend_from_slice(body);
+        if head & END != 0 {
+            self.fragment = None;
+        }
+        Ok(())
+    }
+
+    /// Appends a unit, or the first byte of one.
+    fn unit(&mut self, nal: &[u8]) -> Result<(), AssembleError> {
+        //= rfc6184-5.2-types
+        if !is_sendable(nal) {
+            return Err(nal.first().map_or(AssembleError::Empty, |first| {
+                AssembleError::NalHeader { first: *first }
+            }));
+        }
+        self.check_room(START_CODE.len() + nal.len())?;
+        self.data.extend_from_slice(&START_CODE);
+        self.data.extend_from_slice(nal);
+        self.contents.add(nal);
+        Ok(())
+    }
+
+    fn not_inside_fragment(&self) -> Result<(), AssembleError> {
+        if self.fragment.is_some() {
+            Err(AssembleError::NoEnd)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_room(&self, more: usize) -> Result<(), AssembleError> {
+        let max_len = self.max_len;
+        if self.data.len() + more > max_len {
+            Err(AssembleError::TooLarge { max_len })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// A whole access unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessUnit {
+    /// In byte-stream format, every unit behind a four-byte start code.
+    pub data: Vec<u8>,
+    /// What it is made of.
+    pub contents: Contents,
+}
+
+/// Why payloads do not become an access unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AssembleError {
+    /// There is nothing: no payload, or nothing in one.
+    Empty,
+    /// A unit is damaged, or of a type that packetisation mode 1 does not have.
+    NalHeader {
+        /// Its first byte.
+        first: u8,
+    },
+    /// A fragmented unit has no end.
+    NoEnd,
+    /// A fragmented unit has no start.
+    NoStart,
+    /// A fragment of one unit follows that of another.
+    OtherUnit {
+        /// First byte of the unit that was started.
+        started: u8,
+        /// First byte of the one that this fragment belongs to.
+        found: u8,
+    },
+    /// A fragment is start and end at once.
+    StartAndEnd,
+    /// The access unit is larger than it may be.
+    TooLarge {
+        /// As given to [`Assembler::new`].
+        max_len: usize,
+    },
+    /// A unit of an aggregate is longer than the payload.
+    UnitCutOff {
+        /// Its size, as the payload tells.
+        size: usize,
+        /// Bytes that are there.
+        have: usize,
+    },
+}
+
+impl fmt::Display for AssembleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("an H.264 payload without content"),
+            Self::NalHeader { first } => {
+                write!(
+                    f,
+                    "an H.264 payload or unit begins with {first:#04x}: not of packetisation mode 1"
+                )
+            }
+            Self::NoEnd => f.write_str("a fragmented NAL unit without its last fragment"),
+            Self::NoStart => f.write_str("a fragment of a NAL unit without the first one"),
+            Self::OtherUnit { started, found } => {
+                write!(
+                    f,
+                    "a fragment of a NAL unit {found:#04x} amid those of {started:#04x}"
+                )
+            }
+            Self::StartAndEnd => f.write_str("a fragment that is first and last of its NAL unit"),
+            Self::TooLarge { max_len } => {
+                write!(
+                    f,
+                    "an access unit above {max_len} bytes: raise the limit if it is genuine"
+                )
+            }
+            Self::UnitCutOff { size, have } => {
+                write!(
+                    f,
+                    "an aggregated NAL unit of {size} bytes with {have} bytes left for it"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for AssembleError {}
+
+const START_CODE: [u8; 4] = [0, 0, 0, 1];
+const SIZE: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn join(payloads: &[&[u8]]) -> Result<AccessUnit, AssembleError> {
+        let mut assembler = Assembler::new(40);
+        for payload in payloads {
+            let _ = assembler.push(payload);
+        }
+        let joined = assembler.take();
+        assert!(assembler.is_empty());
+        joined
+    }
+
+    #[test]
+    fn all_three_kinds_are_joined() {
+        let joined = join(&[
+            &[0x78, 0, 2, 0x67, 1, 0, 1, 0x68],
+            &[0x06, 9],
+            &[0x7c, 0x85, 2, 3],
+            &[0x7c, 0x45, 4],
+        ]);
+        let data = vec![
+            0, 0, 0, 1, 0x67, 1, 0, 0, 0, 1, 0x68, 0, 0, 0, 1, 6, 9, 0, 0, 0, 1, 0x65, 2, 3, 4,
+        ];
+        let contents = Contents {
+            idr: true,
+            sps: true,
+            pps: true,
+        };
+        assert_eq!(joined, Ok(AccessUnit { data, contents }));
+    }
+
+    #[test]
+    fn malformed_payloads_are_refused() {
+        //= rfc6184-5.2-types (test)
+        //= rfc6184-5.7.1-sizes (test)
+        //= rfc6184-5.8-not-both (test)
+        let error = |payload: &[u8]| join(&[payload]).unwrap_err();
+        assert_eq!(error(&[]), AssembleError::Empty);
+        assert_eq!(error(&[0x18]), AssembleError::Empty);
+        assert_eq!(error(&[0x1c, 0x81]), AssembleError::Empty);
+        assert_eq!(error(&[0x18, 0, 0]), AssembleError::Empty);
+        assert_eq!(
+            error(&[0x18, 0, 1, 0x65, 0]),
+            AssembleError::UnitCutOff { size: 0, have: 0 }
+        );
+        assert_eq!(
+            error(&[0x18, 0, 3, 0x65, 0]),
+            AssembleError::UnitCutOff { size: 3, have: 2 }
+        );
+        for first in [0x00, 0x1c, 0x19, 0x1d, 0x1e, 0xe5] {
+            assert_eq!(error(&[first]), AssembleError::NalHeader { first });
+        }
+        assert_eq!(
+            error(&[0x18, 0, 1, 0x18]),
+            AssembleError::NalHeader { first: 0x18 }
+        );
+        assert_eq!(
+            error(&[0x1c, 0x98, 1]),
+            AssembleError::NalHeader { first: 0x18 }
+        );
+        assert_eq!(error(&[0x1c, 0xc5, 1]), AssembleError::StartAndEnd);
+    }
+
+    #[test]
+    fn fragments_need_all_of_their_unit() {
+        //= rfc6184-5.8-continuity (test)
+        let start: &[u8] = &[0x7c, 0x85, 2];
+        assert_eq!(join(&[start]), Err(AssembleError::NoEnd));
+        assert_eq!(join(&[start, start]), Err(AssembleError::NoEnd));
+        assert_eq!(join(&[start, &[0x06, 9]]), Err(AssembleError::NoEnd));
+        assert_eq!(join(&[&[0x7c, 0x45, 2]]), Err(AssembleError::NoStart));
+        let other = AssembleError::OtherUnit {
+            started: 0x65,
+            found: 0x61,
+        };
+        assert_eq!(join(&[start, &[0x7c, 0x41, 2]]), Err(other));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let too_large = Err(AssembleError::TooLarge { max_len: 40 });
+        assert_eq!(join(&[&[1; 37]]), too_large);
+        assert_eq!(
+            join(&[&[0x1c, 0x81], &[0x1c; 39]]),
+            Err(AssembleError::Empty)
+        );
+        assert_eq!(
+            join(&[&[0x1c, 0x81, 1], &[&[0x1c, 1][..], &[2; 35]].concat()]),
+            too_large
+        );
+        assert_eq!(join(&[&[1; 36]]).map(|unit| unit.data.len()), Ok(40));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_joined_fits_and_begins_with_a_start_code(
+            payloads in vec((0_u8..32, vec(any::<u8>(), 0..20)), 0..8),
+        ) {
+            let mut assembler = Assembler::new(64);
+            for (first, rest) in payloads {
+                let before = assembler.clone();
+                if assembler.push(&[&[first][..], &rest].concat()).is_err() {
+                    prop_assert!(assembler.len() <= before.len());
+                }
+                prop_assert!(assembler.len() <= 64);
+            }
+            if let Ok(unit) = assembler.take() {
+                prop_assert!(unit.data.starts_with(&START_CODE));
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! From an access unit to RTP payloads.
+
+use core::fmt;
+
+use super::annexb::{NalUnits, find_start_code, nal_units};
+use super::{END, FU_A, IMPORTANCE, STAP_A, START, TYPE, is_sendable};
+
+/// Cuts an access unit in byte-stream format into RTP payloads of at most `max_payload` bytes.
+///
+/// Neighbours that fit together are aggregated (STAP-A), units that do not fit alone are fragmented
+/// (FU-A), the others go as they are. No allocation: a payload refers to `access_unit` until
+/// [`Payload::emit`] copies it.
+///
+/// Payloads above 65,535 bytes are not made, whatever `max_payload` says: no datagram holds them.
+///
+/// # Errors
+/// When `max_payload` is below 16, or the access unit does not begin with a start code, has no NAL unit,
+/// or has one that cannot go over RTP.
+pub fn packetise(access_unit: &[u8], max_payload: usize) -> Result<Payloads<'_>, PacketiseError> {
+    if max_payload < MIN_PAYLOAD {
+        return Err(PacketiseError::MaxPayload { max_payload });
+    }
+    let start = find_start_code(access_unit).ok_or(PacketiseError::NoStartCode)?;
+    if access_unit[..start].iter().any(|byte| *byte != 0) {
+        return Err(PacketiseError::NoStartCode);
+    }
+    let mut units = nal_units(access_unit);
+    for nal in units.clone() {
+        //= rfc6184-5.2-types
+        if !is_sendable(nal) {
+            return Err(PacketiseError::NalHeader { first: nal[0] });
+        }
+    }
+    let next = Unit::take(&mut units).ok_or(PacketiseError::NoNalUnit)?;
+    let max_payload = max_payload.min(usize::from(u16::MAX));
+    Ok(Payloads {
+        max_payload,
+        units,
+        next: Some(next),
+        fragment: None,
+    })
+}
+
+/// See [`packetise`].
+#[derive(Clone, Debug)]
+pub struct Payloads<'a> {
+    max_payload: usize,
+    /// What follows `next`.
+    units: NalUnits<'a>,
+    /// The unit to be sent next.
+    next: Option<Unit<'a>>,
+    /// The one that is being fragmented: its first byte and what is left of the others.
+    fragment: Option<(u8, &'a [u8])>,
+}
+
+impl<'a> Iterator for Payloads<'a> {
+    type Item = Payload<'a>;
+
+    fn next(&mut self) -> Option<Payload<'a>> {
+        if let Some((first, rest)) = self.fragment {
+            return Some(self.fragment(first, rest, 0));
+        }
+        let unit = self.next.take()?;
+        self.next = Unit::take(&mut self.units);
+        //= rfc6184-5.6-single
+        if unit.nal.len() <= self.max_payload {
+            return Some(self.aggregate(unit));
+        }
+        //= rfc6184-5.8-header
+        let (first, rest) = unit.nal.split_first()?;
+        Some(self.fragment(*first, rest, START))
+    }
+}
+
+impl<'a> Payloads<'a> {
+    /// The next fragment of a unit that began with `first` and has `rest` left.
+    fn fragment(&mut self, first: u8, rest: &'a [u8], start: u8) -> Payload<'a> {
+        //= rfc6184-5.8-not-both
+        // The unit is longer than a payload, so its first fragment is never its last one as well.
+        let (body, rest) = rest.split_at(rest.len().min(self.max_payload - FU_HEADER));
+        self.fragment = (!rest.is_empty()).then_some((first, rest));
+        let end = if rest.is_empty() { END } else { 0 };
+        let prefix = [first & IMPORTANCE | FU_A, start | end | first & TYPE];
+        self.payload(Form::Fragment { prefix, body })
+    }
+
+    /// `unit` with as many of its successors as fit.
+    fn aggregate(&mut self, unit: Unit<'a>) -> Payload<'a> {
+        let mut len = STAP_HEADER + SIZE + unit.nal.len();
+        let (mut count, mut importance) = (1, unit.nal[0] & IMPORTANCE);
+        while let Some(next) = &self.next
+            && len + SIZE + next.nal.len() <= self.max_payload
+        {
+            //= rfc6184-5.7-header
+            importance = importance.max(next.nal[0] & IMPORTANCE);
+            len += SIZE + next.nal.len();
+            count += 1;
+            self.next = Unit::take(&mut self.units);
+        }
+        self.payload(match count {
+            1 => Form::Single(unit.nal),
+            _ => Form::Aggregate {
+                header: importance | STAP_A,
+                len,
+                count,
+                units: unit.and_on,
+            },
+        })
+    }
+
+    fn payload(&self, form: Form<'a>) -> Payload<'a> {
+        //= rfc6184-5.1-marker
+        Payload {
+            form,
+            marker: self.next.is_none() && self.fragment.is_none(),
+        }
+    }
+}
+
+/// One RTP payload, not yet written.
+#[derive(Clone, Debug)]
+pub struct Payload<'a> {
+    form: Form<'a>,
+    marker: bool,
+}
+
+impl Payload<'_> {
+    /// How many bytes [`emit`](Self::emit) appends.
+    #[expect(clippy::len_without_is_empty, reason = "no payload is empty")]
+    pub fn len(&self) -> usize {
+        match &self.form {
+            Form::Aggregate { len, .. } => *len,
+            Form::Fragment { body, .. } => FU_HEADER + body.len(),
+            Form::Single(nal) => nal.len(),
+        }
+    }
+
+    /// Whether this is the last one of the access unit, which the RTP header is to say.
+    pub const fn marker(&self) -> bool {
+        self.marker
+    }
+
+    /// Appends the payload.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        match &self.form {
+            Form::Aggregate {
+                header,
+                count,
+                units,
+                ..
+            } => {
+                out.push(*header);
+                //= rfc6184-5.7.1-sizes
+                for nal in units.clone().take(*count) {
+                    out.extend_from_slice(&(nal.len() as u16).to_be_bytes());
+                    out.extend_from_slice(nal);
+                }
+            }
+            Form::Fragment { prefix, body } => {
+                out.extend_from_slice(prefix);
+                out.extend_from_slice(body);
+            }
+            Form::Single(nal) => out.extend_from_slice(nal),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Form<'a> {
+    /// STAP-A of the first `count` of `units`.
+    Aggregate {
+        header: u8,
+        len: usize,
+        count: usize,
+        units: NalUnits<'a>,
+    },
+    /// FU-A.
+    Fragment {
+        prefix: [u8; FU_HEADER],
+        body: &'a [u8],
+    },
+    Single(&'a [u8]),
+}
+
+#[derive(Clone, Debug)]
+struct Unit<'a> {
+    nal: &'a [u8],
+    /// It and its successors.
+    and_on: NalUnits<'a>,
+}
+
+impl<'a> Unit<'a> {
+    fn take(units: &mut NalUnits<'a>) -> Option<Self> {
+        let and_on = units.clone();
+        units.next().map(|nal| Self { nal, and_on })
+    }
+}
+
+/// Why an access unit does not become payloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PacketiseError {
+    /// The payloads would be too small.
+    MaxPayload {
+        /// As asked for.
+        max_payload: usize,
+    },
+    /// A NAL unit is damaged, or its type has another meaning in RTP.
+    NalHeader {
+        /// Its first byte.
+        first: u8,
+    },
+    /// There are start codes and nothing else.
+    NoNalUnit,
+    /// It does not begin with a start code: not the byte-stream format.
+    NoStartCode,
+}
+
+impl fmt::Display for PacketiseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MaxPayload { max_payload } => {
+                write!(f, "payloads of {max_payload} bytes are too small: allow at least {MIN_PAYLOAD}")
+            }
+            Self::NalHeader { first } => {
+                write!(f, "a NAL unit begins with {first:#04x}, which RTP cannot carry: types 1 to 23 only")
+            }
+            Self::NoNalUnit => f.write_str("the access unit has no NAL unit"),
+            Self::NoStartCode => f.write_str(
+                "the access unit does not begin with a start code: have the encoder write the byte-stream format",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PacketiseError {}
+
+/// Small enough for any path, large enough that headers do not dominate.
+const MIN_PAYLOAD: usize = 16;
+const FU_HEADER: usize = 2;
+const STAP_HEADER: usize = 1;
+/// Before each unit of a STAP-A.
+const SIZE: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::Assembler;
+    use super::*;
+
+    fn stream(nals: &[Vec<u8>]) -> Vec<u8> {
+        nals.iter()
+            .flat_map(|nal| [&[0, 0, 0, 1][..], nal].concat())
+            .collect()
+    }
+
+    fn payloads(access_unit: &[u8], max_payload: usize) -> Vec<Vec<u8>> {
+        let payloads = packetise(access_unit, max_payload).unwrap();
+        let written = payloads.map(|payload| {
+            let mut out = Vec::new();
+            payload.emit(&mut out);
+            assert_eq!(out.len(), payload.len());
+            out
+        });
+        written.collect()
+    }
+
+    /// A NAL unit of `len` bytes that is one wherever it is cut.
+    fn nal(first: u8, len: usize) -> Vec<u8> {
+        let mut nal = vec![0x55; len];
+        nal[0] = first;
+        nal
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_can_be_joined(
+            units in vec((1_u8..24, 0_u8..4, 1_usize..400), 1..8),
+            max_payload in MIN_PAYLOAD..300,
+        ) {
+            //= rfc6184-5.1-marker (test)
+            //= rfc6184-5.6-single (test)
+            let nals: Vec<_> = units.iter().map(|(kind, nri, len)| nal(nri << 5 | kind, *len)).collect();
+            let access_unit = stream(&nals);
+            let mut assembler = Assembler::new(access_unit.len());
+            let mut markers = Vec::new();
+            for payload in packetise(&access_unit, max_payload).unwrap() {
+                let mut out = Vec::new();
+                payload.emit(&mut out);
+                prop_assert!(out.len() <= max_payload && out.len() == payload.len());
+                assembler.push(&out).unwrap();
+                markers.push(payload.marker());
+            }
+            prop_assert_eq!(assembler.take().unwrap().data, access_unit);
+            prop_assert_eq!(markers.pop(), Some(true));
+            prop_assert!(!markers.contains(&true));
+        }
+
+        #[test]
+        fn random_bytes_do_not_panic(bytes in vec(0_u8..8, 0..200), max_payload in 0_usize..40) {
+            if let Ok(payloads) = packetise(&bytes, max_payload) {
+                prop_assert!(payloads.map(|p| p.len()).sum::<usize>() > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn parameter_sets_travel_together() {
+        //= rfc6184-5.7-header (test)
+        //= rfc6184-5.7.1-sizes (test)
+        let access_unit = stream(&[nal(0x27, 3), nal(0x68, 2), nal(0x65, 40)]);
+        let found = payloads(&access_unit, 32);
+        assert_eq!(found[0], [0x78, 0, 3, 0x27, 0x55, 0x55, 0, 2, 0x68, 0x55]);
+        assert_eq!(found.len(), 3);
+    }
+
+    #[test]
+    fn large_units_travel_in_fragments() {
+        //= rfc6184-5.8-header (test)
+        //= rfc6184-5.8-not-both (test)
+        let heads = |len| {
+            let found = payloads(&stream(&[nal(0x65, len)]), 16);
+            found
+                .iter()
+                .map(|p| (p[0], p[1], p.len()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(heads(16), [(0x65, 0x55, 16)]);
+        assert_eq!(heads(17), [(0x7c, 0x85, 16), (0x7c, 0x45, 4)]);
+        assert_eq!(heads(29), [(0x7c, 0x85, 16), (0x7c, 0x45, 16)]);
+        assert_eq!(
+            heads(30),
+            [(0x7c, 0x85, 16), (0x7c, 0x05, 16), (0x7c, 0x45, 3)]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused() {
+        //= rfc6184-5.2-types (test)
+        let error = |bytes: &[u8], max| packetise(bytes, max).unwrap_err();
+        assert_eq!(
+            error(&[0, 0, 1, 0x65], 15),
+            PacketiseError::MaxPayload { max_payload: 15 }
+        );
+        assert_eq!(error(&[0, 0, 0, 9, 0x65], 100), PacketiseError::NoStartCode);
+        assert_eq!(error(&[9, 0, 0, 1, 0x65], 100), PacketiseError::NoStartCode);
+        assert_eq!(
+            error(&[0, 0, 1, 0, 0, 0, 1], 100),
+            PacketiseError::NoNalUnit
+        );
+        for first in [0x60, 0x78, 0x1f, 0xe5] {
+            assert_eq!(
+                error(&[0, 0, 1, 0x65, 1, 0, 0, 1, first], 100),
+                PacketiseError::NalHeader { first }
+            );
+        }
+    }
+}

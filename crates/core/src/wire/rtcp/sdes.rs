@@ -1,0 +1,206 @@
+//! Source descriptions (RFC 3550 section 6.5).
+
+use super::{Fault, RtcpError, RtcpPacket, SDES, Writer};
+use crate::wire::bytes::u32_at;
+
+/// Names of sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sdes<'a> {
+    body: &'a [u8],
+    count: u8,
+}
+
+impl<'a> Sdes<'a> {
+    /// # Errors
+    /// When a chunk or an item is cut off.
+    pub fn new_checked(packet: RtcpPacket<'a>) -> Result<Self, RtcpError> {
+        let body = packet.body();
+        let mut rest = body;
+        for _ in 0..packet.count() {
+            let Some((_, after)) = split_chunk(rest) else {
+                return Err(packet.malformed(Fault::ItemCutOff));
+            };
+            rest = after;
+        }
+        Ok(Self {
+            body,
+            count: packet.count(),
+        })
+    }
+
+    /// The sources, at most 31.
+    pub fn chunks(&self) -> impl Iterator<Item = SdesChunk<'a>> {
+        let mut rest = self.body;
+        (0..self.count).map_while(move |_| {
+            let (chunk, after) = split_chunk(rest)?;
+            rest = after;
+            Some(chunk)
+        })
+    }
+}
+
+/// What is said of one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SdesChunk<'a> {
+    /// The source.
+    pub ssrc: u32,
+    items: &'a [u8],
+}
+
+impl<'a> SdesChunk<'a> {
+    /// Everything that is said.
+    pub fn items(&self) -> impl Iterator<Item = SdesItem<'a>> {
+        let mut rest = self.items;
+        core::iter::from_fn(move || {
+            let (item, after) = split_item(rest)?;
+            rest = after;
+            Some(item)
+        })
+    }
+
+    /// The canonical name, if one is given and is UTF-8.
+    pub fn cname(&self) -> Option<&'a str> {
+        let item = self.items().find(|item| item.kind == CNAME)?;
+        core::str::from_utf8(item.text).ok()
+    }
+}
+
+/// One thing said of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SdesItem<'a> {
+    /// What it is; 1 is the canonical name.
+    pub kind: u8,
+    /// As it is on the wire, at most 255 bytes.
+    pub text: &'a [u8],
+}
+
+/// A canonical name: 1 to 255 bytes of UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cname(String);
+
+impl Cname {
+    /// `None` if `name` is empty or longer than 255 bytes.
+    pub fn new(name: impl Into<String>) -> Option<Self> {
+        let name = name.into();
+        //= rfc3550-6.5-item
+        (1..=255).contains(&name.len()).then_some(Self(name))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Appends a description that gives `ssrc` its canonical name.
+pub fn emit_sdes(ssrc: u32, cname: &Cname, out: &mut Vec<u8>) {
+    let mut writer = Writer::begin(SDES, 1, out);
+    writer.put_u32(ssrc);
+    //= rfc3550-6.5.1-cname
+    writer.put(&[CNAME, cname.0.len() as u8]);
+    writer.put(cname.0.as_bytes());
+    //= rfc3550-6.5-end
+    writer.put(&[END]);
+    writer.finish();
+}
+
+/// The chunk at the start of `bytes` and what follows it. `None` when it is cut off.
+fn split_chunk(bytes: &[u8]) -> Option<(SdesChunk<'_>, &[u8])> {
+    let (ssrc, after) = bytes.split_at_checked(4)?;
+    let mut rest = after;
+    while let Some((_, next)) = split_item(rest) {
+        rest = next;
+    }
+    // The list ends with a zero byte and is filled up with more of them. Chunks start at
+    // multiples of four, and so does the whole, so what is left is a multiple of four bytes.
+    if rest.first() != Some(&END) {
+        return None;
+    }
+    let items = after.get(..after.len() - rest.len())?;
+    let rest = after.get((items.len() + 1).next_multiple_of(4)..)?;
+    Some((
+        SdesChunk {
+            ssrc: u32_at(ssrc, 0),
+            items,
+        },
+        rest,
+    ))
+}
+
+/// The item at the start of `bytes` and what follows it. `None` at the end of the list.
+fn split_item(bytes: &[u8]) -> Option<(SdesItem<'_>, &[u8])> {
+    match *bytes {
+        [END, ..] => None,
+        [kind, len, ref rest @ ..] => {
+            let (text, rest) = rest.split_at_checked(usize::from(len))?;
+            Some((SdesItem { kind, text }, rest))
+        }
+        _ => None,
+    }
+}
+
+const CNAME: u8 = 1;
+const END: u8 = 0;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Rtcp, packets};
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn names_round_trip(ssrc: u32, name in "[a-zåλ日@.]{1,80}") {
+            //= rfc3550-6.5.1-cname (test)
+            //= rfc3550-6.5-end (test)
+            let mut bytes = Vec::new();
+            emit_sdes(ssrc, &Cname::new(name.as_str()).unwrap(), &mut bytes);
+            prop_assert_eq!(bytes.len() % 4, 0);
+            let Some(Ok(Rtcp::Sdes(sdes))) = packets(&bytes).next() else { panic!() };
+            let chunks: Vec<_> = sdes.chunks().map(|c| (c.ssrc, c.cname())).collect();
+            prop_assert_eq!(chunks, [(ssrc, Some(name.as_str()))]);
+        }
+    }
+
+    #[test]
+    fn several_chunks_with_several_items() {
+        let bytes = [
+            0x82, 202, 0, 6, 0, 0, 0, 1, 2, 1, b'x', 1, 2, b'a', b'b', 0, 0, 0, 0, 2, 1, 3, b'c',
+            b'd', b'e', 0, 0, 0,
+        ];
+        let Some(Ok(Rtcp::Sdes(sdes))) = packets(&bytes).next() else {
+            panic!()
+        };
+        let chunks: Vec<_> = sdes
+            .chunks()
+            .map(|c| (c.ssrc, c.cname(), c.items().count()))
+            .collect();
+        assert_eq!(chunks, [(1, Some("ab"), 2), (2, Some("cde"), 1)]);
+    }
+
+    #[test]
+    fn chunks_that_do_not_end_are_rejected() {
+        for body in [
+            [0, 0, 0, 1, 1, 9, b'a', 0],
+            [0, 0, 0, 1, 1, 2, b'a', b'b'],
+            [0, 0, 0, 1, 1, 1, b'a', 1],
+        ] {
+            let bytes = [&[0x81, 202, 0, 2][..], &body].concat();
+            let error = RtcpError::Malformed {
+                at: 0,
+                packet_type: 202,
+                fault: Fault::ItemCutOff,
+            };
+            assert_eq!(packets(&bytes).next(), Some(Err(error)));
+        }
+    }
+
+    #[test]
+    fn names_have_a_length() {
+        //= rfc3550-6.5-item (test)
+        assert_eq!(Cname::new(""), None);
+        assert_eq!(Cname::new("x".repeat(256)), None);
+        assert_eq!(Cname::new("x".repeat(255)).unwrap().as_str().len(), 255);
+    }
+}

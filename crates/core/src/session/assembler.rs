@@ -65,7 +65,10 @@ impl Assembler {
         if !packet.repaired {
             self.fastest.on_arrival(now, timestamp);
         }
-        if self.done.is_some_and(|(ts, next)| timestamp <= ts || seq < next) {
+        if self
+            .done
+            .is_some_and(|(ts, next)| timestamp <= ts || seq < next)
+        {
             return;
         }
         if self.stored >= MAX_PACKETS {
@@ -79,7 +82,7 @@ impl Assembler {
             complete: None,
             key: false,
         });
-        frame.key |= h264::is_key_payload(packet.payload);
+        frame.key |= is_key(packet.payload);
         if packet.marker {
             frame.end = Some(seq);
         }
@@ -88,7 +91,7 @@ impl Assembler {
             self.stored += 1;
         }
         self.judge(now, timestamp);
-        self.release(now);
+        self.release();
     }
 
     /// When [`on_timeout`](Self::on_timeout) would give a frame up.
@@ -110,7 +113,7 @@ impl Assembler {
             } else {
                 self.give_up_oldest();
             }
-            self.release(now);
+            self.release();
         }
         before && !self.intact
     }
@@ -128,7 +131,7 @@ impl Assembler {
     /// Everything that is left, at the end of a stream.
     pub fn finish(&mut self) {
         while !self.frames.is_empty() {
-            self.release(Time::FAR);
+            self.release();
             self.give_up_oldest();
         }
     }
@@ -154,7 +157,7 @@ impl Assembler {
     }
 
     /// Hands out what can be decoded now.
-    fn release(&mut self, _now: Time) {
+    fn release(&mut self) {
         while let Some((&timestamp, frame)) = self.frames.first_key_value() {
             let first = frame.packets.keys().next().copied();
             let follows = match self.done {
@@ -179,22 +182,25 @@ impl Assembler {
         };
         self.stored -= frame.packets.len();
         let end = frame.end.unwrap_or_default();
-        let mut data = Vec::with_capacity(frame.bytes as usize + 64);
-        let parts = frame.packets.values().map(Vec::as_slice);
-        let good = h264::reassemble(parts, &mut data).is_ok();
+        let mut unit = h264::Assembler::new(MAX_FRAME);
+        // A payload that is refused makes `take` fail.
+        let _ = frame.packets.values().try_for_each(|p| unit.push(p));
+        let data = unit.take().map(|unit| unit.data);
+        let good = data.is_ok();
         let own = frame.complete.unwrap_or(frame.first);
-        self.decodable_at = if frame.key { own } else { own.max(self.decodable_at) };
+        self.decodable_at = if frame.key {
+            own
+        } else {
+            own.max(self.decodable_at)
+        };
         self.intact = good && (frame.key || self.intact);
         self.done = Some((timestamp, end + 1));
-        if !good {
-            data.clear();
-        }
         self.out.push_back(ReceivedFrame {
             timestamp,
             key: frame.key,
             first: frame.first,
             complete: good.then_some(self.decodable_at),
-            data,
+            data: data.unwrap_or_default(),
             bytes: frame.bytes,
         });
         self.bound_output();
@@ -205,7 +211,12 @@ impl Assembler {
             return;
         };
         self.stored -= frame.packets.len();
-        let last = frame.packets.keys().next_back().copied().unwrap_or_default();
+        let last = frame
+            .packets
+            .keys()
+            .next_back()
+            .copied()
+            .unwrap_or_default();
         let next = frame.end.unwrap_or(last) + 1;
         self.done = Some((timestamp, next.max(self.done.map_or(0, |(_, n)| n))));
         self.intact = false;
@@ -259,7 +270,7 @@ impl Partial {
         else {
             return false;
         };
-        let begins = before == Some(first) || h264::starts_access_unit(payload);
+        let begins = before == Some(first) || begins_frame(payload);
         begins && end + 1 - first == self.packets.len() as u64
     }
 }
@@ -289,6 +300,40 @@ impl Fastest {
     }
 }
 
+/// The NAL unit type in an RFC 6184 payload, and the byte that follows its header, if the
+/// payload has the beginning of a unit.
+fn first_unit(payload: &[u8]) -> Option<(u8, u8)> {
+    match *payload {
+        // FU-A: the unit's type is in the second byte, which also says whether it begins here.
+        [indicator, head, next, ..] if indicator & 0x1f == 28 && head & 0x80 != 0 => {
+            Some((head & 0x1f, next))
+        }
+        [indicator, ..] if indicator & 0x1f == 28 => None,
+        // STAP-A: a length of two bytes comes first.
+        [indicator, _, _, unit, ..] if indicator & 0x1f == 24 => {
+            Some((unit & 0x1f, payload.get(4).copied().unwrap_or(0)))
+        }
+        [unit, next, ..] => Some((unit & 0x1f, next)),
+        _ => None,
+    }
+}
+
+/// Whether a payload can only be the first of its frame: parameter sets, a delimiter, or the
+/// first slice of a picture that is no key frame (those begin with their parameter sets).
+fn begins_frame(payload: &[u8]) -> bool {
+    match first_unit(payload) {
+        Some((SPS | DELIMITER, _)) => true,
+        // first_mb_in_slice of zero is a single 1 bit (Exp-Golomb).
+        Some((SLICE, next)) => next & 0x80 != 0,
+        _ => false,
+    }
+}
+
+/// Whether a payload belongs to a frame that can be decoded alone.
+fn is_key(payload: &[u8]) -> bool {
+    matches!(first_unit(payload), Some((SPS | IDR, _)))
+}
+
 fn media_nanos(timestamp: u64) -> i128 {
     i128::from(timestamp) * 1_000_000_000 / i128::from(MEDIA_CLOCK)
 }
@@ -296,6 +341,12 @@ fn media_nanos(timestamp: u64) -> i128 {
 const MEMORY: Duration = Duration::from_secs(30);
 /// Packets waiting for their frames: 400 ms at 100 Mb/s.
 const MAX_PACKETS: usize = 4_096;
+/// H.264 level 5.2 allows pictures of up to 30 MB; ours are far below.
+const MAX_FRAME: usize = 4 << 20;
+const SLICE: u8 = 1;
+const IDR: u8 = 5;
+const SPS: u8 = 7;
+const DELIMITER: u8 = 9;
 /// Frames waiting for a reader.
 const MAX_FRAMES: usize = 1_024;
 
@@ -306,16 +357,15 @@ mod tests {
     const HOLD: Duration = Duration::from_millis(400);
     const STEP: u64 = 3_000;
 
-    /// One-slice frames: a key frame of `n` fragments or a delta of `n`.
-    fn fragments(key: bool, n: usize) -> Vec<Vec<u8>> {
-        let kind = if key { 5 } else { 1 };
-        (0..n)
-            .map(|i| {
-                let start = u8::from(i == 0) << 7;
-                let end = u8::from(i + 1 == n) << 6;
-                vec![0x60 | 28, start | end | kind, 0x88, i as u8]
-            })
-            .collect()
+    /// A frame of `n` payloads: slices, in a key frame behind parameter sets.
+    fn payloads(key: bool, n: usize) -> Vec<Vec<u8>> {
+        let slice = |i: usize| match (key, i) {
+            (true, 0) => vec![0x78, 0, 2, 0x67, 0x42, 0, 2, 0x65, 0x88],
+            (true, _) => vec![0x65, 0x10, i as u8],
+            (false, 0) => vec![0x61, 0x88],
+            (false, _) => vec![0x61, 0x10, i as u8],
+        };
+        (0..n).map(slice).collect()
     }
 
     struct Feeder {
@@ -331,10 +381,10 @@ mod tests {
             }
         }
 
-        /// Feeds frame `n` at `ms`, without the fragments in `lose`; returns its first number.
+        /// Feeds frame `n` at `ms`, without the payloads in `lose`; returns its first number.
         fn frame(&mut self, n: u64, ms: u64, key: bool, parts: usize, lose: &[usize]) -> u64 {
             let first = self.seq;
-            for (i, payload) in fragments(key, parts).iter().enumerate() {
+            for (i, payload) in payloads(key, parts).iter().enumerate() {
                 if !lose.contains(&i) {
                     self.one(n, ms, first + i as u64, i + 1 == parts, payload, false);
                 }
@@ -358,7 +408,12 @@ mod tests {
 
         fn out(&mut self) -> Vec<(u64, Option<u64>)> {
             core::iter::from_fn(|| self.assembler.poll())
-                .map(|f| (f.timestamp / STEP, f.complete.map(|t| t.as_nanos() / 1_000_000)))
+                .map(|f| {
+                    (
+                        f.timestamp / STEP,
+                        f.complete.map(|t| t.as_nanos() / 1_000_000),
+                    )
+                })
                 .collect()
         }
     }
@@ -379,7 +434,7 @@ mod tests {
         let first = f.frame(1, 73, false, 3, &[1]);
         f.frame(2, 107, false, 1, &[]);
         assert_eq!(f.out(), [(0, Some(40))]);
-        f.one(1, 180, first + 1, false, &fragments(false, 3)[1], true);
+        f.one(1, 180, first + 1, false, &payloads(false, 3)[1], true);
         assert_eq!(f.out(), [(1, Some(180)), (2, Some(180))]);
     }
 
@@ -409,7 +464,7 @@ mod tests {
         let lost = f.frame(1, 73, false, 1, &[0]);
         f.frame(2, 107, false, 1, &[]);
         assert_eq!(f.out(), [(0, Some(40))]);
-        f.one(1, 200, lost, true, &fragments(false, 1)[0], true);
+        f.one(1, 200, lost, true, &payloads(false, 1)[0], true);
         assert_eq!(f.out(), [(1, Some(200)), (2, Some(200))]);
     }
 

@@ -163,7 +163,9 @@ fn tcp_rate(report: &ReportView) -> Rate {
 /// is below a round trip in all that we send.
 fn intervals(td: Duration, rtt: Duration) -> u32 {
     let three = td * 3;
-    let span = (rtt * 10).max(three).min(three.max(Duration::from_secs(15)));
+    let span = (rtt * 10)
+        .max(three)
+        .min(three.max(Duration::from_secs(15)));
     ((span.as_secs_f64() / td.as_secs_f64().max(1e-3)).ceil() as u32).max(3)
 }
 
@@ -228,7 +230,10 @@ mod tests {
             let mut b = Breaker::new(TD);
             let mut tripped = None;
             for s in 1..6_u32 {
-                b.on_sent(Time::from_millis(u64::from(s) * 1_000 - 999), Rate::kbps(rate) * TD);
+                b.on_sent(
+                    Time::from_millis(u64::from(s) * 1_000 - 999),
+                    Rate::kbps(rate) * TD,
+                );
                 tripped = tripped.or(b.on_report(Time::from_secs(u64::from(s)), view(s, 0.05)));
             }
             assert_eq!(tripped, expected);

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use crate::units::{Bytes, Rate};
 use crate::wire::ntp::Ntp;
+use crate::wire::rtcp::Cname;
 use crate::wire::rtp::PayloadType;
-use crate::wire::sdes::Cname;
 
 /// The numbers that name the two RTP streams of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ impl Streams {
         Self {
             media_ssrc,
             repair_ssrc,
-            media_type: PayloadType::DYNAMIC_FIRST,
-            repair_type: PayloadType::DYNAMIC_SECOND,
+            media_type: MEDIA_TYPE,
+            repair_type: REPAIR_TYPE,
         }
     }
 }
@@ -121,7 +121,7 @@ impl ReceiverConfig {
             ssrc,
             cname,
             epoch: Ntp(0),
-            payload_types: (PayloadType::DYNAMIC_FIRST, PayloadType::DYNAMIC_SECOND),
+            payload_types: (MEDIA_TYPE, REPAIR_TYPE),
             hold,
             feedback_interval: Duration::from_millis(25),
             report_interval: Duration::from_secs(1),
@@ -138,4 +138,16 @@ pub enum FeedbackMode {
     PerPacket,
     /// Receiver reports only, as any RTP receiver.
     ReportsOnly,
+}
+
+/// Customary first dynamic payload type (RFC 3551 section 6).
+pub const MEDIA_TYPE: PayloadType = dynamic(96);
+/// The one after it.
+pub const REPAIR_TYPE: PayloadType = dynamic(97);
+
+const fn dynamic(number: u8) -> PayloadType {
+    match PayloadType::new(number) {
+        Some(payload_type) => payload_type,
+        None => panic!("payload types have seven bits"),
+    }
 }

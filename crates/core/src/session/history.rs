@@ -390,7 +390,10 @@ impl Index {
             return Found::NeverSent;
         }
         let back = u64::from((last as u16).wrapping_sub(seq));
-        match last.checked_sub(back).and_then(|s| s.checked_sub(self.first)) {
+        match last
+            .checked_sub(back)
+            .and_then(|s| s.checked_sub(self.first))
+        {
             Some(at) => self
                 .paths
                 .get(at as usize)
@@ -463,7 +466,8 @@ mod tests {
         assert!(learnt.lost.is_empty());
         assert_eq!(learnt.rtt, Some(Duration::from_millis(60 - 2 - 4)));
 
-        h.on_feedback(Stream::Media, remote(110), &[got(0, 1)]).unwrap();
+        h.on_feedback(Stream::Media, remote(110), &[got(0, 1)])
+            .unwrap();
         let learnt = h.settle(Time::from_millis(70), remote(110), REORDERING);
         let outcomes: Vec<_> = learnt.fates.iter().map(|f| (f.seq, f.outcome)).collect();
         assert_eq!(outcomes[0], (0, Outcome::Lost));
@@ -476,7 +480,8 @@ mod tests {
         let mut h = History::new(false);
         send(&mut h, 0, 7);
         send(&mut h, 25, 8);
-        h.on_feedback(Stream::Media, remote(100), &[got(8, 1)]).unwrap();
+        h.on_feedback(Stream::Media, remote(100), &[got(8, 1)])
+            .unwrap();
         let learnt = h.settle(Time::from_millis(90), remote(100), REORDERING);
         assert_eq!(learnt.lost, [CONTENT]);
     }
@@ -499,7 +504,10 @@ mod tests {
             refuse(&mut h, remote(49), got(7, 5)),
             Err(FeedbackFault::Stale)
         );
-        assert_eq!(h.on_feedback(Stream::Repair, remote(60), &[got(7, 1)]), Err(FeedbackFault::NeverSent));
+        assert_eq!(
+            h.on_feedback(Stream::Repair, remote(60), &[got(7, 1)]),
+            Err(FeedbackFault::NeverSent)
+        );
     }
 
     #[test]

@@ -52,7 +52,10 @@ mod tests {
             }
         }
         let rate = Bytes(sent) / Duration::from_secs(1);
-        assert!(rate > Rate::kbps(2_990) && rate < Rate::kbps(3_020), "{rate:?}");
+        assert!(
+            rate > Rate::kbps(2_990) && rate < Rate::kbps(3_020),
+            "{rate:?}"
+        );
     }
 
     #[test]

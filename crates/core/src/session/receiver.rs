@@ -11,11 +11,11 @@ use crate::endpoint::{Datagram, Endpoint, Transmit};
 use crate::media::MEDIA_CLOCK;
 use crate::units::Time;
 use crate::wire::ccfb::{CcfbBuilder, Received};
-use crate::wire::ntp::{Ntp, NtpShort};
+use crate::wire::ntp::NtpShort;
 use crate::wire::rtcp::{self, ReportBlock, Rtcp};
 use crate::wire::rtp::RtpPacket;
-use crate::wire::seq::{Unwrap16, Unwrap32};
-use crate::wire::{rtx, sdes::Cname};
+use crate::wire::rtx;
+use crate::wire::seq::{Unwrap16, Unwrap32, nearest16};
 
 /// Receives one stream and its retransmissions.
 ///
@@ -132,10 +132,13 @@ impl MediaReceiver {
         let fresh = source.arrivals.on_packet(seq, received);
         let timestamp = self.timestamps.unwrap(header.timestamp);
         let ticks = u128::from(now.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
-        source.reception.on_packet(seq, timestamp as i64, ticks as i64);
+        source
+            .reception
+            .on_packet(seq, timestamp as i64, ticks as i64);
         self.last_arrival = Some(now);
         self.ended = false;
-        self.report_due.get_or_insert(now + self.config.report_interval);
+        self.report_due
+            .get_or_insert(now + self.config.report_interval);
         self.plan_feedback(now, seq, repaired);
         if !fresh {
             return;
@@ -146,7 +149,8 @@ impl MediaReceiver {
                 return;
             };
             // A retransmission of something older than all that is known of the media stream.
-            let Some(seq) = self.media.unwrap.near(original.sequence) else {
+            let newest = self.media.unwrap.highest();
+            let Some(seq) = newest.and_then(|n| nearest16(n, original.sequence)) else {
                 return;
             };
             (seq, original.payload)
@@ -169,7 +173,14 @@ impl MediaReceiver {
     fn plan_feedback(&mut self, now: Time, seq: u64, repaired: bool) {
         let gap = !repaired && seq > self.asked + 1 && self.asked > 0;
         if !repaired {
-            if gap && self.media.arrivals.missing_since(self.asked).next().is_some() {
+            if gap
+                && self
+                    .media
+                    .arrivals
+                    .missing_since(self.asked)
+                    .next()
+                    .is_some()
+            {
                 self.want_nack = true;
             }
             if !self.want_nack {
@@ -252,22 +263,18 @@ impl MediaReceiver {
     }
 
     fn write_feedback(&mut self, now: Time, out: &mut Vec<u8>) {
-        let timestamp = self.config.epoch.at(now).middle();
-        let mut builder = CcfbBuilder::new(self.config.ssrc, now, out);
-        let mut any = false;
-        for source in [&mut self.media, &mut self.repair] {
-            let (Some(ssrc), true) = (source.ssrc, source.arrivals.is_fresh()) else {
-                continue;
-            };
+        if self.media.arrivals.is_fresh() || self.repair.arrivals.is_fresh() {
+            let mut builder = CcfbBuilder::new(self.config.ssrc, now, out);
             let overlap = self.config.feedback_interval * OVERLAP;
-            if let Some((begin, lines)) = source.arrivals.report(now, overlap) {
-                any |= builder.block(ssrc, begin as u16, lines).is_ok();
+            for source in [&mut self.media, &mut self.repair] {
+                if let Some(ssrc) = source.ssrc
+                    && let Some((begin, lines)) = source.arrivals.report(now, overlap)
+                {
+                    // A report is bounded far below the limits of the format.
+                    let _ = builder.block(ssrc, begin as u16, lines);
+                }
             }
-        }
-        if any {
-            builder.finish(timestamp);
-        } else {
-            drop(builder);
+            builder.finish(self.config.epoch.at(now));
         }
         if core::mem::take(&mut self.want_nack)
             && let Some(ssrc) = self.media.ssrc
@@ -395,11 +402,3 @@ const KEY_RETRY: Duration = Duration::from_millis(300);
 const BEACON_SLOW: Duration = Duration::from_millis(250);
 /// Silence after which another SSRC is believed.
 const TAKEOVER: Duration = Duration::from_secs(2);
-
-/// The canonical name of a party that has no better one.
-pub fn anonymous(ssrc: u32) -> Cname {
-    Cname::new(format!("{ssrc:08x}@tidegate.invalid")).unwrap_or_else(|| unreachable!("a short name"))
-}
-
-/// What [`ReceiverConfig::epoch`] is when the wall clock does not matter.
-pub const NO_EPOCH: Ntp = Ntp(0);

@@ -155,7 +155,11 @@ impl Arrivals {
         let old = self.seen.iter().take_while(|s| !recent(s)).count() as u64;
         let begin = (self.first + old).min(self.reported.max(self.first));
         let begin = begin.max((self.first + self.seen.len() as u64).saturating_sub(MAX_LINES));
-        let lines = self.seen.iter().skip((begin - self.first) as usize).copied();
+        let lines = self
+            .seen
+            .iter()
+            .skip((begin - self.first) as usize)
+            .copied();
         self.fresh = false;
         // Everything before the newest has now been told once.
         self.reported = self.first + self.seen.len() as u64 - 1;

@@ -30,9 +30,15 @@ impl ReportsOnly {
         if loss < NOISE {
             self.rate = self.rate.scale(21, 20);
         } else {
-            let rtt = rtt.unwrap_or(SLOW).max(Duration::from_millis(1)).as_secs_f64();
+            let rtt = rtt
+                .unwrap_or(SLOW)
+                .max(Duration::from_millis(1))
+                .as_secs_f64();
             let tcp = packet.bits() as f64 / (rtt * (2.0 * loss / 3.0).sqrt());
-            self.rate = self.rate.scale(1, 2).max(self.rate.min(Rate::from_f64(tcp * 0.5)));
+            self.rate = self
+                .rate
+                .scale(1, 2)
+                .max(self.rate.min(Rate::from_f64(tcp * 0.5)));
         }
         self.rate = self.rate.max(self.floor).min(CEILING.max(self.floor));
     }

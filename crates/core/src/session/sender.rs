@@ -10,21 +10,19 @@ use self::chain::Chain;
 use self::control::Control;
 pub use self::frames::SentFrame;
 use self::frames::{Frames, HEADERS, OutFrame};
-use self::path::PathView;
-use super::breaker::{Breaker, ReportView};
+
+use super::breaker::Breaker;
 use super::config::SenderConfig;
-use super::history::{Content, History, Learnt, Line, PacketRow, Stream};
+use super::feedback::FeedbackReader;
+use super::history::{Content, History, PacketRow};
 use super::pacer::Pacer;
+use super::path::PathView;
 use super::reports_only::ReportsOnly;
-use crate::control::{Cx, Ecn, Kind, RateController, Report, Target, Why, sooner};
-use crate::endpoint::{Datagram, Transmit};
+use crate::control::{Cx, RateController, Target, Why, sooner};
+use crate::endpoint::Datagram;
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
-use crate::trace::{BreakerCause, DropCause, Event, FeedbackFault, KeyCause};
+use crate::trace::{BreakerCause, DropCause, Event, KeyCause};
 use crate::units::{Bytes, Rate, Time};
-use crate::wire::ccfb::{Arrival, Ccfb};
-use crate::wire::ntp::{RemoteClock, round_trip};
-use crate::wire::rtcp::{self, ReportBlock, Rtcp, SenderInfo};
-use crate::wire::rtp::RtpHeader;
 use crate::wire::rtx;
 
 mod capture;
@@ -32,7 +30,7 @@ mod chain;
 mod control;
 mod feedback;
 mod frames;
-mod path;
+
 mod transmit;
 
 /// Sends one stream: asks for frames at the rate that keeps the delay bound, cuts them into
@@ -56,7 +54,7 @@ pub struct MediaSender {
     path: PathView,
     breaker: Breaker,
     cautious: ReportsOnly,
-    remote: RemoteClock,
+    reader: FeedbackReader,
     chain: Chain,
     media_seq: u64,
     repair_seq: u64,
@@ -66,6 +64,14 @@ pub struct MediaSender {
     last_progress: Time,
     first_media: Option<Time>,
     next_report: Option<Time>,
+    /// RTCP about our streams came last at this time.
+    last_rtcp: Time,
+    last_media: Time,
+    last_key_at: Option<Time>,
+    /// When the first greeting left.
+    started: Time,
+    /// A report block about our media came.
+    answered: bool,
     last_sample: Time,
     outgoing: VecDeque<Vec<u8>>,
     rows: Vec<SentFrame>,
@@ -116,10 +122,10 @@ impl MediaSender {
     pub fn new(
         config: SenderConfig,
         controller: Box<dyn RateController>,
-        promise: Option<crate::promise::PlannerConfig>,
+        _promise: Option<()>,
         rng: &mut dyn Rng,
     ) -> Self {
-        let control = Control::new(controller, promise, &config);
+        let control = Control::Plain(controller);
         Self {
             control,
             phase: Phase::Greeting { since: Time::FAR },
@@ -132,7 +138,7 @@ impl MediaSender {
             path: PathView::default(),
             breaker: Breaker::new(SLOW_REPORTS),
             cautious: ReportsOnly::new(config.rates.0),
-            remote: RemoteClock::new(),
+            reader: FeedbackReader::default(),
             chain: Chain::default(),
             media_seq: u64::from(rng.next_u32() & 0x7fff),
             repair_seq: u64::from(rng.next_u32() & 0x7fff),
@@ -141,6 +147,11 @@ impl MediaSender {
             last_progress: Time::ZERO,
             first_media: None,
             next_report: None,
+            last_rtcp: Time::ZERO,
+            last_media: Time::ZERO,
+            last_key_at: None,
+            started: Time::ZERO,
+            answered: false,
             last_sample: Time::ZERO,
             outgoing: VecDeque::new(),
             rows: Vec::new(),
@@ -159,14 +170,19 @@ impl MediaSender {
             let rate = self.frame_rate(cx.now, captured);
             let budget = rate * self.config.frame_rate.interval();
             let floor = self.config.rates.0 * self.config.frame_rate.interval();
-            let least = if key.is_some() { floor.scale(KEY_BUDGETS, 1) } else { floor };
+            let least = if key.is_some() {
+                floor.scale(KEY_BUDGETS, 1)
+            } else {
+                floor
+            };
             if self.is_late(cx.now, captured, self.frames.backlog() + least) {
                 self.capture.pop();
                 self.skip(cx, frame, captured, DropCause::Skipped);
                 continue;
             }
             if let Some(cause) = key {
-                cx.trace.record(cx.now, Event::KeyFrameOrdered { frame, cause });
+                cx.trace
+                    .record(cx.now, Event::KeyFrameOrdered { frame, cause });
             }
             let order = FrameOrder {
                 frame,
@@ -209,13 +225,21 @@ impl MediaSender {
         };
         let deadline = self.config.delay_bound.map(|bound| order.captured + bound);
         let max_payload = (self.config.packet_size.get() - HEADERS - rtx::LEN as u64) as usize;
-        self.frames.push(OutFrame::new(encoded, row, deadline, max_payload));
+        match OutFrame::new(&encoded.data, row, deadline, max_payload) {
+            Ok(frame) => self.frames.push(frame),
+            // Nothing that a receiver could decode.
+            Err(_) => self.chain.break_at(order.frame, KeyCause::Repair),
+        }
+        if encoded.key {
+            self.last_key_at = Some(cx.now);
+        }
         self.control.set_backlog(cx, self.frames.backlog());
     }
 
     /// A datagram from the peer.
     pub fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
-        feedback::on_datagram(self, cx, datagram.payload);
+        self.on_rtcp(cx, datagram.payload);
+        self.open_if_greeted(cx.now);
         self.control.set_backlog(cx, self.frames.backlog());
     }
 
@@ -225,14 +249,10 @@ impl MediaSender {
         if let Phase::Greeting { since: Time::FAR } = self.phase {
             self.phase = Phase::Greeting { since: now };
             self.capture.start(now);
+            self.started = now;
             self.next_report = Some(now);
         }
-        if let Phase::Greeting { since } = self.phase
-            && (self.path.has_rtt() || now.since(since) >= GREETING)
-        {
-            self.phase = Phase::Open;
-            self.last_progress = now;
-        }
+        self.open_if_greeted(now);
         self.capture.advance(now);
         self.expire_captures(cx);
         if self.control.next_timeout().is_some_and(|(at, _)| at <= now) {
@@ -337,6 +357,15 @@ impl MediaSender {
         self.history.finish_log(packets);
     }
 
+    fn open_if_greeted(&mut self, now: Time) {
+        if let Phase::Greeting { since } = self.phase
+            && (self.path.has_rtt() || now.since(since) >= GREETING)
+        {
+            self.phase = Phase::Open;
+            self.last_progress = now;
+        }
+    }
+
     fn log(&mut self, row: SentFrame) {
         if self.config.log {
             self.rows.push(row);
@@ -395,12 +424,15 @@ impl MediaSender {
         let Some(bound) = self.config.delay_bound else {
             return false;
         };
-        let leave = self.pacer.time_to_send(now, Bytes::ZERO, ahead, self.pace());
+        let leave = self
+            .pacer
+            .time_to_send(now, Bytes::ZERO, ahead, self.pace());
         now + leave + self.control.queueing() + self.path.one_way() > captured + bound
     }
 
     fn skip(&mut self, cx: &mut Cx<'_>, frame: u64, captured: Time, cause: DropCause) {
-        cx.trace.record(cx.now, Event::FrameDropped { frame, cause });
+        cx.trace
+            .record(cx.now, Event::FrameDropped { frame, cause });
         self.log(SentFrame {
             frame,
             timestamp: self.timestamp(captured),

@@ -11,6 +11,7 @@ pub mod h264;
 pub mod ntp;
 pub mod rtcp;
 pub mod rtp;
+pub mod rtx;
 pub mod seq;
 
 /// Big-endian reads that are total: beyond the end there are zeros. Views check lengths first.

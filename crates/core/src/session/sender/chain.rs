@@ -34,7 +34,9 @@ impl Chain {
     /// The receiver will not have `frame`.
     pub(super) fn break_at(&mut self, frame: u64, cause: KeyCause) {
         if self.last_key.is_none_or(|key| frame >= key) {
-            let (first, cause) = self.broken.map_or((frame, cause), |(f, c)| (f.min(frame), c));
+            let (first, cause) = self
+                .broken
+                .map_or((frame, cause), |(f, c)| (f.min(frame), c));
             self.broken = Some((first, cause));
         }
     }
@@ -47,7 +49,9 @@ impl Chain {
     /// Whether a delta frame refers to something that the receiver will not have.
     pub(super) fn is_orphan(&self, frame: u64) -> bool {
         self.broken.is_some_and(|(from, _)| frame > from)
-            || self.mended.is_some_and(|(from, to)| frame > from && frame < to)
+            || self
+                .mended
+                .is_some_and(|(from, to)| frame > from && frame < to)
     }
 
     /// Whether `frame` still matters: no key frame came after it.

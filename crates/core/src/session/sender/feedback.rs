@@ -3,12 +3,13 @@
 use core::time::Duration;
 
 use super::{MediaSender, Peer, Phase, SenderFailure};
-use crate::control::{Cx, Kind, Measured, Observer, Outcome, Report};
+use crate::control::{Cx, Outcome, Report};
 use crate::session::breaker::ReportView;
-use crate::session::history::{Content, Learnt, Line, Stream};
+use crate::session::feedback::reject;
+use crate::session::history::{Content, Learnt};
 use crate::trace::{BreakerCause, Event, FeedbackFault, KeyCause};
-use crate::units::{Bytes, Time};
-use crate::wire::ccfb::{Arrival, Ccfb};
+use crate::units::Time;
+use crate::wire::ccfb::Ccfb;
 use crate::wire::ntp::round_trip;
 use crate::wire::rtcp::{self, Nack, ReportBlock, Rtcp, SenderInfo};
 
@@ -29,7 +30,6 @@ impl MediaSender {
                 Rtcp::Nack(nack) => self.on_nack(cx, &nack),
                 Rtcp::Pli(pli) if pli.media == self.config.streams.media_ssrc => self.on_pli(cx),
                 Rtcp::Pli(_) => reject(cx, FeedbackFault::UnknownSource),
-                Rtcp::Bye(_) | Rtcp::Sdes(_) | Rtcp::Other(_) => {}
                 _ => {}
             }
         }
@@ -67,13 +67,16 @@ impl MediaSender {
         if let Some(cause) = self.breaker.on_report(cx.now, view) {
             self.stop(cx, cause);
         }
-        let answered_at = sample.map(|rtt| cx.now.before(rtt + block.delay_since_last_sr.as_span()));
+        let answered_at =
+            sample.map(|rtt| cx.now.before(rtt + block.delay_since_last_sr.as_span()));
         self.on_sign_of_life(cx, answered_at);
     }
 
     /// Whether a peer that reports and gives no per-packet feedback ever will.
     fn judge_peer(&mut self, cx: &mut Cx<'_>, loss: f64, rtt: Option<Duration>) {
-        let waited = self.first_media.is_some_and(|at| cx.now.since(at) >= PATIENCE);
+        let waited = self
+            .first_media
+            .is_some_and(|at| cx.now.since(at) >= PATIENCE);
         match self.peer {
             Peer::Unknown if waited => {
                 self.peer = Peer::ReportsOnly;
@@ -95,42 +98,18 @@ impl MediaSender {
 
     /// Per-packet feedback (RFC 8888).
     fn on_ccfb(&mut self, cx: &mut Cx<'_>, report: &Ccfb<'_>) {
-        let at = self.remote.at(report.timestamp());
-        let mut known = false;
-        for block in report.blocks() {
-            let stream = match block.ssrc {
-                ssrc if ssrc == self.config.streams.media_ssrc => Stream::Media,
-                ssrc if ssrc == self.config.streams.repair_ssrc => Stream::Repair,
-                _ => {
-                    reject(cx, FeedbackFault::UnknownSource);
-                    continue;
-                }
-            };
-            self.lines.clear();
-            self.lines.extend(block.packets().map(|packet| Line {
-                seq: packet.sequence,
-                received: match packet.arrival {
-                    Arrival::NotReceived => None,
-                    // It came, so long ago that its time is of no use.
-                    Arrival::Received { ecn, offset } => {
-                        Some((offset.as_span().unwrap_or(UNKNOWN_OFFSET), ecn))
-                    }
-                },
-            }));
-            match self.history.on_feedback(stream, at, &self.lines) {
-                Ok(()) => known = true,
-                Err(fault) => reject(cx, fault),
-            }
-        }
-        if !known {
+        let (streams, reordering) = (self.config.streams, self.path.reordering());
+        let learnt = self
+            .reader
+            .read(cx, report, streams, &mut self.history, reordering);
+        let Some(learnt) = learnt else {
             return;
-        }
+        };
         if self.peer != Peer::PerPacket {
             self.peer = Peer::PerPacket;
             self.breaker.set_interval(FAST_REPORTS);
         }
         self.breaker.on_rtcp(cx.now);
-        let learnt = self.history.settle(cx.now, at, self.path.reordering());
         let progress = learnt.fates.iter().any(|f| f.outcome != Outcome::Lost);
         if progress {
             self.last_progress = cx.now;
@@ -205,7 +184,9 @@ impl MediaSender {
     /// The receiver cannot decode (RFC 4585 section 6.3.1). A key frame that is younger than a
     /// round trip answers the request already.
     fn on_pli(&mut self, cx: &mut Cx<'_>) {
-        let recent = self.last_key_at.is_some_and(|at| cx.now.since(at) < self.path.srtt() * 2);
+        let recent = self
+            .last_key_at
+            .is_some_and(|at| cx.now.since(at) < self.path.srtt() * 2);
         if !recent && let Some(key) = self.chain.last_key() {
             self.chain.break_at(key, KeyCause::Requested);
         }
@@ -224,7 +205,10 @@ impl MediaSender {
     pub(super) fn begin_blackout(&mut self, cx: &mut Cx<'_>) {
         cx.trace.record(cx.now, Event::BlackoutBegan);
         let deaf = cx.now.since(self.last_rtcp) >= SILENCE / 2;
-        self.phase = Phase::Blackout { since: cx.now, deaf };
+        self.phase = Phase::Blackout {
+            since: cx.now,
+            deaf,
+        };
         self.next_report = Some(cx.now);
         self.control.set_stall(cx, true);
         self.repairs.clear();
@@ -253,7 +237,10 @@ impl MediaSender {
                 }
             }
             Phase::Stopped => {
-                let (tripped, _) = self.breaker.tripped().unwrap_or((cx.now, BreakerCause::RtcpTimeout));
+                let (tripped, _) = self
+                    .breaker
+                    .tripped()
+                    .unwrap_or((cx.now, BreakerCause::RtcpTimeout));
                 if answered.is_some_and(|at| at > tripped) && self.breaker.on_answer(cx.now) {
                     self.resume(cx);
                 }
@@ -339,10 +326,6 @@ impl MediaSender {
     }
 }
 
-fn reject(cx: &mut Cx<'_>, cause: FeedbackFault) {
-    cx.trace.record(cx.now, Event::FeedbackRejected { cause });
-}
-
 /// Our receivers report every second.
 const FAST_REPORTS: Duration = Duration::from_secs(1);
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -358,8 +341,6 @@ const PROBE_MAX: Duration = Duration::from_millis(100);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a stream without a delay bound waits for repairs at its end.
 const LAST_REPAIRS: Duration = Duration::from_secs(1);
-/// Longer than the field of RFC 8888 can tell.
-const UNKNOWN_OFFSET: Duration = Duration::from_secs(8);
 /// Of one NACK packet.
 const MAX_NACKS: usize = 256;
 const MAX_REPAIRS: usize = 1_024;

@@ -3,10 +3,10 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::media::{Encoded, Quality};
+use crate::media::Quality;
 use crate::trace::DropCause;
 use crate::units::{Bytes, Time};
-use crate::wire::h264::{self, Fragment};
+use crate::wire::h264::{self, PacketiseError};
 use crate::wire::rtp::RtpHeader;
 
 /// One frame, cut into payloads.
@@ -14,13 +14,14 @@ use crate::wire::rtp::RtpHeader;
 pub(super) struct OutFrame {
     pub(super) row: SentFrame,
     pub(super) deadline: Option<Time>,
-    data: Vec<u8>,
-    fragments: Vec<Fragment>,
-    /// The next fragment to leave for the first time.
+    /// All payloads, one behind the other, and where each ends.
+    payloads: Vec<u8>,
+    ends: Vec<usize>,
+    /// The next payload to leave for the first time.
     next: usize,
     /// Wire bytes that have not left.
     left: Bytes,
-    /// When each fragment was last sent again.
+    /// When each payload was last sent again.
     repaired: Vec<Option<Time>>,
 }
 
@@ -50,28 +51,33 @@ pub struct SentFrame {
 }
 
 impl OutFrame {
+    /// # Errors
+    /// When the access unit is none.
     pub(super) fn new(
-        encoded: Encoded,
+        access_unit: &[u8],
         row: SentFrame,
         deadline: Option<Time>,
         max_payload: usize,
-    ) -> Self {
-        let fragments: Vec<Fragment> = h264::packetise(&encoded.data, max_payload).collect();
-        let payload: u64 = fragments.iter().map(|f| f.len() as u64).sum();
-        let left = Bytes(payload + fragments.len() as u64 * HEADERS);
-        Self {
+    ) -> Result<Self, PacketiseError> {
+        let mut payloads = Vec::with_capacity(access_unit.len() + 64);
+        let mut ends = Vec::with_capacity(access_unit.len() / max_payload + 2);
+        for payload in h264::packetise(access_unit, max_payload)? {
+            payload.emit(&mut payloads);
+            ends.push(payloads.len());
+        }
+        Ok(Self {
             row,
             deadline,
-            data: encoded.data,
-            repaired: vec![None; fragments.len()],
-            fragments,
+            left: Bytes(payloads.len() as u64 + ends.len() as u64 * HEADERS),
+            repaired: vec![None; ends.len()],
+            payloads,
+            ends,
             next: 0,
-            left,
-        }
+        })
     }
 
     pub(super) fn is_last(&self, index: u32) -> bool {
-        index as usize + 1 == self.fragments.len()
+        index as usize + 1 == self.ends.len()
     }
 
     pub(super) fn next_is_last(&self) -> bool {
@@ -82,20 +88,30 @@ impl OutFrame {
         self.left
     }
 
-    /// Writes the next payload behind what is in `out`; returns its index.
-    fn take_next(&mut self, out: &mut Vec<u8>) -> Option<u32> {
-        let fragment = self.fragments.get(self.next)?;
-        fragment.write(&self.data, out);
-        self.left -= Bytes(fragment.len() as u64 + HEADERS);
-        self.next += 1;
-        Some(self.next as u32 - 1)
+    /// Payload `index`; empty when there is none.
+    pub(super) fn payload(&self, index: u32) -> &[u8] {
+        let index = index as usize;
+        let start = index
+            .checked_sub(1)
+            .map_or(Some(0), |i| self.ends.get(i).copied());
+        let end = self.ends.get(index).copied();
+        start
+            .zip(end)
+            .and_then(|(start, end)| self.payloads.get(start..end))
+            .unwrap_or_default()
     }
 
-    /// Writes payload `index` again.
-    pub(super) fn write_again(&self, index: u32, out: &mut Vec<u8>) {
-        if let Some(fragment) = self.fragments.get(index as usize) {
-            fragment.write(&self.data, out);
+    /// Writes the next payload behind what is in `out`; returns its index.
+    fn take_next(&mut self, out: &mut Vec<u8>) -> Option<u32> {
+        let index = self.next as u32;
+        let payload = self.payload(index);
+        if payload.is_empty() {
+            return None;
         }
+        out.extend_from_slice(payload);
+        self.left -= self.size_of(index);
+        self.next += 1;
+        Some(index)
     }
 
     /// Notes a repair of `index`, unless there was one less than `pause` ago.
@@ -109,9 +125,9 @@ impl OutFrame {
         }
     }
 
+    /// On the wire.
     pub(super) fn size_of(&self, index: u32) -> Bytes {
-        let fragment = self.fragments.get(index as usize);
-        Bytes(fragment.map_or(0, |f| f.len() as u64) + HEADERS)
+        Bytes(self.payload(index).len() as u64 + HEADERS)
     }
 }
 
@@ -178,10 +194,11 @@ impl Frames {
 
     /// Forgets frames that no repair can help any more.
     pub(super) fn forget(&mut self, now: Time) {
-        while self.kept.front().is_some_and(|f| {
-            let until = f.deadline.unwrap_or(f.row.captured + KEEP);
-            until < now || self.kept.len() > MAX_KEPT
-        }) {
+        while let Some(first) = self.kept.front() {
+            let until = first.deadline.unwrap_or(first.row.captured + KEEP);
+            if until >= now && self.kept.len() <= MAX_KEPT {
+                return;
+            }
             self.kept.pop_front();
         }
     }

@@ -30,21 +30,27 @@ impl MediaSender {
             Stream::Repair => &mut self.repair_seq,
         };
         let wire_seq = core::mem::replace(seq, *seq + 1);
-        let mut sent = self.history.on_sent(cx.now, stream, wire_seq, size, kind, content);
+        let mut sent = self
+            .history
+            .on_sent(cx.now, stream, wire_seq, size, kind, content);
         sent.app_limited = self.frames.is_empty() && self.repairs.is_empty();
         self.control.on_sent(cx, &sent);
         self.pacer.on_sent(cx.now, size, self.pace());
         self.breaker.on_sent(cx.now, size);
         self.first_media.get_or_insert(cx.now);
+        self.last_media = cx.now;
         self.counts.packets = self.counts.packets.wrapping_add(1);
         self.counts.octets = self
             .counts
             .octets
             .wrapping_add(buffer.len() as u32 - RtpHeader::LEN as u32);
-        let ecn = if self.config.ecn { Ecn::Ect0 } else { Ecn::NotEct };
+        let ecn = if self.config.ecn {
+            Ecn::Ect0
+        } else {
+            Ecn::NotEct
+        };
         Some(Transmit { ecn, dscp: 0 })
     }
-
 
     fn write_repair(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
         while let Some(content) = self.repairs.pop_front() {
@@ -66,9 +72,16 @@ impl MediaSender {
                 continue;
             }
             let last = frame.is_last(content.fragment);
-            header(frame, streams.repair_ssrc, streams.repair_type, sequence, last).emit(buffer);
+            header(
+                frame,
+                streams.repair_ssrc,
+                streams.repair_type,
+                sequence,
+                last,
+            )
+            .emit(buffer);
             rtx::emit_number(content.media_seq as u16, buffer);
-            frame.write_again(content.fragment, buffer);
+            buffer.extend_from_slice(frame.payload(content.fragment));
             let seq = content.media_seq;
             cx.trace.record(now, Event::Retransmitted { seq });
             return Some(content);
@@ -81,7 +94,14 @@ impl MediaSender {
         let front = self.frames.front()?;
         let streams = self.config.streams;
         let (sequence, last) = (self.media_seq as u16, front.next_is_last());
-        header(front, streams.media_ssrc, streams.media_type, sequence, last).emit(buffer);
+        header(
+            front,
+            streams.media_ssrc,
+            streams.media_type,
+            sequence,
+            last,
+        )
+        .emit(buffer);
         let (row, fragment) = self.frames.take_next(cx.now, buffer)?;
         if row.left.is_some() {
             self.log(row);
@@ -106,7 +126,8 @@ impl MediaSender {
             };
             self.frames.drop_front();
             let frame = row.frame;
-            cx.trace.record(cx.now, Event::FrameDropped { frame, cause });
+            cx.trace
+                .record(cx.now, Event::FrameDropped { frame, cause });
             self.log(super::SentFrame {
                 dropped: Some(cause),
                 ..row

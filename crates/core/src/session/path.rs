@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::control::{Fate, Outcome};
-use crate::units::{Bytes, Rate, RemoteTime, Time};
+use crate::units::{Bytes, Rate, RemoteTime};
 
 /// Round-trip time, loss and delivery rate from the reports.
 #[derive(Debug, Default)]
@@ -71,7 +71,8 @@ impl PathView {
     /// By how much packets may overtake each other: a quarter of a round trip (RFC 8985
     /// section 6.2), within reason.
     pub(super) fn reordering(&self) -> Duration {
-        (self.min_rtt.unwrap_or(GUESS) / 4).clamp(Duration::from_millis(8), Duration::from_millis(25))
+        (self.min_rtt.unwrap_or(GUESS) / 4)
+            .clamp(Duration::from_millis(8), Duration::from_millis(25))
     }
 
     /// Share of packets lost lately.

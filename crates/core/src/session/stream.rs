@@ -1,0 +1,130 @@
+//! A sender and its encoder as one [`Endpoint`].
+
+use core::fmt::Debug;
+
+use super::sender::MediaSender;
+use crate::control::{Cx, Why};
+use crate::endpoint::{Datagram, Endpoint, Transmit};
+use crate::media::{EncodeError, Encoded, FrameEncoder, FrameOrder};
+use crate::units::Time;
+
+/// An encoder that may take its time. One order is open at a time.
+pub trait EncodePipe: Debug + Send {
+    /// Encode this.
+    fn submit(&mut self, order: FrameOrder);
+
+    /// The result, once it is there. A driver calls [`Endpoint::on_timeout`] when it may be.
+    fn poll(&mut self) -> Option<Result<Encoded, EncodeError>>;
+}
+
+/// An encoder that answers at once, as in simulated time.
+#[derive(Debug)]
+pub struct Direct<E> {
+    encoder: E,
+    ready: Option<Result<Encoded, EncodeError>>,
+}
+
+impl<E: FrameEncoder> Direct<E> {
+    /// Wraps an encoder.
+    pub fn new(encoder: E) -> Self {
+        Self {
+            encoder,
+            ready: None,
+        }
+    }
+}
+
+impl<E: FrameEncoder> EncodePipe for Direct<E> {
+    fn submit(&mut self, order: FrameOrder) {
+        self.ready = Some(self.encoder.encode(&order));
+    }
+
+    fn poll(&mut self) -> Option<Result<Encoded, EncodeError>> {
+        self.ready.take()
+    }
+}
+
+impl<E: FrameEncoder + ?Sized> FrameEncoder for Box<E> {
+    fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError> {
+        (**self).encode(order)
+    }
+
+    fn frame_rate(&self) -> crate::media::FrameRate {
+        (**self).frame_rate()
+    }
+}
+
+/// Captures, encodes and sends.
+#[derive(Debug)]
+pub struct Streamer<P> {
+    sender: MediaSender,
+    pipe: P,
+    error: Option<EncodeError>,
+}
+
+impl<P: EncodePipe> Streamer<P> {
+    /// Joins the two.
+    pub fn new(sender: MediaSender, pipe: P) -> Self {
+        Self {
+            sender,
+            pipe,
+            error: None,
+        }
+    }
+
+    /// The sender.
+    pub fn sender(&self) -> &MediaSender {
+        &self.sender
+    }
+
+    /// The sender, to take its rows or to stop it.
+    pub fn sender_mut(&mut self) -> &mut MediaSender {
+        &mut self.sender
+    }
+
+    /// Why the encoder gave up, if it did before the end of its source.
+    pub fn error(&self) -> Option<&EncodeError> {
+        self.error.as_ref()
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) {
+        loop {
+            while let Some(result) = self.pipe.poll() {
+                if let Err(error) = &result
+                    && *error != EncodeError::EndOfSource
+                {
+                    self.error.get_or_insert(error.clone());
+                }
+                self.sender.on_encoded(cx, result);
+            }
+            match self.sender.poll_order(cx) {
+                Some(order) => self.pipe.submit(order),
+                None => return,
+            }
+        }
+    }
+}
+
+impl<P: EncodePipe> Endpoint for Streamer<P> {
+    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        self.sender.on_datagram(cx, datagram);
+        self.turn(cx);
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        self.sender.on_timeout(cx);
+        self.turn(cx);
+    }
+
+    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        self.sender.poll_transmit(cx, buffer)
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        self.sender.next_timeout()
+    }
+
+    fn is_done(&self) -> bool {
+        self.sender.is_done()
+    }
+}

@@ -1,1 +1,2 @@
 //! Deterministic simulator, scenario language, run folders and metrics.
+pub mod scenario;

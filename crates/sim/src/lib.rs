@@ -1,2 +1,3 @@
 //! Deterministic simulator, scenario language, run folders and metrics.
 pub mod scenario;
+pub mod video_model;

@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(rate("0b/s"), Ok(Rate::ZERO));
         assert_eq!(duration("400ms"), Ok(Duration::from_millis(400)));
         assert_eq!(duration("0.5s"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("2min"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("2min"), Ok(Duration::from_mins(2)));
         assert_eq!(size("60kB"), Ok(Bytes(60_000)));
         assert_eq!(size("1KiB"), Ok(Bytes(1_024)));
         assert_eq!(limit("50 packets"), Ok(Limit::Packets(50)));

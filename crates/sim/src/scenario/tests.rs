@@ -108,7 +108,8 @@ fn the_other_forms_are_read_too() {
         with(control, "control = { fixed = \"2Mb/s\" }").flows[0].control,
         Control::Fixed(Rate::kbps(2_000))
     );
-    assert_eq!(with("loss = 0.001", "loss = \"0.1%\"").links[0].loss, 0.001);
+    let percent = with("loss = 0.001", "loss = \"0.1%\"").links[0].loss;
+    assert!((percent - 0.001).abs() < 1e-12, "{percent}");
     let ntsc = with("fps = 30", "fps = \"30000/1001\"");
     let video = ntsc.flows[0].media.video().unwrap();
     assert_eq!(

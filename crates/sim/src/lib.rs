@@ -1,3 +1,4 @@
 //! Deterministic simulator, scenario language, run folders and metrics.
 pub mod scenario;
 pub mod video_model;
+pub mod world;

@@ -1,1 +1,3 @@
 //! Deterministic simulator, scenario language, run folders and metrics.
+
+pub mod run;

@@ -6,17 +6,22 @@
 //!
 //! `docs/run-folder.md` describes the files for those who read them with other tools.
 
+pub mod expect;
 mod manifest;
 pub mod metrics;
 mod reader;
 mod rows;
 mod writer;
 
+pub use expect::{ExpectError, Expectation};
 pub use manifest::{CapacityStep, FORMAT, FlowInfo, LinkInfo, Manifest, Outage, TOOL, World};
-pub use metrics::Summary;
+pub use metrics::{Summary, summarise};
 pub use reader::{FlowRun, LoadError, Run, RunReader};
 pub use rows::{
     EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame, SavableRow,
     SentFrame, ShownFrame, Side,
 };
 pub use writer::{CreateError, RunWriter, WriteError};
+
+#[cfg(test)]
+mod tests;

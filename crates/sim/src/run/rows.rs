@@ -468,3 +468,19 @@ fn quality(quality: Option<Quality>) -> [String; 4] {
 }
 
 const NANOS: u64 = 1_000_000_000;
+
+/// The columns of all tables, for the test that the documentation knows them.
+#[cfg(test)]
+pub(super) fn columns() -> impl Iterator<Item = &'static str> {
+    [
+        SentFrame::HEADER,
+        ReceivedFrame::HEADER,
+        ShownFrame::HEADER,
+        PacketRow::HEADER,
+        SavableRow::HEADER,
+        LinkSample::HEADER,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}

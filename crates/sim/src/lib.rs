@@ -1,1 +1,6 @@
 //! Deterministic simulator, scenario language, run folders and metrics.
+
+pub mod run;
+pub mod scenario;
+pub mod video_model;
+pub mod world;

@@ -1,1 +1,101 @@
 //! Rate controllers, one file per algorithm.
+
+pub mod fixed;
+pub mod replay;
+pub mod tfrc;
+
+use crate::control::{Algorithm, RateController, Start};
+use crate::units::Rate;
+use fixed::Fixed;
+use tfrc::TfrcConfig;
+
+/// Which controller, and how it is set. In files a table with the key `algorithm`, e.g.
+/// `{ algorithm = "tfrc", damping = true }` or `{ algorithm = "fixed", rate_bps = 4000000 }`.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(tag = "algorithm", rename_all = "kebab-case", deny_unknown_fields)
+)]
+pub enum ControllerConfig {
+    /// No control at all: the baseline that the others are measured against.
+    Fixed {
+        /// What goes on the wire, every header included.
+        #[cfg_attr(feature = "serde", serde(rename = "rate_bps"))]
+        rate: Rate,
+    },
+    /// TCP-friendly rate control (RFC 5348).
+    Tfrc(TfrcConfig),
+}
+
+impl ControllerConfig {
+    /// As it is written in files and reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Fixed { .. } => "fixed",
+            Self::Tfrc(_) => "tfrc",
+        }
+    }
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        Self::Tfrc(TfrcConfig::default())
+    }
+}
+
+impl Algorithm for ControllerConfig {
+    fn start(&self, start: &Start) -> Box<dyn RateController> {
+        match self {
+            Self::Fixed { rate } => Box::new(Fixed::new(*rate)),
+            Self::Tfrc(config) => config.start(start),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Demand;
+    use crate::units::{Bytes, Time};
+
+    #[test]
+    fn the_configuration_builds_what_it_names() {
+        let demand = Demand {
+            floor: Rate::kbps(150),
+            ceiling: Rate::kbps(4_000),
+            shares: 1,
+        };
+        let start = Start::new(Time::ZERO, Bytes(1_200), demand);
+        let rate = Rate::kbps(700);
+        let fixed = ControllerConfig::Fixed { rate };
+        assert_eq!(fixed.start(&start).target().send, rate);
+        let tfrc = ControllerConfig::default();
+        assert_eq!(tfrc.start(&start).target().send, Rate::bps(9_600));
+        assert_eq!((fixed.name(), tfrc.name()), ("fixed", "tfrc"));
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn files_name_the_algorithm() {
+        let parse = toml::from_str::<ControllerConfig>;
+        assert_eq!(
+            parse("algorithm = 'tfrc'").unwrap(),
+            ControllerConfig::default()
+        );
+        let rate = Rate::kbps(4_000);
+        assert_eq!(
+            parse("algorithm = 'fixed'\nrate_bps = 4000000").unwrap(),
+            ControllerConfig::Fixed { rate }
+        );
+        let damped = TfrcConfig {
+            damping: true,
+            ..TfrcConfig::default()
+        };
+        let text = toml::to_string(&ControllerConfig::Tfrc(damped.clone())).unwrap();
+        assert_eq!(parse(&text).unwrap(), ControllerConfig::Tfrc(damped));
+        assert!(parse("algorithm = 'tfrc'\ndampening = true").is_err());
+        assert!(parse("algorithm = 'fixed'\nrate_bps = 1\nburst = 2").is_err());
+        assert!(parse("algorithm = 'magic'").is_err());
+    }
+}

@@ -5,6 +5,28 @@ use core::fmt::Debug;
 use crate::control::Ecn;
 use crate::units::{Bytes, Time};
 
+mod config;
+mod delay;
+mod hop;
+mod loss;
+mod network;
+mod notes;
+mod outage;
+mod queue;
+mod rate;
+#[cfg(test)]
+mod testing;
+
+pub use config::{LinkConfig, LinkError, LinkFault, RedFault};
+pub use delay::Delay;
+pub use hop::{Link, LinkStats, Queued};
+pub use loss::Bernoulli;
+pub use network::{Delivery, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId};
+pub use notes::{DropReason, Happening, LinkNote};
+pub use outage::{Outage, Outages, OutagesError};
+pub use queue::{DropTail, DropTailConfig, Limit, Queue, QueueConfig, Red, RedConfig, Verdict};
+pub use rate::{Capacity, Steps, StepsError, Trace, TraceError, Transmitter};
+
 /// What a model needs to know of a packet; bytes or bare metadata, it does not matter.
 pub trait Packet: Debug {
     /// On the wire at this hop (IP packet length).

@@ -1,0 +1,96 @@
+//! A constant rate, whatever happens: how a stream behaves without rate control.
+
+use core::time::Duration;
+
+use crate::control::{Change, Cx, Outcome, RateController, Report, Summary, Target};
+use crate::units::{Bytes, Rate};
+
+/// Sends at one rate and only counts what it is told.
+#[derive(Clone, Debug)]
+pub struct Fixed {
+    rate: Rate,
+    min_rtt: Option<Duration>,
+    delivered: Bytes,
+    lost: u64,
+}
+
+impl Fixed {
+    /// A controller that always answers `rate`, every header included.
+    pub fn new(rate: Rate) -> Self {
+        Self {
+            rate,
+            min_rtt: None,
+            delivered: Bytes::ZERO,
+            lost: 0,
+        }
+    }
+}
+
+impl RateController for Fixed {
+    fn on_report(&mut self, _cx: &mut Cx<'_>, report: &Report<'_>) {
+        if let Some(rtt) = report.rtt {
+            self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
+        }
+        for fate in report.fates {
+            match fate.outcome {
+                Outcome::Lost => self.lost = self.lost.saturating_add(1),
+                Outcome::Received { .. } => self.delivered += fate.size,
+            }
+        }
+    }
+
+    fn on_change(&mut self, _cx: &mut Cx<'_>, change: &Change) {
+        if let Change::Path { .. } = change {
+            *self = Self::new(self.rate);
+        }
+    }
+
+    fn target(&self) -> Target {
+        Target::of(self.rate)
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            min_rtt: self.min_rtt,
+            delivered: self.delivered,
+            lost: self.lost,
+            ..Summary::new(self.rate)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Ecn, Fate, FlowId};
+    use crate::random::Seed;
+    use crate::units::{RemoteTime, Time};
+
+    #[test]
+    fn losses_change_nothing_but_the_count() {
+        let mut fixed = Fixed::new(Rate::kbps(700));
+        let mut rng = Seed(1).stream("fixed");
+        let mut cx = Cx {
+            now: Time::ZERO,
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        let fate = |seq, outcome| Fate {
+            flow: FlowId(0),
+            seq,
+            size: Bytes(1_000),
+            sent: Time::ZERO,
+            outcome,
+        };
+        let arrived = Outcome::Received {
+            at: RemoteTime(7),
+            ecn: Ecn::Ce,
+        };
+        let fates = [fate(0, Outcome::Lost), fate(1, arrived)];
+        fixed.on_report(&mut cx, &Report::new(&fates).rtt(Duration::from_millis(30)));
+        assert_eq!(fixed.target(), Target::of(Rate::kbps(700)));
+        let summary = fixed.summary();
+        assert_eq!((summary.lost, summary.delivered), (1, Bytes(1_000)));
+        assert_eq!(summary.min_rtt, Some(Duration::from_millis(30)));
+    }
+}

@@ -1,0 +1,56 @@
+//! A controller's inputs as data: what recordings, property tests, fuzz targets and bindings share.
+
+use core::time::Duration;
+
+use crate::control::{Change, Cx, Fate, Measured, RateController, Report, Sent};
+
+/// One call of a [`RateController`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// [`RateController::on_change`].
+    Change(Change),
+    /// [`RateController::on_report`], with the parts of a [`Report`].
+    Report {
+        /// Per-packet news.
+        fates: Vec<Fate>,
+        /// A fresh round-trip sample.
+        rtt: Option<Duration>,
+        /// What somebody else measured.
+        measured: Option<Measured>,
+    },
+    /// [`RateController::on_sent`].
+    Sent(Sent),
+    /// [`RateController::on_timeout`].
+    Timeout,
+}
+
+impl Input {
+    /// Makes the call.
+    pub fn apply(&self, controller: &mut dyn RateController, cx: &mut Cx<'_>) {
+        match self {
+            Self::Change(change) => controller.on_change(cx, change),
+            Self::Report {
+                fates,
+                rtt,
+                measured,
+            } => {
+                let mut report = Report::new(fates);
+                report.rtt = *rtt;
+                report.measured = *measured;
+                controller.on_report(cx, &report);
+            }
+            Self::Sent(packet) => controller.on_sent(cx, packet),
+            Self::Timeout => controller.on_timeout(cx),
+        }
+    }
+}
+
+impl From<&Report<'_>> for Input {
+    fn from(report: &Report<'_>) -> Self {
+        Self::Report {
+            fates: report.fates.to_vec(),
+            rtt: report.rtt,
+            measured: report.measured,
+        }
+    }
+}

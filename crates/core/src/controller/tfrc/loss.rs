@@ -1,0 +1,259 @@
+//! The loss event rate, from the fates of packets (RFC 5348 section 5).
+
+use core::time::Duration;
+
+use crate::units::Time;
+
+/// The recent loss intervals of one path.
+#[derive(Clone, Debug)]
+pub(super) struct LossHistory {
+    discounting: bool,
+    event: Option<Start>,
+    /// Highest sequence number whose fate is known.
+    highest: u64,
+    /// Closed intervals, the youngest first; `known` of them.
+    closed: [Interval; INTERVALS],
+    known: usize,
+}
+
+impl LossHistory {
+    /// No loss yet.
+    pub(super) fn new(discounting: bool) -> Self {
+        Self {
+            discounting,
+            event: None,
+            highest: 0,
+            closed: [Interval::default(); INTERVALS],
+            known: 0,
+        }
+    }
+
+    /// Packet `seq` is accounted for, lost or not.
+    pub(super) fn on_fate(&mut self, seq: u64) {
+        self.highest = self.highest.max(seq);
+    }
+
+    /// Packet `seq`, which left at `sent`, was lost or marked.
+    pub(super) fn on_congestion(&mut self, seq: u64, sent: Time, rtt: Duration) -> News {
+        let Some(event) = self.event else {
+            self.event = Some(Start { seq, sent });
+            return News::First;
+        };
+        //= rfc5348-5.2-event
+        //= rfc5348-7-sender-times
+        // The receiver of the RFC guesses when a lost packet would have arrived. We know when it
+        // left, and departures are as far apart as arrivals would have been.
+        // A straggler of an earlier event, reported late, splits no interval that is closed.
+        if seq <= event.seq || sent <= event.sent + rtt {
+            return News::SameEvent;
+        }
+        //= rfc5348-5.3-interval
+        let length = (seq - event.seq) as f64;
+        self.close(length);
+        self.event = Some(Start { seq, sent });
+        News::Another
+    }
+
+    /// Stands in for the interval before the first loss, in packets.
+    pub(super) fn seed(&mut self, length: f64) {
+        self.close(length.max(1.0));
+    }
+
+    /// The loss event rate in 0..=1; zero before the first loss.
+    pub(super) fn event_rate(&self) -> f64 {
+        if self.event.is_none() || self.known == 0 {
+            return 0.0;
+        }
+        let open = self.open();
+        let past = self.past_mean();
+        let discount = self.discount(open, past);
+        //= rfc5348-5.4-average
+        let (mut total, mut weight) = (open * WEIGHTS[0], WEIGHTS[0]);
+        for (interval, w) in self.intervals().zip(&WEIGHTS[1..]) {
+            total += interval.length * w * interval.discount * discount;
+            weight += w * interval.discount * discount;
+        }
+        //= rfc5348-5.4-open-interval
+        let mean = (total / weight).max(past);
+        (1.0 / mean).min(1.0)
+    }
+
+    /// The interval that is not over: packets since the latest event began, that one included.
+    fn open(&self) -> f64 {
+        self.event.map_or(0.0, |event| {
+            self.highest.saturating_sub(event.seq) as f64 + 1.0
+        })
+    }
+
+    fn intervals(&self) -> impl Iterator<Item = &Interval> {
+        self.closed[..self.known].iter()
+    }
+
+    /// Weighted mean of the closed intervals, each with the discount that it has kept.
+    fn past_mean(&self) -> f64 {
+        let (mut total, mut weight) = (0.0, 0.0);
+        for (interval, w) in self.intervals().zip(&WEIGHTS) {
+            total += interval.length * w * interval.discount;
+            weight += w * interval.discount;
+        }
+        if weight > 0.0 { total / weight } else { 0.0 }
+    }
+
+    //= rfc5348-5.5-discount
+    /// How much the past counts while the open interval is the longest in a long time.
+    fn discount(&self, open: f64, past: f64) -> f64 {
+        if self.discounting && open > 2.0 * past {
+            (2.0 * past / open).max(DISCOUNT_FLOOR)
+        } else {
+            1.0
+        }
+    }
+
+    fn close(&mut self, length: f64) {
+        //= rfc5348-5.5-keep
+        let discount = if self.known > 0 {
+            self.discount(length, self.past_mean())
+        } else {
+            1.0
+        };
+        for interval in &mut self.closed {
+            interval.discount *= discount;
+        }
+        self.closed.rotate_right(1);
+        self.closed[0] = Interval {
+            length,
+            discount: 1.0,
+        };
+        self.known = (self.known + 1).min(INTERVALS);
+    }
+}
+
+/// What a lost or marked packet means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// A further loss event.
+    Another,
+    /// The first loss event: the interval before it has to be made up with
+    /// [`LossHistory::seed`].
+    First,
+    /// Part of a loss event that was counted already.
+    SameEvent,
+}
+
+/// The packet that a loss event began with.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    seq: u64,
+    sent: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    /// In packets; the first one is made up and need not be whole.
+    length: f64,
+    discount: f64,
+}
+
+impl Default for Interval {
+    fn default() -> Self {
+        Self {
+            length: 0.0,
+            discount: 1.0,
+        }
+    }
+}
+
+/// RFC 5348 section 5.4 recommends eight.
+const INTERVALS: usize = 8;
+
+//= rfc5348-5.4-weights
+const WEIGHTS: [f64; INTERVALS] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
+
+/// The past never counts for less than this share (THRESHOLD in RFC 5348 section 5.5).
+const DISCOUNT_FLOOR: f64 = 0.25;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    /// A packet each 10 ms; those in `lost` are lost. The first loss is seeded with 100 packets.
+    fn history(lost: &[u64], until: u64, discounting: bool) -> LossHistory {
+        let mut history = LossHistory::new(discounting);
+        for seq in 0..=until {
+            history.on_fate(seq);
+            if lost.contains(&seq)
+                && history.on_congestion(seq, Time::from_millis(seq * 10), RTT) == News::First
+            {
+                history.seed(100.0);
+            }
+        }
+        history
+    }
+
+    //= rfc5348-5.2-event (test)
+    //= rfc5348-7-sender-times (test)
+    #[test]
+    fn losses_within_a_round_trip_are_one_event() {
+        let mut history = LossHistory::new(true);
+        let at = |ms| Time::from_millis(ms);
+        assert_eq!(history.on_congestion(10, at(100), RTT), News::First);
+        history.seed(50.0);
+        assert_eq!(history.on_congestion(12, at(120), RTT), News::SameEvent);
+        assert_eq!(history.on_congestion(20, at(200), RTT), News::SameEvent);
+        assert_eq!(history.on_congestion(21, at(201), RTT), News::Another);
+        assert_eq!(
+            history.on_congestion(5, at(50), RTT),
+            News::SameEvent,
+            "a straggler"
+        );
+    }
+
+    //= rfc5348-5.4-average (test)
+    //= rfc5348-5.4-weights (test)
+    //= rfc5348-5.3-interval (test)
+    #[test]
+    fn equal_intervals_give_their_inverse() {
+        let lost: Vec<u64> = (1..=20).map(|i| i * 100).collect();
+        let p = history(&lost, 2_000, true).event_rate();
+        assert!((p - 0.01).abs() < 1e-12, "{p}");
+        // Weights 1 and 1 on 300 and 100 packets.
+        let p = history(&[100, 400], 400, false).event_rate();
+        assert!((p - 1.0 / 200.0).abs() < 1e-12, "{p}");
+    }
+
+    //= rfc5348-5.4-open-interval (test)
+    #[test]
+    fn the_open_interval_counts_only_when_it_helps() {
+        let lost: Vec<u64> = (1..=9).map(|i| i * 100).collect();
+        let after = history(&lost, 900, false).event_rate();
+        assert!((after - 0.01).abs() < 1e-12, "{after}");
+        assert_eq!(
+            history(&lost, 990, false).event_rate().to_bits(),
+            after.to_bits()
+        );
+        assert!(history(&lost, 1_100, false).event_rate() < after);
+    }
+
+    //= rfc5348-5.5-discount (test)
+    #[test]
+    fn a_long_quiet_spell_discounts_the_past() {
+        let lost: Vec<u64> = (1..=9).map(|i| i * 100).collect();
+        // Open interval 1000, past 100: factor 200/1000 is below the floor of 0.25, and the
+        // weights 2..8 sum to 5: (1000 + 100 * 5 * 0.25) / (1 + 5 * 0.25) = 500.
+        let p = history(&lost, 1_899, true).event_rate();
+        assert!((p - 1.0 / 500.0).abs() < 1e-12, "{p}");
+        let plain = history(&lost, 1_899, false).event_rate();
+        assert!((plain - 6.0 / 1_500.0).abs() < 1e-12, "{plain}");
+    }
+
+    //= rfc5348-5.5-keep (test)
+    #[test]
+    fn a_discount_outlives_the_interval_that_caused_it() {
+        let lost: Vec<u64> = (1..=9).map(|i| i * 100).chain([1_900]).collect();
+        // 1000 with weight 1, then seven of 100 with weights that sum to 5, discounted by 0.25.
+        let p = history(&lost, 1_900, true).event_rate();
+        assert!((p - 1.0 / 500.0).abs() < 1e-12, "{p}");
+    }
+}

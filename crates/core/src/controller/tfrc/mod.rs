@@ -1,0 +1,494 @@
+//! TCP-friendly rate control (RFC 5348), all of it at the sender.
+//!
+//! Receivers report what became of each packet; the loss event rate, the receive rate and the
+//! round-trip time are worked out here, as section 7 of the RFC allows. `docs/tfrc.md` says how
+//! reports at any spacing become the RFC's one feedback packet per round trip, and how the
+//! result compares with the equation and with other implementations.
+
+pub mod equation;
+mod ledger;
+mod loss;
+mod receive;
+
+use core::time::Duration;
+
+use crate::control::{
+    Algorithm, Change, Cx, Ecn, Fate, Measured, Outcome, RateController, Report, Sent, Start,
+    Summary, Target, Why,
+};
+use crate::trace::Event;
+use crate::units::{Bytes, Rate, Time, nanos};
+use ledger::Ledger;
+use loss::{LossHistory, News};
+use receive::{Feedback, ReceiveRates, Round};
+
+/// How TFRC is set. The defaults are those of RFC 5348.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct TfrcConfig {
+    /// Lower the rate at once when a round-trip sample is above the average (section 4.5).
+    /// Helps where few flows share a queue of many packets. Off by default: the RFC makes it
+    /// optional, and it makes the rate follow every jitter of the path.
+    pub damping: bool,
+    /// Let the past count for less during a long time without loss (section 5.5).
+    pub discounting: bool,
+    /// What the equation takes for the size of a packet.
+    pub packet_size: PacketSize,
+    /// The longest time between two reports in normal operation. The no-feedback timer waits for
+    /// at least four of them, where the RFC, which has a report every round trip, waits for four
+    /// round trips.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "report_interval_ms", with = "crate::trace::ms")
+    )]
+    pub report_interval: Duration,
+}
+
+impl Default for TfrcConfig {
+    fn default() -> Self {
+        Self {
+            damping: false,
+            discounting: true,
+            packet_size: PacketSize::Mean,
+            report_interval: Duration::from_millis(50),
+        }
+    }
+}
+
+impl Algorithm for TfrcConfig {
+    fn start(&self, start: &Start) -> Box<dyn RateController> {
+        Box::new(Tfrc::new(self, start.now, start.packet_size))
+    }
+}
+
+/// The `s` of the RFC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum PacketSize {
+    /// The running mean of what is sent.
+    #[default]
+    Mean,
+    /// The size of a full packet, whatever is sent: fair to TCP in packets rather than in bytes
+    /// where the bottleneck counts packets, too fast where it counts bytes.
+    Nominal,
+}
+
+/// One path under TFRC. Rates are in bytes per second and times in seconds, as in the RFC.
+#[derive(Clone, Debug)]
+struct Tfrc {
+    config: TfrcConfig,
+    /// `s`.
+    size: f64,
+    /// `X`.
+    rate: f64,
+    /// `X_inst / X` (section 4.5); 1 without damping.
+    damper: f64,
+    /// `X_Bps`, once there was a loss.
+    fair: Option<f64>,
+    rtt: Option<RoundTrip>,
+    ledger: Ledger,
+    losses: LossHistory,
+    /// Loss event rate by an observer that measures for us.
+    observed: Option<f64>,
+    round: Round,
+    received: ReceiveRates,
+    /// The largest `X_recv` so far.
+    peak: f64,
+    /// `tld`: when slow start last doubled the rate.
+    doubled: Time,
+    /// When the no-feedback timer expires.
+    silence: Option<Time>,
+    /// Nothing was sent since the no-feedback timer was set.
+    idle: bool,
+    /// A packet left while more was waiting, since somebody else last measured.
+    unlimited: bool,
+    published: Rate,
+    totals: Summary,
+}
+
+impl Tfrc {
+    fn new(config: &TfrcConfig, now: Time, packet_size: Bytes) -> Self {
+        let size = packet_size.get().max(1) as f64;
+        let mut tfrc = Self {
+            config: config.clone(),
+            size,
+            //= rfc5348-4.2-first-rate
+            rate: size,
+            damper: 1.0,
+            fair: None,
+            rtt: None,
+            ledger: Ledger::new(),
+            losses: LossHistory::new(config.discounting),
+            observed: None,
+            round: Round::new(now),
+            received: ReceiveRates::new(now),
+            peak: 0.0,
+            doubled: now,
+            silence: None,
+            idle: true,
+            unlimited: false,
+            published: Rate::ZERO,
+            totals: Summary::default(),
+        };
+        tfrc.published = tfrc.target().send;
+        tfrc
+    }
+
+    fn on_rtt(&mut self, now: Time, sample: Duration) {
+        self.totals.min_rtt = Some(self.totals.min_rtt.map_or(sample, |min| min.min(sample)));
+        let sample = seconds(sample).clamp(MIN_RTT, T_MBI);
+        if self.rtt.is_some() {
+            self.round.on_rtt(sample);
+            return;
+        }
+        let rtt = RoundTrip::new(sample);
+        //= rfc5348-4.2-initial-rate
+        self.rate = self.initial_rate(rtt);
+        self.rtt = Some(rtt);
+        self.doubled = now;
+        self.round = Round::new(now);
+    }
+
+    /// Takes one fate into account; whether the packet arrived.
+    fn on_fate(&mut self, now: Time, fate: &Fate) -> bool {
+        let Some(unlimited) = self.ledger.settle(fate.seq) else {
+            return false;
+        };
+        if unlimited {
+            self.round.on_unlimited();
+        }
+        self.losses.on_fate(fate.seq);
+        let sent = fate.sent.min(now);
+        match fate.outcome {
+            Outcome::Lost => {
+                self.totals.lost = self.totals.lost.saturating_add(1);
+                self.on_congestion(fate.seq, sent);
+                false
+            }
+            Outcome::Received { at, ecn } => {
+                self.totals.delivered += fate.size;
+                self.round.on_arrival(at, fate.size, self.round_trip());
+                //= rfc5348-5.2-ecn
+                if ecn == Ecn::Ce {
+                    self.on_congestion(fate.seq, sent);
+                }
+                true
+            }
+        }
+    }
+
+    fn on_congestion(&mut self, seq: u64, sent: Time) {
+        match self.losses.on_congestion(seq, sent, self.round_trip()) {
+            News::SameEvent => return,
+            News::Another => {}
+            News::First => {
+                //= rfc5348-6.3.1-first-interval
+                // X_recv so far stands for half of what was sent before the loss. A loss in the
+                // very first round trip finds none: then half of the initial rate is that half.
+                let rtt = self.rtt.unwrap_or(RoundTrip::new(UNKNOWN_RTT));
+                let so_far = self.round.receive_rate(self.round_trip());
+                let target = match self.peak.max(so_far) {
+                    peak if peak > 0.0 => peak,
+                    _ => self.initial_rate(rtt) / 2.0,
+                };
+                let p = equation::loss_event_rate(self.size, rtt.mean, target);
+                self.losses.seed(1.0 / p);
+            }
+        }
+        self.round.on_event();
+    }
+
+    /// Steps 2 to 5 of RFC 5348 section 4.3.
+    fn on_feedback(&mut self, cx: &mut Cx<'_>, feedback: &Feedback) {
+        let Some(mut rtt) = self.rtt else { return };
+        //= rfc5348-4.3-rtt
+        if let Some(sample) = feedback.rtt_sample {
+            rtt.update(sample);
+            self.rtt = Some(rtt);
+        }
+        let before = self.totals.loss_event_rate;
+        //= rfc5348-7-sender-rate
+        let p = self.observed.unwrap_or_else(|| self.losses.event_rate());
+        self.totals.loss_event_rate = p;
+        let worse = feedback.new_event || p > before;
+        if worse && p > 0.0 {
+            let loss_event_rate = p;
+            cx.trace
+                .record(cx.now, Event::LossEvent { loss_event_rate });
+        }
+
+        let limit = self.receive_limit(cx.now, feedback, worse);
+        if p > 0.0 {
+            //= rfc5348-4.3-equation-rate
+            let fair = equation::throughput(self.size, rtt.mean, p);
+            self.rate = fair.min(limit).max(self.least_rate());
+            if self.fair.replace(fair).is_none() {
+                let rate = self.target().send;
+                cx.trace.record(cx.now, Event::SlowStartEnded { rate });
+            }
+        } else if cx.now.since(self.doubled) >= rtt.duration() {
+            //= rfc5348-4.3-slow-start
+            self.rate = (2.0 * self.rate).min(limit).max(self.initial_rate(rtt));
+            self.doubled = cx.now;
+        }
+        //= rfc5348-4.5-damping
+        if self.config.damping {
+            self.damper = rtt.damper();
+        }
+    }
+
+    /// `recv_limit`: what may be sent for what was received.
+    fn receive_limit(&mut self, now: Time, feedback: &Feedback, worse: bool) -> f64 {
+        let rate = feedback.receive_rate;
+        self.peak = self.peak.max(rate);
+        if !feedback.data_limited {
+            //= rfc5348-4.3-twice-received
+            self.received.update(now, rate, self.round_trip());
+            return 2.0 * self.received.largest();
+        }
+        //= rfc5348-8.2.1-data-limited
+        if worse {
+            //= rfc5348-4.3-data-limited-loss
+            self.received.halve();
+            self.received.maximize(now, 0.85 * rate);
+            self.received.largest()
+        } else {
+            //= rfc5348-4.3-data-limited
+            self.received.maximize(now, rate);
+            2.0 * self.received.largest()
+        }
+    }
+
+    /// RFC 5348 section 4.4: the no-feedback timer expired.
+    fn on_silence(&mut self, now: Time) {
+        let received = self.received.largest();
+        let half = (self.rate / 2.0).max(self.least_rate());
+        let recover = self.rtt.map(|rtt| self.initial_rate(rtt));
+        let modest = match (recover, self.fair) {
+            // One packet a second or less, which no recover_rate is below.
+            (None, _) => true,
+            (Some(recover), None) => self.rate < 2.0 * recover,
+            (Some(recover), Some(_)) => received < recover,
+        };
+        if self.idle && modest {
+            //= rfc5348-4.4-idle
+        } else {
+            match self.fair {
+                //= rfc5348-4.4-no-rtt
+                //= rfc5348-4.4-no-loss
+                None => self.rate = half,
+                //= rfc5348-4.4-receive-limited
+                Some(fair) if fair > 2.0 * received => self.limit_to(now, received, fair),
+                //= rfc5348-4.4-equation-limited
+                Some(fair) => self.limit_to(now, fair / 2.0, fair),
+            }
+        }
+    }
+
+    //= rfc5348-4.4-update-limits
+    fn limit_to(&mut self, now: Time, limit: f64, fair: f64) {
+        let limit = limit.max(self.least_rate());
+        self.received = ReceiveRates::only(now, limit / 2.0);
+        self.rate = fair.min(limit).max(self.least_rate());
+    }
+
+    fn set_timer(&mut self, now: Time) {
+        self.silence = Some(now + self.patience());
+        self.idle = true;
+    }
+
+    /// How long the no-feedback timer waits.
+    fn patience(&self) -> Duration {
+        let spacing = 2.0 * self.size / self.rate;
+        let Some(rtt) = self.rtt else {
+            //= rfc5348-4.2-first-timer
+            return duration(FIRST_TIMEOUT.max(spacing));
+        };
+        //= rfc5348-4.3-rto
+        let period = rtt.mean.max(seconds(self.config.report_interval));
+        duration((4.0 * period).max(spacing))
+    }
+
+    /// `W_init / R`, also the `recover_rate` of section 4.4.
+    fn initial_rate(&self, rtt: RoundTrip) -> f64 {
+        //= rfc5348-4.2-initial-window
+        let window = (4.0 * self.size).min((2.0 * self.size).max(INITIAL_WINDOW));
+        window / rtt.mean
+    }
+
+    //= rfc5348-4.3-least-rate
+    fn least_rate(&self) -> f64 {
+        self.size / T_MBI
+    }
+
+    /// `R`, or a guess before the first sample.
+    fn round_trip(&self) -> Duration {
+        self.rtt.map_or(duration(UNKNOWN_RTT), RoundTrip::duration)
+    }
+
+    fn publish(&mut self, cx: &mut Cx<'_>) {
+        let (from, to) = (self.published, self.target().send);
+        if from != to {
+            self.published = to;
+            cx.trace.record(cx.now, Event::RateChanged { from, to });
+        }
+    }
+}
+
+impl RateController for Tfrc {
+    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
+        self.ledger.send(packet.seq, !packet.app_limited);
+        self.idle = false;
+        self.unlimited |= !packet.app_limited;
+        //= rfc5348-4.1-size
+        if self.config.packet_size == PacketSize::Mean {
+            self.size += (packet.size.get().max(1) as f64 - self.size) * SIZE_GAIN;
+        }
+        if self.silence.is_none() {
+            self.silence = Some(cx.now + self.patience());
+        }
+    }
+
+    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+        if let Some(sample) = report.rtt {
+            self.on_rtt(cx.now, sample);
+        }
+        let mut arrived = false;
+        for fate in report.fates {
+            arrived |= self.on_fate(cx.now, fate);
+        }
+        if let Some(measured) = report.measured.filter(|_| report.fates.is_empty()) {
+            self.observed = Some(sound(measured));
+            self.round.on_measured(measured);
+            if core::mem::take(&mut self.unlimited) {
+                self.round.on_unlimited();
+            }
+            arrived = true;
+        }
+        let rtt = self.round_trip();
+        if self.rtt.is_some() && self.round.is_due(cx.now, rtt) {
+            let feedback = self.round.close(cx.now, rtt);
+            self.on_feedback(cx, &feedback);
+        }
+        if arrived {
+            //= rfc5348-4.3-restart-timer
+            self.set_timer(cx.now);
+        }
+        self.publish(cx);
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.silence.is_none_or(|deadline| cx.now < deadline) {
+            return;
+        }
+        let before = self.rate;
+        self.on_silence(cx.now);
+        if self.rate < before {
+            let rate = self.target().send;
+            cx.trace.record(cx.now, Event::NoFeedback { rate });
+        }
+        //= rfc5348-4.4-restart-timer
+        self.set_timer(cx.now);
+        self.publish(cx);
+    }
+
+    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+        if let Change::Path { packet_size, .. } = change {
+            let published = self.published;
+            *self = Self::new(&self.config, cx.now, *packet_size);
+            self.published = published;
+            self.publish(cx);
+        }
+    }
+
+    fn target(&self) -> Target {
+        let rate = (self.rate * self.damper).max(self.least_rate());
+        Target::of(Rate::from_f64(rate * 8.0))
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        self.silence.map(|deadline| (deadline, Why::Silence))
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            rate: self.target().send,
+            ..self.totals
+        }
+    }
+}
+
+/// Running averages of the round-trip time, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct RoundTrip {
+    /// `R`.
+    mean: f64,
+    /// `R_sqmean`, the mean of the square roots.
+    sqmean: f64,
+    latest: f64,
+}
+
+impl RoundTrip {
+    fn new(sample: f64) -> Self {
+        Self {
+            mean: sample,
+            sqmean: sample.sqrt(),
+            latest: sample,
+        }
+    }
+
+    fn update(&mut self, sample: f64) {
+        self.mean = RTT_MEMORY * self.mean + (1.0 - RTT_MEMORY) * sample;
+        self.sqmean = RTT_MEMORY * self.sqmean + (1.0 - RTT_MEMORY) * sample.sqrt();
+        self.latest = sample;
+    }
+
+    fn damper(&self) -> f64 {
+        self.sqmean / self.latest.sqrt()
+    }
+
+    fn duration(self) -> Duration {
+        duration(self.mean)
+    }
+}
+
+/// The loss event rate of an outsider, if it is one.
+fn sound(measured: Measured) -> f64 {
+    match measured.loss_event_rate {
+        // The equation has no value at zero, and NaN is no measurement.
+        p if p > equation::LEAST_LOSS => p.min(1.0),
+        _ => 0.0,
+    }
+}
+
+fn seconds(d: Duration) -> f64 {
+    nanos(d) as f64 / 1e9
+}
+
+/// Saturates; `as` takes NaN and negatives as zero.
+fn duration(secs: f64) -> Duration {
+    Duration::from_nanos((secs * 1e9) as u64)
+}
+
+/// At least one packet in this many seconds (t_mbi, RFC 5348 section 4.3).
+const T_MBI: f64 = 64.0;
+
+/// Of the first no-feedback timer, in seconds (RFC 5348 section 4.2).
+const FIRST_TIMEOUT: f64 = 2.0;
+
+/// Upper bound of the initial window in bytes unless two packets are more (RFC 3390).
+const INITIAL_WINDOW: f64 = 4_380.0;
+
+/// Weight of the past in the averages of the round-trip time (q and q2 of RFC 5348).
+const RTT_MEMORY: f64 = 0.9;
+
+/// The packet size forgets over some 64 packets, which is two or more frames of video.
+const SIZE_GAIN: f64 = 1.0 / 64.0;
+
+/// A tenth of a switch hop; it keeps a round trip of zero from dividing by it. In seconds.
+const MIN_RTT: f64 = 1e-6;
+
+/// Before the first sample one packet a second is allowed, which is one per round trip of this.
+const UNKNOWN_RTT: f64 = 1.0;

@@ -1,0 +1,436 @@
+//! Links that form a network, with routes across them.
+
+use core::cmp::Reverse;
+use core::fmt;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::config::{LinkConfig, LinkError};
+use super::hop::{Link, LinkStats, Queued};
+use super::notes::LinkNote;
+use super::rate::Capacity;
+use super::{Packet, Stage};
+use crate::control::Ecn;
+use crate::random::Seed;
+use crate::units::{Bytes, Time};
+
+/// What a [`Network`] is made from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NetworkConfig {
+    /// The links; a [`LinkId`] is an index into them. No two have the same name.
+    pub links: Vec<NamedLink>,
+    /// The routes; a [`RouteId`] is an index into them. An empty route delivers at once.
+    pub routes: Vec<Vec<LinkId>>,
+}
+
+/// A link and the name that its random streams bear.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedLink {
+    /// Its name.
+    pub name: String,
+    /// Its parameters.
+    pub config: LinkConfig,
+}
+
+/// A link of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub usize);
+
+/// A route of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteId(pub usize);
+
+/// A packet that reached the end of its route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery<P> {
+    /// When, logically.
+    pub at: Time,
+    /// Along which route.
+    pub route: RouteId,
+    /// What.
+    pub packet: P,
+}
+
+/// Links and routes.
+///
+/// Everything happens in the order of logical time, also where routes merge: the link with the
+/// earliest next departure always goes first, and at equal times the one with the lower number.
+/// What happens inside at a moment goes before what is pushed at that moment.
+#[derive(Debug)]
+pub struct Network<P> {
+    links: Vec<Link<Routed<P>>>,
+    routes: Vec<Vec<LinkId>>,
+    /// The next departure of each link as it stands in `agenda`.
+    planned: Vec<Option<Time>>,
+    /// Entries that differ from `planned` are out of date.
+    agenda: BinaryHeap<Reverse<(Time, usize)>>,
+    arrived: VecDeque<Delivery<P>>,
+}
+
+impl<P: Packet + Send + 'static> Network<P> {
+    /// Builds the links and checks the routes.
+    ///
+    /// # Errors
+    ///
+    /// A link has a fault or a name that is taken, or a route leads nowhere.
+    pub fn new(config: &NetworkConfig, seed: Seed) -> Result<Self, NetworkError> {
+        let mut links = Vec::with_capacity(config.links.len());
+        for (i, NamedLink { name, config: link }) in config.links.iter().enumerate() {
+            if config.links[..i].iter().any(|other| other.name == *name) {
+                return Err(NetworkError::NameTaken { name: name.clone() });
+            }
+            links.push(Link::new(link, seed, name).map_err(NetworkError::Link)?);
+        }
+        for (route, hops) in config.routes.iter().enumerate() {
+            if let Some(link) = hops.iter().find(|link| link.0 >= links.len()) {
+                return Err(NetworkError::UnknownLink {
+                    route: RouteId(route),
+                    link: *link,
+                });
+            }
+        }
+        Ok(Self {
+            planned: vec![None; links.len()],
+            agenda: BinaryHeap::new(),
+            links,
+            routes: config.routes.clone(),
+            arrived: VecDeque::new(),
+        })
+    }
+
+    /// A packet enters `route` at `at`. Times never go back. Panics if there is no such route.
+    pub fn push(&mut self, at: Time, route: RouteId, packet: P) {
+        self.advance(at);
+        self.forward(
+            at,
+            Routed {
+                route,
+                hop: 0,
+                packet,
+            },
+        );
+    }
+
+    /// The next packet to have reached the end of its route by `now`.
+    pub fn pop(&mut self, now: Time) -> Option<Delivery<P>> {
+        if self.arrived.is_empty() {
+            self.advance_to_arrival(now);
+        }
+        self.arrived.pop_front_if(|delivery| delivery.at <= now)
+    }
+
+    /// When to call [`pop`](Self::pop) next: not later than the next delivery, and possibly
+    /// earlier, where a packet passes a link within the network or gets lost.
+    pub fn next_departure(&self) -> Option<Time> {
+        let arrived = self.arrived.front().map(|delivery| delivery.at);
+        arrived.or_else(|| self.planned.iter().flatten().min().copied())
+    }
+
+    /// Brings all links and counters to `now`. What arrives meanwhile waits for
+    /// [`pop`](Self::pop).
+    pub fn advance(&mut self, now: Time) {
+        while let Some((at, link)) = self.take_next(now) {
+            self.step(at, link);
+        }
+    }
+
+    /// How many links there are.
+    pub fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// What a link counted up to `now`. Panics if there is no such link, like all below.
+    pub fn stats(&mut self, link: LinkId, now: Time) -> LinkStats {
+        self.settled(link, now).stats()
+    }
+
+    /// What waits at a link at `now`.
+    pub fn queued(&mut self, link: LinkId, now: Time) -> Queued {
+        self.settled(link, now).queued()
+    }
+
+    /// What the transmitter of a link can carry.
+    pub fn capacity(&self, link: LinkId) -> &Capacity {
+        self.links[link.0].capacity()
+    }
+
+    /// Has a link keep at most `limit` notes, see [`Link::observe`].
+    pub fn observe(&mut self, link: LinkId, limit: usize) {
+        self.links[link.0].observe(limit);
+    }
+
+    /// The oldest note of a link, see [`Link::pop_note`].
+    pub fn pop_note(&mut self, link: LinkId) -> Option<LinkNote> {
+        self.links[link.0].pop_note()
+    }
+
+    /// How many notes of a link found no room.
+    pub fn missed_notes(&self, link: LinkId) -> u64 {
+        self.links[link.0].missed_notes()
+    }
+
+    /// How many packets are inside, with those that wait for [`pop`](Self::pop).
+    pub fn inside(&self) -> usize {
+        self.arrived.len() + self.links.iter().map(Link::inside).sum::<usize>()
+    }
+
+    fn advance_to_arrival(&mut self, now: Time) {
+        while self.arrived.is_empty()
+            && let Some((at, link)) = self.take_next(now)
+        {
+            self.step(at, link);
+        }
+    }
+
+    fn settled(&mut self, link: LinkId, now: Time) -> &Link<Routed<P>> {
+        self.advance(now);
+        self.links[link.0].advance(now);
+        self.plan(link.0);
+        &self.links[link.0]
+    }
+
+    /// The link with the earliest departure by `now`, and when that is.
+    fn take_next(&mut self, now: Time) -> Option<(Time, usize)> {
+        while let Some(&Reverse((at, link))) = self.agenda.peek()
+            && at <= now
+        {
+            self.agenda.pop();
+            if self.planned[link] == Some(at) {
+                self.planned[link] = None;
+                return Some((at, link));
+            }
+        }
+        None
+    }
+
+    fn step(&mut self, at: Time, link: usize) {
+        let departed = self.links[link].pop(at);
+        self.plan(link);
+        if let Some((at, mut routed)) = departed {
+            routed.hop += 1;
+            self.forward(at, routed);
+        }
+    }
+
+    fn forward(&mut self, at: Time, routed: Routed<P>) {
+        match self.routes[routed.route.0].get(routed.hop) {
+            Some(&LinkId(link)) => {
+                self.links[link].push(at, routed);
+                self.plan(link);
+            }
+            None => self.arrived.push_back(Delivery {
+                at,
+                route: routed.route,
+                packet: routed.packet,
+            }),
+        }
+    }
+
+    fn plan(&mut self, link: usize) {
+        let next = self.links[link].next_departure();
+        if next != self.planned[link] {
+            self.planned[link] = next;
+            self.agenda.extend(next.map(|at| Reverse((at, link))));
+        }
+    }
+}
+
+/// Why a network cannot be built.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NetworkError {
+    /// A link has a fault.
+    Link(LinkError),
+    /// Two links have the same name, and would have the same luck.
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// A route leads across a link that does not exist.
+    UnknownLink {
+        /// Which route.
+        route: RouteId,
+        /// Which link.
+        link: LinkId,
+    },
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link(e) => e.fmt(f),
+            Self::NameTaken { name } => {
+                write!(
+                    f,
+                    "two links are called `{name}`: give each a name of its own"
+                )
+            }
+            Self::UnknownLink { route, link } => write!(
+                f,
+                "route {} leads across link {}, which does not exist",
+                route.0, link.0
+            ),
+        }
+    }
+}
+
+impl core::error::Error for NetworkError {}
+
+/// A packet under way.
+#[derive(Debug)]
+struct Routed<P> {
+    route: RouteId,
+    /// How many links it has passed.
+    hop: usize,
+    packet: P,
+}
+
+impl<P: Packet> Packet for Routed<P> {
+    fn size(&self) -> Bytes {
+        self.packet.size()
+    }
+
+    fn ecn(&self) -> Ecn {
+        self.packet.ecn()
+    }
+
+    fn set_ce(&mut self) {
+        self.packet.set_ce();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::link::testing::{Parcel, link_config};
+    use crate::units::Rate;
+
+    fn network(links: Vec<LinkConfig>, routes: &[&[usize]]) -> Network<Parcel> {
+        let links = links.into_iter().enumerate();
+        let config = NetworkConfig {
+            links: links
+                .map(|(i, config)| NamedLink {
+                    name: i.to_string(),
+                    config,
+                })
+                .collect(),
+            routes: routes
+                .iter()
+                .map(|hops| hops.iter().map(|i| LinkId(*i)).collect())
+                .collect(),
+        };
+        Network::new(&config, Seed(1)).unwrap()
+    }
+
+    fn wire(millis: u64) -> LinkConfig {
+        LinkConfig {
+            delay: Duration::from_millis(millis),
+            ..LinkConfig::default()
+        }
+    }
+
+    fn parcel(id: u64) -> Parcel {
+        Parcel::new(id, 1_000, Ecn::Ect0)
+    }
+
+    fn drain(network: &mut Network<Parcel>, now: Time) -> Vec<(u64, u64)> {
+        let deliveries = core::iter::from_fn(|| network.pop(now));
+        deliveries
+            .map(|d| (d.at.as_nanos() / 1_000_000, d.packet.id))
+            .collect()
+    }
+
+    #[test]
+    fn merging_routes_advance_in_global_time_order() {
+        let slow = LinkConfig {
+            capacity: Capacity::Fixed(Rate::kbps(8_000)),
+            ..LinkConfig::default()
+        };
+        let mut network = network(vec![wire(5), wire(3), slow], &[&[0, 2], &[1, 2], &[]]);
+        let ms = Time::from_millis;
+        network.push(ms(0), RouteId(0), parcel(0));
+        network.push(ms(1), RouteId(1), parcel(1));
+        network.push(ms(2), RouteId(1), parcel(2));
+        network.push(ms(2), RouteId(2), parcel(3));
+        assert_eq!(network.next_departure(), Some(ms(2)));
+        assert_eq!(drain(&mut network, ms(2)), [(2, 3)]);
+        // At the shared link: packet 1 at 4 ms, packets 0 and 2 at 5 ms, link 0 first.
+        assert_eq!(network.queued(LinkId(2), ms(5)).packets, 1);
+        assert_eq!(drain(&mut network, ms(100)), [(5, 1), (6, 0), (7, 2)]);
+        assert_eq!(network.stats(LinkId(2), ms(100)).delivered, 3);
+        assert_eq!((network.inside(), network.next_departure()), (0, None));
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let twice = ["a", "a"].map(|name| NamedLink {
+            name: name.into(),
+            config: wire(1),
+        });
+        let config = NetworkConfig {
+            links: twice.to_vec(),
+            routes: vec![],
+        };
+        let taken = Network::<Parcel>::new(&config, Seed(1)).unwrap_err();
+        assert_eq!(taken, NetworkError::NameTaken { name: "a".into() });
+        let config = NetworkConfig {
+            links: vec![],
+            routes: vec![vec![], vec![LinkId(7)]],
+        };
+        let unknown = Network::<Parcel>::new(&config, Seed(1)).unwrap_err();
+        assert_eq!(
+            unknown.to_string(),
+            "route 1 leads across link 7, which does not exist"
+        );
+    }
+
+    const ROUTES: [&[usize]; 5] = [&[0, 2], &[1, 2, 0], &[2], &[], &[0, 1]];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        /// Routes that merge, part and even form loops: when a packet arrives is a matter of
+        /// the model, never of the polls.
+        #[test]
+        fn deliveries_do_not_depend_on_wakeups(
+            links in prop::collection::vec(link_config(), 3),
+            arrivals in prop::collection::vec((0..2_000_000_u64, 1..2_000_u64, 0..5_usize), 1..150),
+            polls in prop::collection::vec(1..40_000_000_u64, 1..20),
+        ) {
+            let run = |polls: &[u64], punctual: bool| {
+                let mut network = network(links.clone(), &ROUTES);
+                let (mut out, mut now, mut poll, mut i) = (vec![], 0, 0, 0);
+                for (id, (gap, size, route)) in arrivals.iter().enumerate() {
+                    now += gap;
+                    while poll <= now {
+                        let at = Time::from_nanos(poll);
+                        out.extend(core::iter::from_fn(|| network.pop(at)));
+                        if punctual && let Some(next) = network.next_departure() {
+                            assert!(next > at);
+                        }
+                        poll += polls[i % polls.len()];
+                        i += 1;
+                    }
+                    let parcel = Parcel::new(id as u64, *size, Ecn::Ect0);
+                    network.push(Time::from_nanos(now), RouteId(*route), parcel);
+                }
+                let end = Time::FAR;
+                out.extend(core::iter::from_fn(|| network.pop(end)));
+                let stats: Vec<_> = (0..3).map(|i| network.stats(LinkId(i), end)).collect();
+                (out, stats, network.inside() as u64)
+            };
+            let punctual = run(&[1_000_000], true);
+            prop_assert!(punctual.0.is_sorted_by_key(|d| d.at));
+            let dropped: u64 = punctual.1.iter().map(|s| s.queue_drops + s.loss_drops + s.outage_drops).sum();
+            prop_assert_eq!(arrivals.len() as u64, punctual.0.len() as u64 + dropped + punctual.2);
+            prop_assert_eq!(run(&polls, false), punctual);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What happened to each packet of a link, for logs and plots.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::units::{Bytes, Time};
+
+/// One happening at a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkNote {
+    /// When, logically.
+    pub at: Time,
+    /// Which packet: the number of its arrival at this link, from zero.
+    pub packet: u64,
+    /// How large it is.
+    pub size: Bytes,
+    /// What.
+    pub happening: Happening,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// It left the transmitter and was not lost. It arrives after the propagation delay.
+    Departed {
+        /// How long it waited for the transmitter.
+        waited: Duration,
+        /// How long its transmission took, with stalls.
+        served: Duration,
+    },
+    /// It is gone.
+    Dropped(DropReason),
+    /// The queue took it.
+    Enqueued,
+    /// The queue took it and marked it.
+    Marked,
+}
+
+/// Where a packet was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// At random, behind the transmitter.
+    Loss,
+    /// Its transmission ended in an outage.
+    Outage,
+    /// The queue did not take it.
+    Queue,
+}
+
+/// A bounded list of notes.
+#[derive(Debug)]
+pub(super) struct Notes {
+    limit: usize,
+    list: VecDeque<LinkNote>,
+    missed: u64,
+}
+
+impl Notes {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            list: VecDeque::new(),
+            missed: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, note: LinkNote) {
+        if self.list.len() < self.limit {
+            self.list.push_back(note);
+        } else {
+            self.missed += 1;
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Option<LinkNote> {
+        self.list.pop_front()
+    }
+
+    pub(super) fn missed(&self) -> u64 {
+        self.missed
+    }
+}

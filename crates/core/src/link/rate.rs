@@ -1,0 +1,563 @@
+//! What a transmitter can carry, and when.
+
+use core::fmt;
+use core::num::ParseIntError;
+use core::time::Duration;
+use std::sync::Arc;
+
+use crate::units::{Bytes, Rate, Time};
+
+/// The capacity of a link over time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Capacity {
+    /// Transmission takes no time.
+    Unlimited,
+    /// The same rate at all times.
+    Fixed(Rate),
+    /// A rate that changes at given moments. Zero is a stall: the packet in transmission waits.
+    Steps(Steps),
+    /// Recorded opportunities to send.
+    Trace(Trace),
+}
+
+impl Capacity {
+    /// The rate at `at`; `None` is unlimited. A trace answers with its mean over the 500 ms
+    /// around `at`, because its opportunities are moments without a rate.
+    pub fn rate_at(&self, at: Time) -> Option<Rate> {
+        match self {
+            Self::Unlimited => None,
+            Self::Fixed(rate) => Some(*rate),
+            Self::Steps(steps) => Some(steps.steps[steps.index(at)].1),
+            Self::Trace(trace) => {
+                let (from, to) = (at.before(TRACE_WINDOW / 2), at + TRACE_WINDOW / 2);
+                Some(trace.offered(from, to) / to.since(from))
+            }
+        }
+    }
+
+    /// What can be sent from `from` to just before `to`, rounded down; `None` is unlimited.
+    pub fn offered(&self, from: Time, to: Time) -> Option<Bytes> {
+        match self {
+            Self::Unlimited => None,
+            Self::Fixed(rate) => Some(*rate * to.since(from)),
+            Self::Steps(steps) => Some(steps.offered(from, to)),
+            Self::Trace(trace) => Some(trace.offered(from, to)),
+        }
+    }
+
+    /// One rate that stands for the whole: the fixed rate, the first step that is not a stall,
+    /// the mean of a trace. `None` is unlimited.
+    pub fn nominal(&self) -> Option<Rate> {
+        match self {
+            Self::Unlimited => None,
+            Self::Fixed(rate) => Some(*rate),
+            Self::Steps(steps) => {
+                let moving = steps.steps.iter().find(|(_, rate)| *rate > Rate::ZERO);
+                Some(moving.map_or(Rate::ZERO, |(_, rate)| *rate))
+            }
+            Self::Trace(trace) => {
+                Some(Bytes(trace.len().saturating_mul(OPPORTUNITY)) / trace.period())
+            }
+        }
+    }
+}
+
+/// Rates, each from its moment to that of the next. The last one stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steps {
+    steps: Arc<[(Time, Rate)]>,
+}
+
+impl Steps {
+    /// Takes them in the order of time.
+    ///
+    /// # Errors
+    ///
+    /// There is none, the first is not at time zero, or one is not later than the one before.
+    pub fn new(steps: &[(Time, Rate)]) -> Result<Self, StepsError> {
+        match steps.first() {
+            None => return Err(StepsError::Empty),
+            Some((at, _)) if *at > Time::ZERO => {
+                return Err(StepsError::StartMissing { first: *at });
+            }
+            Some(_) => {}
+        }
+        if let Some(i) = steps.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
+            return Err(StepsError::NotAscending { index: i + 1 });
+        }
+        Ok(Self {
+            steps: steps.into(),
+        })
+    }
+
+    fn index(&self, at: Time) -> usize {
+        self.steps.partition_point(|(from, _)| *from <= at) - 1
+    }
+
+    /// Integrates over the steps. Work is counted in bits times 10⁹, so that a rate times
+    /// nanoseconds is a whole number: 2^64 bytes are below 2^97, rate times time below 2^128.
+    fn serve(&self, start: Time, size: Bytes) -> Option<Time> {
+        let mut left = work(size);
+        let mut from = start;
+        for i in self.index(start).. {
+            let rate = u128::from(self.steps[i].1.as_bps());
+            let until = self.steps.get(i + 1).map(|(at, _)| *at);
+            let fits = until.map(|until| rate * until.since(from).as_nanos());
+            if fits.is_none_or(|fits| left <= fits) {
+                let end = u128::from(from.as_nanos()) + left.checked_div_ceil(rate)?;
+                return within_reach(end);
+            }
+            left -= fits?;
+            from = until?;
+        }
+        None
+    }
+
+    fn offered(&self, from: Time, to: Time) -> Bytes {
+        let mut sum = 0_u128;
+        let mut at = from;
+        for i in self.index(from).. {
+            let next = self.steps.get(i + 1).map_or(Time::FAR, |(at, _)| *at);
+            let end = next.min(to);
+            let piece = u128::from(self.steps[i].1.as_bps()) * end.since(at).as_nanos();
+            sum = sum.saturating_add(piece);
+            if next >= to {
+                break;
+            }
+            at = next;
+        }
+        Bytes(u64::try_from(sum / work(Bytes(1))).unwrap_or(u64::MAX))
+    }
+}
+
+/// Why steps make no capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepsError {
+    /// There is no step.
+    Empty,
+    /// The step of this number, from zero, is not later than the one before.
+    NotAscending {
+        /// Its number.
+        index: usize,
+    },
+    /// Nothing says what holds before the first step.
+    StartMissing {
+        /// When the first step is.
+        first: Time,
+    },
+}
+
+impl fmt::Display for StepsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the capacity has no steps: give at least one at time 0"),
+            Self::NotAscending { index } => write!(
+                f,
+                "step {index} of the capacity is not later than the one before: sort the steps and give each moment once"
+            ),
+            Self::StartMissing { first } => write!(
+                f,
+                "the first step of the capacity is at {first:?}: add one at time 0"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for StepsError {}
+
+/// Opportunities to send up to 1500 bytes each, in the format of mahimahi: a line per
+/// opportunity with its time in milliseconds, ascending; the last line is also the period
+/// after which everything repeats.
+///
+/// As in mahimahi, a packet leaves with the opportunity that carries its last byte. What a
+/// packet leaves of an opportunity serves the next one in the queue, and a packet larger than
+/// what is left waits for further opportunities. What nobody waits for is gone. A packet whose
+/// service starts at the very nanosecond of an opportunity may use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    millis: Arc<[u32]>,
+}
+
+impl Trace {
+    /// Reads the file format. Empty lines are skipped.
+    ///
+    /// # Errors
+    ///
+    /// Names the line that is no number or goes back; a trace that takes no time is none.
+    pub fn parse(text: &str) -> Result<Self, TraceError> {
+        let mut millis: Vec<u32> = Vec::new();
+        for (i, line) in text.lines().enumerate() {
+            let (number, line) = (i + 1, line.trim());
+            if line.is_empty() {
+                continue;
+            }
+            let at = line.parse().map_err(|cause| TraceError::NotANumber {
+                line: number,
+                text: line.chars().take(40).collect(),
+                cause,
+            })?;
+            if let Some(&before) = millis.last()
+                && before > at
+            {
+                return Err(TraceError::GoesBack {
+                    line: number,
+                    at,
+                    before,
+                });
+            }
+            millis.push(at);
+        }
+        match millis.last() {
+            None => Err(TraceError::Empty),
+            Some(0) => Err(TraceError::NoPeriod),
+            Some(_) => Ok(Self {
+                millis: millis.into(),
+            }),
+        }
+    }
+
+    /// After which it repeats.
+    pub fn period(&self) -> Duration {
+        Duration::from_millis(u64::from(self.millis[self.millis.len() - 1]))
+    }
+
+    fn len(&self) -> u64 {
+        self.millis.len() as u64
+    }
+
+    /// How many opportunities come before `at`; also the number of the first one at or after it.
+    fn before(&self, at: Time) -> u128 {
+        let (at, period) = (u128::from(at.as_nanos()), self.period().as_nanos());
+        let (cycle, rest) = (at / period, at % period);
+        let all = self.millis.len() as u128;
+        if rest == 0 && cycle > 0 {
+            // The last opportunities of the cycle before fall on this very moment.
+            let last = self.millis[self.millis.len() - 1];
+            let earlier = self.millis.partition_point(|ms| *ms < last);
+            return (cycle - 1) * all + earlier as u128;
+        }
+        let earlier = self
+            .millis
+            .partition_point(|ms| u128::from(*ms) * NANOS_PER_MILLI < rest);
+        cycle * all + earlier as u128
+    }
+
+    fn time(&self, number: u128) -> Option<Time> {
+        let all = self.millis.len() as u128;
+        let millis = self.millis[(number % all) as usize];
+        let start = (number / all).checked_mul(self.period().as_nanos())?;
+        within_reach(start + u128::from(millis) * NANOS_PER_MILLI)
+    }
+
+    fn offered(&self, from: Time, to: Time) -> Bytes {
+        let count = self.before(to).saturating_sub(self.before(from));
+        let bytes = count.saturating_mul(u128::from(OPPORTUNITY));
+        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+}
+
+/// Why a text is no trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceError {
+    /// There is no opportunity in it.
+    Empty,
+    /// Times must not go back.
+    GoesBack {
+        /// Number of the line, from one.
+        line: usize,
+        /// Its time, in ms.
+        at: u32,
+        /// The time before it, in ms.
+        before: u32,
+    },
+    /// All times are zero, so that the trace would repeat without time passing.
+    NoPeriod,
+    /// A line is no whole number of milliseconds below 2³².
+    NotANumber {
+        /// Number of the line, from one.
+        line: usize,
+        /// How it begins.
+        text: String,
+        /// What the parser says.
+        cause: ParseIntError,
+    },
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => {
+                f.write_str("the trace is empty: give a line with a time in ms per opportunity")
+            }
+            Self::GoesBack { line, at, before } => write!(
+                f,
+                "line {line} of the trace: {at} ms comes after {before} ms; sort the lines"
+            ),
+            Self::NoPeriod => f.write_str(
+                "all times of the trace are 0 ms: its last line is the period and must be above 0",
+            ),
+            Self::NotANumber { line, text, cause } => write!(
+                f,
+                "line {line} of the trace: `{text}` is no whole number of milliseconds ({cause})"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for TraceError {}
+
+/// A capacity at work: remembers how much of an opportunity is used up.
+#[derive(Clone, Debug)]
+pub struct Transmitter {
+    capacity: Capacity,
+    /// The opportunity of a trace that was used last, or the next one if that is used up.
+    opportunity: u128,
+    used: u64,
+}
+
+impl Transmitter {
+    /// Idle.
+    pub fn new(capacity: Capacity) -> Self {
+        Self {
+            capacity,
+            opportunity: 0,
+            used: 0,
+        }
+    }
+
+    /// What it runs on.
+    pub fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    /// When the last bit of a packet of `size` is out, if its transmission starts at `start`,
+    /// rounded up to a nanosecond; `None` if that is never. `start` never goes back.
+    pub fn serve(&mut self, start: Time, size: Bytes) -> Option<Time> {
+        match &self.capacity {
+            Capacity::Unlimited => Some(start),
+            Capacity::Fixed(rate) => {
+                let nanos = work(size).checked_div_ceil(u128::from(rate.as_bps()))?;
+                within_reach(u128::from(start.as_nanos()) + nanos)
+            }
+            Capacity::Steps(steps) => steps.serve(start, size),
+            Capacity::Trace(trace) => {
+                let first = trace.before(start);
+                if first > self.opportunity {
+                    (self.opportunity, self.used) = (first, 0);
+                }
+                // Even a packet of no bytes waits for its turn.
+                let total = self.used.saturating_add(size.get().max(1));
+                let last = self.opportunity + u128::from((total - 1) / OPPORTUNITY);
+                self.used = (total - 1) % OPPORTUNITY + 1;
+                self.opportunity = last;
+                let end = trace.time(last);
+                if self.used == OPPORTUNITY {
+                    (self.opportunity, self.used) = (last + 1, 0);
+                }
+                end
+            }
+        }
+    }
+}
+
+/// Division that rounds up; `None` for a divisor of zero.
+trait CheckedDivCeil: Sized {
+    fn checked_div_ceil(self, by: Self) -> Option<Self>;
+}
+
+impl CheckedDivCeil for u128 {
+    fn checked_div_ceil(self, by: Self) -> Option<Self> {
+        (by > 0).then(|| self.div_ceil(by))
+    }
+}
+
+/// In bits times 10⁹. 2^64 bytes are below 2^97.
+fn work(size: Bytes) -> u128 {
+    u128::from(size.get()) * 8 * 1_000_000_000
+}
+
+fn within_reach(nanos: u128) -> Option<Time> {
+    let at = u64::try_from(nanos).ok().map(Time::from_nanos)?;
+    (at < Time::FAR).then_some(at)
+}
+
+/// What an opportunity of a trace carries: mahimahi's MTU without the header of its TUN device.
+const OPPORTUNITY: u64 = 1_500;
+/// Long enough to hold several opportunities of a slow cellular link, short enough to show fades.
+const TRACE_WINDOW: Duration = Duration::from_millis(500);
+const NANOS_PER_MILLI: u128 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::from_millis(ms)
+    }
+
+    fn trace(text: &str) -> Transmitter {
+        Transmitter::new(Capacity::Trace(Trace::parse(text).unwrap()))
+    }
+
+    #[test]
+    fn a_packet_spans_steps_and_stalls() {
+        let steps = Steps::new(&[
+            (Time::ZERO, Rate::kbps(8)),
+            (ms(1_000), Rate::ZERO),
+            (ms(3_000), Rate::kbps(80)),
+        ]);
+        let mut tx = Transmitter::new(Capacity::Steps(steps.unwrap()));
+        // 1000 bytes need 1 s at 8 kb/s: half before the stall, half in 50 ms after it.
+        assert_eq!(tx.serve(ms(500), Bytes(1_000)), Some(ms(3_050)));
+        assert_eq!(tx.serve(ms(3_050), Bytes(1_000)), Some(ms(3_150)));
+        assert_eq!(
+            tx.capacity().offered(ms(500), ms(3_050)),
+            Some(Bytes(1_000))
+        );
+        assert_eq!(tx.capacity().rate_at(ms(1_000)), Some(Rate::ZERO));
+        assert_eq!(tx.capacity().rate_at(ms(999)), Some(Rate::kbps(8)));
+    }
+
+    #[test]
+    fn a_last_step_of_zero_never_ends() {
+        let steps = Steps::new(&[(Time::ZERO, Rate::kbps(8)), (ms(1), Rate::ZERO)]).unwrap();
+        let mut tx = Transmitter::new(Capacity::Steps(steps));
+        assert_eq!(tx.serve(Time::ZERO, Bytes(1)), Some(ms(1)));
+        assert_eq!(tx.serve(ms(1), Bytes(1)), None);
+    }
+
+    #[test]
+    fn faulty_steps_are_named() {
+        assert_eq!(Steps::new(&[]), Err(StepsError::Empty));
+        let late = Steps::new(&[(ms(5), Rate::ZERO)]);
+        assert_eq!(late, Err(StepsError::StartMissing { first: ms(5) }));
+        let twice = Steps::new(&[(ms(0), Rate::ZERO), (ms(0), Rate::MAX)]);
+        assert_eq!(twice, Err(StepsError::NotAscending { index: 1 }));
+    }
+
+    #[test]
+    fn a_trace_carries_bytes_over_and_repeats() {
+        // Two opportunities at 1 ms, one at 4 ms, then the same again from 4 ms on.
+        let mut tx = trace("1\n1\n4\n");
+        assert_eq!(tx.serve(Time::ZERO, Bytes(1_000)), Some(ms(1)));
+        // 500 bytes of the first opportunity are left, and 1000 are taken from the second.
+        assert_eq!(tx.serve(ms(1), Bytes(1_500)), Some(ms(1)));
+        assert_eq!(tx.serve(ms(1), Bytes(500)), Some(ms(1)));
+        assert_eq!(tx.serve(ms(1), Bytes(1)), Some(ms(4)));
+        // Its 1499 bytes are gone when the next packet comes later.
+        assert_eq!(
+            tx.serve(Time::from_nanos(4_000_001), Bytes(1_499)),
+            Some(ms(5))
+        );
+        // One byte of the first at 5 ms, all of the second, 1 byte of the one at 8 ms.
+        assert_eq!(tx.serve(ms(5), Bytes(1_502)), Some(ms(8)));
+        assert_eq!(tx.capacity().offered(ms(0), ms(8)), Some(Bytes(5 * 1_500)));
+        assert_eq!(tx.capacity().offered(ms(4), ms(5)), Some(Bytes(1_500)));
+        assert_eq!(tx.capacity().nominal(), Some(Rate::bps(9_000_000)));
+    }
+
+    #[test]
+    fn a_trace_that_starts_at_zero_and_wraps_onto_itself() {
+        let mut tx = trace("0\n10\n");
+        let ends: Vec<_> = (0..5)
+            .map(|_| tx.serve(Time::ZERO, Bytes(1_500)).unwrap())
+            .collect();
+        assert_eq!(ends, [ms(0), ms(10), ms(10), ms(20), ms(20)]);
+    }
+
+    #[test]
+    fn faulty_traces_are_named_by_line() {
+        assert_eq!(Trace::parse("\n"), Err(TraceError::Empty));
+        assert_eq!(Trace::parse("0\n0"), Err(TraceError::NoPeriod));
+        let back = TraceError::GoesBack {
+            line: 3,
+            at: 4,
+            before: 5,
+        };
+        assert_eq!(Trace::parse("5\n\n4"), Err(back));
+        let word = Trace::parse("5\nsix\n").unwrap_err();
+        assert!(
+            word.to_string().starts_with("line 2 of the trace: `six`"),
+            "{word}"
+        );
+        assert!(matches!(
+            Trace::parse("4294967296"),
+            Err(TraceError::NotANumber { line: 1, .. })
+        ));
+    }
+
+    fn capacity() -> impl Strategy<Value = Capacity> {
+        let rate = prop_oneof![
+            Just(0_u64),
+            1..10_000_u64,
+            1_000_000..=1_000_000_000_000_u64
+        ];
+        let steps = prop::collection::vec((1..2_000_000_000_u64, rate), 1..8).prop_map(|gaps| {
+            let mut at = 0;
+            let steps: Vec<_> = gaps
+                .into_iter()
+                .enumerate()
+                .map(|(i, (gap, rate))| {
+                    at += if i == 0 { 0 } else { gap };
+                    (Time::from_nanos(at), Rate::bps(rate))
+                })
+                .collect();
+            Capacity::Steps(Steps::new(&steps).unwrap())
+        });
+        let trace = prop::collection::vec(0..50_u32, 1..40).prop_map(|mut millis| {
+            millis.sort_unstable();
+            millis.push(millis[millis.len() - 1] + 1);
+            Capacity::Trace(Trace {
+                millis: millis.into(),
+            })
+        });
+        prop_oneof![
+            (1..=1_000_000_000_000_u64).prop_map(|bps| Capacity::Fixed(Rate::bps(bps))),
+            steps,
+            trace
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// Nobody gets more than the capacity offers, and a packet ends no later than needed.
+        #[test]
+        fn service_matches_what_is_offered(
+            capacity in capacity(),
+            packets in prop::collection::vec((0..100_000_000_u64, 1..20_000_u64), 1..20),
+        ) {
+            let mut tx = Transmitter::new(capacity);
+            let (mut free, mut busy, mut sent) = (Time::ZERO, Time::ZERO, 0);
+            for (gap, size) in packets {
+                // Gaps of an odd nanosecond keep starts away from the opportunities themselves.
+                let start = if gap % 2 == 0 { free } else {
+                    let later = free + Duration::from_nanos(gap | 1);
+                    (busy, sent) = (later, 0);
+                    later
+                };
+                let Some(end) = tx.serve(start, Bytes(size)) else { break };
+                prop_assert!(end >= start);
+                sent += size;
+                let after = end + Duration::from_nanos(1);
+                prop_assert!(tx.capacity().offered(busy, after).unwrap().get() >= sent);
+                // Each packet may have lost up to a nanosecond to rounding: 125 bytes at 1 Tb/s.
+                let lost = 20 * 125 + 1;
+                let before = tx.capacity().offered(busy, end).unwrap().get();
+                prop_assert!(before <= sent.saturating_add(lost), "{before} {sent}");
+                free = end;
+            }
+        }
+
+        #[test]
+        fn nothing_overflows(capacity in capacity(), start: u64, size: u64, to: u64) {
+            let start = Time::from_nanos(start);
+            let mut tx = Transmitter::new(capacity);
+            let end = tx.serve(start, Bytes(size));
+            prop_assert!(end.is_none_or(|end| end >= start));
+            let _ = (tx.capacity().offered(start, Time::from_nanos(to)), tx.capacity().rate_at(start));
+        }
+    }
+}

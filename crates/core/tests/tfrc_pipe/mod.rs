@@ -1,0 +1,222 @@
+//! A path of its own for one controller: pacing, a bottleneck, random loss, and reports.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::control::{
+    Algorithm, Cx, Demand, Ecn, Fate, FlowId, Kind, Outcome, RateController, Report, Sent, Start,
+};
+use tidegate_core::controller::tfrc::TfrcConfig;
+use tidegate_core::random::{Seed, unit};
+use tidegate_core::trace::Event;
+use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
+
+/// What the path is like. The way back is without loss.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    /// Without queueing.
+    pub(crate) rtt: Duration,
+    /// Odds of a packet to be lost behind the bottleneck.
+    pub(crate) loss: f64,
+    /// A report leaves the receiver this often.
+    pub(crate) report: Duration,
+    /// Of the bottleneck.
+    pub(crate) capacity: Rate,
+    /// A packet that would have to wait longer is dropped.
+    pub(crate) queue: Duration,
+    /// Nothing gets through, either way, between these.
+    pub(crate) outage: (Time, Time),
+}
+
+impl Path {
+    /// A path that never limits.
+    pub(crate) fn new(rtt: Duration) -> Self {
+        Self {
+            rtt,
+            loss: 0.0,
+            report: rtt.min(Duration::from_millis(50)),
+            capacity: Rate::MAX,
+            queue: Duration::MAX,
+            outage: (Time::FAR, Time::FAR),
+        }
+    }
+}
+
+/// A sender that always has more to send, its controller, its path and its receiver.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) controller: Box<dyn RateController>,
+    pub(crate) trace: Vec<(Time, Event)>,
+    pub(crate) now: Time,
+    pub(crate) packets: u64,
+    pub(crate) delivered: u64,
+    /// Loss events, counted here by the definition and not by the controller.
+    pub(crate) events: u64,
+    path: Path,
+    luck: Pcg64Mcg,
+    own: Pcg64Mcg,
+    last_sent: Option<Time>,
+    next_report: Time,
+    bottleneck_free: Time,
+    in_flight: VecDeque<Arrival>,
+    missing: VecDeque<(u64, Time)>,
+    heard_up_to: u64,
+    event_began: Option<Time>,
+    fates: Vec<Fate>,
+}
+
+impl Flow {
+    pub(crate) fn new(config: &TfrcConfig, path: Path, seed: Seed) -> Self {
+        let demand = Demand {
+            floor: Rate::ZERO,
+            ceiling: Rate::MAX,
+            shares: 1,
+        };
+        Self {
+            controller: config.start(&Start::new(Time::ZERO, SIZE, demand)),
+            trace: Vec::new(),
+            now: Time::ZERO,
+            packets: 0,
+            delivered: 0,
+            events: 0,
+            luck: seed.stream("path/loss"),
+            own: seed.stream("controller"),
+            last_sent: None,
+            next_report: Time::ZERO + path.report,
+            bottleneck_free: Time::ZERO,
+            in_flight: VecDeque::new(),
+            missing: VecDeque::new(),
+            heard_up_to: 0,
+            event_began: None,
+            fates: Vec::new(),
+            path,
+        }
+    }
+
+    /// Makes the next thing happen.
+    pub(crate) fn step(&mut self) {
+        let spacing = SIZE / self.controller.target().send;
+        let send = self.last_sent.map_or(self.now, |last| last + spacing);
+        let timeout = self.controller.next_timeout().map_or(Time::FAR, |t| t.0);
+        self.now = self.now.max(send.min(timeout).min(self.next_report));
+        if self.now >= timeout {
+            self.with_controller(|controller, cx| controller.on_timeout(cx));
+        } else if self.now >= self.next_report {
+            self.report();
+        } else {
+            self.send();
+        }
+    }
+
+    pub(crate) fn run_until(&mut self, end: Time) {
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    fn send(&mut self) {
+        let packet = Sent {
+            flow: FlowId(0),
+            seq: self.packets,
+            size: SIZE,
+            kind: Kind::Media,
+            app_limited: false,
+        };
+        self.with_controller(|controller, cx| controller.on_sent(cx, &packet));
+        self.packets += 1;
+        self.last_sent = Some(self.now);
+
+        let out = self.now.max(self.bottleneck_free) + SIZE / self.path.capacity;
+        let fits = out.since(self.now) <= self.path.queue;
+        if fits {
+            self.bottleneck_free = out;
+        }
+        let unlucky = unit(&mut self.luck) < self.path.loss;
+        if fits && !unlucky && !self.is_out(self.now) {
+            self.in_flight.push_back(Arrival {
+                seq: packet.seq,
+                sent: self.now,
+                at: out + self.path.rtt / 2,
+            });
+        } else {
+            self.missing.push_back((packet.seq, self.now));
+        }
+    }
+
+    /// A report, as it reaches the sender: it left half a round trip ago.
+    fn report(&mut self) {
+        self.next_report += self.path.report;
+        let written = self.now.before(self.path.rtt / 2);
+        if self.is_out(self.now) {
+            return;
+        }
+        let mut fates = core::mem::take(&mut self.fates);
+        fates.clear();
+        let mut rtt = None;
+        while let Some(arrival) = self.in_flight.pop_front_if(|a| a.at <= written) {
+            self.delivered += 1;
+            self.heard_up_to = arrival.seq;
+            rtt = Some(arrival.at.since(arrival.sent) + self.path.rtt / 2);
+            let at = RemoteTime(arrival.at.as_nanos() + 1_000_000_000_000);
+            let ecn = Ecn::NotEct;
+            fates.push(fate(
+                arrival.seq,
+                arrival.sent,
+                Outcome::Received { at, ecn },
+            ));
+        }
+        // As RFC 5348 section 5.1: lost once three later packets have arrived.
+        while let Some((seq, sent)) = self
+            .missing
+            .pop_front_if(|(seq, _)| *seq + 3 <= self.heard_up_to)
+        {
+            fates.push(fate(seq, sent, Outcome::Lost));
+            if self
+                .event_began
+                .is_none_or(|began| sent > began + self.path.rtt)
+            {
+                self.event_began = Some(sent);
+                self.events += 1;
+            }
+        }
+        fates.sort_unstable_by_key(|fate| fate.seq);
+        if let Some(rtt) = rtt {
+            let report = Report::new(&fates).rtt(rtt);
+            self.with_controller(|controller, cx| controller.on_report(cx, &report));
+        }
+        self.fates = fates;
+    }
+
+    fn with_controller(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Cx<'_>)) {
+        let mut cx = Cx {
+            now: self.now,
+            rng: &mut self.own,
+            trace: &mut self.trace,
+        };
+        call(&mut *self.controller, &mut cx);
+    }
+
+    fn is_out(&self, at: Time) -> bool {
+        at >= self.path.outage.0 && at < self.path.outage.1
+    }
+}
+
+#[derive(Debug)]
+struct Arrival {
+    seq: u64,
+    sent: Time,
+    at: Time,
+}
+
+fn fate(seq: u64, sent: Time, outcome: Outcome) -> Fate {
+    Fate {
+        flow: FlowId(0),
+        seq,
+        size: SIZE,
+        sent,
+        outcome,
+    }
+}
+
+pub(crate) const SIZE: Bytes = Bytes(1_000);

@@ -1,0 +1,472 @@
+//! What must hold of a run: `tidegate.delay_ms.p99 <= 400`.
+//!
+//! An expectation compares a number of a flow, `FLOW.METRIC`, or of a link, `link.LINK.METRIC`,
+//! with a number or with another metric, which may have a factor: `a.rate_bps >= 0.8 * b.rate_bps`.
+//! The comparisons are `>=`, `<=`, `>`, `<` and `==`. A metric that the run does not tell makes
+//! the expectation fail.
+
+use core::fmt;
+use core::str::FromStr;
+
+use super::metrics::{FlowSummary, LinkSummary, Summary, Verdict, on_time_of_savable};
+use super::reader::Run;
+
+/// Something that must hold of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expectation {
+    text: String,
+    left: Path,
+    comparison: Comparison,
+    right: Right,
+}
+
+impl Expectation {
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Sees that the flows and links that it names exist.
+    ///
+    /// # Errors
+    /// With the first that does not.
+    pub fn check(&self, flows: &[&str], links: &[&str]) -> Result<(), ExpectError> {
+        let right = match &self.right {
+            Right::Number(_) => None,
+            Right::Metric { path, .. } => Some(path),
+        };
+        for path in core::iter::once(&self.left).chain(right) {
+            let (name, known) = match path {
+                Path::Flow { name, .. } => (name, flows),
+                Path::Link { name, .. } => (name, links),
+            };
+            if !known.contains(&name.as_str()) {
+                return Err(ExpectError::UnknownName {
+                    text: self.text.clone(),
+                    name: name.clone(),
+                    known: known.iter().map(|&k| k.to_owned()).collect(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it holds of `run`, whose numbers are `summary`.
+    pub fn judge(&self, run: &Run, summary: &Summary) -> Verdict {
+        let measured = self.left.value(run, summary);
+        let wanted = match &self.right {
+            Right::Number(number) => Some(*number),
+            Right::Metric { factor, path } => path.value(run, summary).map(|v| v * factor),
+        };
+        let holds = measured
+            .zip(wanted)
+            .is_some_and(|(measured, wanted)| self.comparison.holds(measured, wanted));
+        Verdict {
+            text: self.text.clone(),
+            measured,
+            holds,
+        }
+    }
+}
+
+impl FromStr for Expectation {
+    type Err = ExpectError;
+
+    fn from_str(text: &str) -> Result<Self, ExpectError> {
+        let malformed = || ExpectError::Malformed {
+            text: text.to_owned(),
+        };
+        // The two-letter signs first: `>` is also found in `>=`.
+        let (sign, comparison) = COMPARISONS
+            .into_iter()
+            .find(|(sign, _)| text.contains(sign))
+            .ok_or_else(malformed)?;
+        let (left, right) = text.split_once(sign).ok_or_else(malformed)?;
+        let right = right.trim();
+        let right = if let Some(number) = number(right) {
+            Right::Number(number)
+        } else {
+            let (factor, path) = match right.split_once('*') {
+                Some((factor, path)) => (number(factor.trim()).ok_or_else(malformed)?, path),
+                None => (1.0, right),
+            };
+            let path = Path::parse(path.trim(), text)?;
+            Right::Metric { factor, path }
+        };
+        Ok(Self {
+            text: text.to_owned(),
+            left: Path::parse(left.trim(), text)?,
+            comparison,
+            right,
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Right {
+    Number(f64),
+    Metric { factor: f64, path: Path },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Path {
+    Flow { name: String, metric: &'static str },
+    Link { name: String, metric: &'static str },
+}
+
+impl Path {
+    fn parse(path: &str, text: &str) -> Result<Self, ExpectError> {
+        let malformed = || ExpectError::Malformed {
+            text: text.to_owned(),
+        };
+        let known = |metric: &str, metrics: &'static [&'static str]| {
+            let found = metrics.iter().find(|m| **m == metric).copied();
+            found.ok_or_else(|| ExpectError::UnknownMetric {
+                text: text.to_owned(),
+                metric: metric.to_owned(),
+                allowed: metrics,
+            })
+        };
+        let (name, metric) = path.split_once('.').ok_or_else(malformed)?;
+        let (name, metric) = match name {
+            "link" => {
+                let (name, metric) = metric.split_once('.').ok_or_else(malformed)?;
+                let metric = known(metric, LINK_METRICS)?;
+                return if is_name(name) {
+                    let name = name.to_owned();
+                    Ok(Self::Link { name, metric })
+                } else {
+                    Err(malformed())
+                };
+            }
+            name if is_name(name) => (name.to_owned(), known(metric, FLOW_METRICS)?),
+            _ => return Err(malformed()),
+        };
+        Ok(Self::Flow { name, metric })
+    }
+
+    fn value(&self, run: &Run, summary: &Summary) -> Option<f64> {
+        match self {
+            Self::Flow { name, metric } => {
+                let flow = summary.flows.iter().find(|flow| flow.name == *name)?;
+                if *metric == "on_time_of_savable" {
+                    return on_time_of_savable(run.flow(name)?);
+                }
+                flow_metric(flow, metric)
+            }
+            Self::Link { name, metric } => {
+                let link = summary.links.iter().find(|link| link.name == *name)?;
+                link_metric(link, metric)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    AtLeast,
+    AtMost,
+    Equal,
+    Less,
+    More,
+}
+
+impl Comparison {
+    fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Self::AtLeast => left >= right,
+            Self::AtMost => left <= right,
+            Self::Equal => (left - right).abs() <= EQUAL * right.abs().max(1.0),
+            Self::Less => left < right,
+            Self::More => left > right,
+        }
+    }
+}
+
+/// Why a text is no expectation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExpectError {
+    /// It does not have the form.
+    Malformed {
+        /// The whole text.
+        text: String,
+    },
+    /// There is no such number.
+    UnknownMetric {
+        /// The whole text.
+        text: String,
+        /// The part that is wrong.
+        metric: String,
+        /// What may stand there.
+        allowed: &'static [&'static str],
+    },
+    /// There is no such flow or link.
+    UnknownName {
+        /// The whole text.
+        text: String,
+        /// The part that is wrong.
+        name: String,
+        /// What may stand there.
+        known: Vec<String>,
+    },
+}
+
+impl fmt::Display for ExpectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed { text } => write!(
+                f,
+                "{text:?} is no expectation: write FLOW.METRIC or link.LINK.METRIC, then >=, <=, \
+                 >, < or ==, then a number or another metric, as in \
+                 `tidegate.delay_ms.p99 <= 400` or `a.rate_bps >= 0.8 * b.rate_bps`; metrics of \
+                 flows are {}, of links {}",
+                FLOW_METRICS.join(", "),
+                LINK_METRICS.join(", ")
+            ),
+            Self::UnknownMetric {
+                text,
+                metric,
+                allowed,
+            } => write!(
+                f,
+                "{text:?}: there is no metric {metric:?}; use one of {}",
+                allowed.join(", ")
+            ),
+            Self::UnknownName { text, name, known } => write!(
+                f,
+                "{text:?}: there is nothing named {name:?}; use one of {}",
+                known.join(", ")
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ExpectError {}
+
+fn flow_metric(flow: &FlowSummary, metric: &str) -> Option<f64> {
+    let frames = &flow.frames;
+    let count = |n: Option<u64>| n.map(|n| n as f64);
+    match metric {
+        "delay_ms.max" => flow.delay_ms.max,
+        "delay_ms.p50" => flow.delay_ms.p50,
+        "delay_ms.p95" => flow.delay_ms.p95,
+        "delay_ms.p99" => flow.delay_ms.p99,
+        "frames.dropped" => count(frames.dropped),
+        "frames.late" => count(frames.late),
+        "frames.made" => count(frames.made),
+        "frames.on_time" => count(frames.on_time),
+        "frames.savable" => count(frames.savable),
+        "frames.sent" => count(frames.sent),
+        "freezes" => count(flow.freezes),
+        "loss" => flow.loss,
+        "on_time_of_all" => {
+            let made = count(frames.made).filter(|made| *made > 0.0)?;
+            Some(count(frames.on_time)? / made)
+        }
+        "psnr_y_db" => flow.psnr_y_db,
+        "queue_ms.mean" => flow.queue_ms.mean,
+        "queue_ms.p95" => flow.queue_ms.p95,
+        "rate_bps" => flow.rate_bps,
+        "ssim" => flow.ssim,
+        _ => None,
+    }
+}
+
+fn link_metric(link: &LinkSummary, metric: &str) -> Option<f64> {
+    match metric {
+        "drops" => link.drops.map(|n| n as f64),
+        "marks" => link.marks.map(|n| n as f64),
+        "queue_p95_ms" => link.queue_p95_ms,
+        "utilisation" => link.utilisation,
+        _ => None,
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|n: &f64| n.is_finite())
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    !name.is_empty() && name.chars().all(plain)
+}
+
+const COMPARISONS: [(&str, Comparison); 5] = [
+    (">=", Comparison::AtLeast),
+    ("<=", Comparison::AtMost),
+    ("==", Comparison::Equal),
+    (">", Comparison::More),
+    ("<", Comparison::Less),
+];
+
+/// What can be expected of a flow. `on_time_of_savable` is the share of the savable frames that
+/// were on time, `on_time_of_all` that of all captured ones.
+pub const FLOW_METRICS: &[&str] = &[
+    "rate_bps",
+    "loss",
+    "delay_ms.p50",
+    "delay_ms.p95",
+    "delay_ms.p99",
+    "delay_ms.max",
+    "queue_ms.mean",
+    "queue_ms.p95",
+    "frames.made",
+    "frames.sent",
+    "frames.on_time",
+    "frames.savable",
+    "frames.late",
+    "frames.dropped",
+    "on_time_of_savable",
+    "on_time_of_all",
+    "psnr_y_db",
+    "ssim",
+    "freezes",
+];
+
+/// What can be expected of a link.
+pub const LINK_METRICS: &[&str] = &["utilisation", "drops", "marks", "queue_p95_ms"];
+
+/// Numbers in summaries are rounded, so equality is up to a part in a million.
+const EQUAL: f64 = 1e-6;
+
+#[cfg(test)]
+mod tests {
+    use super::super::manifest::{Manifest, World};
+    use super::*;
+
+    fn judge(text: &str, flows: Vec<FlowSummary>) -> Verdict {
+        let run = Run::new(
+            std::path::Path::new("none"),
+            Manifest::new(World::Sim, "s", core::time::Duration::ZERO),
+        );
+        let summary = Summary {
+            flows,
+            ..Summary::default()
+        };
+        let expectation: Expectation = text.parse().expect(text);
+        expectation.judge(&run, &summary)
+    }
+
+    fn flow(name: &str, rate: f64) -> FlowSummary {
+        FlowSummary {
+            name: name.to_owned(),
+            rate_bps: Some(rate),
+            ..FlowSummary::default()
+        }
+    }
+
+    #[test]
+    fn comparisons_mean_what_they_say() {
+        let cases = [
+            ("a.rate_bps >= 100", true),
+            ("a.rate_bps > 100", false),
+            ("a.rate_bps<=100", true),
+            ("a.rate_bps < 1e3", true),
+            ("a.rate_bps == 100.0", true),
+            ("a.rate_bps == 101", false),
+            ("a.rate_bps > b.rate_bps", true),
+            ("a.rate_bps >= 3 * b.rate_bps", false),
+            ("a.rate_bps >= 2 * b.rate_bps", true),
+        ];
+        for (text, holds) in cases {
+            let verdict = judge(text, vec![flow("a", 100.0), flow("b", 50.0)]);
+            assert_eq!(
+                (verdict.holds, verdict.measured),
+                (holds, Some(100.0)),
+                "{text}"
+            );
+            assert_eq!(verdict.text, text);
+        }
+    }
+
+    #[test]
+    fn what_the_run_does_not_tell_does_not_hold() {
+        for text in ["a.psnr_y_db > 0", "b.rate_bps > 0", "link.x.drops == 0"] {
+            let verdict = judge(text, vec![flow("a", 1.0)]);
+            assert_eq!((verdict.measured, verdict.holds), (None, false), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_metric_is_known_to_the_evaluation() {
+        use super::super::metrics::{DelaySummary, FrameSummary, QueueSummary};
+        let flow = FlowSummary {
+            name: "a".to_owned(),
+            control: String::new(),
+            rate_bps: Some(1.0),
+            loss: Some(1.0),
+            delay_ms: DelaySummary {
+                p50: Some(1.0),
+                p95: Some(1.0),
+                p99: Some(1.0),
+                max: Some(1.0),
+            },
+            queue_ms: QueueSummary {
+                mean: Some(1.0),
+                p95: Some(1.0),
+            },
+            frames: FrameSummary {
+                made: Some(1),
+                sent: Some(1),
+                on_time: Some(1),
+                savable: Some(1),
+                late: Some(1),
+                dropped: Some(1),
+            },
+            psnr_y_db: Some(1.0),
+            ssim: Some(1.0),
+            freezes: Some(1),
+        };
+        for metric in FLOW_METRICS.iter().filter(|m| **m != "on_time_of_savable") {
+            assert_eq!(flow_metric(&flow, metric), Some(1.0), "{metric}");
+        }
+        let link = LinkSummary {
+            name: String::new(),
+            utilisation: Some(1.0),
+            drops: Some(1),
+            marks: Some(1),
+            queue_p95_ms: Some(1.0),
+        };
+        for metric in LINK_METRICS {
+            assert_eq!(link_metric(&link, metric), Some(1.0), "{metric}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_culprit_and_the_mend() {
+        for text in [
+            "",
+            "a.loss",
+            "a.loss = 3",
+            "loss < 3",
+            "a.loss < b * 3",
+            "1 < a.loss",
+        ] {
+            let error = text.parse::<Expectation>().expect_err(text).to_string();
+            assert!(
+                error.starts_with(&format!("{text:?} is no expectation")),
+                "{error}"
+            );
+        }
+        let error = "a.lost < 3".parse::<Expectation>().expect_err("no metric");
+        let error = error.to_string();
+        assert!(
+            error.contains("\"lost\"") && error.contains("on_time_of_savable"),
+            "{error}"
+        );
+        let error = "link.l.loss < 3"
+            .parse::<Expectation>()
+            .expect_err("no metric");
+        assert!(error.to_string().contains("queue_p95_ms"), "{error}");
+    }
+
+    #[test]
+    fn names_are_checked_against_the_scenario() {
+        let text = "a.loss <= link.l.utilisation";
+        let expectation: Expectation = text.parse().expect(text);
+        assert_eq!(expectation.check(&["a"], &["l"]), Ok(()));
+        let error = expectation.check(&["a"], &["m"]).expect_err("no such link");
+        assert!(error.to_string().contains("\"l\"; use one of m"), "{error}");
+    }
+}

@@ -1,0 +1,284 @@
+//! `manifest.json`: what was run.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::media::FrameRate;
+use tidegate_core::units::{Rate, Time};
+
+/// What a run was, written before its first event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the folder's layout: [`FORMAT`].
+    pub format: u32,
+    /// What wrote it: [`TOOL`].
+    pub tool: String,
+    /// Which of the drivers ran it.
+    pub world: World,
+    /// Name of the scenario, or what a person called the run.
+    pub scenario: String,
+    /// The scenario file as it was read.
+    pub scenario_text: Option<String>,
+    /// The source of all randomness; none in a live run.
+    pub seed: Option<u64>,
+    /// When the run began, RFC 3339. None in the simulator, whose output must not depend on it.
+    pub started: Option<String>,
+    /// Facts about the machine (kernel, processors, ..). None in the simulator.
+    pub host: Option<BTreeMap<String, String>>,
+    /// How long the run was meant to last.
+    #[serde(rename = "duration_s", with = "seconds")]
+    pub duration: Duration,
+    /// What a reader should know before believing the numbers.
+    pub notes: Vec<String>,
+    /// The flows, in the order in which tables and legends show them.
+    pub flows: Vec<FlowInfo>,
+    /// The links.
+    pub links: Vec<LinkInfo>,
+}
+
+impl Manifest {
+    /// A manifest of this version without flows, links or notes.
+    pub fn new(world: World, scenario: &str, duration: Duration) -> Self {
+        Self {
+            format: FORMAT,
+            tool: TOOL.to_owned(),
+            world,
+            scenario: scenario.to_owned(),
+            scenario_text: None,
+            seed: None,
+            started: None,
+            host: None,
+            duration,
+            notes: Vec::new(),
+            flows: Vec::new(),
+            links: Vec::new(),
+        }
+    }
+}
+
+/// Where a run took place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum World {
+    /// Between namespaces, through the real network stack and our link models.
+    Lab,
+    /// Between sockets, over a real network.
+    Live,
+    /// In the simulator.
+    Sim,
+}
+
+/// One flow of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowInfo {
+    /// Its name: also that of its folder, so letters, digits, `-` and `_` only.
+    pub name: String,
+    /// Its rate control, as in scenario files.
+    pub control: String,
+    /// Whether it is there to be compared with.
+    pub baseline: bool,
+    /// How old a frame may be when it can be decoded.
+    #[serde(rename = "delay_bound_ms", with = "maybe_millis")]
+    pub delay_bound: Option<Duration>,
+    /// The lowest rate of its encoder.
+    #[serde(rename = "floor_bps")]
+    pub floor: Rate,
+    /// None for a flow that carries no video.
+    pub frame_rate: Option<FrameRate>,
+    /// Whether sender and receiver read the same clock. If not, only the variation of delays
+    /// means something.
+    pub one_clock: bool,
+}
+
+/// One link of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkInfo {
+    /// Its name.
+    pub name: String,
+    /// Its capacity over time, in order of time.
+    pub capacity: Vec<CapacityStep>,
+    /// Its queue in words, as `droptail 30 kB`.
+    pub queue: String,
+    /// Propagation delay.
+    #[serde(rename = "delay_ms", with = "millis")]
+    pub delay: Duration,
+    /// Mean share of packets that are lost without congestion, in 0..=1.
+    pub loss: f64,
+    /// When it carried nothing.
+    pub outages: Vec<Outage>,
+}
+
+impl LinkInfo {
+    /// What it can carry at `at`: zero in an outage, `None` without a limit.
+    pub fn capacity_at(&self, at: Time) -> Option<Rate> {
+        if self.outages.iter().any(|o| o.from <= at && at < o.to) {
+            return Some(Rate::ZERO);
+        }
+        self.nominal_capacity_at(at)
+    }
+
+    /// What it can carry at `at` if outages are left aside; `None` without a limit.
+    pub fn nominal_capacity_at(&self, at: Time) -> Option<Rate> {
+        let step = self.capacity.iter().rev().find(|step| step.from <= at);
+        step.or(self.capacity.first()).and_then(|step| step.rate)
+    }
+}
+
+/// From `from` on, a link carries `rate`. In the file: `[seconds, bits per second or null]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(f64, Option<Rate>)", into = "(f64, Option<Rate>)")]
+pub struct CapacityStep {
+    /// The first moment.
+    pub from: Time,
+    /// `None`: no limit.
+    pub rate: Option<Rate>,
+}
+
+/// A link carries nothing from `from` until just before `to`. In the file: two seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(f64, f64)", into = "(f64, f64)")]
+pub struct Outage {
+    /// The first dead moment.
+    pub from: Time,
+    /// The first live one.
+    pub to: Time,
+}
+
+impl From<(f64, Option<Rate>)> for CapacityStep {
+    fn from((from, rate): (f64, Option<Rate>)) -> Self {
+        let from = time(from);
+        Self { from, rate }
+    }
+}
+
+impl From<CapacityStep> for (f64, Option<Rate>) {
+    fn from(step: CapacityStep) -> Self {
+        (step.from.as_secs_f64(), step.rate)
+    }
+}
+
+impl From<(f64, f64)> for Outage {
+    fn from((from, to): (f64, f64)) -> Self {
+        Self {
+            from: time(from),
+            to: time(to),
+        }
+    }
+}
+
+impl From<Outage> for (f64, f64) {
+    fn from(outage: Outage) -> Self {
+        (outage.from.as_secs_f64(), outage.to.as_secs_f64())
+    }
+}
+
+/// Seconds to the nearest nanosecond; exact for 104 days (2^53 ns).
+pub(super) fn time(seconds: f64) -> Time {
+    // `as` takes NaN and negatives as zero and saturates.
+    Time::from_nanos((seconds * 1e9 + 0.5) as u64)
+}
+
+mod seconds {
+    use core::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_f64(d.as_secs_f64())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(d)?;
+        Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
+    }
+}
+
+mod millis {
+    use core::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_f64(d.as_nanos() as f64 / 1e6)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+        let ms = f64::deserialize(d)?;
+        Duration::try_from_secs_f64(ms / 1e3).map_err(serde::de::Error::custom)
+    }
+}
+
+mod maybe_millis {
+    use core::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde passes the field by reference")]
+    pub(super) fn serialize<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+        match d {
+            Some(d) => super::millis::serialize(d, s),
+            None => s.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D>(d: D) -> Result<Option<Duration>, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        let Some(ms) = Option::<f64>::deserialize(d)? else {
+            return Ok(None);
+        };
+        let duration = Duration::try_from_secs_f64(ms / 1e3).map_err(serde::de::Error::custom)?;
+        Ok(Some(duration))
+    }
+}
+
+/// Version of the layout that this crate writes and reads.
+pub const FORMAT: u32 = 1;
+
+/// Name and version of the writer.
+pub const TOOL: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacity_follows_steps_and_outages() {
+        let link = LinkInfo {
+            name: "l".to_owned(),
+            capacity: vec![
+                CapacityStep {
+                    from: Time::ZERO,
+                    rate: Some(Rate::kbps(2_000)),
+                },
+                CapacityStep {
+                    from: Time::from_secs(10),
+                    rate: None,
+                },
+            ],
+            queue: String::new(),
+            delay: Duration::ZERO,
+            loss: 0.0,
+            outages: vec![Outage {
+                from: Time::from_secs(4),
+                to: Time::from_secs(5),
+            }],
+        };
+        let at = |s| link.capacity_at(Time::from_secs(s));
+        assert_eq!(at(3), Some(Rate::kbps(2_000)));
+        assert_eq!(at(4), Some(Rate::ZERO));
+        assert_eq!(at(5), Some(Rate::kbps(2_000)));
+        assert_eq!(at(10), None);
+        let json = serde_json::to_string(&link).expect("plain data");
+        assert!(
+            json.contains(r#""capacity":[[0.0,2000000],[10.0,null]]"#),
+            "{json}"
+        );
+        assert_eq!(
+            serde_json::from_str::<LinkInfo>(&json).expect("as written"),
+            link
+        );
+    }
+}

@@ -1,0 +1,380 @@
+//! Hand-made runs whose numbers are known.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use tidegate_core::media::{FrameRate, Quality};
+use tidegate_core::trace::DropCause;
+use tidegate_core::units::{Bytes, Rate};
+
+use super::super::manifest::{CapacityStep, FlowInfo, Manifest, Outage, World};
+use super::super::rows::{PacketRow, SavableRow, SentFrame, ShownFrame};
+use super::*;
+
+/// 25 frames per second, bound 200 ms, one clock, ten seconds, one link of 8 kb/s.
+fn run() -> Run {
+    let mut manifest = Manifest::new(World::Sim, "hand-made", Duration::from_secs(10));
+    manifest.flows.push(FlowInfo {
+        name: "a".to_owned(),
+        control: "tide".to_owned(),
+        baseline: false,
+        delay_bound: Some(Duration::from_millis(200)),
+        floor: Rate::kbps(150),
+        frame_rate: Some(FrameRate::fps(25)),
+        one_clock: true,
+    });
+    manifest.links.push(LinkInfo {
+        name: "l".to_owned(),
+        capacity: vec![CapacityStep {
+            from: Time::ZERO,
+            rate: Some(Rate::kbps(8)),
+        }],
+        queue: String::new(),
+        delay: Duration::ZERO,
+        loss: 0.0,
+        outages: vec![Outage {
+            from: Time::from_secs(4),
+            to: Time::from_secs(6),
+        }],
+    });
+    Run::new(Path::new("none"), manifest)
+}
+
+fn captured(frame: u64) -> Time {
+    Time::from_millis(40 * frame)
+}
+
+fn sent(frame: u64) -> SentFrame {
+    SentFrame {
+        frame,
+        rtp_timestamp: frame as u32 * 3_600,
+        captured: captured(frame),
+        kind: FrameKind::Delta,
+        target_bits: 1_000,
+        bits: 1_000,
+        left: Some(captured(frame)),
+        dropped: None,
+        quality: None,
+    }
+}
+
+fn received(frame: u64, delay_ms: u64) -> ReceivedFrame {
+    let complete = captured(frame) + Duration::from_millis(delay_ms);
+    ReceivedFrame {
+        frame,
+        rtp_timestamp: frame as u32 * 3_600,
+        first: complete,
+        complete: Some(complete),
+        kind: FrameKind::Delta,
+        bits: 1_000,
+        decodable: true,
+        quality: None,
+    }
+}
+
+fn packet(seq: u64, sent_ms: u64, took_ms: Option<u64>) -> PacketRow {
+    let sent = Time::from_millis(sent_ms);
+    PacketRow {
+        seq,
+        kind: Kind::Media,
+        size: Bytes(1_000),
+        sent,
+        arrived: took_ms.map(|ms| sent + Duration::from_millis(ms)),
+        outcome: took_ms.map_or(PacketOutcome::Lost, |_| PacketOutcome::Received),
+    }
+}
+
+fn shown(frame: u64, shown_frame: Option<u64>) -> ShownFrame {
+    ShownFrame {
+        frame,
+        shown_frame,
+        on_time: shown_frame == Some(frame),
+        quality: shown_frame.map(|_| Quality {
+            psnr_y: 30.0 + frame as f64,
+            psnr_u: 40.0,
+            psnr_v: 40.0,
+            ssim: 0.9,
+        }),
+    }
+}
+
+#[test]
+fn an_empty_run_tells_nothing() {
+    let summary = summarise(&run(), &[]);
+    let flow = FlowSummary {
+        name: "a".to_owned(),
+        control: "tide".to_owned(),
+        ..FlowSummary::default()
+    };
+    assert_eq!(summary.flows, [flow]);
+    let link = LinkSummary {
+        name: "l".to_owned(),
+        ..LinkSummary::default()
+    };
+    assert_eq!(summary.links, [link]);
+}
+
+#[test]
+fn the_text_of_a_summary_has_these_keys() {
+    let text = serde_json::to_string(&summarise(&run(), &[])).expect("plain data");
+    let expected = concat!(
+        r#"{"scenario":"hand-made","seed":null,"flows":[{"name":"a","control":"tide","#,
+        r#""rate_bps":null,"loss":null,"delay_ms":{"p50":null,"p95":null,"p99":null,"max":null},"#,
+        r#""queue_ms":{"mean":null,"p95":null},"frames":{"made":null,"sent":null,"on_time":null,"#,
+        r#""savable":null,"late":null,"dropped":null},"psnr_y_db":null,"ssim":null,"#,
+        r#""freezes":null}],"links":[{"name":"l","utilisation":null,"drops":null,"marks":null,"#,
+        r#""queue_p95_ms":null}],"expect":[]}"#
+    );
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn frames_end_in_one_of_four_ways() {
+    let mut run = run();
+    let flow = &mut run.flows[0];
+    flow.sent = (0..8).map(sent).collect();
+    flow.sent[5].dropped = Some(DropCause::Late);
+    flow.sent[5].left = None;
+    flow.sent[6].kind = FrameKind::Skipped;
+    flow.sent[6].left = None;
+    // Frames 0 and 1 are on time, 2 exactly so, 3 is late, 4 is incomplete, 7 never arrives.
+    flow.received = vec![
+        received(0, 50),
+        received(1, 100),
+        received(2, 200),
+        received(3, 201),
+        received(4, 10),
+    ];
+    flow.received[4].decodable = false;
+    flow.savable = (0..8)
+        .map(|frame| SavableRow {
+            frame,
+            savable: frame != 2 && frame != 7,
+        })
+        .collect();
+    let fates: Vec<FrameFate> = stories(flow).iter().map(|s| s.fate).collect();
+    let expected = {
+        use FrameFate::{Delivered as D, Dropped as X, Late as L, Lost as G};
+        [D, D, D, L, G, X, X, G]
+    };
+    assert_eq!(fates, expected);
+
+    let texts = [
+        "a.on_time_of_savable == 0.333333",
+        "a.on_time_of_all == 0.375",
+    ];
+    let expect = texts.map(|text| text.parse::<Expectation>().expect(text));
+    let summary = summarise(&run, &expect);
+    let frames = FrameSummary {
+        made: Some(8),
+        sent: Some(6),
+        on_time: Some(3),
+        savable: Some(6),
+        late: Some(1),
+        dropped: Some(2),
+    };
+    assert_eq!(summary.flows[0].frames, frames);
+    // Of the savable 0, 1, 3, 4, 5, 6 only 0 and 1 were on time.
+    assert_eq!(summary.expect[0].measured, Some(0.333_333));
+    assert!(summary.expect.iter().all(|verdict| verdict.holds));
+    let delay = DelaySummary {
+        p50: Some(100.0),
+        p95: Some(201.0),
+        p99: Some(201.0),
+        max: Some(201.0),
+    };
+    assert_eq!(summary.flows[0].delay_ms, delay);
+}
+
+#[test]
+fn a_frame_waits_for_the_frames_it_refers_to() {
+    let mut run = run();
+    let flow = &mut run.flows[0];
+    flow.sent = (0..4).map(sent).collect();
+    flow.received = vec![
+        received(0, 30),
+        received(1, 150),
+        received(2, 30),
+        received(3, 30),
+    ];
+    flow.received[3].kind = FrameKind::Key;
+    let delays: Vec<Option<i64>> = stories(flow).iter().map(|s| s.delay).collect();
+    // Frame 1 was whole at 190 ms, 110 ms after the capture of frame 2; the key frame waits for none.
+    assert_eq!(delays, [30, 150, 110, 30].map(|ms| Some(ms * 1_000_000)));
+}
+
+#[test]
+fn without_a_common_clock_only_variation_counts() {
+    let mut run = run();
+    let flow = &mut run.flows[0];
+    flow.info.one_clock = false;
+    flow.sent = (10..13).map(sent).collect();
+    // The receiver's clock is behind.
+    flow.received = vec![received(10, 0), received(11, 0), received(12, 0)];
+    for (row, at) in flow.received.iter_mut().zip([50, 100, 137]) {
+        row.complete = Some(Time::from_millis(at));
+    }
+    let with_rows = summarise(&run, &[]).flows.remove(0);
+    assert_eq!(with_rows.delay_ms.max, Some(10.0));
+    assert_eq!(with_rows.delay_ms.p50, Some(7.0));
+    assert_eq!(
+        (with_rows.frames.on_time, with_rows.frames.late),
+        (None, None)
+    );
+
+    // The receiver alone finds the same from the time stamps.
+    run.flows[0].sent.clear();
+    let alone = summarise(&run, &[]).flows.remove(0);
+    assert_eq!(alone.delay_ms, with_rows.delay_ms);
+    assert_eq!(alone.frames.made, None);
+}
+
+#[test]
+fn time_stamps_may_wrap() {
+    let mut run = run();
+    let flow = &mut run.flows[0];
+    flow.received = (0..4).map(|frame| received(frame, 20)).collect();
+    for row in &mut flow.received {
+        row.rtp_timestamp = row.rtp_timestamp.wrapping_sub(4_000);
+    }
+    assert!(stories(flow).iter().all(|s| s.delay == Some(0)));
+}
+
+#[test]
+fn packets_give_rate_loss_and_queueing() {
+    let mut run = run();
+    let flow = &mut run.flows[0];
+    // From 2 s to the end at 10 s: eight seconds.
+    flow.packets = vec![
+        packet(0, 2_000, Some(30)),
+        packet(1, 3_000, Some(40)),
+        packet(2, 4_000, Some(80)),
+        packet(3, 5_000, None),
+        packet(4, 10_000, None),
+    ];
+    flow.packets[4].outcome = PacketOutcome::Unknown;
+    let mut dummy = packet(5, 9_000, None);
+    dummy.kind = Kind::Dummy;
+    flow.packets.push(dummy);
+    let flow = summarise(&run, &[]).flows.remove(0);
+    assert_eq!(flow.rate_bps, Some(6_000.0));
+    assert_eq!(flow.loss, Some(0.25));
+    let queue = QueueSummary {
+        mean: Some(20.0),
+        p95: Some(50.0),
+    };
+    assert_eq!(flow.queue_ms, queue);
+}
+
+#[test]
+fn a_still_picture_is_a_freeze_after_150_ms() {
+    // At 25 frames per second three intervals are 120 ms, so four slots are 160 ms and too long.
+    let cases: [(&[Option<u64>], u64); 7] = [
+        (&[Some(0), Some(1), Some(2)], 0),
+        (&[Some(0), Some(0), Some(0), Some(3)], 0),
+        (&[Some(0), Some(0), Some(0), Some(0), Some(4)], 1),
+        (&[Some(0), Some(0), Some(1), Some(1), Some(1)], 0),
+        (&[None, None, None, None, Some(4)], 1),
+        (&[Some(0), Some(0), Some(0), Some(0)], 1),
+        (&[None, None, None, None], 1),
+    ];
+    for (screen, freezes) in cases {
+        let mut run = run();
+        let rows = screen.iter().enumerate();
+        run.flows[0].shown = rows.map(|(i, s)| shown(i as u64, *s)).collect();
+        let flow = summarise(&run, &[]).flows.remove(0);
+        assert_eq!(flow.freezes, Some(freezes), "{screen:?}");
+    }
+}
+
+#[test]
+fn quality_is_the_mean_of_what_was_shown() {
+    let mut run = run();
+    run.flows[0].shown = vec![shown(0, None), shown(1, Some(1)), shown(2, Some(1))];
+    let flow = summarise(&run, &[]).flows.remove(0);
+    assert_eq!((flow.psnr_y_db, flow.ssim), (Some(31.5), Some(0.9)));
+}
+
+#[test]
+fn freezes_follow_from_frames_when_nothing_was_shown() {
+    let mut run = run();
+    let flow = &mut run.flows[0];
+    flow.sent = (0..10).map(sent).collect();
+    let on_time = [0, 1, 2, 3, 8, 9];
+    flow.received = on_time.map(|frame| received(frame, 20)).to_vec();
+    let flow = summarise(&run, &[]).flows.remove(0);
+    assert_eq!(flow.freezes, Some(1));
+}
+
+#[test]
+fn links_are_those_of_the_first_flow_that_is_no_baseline() {
+    let mut run = run();
+    let mut baseline = run.flows[0].clone();
+    baseline.info.baseline = true;
+    baseline.info.name = "b".to_owned();
+    run.flows.insert(0, baseline);
+    let sample = |run: &str, second, queue, delivered| LinkSample {
+        at: Time::from_secs(second),
+        run: run.to_owned(),
+        link: "l".to_owned(),
+        queue: Bytes(queue),
+        drops: second,
+        marks: 2 * second,
+        delivered: Bytes(delivered),
+    };
+    run.links = vec![
+        sample("b", 0, 0, 0),
+        sample("b", 10, 9_000, 9_000),
+        sample("a", 0, 0, 0),
+        sample("a", 5, 500, 2_000),
+        sample("a", 10, 100, 6_000),
+    ];
+    let link = summarise(&run, &[]).links.remove(0);
+    // 8 kb/s for ten seconds less two of outage are 8000 bytes; 500 bytes drain in 500 ms.
+    let expected = LinkSummary {
+        name: "l".to_owned(),
+        utilisation: Some(0.75),
+        drops: Some(10),
+        marks: Some(20),
+        queue_p95_ms: Some(500.0),
+    };
+    assert_eq!(link, expected);
+}
+
+proptest! {
+    #[test]
+    fn a_percentile_has_its_share_at_or_below(
+        mut values in prop::collection::vec(-1_000_i64..1_000, 1..200),
+        percent in 1_usize..=100,
+    ) {
+        values.sort_unstable();
+        let found = nearest_rank(&values, percent).expect("there are values");
+        let at_most = values.iter().filter(|v| **v <= found).count();
+        let below = values.iter().filter(|v| **v < found).count();
+        prop_assert!(at_most * 100 >= percent * values.len());
+        prop_assert!(below * 100 < percent * values.len());
+    }
+
+    #[test]
+    fn every_frame_ends_once(
+        delays in prop::collection::vec(prop::option::of(0_u64..400), 1..60),
+        dropped in prop::collection::vec(any::<bool>(), 60),
+    ) {
+        let mut run = run();
+        let flow = &mut run.flows[0];
+        for (frame, (delay, dropped)) in delays.iter().zip(dropped).enumerate() {
+            let frame = frame as u64;
+            flow.sent.push(SentFrame {
+                dropped: dropped.then_some(DropCause::Late),
+                ..sent(frame)
+            });
+            if let (Some(delay), false) = (delay, dropped) {
+                flow.received.push(received(frame, *delay));
+            }
+        }
+        let lost = stories(flow).iter().filter(|s| s.fate == FrameFate::Lost).count() as u64;
+        let frames = summarise(&run, &[]).flows.remove(0).frames;
+        let ends = [frames.on_time, frames.late, frames.dropped].map(|n| n.expect("judged"));
+        prop_assert_eq!(ends.iter().sum::<u64>() + lost, delays.len() as u64);
+    }
+}

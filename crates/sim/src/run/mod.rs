@@ -1,0 +1,27 @@
+//! The run folder: what a simulated, an emulated and a live run leave behind, all alike.
+//!
+//! A folder only grows while the run lasts, so a run that was killed leaves one that can still
+//! be read: a last line that was cut off is left out, a file that is missing is empty, and
+//! [`Run::notes`] says so. Reports, plots and metrics read nothing but this folder.
+//!
+//! `docs/run-folder.md` describes the files for those who read them with other tools.
+
+pub mod expect;
+mod manifest;
+pub mod metrics;
+mod reader;
+mod rows;
+mod writer;
+
+pub use expect::{ExpectError, Expectation};
+pub use manifest::{CapacityStep, FORMAT, FlowInfo, LinkInfo, Manifest, Outage, TOOL, World};
+pub use metrics::{Summary, summarise};
+pub use reader::{FlowRun, LoadError, Run, RunReader};
+pub use rows::{
+    EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame, SavableRow,
+    SentFrame, ShownFrame, Side,
+};
+pub use writer::{CreateError, RunWriter, WriteError};
+
+#[cfg(test)]
+mod tests;

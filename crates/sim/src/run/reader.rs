@@ -1,0 +1,394 @@
+//! Reads a run folder, whole or in parts.
+
+use core::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tidegate_core::trace::Event;
+use tidegate_core::units::{Rate, Time};
+
+use super::manifest::{FORMAT, FlowInfo, Manifest, World, time};
+use super::metrics::Summary;
+use super::rows::{
+    Cells, EventRow, LinkSample, PacketRow, ReceivedFrame, Row, SavableRow, SentFrame, ShownFrame,
+    Side,
+};
+use super::writer::{
+    EVENTS, FLOWS, FRAMES_RECEIVED, FRAMES_SENT, LINKS, MANIFEST, PACKETS, SAVABLE, SHOWN, SUMMARY,
+};
+
+/// A run in memory.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Where it was read from.
+    pub dir: PathBuf,
+    /// What was run.
+    pub manifest: Manifest,
+    /// What happened, in the order of the file.
+    pub events: Vec<EventRow>,
+    /// The flows, in the order of the manifest.
+    pub flows: Vec<FlowRun>,
+    /// Samples of the links.
+    pub links: Vec<LinkSample>,
+    /// The numbers, if the run came to its end.
+    pub summary: Option<Summary>,
+    /// What is missing or could not be read.
+    pub notes: Vec<String>,
+}
+
+impl Run {
+    /// A run without rows.
+    pub fn new(dir: &Path, manifest: Manifest) -> Self {
+        let flows = manifest.flows.iter().cloned().map(FlowRun::new).collect();
+        Self {
+            dir: dir.to_owned(),
+            manifest,
+            events: Vec::new(),
+            flows,
+            links: Vec::new(),
+            summary: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// The flow of that name.
+    pub fn flow(&self, name: &str) -> Option<&FlowRun> {
+        self.flows.iter().find(|flow| flow.info.name == name)
+    }
+
+    /// The events of one flow, in the order of the file.
+    pub fn events_of<'a>(&'a self, flow: &'a str) -> impl Iterator<Item = &'a EventRow> {
+        self.events.iter().filter(move |row| row.flow == flow)
+    }
+
+    /// When the run ended: as planned, or where a killed one leaves off.
+    pub fn end(&self) -> Time {
+        let events = self.events.iter().map(|row| row.at);
+        let links = self.links.iter().map(|row| row.at);
+        let packets = self.flows.iter().flat_map(|flow| {
+            let packets = flow.packets.iter();
+            packets.flat_map(|row| [Some(row.sent), row.arrived])
+        });
+        let frames = self
+            .flows
+            .iter()
+            .flat_map(|flow| flow.sent.iter().map(|row| row.captured));
+        let last = events
+            .chain(links)
+            .chain(packets.flatten())
+            .chain(frames)
+            .max();
+        let planned = Time::ZERO + self.manifest.duration;
+        last.map_or(planned, |last| last.min(planned))
+    }
+}
+
+/// The rows of one flow.
+#[derive(Clone, Debug)]
+pub struct FlowRun {
+    /// From the manifest.
+    pub info: FlowInfo,
+    /// `frames-sent.csv`.
+    pub sent: Vec<SentFrame>,
+    /// `frames-received.csv`.
+    pub received: Vec<ReceivedFrame>,
+    /// `shown.csv`.
+    pub shown: Vec<ShownFrame>,
+    /// `packets.csv`.
+    pub packets: Vec<PacketRow>,
+    /// `savable.csv`.
+    pub savable: Vec<SavableRow>,
+}
+
+impl FlowRun {
+    /// A flow without rows.
+    pub fn new(info: FlowInfo) -> Self {
+        Self {
+            info,
+            sent: Vec::new(),
+            received: Vec::new(),
+            shown: Vec::new(),
+            packets: Vec::new(),
+            savable: Vec::new(),
+        }
+    }
+}
+
+/// Reads run folders.
+#[derive(Debug)]
+pub struct RunReader {
+    dir: PathBuf,
+    notes: Vec<String>,
+}
+
+impl RunReader {
+    /// Reads what there is. Missing files and lines that are no rows give [notes](Run::notes).
+    ///
+    /// # Errors
+    /// When the folder is none, holds nothing of a run, or is of another format.
+    pub fn load(dir: impl AsRef<Path>) -> Result<Run, LoadError> {
+        let mut reader = Self {
+            dir: dir.as_ref().to_owned(),
+            notes: Vec::new(),
+        };
+        let parts = [MANIFEST, EVENTS, FLOWS, LINKS, SUMMARY];
+        match fs::read_dir(&reader.dir) {
+            Err(source) => {
+                let path = reader.dir;
+                return Err(LoadError::Io { path, source });
+            }
+            Ok(_) if !parts.iter().any(|part| reader.dir.join(part).exists()) => {
+                return Err(LoadError::NotARun { path: reader.dir });
+            }
+            Ok(_) => {}
+        }
+        let manifest = reader.manifest()?;
+        let mut run = Run::new(&reader.dir, manifest);
+        run.events = reader.events();
+        for flow in &mut run.flows {
+            reader.flow(flow, run.manifest.world);
+        }
+        run.links = reader.table(LINKS, !run.manifest.links.is_empty());
+        run.summary = reader.document(SUMMARY, "the run did not come to its end");
+        run.notes = reader.notes;
+        Ok(run)
+    }
+
+    fn manifest(&mut self) -> Result<Manifest, LoadError> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let path = self.dir.join(MANIFEST);
+        let version = fs::read(&path)
+            .ok()
+            .and_then(|text| serde_json::from_slice::<Version>(&text).ok());
+        if let Some(Version { format }) = version
+            && format != FORMAT
+        {
+            return Err(LoadError::Format { path, format });
+        }
+        let found = self.document(MANIFEST, "what was run is guessed from the other files");
+        Ok(found.unwrap_or_else(|| self.guess()))
+    }
+
+    /// What can be said of a run without a manifest: the names of its flows.
+    fn guess(&self) -> Manifest {
+        let mut manifest = Manifest::new(World::Live, "unknown", core::time::Duration::MAX);
+        let entries = fs::read_dir(self.dir.join(FLOWS)).into_iter().flatten();
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort_unstable();
+        manifest.flows = names
+            .into_iter()
+            .map(|name| FlowInfo {
+                name,
+                control: "unknown".to_owned(),
+                baseline: false,
+                delay_bound: None,
+                floor: Rate::ZERO,
+                frame_rate: None,
+                one_clock: false,
+            })
+            .collect();
+        manifest
+    }
+
+    fn events(&mut self) -> Vec<EventRow> {
+        #[derive(Deserialize)]
+        struct Line {
+            t: f64,
+            flow: String,
+            side: Side,
+            #[serde(flatten)]
+            event: Event,
+        }
+        let Some(text) = self.text(EVENTS, true) else {
+            return Vec::new();
+        };
+        let mut bad = Bad::default();
+        let lines = text.lines().enumerate().filter_map(|(index, line)| {
+            let parsed = serde_json::from_str::<Line>(line);
+            bad.count(parsed.is_err(), index + 1);
+            parsed.ok()
+        });
+        let rows = lines.map(|line| EventRow {
+            at: time(line.t),
+            flow: line.flow,
+            side: line.side,
+            event: line.event,
+        });
+        let rows = rows.collect();
+        self.notes.extend(bad.note(EVENTS));
+        rows
+    }
+
+    fn flow(&mut self, flow: &mut FlowRun, world: World) {
+        let file = |name: &str| format!("{FLOWS}/{}/{name}", flow.info.name);
+        let video = flow.info.frame_rate.is_some();
+        flow.packets = self.table(&file(PACKETS), true);
+        flow.sent = self.table(&file(FRAMES_SENT), video);
+        flow.received = self.table(&file(FRAMES_RECEIVED), video);
+        flow.shown = self.table(&file(SHOWN), video);
+        // A live run has no oracle: nobody recorded what the path could have carried.
+        flow.savable = self.table(&file(SAVABLE), video && world != World::Live);
+    }
+
+    fn table<R: Row>(&mut self, file: &str, wanted: bool) -> Vec<R> {
+        let Some(text) = self.text(file, wanted) else {
+            return Vec::new();
+        };
+        let mut reader = csv::ReaderBuilder::new()
+            .flexible(true)
+            .from_reader(text.as_bytes());
+        let known = reader
+            .headers()
+            .is_ok_and(|header| header.iter().eq(R::HEADER.iter().copied()));
+        if !known {
+            let columns = R::HEADER.join(",");
+            self.notes.push(format!(
+                "{file} was left out: its columns are not {columns}"
+            ));
+            return Vec::new();
+        }
+        let mut bad = Bad::default();
+        let rows = reader.records().enumerate().filter_map(|(index, record)| {
+            let row = record
+                .ok()
+                .and_then(|r| R::parse(&mut Cells(r.iter())).ok());
+            // Line 1 is the header.
+            bad.count(row.is_none(), index + 2);
+            row
+        });
+        let rows = rows.collect();
+        self.notes.extend(bad.note(file));
+        rows
+    }
+
+    fn document<T: DeserializeOwned>(&mut self, file: &str, without: &str) -> Option<T> {
+        let Ok(text) = fs::read(self.dir.join(file)) else {
+            self.notes.push(format!("{file} is missing: {without}"));
+            return None;
+        };
+        let parsed = serde_json::from_slice(&text);
+        if let Err(e) = &parsed {
+            self.notes
+                .push(format!("{file} cannot be read ({e}): {without}"));
+        }
+        parsed.ok()
+    }
+
+    /// All whole lines of a file. Half a number looks like a number, so a last line without its
+    /// end is never used.
+    fn text(&mut self, file: &str, wanted: bool) -> Option<String> {
+        let bytes = match fs::read(self.dir.join(file)) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                if wanted {
+                    self.notes.push(format!("{file} is missing"));
+                }
+                return None;
+            }
+            Err(e) => {
+                self.notes.push(format!("{file} cannot be read: {e}"));
+                return None;
+            }
+        };
+        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+        if whole < bytes.len() {
+            self.notes
+                .push(format!("{file}: its last line is cut off and was left out"));
+        }
+        Some(String::from_utf8_lossy(&bytes[..whole]).into_owned())
+    }
+}
+
+/// Lines that are no rows.
+#[derive(Default)]
+struct Bad {
+    count: usize,
+    first: usize,
+}
+
+impl Bad {
+    fn count(&mut self, bad: bool, line: usize) {
+        if bad && self.count == 0 {
+            self.first = line;
+        }
+        self.count += usize::from(bad);
+    }
+
+    fn note(&self, file: &str) -> Option<String> {
+        let Self { count, first } = self;
+        match count {
+            0 => None,
+            1 => Some(format!("{file}: line {first} is no row and was left out")),
+            _ => Some(format!(
+                "{file}: {count} lines are no rows and were left out, the first is line {first}"
+            )),
+        }
+    }
+}
+
+/// Why a run cannot be read at all.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// It was written by another version.
+    Format {
+        /// The manifest.
+        path: PathBuf,
+        /// What it says.
+        format: u32,
+    },
+    /// The folder cannot be read.
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// There is nothing of a run in the folder.
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Format { path, format } => write!(
+                f,
+                "{} is of format {format} and this program reads format {FORMAT}: use the \
+                 version that wrote it",
+                path.display()
+            ),
+            Self::Io { path, source } => write!(
+                f,
+                "cannot read the run folder {}: {source}; give the folder that a run wrote",
+                path.display()
+            ),
+            Self::NotARun { path } => write!(
+                f,
+                "{} is no run folder: it has no {MANIFEST}, {EVENTS} or {FLOWS}; give the folder \
+                 that a run wrote",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Format { .. } | Self::NotARun { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! The rows of a run folder's tables, and how they look as text.
+
+use core::fmt::Display;
+
+use serde::de::value::{Error as WordError, StrDeserializer};
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use serde::{Deserialize, Serialize};
+use tidegate_core::control::Kind;
+use tidegate_core::media::Quality;
+use tidegate_core::trace::{DropCause, Event};
+use tidegate_core::units::{Bytes, Time};
+
+/// One line of `events.jsonl`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventRow {
+    /// When, counted from the start of the run.
+    pub at: Time,
+    /// The flow that it concerns.
+    pub flow: String,
+    /// Who says so.
+    pub side: Side,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Who an event comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// A link, a queue or an aggregation point.
+    Network,
+    /// The receiving endpoint.
+    Receiver,
+    /// The sending endpoint.
+    Sender,
+}
+
+/// A row of `frames-sent.csv`: one captured frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SentFrame {
+    /// Its number, from zero at the first capture; frames that were skipped count.
+    pub frame: u64,
+    /// As on the wire.
+    pub rtp_timestamp: u32,
+    /// When it was captured.
+    pub captured: Time,
+    /// What the encoder made of it.
+    pub kind: FrameKind,
+    /// Its budget.
+    pub target_bits: u64,
+    /// What it became: the access unit, without packet headers.
+    pub bits: u64,
+    /// When its last packet left for the first time; none if not all of it was sent.
+    pub left: Option<Time>,
+    /// Why it was given up, if it was.
+    pub dropped: Option<DropCause>,
+    /// The encoder's reconstruction against the original.
+    pub quality: Option<Quality>,
+}
+
+/// How a frame was coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FrameKind {
+    /// From other frames.
+    Delta,
+    /// Alone.
+    Key,
+    /// Not at all.
+    Skipped,
+}
+
+/// A row of `frames-received.csv`: one frame of which at least a packet arrived.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReceivedFrame {
+    /// As in [`SentFrame`].
+    pub frame: u64,
+    /// As on the wire.
+    pub rtp_timestamp: u32,
+    /// When its first packet arrived.
+    pub first: Time,
+    /// When all of it was there; none if that never happened.
+    pub complete: Option<Time>,
+    /// How it was coded, as far as the receiver can tell.
+    pub kind: FrameKind,
+    /// What arrived of the access unit.
+    pub bits: u64,
+    /// Whether it was whole and all that it refers to was decodable.
+    pub decodable: bool,
+    /// The decoded picture against the original.
+    pub quality: Option<Quality>,
+}
+
+/// A row of `shown.csv`: what a viewer saw when this frame was due.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShownFrame {
+    /// The frame whose turn it was.
+    pub frame: u64,
+    /// The frame that was on the screen; none before the first one.
+    pub shown_frame: Option<u64>,
+    /// Whether the two are the same.
+    pub on_time: bool,
+    /// The picture on the screen against the original of `frame`.
+    pub quality: Option<Quality>,
+}
+
+/// A row of `packets.csv`: one packet on the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketRow {
+    /// Its number in order of sending.
+    pub seq: u64,
+    /// What it carried.
+    pub kind: Kind,
+    /// On the wire, every header included.
+    pub size: Bytes,
+    /// When it left.
+    pub sent: Time,
+    /// When it arrived; on the receiver's clock where there are two.
+    pub arrived: Option<Time>,
+    /// What became of it.
+    pub outcome: PacketOutcome,
+}
+
+/// The end of a packet's journey, as far as the run knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PacketOutcome {
+    /// It did not arrive.
+    Lost,
+    /// It arrived.
+    Received,
+    /// The run ended first, or nobody told.
+    Unknown,
+}
+
+/// A row of `savable.csv`: what the oracle says of one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavableRow {
+    /// As in [`SentFrame`].
+    pub frame: u64,
+    /// Whether a sender that knew the path could have delivered it in time.
+    pub savable: bool,
+}
+
+/// A row of `links.csv`: the state of a link at one moment. Counters grow from the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSample {
+    /// When.
+    pub at: Time,
+    /// The flow in whose run the link was sampled: flows that are compared run one by one.
+    /// Flows that share the link share the name of the first of them.
+    pub run: String,
+    /// Name of the link.
+    pub link: String,
+    /// What waits in its queue.
+    pub queue: Bytes,
+    /// Packets dropped so far, by the queue or by loss.
+    pub drops: u64,
+    /// Packets marked so far.
+    pub marks: u64,
+    /// What came out of the far end so far.
+    pub delivered: Bytes,
+}
+
+/// A row of a table.
+pub(super) trait Row: Sized {
+    /// The file's columns.
+    const HEADER: &'static [&'static str];
+
+    /// One text per column.
+    fn cells(&self) -> Vec<String>;
+
+    /// The opposite of `cells`.
+    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow>;
+}
+
+/// The texts are no such row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoRow;
+
+/// The texts of one row, taken from left to right.
+pub(super) struct Cells<'a>(pub(super) csv::StringRecordIter<'a>);
+
+impl Cells<'_> {
+    fn text(&mut self) -> Result<&str, NoRow> {
+        self.0.next().ok_or(NoRow)
+    }
+
+    fn number<T: core::str::FromStr>(&mut self) -> Result<T, NoRow> {
+        self.text()?.parse().or(Err(NoRow))
+    }
+
+    fn time(&mut self) -> Result<Time, NoRow> {
+        parse_time(self.text()?).ok_or(NoRow)
+    }
+
+    fn word<T: DeserializeOwned>(&mut self) -> Result<T, NoRow> {
+        parse_word(self.text()?).ok_or(NoRow)
+    }
+
+    /// `None` for an empty cell.
+    fn maybe<T>(&mut self, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, NoRow> {
+        match self.text()? {
+            "" => Ok(None),
+            text => parse(text).map(Some).ok_or(NoRow),
+        }
+    }
+
+    /// `None` unless all four are there.
+    fn quality(&mut self) -> Result<Option<Quality>, NoRow> {
+        let mut cells = [None; 4];
+        for cell in &mut cells {
+            *cell = self.maybe(|t| t.parse().ok())?;
+        }
+        let [Some(psnr_y), Some(psnr_u), Some(psnr_v), Some(ssim)] = cells else {
+            return Ok(None);
+        };
+        Ok(Some(Quality {
+            psnr_y,
+            psnr_u,
+            psnr_v,
+            ssim,
+        }))
+    }
+}
+
+impl Row for SentFrame {
+    const HEADER: &'static [&'static str] = &[
+        "frame",
+        "rtp_timestamp",
+        "captured_s",
+        "type",
+        "target_bits",
+        "bits",
+        "left_s",
+        "dropped",
+        "psnr_y",
+        "psnr_u",
+        "psnr_v",
+        "ssim",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = vec![
+            self.frame.to_string(),
+            self.rtp_timestamp.to_string(),
+            seconds(self.captured),
+            word(&self.kind),
+            self.target_bits.to_string(),
+            self.bits.to_string(),
+            self.left.map(seconds).unwrap_or_default(),
+            self.dropped.as_ref().map(word).unwrap_or_default(),
+        ];
+        cells.extend(quality(self.quality));
+        cells
+    }
+
+    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
+        Ok(Self {
+            frame: cells.number()?,
+            rtp_timestamp: cells.number()?,
+            captured: cells.time()?,
+            kind: cells.word()?,
+            target_bits: cells.number()?,
+            bits: cells.number()?,
+            left: cells.maybe(parse_time)?,
+            dropped: cells.maybe(parse_word)?,
+            quality: cells.quality()?,
+        })
+    }
+}
+
+impl Row for ReceivedFrame {
+    const HEADER: &'static [&'static str] = &[
+        "frame",
+        "rtp_timestamp",
+        "first_s",
+        "complete_s",
+        "type",
+        "bits",
+        "decodable",
+        "psnr_y",
+        "psnr_u",
+        "psnr_v",
+        "ssim",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = vec![
+            self.frame.to_string(),
+            self.rtp_timestamp.to_string(),
+            seconds(self.first),
+            self.complete.map(seconds).unwrap_or_default(),
+            word(&self.kind),
+            self.bits.to_string(),
+            self.decodable.to_string(),
+        ];
+        cells.extend(quality(self.quality));
+        cells
+    }
+
+    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
+        Ok(Self {
+            frame: cells.number()?,
+            rtp_timestamp: cells.number()?,
+            first: cells.time()?,
+            complete: cells.maybe(parse_time)?,
+            kind: cells.word()?,
+            bits: cells.number()?,
+            decodable: cells.number()?,
+            quality: cells.quality()?,
+        })
+    }
+}
+
+impl Row for ShownFrame {
+    const HEADER: &'static [&'static str] = &[
+        "frame",
+        "shown_frame",
+        "on_time",
+        "psnr_y",
+        "psnr_u",
+        "psnr_v",
+        "ssim",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = vec![
+            self.frame.to_string(),
+            self.shown_frame.map(text).unwrap_or_default(),
+            self.on_time.to_string(),
+        ];
+        cells.extend(quality(self.quality));
+        cells
+    }
+
+    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
+        Ok(Self {
+            frame: cells.number()?,
+            shown_frame: cells.maybe(|t| t.parse().ok())?,
+            on_time: cells.number()?,
+            quality: cells.quality()?,
+        })
+    }
+}
+
+impl Row for PacketRow {
+    const HEADER: &'static [&'static str] =
+        &["seq", "kind", "size", "sent_s", "arrived_s", "outcome"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.seq.to_string(),
+            word(&self.kind),
+            self.size.get().to_string(),
+            seconds(self.sent),
+            self.arrived.map(seconds).unwrap_or_default(),
+            word(&self.outcome),
+        ]
+    }
+
+    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
+        Ok(Self {
+            seq: cells.number()?,
+            kind: cells.word()?,
+            size: Bytes(cells.number()?),
+            sent: cells.time()?,
+            arrived: cells.maybe(parse_time)?,
+            outcome: cells.word()?,
+        })
+    }
+}
+
+impl Row for SavableRow {
+    const HEADER: &'static [&'static str] = &["frame", "savable"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.frame.to_string(), self.savable.to_string()]
+    }
+
+    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
+        Ok(Self {
+            frame: cells.number()?,
+            savable: cells.number()?,
+        })
+    }
+}
+
+impl Row for LinkSample {
+    const HEADER: &'static [&'static str] = &[
+        "t_s",
+        "run",
+        "link",
+        "queue_bytes",
+        "drops",
+        "marks",
+        "delivered_bytes",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            seconds(self.at),
+            self.run.clone(),
+            self.link.clone(),
+            self.queue.get().to_string(),
+            self.drops.to_string(),
+            self.marks.to_string(),
+            self.delivered.get().to_string(),
+        ]
+    }
+
+    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
+        Ok(Self {
+            at: cells.time()?,
+            run: cells.text()?.to_owned(),
+            link: cells.text()?.to_owned(),
+            queue: Bytes(cells.number()?),
+            drops: cells.number()?,
+            marks: cells.number()?,
+            delivered: Bytes(cells.number()?),
+        })
+    }
+}
+
+/// Seconds with nine decimals: the nanoseconds exactly.
+pub(super) fn seconds(at: Time) -> String {
+    let nanos = at.as_nanos();
+    format!("{}.{:09}", nanos / NANOS, nanos % NANOS)
+}
+
+/// The opposite of [`seconds`], exact; fewer decimals are as good, further ones are cut.
+fn parse_time(text: &str) -> Option<Time> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let decimals = part.get(..part.len().min(9))?;
+    let nanos: u64 = format!("{decimals:0<9}").parse().ok()?;
+    let whole: u64 = whole.parse().ok()?;
+    Some(Time::from_nanos(
+        whole.checked_mul(NANOS)?.checked_add(nanos)?,
+    ))
+}
+
+/// The word that serde gives a plain enum.
+pub(super) fn word<T: Serialize>(value: &T) -> String {
+    let json = serde_json::to_string(value).unwrap_or_default();
+    json.trim_matches('"').to_owned()
+}
+
+fn parse_word<T: DeserializeOwned>(text: &str) -> Option<T> {
+    let deserializer: StrDeserializer<'_, WordError> = text.into_deserializer();
+    T::deserialize(deserializer).ok()
+}
+
+fn text(value: impl Display) -> String {
+    value.to_string()
+}
+
+/// Fixed decimals, so that the same run gives the same bytes: a thousandth of a dB and a
+/// hundred-thousandth of SSIM are far below what a viewer can tell apart.
+fn quality(quality: Option<Quality>) -> [String; 4] {
+    quality.map_or_else(Default::default, |q| {
+        [
+            format!("{:.3}", q.psnr_y),
+            format!("{:.3}", q.psnr_u),
+            format!("{:.3}", q.psnr_v),
+            format!("{:.5}", q.ssim),
+        ]
+    })
+}
+
+const NANOS: u64 = 1_000_000_000;
+
+/// The columns of all tables, for the test that the documentation knows them.
+#[cfg(test)]
+pub(super) fn columns() -> impl Iterator<Item = &'static str> {
+    [
+        SentFrame::HEADER,
+        ReceivedFrame::HEADER,
+        ShownFrame::HEADER,
+        PacketRow::HEADER,
+        SavableRow::HEADER,
+        LinkSample::HEADER,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}

@@ -1,0 +1,332 @@
+//! Folders on a disk: what is written is read, and what is damaged is said.
+
+use core::time::Duration;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tidegate_core::control::Kind;
+use tidegate_core::media::{FrameRate, Quality};
+use tidegate_core::trace::{DropCause, Event, KeyCause};
+use tidegate_core::units::{Bytes, Rate, Time};
+
+use super::*;
+
+/// A folder of its own for one test, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(test: &str) -> Self {
+        let name = format!("tidegate-run-{test}-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn manifest() -> Manifest {
+    let mut manifest = Manifest::new(World::Sim, "quotes \" and, commas", Duration::from_secs(2));
+    manifest.seed = Some(u64::MAX);
+    manifest.flows.push(FlowInfo {
+        name: "tide-1".to_owned(),
+        control: "tide".to_owned(),
+        baseline: false,
+        delay_bound: Some(Duration::from_millis(150)),
+        floor: Rate::kbps(150),
+        frame_rate: Some(FrameRate {
+            num: 30_000,
+            den: 1_001,
+        }),
+        one_clock: true,
+    });
+    manifest
+}
+
+fn sent_frame() -> SentFrame {
+    SentFrame {
+        frame: 7,
+        rtp_timestamp: u32::MAX,
+        captured: Time::from_nanos(1_233_333_333),
+        kind: FrameKind::Key,
+        target_bits: 12_000,
+        bits: 11_500,
+        left: None,
+        dropped: Some(DropCause::Reference),
+        quality: Some(Quality {
+            psnr_y: 38.125,
+            psnr_u: 41.0,
+            psnr_v: 99.0,
+            ssim: 0.987_65,
+        }),
+    }
+}
+
+fn received_frame() -> ReceivedFrame {
+    ReceivedFrame {
+        frame: 7,
+        rtp_timestamp: 1,
+        first: Time::from_nanos(1),
+        complete: Some(Time::from_secs(1)),
+        kind: FrameKind::Delta,
+        bits: 8,
+        decodable: true,
+        quality: None,
+    }
+}
+
+fn events() -> Vec<Event> {
+    vec![
+        Event::BlackoutBegan,
+        Event::BlackoutEnded {
+            lasted: Duration::from_micros(1_500_250),
+        },
+        Event::FrameDropped {
+            frame: 3,
+            cause: DropCause::Late,
+        },
+        Event::KeyFrameOrdered {
+            frame: 4,
+            cause: KeyCause::Repair,
+        },
+        Event::Sample {
+            rtt: Duration::from_millis(40),
+            queue: Duration::from_micros(2_250),
+            loss: 0.125,
+            send: Rate::kbps(900),
+            media: Rate::kbps(800),
+            receive: Rate::kbps(700),
+        },
+    ]
+}
+
+fn write(dir: &Path) {
+    let mut writer = RunWriter::create(dir).expect("a folder of our own");
+    writer.manifest(&manifest()).expect("disk");
+    for (i, event) in events().iter().enumerate() {
+        let at = Time::from_nanos(i as u64 * 100_000_001);
+        writer
+            .event(at, "tide-1", Side::Sender, event)
+            .expect("disk");
+    }
+    writer.sent_frame("tide-1", &sent_frame()).expect("disk");
+    writer
+        .received_frame("tide-1", &received_frame())
+        .expect("disk");
+    let shown = ShownFrame {
+        frame: 7,
+        shown_frame: None,
+        on_time: false,
+        quality: None,
+    };
+    writer.shown_frame("tide-1", &shown).expect("disk");
+    for seq in 0..3 {
+        let packet = PacketRow {
+            seq,
+            kind: Kind::Repair,
+            size: Bytes(1_228),
+            sent: Time::from_millis(seq),
+            arrived: None,
+            outcome: PacketOutcome::Lost,
+        };
+        writer.packet("tide-1", &packet).expect("disk");
+    }
+    let savable = SavableRow {
+        frame: 7,
+        savable: true,
+    };
+    writer.savable("tide-1", &savable).expect("disk");
+    let sample = LinkSample {
+        at: Time::from_secs(1),
+        run: "tide-1".to_owned(),
+        link: "bottleneck".to_owned(),
+        queue: Bytes(3_000),
+        drops: 1,
+        marks: 2,
+        delivered: Bytes(4),
+    };
+    writer.link_sample(&sample).expect("disk");
+    writer.summary(&Summary::default()).expect("disk");
+    writer.flush().expect("disk");
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let scratch = Scratch::new("round-trip");
+    write(&scratch.0);
+    let run = RunReader::load(&scratch.0).expect("a run");
+    assert_eq!(run.notes, Vec::<String>::new());
+    assert_eq!(run.manifest, manifest());
+    let read: Vec<Event> = run.events.iter().map(|row| row.event).collect();
+    assert_eq!(read, events());
+    assert_eq!(run.events[2].at, Time::from_nanos(200_000_002));
+    let flow = run.flow("tide-1").expect("in the manifest");
+    assert_eq!(flow.sent, [sent_frame()]);
+    assert_eq!(flow.received, [received_frame()]);
+    assert_eq!(flow.shown[0].shown_frame, None);
+    assert_eq!(flow.packets.len(), 3);
+    assert_eq!(flow.packets[2].kind, Kind::Repair);
+    assert!(flow.savable[0].savable);
+    assert_eq!(run.links[0].queue, Bytes(3_000));
+    assert_eq!(run.summary, Some(Summary::default()));
+}
+
+#[test]
+fn the_text_is_as_documented() {
+    let scratch = Scratch::new("text");
+    write(&scratch.0);
+    let file = |name: &str| fs::read_to_string(scratch.0.join(name)).expect(name);
+    let event = r#"{"t":0.100000001,"flow":"tide-1","side":"sender","kind":"blackout_ended","lasted_ms":1500.25}"#;
+    assert_eq!(file("events.jsonl").lines().nth(1), Some(event));
+    let frames = "frame,rtp_timestamp,captured_s,type,target_bits,bits,left_s,dropped,psnr_y,psnr_u,psnr_v,ssim\n\
+                  7,4294967295,1.233333333,key,12000,11500,,reference,38.125,41.000,99.000,0.98765\n";
+    assert_eq!(file("flows/tide-1/frames-sent.csv"), frames);
+    let links = "t_s,run,link,queue_bytes,drops,marks,delivered_bytes\n\
+                 1.000000000,tide-1,bottleneck,3000,1,2,4\n";
+    assert_eq!(file("links.csv"), links);
+}
+
+#[test]
+fn the_documentation_has_every_column() {
+    let page = include_str!("../../../../docs/run-folder.md");
+    for column in super::rows::columns() {
+        assert!(
+            page.contains(&format!("`{column}`")),
+            "{column} is missing in docs/run-folder.md"
+        );
+    }
+}
+
+#[test]
+fn a_killed_run_is_read_up_to_where_it_was_cut() {
+    let scratch = Scratch::new("killed");
+    write(&scratch.0);
+    let packets = scratch.0.join("flows/tide-1/packets.csv");
+    let text = fs::read(&packets).expect("written");
+    // Cut inside the last row, so that what is left of it still looks like a number.
+    fs::write(&packets, &text[..text.len() - 22]).expect("disk");
+    let events = scratch.0.join("events.jsonl");
+    let mut text = fs::read(&events).expect("written");
+    text.extend(b"{\"t\":9");
+    fs::write(&events, text).expect("disk");
+    fs::remove_file(scratch.0.join("summary.json")).expect("written");
+    fs::remove_file(scratch.0.join("flows/tide-1/savable.csv")).expect("written");
+
+    let run = RunReader::load(&scratch.0).expect("still a run");
+    assert_eq!(run.flows[0].packets.len(), 2);
+    assert_eq!(run.events.len(), 5);
+    assert_eq!(run.summary, None);
+    let notes = run.notes.join("\n");
+    for part in [
+        "events.jsonl: its last line is cut off",
+        "packets.csv: its last line is cut off",
+        "savable.csv is missing",
+        "summary.json is missing",
+    ] {
+        assert!(notes.contains(part), "{part} is not in {notes}");
+    }
+}
+
+#[test]
+fn lines_that_are_no_rows_are_counted() {
+    let scratch = Scratch::new("bad-lines");
+    write(&scratch.0);
+    let path = scratch.0.join("flows/tide-1/packets.csv");
+    let text = fs::read_to_string(&path).expect("written");
+    fs::write(&path, text + "x,y\n9,media,1,-1.0,,lost\n").expect("disk");
+    let run = RunReader::load(&scratch.0).expect("still a run");
+    assert_eq!(run.flows[0].packets.len(), 3);
+    let note =
+        "flows/tide-1/packets.csv: 2 lines are no rows and were left out, the first is line 5";
+    assert_eq!(run.notes, [note]);
+}
+
+#[test]
+fn without_a_manifest_the_flows_are_found() {
+    let scratch = Scratch::new("no-manifest");
+    write(&scratch.0);
+    fs::remove_file(scratch.0.join("manifest.json")).expect("written");
+    let run = RunReader::load(&scratch.0).expect("still a run");
+    assert_eq!(run.flows[0].info.name, "tide-1");
+    assert_eq!(run.flows[0].packets.len(), 3);
+    assert!(
+        run.notes
+            .iter()
+            .any(|n| n.contains("manifest.json is missing"))
+    );
+}
+
+#[test]
+fn another_format_is_refused() {
+    let scratch = Scratch::new("format");
+    write(&scratch.0);
+    fs::write(scratch.0.join("manifest.json"), r#"{"format":2}"#).expect("disk");
+    let error = RunReader::load(&scratch.0)
+        .expect_err("not ours")
+        .to_string();
+    assert!(error.contains("is of format 2"), "{error}");
+}
+
+#[test]
+fn a_folder_of_something_else_is_left_alone() {
+    let scratch = Scratch::new("foreign");
+    fs::create_dir_all(&scratch.0).expect("disk");
+    fs::write(scratch.0.join("thesis.txt"), "years").expect("disk");
+    let error = RunWriter::create(&scratch.0).expect_err("not ours");
+    assert!(matches!(error, CreateError::NotARun { .. }), "{error}");
+    let error = RunWriter::create(scratch.0.join("thesis.txt")).expect_err("a file");
+    assert!(matches!(error, CreateError::NotAFolder { .. }), "{error}");
+    let error = RunReader::load(&scratch.0).expect_err("not ours");
+    assert!(matches!(error, LoadError::NotARun { .. }), "{error}");
+    assert_eq!(
+        fs::read(scratch.0.join("thesis.txt")).expect("kept"),
+        b"years"
+    );
+}
+
+#[test]
+fn a_new_run_replaces_an_old_one() {
+    let scratch = Scratch::new("again");
+    write(&scratch.0);
+    fs::write(scratch.0.join("notes.txt"), "mine").expect("disk");
+    let mut writer = RunWriter::create(&scratch.0).expect("ours");
+    let mut manifest = manifest();
+    manifest.flows.clear();
+    writer.manifest(&manifest).expect("disk");
+    writer.flush().expect("disk");
+    let run = RunReader::load(&scratch.0).expect("a run");
+    assert!(run.events.is_empty() && run.links.is_empty() && run.summary.is_none());
+    assert!(!scratch.0.join("flows/tide-1/packets.csv").exists());
+    assert_eq!(
+        fs::read(scratch.0.join("notes.txt")).expect("kept"),
+        b"mine"
+    );
+}
+
+#[test]
+fn a_flow_cannot_leave_the_folder() {
+    let scratch = Scratch::new("names");
+    let mut writer = RunWriter::create(&scratch.0).expect("new");
+    for name in ["..", "a/b", "", "a b"] {
+        let error = writer.sent_frame(name, &sent_frame()).expect_err(name);
+        assert!(matches!(error, WriteError::FlowName { .. }), "{error}");
+    }
+}
+
+#[test]
+fn the_same_rows_give_the_same_bytes() {
+    let (one, two) = (Scratch::new("same-1"), Scratch::new("same-2"));
+    write(&one.0);
+    write(&two.0);
+    for file in [
+        "manifest.json",
+        "events.jsonl",
+        "links.csv",
+        "flows/tide-1/frames-sent.csv",
+    ] {
+        let read = |dir: &Path| fs::read(dir.join(file)).expect(file);
+        assert_eq!(read(&one.0), read(&two.0), "{file}");
+    }
+}

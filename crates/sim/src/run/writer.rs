@@ -1,0 +1,404 @@
+//! Writes a run folder.
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tidegate_core::trace::Event;
+use tidegate_core::units::Time;
+
+use super::manifest::Manifest;
+use super::metrics::Summary;
+use super::rows::{
+    LinkSample, PacketRow, ReceivedFrame, Row, SavableRow, SentFrame, ShownFrame, Side, seconds,
+    word,
+};
+
+/// Writes a run folder, row by row.
+///
+/// Rows are buffered: call [`flush`](Self::flush) when they should be on the disk, at the end at
+/// the latest. Dropping the writer flushes too, but cannot report an error.
+#[derive(Debug)]
+pub struct RunWriter {
+    dir: PathBuf,
+    events: Option<BufWriter<File>>,
+    tables: BTreeMap<PathBuf, csv::Writer<File>>,
+}
+
+impl RunWriter {
+    /// Makes the folder, or empties it if it holds an earlier run.
+    ///
+    /// # Errors
+    /// When the folder holds something that is no run, or cannot be made or emptied.
+    pub fn create(dir: impl AsRef<Path>) -> Result<Self, CreateError> {
+        let dir = dir.as_ref().to_owned();
+        let failed = |source| CreateError::Io {
+            path: dir.clone(),
+            source,
+        };
+        match fs::read_dir(&dir) {
+            Ok(mut entries) => {
+                if is_run(&dir) {
+                    clear(&dir).map_err(failed)?;
+                } else if entries.next().is_some() {
+                    return Err(CreateError::NotARun { path: dir });
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&dir).map_err(failed)?;
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                return Err(CreateError::NotAFolder { path: dir });
+            }
+            Err(e) => return Err(failed(e)),
+        }
+        Ok(Self {
+            dir,
+            events: None,
+            tables: BTreeMap::new(),
+        })
+    }
+
+    /// Where it writes.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes `manifest.json`. Call it first, so that a killed run can be understood; call it
+    /// again when more is known.
+    ///
+    /// # Errors
+    /// When a flow's name cannot be a folder's, or the disk refuses.
+    pub fn manifest(&mut self, manifest: &Manifest) -> Result<(), WriteError> {
+        for flow in &manifest.flows {
+            check_name(&flow.name)?;
+        }
+        self.json(MANIFEST, manifest)
+    }
+
+    /// Appends to `events.jsonl`.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn event(
+        &mut self,
+        at: Time,
+        flow: &str,
+        side: Side,
+        event: &Event,
+    ) -> Result<(), WriteError> {
+        let path = self.dir.join(EVENTS);
+        let line =
+            event_line(at, flow, side, event).map_err(|e| WriteError::at(&path, e.into()))?;
+        let file = match &mut self.events {
+            Some(file) => file,
+            none => {
+                let file = File::create(&path).map_err(|e| WriteError::at(&path, e))?;
+                none.insert(BufWriter::new(file))
+            }
+        };
+        file.write_all(line.as_bytes())
+            .map_err(|e| WriteError::at(&path, e))
+    }
+
+    /// Appends to the flow's `frames-sent.csv`.
+    ///
+    /// # Errors
+    /// When the flow's name cannot be a folder's, or the disk refuses.
+    pub fn sent_frame(&mut self, flow: &str, row: &SentFrame) -> Result<(), WriteError> {
+        self.flow_row(flow, FRAMES_SENT, row)
+    }
+
+    /// Appends to the flow's `frames-received.csv`.
+    ///
+    /// # Errors
+    /// As [`sent_frame`](Self::sent_frame).
+    pub fn received_frame(&mut self, flow: &str, row: &ReceivedFrame) -> Result<(), WriteError> {
+        self.flow_row(flow, FRAMES_RECEIVED, row)
+    }
+
+    /// Appends to the flow's `shown.csv`.
+    ///
+    /// # Errors
+    /// As [`sent_frame`](Self::sent_frame).
+    pub fn shown_frame(&mut self, flow: &str, row: &ShownFrame) -> Result<(), WriteError> {
+        self.flow_row(flow, SHOWN, row)
+    }
+
+    /// Appends to the flow's `packets.csv`.
+    ///
+    /// # Errors
+    /// As [`sent_frame`](Self::sent_frame).
+    pub fn packet(&mut self, flow: &str, row: &PacketRow) -> Result<(), WriteError> {
+        self.flow_row(flow, PACKETS, row)
+    }
+
+    /// Appends to the flow's `savable.csv`.
+    ///
+    /// # Errors
+    /// As [`sent_frame`](Self::sent_frame).
+    pub fn savable(&mut self, flow: &str, row: &SavableRow) -> Result<(), WriteError> {
+        self.flow_row(flow, SAVABLE, row)
+    }
+
+    /// Appends to `links.csv`.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn link_sample(&mut self, row: &LinkSample) -> Result<(), WriteError> {
+        self.row(self.dir.join(LINKS), row)
+    }
+
+    /// Writes `summary.json`.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
+        self.json(SUMMARY, summary)
+    }
+
+    /// Hands all rows to the operating system.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        if let Some(file) = &mut self.events {
+            let path = self.dir.join(EVENTS);
+            file.flush().map_err(|e| WriteError::at(&path, e))?;
+        }
+        for (path, table) in &mut self.tables {
+            table.flush().map_err(|e| WriteError::at(path, e))?;
+        }
+        Ok(())
+    }
+
+    fn flow_row<R: Row>(&mut self, flow: &str, file: &str, row: &R) -> Result<(), WriteError> {
+        check_name(flow)?;
+        self.row(self.dir.join(FLOWS).join(flow).join(file), row)
+    }
+
+    fn row<R: Row>(&mut self, path: PathBuf, row: &R) -> Result<(), WriteError> {
+        if let Some(table) = self.tables.get_mut(&path) {
+            return table
+                .write_record(row.cells())
+                .map_err(|e| WriteError::at(&path, e.into()));
+        }
+        let table = open_table(&path, R::HEADER).and_then(|mut table| {
+            table.write_record(row.cells())?;
+            Ok(table)
+        });
+        let table = table.map_err(|e| WriteError::at(&path, e))?;
+        self.tables.insert(path, table);
+        Ok(())
+    }
+
+    /// Replaces a whole file at once, so that no reader and no kill sees half of it.
+    fn json<T: Serialize>(&self, file: &str, value: &T) -> Result<(), WriteError> {
+        let path = self.dir.join(file);
+        let scratch = self.dir.join(format!(".{file}.part"));
+        let write = || -> io::Result<()> {
+            let mut text = serde_json::to_string_pretty(value)?;
+            text.push('\n');
+            fs::write(&scratch, text)?;
+            fs::rename(&scratch, &path)
+        };
+        write().map_err(|e| WriteError::at(&path, e))
+    }
+}
+
+/// Why a run folder cannot be started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The disk refused.
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// There is a file of that name.
+    NotAFolder {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The folder holds something else.
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+impl fmt::Display for CreateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { path, source } => write!(
+                f,
+                "cannot make the run folder {}: {source}; choose a place where you may write",
+                path.display()
+            ),
+            Self::NotAFolder { path } => write!(
+                f,
+                "{} is a file, and a run needs a folder: choose another name",
+                path.display()
+            ),
+            Self::NotARun { path } => write!(
+                f,
+                "{} holds something that is no run, and it will not be overwritten: choose a \
+                 new or empty folder",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CreateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::NotAFolder { .. } | Self::NotARun { .. } => None,
+        }
+    }
+}
+
+/// Why a row or a document was not written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// A flow's name is a folder's name too, and this one cannot be.
+    FlowName {
+        /// The name.
+        name: String,
+    },
+    /// The disk refused.
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+impl WriteError {
+    fn at(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        Self::Io { path, source }
+    }
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FlowName { name } => write!(
+                f,
+                "{name:?} cannot name a flow: use letters, digits, `-` and `_`"
+            ),
+            Self::Io { path, source } => write!(
+                f,
+                "cannot write {}: {source}; see that the disk has room and that you may write there",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::FlowName { .. } => None,
+        }
+    }
+}
+
+/// Whether a manifest of ours lies in `dir`.
+fn is_run(dir: &Path) -> bool {
+    let Ok(text) = fs::read(dir.join(MANIFEST)) else {
+        return false;
+    };
+    serde_json::from_slice::<serde_json::Value>(&text).is_ok_and(|json| {
+        json["tool"]
+            .as_str()
+            .is_some_and(|t| t.starts_with("tidegate"))
+    })
+}
+
+/// Removes the files that a run writes, and no others.
+fn clear(dir: &Path) -> io::Result<()> {
+    // The manifest last: what an interruption leaves is then still known to be a run.
+    let flows = dir.join(FLOWS);
+    if let Ok(entries) = fs::read_dir(&flows) {
+        for entry in entries {
+            let flow = entry?.path();
+            for file in [FRAMES_SENT, FRAMES_RECEIVED, SHOWN, PACKETS, SAVABLE] {
+                remove(&flow.join(file))?;
+            }
+        }
+    }
+    for file in [EVENTS, LINKS, SUMMARY, MANIFEST] {
+        remove(&dir.join(file))?;
+    }
+    Ok(())
+}
+
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+fn check_name(name: &str) -> Result<(), WriteError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if name.is_empty() || !name.chars().all(plain) {
+        let name = name.to_owned();
+        return Err(WriteError::FlowName { name });
+    }
+    Ok(())
+}
+
+fn open_table(path: &Path, header: &[&str]) -> io::Result<csv::Writer<File>> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mut table = csv::WriterBuilder::new()
+        .buffer_capacity(BUFFER)
+        .from_writer(File::create(path)?);
+    table.write_record(header)?;
+    Ok(table)
+}
+
+fn event_line(at: Time, flow: &str, side: Side, event: &Event) -> serde_json::Result<String> {
+    let event = serde_json::to_string(event)?;
+    Ok(format!(
+        "{{\"t\":{},\"flow\":{},\"side\":\"{}\",{}\n",
+        seconds(at),
+        serde_json::to_string(flow)?,
+        word(&side),
+        event.trim_start_matches('{')
+    ))
+}
+
+/// Rows per system call: a packet row is about 50 bytes.
+const BUFFER: usize = 1 << 16;
+
+pub(super) const MANIFEST: &str = "manifest.json";
+pub(super) const EVENTS: &str = "events.jsonl";
+pub(super) const FLOWS: &str = "flows";
+pub(super) const LINKS: &str = "links.csv";
+pub(super) const SUMMARY: &str = "summary.json";
+pub(super) const FRAMES_SENT: &str = "frames-sent.csv";
+pub(super) const FRAMES_RECEIVED: &str = "frames-received.csv";
+pub(super) const SHOWN: &str = "shown.csv";
+pub(super) const PACKETS: &str = "packets.csv";
+pub(super) const SAVABLE: &str = "savable.csv";

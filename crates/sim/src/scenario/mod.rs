@@ -1,0 +1,270 @@
+//! The scenario language: what links, flows and streams there are, and what must hold.
+//!
+//! A scenario is a TOML file that means the same in the simulator and in the lab; `docs/scenarios.md`
+//! is its reference. Reading it either gives a [`Scenario`], in which every reference is resolved and
+//! every value is in its range, or a [`ScenarioError`] that names the line and the mend.
+
+mod error;
+mod picture;
+pub mod quantity;
+mod read;
+mod table;
+mod trace_file;
+
+use core::time::Duration;
+use std::path::Path;
+
+use tidegate_core::media::FrameRate;
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Bytes, Rate};
+
+pub use error::{Fault, ScenarioError};
+pub use quantity::Limit;
+pub use trace_file::{CapacityTrace, OPPORTUNITY};
+
+/// A scenario that can be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Short, for run folders.
+    pub name: String,
+    /// One line for people.
+    pub about: String,
+    /// How long it runs.
+    pub duration: Duration,
+    /// The source of all randomness.
+    pub seed: Seed,
+    /// At least one. Flows refer to links by their place in this list.
+    pub links: Vec<LinkPlan>,
+    /// At least one. Baselines refer to flows by their place in this list.
+    pub flows: Vec<FlowPlan>,
+    /// Runs of their own to compare with.
+    pub baselines: Vec<BaselinePlan>,
+    /// What must hold in the end.
+    pub expect: Vec<ExpectPlan>,
+}
+
+impl Scenario {
+    /// Reads the file at `path`; trace files are looked up beside it.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] with the first fault of the file, its line and the mend.
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| ScenarioError {
+            file: file.clone(),
+            line: None,
+            place: String::new(),
+            key: String::new(),
+            fault: Box::new(Fault::Unreadable {
+                file: file.clone(),
+                why: error.to_string(),
+            }),
+        })?;
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
+        Self::parse(&file, &text, &|name| {
+            std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Reads `text`, which is called `file` in errors. `open` gives the text of a trace file, or
+    /// the reason why it cannot be had.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] with the first fault of the text, its line and the mend.
+    pub fn parse(
+        file: &str,
+        text: &str,
+        open: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
+        read::scenario(file, text, open)
+    }
+
+    /// The flow called `name`.
+    pub fn flow(&self, name: &str) -> Option<&FlowPlan> {
+        self.flows.iter().find(|flow| flow.name == name)
+    }
+
+    /// The propagation delay of `flow` there and back.
+    pub fn round_trip(&self, flow: &FlowPlan) -> Duration {
+        let hops = flow.path.iter().chain(&flow.back);
+        hops.filter_map(|link| self.links.get(*link))
+            .map(|link| link.delay)
+            .sum()
+    }
+}
+
+/// One direction of a link: a queue, a server, a delay, and loss.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkPlan {
+    /// Unique among links, flows and baselines.
+    pub name: String,
+    /// What it carries, with all headers; absent when it has no limit.
+    pub rate: Option<RatePlan>,
+    /// Propagation, one way.
+    pub delay: Duration,
+    /// Share of packets lost at random, in 0..=1.
+    pub loss: f64,
+    /// Present exactly when there is a rate.
+    pub queue: Option<QueuePlan>,
+    /// In order of time, without overlap, within the run.
+    pub outages: Vec<Outage>,
+}
+
+/// What a link carries.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RatePlan {
+    /// The same all the time; above zero.
+    Fixed(Rate),
+    /// From these moments on. The first is at zero, the moments increase; a rate may be zero.
+    Steps(Vec<(Duration, Rate)>),
+    /// Recorded moments of delivery, repeated for ever.
+    Trace(CapacityTrace),
+}
+
+/// What happens to packets that wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum QueuePlan {
+    /// What does not fit is dropped.
+    DropTail(Limit),
+    /// Random early detection (Floyd and Jacobson, 1993).
+    Red(RedPlan),
+}
+
+/// Parameters of random early detection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RedPlan {
+    /// Below this mean queue nothing is marked or dropped.
+    pub min: Bytes,
+    /// Above this mean queue every packet is marked or dropped.
+    pub max: Bytes,
+    /// What the queue holds.
+    pub limit: Limit,
+    /// Probability of a mark or drop as the mean queue reaches `max`, in 0..=1.
+    pub max_p: f64,
+    /// Weight of the newest queue length in the mean, in 0..=1.
+    pub weight: f64,
+    /// Mark packets that can be marked, rather than drop them.
+    pub ecn: bool,
+}
+
+/// A while in which a link carries nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// From the start of the run.
+    pub at: Duration,
+    /// Above zero.
+    pub lasts: Duration,
+}
+
+/// One stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowPlan {
+    /// Unique among links, flows and baselines.
+    pub name: String,
+    /// Links to the receiver, in order; at least one, none twice.
+    pub path: Vec<usize>,
+    /// Links back to the sender; at least one, none twice.
+    pub back: Vec<usize>,
+    /// What decides about its rate.
+    pub control: Control,
+    /// What it carries.
+    pub media: MediaPlan,
+    /// Whether its packets may be marked rather than dropped (ECT(0)).
+    pub ecn: bool,
+    /// When it starts.
+    pub start: Duration,
+    /// When it stops, after `start` and not after the end of the run.
+    pub stop: Duration,
+}
+
+/// What decides about the rate of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Control {
+    /// Nothing: always this rate, above zero.
+    Fixed(Rate),
+    /// TCP-friendly rate control (RFC 5348).
+    Tfrc,
+}
+
+/// What a flow carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MediaPlan {
+    /// As many packets as the controller allows.
+    Bulk {
+        /// Of one packet, headers included.
+        packet: Bytes,
+    },
+    /// Live video.
+    Video(VideoPlan),
+}
+
+impl MediaPlan {
+    /// The video, if it is one.
+    pub fn video(&self) -> Option<&VideoPlan> {
+        match self {
+            Self::Video(video) => Some(video),
+            Self::Bulk { .. } => None,
+        }
+    }
+}
+
+/// Live video.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VideoPlan {
+    /// In pixels; even.
+    pub width: u32,
+    /// In pixels; even.
+    pub height: u32,
+    /// Frames per second.
+    pub frame_rate: FrameRate,
+    /// What makes the bits.
+    pub encoder: EncoderKind,
+    /// The lowest rate that the encoder can be asked for; above zero.
+    pub floor: Rate,
+    /// The highest; at least `floor`.
+    pub ceiling: Rate,
+    /// From capture to the moment when a frame can be decoded whole; above zero.
+    pub delay_bound: Duration,
+}
+
+/// What makes the bits of a video.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EncoderKind {
+    /// A model of frame sizes and quality, without pictures; fast.
+    Model,
+    /// libx264 on a generated scene.
+    X264,
+}
+
+/// The same stream sent in another way, in a run of its own over the same path with the same luck.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BaselinePlan {
+    /// Unique among links, flows and baselines.
+    pub name: String,
+    /// The flow that it stands in for, which carries video.
+    pub of: usize,
+    /// At which rate it sends.
+    pub rate: BaselineRate,
+}
+
+/// The rate of a baseline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaselineRate {
+    /// Always this media rate, above zero.
+    Fixed(Rate),
+    /// Always the mean media rate that the flow used.
+    Mean,
+}
+
+/// A statement that must hold in the end, in the language of the metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpectPlan {
+    /// As it was written.
+    pub text: String,
+    /// Its line in the file, counted from one.
+    pub line: usize,
+}
+
+#[cfg(test)]
+mod tests;

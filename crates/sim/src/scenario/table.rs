@@ -1,0 +1,394 @@
+//! Reads a TOML tree whose every value knows its place in the file.
+//!
+//! Deserialising into structs would lose the position inside values that have several forms (a rate
+//! is a text, a list of steps or a table), and with it the line of the error.
+
+use core::ops::Range;
+use core::time::Duration;
+
+use tidegate_core::units::{Bytes, Rate};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::{Fault, ScenarioError};
+use super::quantity::{self, Limit, QuantityError};
+
+/// The file that is being read.
+#[derive(Debug)]
+pub(super) struct Document<'a> {
+    pub(super) file: &'a str,
+    pub(super) text: &'a str,
+}
+
+impl Document<'_> {
+    pub(super) fn line(&self, offset: usize) -> usize {
+        let end = offset.min(self.text.len());
+        1 + self.text.as_bytes()[..end]
+            .split(|byte| *byte == b'\n')
+            .skip(1)
+            .count()
+    }
+}
+
+/// A table of the file with the keys that may stand in it.
+#[derive(Clone, Debug)]
+pub(super) struct Table<'a> {
+    document: &'a Document<'a>,
+    place: String,
+    line: usize,
+    entries: &'a DeTable<'a>,
+    keys: &'static [&'static str],
+}
+
+impl<'a> Table<'a> {
+    /// Refuses keys other than `keys`, the first of the file first.
+    pub(super) fn new(
+        document: &'a Document<'a>,
+        place: String,
+        span: &Range<usize>,
+        entries: &'a DeTable<'a>,
+        keys: &'static [&'static str],
+    ) -> Result<Self, ScenarioError> {
+        let table = Self {
+            document,
+            place,
+            line: document.line(span.start),
+            entries,
+            keys,
+        };
+        match entries
+            .keys()
+            .filter(|key| !keys.contains(&key.get_ref().as_ref()))
+            .min_by_key(|key| key.span().start)
+        {
+            None => Ok(table),
+            Some(key) => {
+                let name = key.get_ref().as_ref();
+                let fault = Fault::UnknownKey {
+                    allowed: keys,
+                    hint: hint(name, keys),
+                };
+                Err(table.error(document.line(key.span().start), name, fault))
+            }
+        }
+    }
+
+    pub(super) fn place(&mut self, place: String) {
+        self.place = place;
+    }
+
+    /// The value of `key`, which must be among the keys of this table.
+    pub(super) fn get(&self, key: &'static str) -> Option<Value<'a>> {
+        debug_assert!(self.keys.contains(&key), "{key} is read but not allowed");
+        self.entries.get(key).map(|tree| Value {
+            document: self.document,
+            place: self.place.clone(),
+            key: key.to_owned(),
+            tree,
+        })
+    }
+
+    /// The same, of a key that must be there; `example` is a line that would do.
+    pub(super) fn need(
+        &self,
+        key: &'static str,
+        example: &'static str,
+    ) -> Result<Value<'a>, ScenarioError> {
+        self.get(key)
+            .ok_or_else(|| self.error(self.line, key, Fault::Missing { example }))
+    }
+
+    /// The one key of this table that is set.
+    pub(super) fn only(&self) -> Result<Value<'a>, ScenarioError> {
+        let mut found = self.keys.iter().filter_map(|key| self.get(key));
+        match (found.next(), found.next()) {
+            (Some(value), None) => Ok(value),
+            (first, _) => {
+                let many = if first.is_some() { "several" } else { "none" };
+                Err(self.fault(Fault::Clash {
+                    why: format!("{many} of the keys {} is set", self.keys.join(", ")),
+                    mend: "set exactly one".to_owned(),
+                }))
+            }
+        }
+    }
+
+    /// An error about the table as a whole.
+    pub(super) fn fault(&self, fault: Fault) -> ScenarioError {
+        self.error(self.line, "", fault)
+    }
+
+    fn error(&self, line: usize, key: &str, fault: Fault) -> ScenarioError {
+        ScenarioError {
+            file: self.document.file.to_owned(),
+            line: Some(line),
+            place: self.place.clone(),
+            key: key.to_owned(),
+            fault: Box::new(fault),
+        }
+    }
+}
+
+/// A value of the file.
+#[derive(Clone, Debug)]
+pub(super) struct Value<'a> {
+    document: &'a Document<'a>,
+    place: String,
+    key: String,
+    tree: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Value<'a> {
+    pub(super) fn line(&self) -> usize {
+        self.document.line(self.tree.span().start)
+    }
+
+    pub(super) fn kind(&self) -> Form {
+        match self.tree.get_ref() {
+            DeValue::String(_) => Form::Text,
+            DeValue::Array(_) => Form::List,
+            DeValue::Table(_) => Form::Table,
+            _ => Form::Other,
+        }
+    }
+
+    pub(super) fn text(&self, wanted: &'static str) -> Result<&'a str, ScenarioError> {
+        match self.tree.get_ref() {
+            DeValue::String(text) => Ok(text.as_ref()),
+            _ => Err(self.wrong(wanted)),
+        }
+    }
+
+    pub(super) fn boolean(&self) -> Result<bool, ScenarioError> {
+        match self.tree.get_ref() {
+            DeValue::Boolean(value) => Ok(*value),
+            _ => Err(self.wrong("true or false")),
+        }
+    }
+
+    /// A whole number within `range`.
+    pub(super) fn whole(
+        &self,
+        range: core::ops::RangeInclusive<u64>,
+    ) -> Result<u64, ScenarioError> {
+        let DeValue::Integer(integer) = self.tree.get_ref() else {
+            return Err(self.wrong("a whole number"));
+        };
+        u64::from_str_radix(integer.as_str(), integer.radix())
+            .ok()
+            .filter(|value| range.contains(value))
+            .ok_or_else(|| {
+                self.fault(Fault::Range {
+                    why: format!("{integer} is out of range"),
+                    mend: format!(
+                        "write a whole number from {} to {}",
+                        range.start(),
+                        range.end()
+                    ),
+                })
+            })
+    }
+
+    /// A part of a whole, as a number or as a text with a percent sign, within 0..=1.
+    pub(super) fn share(&self) -> Result<f64, ScenarioError> {
+        let value = match self.tree.get_ref() {
+            DeValue::String(text) => quantity::share(text).map_err(|error| self.quantity(error))?,
+            DeValue::Float(float) => float.as_str().parse().unwrap_or(f64::NAN),
+            DeValue::Integer(integer) => integer.as_str().parse().unwrap_or(f64::NAN),
+            _ => return Err(self.wrong("a share as 0.001 or \"0.1%\"")),
+        };
+        if (0.0..=1.0).contains(&value) {
+            Ok(value)
+        } else {
+            Err(self.fault(Fault::Range {
+                why: format!("{value} is no share of a whole"),
+                mend: "write a number from 0 to 1, as 0.001 or \"0.1%\"".to_owned(),
+            }))
+        }
+    }
+
+    pub(super) fn rate(&self) -> Result<Rate, ScenarioError> {
+        self.quantity_of(quantity::rate, "a rate in quotes, as \"4Mb/s\"")
+    }
+
+    /// A rate above zero; `why` says what zero would mean.
+    pub(super) fn positive_rate(&self, why: &str) -> Result<Rate, ScenarioError> {
+        let rate = self.rate()?;
+        if rate > Rate::ZERO {
+            return Ok(rate);
+        }
+        Err(self.range(why, "write a rate above zero, as \"2Mb/s\""))
+    }
+
+    pub(super) fn duration(&self) -> Result<Duration, ScenarioError> {
+        self.quantity_of(quantity::duration, "a time span in quotes, as \"400ms\"")
+    }
+
+    /// A time span above zero; `why` says what zero would mean.
+    pub(super) fn positive_duration(&self, why: &str) -> Result<Duration, ScenarioError> {
+        let duration = self.duration()?;
+        if duration > Duration::ZERO {
+            return Ok(duration);
+        }
+        Err(self.range(why, "write a time span above zero, as \"400ms\""))
+    }
+
+    pub(super) fn size(&self) -> Result<Bytes, ScenarioError> {
+        self.quantity_of(quantity::size, "a size in quotes, as \"1200B\"")
+    }
+
+    /// The size of a queue, above zero.
+    pub(super) fn limit(&self) -> Result<Limit, ScenarioError> {
+        let limit = self.quantity_of(
+            quantity::limit,
+            "a queue size in quotes, as \"60kB\" or \"50 packets\"",
+        )?;
+        match limit {
+            Limit::Bytes(Bytes(0)) | Limit::Packets(0) => Err(self.range(
+                "a queue of zero holds no packet, so nothing would pass",
+                "write at least one packet, as \"60kB\" or \"50 packets\"",
+            )),
+            limit => Ok(limit),
+        }
+    }
+
+    pub(super) fn choice<T: Copy>(
+        &self,
+        names: &'static [&'static str],
+        values: &[T],
+    ) -> Result<T, ScenarioError> {
+        let text = self.text("one of the allowed words in quotes")?;
+        names
+            .iter()
+            .position(|name| *name == text)
+            .and_then(|found| values.get(found).copied())
+            .ok_or_else(|| {
+                self.fault(Fault::Choice {
+                    value: text.to_owned(),
+                    allowed: names,
+                })
+            })
+    }
+
+    pub(super) fn list(&self, wanted: &'static str) -> Result<Vec<Self>, ScenarioError> {
+        let DeValue::Array(items) = self.tree.get_ref() else {
+            return Err(self.wrong(wanted));
+        };
+        let item = |tree| Value {
+            document: self.document,
+            place: self.place.clone(),
+            key: self.key.clone(),
+            tree,
+        };
+        Ok(items.iter().map(item).collect())
+    }
+
+    pub(super) fn table(
+        &self,
+        keys: &'static [&'static str],
+        wanted: &'static str,
+    ) -> Result<Table<'a>, ScenarioError> {
+        let DeValue::Table(entries) = self.tree.get_ref() else {
+            return Err(self.wrong(wanted));
+        };
+        let place = match (self.place.is_empty(), self.key.is_empty()) {
+            (false, false) => format!("{}: {}", self.place, self.key),
+            _ => format!("{}{}", self.place, self.key),
+        };
+        Table::new(self.document, place, &self.tree.span(), entries, keys)
+    }
+
+    pub(super) fn fault(&self, fault: Fault) -> ScenarioError {
+        ScenarioError {
+            file: self.document.file.to_owned(),
+            line: Some(self.line()),
+            place: self.place.clone(),
+            key: self.key.clone(),
+            fault: Box::new(fault),
+        }
+    }
+
+    pub(super) fn range(&self, why: &str, mend: &str) -> ScenarioError {
+        self.fault(Fault::Range {
+            why: why.to_owned(),
+            mend: mend.to_owned(),
+        })
+    }
+
+    pub(super) fn wrong(&self, wanted: &'static str) -> ScenarioError {
+        let found = match self.tree.get_ref() {
+            DeValue::Array(_) => "a list",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Float(_) | DeValue::Integer(_) => "a bare number",
+            DeValue::String(_) => "a text",
+            DeValue::Table(_) => "a table",
+        };
+        self.fault(Fault::Type { found, wanted })
+    }
+
+    fn quantity(&self, error: QuantityError) -> ScenarioError {
+        self.fault(Fault::Quantity(error))
+    }
+
+    fn quantity_of<T>(
+        &self,
+        read: fn(&str) -> Result<T, QuantityError>,
+        wanted: &'static str,
+    ) -> Result<T, ScenarioError> {
+        read(self.text(wanted)?).map_err(|error| self.quantity(error))
+    }
+}
+
+/// Which of its forms a value has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Text,
+    List,
+    Table,
+    Other,
+}
+
+/// Where a key belongs that is not known here, or which one was meant.
+fn hint(name: &str, keys: &[&str]) -> Option<String> {
+    if let Some(near) = keys.iter().find(|key| distance(name, key) <= 2) {
+        return Some(format!("did you mean \"{near}\"?"));
+    }
+    super::read::HOMES
+        .iter()
+        .find(|(_, keys)| keys.contains(&name))
+        .map(|(home, _)| format!("\"{name}\" belongs {home}"))
+}
+
+/// Edits (insert, delete, replace) between two short words.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_counts_edits() {
+        for (a, b, edits) in [
+            ("delay", "delay", 0),
+            ("dealy", "delay", 2),
+            ("", "loss", 4),
+            ("outages", "outage", 1),
+        ] {
+            assert_eq!(distance(a, b), edits, "{a} {b}");
+        }
+    }
+}

@@ -1,0 +1,537 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// A correct file; tests replace one of its lines.
+const GOOD: &str = r#"name = "demo"
+about = "a line"
+duration = "60s"
+seed = 7
+expect = ["tidegate.on_time >= 0.9"]
+[[link]]
+name = "uplink"
+rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]
+delay = "40ms"
+loss = 0.001
+queue = { droptail = "60kB" }
+outage = [{ at = "50s", lasts = "2s" }]
+[[link]]
+name = "downlink"
+delay = "40ms"
+[[flow]]
+name = "tidegate"
+path = ["uplink"]
+back = ["downlink"]
+control = "tfrc"
+video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
+delay_bound = "400ms"
+start = "0s"
+[[baseline]]
+name = "fixed"
+of = "tidegate"
+rate = "mean"
+"#;
+
+fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse("demo.toml", text, &|name| match name {
+        "good.mahi" => Ok("1\n2\n3\n".to_owned()),
+        "bad.mahi" => Ok("1\ntwo\n".to_owned()),
+        _ => Err("no such file".to_owned()),
+    })
+}
+
+#[test]
+fn a_good_file_becomes_a_plan() {
+    let plan = parse(GOOD).unwrap();
+    let ms = Duration::from_millis;
+    assert_eq!(plan.seed, Seed(7));
+    assert_eq!(plan.duration, ms(60_000));
+    assert_eq!(plan.expect[0].line, 5);
+    let up = &plan.links[0];
+    assert_eq!(
+        up.rate,
+        Some(RatePlan::Steps(vec![
+            (ms(0), Rate::kbps(4_000)),
+            (ms(20_000), Rate::kbps(1_000))
+        ]))
+    );
+    assert_eq!(
+        up.queue,
+        Some(QueuePlan::DropTail(Limit::Bytes(Bytes(60_000))))
+    );
+    assert_eq!(
+        up.outages,
+        [Outage {
+            at: ms(50_000),
+            lasts: ms(2_000)
+        }]
+    );
+    let flow = plan.flow("tidegate").unwrap();
+    assert_eq!(
+        (flow.path.as_slice(), flow.back.as_slice()),
+        (&[0][..], &[1][..])
+    );
+    assert_eq!((flow.start, flow.stop), (ms(0), ms(60_000)));
+    assert_eq!(plan.round_trip(flow), ms(80));
+    let video = flow.media.video().unwrap();
+    assert_eq!(
+        (video.width, video.height, video.delay_bound),
+        (640, 360, ms(400))
+    );
+    assert_eq!(plan.baselines[0].rate, BaselineRate::Mean);
+}
+
+#[test]
+fn the_other_forms_are_read_too() {
+    let with = |from: &str, to: &str| {
+        assert!(GOOD.contains(from), "{from}");
+        parse(&GOOD.replace(from, to)).unwrap()
+    };
+    let rate = r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#;
+    assert_eq!(
+        with(rate, "rate = \"4Mb/s\"").links[0].rate,
+        Some(RatePlan::Fixed(Rate::kbps(4_000)))
+    );
+    let traced = with(rate, "rate = { trace = \"good.mahi\" }");
+    let Some(RatePlan::Trace(trace)) = &traced.links[0].rate else {
+        panic!("{:?}", traced.links[0].rate);
+    };
+    assert_eq!(trace.opportunities, [1, 2, 3]);
+    let queue = "queue = { droptail = \"60kB\" }";
+    let red = "queue = { red = { min = \"20kB\", max = \"60kB\", limit = \"120kB\", ecn = true } }";
+    let Some(QueuePlan::Red(red)) = with(queue, red).links[0].queue else {
+        panic!("no RED");
+    };
+    assert!(red.ecn && red.max == Bytes(60_000));
+    let control = "control = \"tfrc\"";
+    assert_eq!(
+        with(control, "control = { fixed = \"2Mb/s\" }").flows[0].control,
+        Control::Fixed(Rate::kbps(2_000))
+    );
+    let percent = with("loss = 0.001", "loss = \"0.1%\"").links[0].loss;
+    assert!((percent - 0.001).abs() < 1e-12, "{percent}");
+    let ntsc = with("fps = 30", "fps = \"30000/1001\"");
+    let video = ntsc.flows[0].media.video().unwrap();
+    assert_eq!(
+        video.frame_rate,
+        FrameRate {
+            num: 30_000,
+            den: 1_001
+        }
+    );
+    let mut bulk = GOOD.split("[[baseline]]").next().unwrap().to_owned();
+    bulk.push_str("[[flow]]\nname = \"bulk\"\npath = [\"uplink\"]\nback = [\"downlink\"]\ncontrol = \"tfrc\"\nbulk = { packet = \"1200B\" }\nstop = \"30s\"\n");
+    let bulk = parse(&bulk).unwrap();
+    assert_eq!(
+        bulk.flows[1].media,
+        MediaPlan::Bulk {
+            packet: Bytes(1_200)
+        }
+    );
+}
+
+#[test]
+fn the_picture_shows_every_link() {
+    assert_eq!(
+        parse(GOOD).unwrap().topology(),
+        "tidegate --- [uplink] -----> receiver
+         <--- [downlink] ---
+uplink    4.00 Mb/s, 1.00 Mb/s from 20s; drop-tail 60 kB; delay 40ms; loss 0.001; dark 50s to 52s
+downlink  no limit; delay 40ms
+"
+    );
+}
+
+/// Each row: what is replaced in the good file, by what, and the whole message.
+#[test]
+fn faults_name_line_key_and_mend() {
+    for (from, to, message) in FAULTS {
+        assert!(GOOD.contains(from), "{from} is not in the good file");
+        let error = parse(&GOOD.replacen(from, to, 1)).expect_err(to);
+        assert_eq!(error.to_string(), *message);
+    }
+}
+
+const FAULTS: &[(&str, &str, &str)] = &[
+    (
+        r#"name = "demo""#,
+        "name = ",
+        "demo.toml:1: this is no TOML: string values must be quoted, expected literal string",
+    ),
+    (
+        r#"name = "demo""#,
+        r#"nam = "demo""#,
+        r#"demo.toml:1: nam: no such key; did you mean "name"?; the keys here are name, about, duration, seed, expect, link, flow, baseline"#,
+    ),
+    (
+        r#"name = "demo"
+"#,
+        "# no name\n",
+        r#"demo.toml:1: name: is missing; add, for example, name = "demo""#,
+    ),
+    (
+        r#"name = "demo""#,
+        r#"name = "my demo""#,
+        r#"demo.toml:1: name: "my demo" is no name; write at most 40 letters, digits, - and _, a letter first"#,
+    ),
+    (
+        r#"duration = "60s""#,
+        "duration = 60",
+        r#"demo.toml:3: duration: is a bare number; write a time span in quotes, as "400ms""#,
+    ),
+    (
+        r#"duration = "60s""#,
+        r#"duration = "0s""#,
+        r#"demo.toml:3: duration: a run of zero length shows nothing; write a time span above zero, as "400ms""#,
+    ),
+    (
+        r#"duration = "60s""#,
+        r#"duration = "25h""#,
+        r#"demo.toml:3: duration: longer than a day; write at most "24h""#,
+    ),
+    (
+        r#"duration = "60s""#,
+        r#"duration = "30s""#,
+        r#"demo.toml:12: link "uplink": outage: lasts: the outage lasts until 52s, but the run ends at 30s; move it forward, shorten it or lengthen the duration"#,
+    ),
+    (
+        "seed = 7",
+        "seed = -1",
+        "demo.toml:4: seed: -1 is out of range; write a whole number from 0 to 9223372036854775807",
+    ),
+    (
+        "seed = 7",
+        r#"seed = "7""#,
+        "demo.toml:4: seed: is a text; write a whole number",
+    ),
+    (
+        "seed = 7",
+        r#"droptail = "60kB""#,
+        r#"demo.toml:4: droptail: no such key; "droptail" belongs in the queue of a link; the keys here are name, about, duration, seed, expect, link, flow, baseline"#,
+    ),
+    (
+        r#"expect = ["tidegate.on_time >= 0.9"]"#,
+        r#"expect = "tidegate.on_time >= 0.9""#,
+        r#"demo.toml:5: expect: is a text; write a list of statements in quotes, as ["tidegate.on_time >= 0.9"]"#,
+    ),
+    (
+        r#"[[link]]
+name = "uplink""#,
+        r#"[[lnk]]
+name = "uplink""#,
+        r#"demo.toml:6: lnk: no such key; did you mean "link"?; the keys here are name, about, duration, seed, expect, link, flow, baseline"#,
+    ),
+    (
+        r#"name = "downlink""#,
+        r#"name = "uplink""#,
+        r#"demo.toml:14: link: name: the name "uplink" is taken since line 7; choose another"#,
+    ),
+    (
+        r#"name = "tidegate""#,
+        r#"name = "uplink""#,
+        r#"demo.toml:17: flow: name: the name "uplink" is taken since line 7; choose another"#,
+    ),
+    (
+        r#"delay = "40ms""#,
+        r#"dealy = "40ms""#,
+        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"?; the keys here are name, rate, delay, loss, queue, outage"#,
+    ),
+    (
+        r#"delay = "40ms""#,
+        r#"delay = "-40ms""#,
+        r#"demo.toml:9: link "uplink": delay: "-40ms" is negative; write it as "400ms" (units: ns, us, ms, s, min, h)"#,
+    ),
+    (
+        r#"delay = "40ms""#,
+        r#"jitter = "4ms""#,
+        "demo.toml:9: link: jitter: no such key; the keys here are name, rate, delay, loss, queue, outage",
+    ),
+    (
+        r#"delay = "40ms""#,
+        r#"expect = ["a >= 1"]"#,
+        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, rate, delay, loss, queue, outage"#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        r#"rate = [["1s", "4Mb/s"]]"#,
+        r#"demo.toml:8: link "uplink": rate: the first step is at 1s, so there is no rate before it; let the first step be at "0s""#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"], ["20s", "3Mb/s"]]"#,
+        r#"demo.toml:8: link "uplink": rate: the step at 20s does not follow the one at 20s; sort the steps by their moments, each once"#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        r#"rate = [["0s", "4Mb/s"],
+  ["20s", "1MB/s"]]"#,
+        r#"demo.toml:9: link "uplink": rate: "1MB/s": "MB/s" is no unit of a rate; write it as "4Mb/s" (units: b/s, kb/s, Mb/s, Gb/s)"#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        r#"rate = [["0s", "4Mb/s"], ["60s", "1Mb/s"]]"#,
+        r#"demo.toml:8: link "uplink": rate: the step at 60s is not within the run of 60s; move it forward or lengthen the duration"#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        r#"rate = [["0s", "4Mb/s", 3]]"#,
+        r#"demo.toml:8: link "uplink": rate: a step of 3 parts; write the moment and the rate, as ["20s", "1Mb/s"]"#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        "rate = []",
+        r#"demo.toml:8: link "uplink": rate: the link carries nothing at all; write at least one step with a rate above zero"#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        "rate = 4e6",
+        r#"demo.toml:8: link "uplink": rate: is a bare number; write a rate as "4Mb/s", steps as [["0s", "4Mb/s"], ["20s", "1Mb/s"]], or { trace = "file" }"#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        r#"rate = "0Mb/s""#,
+        r#"demo.toml:8: link "uplink": rate: a link of rate zero carries nothing; for a while without capacity use outage or steps; write a rate above zero, as "2Mb/s""#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        r#"rate = { trace = "none.mahi" }"#,
+        r#"demo.toml:8: link "uplink": rate: trace: cannot read none.mahi: no such file; check the path"#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
+        r#"rate = { trace = "bad.mahi" }"#,
+        r#"demo.toml:8: link "uplink": rate: trace: bad.mahi:2: this is no moment; write one whole number of milliseconds per line, at most a week"#,
+    ),
+    (
+        r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]
+"#,
+        "\n",
+        r#"demo.toml:11: link "uplink": queue: a link without a rate never queues; add a rate, as rate = "4Mb/s", or remove the queue"#,
+    ),
+    (
+        r#"queue = { droptail = "60kB" }
+"#,
+        "\n",
+        r#"demo.toml:6: link "uplink": queue: is missing; add, for example, queue = { droptail = "60kB" }"#,
+    ),
+    (
+        "loss = 0.001",
+        "loss = -0.1",
+        r#"demo.toml:10: link "uplink": loss: -0.1 is no share of a whole; write a number from 0 to 1, as 0.001 or "0.1%""#,
+    ),
+    (
+        "loss = 0.001",
+        "loss = 1.5",
+        r#"demo.toml:10: link "uplink": loss: 1.5 is no share of a whole; write a number from 0 to 1, as 0.001 or "0.1%""#,
+    ),
+    (
+        "loss = 0.001",
+        r#"loss = "150%""#,
+        r#"demo.toml:10: link "uplink": loss: 1.5 is no share of a whole; write a number from 0 to 1, as 0.001 or "0.1%""#,
+    ),
+    (
+        "loss = 0.001",
+        "loss = nan",
+        r#"demo.toml:10: link "uplink": loss: NaN is no share of a whole; write a number from 0 to 1, as 0.001 or "0.1%""#,
+    ),
+    (
+        r#"droptail = "60kB""#,
+        r#"droptail = "0kB""#,
+        r#"demo.toml:11: link "uplink": queue: droptail: a queue of zero holds no packet, so nothing would pass; write at least one packet, as "60kB" or "50 packets""#,
+    ),
+    (
+        r#"droptail = "60kB""#,
+        r#"droptail = "0 packets""#,
+        r#"demo.toml:11: link "uplink": queue: droptail: a queue of zero holds no packet, so nothing would pass; write at least one packet, as "60kB" or "50 packets""#,
+    ),
+    (
+        r#"droptail = "60kB""#,
+        r#"codel = "60kB""#,
+        r#"demo.toml:11: link "uplink": queue: codel: no such key; the keys here are droptail, red"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        "{ }",
+        r#"demo.toml:11: link "uplink": queue: none of the keys droptail, red is set; set exactly one"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ red = { min = "60kB", max = "60kB", limit = "120kB" } }"#,
+        r#"demo.toml:11: link "uplink": queue: red: max: max (60000 B) is not above min (60000 B); let max be about three times min"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ red = { min = "20kB", max = "60kB" } }"#,
+        r#"demo.toml:11: link "uplink": queue: red: limit: is missing; add, for example, limit = "120kB""#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#""60kB""#,
+        r#"demo.toml:11: link "uplink": queue: is a text; write { droptail = "60kB" }, { droptail = "50 packets" } or { red = { … } }"#,
+    ),
+    (
+        r#"lasts = "2s""#,
+        r#"lasts = "20s""#,
+        r#"demo.toml:12: link "uplink": outage: lasts: the outage lasts until 70s, but the run ends at 60s; move it forward, shorten it or lengthen the duration"#,
+    ),
+    (
+        r#"lasts = "2s""#,
+        r#"lasts = "0s""#,
+        r#"demo.toml:12: link "uplink": outage: lasts: an outage of zero length does nothing; write a time span above zero, as "400ms""#,
+    ),
+    (
+        r#"lasts = "2s" }"#,
+        r#"lasts = "2s" }, { at = "51s", lasts = "2s" }"#,
+        r#"demo.toml:12: link "uplink": outage: at: the outage begins before the one at 50s is over; sort the outages and let them not overlap"#,
+    ),
+    (
+        r#"{ at = "50s", lasts = "2s" }"#,
+        r#"{ from = "50s", lasts = "2s" }"#,
+        r#"demo.toml:12: link "uplink": outage: from: no such key; the keys here are at, lasts"#,
+    ),
+    (
+        r#"path = ["uplink"]"#,
+        r#"path = ["upling"]"#,
+        r#"demo.toml:18: flow "tidegate": path: there is no link "upling"; use "uplink" or "downlink""#,
+    ),
+    (
+        r#"path = ["uplink"]"#,
+        "path = []",
+        r#"demo.toml:18: flow "tidegate": path: no link at all; name at least one, as ["uplink"]"#,
+    ),
+    (
+        r#"path = ["uplink"]"#,
+        r#"path = ["uplink", "uplink"]"#,
+        r#"demo.toml:18: flow "tidegate": path: the link "uplink" is passed twice; name each link once, in order of travel"#,
+    ),
+    (
+        r#"path = ["uplink"]"#,
+        r#"path = "uplink""#,
+        r#"demo.toml:18: flow "tidegate": path: is a text; write a list of link names, as ["uplink"]"#,
+    ),
+    (
+        r#"path = ["uplink"]"#,
+        r#"path = ["downlink"]"#,
+        r#"demo.toml:6: link: no flow passes the link "uplink"; name it in the path or back of a flow, or remove it"#,
+    ),
+    (
+        r#"control = "tfrc""#,
+        r#"control = "bbr""#,
+        r#"demo.toml:20: flow "tidegate": control: there is no controller "bbr"; write "tfrc" or { fixed = "2Mb/s" }"#,
+    ),
+    (
+        r#"control = "tfrc""#,
+        r#"control = { fixed = "0Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: fixed: a flow of rate zero sends nothing; write a rate above zero, as "2Mb/s""#,
+    ),
+    (
+        r#"control = "tfrc""#,
+        "control = 2",
+        r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc" or { fixed = "2Mb/s" }"#,
+    ),
+    (
+        r#"delay_bound = "400ms""#,
+        r#"delay_bound = "0ms""#,
+        r#"demo.toml:22: flow "tidegate": delay_bound: no frame arrives at once; write a time span above zero, as "400ms""#,
+    ),
+    (
+        r#"delay_bound = "400ms"
+"#,
+        "\n",
+        r#"demo.toml:16: flow "tidegate": delay_bound: is missing; add, for example, delay_bound = "400ms""#,
+    ),
+    (
+        r#"delay_bound = "400ms""#,
+        r#"bulk = { packet = "1200B" }"#,
+        r#"demo.toml:16: flow "tidegate": it has video and bulk; write either video = { … } or bulk = { packet = "1200B" }"#,
+    ),
+    (
+        r#"start = "0s""#,
+        r#"start = "61s""#,
+        r#"demo.toml:23: flow "tidegate": start: 61s is after the end of the run at 60s; choose an earlier moment or lengthen the duration"#,
+    ),
+    (
+        r#"start = "0s""#,
+        r#"start = "10s"
+stop = "10s""#,
+        r#"demo.toml:24: flow "tidegate": stop: the flow stops at 10s, not after its start at 10s; let it stop later"#,
+    ),
+    (
+        r#"floor = "150kb/s""#,
+        r#"floor = "0b/s""#,
+        r#"demo.toml:21: flow "tidegate": video: floor: no encoder makes pictures without bits; write a rate above zero, as "2Mb/s""#,
+    ),
+    (
+        r#"ceiling = "6Mb/s""#,
+        r#"ceiling = "100kb/s""#,
+        r#"demo.toml:21: flow "tidegate": video: ceiling: the ceiling, 100 kb/s, is below the floor, 150 kb/s; raise the ceiling or lower the floor"#,
+    ),
+    (
+        r#"size = "640x360""#,
+        r#"size = "641x360""#,
+        r#"demo.toml:21: flow "tidegate": video: size: "641x360" is no size of a picture; write width and height in pixels, even, from 16 to 4096, as "640x360""#,
+    ),
+    (
+        "fps = 30",
+        "fps = 0",
+        r#"demo.toml:21: flow "tidegate": video: fps: 0 is out of range; write a whole number from 1 to 240"#,
+    ),
+    (
+        "fps = 30",
+        r#"fps = "30/0""#,
+        r#"demo.toml:21: flow "tidegate": video: fps: "30/0" is no frame rate; write frames per second from 1 to 240, as 30 or "30000/1001""#,
+    ),
+    (
+        r#"encoder = "model""#,
+        r#"encoder = "h265""#,
+        r#"demo.toml:21: flow "tidegate": video: encoder: "h265" is not known here; use "model" or "x264""#,
+    ),
+    (
+        r#"of = "tidegate""#,
+        r#"of = "nobody""#,
+        r#"demo.toml:26: baseline "fixed": of: there is no flow with video "nobody"; use "tidegate""#,
+    ),
+    (
+        r#"rate = "mean""#,
+        r#"rate = "median""#,
+        r#"demo.toml:27: baseline "fixed": rate: "median" is not known here; use "mean" or "2Mb/s""#,
+    ),
+    (
+        r#"rate = "mean""#,
+        r#"rate = "0b/s""#,
+        r#"demo.toml:27: baseline "fixed": rate: a stream of rate zero sends nothing; write a rate above zero, as "2Mb/s""#,
+    ),
+];
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = Scenario::load(Path::new("no/such.toml")).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("no/such.toml: cannot read no/such.toml: ")
+            && text.ends_with("; check the path"),
+        "{text}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn garbage_never_panics(text in "\\PC{0,200}") {
+        let _ = parse(&text);
+    }
+
+    /// Garbage near the real thing reaches deeper: one value of the good file is replaced.
+    #[test]
+    fn a_wrong_value_never_panics(line in 0_usize..27, value in "[\\-\\[\\]{}=\"0-9a-zA-Z/.%, ]{0,24}", quoted: bool) {
+        let lines = GOOD.lines().enumerate().map(|(index, text)| match text.split_once(" = ") {
+            Some((key, _)) if index == line && quoted => format!("{key} = \"{}\"\n", value.replace('"', "")),
+            Some((key, _)) if index == line => format!("{key} = {value}\n"),
+            _ => format!("{text}\n"),
+        });
+        if let Err(error) = parse(&lines.collect::<String>()) {
+            prop_assert!(error.line.is_some(), "{error}");
+        }
+    }
+}

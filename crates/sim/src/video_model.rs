@@ -1,0 +1,340 @@
+//! Frame sizes and quality of a live encoder, without pictures.
+//!
+//! A stand-in for an H.264 encoder that is told its rate before every frame: sizes scatter around
+//! what an outer loop asks for, key frames cost several frames' share, cuts and motion make a frame
+//! dearer or worse. What comes out is a well-formed H.264 byte stream of exactly the modelled
+//! size, so that packetisers and receivers cannot tell the difference; a decoder could.
+
+use rand_core::Rng as _;
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::media::{EncodeError, Encoded, FrameEncoder, FrameOrder, FrameRate, Quality};
+use tidegate_core::random::unit;
+use tidegate_core::units::Rate;
+
+/// Parameters of a [`VideoModel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VideoModelConfig {
+    /// In pixels.
+    pub width: u32,
+    /// In pixels.
+    pub height: u32,
+    /// Frames per second.
+    pub frame_rate: FrameRate,
+}
+
+/// An encoder that makes sizes instead of pictures.
+#[derive(Debug)]
+pub struct VideoModel {
+    config: VideoModelConfig,
+    rng: Pcg64Mcg,
+    /// The last frame that was ordered; those between it and the next were skipped.
+    last: Option<u64>,
+    /// The rate that the encoder works at. It follows an order by a frame at most.
+    working: Rate,
+    /// Bits saved so far; negative when overdrawn.
+    saved: f64,
+    /// How dear the scene is: bits for the same quality, 1 on average.
+    complexity: f64,
+    /// Bits per frame that the picture on the screen was built from, smoothed: a delta frame
+    /// inherits the quality of its reference.
+    invested: f64,
+}
+
+impl VideoModel {
+    /// An encoder whose luck comes from `rng`.
+    pub fn new(config: VideoModelConfig, rng: Pcg64Mcg) -> Self {
+        Self {
+            config,
+            rng,
+            last: None,
+            working: Rate::ZERO,
+            saved: 0.0,
+            complexity: 1.0,
+            invested: 0.0,
+        }
+    }
+
+    /// The scene goes on by `frames`; whether there was a cut.
+    fn advance_scene(&mut self, frames: u64) -> bool {
+        let mut cut = false;
+        // Beyond a few seconds the scene has forgotten its past.
+        for _ in 0..frames.min(200) {
+            // A pull to the mean keeps log-complexity within about ±0.4.
+            let step = SCENE_STEP * (2.0 * unit(&mut self.rng) - 1.0);
+            let log = libm::log2(self.complexity) * SCENE_MEMORY + step;
+            self.complexity = libm::exp2(log);
+            if unit(&mut self.rng) * self.config.frame_rate.as_f64() < CUTS_PER_SECOND {
+                self.complexity = libm::exp2(1.2 * unit(&mut self.rng) - 0.4);
+                cut = true;
+            }
+        }
+        cut
+    }
+
+    /// The rate that this frame is coded at: the order, or half-way to it in one case of two.
+    fn follow(&mut self, order: Rate) -> f64 {
+        let previous = self.working;
+        self.working = order;
+        let lags = unit(&mut self.rng) < 0.5;
+        if lags && previous > Rate::ZERO {
+            // A lower order is obeyed at once: the encoder's buffer of one frame sees to that.
+            return previous.min(order).as_f64().midpoint(order.as_f64());
+        }
+        order.as_f64()
+    }
+
+    fn size(&mut self, share: f64, kind: Kind) -> f64 {
+        self.saved = self.saved.clamp(-MOST_DEBT * share, MOST_SAVED * share);
+        let asked = (share + self.saved / REPAID_IN).clamp(LEAST * share, MOST * share);
+        let scatter = 1.0 + SCATTER * (2.0 * unit(&mut self.rng) - 1.0);
+        let bits = match kind {
+            Kind::Key => share * (KEY_LEAST + (KEY_MOST - KEY_LEAST) * unit(&mut self.rng)),
+            Kind::Cut => share * LARGEST,
+            Kind::Delta => (asked * scatter).min(share * LARGEST),
+        };
+        let bytes = (bits / 8.0).max(SMALLEST_FRAME);
+        self.saved += share - 8.0 * bytes;
+        bytes
+    }
+
+    fn quality(&mut self, bits: f64, kind: Kind) -> Quality {
+        // A key frame spends most of its bits on what deltas inherit; a cut leaves nothing to inherit.
+        let (worth, inherit) = match kind {
+            Kind::Cut | Kind::Key => (bits / KEY_LEAST, 0.0),
+            Kind::Delta => (bits, INHERIT),
+        };
+        self.invested = inherit * self.invested + (1.0 - inherit) * worth;
+        let pixels = f64::from(self.config.width) * f64::from(self.config.height);
+        let density = (self.invested / pixels / self.complexity).max(1e-6);
+        let psnr_y =
+            (PSNR_AT_TENTH + PSNR_PER_DOUBLING * libm::log2(density / 0.1)).clamp(15.0, 55.0);
+        Quality {
+            psnr_y,
+            // Chroma is smoother than luma in natural pictures.
+            psnr_u: psnr_y + 3.0,
+            psnr_v: psnr_y + 3.5,
+            // 0.88 at 30 dB and 0.985 at 40 dB, about what H.264 gives.
+            ssim: 1.0 - 0.12 * libm::exp2((30.0 - psnr_y) / 3.3),
+        }
+    }
+}
+
+impl FrameEncoder for VideoModel {
+    /// Never fails: the scene has no end.
+    fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError> {
+        let passed = match self.last.replace(order.frame) {
+            Some(last) => order.frame.saturating_sub(last).max(1),
+            None => 1,
+        };
+        let cut = self.advance_scene(passed);
+        let kind = match (order.key, cut) {
+            (true, _) => Kind::Key,
+            (false, true) => Kind::Cut,
+            (false, false) => Kind::Delta,
+        };
+        let share = self.follow(order.rate) / self.config.frame_rate.as_f64();
+        let bytes = self.size(share, kind) as usize;
+        let data = access_unit(order.key, bytes, &mut self.rng);
+        Ok(Encoded {
+            frame: order.frame,
+            captured: order.captured,
+            key: order.key,
+            quality: Some(self.quality(data.len() as f64 * 8.0, kind)),
+            data,
+        })
+    }
+
+    fn frame_rate(&self) -> FrameRate {
+        self.config.frame_rate
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Nothing of the last picture is left, yet the frame has to fit.
+    Cut,
+    Delta,
+    Key,
+}
+
+/// An H.264 access unit of `size` bytes, or of the least that holds its NAL units.
+fn access_unit(key: bool, size: usize, rng: &mut Pcg64Mcg) -> Vec<u8> {
+    let headers: &[&[u8]] = if key { &[SPS, PPS, IDR] } else { &[SLICE] };
+    let mut data = Vec::with_capacity(size.max(64));
+    for header in headers {
+        data.extend_from_slice(&[0, 0, 0, 1]);
+        data.extend_from_slice(header);
+    }
+    while data.len() < size {
+        // No byte is zero, so no start code or emulation prevention can arise.
+        let noise = (rng.next_u64() | 0x0101_0101_0101_0101).to_le_bytes();
+        let missing = (size - data.len()).min(noise.len());
+        data.extend_from_slice(&noise[..missing]);
+    }
+    data
+}
+
+/// NAL units by their first bytes (ITU-T H.264, 7.3.1): sequence parameters of the baseline
+/// profile at level 3.1, picture parameters, and slices whose first macroblock is number zero
+/// (the leading one bit), IDR and not.
+const SPS: &[u8] = &[0x67, 0x42, 0xc0, 0x1f, 0x8c, 0x8d, 0x40];
+const PPS: &[u8] = &[0x68, 0xce, 0x3c, 0x80];
+const IDR: &[u8] = &[0x65, 0x88];
+const SLICE: &[u8] = &[0x41, 0x9a];
+
+/// Of a delta frame around what was asked for; measured on x264 with a buffer of one frame.
+const SCATTER: f64 = 0.2;
+/// Shares that a key frame takes.
+const KEY_LEAST: f64 = 3.0;
+const KEY_MOST: f64 = 3.8;
+/// Shares that a frame other than a key frame may take at most.
+const LARGEST: f64 = 1.45;
+/// The outer loop: time constant in frames, limits in shares.
+const REPAID_IN: f64 = 4.0;
+const MOST_DEBT: f64 = 3.0;
+const MOST_SAVED: f64 = 2.0;
+const LEAST: f64 = 0.3;
+const MOST: f64 = 1.2;
+/// Bytes: headers and a few macroblocks.
+const SMALLEST_FRAME: f64 = 24.0;
+/// One cut in six seconds, as in talk and sports.
+const CUTS_PER_SECOND: f64 = 1.0 / 6.0;
+/// Log2 of complexity: largest step per frame, and what is left of a deviation after a frame.
+const SCENE_STEP: f64 = 0.08;
+const SCENE_MEMORY: f64 = 0.99;
+/// What a delta frame takes over from the quality of the frame before it.
+const INHERIT: f64 = 0.8;
+/// dB at a tenth of a bit per pixel, and per doubling of that: a typical rate-distortion curve of
+/// H.264 at 640x360.
+const PSNR_AT_TENTH: f64 = 36.0;
+const PSNR_PER_DOUBLING: f64 = 3.2;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_core::random::Seed;
+    use tidegate_core::units::Time;
+
+    use super::*;
+
+    fn model(seed: u64) -> VideoModel {
+        let config = VideoModelConfig {
+            width: 640,
+            height: 360,
+            frame_rate: FrameRate::fps(30),
+        };
+        VideoModel::new(config, Seed(seed).stream("video"))
+    }
+
+    fn order(frame: u64, kbps: u64, key: bool) -> FrameOrder {
+        FrameOrder {
+            frame,
+            captured: Time::ZERO + FrameRate::fps(30).at(frame),
+            rate: Rate::kbps(kbps),
+            key,
+        }
+    }
+
+    fn encode(model: &mut VideoModel, frame: u64, kbps: u64, key: bool) -> Encoded {
+        model.encode(&order(frame, kbps, key)).unwrap()
+    }
+
+    fn mean_psnr(kbps: u64) -> f64 {
+        let mut model = model(1);
+        let psnr = |n| encode(&mut model, n, kbps, n == 0).quality.unwrap().psnr_y;
+        (0..300).map(psnr).sum::<f64>() / 300.0
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_frames() {
+        let frames = |seed| {
+            let mut model = model(seed);
+            let frame = |n| encode(&mut model, n, 1_000, n % 90 == 0);
+            (0..200).map(frame).collect::<Vec<_>>()
+        };
+        assert_eq!(frames(3), frames(3));
+        assert_ne!(frames(3), frames(4));
+    }
+
+    #[test]
+    fn quality_grows_with_the_rate_and_stays_plausible() {
+        let psnr = [150, 500, 1_000, 2_000, 4_000].map(mean_psnr);
+        assert!(psnr.is_sorted(), "{psnr:?}");
+        assert!((26.0..31.0).contains(&psnr[0]), "{psnr:?}");
+        assert!((36.0..40.0).contains(&psnr[2]), "{psnr:?}");
+        assert!((42.0..46.0).contains(&psnr[4]), "{psnr:?}");
+    }
+
+    #[test]
+    fn a_step_of_the_rate_is_followed_within_a_frame() {
+        let mut model = model(5);
+        for n in 0..60 {
+            encode(&mut model, n, 2_000, n == 0);
+        }
+        let lower = 500_000.0 / 30.0;
+        let first = encode(&mut model, 60, 500, false).data.len() as f64 * 8.0;
+        assert!(first <= 1.5 * lower, "{first}");
+        for n in 61..120 {
+            encode(&mut model, n, 500, false);
+        }
+        let higher = 2_000_000.0 / 30.0;
+        encode(&mut model, 120, 2_000, false);
+        let second = encode(&mut model, 121, 2_000, false).data.len() as f64 * 8.0;
+        assert!((0.7 * higher..1.5 * higher).contains(&second), "{second}");
+    }
+
+    /// The types of the NAL units of an access unit; a byte stream without other start codes.
+    fn nal_types(data: &[u8]) -> Vec<u8> {
+        let starts = data.windows(4).enumerate();
+        let starts = starts.filter(|(_, window)| window[..3] == [0, 0, 1]);
+        starts.map(|(_, window)| window[3] & 0x1f).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn sizes_keep_to_the_order(seed: u64, rates in prop::collection::vec((100_u64..6_000, 1_usize..40, prop::bool::weighted(0.1)), 1..12)) {
+            let mut model = model(seed);
+            let mut frame = 0;
+            for (kbps, frames, key) in rates {
+                let share = kbps as f64 * 1_000.0 / 30.0;
+                for n in 0..frames {
+                    let key = key && n == 0;
+                    let encoded = encode(&mut model, frame, kbps, key);
+                    let bits = encoded.data.len() as f64 * 8.0;
+                    let most = if key { 4.0 } else { 1.5 };
+                    prop_assert!(bits <= most * share, "{bits} of {share}");
+                    prop_assert!(!key || bits >= 2.9 * share.midpoint(0.0) , "{bits} of {share}");
+                    let types: &[u8] = if key { &[7, 8, 5] } else { &[1] };
+                    prop_assert_eq!(nal_types(&encoded.data), types);
+                    frame += 1;
+                }
+            }
+        }
+
+        /// Half-second windows, the one that begins with the key frame included.
+        #[test]
+        fn half_a_second_is_within_a_tenth(seed: u64, kbps in 150_u64..6_000) {
+            let mut model = model(seed);
+            for window in 0..12 {
+                let size = |n: u64| encode(&mut model, window * 15 + n, kbps, window == 0 && n == 0).data.len();
+                let bits = (0..15).map(size).sum::<usize>() as f64 * 8.0;
+                let wanted = kbps as f64 * 500.0;
+                prop_assert!((bits / wanted - 1.0).abs() <= 0.1, "{bits} of {wanted} in window {window}");
+            }
+        }
+
+        #[test]
+        fn any_order_gives_a_frame(seed: u64, frames in prop::collection::vec((0_u64..u64::MAX, 0_u64..100_000_000, any::<bool>()), 1..20)) {
+            let mut model = model(seed);
+            for (frame, bps, key) in frames {
+                let order = FrameOrder { frame, captured: Time::ZERO, rate: Rate::bps(bps), key };
+                let encoded = model.encode(&order).unwrap();
+                let quality = encoded.quality.unwrap();
+                prop_assert!(encoded.data.len() >= 6 && quality.psnr_y.is_finite());
+                prop_assert!((0.0..=1.0).contains(&quality.ssim), "{quality:?}");
+            }
+        }
+    }
+}

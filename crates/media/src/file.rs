@@ -198,11 +198,13 @@ impl Clock {
         self.last += 1;
     }
 
-    /// The nearest frame, since times in a file are rounded, some to a millisecond.
+    /// The nearest frame, since times in a file are rounded, some to a millisecond. Halfway is the
+    /// earlier one, so that at half the rate every second picture has a number of its own.
     fn number(&mut self, time: i64, rate: FrameRate) -> i64 {
         let (num, den) = (i128::from(rate.num), i128::from(rate.den.max(1)));
         let second = 1_000_000_000 * den;
-        let frames = |span: i64| (i128::from(span) * num + second / 2).div_euclid(second) as i64;
+        let frames =
+            |span: i64| (i128::from(span) * num + (second - 1) / 2).div_euclid(second) as i64;
         let at =
             |(from, number): (i64, i64)| frames(time.saturating_sub(from)).saturating_add(number);
         let number = match self.anchor {

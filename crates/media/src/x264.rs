@@ -5,7 +5,7 @@
 //! unused, so it is asked for [`HEADROOM`] times what is wanted; what a frame still takes above or
 //! below its share is made up by those after it ([`Budget`]).
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
@@ -108,6 +108,8 @@ pub struct X264Encoder {
     config: X264Config,
     budget: Budget,
     frames: i64,
+    /// Whether x264's buffer has room for a key frame, as at the start and after another one.
+    roomy: bool,
 }
 
 // SAFETY: the encoder has one thread and no tie to the one that made it; libx264 asks only that
@@ -148,6 +150,7 @@ impl X264Encoder {
             config,
             budget: Budget::default(),
             frames: 0,
+            roomy: true,
         })
     }
 
@@ -173,16 +176,24 @@ impl X264Encoder {
                 self.config.size
             )));
         }
-        let key = key || self.frames == 0;
         let share = rate.as_f64() / self.config.rate.as_f64();
         let asked = self.budget.ask(share);
-        if key {
+        let coded = if key || self.frames == 0 {
             // A key frame stays within its bound by itself: no headroom.
             self.set_frame_bits(share * self.config.key_shares)?;
+            if !self.roomy {
+                // The buffer fills at the end of a frame, at the rate of that frame: it holds what
+                // an ordinary frame may take. So the picture is encoded twice and the first result
+                // thrown away. No decoder misses it, since a key frame refers to nothing.
+                self.run(picture, true)?;
+            }
+            self.roomy = true;
+            self.run(picture, true)?
         } else {
             self.set_frame_bits(asked * HEADROOM)?;
-        }
-        let coded = self.run(picture, key)?;
+            self.roomy = false;
+            self.run(picture, false)?
+        };
         self.budget.spend(share, coded.data.len() as f64 * 8.0);
         Ok(coded)
     }
@@ -330,7 +341,9 @@ fn settings(param: &mut sys::x264_param_t, config: &X264Config) {
     param.i_scenecut_threshold = 0;
     param.b_repeat_headers = 1;
     param.b_annexb = 1;
-    param.i_log_level = sys::X264_LOG_NONE;
+    // At a lower level x264 does not measure quality; what it has to say goes nowhere.
+    param.i_log_level = sys::X264_LOG_INFO as i32;
+    param.pf_log = Some(mute);
     param.analyse.b_psnr = 1;
     param.analyse.b_ssim = 1;
     // Placeholders that switch rate control with a buffer on; every frame sets its own.
@@ -339,6 +352,9 @@ fn settings(param: &mut sys::x264_param_t, config: &X264Config) {
     param.rc.i_vbv_max_bitrate = 1000;
     param.rc.i_vbv_buffer_size = 1000;
 }
+
+/// Takes a message of x264 and drops it. The type of the list of arguments depends on the machine.
+unsafe extern "C" fn mute<List>(_: *mut c_void, _: c_int, _: *const c_char, _: List) {}
 
 /// The smallest of a few levels (ITU-R H.264, table A-1, times 10) that holds the pictures. It is
 /// set because x264 would choose it by a bit rate that it is told only later.

@@ -54,6 +54,7 @@ fn what_is_decoded_is_what_the_encoder_says_it_is() {
         };
         let ours = quality(session.picture(), seen).unwrap();
         let theirs = coded.quality.unwrap();
+        // The windows of x264's SSIM lie two samples beside ours.
         assert!(
             (ours.psnr_y - theirs.psnr_y).abs() < 0.01,
             "{n}: {ours:?} {theirs:?}"
@@ -63,7 +64,7 @@ fn what_is_decoded_is_what_the_encoder_says_it_is() {
             "{n}: {ours:?} {theirs:?}"
         );
         assert!(
-            (ours.ssim - theirs.ssim).abs() < 1e-4,
+            (ours.ssim - theirs.ssim).abs() < 2e-3,
             "{n}: {ours:?} {theirs:?}"
         );
         assert!(n < 10 || ours.psnr_y > 34.0, "{n}: {ours:?}");

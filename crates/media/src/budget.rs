@@ -1,0 +1,71 @@
+//! The outer loop of rate control: what a frame may cost, given what those before it did cost.
+
+/// Carries what frames took above or below their budget into those that follow.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    /// Bits saved so far; negative when overdrawn.
+    saved: f64,
+}
+
+impl Budget {
+    /// Bits to ask for when a frame's share of the rate is `share`.
+    pub(crate) fn ask(&mut self, share: f64) -> f64 {
+        // Savings at a higher rate are not spent at a lower one: the path no longer has them.
+        self.saved = self.saved.clamp(-MOST_DEBT * share, MOST_SAVED * share);
+        (share + self.saved / REPAID_IN).clamp(LEAST * share, MOST * share)
+    }
+
+    /// A frame with the share `share` took `bits`.
+    pub(crate) fn spend(&mut self, share: f64, bits: f64) {
+        self.saved += share - bits;
+    }
+}
+
+/// Frames over which a difference is made up, as a time constant.
+const REPAID_IN: f64 = 4.0;
+/// Shares. A key frame may take several at once; older debt is forgiven, the queue has seen it.
+const MOST_DEBT: f64 = 3.0;
+/// Shares. More would let a calm scene save up for a burst.
+const MOST_SAVED: f64 = 2.0;
+/// Of a share: less ruins the picture for little.
+const LEAST: f64 = 0.3;
+/// Of a share. The encoder may miss by a fifth, so frames stay below 1.5.
+const MOST: f64 = 1.25;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_debt_is_repaid_and_the_mean_is_the_share() {
+        let mut budget = Budget::default();
+        budget.spend(1000.0, 3500.0);
+        let mut sum = 3500.0;
+        for _ in 1..30 {
+            let asked = budget.ask(1000.0);
+            budget.spend(1000.0, asked);
+            sum += asked;
+        }
+        assert!((sum / 30_000.0 - 1.0).abs() < 0.01, "{sum}");
+    }
+
+    proptest! {
+        #[test]
+        fn an_encoder_that_misses_by_a_fifth_is_held_to_its_rate(
+            misses in prop::collection::vec(0.8_f64..1.2, 60),
+            share in 500.0_f64..100_000.0,
+        ) {
+            let mut budget = Budget::default();
+            let mut sum = 0.0;
+            for miss in &misses {
+                let bits = budget.ask(share) * miss;
+                prop_assert!(bits <= 1.5 * share && bits >= 0.2 * share);
+                budget.spend(share, bits);
+                sum += bits;
+            }
+            prop_assert!((sum / (60.0 * share) - 1.0).abs() < 0.05, "{}", sum / share);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! How like two pictures are: PSNR of each plane and SSIM of the luma.
+
+use tidegate_core::media::Quality;
+
+use crate::picture::{Picture, PictureError};
+
+/// Compares a picture with the one it should be.
+///
+/// PSNR is that of the plane's mean square error against 255². SSIM (Wang et al., "Image quality
+/// assessment: from error visibility to structural similarity", 2004) is the mean over windows of
+/// 8×8 luma samples, 4 apart, without a Gaussian, as FFmpeg computes it; a right or bottom rest of
+/// less than four samples is not looked at. x264 starts its windows two samples further in, which
+/// makes a difference of a few 1e-4.
+///
+/// # Errors
+/// When the pictures differ in size.
+pub fn quality(reference: &Picture, seen: &Picture) -> Result<Quality, PictureError> {
+    if reference.size() != seen.size() {
+        return Err(PictureError {
+            size: reference.size(),
+            bytes: seen.as_i420().len(),
+        });
+    }
+    let (a, b) = (reference.planes(), seen.planes());
+    Ok(Quality {
+        psnr_y: psnr(a.y, b.y),
+        psnr_u: psnr(a.u, b.u),
+        psnr_v: psnr(a.v, b.v),
+        ssim: ssim(a.y, b.y, reference.size().width() as usize),
+    })
+}
+
+fn psnr(a: &[u8], b: &[u8]) -> f64 {
+    let square = |(p, q): (&u8, &u8)| {
+        let d = u32::from(p.abs_diff(*q));
+        d * d
+    };
+    // 4096 · 255² < 2^28: a chunk's sum fits 32 bits, which the compiler turns into vectors.
+    let chunks = a.chunks(4096).zip(b.chunks(4096));
+    let sum: u64 = chunks
+        .map(|(p, q)| u64::from(p.iter().zip(q).map(square).sum::<u32>()))
+        .sum();
+    if sum == 0 {
+        return EQUAL;
+    }
+    let ratio = 255.0 * 255.0 * a.len() as f64 / sum as f64;
+    (10.0 * libm::log10(ratio)).min(EQUAL)
+}
+
+fn ssim(a: &[u8], b: &[u8], width: usize) -> f64 {
+    let blocks = width / 4;
+    let mut upper = vec![Sums::default(); blocks];
+    let mut lower = upper.clone();
+    let mut total = 0.0;
+    let mut windows = 0;
+    let bands = a
+        .chunks_exact(4 * width)
+        .zip(b.chunks_exact(4 * width))
+        .enumerate();
+    for (band, (a, b)) in bands {
+        core::mem::swap(&mut upper, &mut lower);
+        sum_blocks(a, b, width, &mut lower);
+        if band == 0 {
+            continue;
+        }
+        for (up, low) in upper.windows(2).zip(lower.windows(2)) {
+            total += f64::from(likeness(&[up[0], up[1], low[0], low[1]]));
+        }
+        windows += blocks - 1;
+    }
+    total / f64::from(windows as u32)
+}
+
+/// Sums over a block of 4×4 samples of two pictures.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    a: u32,
+    b: u32,
+    /// Squares of both.
+    squares: u32,
+    products: u32,
+}
+
+/// The sums of all blocks of a band of four lines.
+fn sum_blocks(a: &[u8], b: &[u8], width: usize, out: &mut [Sums]) {
+    out.fill(Sums::default());
+    for (a, b) in a.chunks_exact(width).zip(b.chunks_exact(width)) {
+        let quads = a.as_chunks::<4>().0.iter().zip(b.as_chunks::<4>().0);
+        for (sums, (p, q)) in out.iter_mut().zip(quads) {
+            for (&p, &q) in p.iter().zip(q) {
+                let (p, q) = (u32::from(p), u32::from(q));
+                sums.a += p;
+                sums.b += q;
+                sums.squares += p * p + q * q;
+                sums.products += p * q;
+            }
+        }
+    }
+}
+
+/// SSIM of the window that four blocks make. The sums are those of 64 samples, so products of two
+/// are 64² times too large; the variances are those of a sample (63 degrees of freedom). The
+/// constant of the means should be scaled by 64² too. x264 and FFmpeg scale it by 64, and so do
+/// we, since figures are compared with theirs; it matters only where a picture is nearly black.
+fn likeness(blocks: &[Sums; 4]) -> f32 {
+    const C1: f32 = 0.01 * 0.01 * 255.0 * 255.0 * 64.0;
+    const C2: f32 = 0.03 * 0.03 * 255.0 * 255.0 * 64.0 * 63.0;
+    let sum = |part: fn(&Sums) -> u32| blocks.iter().map(part).sum::<u32>() as i32;
+    let (a, b) = (sum(|s| s.a), sum(|s| s.b));
+    // 64 · 64 · 2 · 255² < 2^30: the integers are exact, the differences small.
+    let spread = sum(|s| s.squares) * 64 - a * a - b * b;
+    let shared = sum(|s| s.products) * 64 - a * b;
+    let means = 2 * a * b;
+    let squares = a * a + b * b;
+    (means as f32 + C1) * (2.0 * shared as f32 + C2)
+        / ((squares as f32 + C1) * (spread as f32 + C2))
+}
+
+/// What equal pictures get, in dB.
+const EQUAL: f64 = 99.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::Size;
+    use crate::scene::{Motion, Scene};
+
+    fn scene() -> Picture {
+        let size = Size::new(192, 108).unwrap();
+        let mut picture = Picture::black(size);
+        Scene::with_motion(5, size, Motion::Static).render(0, &mut picture);
+        picture
+    }
+
+    #[test]
+    fn equal_pictures_are_equal() {
+        let picture = scene();
+        let same = quality(&picture, &picture).unwrap();
+        assert_eq!((same.psnr_y, same.psnr_u, same.psnr_v), (99.0, 99.0, 99.0));
+        assert!((same.ssim - 1.0).abs() < 1e-6, "{same:?}");
+    }
+
+    #[test]
+    fn known_distortions_get_the_values_of_the_formulas() {
+        let size = Size::new(64, 32).unwrap();
+        let black = Picture::black(size);
+        let mut other = black.clone();
+        for sample in other.planes_mut().y {
+            *sample += 5;
+        }
+        other.planes_mut().u[3] += 10;
+        let seen = quality(&black, &other).unwrap();
+        // Error 5 everywhere: 20 log10(255/5). One of 512 samples off by 10: mse 100/512.
+        assert!((seen.psnr_y - 34.151_403).abs() < 1e-4, "{seen:?}");
+        assert!((seen.psnr_u - 55.223_503).abs() < 1e-4, "{seen:?}");
+        assert_eq!(seen.psnr_v, 99.0);
+        // Flat pictures have no variance: only the term of the means, 16 against 21, is left.
+        let c1 = (0.01_f64 * 255.0) * (0.01 * 255.0) / 64.0;
+        let means = (2.0 * 16.0 * 21.0 + c1) / (16.0 * 16.0 + 21.0 * 21.0 + c1);
+        assert!((seen.ssim - means).abs() < 1e-4, "{seen:?} {means}");
+    }
+
+    #[test]
+    fn noise_and_loss_of_detail_cost_likeness() {
+        let picture = scene();
+        let mut inverse = picture.clone();
+        for sample in inverse.planes_mut().y {
+            *sample = 251 - *sample;
+        }
+        let mut rough = picture.clone();
+        for (i, sample) in rough.planes_mut().y.iter_mut().enumerate() {
+            *sample = sample.saturating_add((i * 7919 % 9) as u8);
+        }
+        let rough = quality(&picture, &rough).unwrap();
+        let inverse = quality(&picture, &inverse).unwrap();
+        assert!(rough.ssim < 0.99 && rough.ssim > 0.5, "{rough:?}");
+        assert!(inverse.ssim < 0.2, "{inverse:?}");
+        assert_eq!(rough.psnr_u, 99.0);
+    }
+
+    #[test]
+    fn pictures_of_two_sizes_are_refused() {
+        let small = Picture::black(Size::new(16, 16).unwrap());
+        let large = Picture::black(Size::new(16, 32).unwrap());
+        assert!(quality(&small, &large).is_err());
+    }
+}

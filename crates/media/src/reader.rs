@@ -1,0 +1,177 @@
+//! FFmpeg's demultiplexer and decoder as one: a row of frames with their times.
+
+use std::path::Path;
+
+use ffmpeg_the_third as ffmpeg;
+use libc::EAGAIN;
+use tidegate_core::media::FrameRate;
+
+use crate::decoder::{intact, quiet};
+use crate::picture::Size;
+use crate::source::SourceError;
+
+pub(crate) struct Reader {
+    name: String,
+    input: ffmpeg::format::context::Input,
+    decoder: ffmpeg::decoder::Video,
+    stream: usize,
+    /// Seconds per unit of time stamps.
+    unit: (i64, i64),
+    /// The mean rate that the file claims.
+    pub(crate) rate: FrameRate,
+    /// Frames given.
+    pictures: u64,
+    /// Packets that the container still promises, where it has an index of them.
+    promised: i64,
+    /// Whether what was read last was cut or damaged.
+    damaged: bool,
+    /// Time of the frame given last, in ns.
+    time: i64,
+}
+
+impl Reader {
+    pub(crate) fn open(name: &str) -> Result<Self, SourceError> {
+        quiet();
+        let unreadable = |why: &dyn ToString| SourceError::Unreadable {
+            name: name.to_owned(),
+            why: why.to_string(),
+        };
+        if name.contains('\0') {
+            return Err(unreadable(&"there is a zero byte in it"));
+        }
+        let input = ffmpeg::format::input(url(name)).map_err(|e| unreadable(&e))?;
+        let no_video = || SourceError::NoVideo {
+            name: name.to_owned(),
+        };
+        let best = input.streams().best(ffmpeg::media::Type::Video);
+        let best = best.ok_or_else(no_video)?;
+        let unit = best.time_base();
+        let rates = [best.avg_frame_rate(), best.rate()];
+        let indexed = input.format().name().contains("mp4");
+        let promised = if indexed { best.frames() } else { 0 };
+        let stream = best.index();
+        let decoder = ffmpeg::codec::Context::from_parameters(best.parameters())
+            .and_then(|context| context.decoder().video())
+            .map_err(|e| unreadable(&e))?;
+        if decoder.width() == 0 || decoder.height() == 0 {
+            return Err(no_video());
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            decoder,
+            stream,
+            unit: (unit.numerator().into(), unit.denominator().into()),
+            rate: rates.into_iter().find_map(plausible).unwrap_or(ASSUMED),
+            pictures: 0,
+            promised,
+            damaged: false,
+            time: 0,
+            input,
+        })
+    }
+
+    /// The size of the pictures, made even and large enough.
+    pub(crate) fn size(&self) -> Result<Size, SourceError> {
+        let even = |n: u32| n.next_multiple_of(2).max(16);
+        Size::new(even(self.decoder.width()), even(self.decoder.height())).map_err(|e| {
+            SourceError::Unreadable {
+                name: self.name.clone(),
+                why: format!("{e}; ask for a smaller size"),
+            }
+        })
+    }
+
+    /// Decodes the next whole picture into `frame` and gives its time in ns, counted from
+    /// anywhere. Damaged ones are passed over. Nothing at the end.
+    pub(crate) fn next(
+        &mut self,
+        frame: &mut ffmpeg::frame::Video,
+    ) -> Result<Option<i64>, SourceError> {
+        loop {
+            match self.decoder.receive_frame(frame) {
+                Ok(()) => {
+                    self.damaged = !intact(frame);
+                    if !self.damaged {
+                        self.pictures += 1;
+                        return Ok(Some(self.stamp(frame)));
+                    }
+                }
+                Err(ffmpeg::Error::Other { errno: EAGAIN }) => self.feed()?,
+                Err(ffmpeg::Error::Eof) if self.damaged || self.promised > 0 => {
+                    return Err(SourceError::Truncated {
+                        name: self.name.clone(),
+                        pictures: self.pictures,
+                    });
+                }
+                Err(ffmpeg::Error::Eof) => return Ok(None),
+                Err(_) => self.damaged = true,
+            }
+        }
+    }
+
+    /// Gives the decoder a packet more, or the end.
+    fn feed(&mut self) -> Result<(), SourceError> {
+        let mut packet = ffmpeg::Packet::empty();
+        let sent = match packet.read(&mut self.input) {
+            Ok(()) if packet.stream() != self.stream => return Ok(()),
+            Ok(()) => {
+                self.promised -= 1;
+                self.decoder.send_packet(&packet)
+            }
+            Err(ffmpeg::Error::Eof) => self.decoder.send_eof(),
+            Err(e) => return Err(self.broken(&e)),
+        };
+        match sent {
+            Ok(()) => Ok(()),
+            // One picture is lost; the next may be right again.
+            Err(ffmpeg::Error::InvalidData) => {
+                self.damaged = true;
+                Ok(())
+            }
+            Err(e) => Err(self.broken(&e)),
+        }
+    }
+
+    fn stamp(&mut self, frame: &ffmpeg::frame::Video) -> i64 {
+        self.time = match frame.timestamp() {
+            Some(ticks) if self.unit.1 > 0 => {
+                let nanos = i128::from(ticks) * i128::from(self.unit.0) * 1_000_000_000;
+                (nanos / i128::from(self.unit.1)) as i64
+            }
+            _ => self
+                .time
+                .saturating_add(self.rate.interval().as_nanos() as i64),
+        };
+        self.time
+    }
+
+    pub(crate) fn broken(&self, why: &dyn ToString) -> SourceError {
+        SourceError::Broken {
+            name: self.name.clone(),
+            pictures: self.pictures,
+            why: why.to_string(),
+        }
+    }
+}
+
+/// What FFmpeg is to open. A file's name with a colon would be taken for a protocol.
+fn url(name: &str) -> String {
+    match name {
+        "-" => "pipe:0".to_owned(),
+        file if file.contains(':') && Path::new(file).exists() => format!("file:{file}"),
+        other => other.to_owned(),
+    }
+}
+
+/// Files without time stamps give their unit of time for a rate: thousands a second.
+fn plausible(rate: ffmpeg::Rational) -> Option<FrameRate> {
+    let (num, den) = (rate.numerator(), rate.denominator());
+    let rate = FrameRate {
+        num: u32::try_from(num).ok()?,
+        den: u32::try_from(den).ok()?,
+    };
+    (den > 0 && (1.0..=240.0).contains(&rate.as_f64())).then_some(rate)
+}
+
+/// Where the file says nothing.
+const ASSUMED: FrameRate = FrameRate::fps(25);

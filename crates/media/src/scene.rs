@@ -1,0 +1,234 @@
+//! A generated, moving scene: the default source, so that nothing needs a video file.
+
+use rand_core::Rng as _;
+use tidegate_core::random::Seed;
+
+use crate::picture::{Picture, PlanesMut, Size};
+use crate::world::{Plane, World};
+
+/// What the camera does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Motion {
+    /// All of the others in turn, with a cut between them every [`Scene::SHOT`] frames.
+    #[default]
+    Mix,
+    /// Stands still; two objects move. The easiest to encode.
+    Static,
+    /// Sweeps sideways and slowly up and down.
+    Pan,
+    /// In and out between 1/2 and 3/2 of the size.
+    Zoom,
+    /// A fast pan with twelve objects and twice the grain. The hardest.
+    Busy,
+}
+
+/// A moving scene. The same seed, size and frame number give the same bytes on every machine:
+/// from the painting of the world to the last pixel it computes with integers and `sqrt`.
+///
+/// Any frame can be rendered at any time. Speeds are per frame, whatever the frame rate.
+#[derive(Debug)]
+pub struct Scene {
+    size: Size,
+    motion: Motion,
+    seed: u64,
+    worlds: [World; 2],
+    grain: Vec<i8>,
+}
+
+impl Scene {
+    /// Frames between two cuts of [`Motion::Mix`]: 5 s at 30 frames a second.
+    pub const SHOT: u64 = 150;
+
+    /// A scene with [`Motion::Mix`]. Painting its worlds takes about 0.2 s at 640×360 and grows
+    /// with the picture.
+    pub fn new(seed: u64, size: Size) -> Self {
+        Self::with_motion(seed, size, Motion::default())
+    }
+
+    /// A scene in which the camera does only this.
+    pub fn with_motion(seed: u64, size: Size, motion: Motion) -> Self {
+        // About one texel a pixel, and more texels than pixels before the world repeats.
+        let side = size.width().max(size.height()).next_power_of_two();
+        let bits = side.max(LEAST_SIDE).ilog2();
+        let world = |name| World::paint(bits, &mut Seed(seed).stream(name));
+        let mut rng = Seed(seed).stream("scene/grain");
+        // The sum of three bytes is close enough to a normal distribution; deviation 1.3.
+        let mut byte = || (rng.next_u64() >> 56) as i32;
+        let grain = (0..GRAIN)
+            .map(|_| ((byte() + byte() + byte()) / 96 - 4) as i8)
+            .collect();
+        Self {
+            size,
+            motion,
+            seed,
+            worlds: [world("scene/world/0"), world("scene/world/1")],
+            grain,
+        }
+    }
+
+    /// Of its pictures.
+    pub const fn size(&self) -> Size {
+        self.size
+    }
+
+    /// Draws frame number `frame`. The picture takes the size of the scene.
+    pub fn render(&self, frame: u64, picture: &mut Picture) {
+        picture.resize(self.size);
+        let view = self.view(frame);
+        let back = &self.worlds[view.world];
+        let PlanesMut { y, u, v } = picture.planes_mut();
+        self.draw(&view, 0, |w| &w.y, back, y);
+        self.draw(&view, 1, |w| &w.u, back, u);
+        self.draw(&view, 1, |w| &w.v, back, v);
+        self.sprinkle(frame, view.grain, y);
+    }
+
+    /// Where the camera is and what moves before it.
+    fn view(&self, frame: u64) -> View {
+        let (motion, shot) = match self.motion {
+            Motion::Mix => {
+                let shot = frame / Self::SHOT;
+                (SHOTS[(shot % SHOTS.len() as u64) as usize], shot)
+            }
+            steady => (steady, 0),
+        };
+        let world = (shot % 2) as usize;
+        // Below 2^40, so that no product here leaves 64 bits; what follows repeats or wraps.
+        let t = (frame & 0xff_ffff_ffff) as i64;
+        let place = Seed(self.seed.wrapping_add(shot))
+            .stream("scene/shot")
+            .next_u64();
+        let width = i64::from(self.size.width());
+        // One pixel of a picture 640 wide, in 1/65536 texel.
+        let unit = ONE * width / 640;
+        let (x, y, scale) = match motion {
+            Motion::Pan => (t * unit * 3 / 2, wave(t * 2) * unit / ONE * 60, ONE),
+            Motion::Zoom => (0, 0, ONE + wave(t * 3) / 2),
+            Motion::Busy => (
+                t * unit * 5 + wave(t * 9) * unit / ONE * 20,
+                wave(t * 7) * unit / ONE * 90,
+                ONE,
+            ),
+            Motion::Static | Motion::Mix => (0, 0, ONE),
+        };
+        let (count, grain) = match motion {
+            Motion::Static => (2, 1),
+            Motion::Busy => (12, 2),
+            _ => (4, 1),
+        };
+        let height = i64::from(self.size.height());
+        let objects = (0..count).map(|k: i64| Object {
+            x: width / 2 + wave(t * (3 + k % 5) + k * 311) * (width * 2 / 5) / ONE,
+            y: height / 2 + wave(t * (2 + k % 3) + k * 177 + 256) * (height * 2 / 5) / ONE,
+            radius: width / (10 + 2 * (k % 4)),
+            world: (1 + world + k as usize) % 2,
+            texel: (k * 197) << 16,
+        });
+        View {
+            x: x + (place & 0xffff_ffff) as i64,
+            y: y + (place >> 32) as i64,
+            scale,
+            world,
+            grain,
+            objects: objects.collect(),
+        }
+    }
+
+    /// Draws one plane; `shift` is 1 for the halved ones.
+    fn draw(
+        &self,
+        view: &View,
+        shift: u32,
+        plane: impl Fn(&World) -> &Plane,
+        back: &World,
+        out: &mut [u8],
+    ) {
+        let width = i64::from(self.size.width() >> shift);
+        let height = i64::from(self.size.height() >> shift);
+        let step = view.scale;
+        let left = (view.x >> shift) - width / 2 * step;
+        for (line, row) in (0_i64..).zip(out.chunks_exact_mut(width as usize)) {
+            let y = (view.y >> shift) + (line - height / 2) * step;
+            plane(back).sample(left as u32, y as u32, step as u32, row);
+            for object in &view.objects {
+                let dy = (line << shift) - object.y;
+                let square = object.radius * object.radius - dy * dy;
+                if square <= 0 {
+                    continue;
+                }
+                let half = (square as u64).isqrt() as i64 >> shift;
+                let centre = object.x >> shift;
+                let from = (centre - half).clamp(0, width);
+                let to = (centre + half).clamp(0, width);
+                // The texture is fixed to the object and moves with it.
+                let x = (from - centre) * step + object.texel;
+                let y = (dy >> shift) * step + object.texel;
+                plane(&self.worlds[object.world]).sample(
+                    x as u32,
+                    y as u32,
+                    step as u32,
+                    &mut row[from as usize..to as usize],
+                );
+            }
+        }
+    }
+
+    /// Sensor noise on the luma, another for each frame.
+    fn sprinkle(&self, frame: u64, strength: i16, luma: &mut [u8]) {
+        let mut rng = Seed(self.seed.wrapping_add(frame)).stream("scene/grain/frame");
+        for row in luma.chunks_exact_mut(self.size.width() as usize) {
+            let start = (rng.next_u64() >> 32) as usize % (GRAIN - row.len());
+            for (sample, grain) in row.iter_mut().zip(&self.grain[start..]) {
+                let noisy = i16::from(*sample) + i16::from(*grain) * strength / 2;
+                *sample = noisy.clamp(0, 255) as u8;
+            }
+        }
+    }
+}
+
+struct View {
+    /// Texel at the middle of the picture, in 1/65536.
+    x: i64,
+    /// As `x`.
+    y: i64,
+    /// Texels per pixel, in 1/65536.
+    scale: i64,
+    world: usize,
+    /// In halves.
+    grain: i16,
+    objects: Vec<Object>,
+}
+
+/// A disc, in pixels.
+struct Object {
+    x: i64,
+    y: i64,
+    radius: i64,
+    world: usize,
+    /// Texel at its middle, in 1/65536.
+    texel: i64,
+}
+
+/// A wave like a sine, of two parabolas: period 1024, within ±[`ONE`].
+fn wave(phase: i64) -> i64 {
+    let phase = phase.rem_euclid(1024);
+    let half = phase % 512;
+    let height = half * (512 - half); // at most 2^16
+    if phase < 512 { height } else { -height }
+}
+
+/// One in fixed point with 16 binary places.
+const ONE: i64 = 1 << 16;
+/// Values of grain: a row of the widest picture fits eight times.
+const GRAIN: usize = 1 << 16;
+/// Texels a side of the smallest world: room for the slowest octave of its texture.
+const LEAST_SIDE: u32 = 256;
+/// The order within [`Motion::Mix`]: hard after easy, so that every cut is a step in bits too.
+const SHOTS: [Motion; 6] = [
+    Motion::Pan,
+    Motion::Static,
+    Motion::Zoom,
+    Motion::Busy,
+    Motion::Static,
+    Motion::Pan,
+];

@@ -1,0 +1,211 @@
+//! The still picture that a scene's camera looks at.
+//!
+//! "Dead leaves": discs, ellipses and boxes whose radii follow a power law, laid over each other
+//! from the front, each with its own colour and a share of 1/f texture. Such pictures have the
+//! statistics of natural ones (edges, flat areas and spectrum; Lee, Mumford and Huang, "Occlusion
+//! models for natural images", 2001), which is what an encoder's rate control reacts to.
+
+use rand_core::Rng;
+use tidegate_core::random::unit;
+
+/// A square that repeats in both directions, Y at full and U, V at half resolution.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) y: Plane,
+    pub(crate) u: Plane,
+    pub(crate) v: Plane,
+}
+
+impl World {
+    /// Paints a world of `1 << bits` luma texels a side.
+    pub(crate) fn paint(bits: u32, rng: &mut dyn Rng) -> Self {
+        let (cover, leaves) = scatter(bits, rng);
+        let texture = texture(bits, rng);
+        let mask = texture.len() - 1;
+        // Each leaf reads the texture elsewhere, so that it does not run on across edges.
+        let texel = |i: usize| {
+            let leaf = &leaves[cover[i] as usize];
+            let grain = i32::from(texture[(i + leaf.offset) & mask]) * leaf.contrast;
+            (leaf, grain)
+        };
+        let y = (0..cover.len()).map(|i| {
+            let (leaf, grain) = texel(i);
+            video_range(leaf.colour[0] + grain / TEXTURE_ONE)
+        });
+        let chroma = |k: usize| {
+            let half = 1_usize << (bits - 1);
+            let texels = (0..half * half).map(|i| {
+                let at = ((i / half) << (bits + 1)) | ((i % half) << 1);
+                let corners = [at, at + 1, at + 2 * half, at + 2 * half + 1];
+                let sum: i32 = corners
+                    .map(|c| {
+                        let (leaf, grain) = texel(c);
+                        // Texture is mostly one of brightness: a quarter of it in the colours.
+                        leaf.colour[k] + grain / (4 * TEXTURE_ONE)
+                    })
+                    .iter()
+                    .sum();
+                video_range((sum + 2) / 4)
+            });
+            Plane {
+                bits: bits - 1,
+                texels: texels.collect(),
+            }
+        };
+        let y = Plane {
+            bits,
+            texels: y.collect(),
+        };
+        Self {
+            y,
+            u: chroma(1),
+            v: chroma(2),
+        }
+    }
+}
+
+/// One component of a world.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    bits: u32,
+    texels: Vec<u8>,
+}
+
+impl Plane {
+    /// Fills `row` with samples at `x`, `x + step`, … of the line `y`, bilinear. Positions are in
+    /// 1/65536 texel and wrap: a side is a power of two, so wrapping at 2^32 does no harm.
+    pub(crate) fn sample(&self, mut x: u32, y: u32, step: u32, row: &mut [u8]) {
+        let side = 1_usize << self.bits;
+        let mask = side - 1;
+        let top = (y >> 16) as usize & mask;
+        let bottom = (top + 1) & mask;
+        let upper = &self.texels[top << self.bits..][..side];
+        let lower = &self.texels[bottom << self.bits..][..side];
+        let down = y >> 8 & 0xff;
+        for sample in row {
+            let left = (x >> 16) as usize & mask;
+            let right = (left + 1) & mask;
+            let along = x >> 8 & 0xff;
+            let across = |line: &[u8]| {
+                u32::from(line[left]) * (256 - along) + u32::from(line[right]) * along
+            };
+            let sum = across(upper) * (256 - down) + across(lower) * down;
+            *sample = ((sum + 0x8000) >> 16) as u8;
+            x = x.wrapping_add(step);
+        }
+    }
+}
+
+struct Leaf {
+    /// Y, U, V.
+    colour: [i32; 3],
+    /// How strong the texture is, in 1/16.
+    contrast: i32,
+    offset: usize,
+}
+
+/// Lays leaves from the front until hardly a texel is free. Gives the leaf seen at each texel.
+fn scatter(bits: u32, rng: &mut dyn Rng) -> (Vec<u32>, Vec<Leaf>) {
+    let side = 1_i64 << bits;
+    let mut cover = vec![GROUND; (side * side) as usize];
+    let mut leaves = vec![Leaf {
+        colour: [90, 128, 128],
+        contrast: 160,
+        offset: 0,
+    }];
+    let mut free = cover.len();
+    while free > cover.len() / 400 && leaves.len() < MOST_LEAVES {
+        let radius = radius(unit(rng), side as f64 / 6.0);
+        let (cx, cy) = (below(rng, side), below(rng, side));
+        let tall = (radius * (50 + below(rng, 100)) / 100).max(1);
+        let boxed = below(rng, 10) < 3;
+        let leaf = leaves.len() as u32;
+        leaves.push(colours(rng));
+        for dy in -tall..=tall {
+            let half = if boxed {
+                radius
+            } else {
+                ((radius * radius * (tall * tall - dy * dy) / (tall * tall)) as u64).isqrt() as i64
+            };
+            let line = ((cy + dy) & (side - 1)) << bits;
+            for dx in -half..=half {
+                let at = &mut cover[(line | (cx + dx) & (side - 1)) as usize];
+                if *at == GROUND {
+                    *at = leaf;
+                    free -= 1;
+                }
+            }
+        }
+    }
+    (cover, leaves)
+}
+
+fn colours(rng: &mut dyn Rng) -> Leaf {
+    // The product of two makes most leaves calm and a few rough.
+    let rough = below(rng, 256) * below(rng, 256) * 352 >> 16;
+    Leaf {
+        colour: [
+            40 + below(rng, 176) as i32,
+            93 + below(rng, 71) as i32,
+            93 + below(rng, 71) as i32,
+        ],
+        contrast: rough as i32,
+        offset: below(rng, 1 << 16) as usize * 7919,
+    }
+}
+
+/// A radius from the density r^-3 between [`LEAST_RADIUS`] and `most`, by inverting it.
+fn radius(u: f64, most: f64) -> i64 {
+    let least = (1.0 - u) / (LEAST_RADIUS * LEAST_RADIUS);
+    (1.0 / (least + u / (most * most))).sqrt() as i64
+}
+
+/// Octaves of value noise whose amplitude grows with the square root of the period.
+fn texture(bits: u32, rng: &mut dyn Rng) -> Vec<i16> {
+    let side = 1_usize << bits;
+    let mut sum = vec![0_i16; side * side];
+    for (octave, amplitude) in (1..).zip(AMPLITUDES) {
+        let (period, cells) = (1_usize << octave, side >> octave);
+        let lattice: Vec<i32> = (0..cells * cells)
+            .map(|_| below(rng, 128) as i32 - 64)
+            .collect();
+        for (y, line) in sum.chunks_exact_mut(side).enumerate() {
+            let (row, down) = (y >> octave, (y & (period - 1)) as i32);
+            let upper = &lattice[row * cells..][..cells];
+            let lower = &lattice[(row + 1) % cells * cells..][..cells];
+            let down_the_line =
+                |cell: usize| upper[cell] * (period as i32 - down) + lower[cell] * down;
+            for (cell, span) in line.chunks_exact_mut(period).enumerate() {
+                let left = down_the_line(cell) * amplitude;
+                let right = down_the_line((cell + 1) % cells) * amplitude;
+                for (along, value) in (0_i32..).zip(span) {
+                    let mix = left * (period as i32 - along) + right * along;
+                    *value += (mix >> (2 * octave)) as i16;
+                }
+            }
+        }
+    }
+    sum
+}
+
+/// A number in `0..limit`; the limits here are far below 2^32, so the bias is not seen.
+fn below(rng: &mut dyn Rng, limit: i64) -> i64 {
+    ((rng.next_u64() >> 32) * limit as u64 >> 32) as i64
+}
+
+/// ITU-R BT.601: 16 is black and 235 white.
+fn video_range(value: i32) -> u8 {
+    value.clamp(16, 235) as u8
+}
+
+/// The leaf behind all others.
+const GROUND: u32 = 0;
+/// Stops the search for the last free texels; 1024² needs about 20,000.
+const MOST_LEAVES: usize = 120_000;
+/// Texels. Smaller leaves would be noise.
+const LEAST_RADIUS: f64 = 4.0;
+/// √period for the periods 2, 4, … 128, in 1/8. They add up to 281, times 64 fits 16 bits.
+const AMPLITUDES: [i32; 7] = [11, 16, 23, 32, 45, 64, 90];
+/// Texture times contrast that makes one step of Y: noise of 1 is 128, [`AMPLITUDES`] and contrast
+/// are in 1/8 and 1/16, and a further 8 brings the roughest leaf to a deviation of about 10.
+const TEXTURE_ONE: i32 = 128 * 8 * 16 * 8;

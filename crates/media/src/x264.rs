@@ -1,0 +1,396 @@
+//! H.264 by libx264, told its rate before every frame.
+//!
+//! The buffer that x264 keeps to (VBV) holds one frame, so a frame can hardly be larger than its
+//! share and a new rate holds from the next frame on. x264 leaves about a fifth of such a buffer
+//! unused, so it is asked for [`HEADROOM`] times what is wanted; what a frame still takes above or
+//! below its share is made up by those after it ([`Budget`]).
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+
+use tidegate_core::media::{EncodeError, FrameRate, Quality};
+use tidegate_core::units::Rate;
+use x264_sys as sys;
+
+use crate::budget::Budget;
+use crate::picture::{Picture, Size};
+
+/// How hard x264 tries. Slower ones look better at the same rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preset {
+    /// About 1 ms a frame of 640×360.
+    Ultrafast,
+    /// Between the two.
+    Superfast,
+    /// The usual choice for live video.
+    #[default]
+    Veryfast,
+    /// Slower.
+    Faster,
+    /// Slower.
+    Fast,
+    /// The slowest of use here.
+    Medium,
+}
+
+impl Preset {
+    /// All, the fastest first.
+    pub const ALL: [Self; 6] = [
+        Self::Ultrafast,
+        Self::Superfast,
+        Self::Veryfast,
+        Self::Faster,
+        Self::Fast,
+        Self::Medium,
+    ];
+
+    /// As x264 calls it.
+    pub fn name(self) -> &'static str {
+        self.c_name().to_str().unwrap_or_default()
+    }
+
+    const fn c_name(self) -> &'static CStr {
+        match self {
+            Self::Ultrafast => c"ultrafast",
+            Self::Superfast => c"superfast",
+            Self::Veryfast => c"veryfast",
+            Self::Faster => c"faster",
+            Self::Fast => c"fast",
+            Self::Medium => c"medium",
+        }
+    }
+}
+
+/// What an encoder needs to know before the first frame.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct X264Config {
+    /// Of the pictures.
+    pub size: Size,
+    /// Of the source.
+    pub rate: FrameRate,
+    /// How hard it tries.
+    pub preset: Preset,
+    /// The largest key frame, in shares of the rate; within `1.0..=20.0`. A larger one looks better
+    /// and is in the network for longer: at 3.5 and 30 frames a second about 117 ms at the rate.
+    pub key_shares: f64,
+}
+
+impl X264Config {
+    /// The usual: [`Preset::Veryfast`], key frames of 3.5 shares.
+    pub const fn new(size: Size, rate: FrameRate) -> Self {
+        Self {
+            size,
+            rate,
+            preset: Preset::Veryfast,
+            key_shares: 3.5,
+        }
+    }
+}
+
+/// An encoded picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Coded {
+    /// The access unit as an H.264 byte stream (annex B), with parameter sets if it is a key frame.
+    pub data: Vec<u8>,
+    /// Whether it can be decoded alone (IDR).
+    pub key: bool,
+    /// How the encoder's reconstruction compares with the picture.
+    pub quality: Quality,
+}
+
+/// An H.264 encoder. One thread, no delay: a picture in, its bits out. Key frames come first and
+/// when ordered, never by themselves.
+pub struct X264Encoder {
+    handle: NonNull<sys::x264_t>,
+    param: Box<sys::x264_param_t>,
+    config: X264Config,
+    budget: Budget,
+    frames: i64,
+    /// Whether x264's buffer has room for a key frame, as at the start and after another one.
+    roomy: bool,
+}
+
+// SAFETY: the encoder has one thread and no tie to the one that made it; libx264 asks only that
+// calls on one handle do not overlap, which `&mut self` sees to.
+unsafe impl Send for X264Encoder {}
+
+impl X264Encoder {
+    /// Opens an encoder.
+    ///
+    /// # Errors
+    /// When `config` is out of range or libx264 refuses it.
+    pub fn open(config: X264Config) -> Result<Self, EncodeError> {
+        if !(1.0..=20.0).contains(&config.key_shares) {
+            return Err(EncodeError::Codec(format!(
+                "a key frame of {} shares is not possible: choose within 1 to 20",
+                config.key_shares
+            )));
+        }
+        if config.rate.num == 0 || config.rate.den == 0 {
+            return Err(EncodeError::Codec(format!(
+                "a frame rate of {}/{} is not possible: both must be above 0",
+                config.rate.num, config.rate.den
+            )));
+        }
+        let mut param = defaults(config.preset)?;
+        settings(&mut param, &config);
+        // SAFETY: `param` was filled by x264_param_default_preset and is only read.
+        let handle = unsafe { sys::x264_encoder_open(&raw mut *param) };
+        let handle = NonNull::new(handle).ok_or_else(|| {
+            EncodeError::Codec(format!(
+                "libx264 does not open for {} at {}/{} frames a second",
+                config.size, config.rate.num, config.rate.den
+            ))
+        })?;
+        Ok(Self {
+            handle,
+            param,
+            config,
+            budget: Budget::default(),
+            frames: 0,
+            roomy: true,
+        })
+    }
+
+    /// As it was opened.
+    pub const fn config(&self) -> &X264Config {
+        &self.config
+    }
+
+    /// Encodes a picture at `rate`, as a key frame if `key`; the first is one anyway.
+    ///
+    /// # Errors
+    /// When the picture has another size than the encoder, or libx264 fails.
+    pub fn encode(
+        &mut self,
+        picture: &Picture,
+        rate: Rate,
+        key: bool,
+    ) -> Result<Coded, EncodeError> {
+        if picture.size() != self.config.size {
+            return Err(EncodeError::Codec(format!(
+                "a picture of {} does not fit the encoder, which was opened for {}",
+                picture.size(),
+                self.config.size
+            )));
+        }
+        let share = rate.as_f64() / self.config.rate.as_f64();
+        let asked = self.budget.ask(share);
+        let coded = if key || self.frames == 0 {
+            // A key frame stays within its bound by itself: no headroom.
+            self.set_frame_bits(share * self.config.key_shares)?;
+            if !self.roomy {
+                // The buffer fills at the end of a frame, at the rate of that frame: it holds what
+                // an ordinary frame may take. So the picture is encoded twice and the first result
+                // thrown away. No decoder misses it, since a key frame refers to nothing.
+                self.run(picture, true)?;
+            }
+            self.roomy = true;
+            self.run(picture, true)?
+        } else {
+            self.set_frame_bits(asked * HEADROOM)?;
+            self.roomy = false;
+            self.run(picture, false)?
+        };
+        self.budget.spend(share, coded.data.len() as f64 * 8.0);
+        Ok(coded)
+    }
+
+    /// Sets rate and buffer so that the next frame takes no more than `bits`.
+    fn set_frame_bits(&mut self, bits: f64) -> Result<(), EncodeError> {
+        let kilobits = bits / 1000.0;
+        // x264 counts in whole kb/s and kbit. Rounding the buffer down would cost up to a fifth
+        // at 150 kb/s; the rate fills it at most to what is wanted.
+        let rate = (kilobits * self.config.rate.as_f64()).clamp(1.0, MOST_KBPS);
+        let rc = &mut self.param.rc;
+        rc.i_bitrate = rate as i32;
+        rc.i_vbv_max_bitrate = rate as i32;
+        rc.i_vbv_buffer_size = kilobits.clamp(1.0, MOST_KBPS).ceil() as i32;
+        // SAFETY: the handle is open; libx264 reads the parameters and keeps no pointer to them.
+        let done =
+            unsafe { sys::x264_encoder_reconfig(self.handle.as_ptr(), &raw mut *self.param) };
+        if done < 0 {
+            return Err(EncodeError::Codec(format!(
+                "libx264 does not take {rate:.0} kb/s with a buffer of {kilobits:.1} kbit"
+            )));
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, picture: &Picture, key: bool) -> Result<Coded, EncodeError> {
+        let mut input = self.input(picture, key);
+        let mut nals = ptr::null_mut();
+        let mut count = 0;
+        let mut output = MaybeUninit::<sys::x264_picture_t>::zeroed();
+        // SAFETY: the handle is open; `input` points at planes of the size that the encoder was
+        // opened for, which it copies and does not write; `output` is written when a frame comes.
+        let size = unsafe {
+            sys::x264_encoder_encode(
+                self.handle.as_ptr(),
+                &raw mut nals,
+                &raw mut count,
+                &raw mut input,
+                output.as_mut_ptr(),
+            )
+        };
+        if size <= 0 || nals.is_null() {
+            return Err(EncodeError::Codec(format!(
+                "libx264 gave no frame for picture {} (code {size})",
+                self.frames
+            )));
+        }
+        self.frames += 1;
+        // SAFETY: zeroed, which is valid for this struct of numbers and pointers, and then filled.
+        let output = unsafe { output.assume_init() };
+        // SAFETY: libx264 gave `count` NAL units, valid until the next call on this handle.
+        let nals = unsafe { core::slice::from_raw_parts(nals, count.max(0) as usize) };
+        Ok(Coded {
+            data: access_unit(nals, size as usize),
+            key: output.b_keyframe != 0,
+            quality: Quality {
+                psnr_y: output.prop.f_psnr[0].min(EQUAL),
+                psnr_u: output.prop.f_psnr[1].min(EQUAL),
+                psnr_v: output.prop.f_psnr[2].min(EQUAL),
+                ssim: output.prop.f_ssim,
+            },
+        })
+    }
+
+    /// Describes `picture` to libx264, which must not outlive it.
+    fn input(&self, picture: &Picture, key: bool) -> sys::x264_picture_t {
+        let mut input = MaybeUninit::<sys::x264_picture_t>::uninit();
+        // SAFETY: x264_picture_init fills the whole struct.
+        let mut input = unsafe {
+            sys::x264_picture_init(input.as_mut_ptr());
+            input.assume_init()
+        };
+        let planes = picture.planes();
+        let width = self.config.size.width() as i32;
+        input.i_pts = self.frames;
+        input.i_type = if key {
+            sys::X264_TYPE_IDR
+        } else {
+            sys::X264_TYPE_AUTO
+        } as i32;
+        input.img.i_csp = sys::X264_CSP_I420 as i32;
+        input.img.i_plane = 3;
+        let rows = [
+            (planes.y, width),
+            (planes.u, width / 2),
+            (planes.v, width / 2),
+        ];
+        for (k, (plane, stride)) in rows.into_iter().enumerate() {
+            input.img.plane[k] = plane.as_ptr().cast_mut();
+            input.img.i_stride[k] = stride;
+        }
+        input
+    }
+}
+
+impl Drop for X264Encoder {
+    fn drop(&mut self) {
+        // SAFETY: opened by x264_encoder_open and closed only here.
+        unsafe { sys::x264_encoder_close(self.handle.as_ptr()) }
+    }
+}
+
+impl fmt::Debug for X264Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("X264Encoder")
+            .field("config", &self.config)
+            .field("budget", &self.budget)
+            .field("frames", &self.frames)
+            .finish_non_exhaustive()
+    }
+}
+
+fn defaults(preset: Preset) -> Result<Box<sys::x264_param_t>, EncodeError> {
+    let mut param = Box::<sys::x264_param_t>::new_uninit();
+    // SAFETY: both names are C strings; the struct is filled unless the call fails.
+    let failed = unsafe {
+        sys::x264_param_default_preset(
+            param.as_mut_ptr(),
+            preset.c_name().as_ptr(),
+            c"zerolatency".as_ptr(),
+        )
+    };
+    if failed != 0 {
+        return Err(EncodeError::Codec(format!(
+            "this libx264 has no preset {} with the tuning zerolatency",
+            preset.name()
+        )));
+    }
+    // SAFETY: filled, since the call succeeded.
+    Ok(unsafe { param.assume_init() })
+}
+
+fn settings(param: &mut sys::x264_param_t, config: &X264Config) {
+    param.i_width = config.size.width() as i32;
+    param.i_height = config.size.height() as i32;
+    param.i_csp = sys::X264_CSP_I420 as i32;
+    param.i_fps_num = config.rate.num;
+    param.i_fps_den = config.rate.den;
+    // Skipped frames leave no gap: a frame's share is that of the nominal frame rate.
+    param.b_vfr_input = 0;
+    param.i_level_idc = level(config);
+    param.i_threads = 1;
+    param.b_sliced_threads = 0;
+    param.i_keyint_max = sys::X264_KEYINT_MAX_INFINITE as i32;
+    param.i_scenecut_threshold = 0;
+    param.b_repeat_headers = 1;
+    param.b_annexb = 1;
+    // At a lower level x264 does not measure quality; what it has to say goes nowhere.
+    param.i_log_level = sys::X264_LOG_INFO as i32;
+    param.pf_log = Some(mute);
+    param.analyse.b_psnr = 1;
+    param.analyse.b_ssim = 1;
+    // Placeholders that switch rate control with a buffer on; every frame sets its own.
+    param.rc.i_rc_method = sys::X264_RC_ABR as i32;
+    param.rc.i_bitrate = 1000;
+    param.rc.i_vbv_max_bitrate = 1000;
+    param.rc.i_vbv_buffer_size = 1000;
+}
+
+/// Takes a message of x264 and drops it. The type of the list of arguments depends on the machine.
+unsafe extern "C" fn mute<List>(_: *mut c_void, _: c_int, _: *const c_char, _: List) {}
+
+/// The smallest of a few levels (ITU-R H.264, table A-1, times 10) that holds the pictures. It is
+/// set because x264 would choose it by a bit rate that it is told only later.
+fn level(config: &X264Config) -> i32 {
+    let blocks = config.size.width().div_ceil(16) * config.size.height().div_ceil(16);
+    let speed = f64::from(blocks) * config.rate.as_f64();
+    let levels = [
+        (8_192, 245_760.0, 40),
+        (36_864, 983_040.0, 51),
+        (36_864, 2_073_600.0, 52),
+    ];
+    levels
+        .iter()
+        .find(|(most_blocks, most_speed, _)| blocks <= *most_blocks && speed <= *most_speed)
+        .map_or(62, |(_, _, level)| *level)
+}
+
+/// Joins the NAL units, less supplemental information: the note on itself that x264 puts before
+/// its first frame is about 600 bytes, a third of a frame's share at 500 kb/s.
+fn access_unit(nals: &[sys::x264_nal_t], size: usize) -> Vec<u8> {
+    let mut data = Vec::with_capacity(size);
+    for nal in nals
+        .iter()
+        .filter(|nal| nal.i_type != sys::nal_unit_type_e_NAL_SEI as i32)
+    {
+        // SAFETY: a NAL unit of libx264 has `i_payload` bytes at `p_payload`.
+        data.extend_from_slice(unsafe {
+            core::slice::from_raw_parts(nal.p_payload, nal.i_payload.max(0) as usize)
+        });
+    }
+    data
+}
+
+/// x264 uses about four fifths of a buffer of one frame.
+const HEADROOM: f64 = 1.25;
+/// Above this x264's own sums of bits leave 32 bits.
+const MOST_KBPS: f64 = 1_000_000.0;
+/// In dB, for equal pictures; x264 says 100.
+const EQUAL: f64 = 99.0;

@@ -1,5 +1,8 @@
 //! Deterministic simulator, scenario language, run folders and metrics.
 
+pub mod build;
+pub mod cast;
+pub mod play;
 pub mod run;
 pub mod scenario;
 pub mod video_model;

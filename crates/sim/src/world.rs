@@ -188,6 +188,11 @@ impl<E: Endpoint> World<E> {
         &self.parties[party.0].party.endpoint
     }
 
+    /// The same, to take out what it has collected. Panics if there is no such party.
+    pub fn endpoint_mut(&mut self, party: PartyId) -> &mut E {
+        &mut self.parties[party.0].party.endpoint
+    }
+
     /// The network, e.g. for what its links counted.
     pub fn network(&mut self) -> &mut Network<SimPacket> {
         &mut self.network

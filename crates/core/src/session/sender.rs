@@ -21,6 +21,7 @@ use super::reports_only::ReportsOnly;
 use crate::control::{Cx, RateController, Target, Why, sooner};
 use crate::endpoint::Datagram;
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
+use crate::promise::PlannerConfig;
 use crate::trace::{BreakerCause, DropCause, Event, KeyCause};
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::rtx;
@@ -122,10 +123,10 @@ impl MediaSender {
     pub fn new(
         config: SenderConfig,
         controller: Box<dyn RateController>,
-        _promise: Option<()>,
+        planner: Option<PlannerConfig>,
         rng: &mut dyn Rng,
     ) -> Self {
-        let control = Control::Plain(controller);
+        let control = Control::new(controller, planner, &config);
         Self {
             control,
             phase: Phase::Greeting { since: Time::FAR },
@@ -166,6 +167,9 @@ impl MediaSender {
         }
         self.capture.advance(cx.now);
         while let Some((frame, captured)) = self.capture.front() {
+            let waiting = self.waiting_raw();
+            let backlog = self.frames.backlog() + waiting;
+            self.control.replan(cx, backlog, &self.path);
             let key = self.key_cause(frame);
             let rate = self.frame_rate(cx.now, captured);
             let budget = rate * self.config.frame_rate.interval();
@@ -233,14 +237,12 @@ impl MediaSender {
         if encoded.key {
             self.last_key_at = Some(cx.now);
         }
-        self.control.set_backlog(cx, self.frames.backlog());
     }
 
     /// A datagram from the peer.
     pub fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
         self.on_rtcp(cx, datagram.payload);
         self.open_if_greeted(cx.now);
-        self.control.set_backlog(cx, self.frames.backlog());
     }
 
     /// The deadline of [`next_timeout`](Self::next_timeout) has passed.
@@ -402,6 +404,12 @@ impl MediaSender {
         } else {
             rate
         }
+    }
+
+    /// What the frames that wait behind the next one will take at least.
+    fn waiting_raw(&self) -> Bytes {
+        let floor = self.config.rates.0 * self.config.frame_rate.interval();
+        floor.scale((self.capture.waiting() as u64).saturating_sub(1), 1)
     }
 
     fn key_cause(&self, frame: u64) -> Option<KeyCause> {

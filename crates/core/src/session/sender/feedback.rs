@@ -210,7 +210,6 @@ impl MediaSender {
             deaf,
         };
         self.next_report = Some(cx.now);
-        self.control.set_stall(cx, true);
         self.repairs.clear();
     }
 
@@ -220,7 +219,6 @@ impl MediaSender {
         self.phase = Phase::Open;
         self.last_progress = cx.now;
         self.path.forget_rates();
-        self.control.set_stall(cx, false);
     }
 
     /// Any RTCP about our streams. `answered` is when the sender report left that it answers.

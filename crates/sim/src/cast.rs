@@ -1,0 +1,344 @@
+//! From a flow of a scenario to the endpoints that play it, in the simulator and in the lab.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use rand_core::Rng;
+use tidegate_core::control::{Algorithm as _, Cx, Demand, Outcome, Start, Why};
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::media::FrameEncoder;
+use tidegate_core::promise::PlannerConfig;
+use tidegate_core::random::Seed;
+use tidegate_core::session::assembler::ReceivedFrame;
+use tidegate_core::session::bulk::Bulk;
+use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
+use tidegate_core::session::history::PacketRow;
+use tidegate_core::session::receiver::MediaReceiver;
+use tidegate_core::session::sender::{MediaSender, SentFrame};
+use tidegate_core::session::stream::{Direct, EncodePipe, Streamer};
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::wire::rtcp::Cname;
+
+use crate::run;
+use crate::scenario::{Control, FlowPlan, MediaPlan, VideoPlan};
+
+/// One flow as it is played: as the scenario has it, or as one of its baselines.
+#[derive(Clone, Debug)]
+pub struct Role {
+    /// Name of the flow or of the baseline.
+    pub name: String,
+    /// The flow.
+    pub plan: FlowPlan,
+    /// `Some`: the baseline's constant media rate, without a delay promise.
+    pub baseline: Option<Rate>,
+}
+
+/// An endpoint of any kind.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are a handful of them")]
+pub enum Player<P> {
+    /// Sends packets as fast as its controller allows.
+    Bulk(Bulk),
+    /// Receives.
+    Receiver(MediaReceiver),
+    /// Sends video.
+    Video(Streamer<P>),
+}
+
+/// The player that encodes at once.
+pub type SimPlayer = Player<Direct<Box<dyn FrameEncoder>>>;
+
+/// What a sender and a receiver of one flow leave behind.
+#[derive(Debug, Default)]
+pub struct Takings {
+    /// Every captured frame.
+    pub sent: Vec<SentFrame>,
+    /// Every frame of which something came, in decoding order, with its bits.
+    pub received: Vec<ReceivedFrame>,
+    /// Every packet.
+    pub packets: Vec<PacketRow>,
+}
+
+impl Role {
+    /// What the manifest of a run says of it.
+    pub fn info(&self) -> run::FlowInfo {
+        let video = self.plan.media.video();
+        run::FlowInfo {
+            name: self.name.clone(),
+            control: self.controller().name().to_owned(),
+            baseline: self.baseline.is_some(),
+            delay_bound: video.map(|v| v.delay_bound),
+            floor: video.map_or(Rate::ZERO, |v| v.floor),
+            frame_rate: video.map(|v| v.frame_rate),
+            one_clock: true,
+        }
+    }
+
+    /// The sending endpoint. `pipe` makes the encoder; it is called for video only.
+    ///
+    /// # Errors
+    /// What `pipe` says.
+    pub fn sender<P: EncodePipe, E>(
+        &self,
+        seed: Seed,
+        pipe: impl FnOnce(&VideoPlan) -> Result<P, E>,
+    ) -> Result<Player<P>, E> {
+        let mut rng = seed.stream(&format!("session/{}", self.name));
+        let streams = streams(&mut rng);
+        Ok(match &self.plan.media {
+            MediaPlan::Bulk { packet } => {
+                let demand = Demand {
+                    floor: Rate::ZERO,
+                    ceiling: Rate::MAX,
+                    shares: 1,
+                };
+                let start = Start::new(Time::ZERO + self.plan.start, *packet, demand);
+                let controller = self.controller().start(&start);
+                let ecn = self.plan.ecn;
+                Player::Bulk(Bulk::new(streams, *packet, ecn, controller, &mut rng, true))
+            }
+            MediaPlan::Video(video) => {
+                let config = self.sender_config(video, streams);
+                let demand = Demand {
+                    floor: video.floor,
+                    ceiling: video.ceiling,
+                    shares: 1,
+                };
+                let start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
+                let controller = self.controller().start(&start);
+                let planner = PlannerConfig::new(video.floor, video.ceiling);
+                let promise = self.baseline.is_none().then_some(planner);
+                let promise = promise.filter(|_| !matches!(self.plan.control, Control::Fixed(_)));
+                let sender = MediaSender::new(config, controller, promise, &mut rng);
+                Player::Video(Streamer::new(sender, pipe(video)?))
+            }
+        })
+    }
+
+    /// The receiving endpoint.
+    pub fn receiver<P>(&self, seed: Seed) -> Player<P> {
+        let mut rng = seed.stream(&format!("receiver/{}", self.name));
+        let hold = match (self.baseline, self.plan.media.video()) {
+            (None, Some(video)) => video.delay_bound,
+            // Without a bound at the sender late frames still come: they are late, and keep
+            // what refers to them decodable.
+            _ => PATIENCE,
+        };
+        let cname = cname(&self.name, "receiver");
+        Player::Receiver(MediaReceiver::new(ReceiverConfig::new(
+            rng.next_u32(),
+            cname,
+            hold,
+        )))
+    }
+
+    fn controller(&self) -> ControllerConfig {
+        match (self.baseline, self.plan.control) {
+            (Some(rate), _) | (None, Control::Fixed(rate)) => ControllerConfig::Fixed { rate },
+            (None, Control::Tfrc) => ControllerConfig::default(),
+        }
+    }
+
+    fn sender_config(&self, video: &VideoPlan, streams: Streams) -> SenderConfig {
+        let mut config = SenderConfig::new(streams, cname(&self.name, "sender"));
+        config.frame_rate = video.frame_rate;
+        config.rates = (video.floor, video.ceiling);
+        config.ecn = self.plan.ecn;
+        config.log = true;
+        let lasts = self.plan.stop.saturating_sub(self.plan.start);
+        config.frames = Some(frames_in(video, lasts));
+        match self.controller() {
+            ControllerConfig::Fixed { rate } => {
+                config.rates = (rate, rate);
+                // A stream without rate control sends each frame as it comes.
+                config.pace = FIXED_PACE;
+            }
+            _ => config.delay_bound = Some(video.delay_bound),
+        }
+        config
+    }
+}
+
+impl<P: EncodePipe> Player<P> {
+    /// Moves what is final into `takings`.
+    pub fn drain(&mut self, takings: &mut Takings) {
+        match self {
+            Self::Bulk(bulk) => bulk.drain_rows(&mut takings.packets),
+            Self::Video(streamer) => streamer
+                .sender_mut()
+                .drain_rows(&mut takings.sent, &mut takings.packets),
+            Self::Receiver(receiver) => {
+                takings
+                    .received
+                    .extend(core::iter::from_fn(|| receiver.poll_frame()));
+            }
+        }
+    }
+
+    /// Moves all that is left into `takings`, at the end.
+    pub fn finish(&mut self, takings: &mut Takings) {
+        match self {
+            Self::Bulk(bulk) => bulk.finish_rows(&mut takings.packets),
+            Self::Video(streamer) => streamer
+                .sender_mut()
+                .finish_rows(&mut takings.sent, &mut takings.packets),
+            Self::Receiver(receiver) => {
+                receiver.finish();
+                takings
+                    .received
+                    .extend(core::iter::from_fn(|| receiver.poll_frame()));
+            }
+        }
+    }
+}
+
+impl<P: EncodePipe> Endpoint for Player<P> {
+    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        match self {
+            Self::Bulk(e) => e.on_datagram(cx, datagram),
+            Self::Receiver(e) => e.on_datagram(cx, datagram),
+            Self::Video(e) => e.on_datagram(cx, datagram),
+        }
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Bulk(e) => e.on_timeout(cx),
+            Self::Receiver(e) => e.on_timeout(cx),
+            Self::Video(e) => e.on_timeout(cx),
+        }
+    }
+
+    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        match self {
+            Self::Bulk(e) => e.poll_transmit(cx, buffer),
+            Self::Receiver(e) => e.poll_transmit(cx, buffer),
+            Self::Video(e) => e.poll_transmit(cx, buffer),
+        }
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        match self {
+            Self::Bulk(e) => e.next_timeout(),
+            Self::Receiver(e) => e.next_timeout(),
+            Self::Video(e) => e.next_timeout(),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Bulk(e) => e.is_done(),
+            Self::Receiver(e) => e.is_done(),
+            Self::Video(e) => e.is_done(),
+        }
+    }
+}
+
+impl Takings {
+    /// The mean media rate over the captured frames, for a baseline that spends as much.
+    pub fn mean_media_rate(&self, video: &VideoPlan) -> Rate {
+        let bits: u64 = self.sent.iter().map(|f| f.bits).sum();
+        let span = video.frame_rate.at(self.sent.len() as u64);
+        Bytes(bits / 8) / span.max(Duration::from_millis(1))
+    }
+
+    /// The rows of the run folder: frames sent, frames received (without the quality that a
+    /// decoder would tell), packets.
+    pub fn rows(
+        &self,
+    ) -> (
+        Vec<run::SentFrame>,
+        Vec<run::ReceivedFrame>,
+        Vec<run::PacketRow>,
+    ) {
+        let numbers: BTreeMap<u32, u64> =
+            self.sent.iter().map(|f| (f.timestamp, f.frame)).collect();
+        let mut sent: Vec<_> = self.sent.iter().map(sent_row).collect();
+        sent.sort_by_key(|row| row.frame);
+        let received = self.received.iter().filter_map(|f| {
+            let rtp_timestamp = f.timestamp as u32;
+            Some(received_row(f, *numbers.get(&rtp_timestamp)?))
+        });
+        let received = received.collect();
+        (
+            sent,
+            received,
+            self.packets.iter().map(packet_row).collect(),
+        )
+    }
+}
+
+fn sent_row(f: &SentFrame) -> run::SentFrame {
+    run::SentFrame {
+        frame: f.frame,
+        rtp_timestamp: f.timestamp,
+        captured: f.captured,
+        kind: match (f.skipped, f.key) {
+            (true, _) => run::FrameKind::Skipped,
+            (false, true) => run::FrameKind::Key,
+            (false, false) => run::FrameKind::Delta,
+        },
+        target_bits: f.target_bits,
+        bits: f.bits,
+        left: f.left,
+        dropped: f.dropped,
+        quality: f.quality,
+    }
+}
+
+fn received_row(f: &ReceivedFrame, frame: u64) -> run::ReceivedFrame {
+    run::ReceivedFrame {
+        frame,
+        rtp_timestamp: f.timestamp as u32,
+        first: f.first,
+        complete: f.complete,
+        kind: if f.key {
+            run::FrameKind::Key
+        } else {
+            run::FrameKind::Delta
+        },
+        bits: f.bytes * 8,
+        decodable: f.complete.is_some(),
+        quality: None,
+    }
+}
+
+fn packet_row(p: &PacketRow) -> run::PacketRow {
+    let (arrived, outcome) = match p.outcome {
+        Some(Outcome::Received { at, .. }) => {
+            (Some(Time::from_nanos(at.0)), run::PacketOutcome::Received)
+        }
+        Some(Outcome::Lost) => (None, run::PacketOutcome::Lost),
+        None => (None, run::PacketOutcome::Unknown),
+    };
+    run::PacketRow {
+        seq: p.seq,
+        kind: p.kind,
+        size: p.size,
+        sent: p.sent,
+        arrived,
+        outcome,
+    }
+}
+
+fn frames_in(video: &VideoPlan, span: Duration) -> u64 {
+    let rate = video.frame_rate;
+    let frames =
+        span.as_nanos() * u128::from(rate.num) / (1_000_000_000 * u128::from(rate.den.max(1)));
+    u64::try_from(frames).unwrap_or(u64::MAX)
+}
+
+fn streams(rng: &mut dyn Rng) -> Streams {
+    Streams::with_ssrcs(rng.next_u32(), rng.next_u32())
+}
+
+fn cname(flow: &str, side: &str) -> Cname {
+    let name: String = format!("{side}@{flow}").chars().take(200).collect();
+    Cname::new(name).expect("a name of 7 to 200 characters")
+}
+
+/// Frames of a stream without a bound are waited for this long.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A frame leaves in 40 % of a frame interval, as from a sender that hardly paces.
+const FIXED_PACE: f64 = 2.5;

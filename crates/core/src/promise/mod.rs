@@ -4,9 +4,15 @@
 //! frames to skip.
 
 mod curve;
+mod decorator;
 mod exact;
+mod meter;
+mod planner;
 mod tcp;
 
 pub use curve::{CurveError, Segment, ServiceCurve};
+pub use decorator::DelayPromise;
 pub use exact::{Binding, Burst, Case, FrameSet, Frames, Plan, Skip, may_return, plan};
+pub use meter::{PathMeter, Reading};
+pub use planner::{Decision, Planner, PlannerConfig, Situation};
 pub use tcp::{CubicEpoch, TcpPath};

@@ -74,6 +74,7 @@ impl<C: RateController> DelayPromise<C> {
         let capacity = self.planner.capacity();
         let situation = Situation {
             backlog: self.backlog + self.meter.in_network(cx.now, capacity),
+            //= itcp-4.4-budget
             budget: self.budget.saturating_sub(self.meter.standing(cx.now)),
             next_frame: self
                 .next_frame

@@ -167,6 +167,10 @@ impl Plan {
 /// 1e-12 of all bits in the sum, which is ten thousand times what rounding of `f64` can lose.
 /// Time O(n) per Newton step for n pieces; four to eight steps are usual.
 pub fn plan(case: &Case<'_>) -> Plan {
+    //= itcp-4.1-problem
+    //= itcp-4.2-exact
+    //= itcp-4.4-exact
+    //= itcp-4.4-infeasible
     let law = Law::of(case);
     let floor = case.floor.as_f64();
     let ceiling = case.ceiling.max(case.floor).as_f64();
@@ -192,6 +196,7 @@ pub fn plan(case: &Case<'_>) -> Plan {
 /// The paper returns to the normal rate at `T_recovery` without looking; with w = m·t and an
 /// empty backlog a return to more than 8·m·d breaks the bound.
 pub fn may_return(case: &Case<'_>, rate: Rate, after: Duration) -> bool {
+    //= itcp-4.3-return
     let later = case.curve.from(after);
     let law = Law {
         curve: &later,
@@ -200,6 +205,20 @@ pub fn may_return(case: &Case<'_>, rate: Rate, after: Duration) -> bool {
     };
     let h = rate.as_f64();
     h <= law.curve.tail_rate() && law.tightest(h).slack >= -0.5 * law.guard
+}
+
+/// The smallest budget with which `case` is feasible at its floor; `None` if no budget would do.
+pub fn smallest_budget(case: &Case<'_>) -> Option<Duration> {
+    let law = Law {
+        budget: 0.0,
+        ..Law::of(case)
+    };
+    law.smallest_budget(case.floor.as_f64())
+}
+
+/// `T_recovery` at `rate`: the first t > 0 with Q + b + h·t ≤ W(t); `None` if there is none.
+pub fn recovery(case: &Case<'_>, rate: Rate) -> Option<Duration> {
+    Law::of(case).recovery(rate.as_f64())
 }
 
 /// A [`Case`] in seconds and bits.
@@ -343,6 +362,7 @@ impl<'a> Law<'a> {
 
     /// The first t > 0 with Q + b + h·t ≤ W(t).
     fn recovery(&self, h: f64) -> Option<Duration> {
+        //= itcp-4.3-recovery
         let need = self.backlog + self.fixed - self.guard + h * self.span;
         let pieces = self.curve.pieces();
         for (i, p) in pieces.iter().enumerate() {
@@ -545,6 +565,7 @@ mod tests {
 
     #[test]
     fn a_stall_that_outlasts_the_budget_skips_the_frames_inside() {
+        //= itcp-4.4-infeasible (test)
         let full = ServiceCurve::constant(Rate::kbps(10_000));
         let curve = ServiceCurve::stall_then(ms(500), &full);
         let Plan::Infeasible {
@@ -600,6 +621,7 @@ mod tests {
 
     #[test]
     fn a_return_is_judged_where_it_happens() {
+        //= itcp-4.3-return (test)
         // w = m·t and Q = 0: recovery at 4·d, and from there at most 8·m·d.
         let (m, d) = (1e6, 0.2);
         let curve = ServiceCurve::linear(m);

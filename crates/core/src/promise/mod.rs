@@ -1,1 +1,24 @@
 //! The delay promise: the highest media rate that keeps a delay bound.
+//!
+//! [`ServiceCurve`] says what the transport will carry, [`plan`] answers with a rate or with the
+//! frames to skip, [`Planner`] does so again and again while the forecast changes, and
+//! [`DelayPromise`] puts a planner around any controller. [`Law`] selects the published law
+//! instead, for comparison.
+
+mod curve;
+mod decorator;
+mod exact;
+mod meter;
+mod paper;
+mod planner;
+mod tcp;
+
+pub use curve::{CurveError, Segment, ServiceCurve};
+pub use decorator::DelayPromise;
+pub use exact::{
+    Binding, Burst, Case, FrameSet, Frames, Plan, Skip, may_return, plan, recovery, smallest_budget,
+};
+pub use meter::{PathMeter, Reading};
+pub use paper::{Congested, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate};
+pub use planner::{Decision, Planner, PlannerConfig, Situation};
+pub use tcp::{CubicEpoch, TcpPath};

@@ -1,0 +1,474 @@
+//! What a transport will carry: cumulative capacity over time.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::units::Rate;
+
+/// Cumulative capacity W(t) in bits from now (t = 0), with a rate that is linear piece by piece.
+///
+/// W is then quadratic piece by piece, so the growth of TCP, constant rates, steps, stalls and
+/// traces are all exact. The last piece lasts for ever and does not fall. Capacity that nobody
+/// uses is lost: W says what *could* leave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceCurve {
+    /// In order of `start`; never empty; the first starts at zero.
+    pieces: Vec<Piece>,
+}
+
+/// A stretch of a curve, for [`ServiceCurve::from_segments`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Segment {
+    /// How long it lasts; the last one lasts for ever whatever this says.
+    pub duration: Duration,
+    /// The rate at its beginning.
+    pub rate: Rate,
+    /// Growth of the rate, in b/s per second. A rate that falls stops at zero.
+    pub slope: f64,
+}
+
+/// A piece as the arithmetic wants it: seconds, bits, bits per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Piece {
+    pub(super) start: f64,
+    /// W at `start`.
+    pub(super) bits: f64,
+    pub(super) rate: f64,
+    pub(super) slope: f64,
+}
+
+/// Why segments make no curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CurveError {
+    /// There are none.
+    Empty,
+    /// The last segment lasts for ever, so its slope may not be negative.
+    FallsForEver,
+    /// The slope of the segment with this index is not a finite number.
+    SlopeNotFinite(usize),
+}
+
+impl ServiceCurve {
+    /// The same rate for ever; also a paced sender, whose pacing rate is all it may use.
+    pub fn constant(rate: Rate) -> Self {
+        Builder::new().tail(rate.as_f64(), 0.0)
+    }
+
+    /// w(t) = m·t with `m` in b/s per second (at least zero): TCP from nothing, as the paper takes it.
+    pub fn linear(m: f64) -> Self {
+        Builder::new().tail(0.0, m)
+    }
+
+    /// One rate after the other, each for its time; the last stays. Zeros are stalls, and a
+    /// recorded trace is a list of steps. Without steps the curve is a dead link.
+    pub fn steps(steps: &[(Duration, Rate)]) -> Self {
+        let Some(((_, last), before)) = steps.split_last() else {
+            return Self::constant(Rate::ZERO);
+        };
+        let mut build = Builder::new();
+        for (duration, rate) in before {
+            build.push(duration.as_secs_f64(), rate.as_f64(), 0.0);
+        }
+        build.tail(last.as_f64(), 0.0)
+    }
+
+    /// Nothing for `stall`, then `self` from its beginning.
+    pub fn stall_then(stall: Duration, then: &Self) -> Self {
+        let mut build = Builder::new();
+        build.push(stall.as_secs_f64(), 0.0, 0.0);
+        build.extend(&then.pieces);
+        build.finish()
+    }
+
+    /// Any curve.
+    ///
+    /// # Errors
+    /// When there are no segments, a slope is not finite, or the last one falls.
+    pub fn from_segments(segments: &[Segment]) -> Result<Self, CurveError> {
+        let (last, before) = segments.split_last().ok_or(CurveError::Empty)?;
+        if let Some(bad) = segments.iter().position(|s| !s.slope.is_finite()) {
+            return Err(CurveError::SlopeNotFinite(bad));
+        }
+        if last.slope < 0.0 {
+            return Err(CurveError::FallsForEver);
+        }
+        let mut build = Builder::new();
+        for s in before {
+            build.push(s.duration.as_secs_f64(), s.rate.as_f64(), s.slope);
+        }
+        Ok(build.tail(last.rate.as_f64(), last.slope))
+    }
+
+    /// At every moment the lower of the two *rates*.
+    ///
+    /// Right where two limits act at once (a window and a pacer), and on the safe side where
+    /// either forecast may come true: no interval carries more than in either curve.
+    pub fn min(&self, other: &Self) -> Self {
+        let mut build = Builder::new();
+        let (mut i, mut j, mut at) = (0, 0, 0.0_f64);
+        loop {
+            let (a, b) = (self.pieces[i], other.pieces[j]);
+            let end = self.end(i).min(other.end(j));
+            let (gap, closing) = (a.rate_at(at) - b.rate_at(at), b.slope - a.slope);
+            // Where the two rates cross inside the cell, the lower one changes. A crossing that
+            // rounding leaves just ahead of `at` is the one that ended the last cell.
+            let cross = at + gap / closing;
+            let ahead = cross > at + 1e-12 * (1.0 + at) && cross < end;
+            let stop = if ahead { cross } else { end };
+            let inside = if stop.is_finite() {
+                0.5 * (at + stop)
+            } else {
+                at + 1.0
+            };
+            let low = if a.rate_at(inside) <= b.rate_at(inside) {
+                a
+            } else {
+                b
+            };
+            if stop.is_infinite() {
+                return build.tail(low.rate_at(at), low.slope);
+            }
+            build.push(stop - at, low.rate_at(at), low.slope);
+            at = stop;
+            i += usize::from(at >= self.end(i));
+            j += usize::from(at >= other.end(j));
+        }
+    }
+
+    /// Every rate times `factor` (at least zero): a pessimist's version of a forecast.
+    pub fn scaled(&self, factor: f64) -> Self {
+        let mut build = Builder::new();
+        build.pieces.clone_from(&self.pieces);
+        for p in &mut build.pieces {
+            p.rate *= factor;
+            p.slope *= factor;
+            p.bits *= factor;
+        }
+        build.finish()
+    }
+
+    /// Every rate times `factor`, and all of it later by `stall`.
+    pub fn pessimistic(&self, factor: f64, stall: Duration) -> Self {
+        Self::stall_then(stall, &self.scaled(factor))
+    }
+
+    /// The same forecast as seen at `t`: what was carried before does not count.
+    pub fn from(&self, t: Duration) -> Self {
+        let t = t.as_secs_f64();
+        let first = self.index(t);
+        let mut build = Builder::new();
+        let p = self.pieces[first];
+        let end = self.end(first);
+        if end.is_infinite() {
+            return build.tail(p.rate_at(t), p.slope);
+        }
+        build.push(end - t, p.rate_at(t), p.slope);
+        build.extend(&self.pieces[first + 1..]);
+        build.finish()
+    }
+
+    /// W(t) in bits.
+    pub fn at(&self, t: Duration) -> f64 {
+        self.bits_at(t.as_secs_f64())
+    }
+
+    /// The first time at which W reaches `bits`; `None` if it never does.
+    pub fn inverse(&self, bits: f64) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.time_of(bits)).ok()
+    }
+
+    /// The rate that the curve never falls below in the long run; infinite when it grows for ever.
+    pub(super) fn tail_rate(&self) -> f64 {
+        let last = self.pieces[self.pieces.len() - 1];
+        if last.slope > 0.0 {
+            f64::INFINITY
+        } else {
+            last.rate
+        }
+    }
+
+    /// Bits carried when the last piece begins: the scale of the sums above.
+    pub(super) fn tail_bits(&self) -> f64 {
+        self.pieces[self.pieces.len() - 1].bits
+    }
+
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// Index of the piece that holds `t`.
+    pub(super) fn index(&self, t: f64) -> usize {
+        self.pieces.partition_point(|p| p.start <= t).max(1) - 1
+    }
+
+    /// Where piece `i` ends; infinite for the last.
+    pub(super) fn end(&self, i: usize) -> f64 {
+        self.pieces.get(i + 1).map_or(f64::INFINITY, |p| p.start)
+    }
+
+    pub(super) fn bits_at(&self, t: f64) -> f64 {
+        self.pieces[self.index(t)].bits_at(t)
+    }
+
+    /// [`inverse`](Self::inverse) in seconds; infinite for never.
+    pub(super) fn time_of(&self, bits: f64) -> f64 {
+        if bits <= 0.0 {
+            return 0.0;
+        }
+        let p = self.pieces[self.pieces.partition_point(|p| p.bits < bits).max(1) - 1];
+        let want = bits - p.bits;
+        // The stable form of the root of rate·x + slope·x²/2 = want: no difference of like numbers.
+        let root = (p.rate * p.rate + 2.0 * p.slope * want).max(0.0).sqrt();
+        let x = 2.0 * want / (p.rate + root);
+        if x.is_finite() {
+            p.start + x
+        } else {
+            f64::INFINITY
+        }
+    }
+}
+
+impl Piece {
+    pub(super) fn rate_at(&self, t: f64) -> f64 {
+        (self.rate + self.slope * (t - self.start)).max(0.0)
+    }
+
+    pub(super) fn bits_at(&self, t: f64) -> f64 {
+        let x = t - self.start;
+        self.bits + x * (self.rate + 0.5 * self.slope * x)
+    }
+
+    /// When its rate is `rate`, wherever on the line that is; NaN or infinite for a flat piece.
+    pub(super) fn when(&self, rate: f64) -> f64 {
+        self.start + (rate - self.rate) / self.slope
+    }
+}
+
+impl fmt::Display for CurveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a service curve needs at least one segment"),
+            Self::FallsForEver => f.write_str(
+                "the last segment of a service curve lasts for ever: give it a slope of zero or more, \
+                 or add a segment after it",
+            ),
+            Self::SlopeNotFinite(i) => {
+                write!(f, "the slope of segment {i} of the service curve is not a finite number of b/s²")
+            }
+        }
+    }
+}
+
+impl core::error::Error for CurveError {}
+
+/// Appends pieces and keeps the sums.
+pub(super) struct Builder {
+    pieces: Vec<Piece>,
+    at: f64,
+    bits: f64,
+}
+
+impl Builder {
+    pub(super) fn new() -> Self {
+        Self {
+            pieces: Vec::new(),
+            at: 0.0,
+            bits: 0.0,
+        }
+    }
+
+    /// A stretch of `duration` seconds; nothing if that is zero or less.
+    pub(super) fn push(&mut self, duration: f64, rate: f64, slope: f64) {
+        if duration.is_nan() || duration <= 0.0 {
+            return;
+        }
+        let to_zero = if slope < 0.0 {
+            rate / -slope
+        } else {
+            f64::INFINITY
+        };
+        if to_zero < duration {
+            self.push(to_zero, rate, slope);
+            return self.push(duration - to_zero, 0.0, 0.0);
+        }
+        self.pieces.push(Piece {
+            start: self.at,
+            bits: self.bits,
+            rate,
+            slope,
+        });
+        self.at += duration;
+        self.bits += duration * (rate + 0.5 * slope * duration);
+    }
+
+    /// Other pieces, their first one now and the last for ever.
+    fn extend(&mut self, pieces: &[Piece]) {
+        let Some((last, _)) = pieces.split_last() else {
+            return;
+        };
+        for pair in pieces.windows(2) {
+            self.push(pair[1].start - pair[0].start, pair[0].rate, pair[0].slope);
+        }
+        self.pieces.push(Piece {
+            start: self.at,
+            bits: self.bits,
+            ..*last
+        });
+    }
+
+    /// The last piece.
+    pub(super) fn tail(mut self, rate: f64, slope: f64) -> ServiceCurve {
+        self.pieces.push(Piece {
+            start: self.at,
+            bits: self.bits,
+            rate,
+            slope,
+        });
+        self.finish()
+    }
+
+    /// When the last piece is in already.
+    fn finish(self) -> ServiceCurve {
+        ServiceCurve {
+            pieces: self.pieces,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-6 * (1.0 + a.abs().max(b.abs()))
+    }
+
+    #[test]
+    fn constant_and_linear() {
+        let c = ServiceCurve::constant(Rate::bps(1_000));
+        assert!(near(c.at(ms(500)), 500.0));
+        assert_eq!(c.inverse(250.0), Some(ms(250)));
+        let l = ServiceCurve::linear(200.0);
+        assert!(near(l.at(ms(3_000)), 900.0));
+        assert_eq!(l.inverse(900.0), Some(ms(3_000)));
+    }
+
+    #[test]
+    fn a_dead_link_never_delivers() {
+        let dead = ServiceCurve::constant(Rate::ZERO);
+        assert_eq!(dead.inverse(1.0), None);
+        assert_eq!(dead.inverse(0.0), Some(Duration::ZERO));
+        let dies = ServiceCurve::steps(&[(ms(1_000), Rate::bps(10)), (ms(1), Rate::ZERO)]);
+        assert_eq!(dies.inverse(10.0), Some(ms(1_000)));
+        assert_eq!(dies.inverse(10.5), None);
+    }
+
+    #[test]
+    fn a_stall_shifts() {
+        let c = ServiceCurve::stall_then(ms(300), &ServiceCurve::linear(2.0));
+        assert!(near(c.at(ms(300)), 0.0));
+        assert!(near(c.at(ms(2_300)), 4.0));
+    }
+
+    #[test]
+    fn falling_rates_stop_at_zero() {
+        let c = ServiceCurve::from_segments(&[
+            Segment {
+                duration: ms(2_000),
+                rate: Rate::bps(100),
+                slope: -100.0,
+            },
+            Segment {
+                duration: ms(0),
+                rate: Rate::bps(7),
+                slope: 0.0,
+            },
+        ])
+        .unwrap();
+        assert!(near(c.at(ms(1_000)), 50.0));
+        assert!(near(c.at(ms(2_000)), 50.0));
+        assert!(near(c.at(ms(3_000)), 57.0));
+    }
+
+    #[test]
+    fn bad_segments_are_named() {
+        let bad = |slope| Segment {
+            duration: ms(1),
+            rate: Rate::bps(1),
+            slope,
+        };
+        assert_eq!(ServiceCurve::from_segments(&[]), Err(CurveError::Empty));
+        assert_eq!(
+            ServiceCurve::from_segments(&[bad(-1.0)]),
+            Err(CurveError::FallsForEver)
+        );
+        let err = ServiceCurve::from_segments(&[bad(0.0), bad(f64::NAN)]).unwrap_err();
+        assert_eq!(err, CurveError::SlopeNotFinite(1));
+        assert!(err.to_string().contains("segment 1"));
+    }
+
+    fn curve() -> impl Strategy<Value = ServiceCurve> {
+        let segment =
+            (1_u64..500, 0_u64..5_000, -9_000.0_f64..9_000.0).prop_map(|(d, r, slope)| Segment {
+                duration: ms(d),
+                rate: Rate::bps(r),
+                slope,
+            });
+        (
+            proptest::collection::vec(segment, 0..6),
+            0_u64..5_000,
+            0.0_f64..3_000.0,
+        )
+            .prop_map(|(mut list, rate, slope)| {
+                list.push(Segment {
+                    duration: ms(1),
+                    rate: Rate::bps(rate),
+                    slope,
+                });
+                ServiceCurve::from_segments(&list).unwrap()
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn never_falls_and_inverts(c in curve(), t in 0_u64..4_000, bits in 0.1_f64..8_000.0) {
+            prop_assert!(c.at(ms(t + 1)) >= c.at(ms(t)) - 1e-9);
+            if let Some(when) = c.inverse(bits) {
+                // One nanosecond carries less than a bit here.
+                prop_assert!((c.at(when) - bits).abs() < 1e-3 || c.at(when) >= bits - 1e-3);
+                prop_assert!(c.at(when.saturating_sub(Duration::from_micros(1))) < bits + 1e-6);
+            }
+        }
+
+        #[test]
+        fn the_lower_of_two_is_below_both_and_tight(a in curve(), b in curve(), t in 0_u64..3_000, n in 1_u64..500) {
+            let low = a.min(&b);
+            let got = low.at(ms(t + n)) - low.at(ms(t));
+            for c in [&a, &b] {
+                prop_assert!(got <= c.at(ms(t + n)) - c.at(ms(t)) + 1e-6);
+            }
+            // The rate itself, by a fine sum.
+            let mut sum = 0.0;
+            for k in 0..n * 20 {
+                let at = (t as f64 + (k as f64 + 0.5) / 20.0) / 1e3;
+                let rate = |c: &ServiceCurve| c.pieces[c.index(at)].rate_at(at);
+                sum += rate(&a).min(rate(&b)) / 2e4;
+            }
+            prop_assert!((got - sum).abs() < 2.0, "{got} {sum}");
+        }
+
+        #[test]
+        fn a_later_view_carries_the_rest(c in curve(), from in 0_u64..2_000, t in 0_u64..2_000) {
+            let rest = c.at(ms(from + t)) - c.at(ms(from));
+            prop_assert!(near(c.from(ms(from)).at(ms(t)), rest));
+            let half = c.pessimistic(0.5, ms(from));
+            prop_assert!(near(half.at(ms(from + t)), 0.5 * c.at(ms(t))));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The delay promise around any controller.
+
+use core::time::Duration;
+
+use super::meter::{PathMeter, Reading};
+use super::planner::{Decision, Planner, PlannerConfig, Situation};
+use crate::control::{Change, Cx, RateController, Report, Sent, Summary, Target, Why};
+use crate::trace::Event;
+use crate::units::{Bytes, Rate, Time};
+
+/// Lowers the media rate of `inner` so that nothing is late; everything else passes through.
+///
+/// The path's capacity is measured from the reports while there is a queue; without one, what
+/// the inner controller would send is the forecast. The driver tells what only it knows with
+/// [`set_backlog`](Self::set_backlog), [`set_budget`](Self::set_budget),
+/// [`set_next_frame`](Self::set_next_frame) and [`set_stall`](Self::set_stall), then calls
+/// [`replan`](Self::replan) when it wants an answer before the next report, as before a frame.
+#[derive(Debug)]
+pub struct DelayPromise<C> {
+    inner: C,
+    meter: PathMeter,
+    planner: Planner,
+    budget: Duration,
+    /// In the sender, headers included.
+    backlog: Bytes,
+    next_frame: Option<Time>,
+    /// Told, but not yet counted from a known moment.
+    stall: Option<Duration>,
+    decision: Option<Decision>,
+}
+
+impl<C: RateController> DelayPromise<C> {
+    /// `budget`: the bound minus propagation, receiver and encoder lag.
+    pub fn new(inner: C, config: PlannerConfig, budget: Duration) -> Self {
+        Self {
+            inner,
+            meter: PathMeter::new(),
+            planner: Planner::new(config),
+            budget,
+            backlog: Bytes::ZERO,
+            next_frame: None,
+            stall: None,
+            decision: None,
+        }
+    }
+
+    /// What waits in the sender, headers included, as of the next plan.
+    pub fn set_backlog(&mut self, backlog: Bytes) {
+        self.backlog = backlog;
+    }
+
+    /// Another budget, e.g. when the encoder's lag or the propagation delay is better known.
+    pub fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    /// When the next frame is made; unless told, now.
+    pub fn set_next_frame(&mut self, at: Option<Time>) {
+        self.next_frame = at;
+    }
+
+    /// The path is down and is expected to be so for this long from the next plan on; `None`: it is up.
+    pub fn set_stall(&mut self, stall: Option<Duration>) {
+        self.stall = stall;
+        self.planner.set_stall(None);
+    }
+
+    /// Plans with what is known now.
+    pub fn replan(&mut self, cx: &mut Cx<'_>) -> Decision {
+        if let Some(stall) = self.stall.take() {
+            self.planner.set_stall(Some(cx.now + stall));
+        }
+        self.planner.set_upper(self.inner.target().send);
+        let capacity = self.planner.capacity();
+        let situation = Situation {
+            backlog: self.backlog + self.meter.in_network(cx.now, capacity),
+            //= itcp-4.4-budget
+            budget: self.budget.saturating_sub(self.meter.standing(cx.now)),
+            next_frame: self
+                .next_frame
+                .map_or(Duration::ZERO, |at| at.since(cx.now)),
+        };
+        let decision = self.planner.plan(cx.now, situation);
+        cx.trace.record(
+            cx.now,
+            Event::Plan {
+                media: decision.media,
+                capacity,
+                backlog: situation.backlog,
+                budget: situation.budget,
+                feasible: decision.feasible(),
+            },
+        );
+        self.decision = Some(decision);
+        decision
+    }
+
+    /// How long the newest packet that is known to have arrived waited in a queue of ours.
+    pub fn queueing(&self) -> Duration {
+        self.meter.queueing()
+    }
+
+    /// What the path is believed to carry, on the wire.
+    pub fn capacity(&self) -> Rate {
+        self.planner.capacity()
+    }
+
+    /// The last plan; `None` before the first report or [`replan`](Self::replan).
+    pub fn plan(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+
+    /// The controller inside.
+    pub fn inner(&self) -> &C {
+        &self.inner
+    }
+
+    fn learn(&mut self, now: Time, reading: &Reading) {
+        let Some(sample) = reading.capacity else {
+            if reading.queued {
+                self.planner.observe_steady(now, reading.delivered);
+            } else if !reading.grew {
+                self.planner.observe_idle(now, reading.delivered);
+            }
+            return;
+        };
+        if reading.grew {
+            self.planner.observe_drop(now, sample);
+        } else if self.planner.measured().is_none_or(|c| sample >= c) {
+            self.planner.observe_capacity(now, sample);
+        } else {
+            self.planner.observe_steady(now, sample);
+        }
+    }
+}
+
+impl<C: RateController> RateController for DelayPromise<C> {
+    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
+        self.meter.on_sent(cx.now, packet);
+        self.inner.on_sent(cx, packet);
+    }
+
+    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+        self.inner.on_report(cx, report);
+        self.planner.set_upper(self.inner.target().send);
+        if let Some(reading) = self.meter.on_report(cx.now, report) {
+            self.learn(cx.now, &reading);
+        }
+        self.replan(cx);
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        self.inner.on_timeout(cx);
+    }
+
+    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+        self.inner.on_change(cx, change);
+        let mut config = *self.planner.config();
+        match change {
+            Change::Demand(demand) => {
+                config.floor = demand.floor;
+                config.ceiling = demand.ceiling;
+            }
+            Change::Path { packet_size, .. } => {
+                config.packet_size = *packet_size;
+                self.meter = PathMeter::new();
+                self.planner.forget_path();
+            }
+        }
+        self.planner.reconfigure(config);
+    }
+
+    fn target(&self) -> Target {
+        let target = self.inner.target();
+        let most = self.planner.config().payload(target.send).min(target.media);
+        target.media(self.decision.map_or(most, |d| d.media.min(most)))
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        self.inner.next_timeout()
+    }
+
+    fn summary(&self) -> Summary {
+        self.inner.summary()
+    }
+}

@@ -274,7 +274,7 @@ impl MediaReceiver {
                     let _ = builder.block(ssrc, begin as u16, lines);
                 }
             }
-            builder.finish(self.config.epoch.at(now));
+            builder.finish(self.config.epoch);
         }
         if core::mem::take(&mut self.want_nack)
             && let Some(ssrc) = self.media.ssrc

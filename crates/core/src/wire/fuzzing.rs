@@ -1,23 +1,285 @@
 //! Bodies of the fuzz targets, one function per target, shared by the fuzzer (`fuzz/`) and by the
-//! replay of its corpus on a stable compiler (`tests/tests/corpora.rs`).
+//! replay of its corpora on a stable compiler (`tests/tests/corpora.rs`).
 //!
 //! Each takes any bytes, reads everything that a view offers, and asserts what must hold.
 
-use super::rtcp::{self, Rtcp};
+use super::bytes::u16_at;
+use super::h264::{Assembler, contents, is_key_frame, nal_units, packetise, parameter_sets};
+use super::rtcp::{self, Cname, Nack, NackEntry, Rtcp, Sdes};
+use super::rtp::{PayloadType, RtpHeader, RtpPacket};
+use super::rtx::{self, StreamId};
+use super::sdp::Sdp;
+use crate::wire::ccfb::{Arrival, Ccfb};
 
-/// RTCP datagrams: every packet of every type is read to its end.
-pub fn rtcp(data: &[u8]) {
-    let mut good = true;
-    for packet in rtcp::packets(data) {
-        let Ok(packet) = packet else {
-            good = false;
-            continue;
-        };
-        read(packet);
-    }
-    assert_eq!(rtcp::form(data).is_ok(), good && !data.is_empty());
+/// A fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Of the target, and of the directory of its corpus.
+    pub name: &'static str,
+    /// Its body; panics when something does not hold.
+    pub run: fn(&[u8]),
 }
 
-fn read(packet: Rtcp<'_>) {
-    let _ = packet;
+/// All targets.
+pub const TARGETS: [Target; 6] = [
+    target("h264_assemble", h264_assemble),
+    target("h264_packetise", h264_packetise),
+    target("rtcp", rtcp),
+    target("rtp", rtp),
+    target("rtx", rtx),
+    target("sdp", sdp),
+];
+
+const fn target(name: &'static str, run: fn(&[u8])) -> Target {
+    Target { name, run }
+}
+
+/// RTP packets: the parts make up the whole, and a plain header comes back.
+pub fn rtp(data: &[u8]) {
+    let Ok(packet) = RtpPacket::new_checked(data) else {
+        return;
+    };
+    let parts = RtpHeader::LEN + packet.header_tail().len() + packet.payload().len();
+    assert_eq!(parts + usize::from(packet.padding()), data.len());
+    assert!(packet.csrcs().count() <= 15);
+    if let Some(extension) = packet.extension() {
+        let used: usize = extension.elements().map(|(_, value)| 1 + value.len()).sum();
+        assert!(used <= extension.data.len());
+    }
+    let mut out = Vec::new();
+    packet.header().emit(&mut out);
+    out.extend_from_slice(packet.payload());
+    let again = RtpPacket::new_checked(&out).expect("what was emitted parses");
+    assert_eq!(
+        (again.header(), again.payload()),
+        (packet.header(), packet.payload())
+    );
+}
+
+/// RTCP datagrams: every packet is read to its end, and what can be written comes back.
+pub fn rtcp(data: &[u8]) {
+    let mut good = !data.is_empty();
+    for packet in rtcp::packets(data) {
+        match packet {
+            Ok(packet) => rtcp_packet(packet),
+            Err(error) => {
+                good = false;
+                assert!(!error.to_string().is_empty());
+            }
+        }
+    }
+    assert_eq!(rtcp::form(data).is_ok(), good);
+}
+
+fn rtcp_packet(packet: Rtcp<'_>) {
+    let mut out = Vec::new();
+    match packet {
+        Rtcp::Bye(bye) => {
+            let ssrcs: Vec<_> = bye.ssrcs().collect();
+            rtcp::emit_bye(&ssrcs, bye.reason(), &mut out);
+            if !ssrcs.is_empty() {
+                assert!(matches!(first(&out), Rtcp::Bye(again) if again == bye));
+            }
+        }
+        Rtcp::Ccfb(ccfb) => rtcp_ccfb(&ccfb),
+        Rtcp::Nack(nack) => rtcp_nack(&nack),
+        Rtcp::Pli(pli) => {
+            pli.emit(&mut out);
+            assert_eq!(first(&out), Rtcp::Pli(pli));
+        }
+        Rtcp::ReceiverReport(report) => {
+            let blocks: Vec<_> = report.reports().collect();
+            rtcp::emit_receiver_report(report.sender(), &blocks, &mut out);
+            assert!(
+                matches!(first(&out), Rtcp::ReceiverReport(again) if again.reports().eq(blocks))
+            );
+        }
+        Rtcp::Sdes(sdes) => rtcp_sdes(&sdes),
+        Rtcp::SenderReport(report) => {
+            let blocks: Vec<_> = report.reports().collect();
+            report.info().emit(&blocks, &mut out);
+            assert!(matches!(first(&out), Rtcp::SenderReport(again)
+                if again.info() == report.info() && again.reports().eq(blocks)));
+        }
+        Rtcp::Other(packet) => assert_eq!(packet.body().len() % 4, 0),
+    }
+}
+
+fn rtcp_ccfb(ccfb: &Ccfb<'_>) {
+    for block in ccfb.blocks() {
+        assert!(block.len() <= 16_384);
+        let (first, last) = (block.packets().next(), block.packets().last());
+        assert_eq!(
+            first.map(|p| p.sequence),
+            (!block.is_empty()).then_some(block.begin)
+        );
+        let end = block.begin.wrapping_add(block.len() as u16).wrapping_sub(1);
+        assert_eq!(last.map(|p| p.sequence), (!block.is_empty()).then_some(end));
+    }
+    for packet in ccfb.packets() {
+        if let Arrival::Received { offset, .. } = packet.arrival {
+            assert!(offset.as_span().is_none_or(|span| span.as_secs() < 8));
+        }
+    }
+}
+
+fn rtcp_nack(nack: &Nack<'_>) {
+    let mut wanted: Vec<_> = nack.lost().collect();
+    let mut out = Vec::new();
+    rtcp::emit_nack(
+        nack.sender(),
+        nack.media(),
+        wanted.iter().copied(),
+        &mut out,
+    );
+    let mut found = Vec::new();
+    for packet in rtcp::packets(&out) {
+        if let Ok(Rtcp::Nack(again)) = packet {
+            found.extend(again.entries().flat_map(NackEntry::lost));
+        }
+    }
+    // Entries may overlap, and be in any order.
+    for numbers in [&mut wanted, &mut found] {
+        numbers.sort_unstable();
+        numbers.dedup();
+    }
+    assert_eq!(found, wanted);
+}
+
+fn rtcp_sdes(sdes: &Sdes<'_>) {
+    for chunk in sdes.chunks() {
+        assert!(
+            chunk
+                .items()
+                .all(|item| item.kind != 0 && item.text.len() <= 255)
+        );
+        if let Some(cname) = chunk.cname().and_then(Cname::new) {
+            let mut out = Vec::new();
+            rtcp::emit_sdes(chunk.ssrc, &cname, &mut out);
+            let Rtcp::Sdes(again) = first(&out) else {
+                panic!("a description became something else");
+            };
+            assert!(
+                again
+                    .chunks()
+                    .all(|c| c.ssrc == chunk.ssrc && c.cname() == Some(cname.as_str()))
+            );
+        }
+    }
+}
+
+fn first(bytes: &[u8]) -> Rtcp<'_> {
+    let packet = rtcp::packets(bytes).next().expect("something was emitted");
+    packet.expect("what was emitted parses")
+}
+
+/// RTP packets as originals and as retransmissions: what is wrapped comes back.
+pub fn rtx(data: &[u8]) {
+    let Ok(packet) = RtpPacket::new_checked(data) else {
+        return;
+    };
+    let header = packet.header();
+    let original = StreamId {
+        payload_type: header.payload_type,
+        ssrc: header.ssrc,
+    };
+    let payload_type = PayloadType::new(97).unwrap_or(header.payload_type);
+    let stream = StreamId {
+        payload_type,
+        ssrc: !header.ssrc,
+    };
+
+    let mut wrapped = Vec::new();
+    rtx::wrap(&packet, stream, 7, &mut wrapped);
+    let wrapped = RtpPacket::new_checked(&wrapped).expect("a retransmission is an RTP packet");
+    let mut restored = Vec::new();
+    rtx::unwrap(&wrapped, original, &mut restored).expect("it was made by wrap");
+    let restored = RtpPacket::new_checked(&restored).expect("the original is an RTP packet");
+    assert_eq!(
+        (restored.header(), restored.payload()),
+        (header, packet.payload())
+    );
+    assert_eq!(restored.header_tail(), packet.header_tail());
+
+    let mut out = Vec::new();
+    if rtx::unwrap(&packet, original, &mut out).is_ok() {
+        assert_eq!(out.len() + 2 + usize::from(packet.padding()), data.len());
+    }
+}
+
+/// RTP payloads, each behind its length in one byte: the assembler stays within its memory and
+/// hands over byte streams only.
+pub fn h264_assemble(data: &[u8]) {
+    let mut assembler = Assembler::new(MAX_ACCESS_UNIT);
+    let (mut rest, mut refused) = (data, false);
+    while let Some((len, after)) = rest.split_first() {
+        let (payload, after) = after.split_at(usize::from(*len).min(after.len()));
+        refused |= assembler.push(payload).is_err();
+        assert!(assembler.len() <= MAX_ACCESS_UNIT);
+        rest = after;
+    }
+    match assembler.take() {
+        Ok(unit) => {
+            assert!(!refused && unit.data.starts_with(&[0, 0, 0, 1]));
+            // Bytes between the units may look like start codes, so there may be more of them.
+            let found = contents(&unit.data);
+            assert!(found.idr || !unit.contents.idr);
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    assert!(assembler.is_empty());
+}
+
+/// An access unit behind the largest payload in two bytes: what is cut is joined to the same units.
+pub fn h264_packetise(data: &[u8]) {
+    let (head, access_unit) = data.split_at(data.len().min(2));
+    let max_payload = usize::from(u16_at(head, 0) % 2_000);
+    let _ = (is_key_frame(access_unit), parameter_sets(access_unit));
+    let Ok(payloads) = packetise(access_unit, max_payload) else {
+        return;
+    };
+    // Start codes of three bytes become four.
+    let mut assembler = Assembler::new(2 * access_unit.len());
+    let mut marked = false;
+    for payload in payloads {
+        let mut out = Vec::new();
+        payload.emit(&mut out);
+        assert!(out.len() == payload.len() && out.len() <= max_payload && !marked);
+        marked = payload.marker();
+        assembler.push(&out).expect("we made it");
+    }
+    assert!(marked);
+    let joined = assembler.take().expect("it is whole");
+    assert!(nal_units(&joined.data).eq(nal_units(access_unit)));
+    assert_eq!(joined.contents, contents(access_unit));
+}
+
+/// Session descriptions: what was understood is written and understood again.
+pub fn sdp(data: &[u8]) {
+    let Ok(text) = core::str::from_utf8(data) else {
+        return;
+    };
+    match Sdp::parse(text) {
+        Ok(sdp) => assert_eq!(Sdp::parse(&sdp.to_string()), Ok(sdp)),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+const MAX_ACCESS_UNIT: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn random_bytes_break_no_target(bytes in vec(prop_oneof![Just(0_u8), Just(1), any::<u8>()], 0..160)) {
+            for target in TARGETS {
+                (target.run)(&bytes);
+            }
+        }
+    }
 }

@@ -12,7 +12,10 @@ pub mod ntp;
 pub mod rtcp;
 pub mod rtp;
 pub mod rtx;
+pub mod sdp;
 pub mod seq;
+
+mod base64;
 
 /// Big-endian reads that are total: beyond the end there are zeros. Views check lengths first.
 mod bytes {

@@ -533,7 +533,7 @@ mod tests {
         //= rfc5761-4-demultiplex (test)
         assert!(is_rtcp(&[0x80, 205, 0, 0]));
         assert!(!is_rtcp(&[0x80, 96, 0, 0]));
-        assert!(!is_rtcp(&[0x80, 0x80 | 96, 0, 0]));
+        assert!(!is_rtcp(&[0x80, 0xe0, 0, 0]));
         assert!(!is_rtcp(&[0x80, 205]));
     }
 }

@@ -45,7 +45,9 @@ pub fn emit_bye(ssrcs: &[u32], reason: Option<&str>, out: &mut Vec<u8>) {
     let reason = reason.map(|reason| &reason[..reason.floor_char_boundary(255)]);
     for ssrcs in ssrcs.chunks(MAX_COUNT) {
         let mut writer = Writer::begin(BYE, ssrcs.len() as u8, out);
-        ssrcs.iter().for_each(|&ssrc| writer.put_u32(ssrc));
+        for ssrc in ssrcs {
+            writer.put_u32(*ssrc);
+        }
         if let Some(reason) = reason {
             writer.put(&[reason.len() as u8]);
             writer.put(reason.as_bytes());

@@ -124,7 +124,9 @@ impl SenderInfo {
         writer.put_u32(self.rtp_timestamp);
         writer.put_u32(self.packets);
         writer.put_u32(self.octets);
-        own.iter().for_each(|report| report.emit(&mut writer));
+        for report in own {
+            report.emit(&mut writer);
+        }
         writer.finish();
         if !more.is_empty() {
             emit_receiver_report(self.ssrc, more, out);
@@ -139,7 +141,9 @@ pub fn emit_receiver_report(sender: u32, reports: &[ReportBlock], out: &mut Vec<
         let (own, more) = split(rest);
         let mut writer = Writer::begin(RECEIVER_REPORT, own.len() as u8, out);
         writer.put_u32(sender);
-        own.iter().for_each(|report| report.emit(&mut writer));
+        for report in own {
+            report.emit(&mut writer);
+        }
         writer.finish();
         if more.is_empty() {
             return;

@@ -74,16 +74,18 @@ pub struct SdesItem<'a> {
     pub text: &'a [u8],
 }
 
-/// A canonical name: 1 to 255 bytes of UTF-8.
+/// A canonical name: 1 to 255 bytes of UTF-8 without control characters, which would break the lines
+/// of a session description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cname(String);
 
 impl Cname {
-    /// `None` if `name` is empty or longer than 255 bytes.
+    /// `None` if `name` is empty, longer than 255 bytes or has control characters.
     pub fn new(name: impl Into<String>) -> Option<Self> {
         let name = name.into();
         //= rfc3550-6.5-item
-        (1..=255).contains(&name.len()).then_some(Self(name))
+        let plain = (1..=255).contains(&name.len()) && !name.contains(char::is_control);
+        plain.then_some(Self(name))
     }
 
     /// The name.
@@ -200,6 +202,7 @@ mod tests {
     fn names_have_a_length() {
         //= rfc3550-6.5-item (test)
         assert_eq!(Cname::new(""), None);
+        assert_eq!(Cname::new("a\nb"), None);
         assert_eq!(Cname::new("x".repeat(256)), None);
         assert_eq!(Cname::new("x".repeat(255)).unwrap().as_str().len(), 255);
     }

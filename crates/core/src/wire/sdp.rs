@@ -1,0 +1,311 @@
+//! Session descriptions (RFC 8866) of one H.264 stream, for receivers and players.
+
+use core::fmt;
+use core::net::IpAddr;
+
+use super::base64;
+use super::rtcp::Cname;
+use super::rtp::PayloadType;
+use crate::media::FrameRate;
+
+mod parse;
+
+pub use parse::{SdpError, SdpFault};
+
+/// One H.264 stream over RTP, perhaps with a stream of retransmissions.
+///
+/// [`Display`](fmt::Display) writes the description, [`parse`](Self::parse) reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sdp {
+    /// Tells this session from others of the same host.
+    pub session: u64,
+    /// Where the media goes.
+    pub address: IpAddr,
+    /// The UDP port of the media.
+    pub port: u16,
+    /// The type of the media packets.
+    pub payload_type: PayloadType,
+    /// The type of the retransmissions, if there are any.
+    pub rtx: Option<PayloadType>,
+    /// What the decoder must know before the first picture, unless the stream brings it.
+    pub parameter_sets: Option<ParameterSets>,
+    /// To the nearest 1/1000 frame per second.
+    pub frame_rate: Option<FrameRate>,
+    /// Who sends.
+    pub source: Option<Source>,
+    /// What the receiver may send back.
+    pub feedback: Feedback,
+    /// RTCP goes to the port of the media (RFC 5761).
+    pub rtcp_mux: bool,
+    /// RTCP need not be compound (RFC 5506).
+    pub rtcp_reduced_size: bool,
+}
+
+/// Sources of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The SSRC of the media.
+    pub ssrc: u32,
+    /// The SSRC of the retransmissions.
+    pub rtx_ssrc: Option<u32>,
+    /// The name that both share.
+    pub cname: Cname,
+}
+
+/// Feedback that the sender understands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Feedback {
+    /// Generic NACK (RFC 4585).
+    pub nack: bool,
+    /// Picture loss indication (RFC 4585).
+    pub pli: bool,
+    /// Congestion control feedback (RFC 8888).
+    pub ccfb: bool,
+}
+
+/// A sequence and a picture parameter set of H.264.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterSets {
+    sps: Vec<u8>,
+    pps: Vec<u8>,
+}
+
+impl ParameterSets {
+    /// From two NAL units without start codes; [`super::h264::parameter_sets`] finds them. `None` if
+    /// they are none, or too short to tell profile and level.
+    pub fn new(sps: &[u8], pps: &[u8]) -> Option<Self> {
+        let is = |nal: &[u8], kind, len| nal.len() >= len && nal[0] & 0x9f == kind;
+        (is(sps, SPS, 4) && is(pps, PPS, 2)).then(|| Self {
+            sps: sps.to_vec(),
+            pps: pps.to_vec(),
+        })
+    }
+
+    /// The sequence parameter set.
+    pub fn sps(&self) -> &[u8] {
+        &self.sps
+    }
+
+    /// The picture parameter set.
+    pub fn pps(&self) -> &[u8] {
+        &self.pps
+    }
+
+    /// Profile, constraints and level, as in the sequence parameter set.
+    pub fn profile_level_id(&self) -> [u8; 3] {
+        [self.sps[1], self.sps[2], self.sps[3]]
+    }
+}
+
+impl fmt::Display for Sdp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = if self.address.is_ipv4() { "IP4" } else { "IP6" };
+        let address = self.address;
+        line(f, format_args!("v=0"))?;
+        line(
+            f,
+            format_args!("o=- {} 0 IN {family} {address}", self.session),
+        )?;
+        line(f, format_args!("s=Tidegate"))?;
+        // IPv4 multicast must tell its reach: the local network here.
+        let reach = if address.is_ipv4() && address.is_multicast() {
+            "/1"
+        } else {
+            ""
+        };
+        line(f, format_args!("c=IN {family} {address}{reach}"))?;
+        line(f, format_args!("t=0 0"))?;
+        self.media(f)?;
+        self.feedback_lines(f)?;
+        self.source_lines(f)
+    }
+}
+
+impl Sdp {
+    fn media(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (port, media) = (self.port, self.payload_type.get());
+        //= rfc4585-4.1-profile
+        write!(f, "m=video {port} RTP/AVPF {media}")?;
+        if let Some(rtx) = self.rtx {
+            write!(f, " {}", rtx.get())?;
+        }
+        line(f, format_args!(""))?;
+        //= rfc6184-8.2.1-rtpmap
+        line(f, format_args!("a=rtpmap:{media} H264/90000"))?;
+        //= rfc6184-8.1-mode
+        write!(f, "a=fmtp:{media} packetization-mode=1")?;
+        if let Some(sets) = &self.parameter_sets {
+            //= rfc6184-8.1-profile-level-id
+            let [profile, constraints, level] = sets.profile_level_id();
+            write!(
+                f,
+                ";profile-level-id={profile:02x}{constraints:02x}{level:02x}"
+            )?;
+            //= rfc6184-8.1-sprop
+            let (sps, pps) = (base64::encode(&sets.sps), base64::encode(&sets.pps));
+            write!(f, ";sprop-parameter-sets={sps},{pps}")?;
+        }
+        line(f, format_args!(""))?;
+        if let Some(rtx) = self.rtx {
+            //= rfc4588-8.6-apt
+            line(f, format_args!("a=rtpmap:{} rtx/90000", rtx.get()))?;
+            line(f, format_args!("a=fmtp:{} apt={media}", rtx.get()))?;
+        }
+        if let Some(rate) = self.frame_rate {
+            let thousandths = thousandths(rate);
+            let (whole, part) = (thousandths / 1000, thousandths % 1000);
+            line(f, format_args!("a=framerate:{whole}.{part:03}"))?;
+        }
+        Ok(())
+    }
+
+    fn feedback_lines(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let media = self.payload_type.get();
+        if self.rtcp_mux {
+            line(f, format_args!("a=rtcp-mux"))?;
+        }
+        if self.rtcp_reduced_size {
+            //= rfc5506-5-rsize
+            line(f, format_args!("a=rtcp-rsize"))?;
+        }
+        //= rfc4585-4.2-attribute
+        if self.feedback.nack {
+            line(f, format_args!("a=rtcp-fb:{media} nack"))?;
+        }
+        if self.feedback.pli {
+            line(f, format_args!("a=rtcp-fb:{media} nack pli"))?;
+        }
+        if self.feedback.ccfb {
+            //= rfc8888-6-sdp
+            line(f, format_args!("a=rtcp-fb:* ack ccfb"))?;
+        }
+        Ok(())
+    }
+
+    fn source_lines(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(Source {
+            ssrc,
+            rtx_ssrc,
+            cname,
+        }) = &self.source
+        else {
+            return Ok(());
+        };
+        let cname = cname.as_str();
+        if let Some(rtx) = rtx_ssrc {
+            line(f, format_args!("a=ssrc-group:FID {ssrc} {rtx}"))?;
+        }
+        line(f, format_args!("a=ssrc:{ssrc} cname:{cname}"))?;
+        if let Some(rtx) = rtx_ssrc {
+            line(f, format_args!("a=ssrc:{rtx} cname:{cname}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The rest of a line and its end, which is two characters.
+fn line(f: &mut fmt::Formatter<'_>, text: fmt::Arguments<'_>) -> fmt::Result {
+    f.write_fmt(text)?;
+    f.write_str("\r\n")
+}
+
+/// Frames in 1000 s. Rates above 4 million frames per second are written as that.
+fn thousandths(rate: FrameRate) -> u32 {
+    let den = u64::from(rate.den.max(1));
+    // 2^32 times 1000 is far below 2^64.
+    let nearest = (u64::from(rate.num) * 1000 + den / 2) / den;
+    u32::try_from(nearest).unwrap_or(u32::MAX)
+}
+
+const SPS: u8 = 7;
+const PPS: u8 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_text() {
+        //= rfc4585-4.1-profile (test)
+        //= rfc4585-4.2-attribute (test)
+        //= rfc4588-8.6-apt (test)
+        //= rfc5506-5-rsize (test)
+        //= rfc6184-8.1-mode (test)
+        //= rfc6184-8.1-profile-level-id (test)
+        //= rfc6184-8.1-sprop (test)
+        //= rfc6184-8.2.1-rtpmap (test)
+        //= rfc8888-6-sdp (test)
+        let sdp = Sdp {
+            session: 7,
+            address: IpAddr::from([127, 0, 0, 1]),
+            port: 5004,
+            payload_type: PayloadType::new(96).unwrap(),
+            rtx: PayloadType::new(97),
+            parameter_sets: ParameterSets::new(&[0x67, 0x42, 0xc0, 0x1f, 0xda], &[0x68, 0xce]),
+            frame_rate: Some(FrameRate {
+                num: 30_000,
+                den: 1001,
+            }),
+            source: Some(Source {
+                ssrc: 1,
+                rtx_ssrc: Some(2),
+                cname: Cname::new("tide@gate").unwrap(),
+            }),
+            feedback: Feedback {
+                nack: true,
+                pli: true,
+                ccfb: true,
+            },
+            rtcp_mux: true,
+            rtcp_reduced_size: true,
+        };
+        let expected = "v=0
+o=- 7 0 IN IP4 127.0.0.1
+s=Tidegate
+c=IN IP4 127.0.0.1
+t=0 0
+m=video 5004 RTP/AVPF 96 97
+a=rtpmap:96 H264/90000
+a=fmtp:96 packetization-mode=1;profile-level-id=42c01f;sprop-parameter-sets=Z0LAH9o=,aM4=
+a=rtpmap:97 rtx/90000
+a=fmtp:97 apt=96
+a=framerate:29.970
+a=rtcp-mux
+a=rtcp-rsize
+a=rtcp-fb:96 nack
+a=rtcp-fb:96 nack pli
+a=rtcp-fb:* ack ccfb
+a=ssrc-group:FID 1 2
+a=ssrc:1 cname:tide@gate
+a=ssrc:2 cname:tide@gate
+";
+        assert_eq!(sdp.to_string(), expected.replace('\n', "\r\n"));
+        let back = Sdp::parse(expected).unwrap();
+        assert_eq!(
+            back.frame_rate,
+            Some(FrameRate {
+                num: 2997,
+                den: 100
+            })
+        );
+        assert_eq!(
+            Sdp {
+                frame_rate: sdp.frame_rate,
+                ..back
+            },
+            sdp
+        );
+    }
+
+    #[test]
+    fn parameter_sets_are_what_they_claim() {
+        assert_eq!(ParameterSets::new(&[0x67, 1, 2], &[0x68, 1]), None);
+        assert_eq!(ParameterSets::new(&[0x68, 1, 2, 3], &[0x68, 1]), None);
+        assert_eq!(ParameterSets::new(&[0x67, 1, 2, 3], &[0x68]), None);
+        let sets = ParameterSets::new(&[0x67, 1, 2, 3], &[0x68, 1]).unwrap();
+        assert_eq!(
+            (sets.sps(), sets.pps()),
+            (&[0x67, 1, 2, 3][..], &[0x68, 1][..])
+        );
+    }
+}

@@ -1,0 +1,559 @@
+//! Reading a session description.
+
+use core::fmt;
+use core::net::IpAddr;
+use core::str::FromStr;
+
+use super::super::{base64, rtcp::Cname, rtp::PayloadType};
+use super::{Feedback, PPS, ParameterSets, SPS, Sdp, Source};
+use crate::media::FrameRate;
+
+impl Sdp {
+    /// Reads the first video section of a description, if it is H.264 in a packetisation mode that
+    /// we read. Lines that tell nothing of interest are passed over.
+    ///
+    /// # Errors
+    /// Names the line, or the one that is missing, and what should be there.
+    pub fn parse(text: &str) -> Result<Self, SdpError> {
+        let lines = Lines::of(text)?;
+        let origin = lines.required("o=")?;
+        let connection = lines.required("c=")?;
+        let media = lines.required("m=video")?;
+        let (port, formats) = port_and_formats(media)?;
+        let payload_type = lines.format_of("H264", &formats, |_| Ok(true))?;
+        let payload_type = payload_type.ok_or(SdpError::Missing {
+            what: "a=rtpmap of H264/90000",
+        })?;
+        let of_media = payload_type.get().to_string();
+        lines.check_mode(payload_type)?;
+        let rtx = lines.format_of("rtx", &formats, |rtx| {
+            //= rfc4588-8.6-apt
+            Ok(lines
+                .parameter(rtx, "apt")
+                .is_some_and(|apt| apt.value == of_media))
+        })?;
+        Ok(Self {
+            session: origin
+                .word(1)
+                .and_then(parsed)
+                .ok_or(origin.wrong(SdpFault::Origin))?,
+            address: address(connection)?,
+            port,
+            payload_type,
+            rtx,
+            parameter_sets: lines.parameter_sets(payload_type)?,
+            frame_rate: lines.attribute("framerate").map(frame_rate).transpose()?,
+            source: lines.source()?,
+            feedback: lines.feedback(&of_media),
+            rtcp_mux: lines.attribute("rtcp-mux").is_some(),
+            rtcp_reduced_size: lines.attribute("rtcp-rsize").is_some(),
+        })
+    }
+}
+
+/// The lines that count: those of the session and of the first video section.
+struct Lines<'a>(Vec<Line<'a>>);
+
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    /// From one.
+    number: usize,
+    /// `"m=video"`, `"c="`, ..., or the name of an attribute.
+    key: &'a str,
+    value: &'a str,
+}
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Result<Self, SdpError> {
+        let (mut kept, mut inside, mut seen) = (Vec::new(), true, false);
+        for (index, text) in text.lines().enumerate() {
+            let number = index + 1;
+            if text.is_empty() {
+                continue;
+            }
+            let line = Line {
+                number,
+                key: "",
+                value: text,
+            };
+            if text.as_bytes().get(1) != Some(&b'=') {
+                return Err(line.wrong(SdpFault::NoType));
+            }
+            if let Some(media) = text.strip_prefix("m=") {
+                inside = !seen && media.starts_with("video ");
+                seen |= inside;
+            }
+            if inside && let Some((key, value)) = split(text) {
+                kept.push(Line { number, key, value });
+            }
+        }
+        Ok(Self(kept))
+    }
+
+    /// The last of its kind: a media section overrules the session.
+    fn required(&self, key: &'static str) -> Result<Line<'a>, SdpError> {
+        let found = self.0.iter().rfind(|line| line.key == key);
+        found.copied().ok_or(SdpError::Missing { what: key })
+    }
+
+    fn attributes(&self, name: &'static str) -> impl Iterator<Item = Line<'a>> {
+        self.0.iter().copied().filter(move |line| line.key == name)
+    }
+
+    fn attribute(&self, name: &'static str) -> Option<Line<'a>> {
+        self.attributes(name).next()
+    }
+
+    /// The first of the formats that is mapped to `encoding` and that `is_it` accepts.
+    fn format_of(
+        &self,
+        encoding: &str,
+        formats: &[PayloadType],
+        is_it: impl Fn(PayloadType) -> Result<bool, SdpError>,
+    ) -> Result<Option<PayloadType>, SdpError> {
+        for line in self.attributes("rtpmap") {
+            let format = line
+                .word(0)
+                .and_then(payload_type)
+                .ok_or(line.wrong(SdpFault::PayloadType))?;
+            let mut map = line.word(1).unwrap_or_default().split('/');
+            let named = map
+                .next()
+                .is_some_and(|name| name.eq_ignore_ascii_case(encoding));
+            if !named || !formats.contains(&format) || !is_it(format)? {
+                continue;
+            }
+            //= rfc6184-8.2.1-rtpmap
+            if map.next() != Some("90000") {
+                return Err(line.wrong(SdpFault::ClockRate));
+            }
+            return Ok(Some(format));
+        }
+        Ok(None)
+    }
+
+    /// A parameter of a format, as a line whose value it is.
+    fn parameter(&self, format: PayloadType, name: &str) -> Option<Line<'a>> {
+        self.attributes("fmtp").find_map(|line| {
+            let (number, parameters) = line.value.split_once(' ')?;
+            let value = parameters.split(';').find_map(|parameter| {
+                let (key, value) = parameter.trim().split_once('=')?;
+                key.eq_ignore_ascii_case(name).then_some(value)
+            })?;
+            (payload_type(number) == Some(format)).then_some(Line { value, ..line })
+        })
+    }
+
+    fn check_mode(&self, format: PayloadType) -> Result<(), SdpError> {
+        //= rfc6184-8.1-mode
+        match self.parameter(format, "packetization-mode") {
+            Some(mode) if !matches!(mode.value, "0" | "1") => {
+                Err(mode.wrong(SdpFault::PacketisationMode))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn parameter_sets(&self, format: PayloadType) -> Result<Option<ParameterSets>, SdpError> {
+        //= rfc6184-8.1-sprop
+        let Some(line) = self.parameter(format, "sprop-parameter-sets") else {
+            return Ok(None);
+        };
+        let units = line
+            .value
+            .split(',')
+            .map(base64::decode)
+            .collect::<Option<Vec<_>>>();
+        let units = units.ok_or(line.wrong(SdpFault::Base64))?;
+        let of_kind = |kind| {
+            units
+                .iter()
+                .find(|unit| unit.first().is_some_and(|first| first & 0x1f == kind))
+        };
+        let sets = of_kind(SPS)
+            .zip(of_kind(PPS))
+            .and_then(|(sps, pps)| ParameterSets::new(sps, pps));
+        sets.map(Some).ok_or(line.wrong(SdpFault::ParameterSets))
+    }
+
+    fn source(&self) -> Result<Option<Source>, SdpError> {
+        let group = self
+            .attributes("ssrc-group")
+            .find(|line| line.word(0) == Some("FID"));
+        let rtx_of = |line: Line<'_>| {
+            let ssrcs = (line.word(1).and_then(parsed), line.word(2).and_then(parsed));
+            match ssrcs {
+                (Some(media), Some(rtx)) => Ok((media, rtx)),
+                _ => Err(line.wrong(SdpFault::Ssrc)),
+            }
+        };
+        let group: Option<(u32, u32)> = group.map(rtx_of).transpose()?;
+        for line in self.attributes("ssrc") {
+            let ssrc: u32 = line
+                .word(0)
+                .and_then(parsed)
+                .ok_or(line.wrong(SdpFault::Ssrc))?;
+            let Some((_, cname)) = line.value.split_once(" cname:") else {
+                continue;
+            };
+            if group.is_some_and(|(media, _)| media != ssrc) {
+                continue;
+            }
+            let cname = Cname::new(cname).ok_or(line.wrong(SdpFault::Cname))?;
+            return Ok(Some(Source {
+                ssrc,
+                rtx_ssrc: group.map(|(_, rtx)| rtx),
+                cname,
+            }));
+        }
+        Ok(None)
+    }
+
+    fn feedback(&self, of_media: &str) -> Feedback {
+        let offers = |what: &str| {
+            self.attributes("rtcp-fb").any(|line| {
+                //= rfc4585-4.2-attribute
+                line.value.split_once(' ').is_some_and(|(format, offer)| {
+                    (format == of_media || format == "*") && offer.trim_end() == what
+                })
+            })
+        };
+        Feedback {
+            nack: offers("nack"),
+            pli: offers("nack pli"),
+            ccfb: offers("ack ccfb"),
+        }
+    }
+}
+
+impl<'a> Line<'a> {
+    fn word(&self, index: usize) -> Option<&'a str> {
+        self.value.split_ascii_whitespace().nth(index)
+    }
+
+    fn wrong(&self, fault: SdpFault) -> SdpError {
+        SdpError::Line {
+            number: self.number,
+            fault,
+        }
+    }
+}
+
+/// Why a text is no description that we can use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SdpError {
+    /// A line is wrong.
+    Line {
+        /// Which one, from one.
+        number: usize,
+        /// What is wrong with it.
+        fault: SdpFault,
+    },
+    /// A line is not there.
+    Missing {
+        /// How it would begin.
+        what: &'static str,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SdpFault {
+    /// A connection without an IP address.
+    Address,
+    /// Parameter sets that are not base64.
+    Base64,
+    /// A clock rate other than 90,000 Hz.
+    ClockRate,
+    /// A canonical name that is empty or too long.
+    Cname,
+    /// No number of frames per second.
+    FrameRate,
+    /// A line that does not begin with a letter and an equals sign.
+    NoType,
+    /// An origin without a numeric session identifier.
+    Origin,
+    /// Interleaved packetisation.
+    PacketisationMode,
+    /// Not a sequence and a picture parameter set.
+    ParameterSets,
+    /// No payload type from 0 to 127.
+    PayloadType,
+    /// No UDP port.
+    Port,
+    /// A transport other than RTP/AVP or RTP/AVPF.
+    Protocol,
+    /// No 32-bit source identifier.
+    Ssrc,
+}
+
+impl fmt::Display for SdpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line { number, fault } => {
+                write!(f, "line {number} of the session description: {fault}")
+            }
+            Self::Missing { what } => write!(f, "the session description has no line {what}"),
+        }
+    }
+}
+
+impl fmt::Display for SdpFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Address => "write the address as IN IP4 or IN IP6 and a number, not a name",
+            Self::Base64 => "sprop-parameter-sets is not base64",
+            Self::ClockRate => "the clock rate must be 90000",
+            Self::Cname => "the canonical name must have 1 to 255 bytes and no control characters",
+            Self::FrameRate => "the frame rate must be a decimal number such as 29.97",
+            Self::NoType => "a line must begin with a letter and =",
+            Self::Origin => "the second word of the origin must be a number below 2^64",
+            Self::PacketisationMode => {
+                "only packetization-mode 0 and 1 can be read: ask the sender for one of them"
+            }
+            Self::ParameterSets => {
+                "sprop-parameter-sets must have a sequence and a picture parameter set"
+            }
+            Self::PayloadType => "a payload type must be a number from 0 to 127",
+            Self::Port => "the port must be a number from 0 to 65535, without a count",
+            Self::Protocol => "the transport must be RTP/AVP or RTP/AVPF",
+            Self::Ssrc => "a source identifier must be a number below 2^32",
+        })
+    }
+}
+
+impl core::error::Error for SdpError {}
+
+/// Key and value of a line that is of interest.
+fn split(text: &str) -> Option<(&str, &str)> {
+    if let Some(attribute) = text.strip_prefix("a=") {
+        return Some(attribute.split_once(':').unwrap_or((attribute, "")));
+    }
+    ["m=video", "c=", "o="]
+        .into_iter()
+        .find_map(|key| text.strip_prefix(key).map(|value| (key, value)))
+}
+
+fn port_and_formats(media: Line<'_>) -> Result<(u16, Vec<PayloadType>), SdpError> {
+    let port = media
+        .word(0)
+        .and_then(parsed)
+        .ok_or(media.wrong(SdpFault::Port))?;
+    if !matches!(media.word(1), Some("RTP/AVP" | "RTP/AVPF")) {
+        return Err(media.wrong(SdpFault::Protocol));
+    }
+    let formats = media
+        .value
+        .split_ascii_whitespace()
+        .skip(2)
+        .map(payload_type);
+    let formats = formats
+        .collect::<Option<_>>()
+        .ok_or(media.wrong(SdpFault::PayloadType))?;
+    Ok((port, formats))
+}
+
+fn address(line: Line<'_>) -> Result<IpAddr, SdpError> {
+    // Behind a slash there may be the reach and the number of multicast groups.
+    let text = line.word(2).and_then(|word| word.split('/').next());
+    let address: Option<IpAddr> = text.and_then(parsed);
+    let kind = (line.word(0), line.word(1));
+    match address {
+        Some(address @ IpAddr::V4(_)) if kind == (Some("IN"), Some("IP4")) => Ok(address),
+        Some(address @ IpAddr::V6(_)) if kind == (Some("IN"), Some("IP6")) => Ok(address),
+        _ => Err(line.wrong(SdpFault::Address)),
+    }
+}
+
+/// Decimals behind the third are dropped.
+fn frame_rate(line: Line<'_>) -> Result<FrameRate, SdpError> {
+    let wrong = line.wrong(SdpFault::FrameRate);
+    let (whole, part) = line.value.split_once('.').unwrap_or((line.value, "0"));
+    if part.is_empty() || !part.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(wrong);
+    }
+    let part: u32 = parsed(&format!("{part:0<3}")[..3]).ok_or(wrong)?;
+    let whole: u32 = parsed(whole).ok_or(wrong)?;
+    let thousandths = whole
+        .checked_mul(1000)
+        .and_then(|whole| whole.checked_add(part))
+        .ok_or(wrong)?;
+    let divisor = gcd(thousandths, 1000);
+    Ok(FrameRate {
+        num: thousandths / divisor,
+        den: 1000 / divisor,
+    })
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn payload_type(text: &str) -> Option<PayloadType> {
+    parsed(text).and_then(PayloadType::new)
+}
+
+fn parsed<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    prop_compose! {
+        fn sets()(
+            sps in proptest::collection::vec(any::<u8>(), 3..30),
+            pps in proptest::collection::vec(any::<u8>(), 1..9),
+        ) -> ParameterSets {
+            ParameterSets::new(&[&[0x67][..], &sps].concat(), &[&[0x68][..], &pps].concat()).unwrap()
+        }
+    }
+
+    prop_compose! {
+        fn source()(ssrc: u32, rtx_ssrc: Option<u32>, cname in "[a-z日 :=]{1,9}") -> Source {
+            Source { ssrc, rtx_ssrc, cname: Cname::new(cname).unwrap() }
+        }
+    }
+
+    prop_compose! {
+        fn sdp()(
+            session: u64,
+            address: IpAddr,
+            port: u16,
+            media in 0_u8..64,
+            rtx in proptest::option::of(64_u8..128),
+            parameter_sets in proptest::option::of(sets()),
+            millis in proptest::option::of(any::<u32>()),
+            source in proptest::option::of(source()),
+            flags: (bool, bool, bool, bool, bool),
+        ) -> Sdp {
+            let (nack, pli, ccfb, rtcp_mux, rtcp_reduced_size) = flags;
+            Sdp {
+                session, address, port,
+                payload_type: PayloadType::new(media).unwrap(),
+                rtx: rtx.and_then(PayloadType::new),
+                parameter_sets,
+                frame_rate: millis.map(|millis| {
+                    let divisor = gcd(millis, 1000);
+                    FrameRate { num: millis / divisor, den: 1000 / divisor }
+                }),
+                source,
+                feedback: Feedback { nack, pli, ccfb },
+                rtcp_mux,
+                rtcp_reduced_size,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn descriptions_round_trip(sdp in sdp()) {
+            prop_assert_eq!(Sdp::parse(&sdp.to_string()), Ok(sdp));
+        }
+
+        #[test]
+        fn damaged_descriptions_do_not_panic(sdp in sdp(), at in any::<prop::sample::Index>(), with in ".") {
+            let text = sdp.to_string();
+            let at = text.floor_char_boundary(at.index(text.len()));
+            let next = text.ceil_char_boundary(at + 1);
+            let damaged = [&text[..at], &with, &text[next..]].concat();
+            if let Ok(read) = Sdp::parse(&damaged) {
+                prop_assert_eq!(Sdp::parse(&read.to_string()), Ok(read));
+            }
+        }
+    }
+
+    const FOREIGN: &str = "v=0
+o=- 0 0 IN IP4 127.0.0.1
+s=No Name
+c=IN IP4 239.1.2.3/127
+t=0 0
+a=tool:libavformat
+m=audio 5002 RTP/AVP 97
+a=rtpmap:97 MPEG4-GENERIC/44100/2
+m=video 5004 RTP/AVP 96 98
+b=AS:800
+a=rtpmap:98 VP8/90000
+a=rtpmap:96 h264/90000
+a=fmtp:96 profile-level-id=42C01F; packetization-mode=1; sprop-parameter-sets=Z0LAH9o,aM4
+m=video 6000 RTP/AVP 99
+a=rtpmap:99 H264/90000
+";
+
+    #[test]
+    fn descriptions_by_others_are_read() {
+        let sdp = Sdp::parse(FOREIGN).unwrap();
+        assert_eq!(
+            (sdp.address, sdp.port),
+            (IpAddr::from([239, 1, 2, 3]), 5004)
+        );
+        assert_eq!(
+            (sdp.payload_type.get(), sdp.rtx, sdp.source),
+            (96, None, None)
+        );
+        assert_eq!(
+            sdp.parameter_sets.unwrap().profile_level_id(),
+            [0x42, 0xc0, 0x1f]
+        );
+        assert_eq!((sdp.feedback, sdp.rtcp_mux), (Feedback::default(), false));
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        let error = |from: &str, to: &str| Sdp::parse(&FOREIGN.replace(from, to)).unwrap_err();
+        let line = |number, fault| SdpError::Line { number, fault };
+        assert_eq!(error("t=0 0", "hello"), line(5, SdpFault::NoType));
+        assert_eq!(error("o=- 0", "o=- x"), line(2, SdpFault::Origin));
+        assert_eq!(
+            error("IP4 239.1.2.3/127", "IP4 example.org"),
+            line(4, SdpFault::Address)
+        );
+        assert_eq!(
+            error("IP4 239.1.2.3/127", "IP6 1.2.3.4"),
+            line(4, SdpFault::Address)
+        );
+        assert_eq!(
+            error("5004 RTP/AVP", "5004/2 RTP/AVP"),
+            line(9, SdpFault::Port)
+        );
+        assert_eq!(
+            error("5004 RTP/AVP", "5004 UDP"),
+            line(9, SdpFault::Protocol)
+        );
+        assert_eq!(error("96 98", "96 x"), line(9, SdpFault::PayloadType));
+        assert_eq!(
+            error("h264/90000", "h264/8000"),
+            line(12, SdpFault::ClockRate)
+        );
+        assert_eq!(
+            error("mode=1", "mode=2"),
+            line(13, SdpFault::PacketisationMode)
+        );
+        assert_eq!(error("Z0L", "Z!L"), line(13, SdpFault::Base64));
+        assert_eq!(error("Z0L", "aM4,"), line(13, SdpFault::ParameterSets));
+        assert_eq!(
+            error("b=AS:800", "a=framerate:x"),
+            line(10, SdpFault::FrameRate)
+        );
+        assert_eq!(
+            error("b=AS:800", "a=ssrc:x cname:y"),
+            line(10, SdpFault::Ssrc)
+        );
+        assert_eq!(
+            error("b=AS:800", "a=ssrc:1 cname:"),
+            line(10, SdpFault::Cname)
+        );
+        assert_eq!(
+            error("h264", "h265"),
+            SdpError::Missing {
+                what: "a=rtpmap of H264/90000"
+            }
+        );
+        assert_eq!(Sdp::parse("v=0\n"), Err(SdpError::Missing { what: "o=" }));
+    }
+}

@@ -1,0 +1,61 @@
+//! Replays the corpora of the fuzz targets on a stable compiler: what once broke something, or
+//! reached an odd corner, is tried on every run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tidegate_core::wire::fuzzing::TARGETS;
+
+#[test]
+fn every_target_takes_its_corpus() {
+    for target in TARGETS {
+        let files = files(&corpora().join(target.name));
+        assert!(
+            !files.is_empty(),
+            "the corpus of {} has no files",
+            target.name
+        );
+        for file in files {
+            let data = fs::read(&file).expect("a corpus file can be read");
+            let replay = std::panic::catch_unwind(|| (target.run)(&data));
+            assert!(
+                replay.is_ok(),
+                "{} does not take {}",
+                target.name,
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_corpus_has_a_target_and_every_target_a_program() {
+    let known = TARGETS.map(|target| target.name);
+    for path in files(&corpora()) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let has_target = name.is_some_and(|name| known.contains(&name));
+        assert!(has_target, "{} has no target", path.display());
+    }
+    let programs = files(&corpora().with_file_name("fuzz_targets"));
+    let programs: Vec<_> = programs
+        .iter()
+        .filter_map(|path| path.file_stem()?.to_str())
+        .collect();
+    assert_eq!(programs, known);
+}
+
+/// What is in a directory, in alphabetical order.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory);
+    let entries = entries.unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let paths = entries.map(|entry| entry.expect("an entry can be read").path());
+    let mut paths: Vec<_> = paths.collect();
+    paths.sort();
+    paths
+}
+
+fn corpora() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .with_file_name("fuzz")
+        .join("corpus")
+}

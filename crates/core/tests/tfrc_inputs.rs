@@ -121,7 +121,7 @@ fn check(controller: &dyn RateController, now: Time, input: &Input, before: Rate
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
     fn no_input_breaks_it(

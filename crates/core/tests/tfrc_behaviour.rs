@@ -239,6 +239,25 @@ fn silence_before_any_loss_halves_the_rate_down_to_a_packet_in_64_seconds() {
     rig.assert_rate(1.0 / 64.0);
 }
 
+/// What left before a cut arrives late, all of it: a sign of life, but no reason for more.
+#[test]
+fn a_late_report_does_not_undo_a_cut() {
+    let mut rig = Rig::warm();
+    for _ in 0..10 {
+        rig.round(200, &[]);
+    }
+    rig.send(20, RTT / 20);
+    rig.expire();
+    rig.assert_rate(200.0);
+    rig.now += RTT;
+    rig.report(RTT, &[]);
+    rig.assert_rate(200.0);
+    let (at, _) = rig.controller.next_timeout().expect("set");
+    assert_eq!(at, rig.now + RTT * 4);
+    rig.round(200, &[]);
+    rig.assert_rate(400.0);
+}
+
 //= rfc5348-4.4-equation-limited (test)
 //= rfc5348-4.4-receive-limited (test)
 //= rfc5348-4.4-update-limits (test)

@@ -2,7 +2,7 @@
 
 /// Allowed rate in bytes per second at loss event rate `p` (above zero, at most 1), for packets
 /// of `size` bytes and a round trip of `rtt` seconds. Source: RFC 5348 section 3.1, the model of
-/// Padhye, Firoiu, Towsley and Kurose with b = 1 packet per acknowledgement and t_RTO = 4 R.
+/// Padhye, Firoiu, Towsley and Kurose with b = 1 packet per acknowledgement and a time-out of 4 round trips.
 pub fn throughput(size: f64, rtt: f64, p: f64) -> f64 {
     //= rfc5348-3.1-equation
     let fast_retransmit = (2.0 * p / 3.0).sqrt();
@@ -31,7 +31,7 @@ pub fn loss_event_rate(size: f64, rtt: f64, rate: f64) -> f64 {
 /// One packet in 10^12: 1200-byte packets at 100 Gb/s would lose one a day.
 pub const LEAST_LOSS: f64 = 1e-12;
 
-/// t_RTO of the equation, in round trips.
+/// The time-out of the equation, in round trips.
 const RTO_ROUND_TRIPS: f64 = 4.0;
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time, nanos};
 use ledger::Ledger;
 use loss::{LossHistory, News};
-use receive::{Feedback, ReceiveRates, Round};
+use receive::{Arrivals, Feedback, ReceiveRates, Round};
 
 /// How TFRC is set. The defaults are those of RFC 5348.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,9 +35,10 @@ pub struct TfrcConfig {
     pub discounting: bool,
     /// What the equation takes for the size of a packet.
     pub packet_size: PacketSize,
-    /// The longest time between two reports in normal operation. The no-feedback timer waits for
-    /// at least four of them, where the RFC, which has a report every round trip, waits for four
-    /// round trips.
+    /// The longest time between two reports in normal operation. Where round trips are shorter
+    /// than this, it takes their place in two rules of the RFC, which has a report every round
+    /// trip: the no-feedback timer waits for at least four of these, and the receive rate is
+    /// that of the last one.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "report_interval_ms", with = "crate::trace::ms")
@@ -93,6 +94,9 @@ struct Tfrc {
     /// Loss event rate by an observer that measures for us.
     observed: Option<f64>,
     round: Round,
+    arrivals: Arrivals,
+    /// When the no-feedback timer last lowered the rate.
+    cut: Time,
     received: ReceiveRates,
     /// The largest `X_recv` so far.
     peak: f64,
@@ -123,6 +127,8 @@ impl Tfrc {
             losses: LossHistory::new(config.discounting),
             observed: None,
             round: Round::new(now),
+            arrivals: Arrivals::default(),
+            cut: Time::ZERO,
             received: ReceiveRates::new(now),
             peak: 0.0,
             doubled: now,
@@ -156,9 +162,6 @@ impl Tfrc {
         let Some(unlimited) = self.ledger.settle(fate.seq) else {
             return false;
         };
-        if unlimited {
-            self.round.on_unlimited();
-        }
         self.losses.on_fate(fate.seq);
         let sent = fate.sent.min(now);
         match fate.outcome {
@@ -169,7 +172,12 @@ impl Tfrc {
             }
             Outcome::Received { at, ecn } => {
                 self.totals.delivered += fate.size;
-                self.round.on_arrival(at, fate.size, self.round_trip());
+                // What left before the no-feedback timer cut the rate shows the path as it was
+                // then. It is a sign of life, but must not undo the cut.
+                if sent >= self.cut {
+                    self.arrivals.add(at, fate.size, self.period());
+                    self.round.on_arrival(unlimited);
+                }
                 //= rfc5348-5.2-ecn
                 if ecn == Ecn::Ce {
                     self.on_congestion(fate.seq, sent);
@@ -188,7 +196,7 @@ impl Tfrc {
                 // X_recv so far stands for half of what was sent before the loss. A loss in the
                 // very first round trip finds none: then half of the initial rate is that half.
                 let rtt = self.rtt.unwrap_or(RoundTrip::new(UNKNOWN_RTT));
-                let so_far = self.round.receive_rate(self.round_trip());
+                let so_far = self.arrivals.rate(self.period());
                 let target = match self.peak.max(so_far) {
                     peak if peak > 0.0 => peak,
                     _ => self.initial_rate(rtt) / 2.0,
@@ -228,7 +236,7 @@ impl Tfrc {
                 let rate = self.target().send;
                 cx.trace.record(cx.now, Event::SlowStartEnded { rate });
             }
-        } else if cx.now.since(self.doubled) >= rtt.duration() {
+        } else if receive::has_passed(rtt.duration(), self.doubled, cx.now) {
             //= rfc5348-4.3-slow-start
             self.rate = (2.0 * self.rate).min(limit).max(self.initial_rate(rtt));
             self.doubled = cx.now;
@@ -302,13 +310,12 @@ impl Tfrc {
     /// How long the no-feedback timer waits.
     fn patience(&self) -> Duration {
         let spacing = 2.0 * self.size / self.rate;
-        let Some(rtt) = self.rtt else {
+        if self.rtt.is_none() {
             //= rfc5348-4.2-first-timer
             return duration(FIRST_TIMEOUT.max(spacing));
-        };
+        }
         //= rfc5348-4.3-rto
-        let period = rtt.mean.max(seconds(self.config.report_interval));
-        duration((4.0 * period).max(spacing))
+        duration((4.0 * seconds(self.period())).max(spacing))
     }
 
     /// `W_init / R`, also the `recover_rate` of section 4.4.
@@ -326,6 +333,11 @@ impl Tfrc {
     /// `R`, or a guess before the first sample.
     fn round_trip(&self) -> Duration {
         self.rtt.map_or(duration(UNKNOWN_RTT), RoundTrip::duration)
+    }
+
+    /// Of the control loop: the RFC's round trip, unless reports are further apart than that.
+    fn period(&self) -> Duration {
+        self.round_trip().max(self.config.report_interval)
     }
 
     fn publish(&mut self, cx: &mut Cx<'_>) {
@@ -361,15 +373,14 @@ impl RateController for Tfrc {
         }
         if let Some(measured) = report.measured.filter(|_| report.fates.is_empty()) {
             self.observed = Some(sound(measured));
-            self.round.on_measured(measured);
-            if core::mem::take(&mut self.unlimited) {
-                self.round.on_unlimited();
-            }
+            let unlimited = core::mem::take(&mut self.unlimited);
+            self.round.on_measured(measured.receive_rate, unlimited);
             arrived = true;
         }
         let rtt = self.round_trip();
         if self.rtt.is_some() && self.round.is_due(cx.now, rtt) {
-            let feedback = self.round.close(cx.now, rtt);
+            let period = self.period();
+            let feedback = self.round.close(cx.now, &mut self.arrivals, period);
             self.on_feedback(cx, &feedback);
         }
         if arrived {
@@ -386,6 +397,9 @@ impl RateController for Tfrc {
         let before = self.rate;
         self.on_silence(cx.now);
         if self.rate < before {
+            self.cut = cx.now;
+            self.round.forget_arrivals();
+            self.arrivals = Arrivals::default();
             let rate = self.target().send;
             cx.trace.record(cx.now, Event::NoFeedback { rate });
         }
@@ -472,7 +486,7 @@ fn duration(secs: f64) -> Duration {
     Duration::from_nanos((secs * 1e9) as u64)
 }
 
-/// At least one packet in this many seconds (t_mbi, RFC 5348 section 4.3).
+/// At least one packet in this many seconds (`t_mbi`, RFC 5348 section 4.3).
 const T_MBI: f64 = 64.0;
 
 /// Of the first no-feedback timer, in seconds (RFC 5348 section 4.2).

@@ -3,21 +3,18 @@
 
 use core::time::Duration;
 
-use crate::control::Measured;
-use crate::units::{Bytes, RemoteTime, Time, nanos};
+use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
-/// Gathers the fates between two feedback packets.
+/// Gathers what reports say between two feedback packets.
 #[derive(Clone, Debug)]
 pub(super) struct Round {
     began: Time,
-    here: Arrivals,
-    before: Arrivals,
-    last_arrival: Option<RemoteTime>,
+    arrived: bool,
     rtt_sum: f64,
     rtt_samples: u32,
     unlimited: bool,
     new_event: bool,
-    measured: Option<Measured>,
+    measured: Option<Rate>,
 }
 
 impl Round {
@@ -25,9 +22,7 @@ impl Round {
     pub(super) fn new(began: Time) -> Self {
         Self {
             began,
-            here: Arrivals::default(),
-            before: Arrivals::default(),
-            last_arrival: None,
+            arrived: false,
             rtt_sum: 0.0,
             rtt_samples: 0,
             unlimited: false,
@@ -42,19 +37,17 @@ impl Round {
         self.rtt_samples = self.rtt_samples.saturating_add(1);
     }
 
-    /// A packet arrived. A gap without arrivals counts as one round trip at most.
-    pub(super) fn on_arrival(&mut self, at: RemoteTime, size: Bytes, rtt: Duration) {
-        //= rfc5348-6.2-receive-rate
-        // An idle gap says nothing about the path, and X_recv looks back over one round trip.
-        let last = self.last_arrival.unwrap_or(at);
-        self.here.span = self.here.span.saturating_add(at.since(last).min(rtt));
-        self.here.bytes += size;
-        self.last_arrival = Some(last.max(at));
+    /// A packet arrived; `unlimited` says that more was waiting behind it when it left.
+    pub(super) fn on_arrival(&mut self, unlimited: bool) {
+        self.arrived = true;
+        self.unlimited |= unlimited;
     }
 
-    /// A packet that left while more was waiting behind it is accounted for.
-    pub(super) fn on_unlimited(&mut self) {
-        self.unlimited = true;
+    /// What arrived up to now says nothing about the path any more.
+    pub(super) fn forget_arrivals(&mut self) {
+        self.arrived = false;
+        self.unlimited = false;
+        self.measured = None;
     }
 
     /// A loss event began.
@@ -62,54 +55,38 @@ impl Round {
         self.new_event = true;
     }
 
-    /// Somebody else measured.
-    pub(super) fn on_measured(&mut self, measured: Measured) {
-        self.measured = Some(measured);
+    /// Somebody else measured the receive rate.
+    pub(super) fn on_measured(&mut self, rate: Rate, unlimited: bool) {
+        self.measured = Some(rate);
+        self.on_arrival(unlimited);
     }
 
     /// Whether it is time to act on what was gathered.
     pub(super) fn is_due(&self, now: Time, rtt: Duration) -> bool {
         //= rfc5348-6.2-no-data
-        let arrived = self.here.bytes > Bytes::ZERO || self.measured.is_some();
         //= rfc5348-6.1-feedback
         //= rfc5348-6.1-expedite
-        arrived && (self.new_event || now.since(self.began) >= rtt)
+        self.arrived && (self.new_event || has_passed(rtt, self.began, now))
     }
 
     /// The feedback packet, and a new round that begins at `now`.
-    pub(super) fn close(&mut self, now: Time, rtt: Duration) -> Feedback {
+    pub(super) fn close(
+        &mut self,
+        now: Time,
+        arrivals: &mut Arrivals,
+        period: Duration,
+    ) -> Feedback {
         let rtt_sample = (self.rtt_samples > 0).then(|| self.rtt_sum / f64::from(self.rtt_samples));
+        let counted = arrivals.rate(period);
+        arrivals.end_round(period);
         let feedback = Feedback {
-            receive_rate: self.receive_rate(rtt),
+            receive_rate: self.measured.map_or(counted, |rate| rate.as_f64() / 8.0),
             rtt_sample,
             data_limited: !self.unlimited,
             new_event: self.new_event,
         };
-        let last_arrival = self.last_arrival;
-        let before = self.here;
         *self = Self::new(now);
-        self.before = before;
-        self.last_arrival = last_arrival;
         feedback
-    }
-
-    /// In bytes per second; zero before any arrival. A round cut short by a loss event is too
-    /// small a sample, so it borrows from the one before.
-    pub(super) fn receive_rate(&self, rtt: Duration) -> f64 {
-        if let Some(measured) = self.measured
-            && self.here.bytes == Bytes::ZERO
-        {
-            return measured.receive_rate.as_f64() / 8.0;
-        }
-        let Arrivals {
-            mut bytes,
-            mut span,
-        } = self.here;
-        if span < rtt / 2 {
-            bytes += self.before.bytes;
-            span = span.saturating_add(self.before.span).max(rtt / 2);
-        }
-        bytes.get() as f64 * 1e9 / (nanos(span).max(1) as f64)
     }
 }
 
@@ -127,8 +104,56 @@ pub(super) struct Feedback {
     pub(super) new_event: bool,
 }
 
+/// Arrivals of about the last period, for the receive rate.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arrivals {
+    here: Heap,
+    before: Heap,
+    last: Option<RemoteTime>,
+}
+
+impl Arrivals {
+    /// A packet arrived. A gap without arrivals counts as one period at most: an idle sender
+    /// says nothing about the path.
+    pub(super) fn add(&mut self, at: RemoteTime, size: Bytes, period: Duration) {
+        if self.here.span >= period {
+            self.roll();
+        }
+        let last = self.last.unwrap_or(at);
+        self.here.span += at.since(last).min(period);
+        self.here.bytes += size;
+        self.last = Some(last.max(at));
+    }
+
+    //= rfc5348-6.2-receive-rate
+    /// In bytes per second, over half a period to one and a half; zero before any arrival.
+    pub(super) fn rate(&self, period: Duration) -> f64 {
+        let Heap {
+            mut bytes,
+            mut span,
+        } = self.here;
+        if span < period / 2 {
+            bytes += self.before.bytes;
+            span = (span + self.before.span).max(period / 2);
+        }
+        bytes.get() as f64 * 1e9 / (nanos(span).max(1) as f64)
+    }
+
+    /// Lets the next round count its own arrivals if this one has enough of them.
+    fn end_round(&mut self, period: Duration) {
+        if self.here.span >= period / 2 {
+            self.roll();
+        }
+    }
+
+    fn roll(&mut self) {
+        self.before = core::mem::take(&mut self.here);
+    }
+}
+
+/// What arrived in a while. A span is at most two periods, so it does not overflow.
 #[derive(Clone, Copy, Debug, Default)]
-struct Arrivals {
+struct Heap {
     bytes: Bytes,
     span: Duration,
 }
@@ -193,6 +218,12 @@ impl ReceiveRates {
     }
 }
 
+/// Whether a round trip has passed. Reports come on a grid of their own; one that is early by a
+/// hair must not make the round wait for the next.
+pub(super) fn has_passed(rtt: Duration, since: Time, now: Time) -> bool {
+    now.since(since) >= rtt.saturating_sub(rtt / 64)
+}
+
 /// Two round trips hold two rounds and what loss events cut short.
 const ENTRIES: usize = 4;
 
@@ -212,22 +243,27 @@ mod tests {
 
     //= rfc5348-6.2-receive-rate (test)
     #[test]
-    fn the_receive_rate_is_that_of_the_busy_time() {
-        let mut round = Round::new(at(0));
-        for ms in (0..=100).step_by(10) {
-            round.on_arrival(far(ms), Bytes(1_000), RTT);
-        }
-        round.close(at(100), RTT);
-        // Five seconds of silence, then 10 packets in 90 ms: the gap counts as 100 ms.
-        for ms in (5_100..=5_190).step_by(10) {
-            round.on_arrival(far(ms), Bytes(1_000), RTT);
-        }
-        let rate = round.close(at(5_300), RTT).receive_rate;
-        assert!((rate - 10_000.0 / 0.19).abs() < 1.0, "{rate}");
-        // One packet 10 ms later borrows from the round before: 11000 bytes in 200 ms.
-        round.on_arrival(far(5_200), Bytes(1_000), RTT);
-        let rate = round.close(at(5_310), RTT).receive_rate;
-        assert!((rate - 11_000.0 / 0.2).abs() < 1.0, "{rate}");
+    fn the_receive_rate_is_that_of_the_latest_busy_time() {
+        let mut arrivals = Arrivals::default();
+        let mut arrive = |range: core::ops::RangeInclusive<u64>, size| {
+            for ms in range.step_by(10) {
+                arrivals.add(far(ms), Bytes(size), RTT);
+            }
+            let rate = arrivals.rate(RTT);
+            arrivals.end_round(RTT);
+            rate
+        };
+        arrive(0..=100, 1_000);
+        // Five seconds of silence count as 100 ms, which is a period: the rest is 9 in 90 ms.
+        let rate = arrive(5_100..=5_190, 1_000);
+        assert!((rate - 100_000.0).abs() < 1.0, "{rate}");
+        // One packet 10 ms later borrows from before: 10 in 100 ms.
+        let rate = arrive(5_200..=5_200, 1_000);
+        assert!((rate - 100_000.0).abs() < 1.0, "{rate}");
+        // A report on two seconds shows the rate of the last 100 ms to 150 ms of them.
+        arrive(5_210..=7_000, 1_000);
+        let rate = arrive(7_010..=7_210, 10);
+        assert!((rate - 1_000.0).abs() < 1.0, "{rate}");
     }
 
     //= rfc5348-6.1-feedback (test)
@@ -237,11 +273,14 @@ mod tests {
     fn a_round_ends_after_a_round_trip_or_at_a_loss_event_but_never_empty() {
         let mut round = Round::new(at(0));
         assert!(!round.is_due(at(500), RTT), "nothing arrived");
-        round.on_arrival(far(3), Bytes(1_000), RTT);
-        assert!(!round.is_due(at(99), RTT));
-        assert!(round.is_due(at(100), RTT));
+        round.on_arrival(true);
+        assert!(!round.is_due(at(98), RTT));
+        assert!(round.is_due(at(99), RTT), "within 1/64");
         round.on_event();
         assert!(round.is_due(at(5), RTT));
+        let feedback = round.close(at(5), &mut Arrivals::default(), RTT);
+        assert!(feedback.new_event && !feedback.data_limited);
+        assert!(!round.is_due(at(500), RTT), "a new round is empty");
     }
 
     //= rfc5348-4.3-set-start (test)

@@ -1,0 +1,137 @@
+//! TFRC under inputs that nobody should send.
+
+use core::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::control::{
+    Algorithm, Change, Cx, Demand, Ecn, Fate, FlowId, Kind, Measured, Observer, Outcome,
+    RateController, Sent, Start,
+};
+use tidegate_core::controller::replay::Input;
+use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
+use tidegate_core::random::Seed;
+use tidegate_core::trace::Event;
+use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
+
+/// Numbers where mistakes live: small, anything, and the ends.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0..64_u64, 2 => 0..2_000_000_u64, 1 => any::<u64>(), 1 => Just(u64::MAX)]
+}
+
+fn span() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        4 => (0..400_u64).prop_map(Duration::from_millis),
+        1 => number().prop_map(Duration::from_nanos),
+        1 => Just(Duration::MAX),
+    ]
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    let outcome = prop_oneof![
+        1 => Just(Outcome::Lost),
+        3 => (number(), 0..4_u8).prop_map(|(at, ecn)| Outcome::Received {
+            at: RemoteTime(at),
+            ecn: Ecn::from_bits(ecn),
+        }),
+    ];
+    (number(), number(), number(), outcome).prop_map(|(seq, size, sent, outcome)| Fate {
+        flow: FlowId(0),
+        seq,
+        size: Bytes(size),
+        sent: Time::from_nanos(sent),
+        outcome,
+    })
+}
+
+fn input() -> impl Strategy<Value = Input> {
+    let sent = (number(), number(), any::<bool>()).prop_map(|(seq, size, app_limited)| {
+        Input::Sent(Sent {
+            flow: FlowId(0),
+            seq,
+            size: Bytes(size),
+            kind: Kind::Media,
+            app_limited,
+        })
+    });
+    let measured = (number(), any::<f64>()).prop_map(|(rate, loss_event_rate)| Measured {
+        by: Observer::Receiver,
+        receive_rate: Rate::bps(rate),
+        loss_event_rate,
+    });
+    let report = (
+        proptest::collection::vec(fate(), 0..12),
+        proptest::option::of(span()),
+        proptest::option::weighted(0.1, measured),
+    )
+        .prop_map(|(fates, rtt, measured)| Input::Report {
+            fates,
+            rtt,
+            measured,
+        });
+    let path = number().prop_map(|size| {
+        Input::Change(Change::Path {
+            packet_size: Bytes(size),
+            prior: None,
+        })
+    });
+    prop_oneof![12 => sent, 8 => report, 3 => Just(Input::Timeout), 1 => path]
+}
+
+fn run(config: &TfrcConfig, inputs: &[(Duration, Input)]) -> Vec<(Time, Event)> {
+    let demand = Demand {
+        floor: Rate::ZERO,
+        ceiling: Rate::MAX,
+        shares: 1,
+    };
+    let mut controller = config.start(&Start::new(Time::ZERO, Bytes(1_200), demand));
+    let mut rng = Seed(1).stream("inputs");
+    let mut trace = Vec::new();
+    let mut now = Time::ZERO;
+    for (wait, input) in inputs {
+        now += *wait;
+        let before = controller.target().send;
+        let mut cx = Cx {
+            now,
+            rng: &mut rng,
+            trace: &mut trace,
+        };
+        input.apply(&mut *controller, &mut cx);
+        check(&*controller, now, input, before);
+    }
+    trace
+}
+
+fn check(controller: &dyn RateController, now: Time, input: &Input, before: Rate) {
+    let target = controller.target();
+    assert!(target.media <= target.send);
+    let summary = controller.summary();
+    assert!(
+        (0.0..=1.0).contains(&summary.loss_event_rate),
+        "{summary:?}"
+    );
+    match input {
+        // A timeout that was due leaves no deadline in the past, or a driver would spin.
+        Input::Timeout if now < Time::FAR => {
+            assert!(controller.next_timeout().is_none_or(|(at, _)| at > now));
+            assert!(target.send <= before);
+        }
+        Input::Sent(_) => assert!(controller.next_timeout().is_some()),
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn no_input_breaks_it(
+        inputs in proptest::collection::vec((span(), input()), 1..60),
+        damping: bool,
+        nominal: bool,
+    ) {
+        let packet_size = if nominal { PacketSize::Nominal } else { PacketSize::Mean };
+        let config = TfrcConfig { damping, packet_size, ..TfrcConfig::default() };
+        // And the same inputs give the same events.
+        prop_assert_eq!(run(&config, &inputs), run(&config, &inputs));
+    }
+}

@@ -184,3 +184,149 @@ impl<C: RateController> RateController for DelayPromise<C> {
         self.inner.summary()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Demand, Ecn, Fate, FlowId, Outcome};
+    use crate::random::Seed;
+    use crate::units::RemoteTime;
+
+    #[derive(Debug)]
+    struct Fixed;
+
+    impl RateController for Fixed {
+        fn on_report(&mut self, _: &mut Cx<'_>, _: &Report<'_>) {}
+        fn on_change(&mut self, _: &mut Cx<'_>, _: &Change) {}
+        fn target(&self) -> Target {
+            let mut target = Target::of(Rate::kbps(2_000));
+            target.filler = Rate::kbps(7);
+            target.in_flight = Some(Bytes(9));
+            target
+        }
+        fn next_timeout(&self) -> Option<(Time, Why)> {
+            Some((Time::from_secs(3), Why::Silence))
+        }
+        fn summary(&self) -> Summary {
+            Summary::new(Rate::kbps(2_000))
+        }
+    }
+
+    fn promise() -> DelayPromise<Fixed> {
+        let config = PlannerConfig::new(Rate::kbps(150), Rate::kbps(4_000));
+        DelayPromise::new(Fixed, config, Duration::from_millis(400))
+    }
+
+    fn with<T>(ms: u64, f: impl FnOnce(&mut Cx<'_>) -> T) -> (T, Vec<(Time, Event)>) {
+        let (mut rng, mut events) = (Seed(1).stream("test"), Vec::new());
+        let mut cx = Cx {
+            now: Time::from_millis(ms),
+            rng: &mut rng,
+            trace: &mut events,
+        };
+        (f(&mut cx), events)
+    }
+
+    #[test]
+    fn only_media_is_lowered() {
+        let mut p = promise();
+        with(0, |cx| p.replan(cx));
+        let (ours, theirs) = (p.target(), Fixed.target());
+        assert!(ours.media < theirs.media && ours.media > Rate::kbps(1_000));
+        assert_eq!(
+            Target {
+                media: theirs.media,
+                ..ours
+            },
+            theirs
+        );
+        assert_eq!(p.next_timeout(), Fixed.next_timeout());
+        assert_eq!(p.summary(), Fixed.summary());
+    }
+
+    #[test]
+    fn every_plan_is_traced() {
+        let mut p = promise();
+        p.set_backlog(Bytes(12_500));
+        let (decision, events) = with(5, |cx| p.replan(cx));
+        let plan = Event::Plan {
+            media: decision.media,
+            capacity: Rate::kbps(2_000),
+            backlog: Bytes(12_500),
+            budget: Duration::from_millis(400),
+            feasible: true,
+        };
+        assert_eq!(events, vec![(Time::from_millis(5), plan)]);
+        assert_eq!(p.plan().map(|d| d.media), Some(decision.media));
+    }
+
+    #[test]
+    fn a_backlog_and_a_stall_lower_the_rate() {
+        let mut p = promise();
+        let (free, _) = with(0, |cx| p.replan(cx));
+        p.set_backlog(Bytes(60_000));
+        let (loaded, _) = with(10, |cx| p.replan(cx));
+        assert!(loaded.media < free.media.scale(3, 4), "{loaded:?}");
+        p.set_backlog(Bytes::ZERO);
+        p.set_stall(Some(Duration::from_secs(1)));
+        assert!(!with(20, |cx| p.replan(cx)).0.feasible());
+        // Counted from that plan, not from each.
+        assert!(with(900, |cx| p.replan(cx)).0.feasible());
+        p.set_stall(Some(Duration::from_secs(1)));
+        p.set_stall(None);
+        assert!(with(910, |cx| p.replan(cx)).0.feasible());
+    }
+
+    #[test]
+    fn reports_of_a_growing_queue_lower_the_rate_at_once() {
+        let mut p = promise();
+        let fate = |n: u64, arrived: u64| Fate {
+            flow: FlowId(0),
+            seq: n,
+            size: Bytes(1_250),
+            sent: Time::from_millis(n * 5),
+            outcome: Outcome::Received {
+                at: RemoteTime(arrived * 1_000_000),
+                ecn: Ecn::NotEct,
+            },
+        };
+        // On time, then at 20 ms each: 500 kb/s.
+        let quiet: Vec<_> = (0..10).map(|n| fate(n, n * 5 + 20)).collect();
+        with(75, |cx| p.on_report(cx, &Report::new(&quiet)));
+        assert_eq!(
+            (p.capacity(), p.queueing()),
+            (Rate::kbps(2_000), Duration::ZERO)
+        );
+        let slow: Vec<_> = (0..10).map(|n| fate(10 + n, 70 + n * 20)).collect();
+        with(275, |cx| p.on_report(cx, &Report::new(&slow)));
+        assert!(
+            p.capacity() < Rate::kbps(520) && p.capacity() > Rate::kbps(480),
+            "{:?}",
+            p.capacity()
+        );
+        assert_eq!(p.queueing(), Duration::from_millis(135));
+        assert!(p.target().media < Rate::kbps(450));
+    }
+
+    #[test]
+    fn a_new_demand_and_a_new_path_are_taken_over() {
+        let mut p = promise();
+        let demand = Demand {
+            floor: Rate::kbps(150),
+            ceiling: Rate::kbps(300),
+            shares: 1,
+        };
+        with(0, |cx| p.on_change(cx, &Change::Demand(demand)));
+        with(0, |cx| p.replan(cx));
+        assert_eq!(p.target().media, Rate::kbps(300));
+        p.planner.observe_capacity(Time::ZERO, Rate::kbps(200));
+        assert_eq!(p.capacity(), Rate::kbps(200));
+        let path = Change::Path {
+            packet_size: Bytes(600),
+            prior: None,
+        };
+        with(1, |cx| p.on_change(cx, &path));
+        assert_eq!(p.capacity(), Rate::kbps(2_000));
+        assert_eq!(p.planner.config().packet_size, Bytes(600));
+    }
+}

@@ -1,1 +1,7 @@
 //! Linux drivers: clock, UDP, TUN link emulator in network namespaces.
+#![cfg(target_os = "linux")]
+
+pub mod clock;
+pub mod emulator;
+pub mod netns;
+pub mod tun;

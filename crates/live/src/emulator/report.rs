@@ -1,0 +1,127 @@
+//! What an emulator tells when it stops.
+
+use std::time::Duration;
+
+use tidegate_core::control::Ecn;
+use tidegate_core::link::{LinkStats, RouteId};
+use tidegate_core::units::{Bytes, Time};
+
+/// What an emulator did, and how well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmulatorReport {
+    /// IPv4 packets that came out of either namespace.
+    pub packets: u64,
+    /// Packets written to the other side.
+    pub delivered: u64,
+    /// Packets lost in the links, by design.
+    pub drops: u64,
+    /// Packets marked in the links.
+    pub marks: u64,
+    /// What came and is no whole IPv4 packet of at most 1500 bytes, such as the kernel's IPv6
+    /// router solicitations.
+    pub ignored: u64,
+    /// Packets that the kernel threw away before the emulator could read them.
+    pub overruns: u64,
+    /// Packets that the kernel did not take.
+    pub write_failures: u64,
+    /// Per link, in the order of the configuration.
+    pub links: Vec<LinkStats>,
+    /// When it stopped: the time up to which the links were run.
+    pub ended: Time,
+    /// Half of the packets were written within this after their logical time.
+    pub timing_p50: Duration,
+    /// And 99 of 100 within this. Both are rounded up by at most 1/32.
+    pub timing_p99: Duration,
+    /// The largest such delay.
+    pub timing_worst: Duration,
+    /// Whether it ran with real-time priority (`SCHED_FIFO`).
+    pub realtime_priority: bool,
+    /// Whether the network that the hosts saw was the one that was asked for: no overruns, no
+    /// failed writes, and `timing_p99` within the tolerance.
+    pub kept_up: bool,
+}
+
+/// Each packet that came and each that went, as far as there was room.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EmulatorLog {
+    /// In the order in which the links got them.
+    pub arrivals: Vec<Arrival>,
+    /// In the order in which they were written.
+    pub departures: Vec<Departure>,
+    /// How many entries found no room.
+    pub missed: u64,
+}
+
+/// A packet that the emulator read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When it was read, which is when the links got it.
+    pub at: Time,
+    /// Its number: packets are counted from zero as they are read.
+    pub id: u64,
+    /// Which way it goes.
+    pub route: RouteId,
+    /// Its whole length.
+    pub size: Bytes,
+    /// As it came.
+    pub ecn: Ecn,
+}
+
+/// A packet that the emulator wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// When the links say that it arrives.
+    pub at: Time,
+    /// When the kernel had taken it.
+    pub written: Time,
+    /// Its number.
+    pub id: u64,
+    /// As it went.
+    pub ecn: Ecn,
+}
+
+/// A bounded log.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    limit: usize,
+    log: EmulatorLog,
+}
+
+impl Recorder {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            log: EmulatorLog::default(),
+        }
+    }
+
+    pub(super) fn arrival(&mut self, arrival: Arrival) {
+        push(
+            &mut self.log.arrivals,
+            arrival,
+            self.limit,
+            &mut self.log.missed,
+        );
+    }
+
+    pub(super) fn departure(&mut self, departure: Departure) {
+        push(
+            &mut self.log.departures,
+            departure,
+            self.limit,
+            &mut self.log.missed,
+        );
+    }
+
+    pub(super) fn finish(self) -> EmulatorLog {
+        self.log
+    }
+}
+
+fn push<T>(list: &mut Vec<T>, entry: T, limit: usize, missed: &mut u64) {
+    if list.len() < limit {
+        list.push(entry);
+    } else if limit > 0 {
+        *missed += 1;
+    }
+}

@@ -1,0 +1,555 @@
+//! Anonymous network namespaces, and whether this process may have any.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::{fmt, io, mem};
+
+use crate::tun;
+
+/// A network namespace. It lives as long as a clone of this, or a socket or thread inside.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    file: Arc<OwnedFd>,
+}
+
+impl Namespace {
+    /// Makes one with nothing but a loopback interface, which is up.
+    ///
+    /// # Errors
+    ///
+    /// The process may not (see [`availability`]), or the kernel is out of something.
+    pub fn new() -> Result<Self, NetnsError> {
+        let make = || {
+            // SAFETY: takes a number and touches no memory.
+            check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map_err(NetnsError::Create)?;
+            let file = File::open("/proc/thread-self/ns/net").map_err(NetnsError::Create)?;
+            set_up("lo").map_err(|e| NetnsError::configure("lo", e))?;
+            Ok(Self {
+                file: Arc::new(file.into()),
+            })
+        };
+        // A namespace belongs to a thread: another one moves there and dies.
+        in_a_thread(make)
+    }
+
+    /// Runs `job` inside, on a thread of its own, and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The thread could not enter.
+    pub fn within<T: Send>(&self, job: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+        in_a_thread(|| {
+            self.enter()?;
+            Ok(job())
+        })
+    }
+
+    /// Starts `job` inside, on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// The thread could not enter.
+    pub fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Worker<T>, NetnsError> {
+        let namespace = self.clone();
+        let (report, reported) = mpsc::sync_channel(1);
+        let thread = thread::spawn(move || {
+            let entered = namespace.enter();
+            let inside = entered.is_ok();
+            // The caller waits below for exactly this.
+            let _ = report.send(entered);
+            inside.then(job)
+        });
+        match reported.recv() {
+            Ok(Ok(())) => Ok(Worker { thread }),
+            Ok(Err(e)) => Err(e),
+            Err(_) => Err(NetnsError::Enter(io::Error::other("the thread died"))),
+        }
+    }
+
+    /// Gives an interface inside an address, a size and a queue, and switches it on.
+    ///
+    /// # Errors
+    ///
+    /// There is no such interface, or a value does not please the kernel.
+    pub fn configure(&self, name: &str, interface: Interface) -> Result<(), NetnsError> {
+        let error = |e| NetnsError::configure(name, e);
+        self.within(|| interface.apply(name).map_err(error))?
+    }
+
+    /// How many packets the kernel threw away on their way out through an interface inside,
+    /// because nobody took them.
+    ///
+    /// # Errors
+    ///
+    /// There is no such interface.
+    pub fn transmit_drops(&self, name: &str) -> Result<u64, NetnsError> {
+        self.within(|| {
+            let table = std::fs::read_to_string("/proc/thread-self/net/dev")
+                .map_err(|e| NetnsError::configure(name, e))?;
+            transmit_drops(&table, name).ok_or_else(|| {
+                NetnsError::configure(name, io::Error::from(io::ErrorKind::NotFound))
+            })
+        })?
+    }
+
+    fn enter(&self) -> Result<(), NetnsError> {
+        // SAFETY: the descriptor is open, and the call touches no memory.
+        check(unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) })
+            .map(drop)
+            .map_err(NetnsError::Enter)
+    }
+}
+
+/// A thread in a namespace.
+#[derive(Debug)]
+pub struct Worker<T> {
+    thread: JoinHandle<Option<T>>,
+}
+
+impl<T> Worker<T> {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// It panicked; the payload says how.
+    pub fn join(self) -> thread::Result<T> {
+        let result = self.thread.join()?;
+        Ok(result.expect("a worker is made after its thread has entered"))
+    }
+
+    /// Whether it has come to its end.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+/// What an IPv4 interface needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// How many bits of it are the network, 0..=32.
+    pub prefix: u8,
+    /// Largest IP packet, in bytes.
+    pub mtu: u16,
+    /// How many packets may wait in the kernel on their way out. In a user namespace the kernel
+    /// does not let us choose: there it stays at 500 for a TUN device.
+    pub queue: u16,
+}
+
+impl Interface {
+    fn apply(self, name: &str) -> io::Result<()> {
+        let socket = control_socket()?;
+        let mask = u32::MAX
+            .checked_shl(32 - u32::from(self.prefix))
+            .unwrap_or(0);
+        let mut request = request(name)?;
+        let mut ask = |command, set: &dyn Fn(&mut libc::ifreq)| {
+            set(&mut request);
+            // SAFETY: `request` is a whole ifreq with a name that ends in zero.
+            check(unsafe { libc::ioctl(socket.as_raw_fd(), command, &raw mut request) })
+        };
+        ask(libc::SIOCSIFADDR, &|r| {
+            r.ifr_ifru.ifru_addr = address(self.address);
+        })?;
+        ask(libc::SIOCSIFNETMASK, &|r| {
+            r.ifr_ifru.ifru_netmask = address(Ipv4Addr::from_bits(mask));
+        })?;
+        ask(libc::SIOCSIFMTU, &|r| r.ifr_ifru.ifru_mtu = self.mtu.into())?;
+        let queue = ask(libc::SIOCSIFTXQLEN, &|r| {
+            // The union's plain integer has no name in the libc crate; this one is the same.
+            r.ifr_ifru.ifru_mtu = self.queue.into();
+        });
+        match queue {
+            // The kernel wants the rights of the first user namespace for this, and only this.
+            Err(e) if e.raw_os_error() == Some(libc::EPERM) => {}
+            other => drop(other?),
+        }
+        set_up(name)
+    }
+}
+
+/// Whether this process can have namespaces with TUN devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// Yes, as it is: it is root, or has entered a user namespace already.
+    Root,
+    /// In a user namespace: call [`enter_user_namespace`] before there are threads, or start a
+    /// child with [`user_namespaced`].
+    UserNamespace,
+    /// No.
+    Missing(Missing),
+}
+
+/// What is in the way of namespaces with TUN devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// What did not work.
+    pub step: Step,
+    /// What the kernel said, as an error number.
+    pub errno: i32,
+}
+
+/// The steps to a TUN device in a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// To have the user namespace's only user be root in it.
+    MapIds,
+    /// To make a user namespace with a network namespace.
+    MakeNamespace,
+    /// To open `/dev/net/tun`.
+    OpenTun,
+    /// To make a TUN device.
+    MakeTun,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = io::Error::from_raw_os_error(self.errno);
+        let (what, mend) = match (self.step, self.errno) {
+            (Step::OpenTun, libc::ENOENT | libc::ENODEV | libc::ENXIO) => (
+                "there is no /dev/net/tun",
+                "load the module (modprobe tun) or pass the device to the container (--device /dev/net/tun)",
+            ),
+            (Step::OpenTun, _) => (
+                "/dev/net/tun cannot be opened",
+                "run as root, or let this user read and write it",
+            ),
+            (Step::MakeTun, _) => (
+                "the kernel makes no TUN device here",
+                "run as root; on Ubuntu, AppArmor takes the rights from user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0)",
+            ),
+            (Step::MakeNamespace, libc::ENOSPC) => (
+                "no user namespace is left",
+                "raise the sysctl user.max_user_namespaces",
+            ),
+            (Step::MakeNamespace, libc::EINVAL | libc::ENOSYS) => (
+                "this kernel has no user or network namespaces",
+                "use one with CONFIG_USER_NS and CONFIG_NET_NS",
+            ),
+            (Step::MakeNamespace, _) => (
+                "no network namespace, neither as this user nor in a user namespace",
+                "run as root, allow user namespaces (sysctl kernel.unprivileged_userns_clone=1), or give the container CAP_SYS_ADMIN and CAP_NET_ADMIN",
+            ),
+            (Step::MapIds, _) => (
+                "the user namespace does not take this user as its root",
+                "run as root; a security module (AppArmor, SELinux) may forbid it",
+            ),
+        };
+        write!(f, "{what} ({cause}): {mend}")
+    }
+}
+
+/// Finds out by trying: makes a namespace and a TUN device in a throwaway thread and, where
+/// that is not allowed, in a throwaway child with a user namespace of its own.
+pub fn availability() -> Availability {
+    let as_we_are = in_a_thread(|| {
+        // SAFETY: takes a number and touches no memory.
+        check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map_err(NetnsError::Create)?;
+        Ok(try_tun())
+    });
+    match as_we_are {
+        Ok(Ok(())) => Availability::Root,
+        Ok(Err(missing)) => Availability::Missing(missing),
+        Err(_) => match try_in_child() {
+            Ok(()) => Availability::UserNamespace,
+            Err(missing) => Availability::Missing(missing),
+        },
+    }
+}
+
+/// Moves the process into a user namespace in which it is root, with a network namespace.
+/// Files that it creates still belong to its user.
+///
+/// # Errors
+///
+/// The process has threads already, or the system does not allow it.
+pub fn enter_user_namespace() -> Result<(), NetnsError> {
+    move_to_user_namespace().map_err(NetnsError::UserNamespace)
+}
+
+/// Has a child start in a user namespace in which it is root, as
+/// [`enter_user_namespace`] does for a process without threads.
+pub fn user_namespaced(command: &mut Command) -> &mut Command {
+    let enter =
+        || move_to_user_namespace().map_err(|missing| io::Error::from_raw_os_error(missing.errno));
+    // SAFETY: between fork and exec only system calls run, on buffers of the stack.
+    unsafe { command.pre_exec(enter) }
+}
+
+/// Why something with a namespace did not work.
+#[derive(Debug)]
+pub enum NetnsError {
+    /// An interface does not take its parameters.
+    Configure {
+        /// Which.
+        interface: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// No namespace could be made.
+    Create(io::Error),
+    /// A thread could not enter.
+    Enter(io::Error),
+    /// The process could not have a user namespace.
+    UserNamespace(Missing),
+}
+
+impl NetnsError {
+    fn configure(interface: &str, cause: io::Error) -> Self {
+        Self::Configure {
+            interface: interface.to_owned(),
+            cause,
+        }
+    }
+}
+
+impl fmt::Display for NetnsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configure { interface, cause } => {
+                write!(f, "interface `{interface}` cannot be set up: {cause}")
+            }
+            Self::Create(e) => write!(
+                f,
+                "no network namespace ({e}): run as root or in a user namespace"
+            ),
+            Self::Enter(e) => write!(f, "a thread cannot enter the network namespace ({e})"),
+            Self::UserNamespace(missing) if missing.errno == libc::EINVAL => f.write_str(
+                "no user namespace: enter it first thing in main, before there are threads",
+            ),
+            Self::UserNamespace(missing) => missing.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NetnsError {}
+
+/// The result of a system call that answers −1 on failure.
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// A request for the interface of this name.
+pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: an ifreq is integers, arrays of them and a pointer, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+fn in_a_thread<T: Send>(
+    job: impl FnOnce() -> Result<T, NetnsError> + Send,
+) -> Result<T, NetnsError> {
+    thread::scope(|scope| scope.spawn(job).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn control_socket() -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers and touches no memory.
+    let fd =
+        check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: the kernel has just made it and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn set_up(name: &str) -> io::Result<()> {
+    let socket = control_socket()?;
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: `request` is a whole ifreq with a name that ends in zero.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) })
+        .map(drop)
+}
+
+fn address(ip: Ipv4Addr) -> libc::sockaddr {
+    let inet = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: 0,
+        sin_addr: libc::in_addr {
+            s_addr: ip.to_bits().to_be(),
+        },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: both are 16 bytes that start with the family, which says that the rest is IPv4.
+    unsafe { mem::transmute::<libc::sockaddr_in, libc::sockaddr>(inet) }
+}
+
+/// From the table of `/proc/net/dev`: after the name eight numbers of reception, then bytes,
+/// packets, errors and drops of transmission.
+fn transmit_drops(table: &str, name: &str) -> Option<u64> {
+    let rest = table.lines().find_map(|line| {
+        let (interface, rest) = line.split_once(':')?;
+        (interface.trim() == name).then_some(rest)
+    })?;
+    rest.split_whitespace().nth(11)?.parse().ok()
+}
+
+/// Whether a TUN device can be made in the namespace of this thread. Only system calls.
+fn try_tun() -> Result<(), Missing> {
+    let fd = tun::open_device().map_err(|e| missing(Step::OpenTun, &e))?;
+    let made = tun::attach(&fd, "tgprobe").map_err(|e| missing(Step::MakeTun, &e));
+    drop(fd);
+    made
+}
+
+fn try_in_child() -> Result<(), Missing> {
+    // The child answers with its exit status: 0, or the step and then the error number, which
+    // is below 128 for all that can happen here; so two children at most are asked.
+    let ask = |number: fn(Missing) -> i32| {
+        // SAFETY: the child makes system calls on buffers of the stack and exits, which is safe
+        // even if another thread held a lock at the fork.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                let result = move_to_user_namespace().and_then(|()| try_tun());
+                // SAFETY: leaves without running anything of the parent's.
+                unsafe { libc::_exit(result.map_or_else(number, |()| 0)) }
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: `status` is a valid place for the answer.
+                check(unsafe { libc::waitpid(child, &raw mut status, 0) })?;
+                Ok(if libc::WIFEXITED(status) {
+                    libc::WEXITSTATUS(status)
+                } else {
+                    libc::EIO
+                })
+            }
+        }
+    };
+    let failed = |e: io::Error| missing(Step::MakeNamespace, &e);
+    let step = match ask(|m| 1 + m.step as i32).map_err(failed)? {
+        0 => return Ok(()),
+        1 => Step::MapIds,
+        3 => Step::OpenTun,
+        4 => Step::MakeTun,
+        _ => Step::MakeNamespace,
+    };
+    let errno = ask(|m| m.errno).map_err(failed)?;
+    Err(Missing { step, errno })
+}
+
+/// Only system calls on buffers of the stack, because it runs between fork and exec.
+fn move_to_user_namespace() -> Result<(), Missing> {
+    // SAFETY: these take nothing or numbers and touch no memory.
+    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+    // SAFETY: as above.
+    check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) })
+        .map_err(|e| missing(Step::MakeNamespace, &e))?;
+    let map = |e: io::Error| missing(Step::MapIds, &e);
+    // user_namespaces(7): without privilege the groups have to be given up first.
+    write_file(c"/proc/self/setgroups", b"deny").map_err(map)?;
+    write_file(c"/proc/self/uid_map", IdMap::new(uid).text()).map_err(map)?;
+    write_file(c"/proc/self/gid_map", IdMap::new(gid).text()).map_err(map)
+}
+
+/// The line `0 <id> 1`, without an allocation.
+struct IdMap {
+    text: [u8; 16],
+    len: usize,
+}
+
+impl IdMap {
+    fn new(id: u32) -> Self {
+        let mut map = Self {
+            text: [0; 16],
+            len: 0,
+        };
+        map.put(b"0 ");
+        let mut power = 1_000_000_000;
+        while power > 1 && id < power {
+            power /= 10;
+        }
+        while power > 0 {
+            map.put(&[b'0' + (id / power % 10) as u8]);
+            power /= 10;
+        }
+        map.put(b" 1");
+        map
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.text[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn text(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
+}
+
+fn write_file(path: &CStr, text: &[u8]) -> io::Result<()> {
+    // SAFETY: `path` ends in zero.
+    let fd: RawFd = check(unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) })?;
+    // SAFETY: the kernel has just made it and nobody else has it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: reads `text.len()` bytes from `text`.
+    let written = unsafe { libc::write(fd.as_raw_fd(), text.as_ptr().cast(), text.len()) };
+    if written == text.len() as isize {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn missing(step: Step, e: &io::Error) -> Missing {
+    Missing {
+        step,
+        errno: e.raw_os_error().unwrap_or(libc::EIO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_written_as_the_kernel_reads_them() {
+        for id in [0, 7, 1_000, 65_534, u32::MAX] {
+            assert_eq!(IdMap::new(id).text(), format!("0 {id} 1").as_bytes());
+        }
+    }
+
+    #[test]
+    fn drops_are_read_from_the_right_column() {
+        let table = "Inter-|   Receive   |  Transmit\n \
+                     face |bytes ...\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13\n tg0:1 2 3 4 5 6 7 8 9 10 11 99 13";
+        assert_eq!(transmit_drops(table, "tg0"), Some(99));
+        assert_eq!(transmit_drops(table, "lo"), Some(12));
+        assert_eq!(transmit_drops(table, "tg1"), None);
+    }
+
+    #[test]
+    fn what_is_missing_comes_with_a_mend() {
+        let missing = |step, errno| Missing { step, errno }.to_string();
+        assert!(missing(Step::OpenTun, libc::ENOENT).contains("modprobe tun"));
+        assert!(missing(Step::OpenTun, libc::EACCES).contains("run as root"));
+        assert!(missing(Step::MakeNamespace, libc::EPERM).contains("unprivileged_userns_clone"));
+        assert!(missing(Step::MakeTun, libc::EPERM).contains("AppArmor"));
+    }
+
+    #[test]
+    fn names_that_are_too_long_are_refused() {
+        assert!(request("fifteen-is-max1").is_ok());
+        assert!(request("sixteen-is-above").is_err());
+    }
+}

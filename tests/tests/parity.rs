@@ -1,0 +1,278 @@
+//! The emulator does to real packets what the models do in virtual time.
+
+mod lab;
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use lab::{Capture, in_lab, set_ecn};
+use tidegate_core::control::Ecn;
+use tidegate_core::link::{
+    Capacity, Delivery, DropTailConfig, LinkConfig, LinkId, NamedLink, Network, NetworkConfig,
+    Outage, Packet, QueueConfig, RedConfig, Steps,
+};
+use tidegate_core::random::{Seed, unit};
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_live::clock::Clock;
+use tidegate_live::emulator::{
+    Departure, Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Side,
+};
+
+/// What the models need of a packet, and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Meta {
+    id: u64,
+    size: Bytes,
+    ecn: Ecn,
+}
+
+impl Packet for Meta {
+    fn size(&self) -> Bytes {
+        self.size
+    }
+
+    fn ecn(&self) -> Ecn {
+        self.ecn
+    }
+
+    fn set_ce(&mut self) {
+        self.ecn = Ecn::Ce;
+    }
+}
+
+/// Two links forth: a drop-tail queue before a capacity with steps and stalls, outages and loss;
+/// then RED with ECN. One link back. Steps and outages come every second, because nobody knows
+/// how long a busy machine takes to get going.
+fn network() -> NetworkConfig {
+    let ms = Time::from_millis;
+    let second = |s| {
+        [
+            (ms(1_000 * s), Rate::kbps(16_000)),
+            (ms(1_000 * s + 300), Rate::kbps(8_000)),
+            (ms(1_000 * s + 600), Rate::ZERO),
+            (ms(1_000 * s + 640), Rate::kbps(18_000)),
+        ]
+    };
+    let steps: Vec<_> = (0..LIMIT.as_secs()).flat_map(second).collect();
+    let outage = |s| Outage {
+        from: ms(1_000 * s + 800),
+        to: ms(1_000 * s + 820),
+    };
+    let radio = LinkConfig {
+        capacity: Capacity::Steps(Steps::new(&steps).unwrap()),
+        queue: QueueConfig::DropTail(DropTailConfig::packets(40)),
+        outages: (0..LIMIT.as_secs()).map(outage).collect(),
+        loss: 0.01,
+        delay: Duration::from_millis(7),
+    };
+    let core = LinkConfig {
+        capacity: Capacity::Fixed(Rate::kbps(11_000)),
+        queue: QueueConfig::Red(RedConfig {
+            limit: 60,
+            min_threshold: 3.0,
+            max_threshold: 20.0,
+            weight: 0.05,
+            ecn: true,
+            ..RedConfig::default()
+        }),
+        delay: Duration::from_millis(13),
+        ..LinkConfig::default()
+    };
+    let back = LinkConfig {
+        capacity: Capacity::Fixed(Rate::kbps(1_000)),
+        queue: QueueConfig::DropTail(DropTailConfig::bytes(Bytes(3_000))),
+        delay: Duration::from_millis(20),
+        ..LinkConfig::default()
+    };
+    let named = |name: &str, config| NamedLink {
+        name: name.into(),
+        config,
+    };
+    NetworkConfig {
+        links: vec![
+            named("radio", radio),
+            named("core", core),
+            named("back", back),
+        ],
+        routes: vec![vec![LinkId(0), LinkId(1)], vec![LinkId(2)]],
+    }
+}
+
+struct Run {
+    config: EmulatorConfig,
+    report: EmulatorReport,
+    log: EmulatorLog,
+    /// What side B received: when, and how much.
+    captured: Vec<(Time, usize)>,
+    /// How far the clocks of kernel stamps and emulator moved apart.
+    drift: Duration,
+}
+
+/// Packets at random moments and of random sizes from A to B; B sends each back cut short.
+fn run() -> Run {
+    let config = EmulatorConfig {
+        limit: LIMIT,
+        log: 100_000,
+        ..EmulatorConfig::new(network())
+    };
+    let clock = config.clock;
+    let emulator = Emulator::start(&config).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let (capture, listening) = {
+        let (done, (ready, listening)) = (Arc::clone(&done), std::sync::mpsc::channel());
+        let listen = move || {
+            let capture = Capture::start("tide0", clock);
+            ready.send(()).unwrap();
+            let mut heard = vec![];
+            while !done.load(Ordering::SeqCst) {
+                heard.extend(std::iter::from_fn(|| capture.next()).map(|(at, p)| (at, p.len())));
+            }
+            (heard, capture.drift())
+        };
+        (emulator.namespace(Side::B).run(listen).unwrap(), listening)
+    };
+    listening.recv().unwrap();
+    let (ready, bound) = std::sync::mpsc::channel();
+    let echo = move || {
+        let socket = UdpSocket::bind((Side::B.address(), PORT)).unwrap();
+        // Longer than a packet can be under way: then it was the last one.
+        socket
+            .set_read_timeout(Some(Duration::from_millis(700)))
+            .unwrap();
+        ready.send(()).unwrap();
+        let mut buffer = [0; 2_048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&buffer[..length.min(60)], from);
+        }
+    };
+    let echo = emulator.namespace(Side::B).run(echo).unwrap();
+    bound.recv().unwrap();
+    let blaster = emulator
+        .namespace(Side::A)
+        .run(move || blast(clock))
+        .unwrap();
+    blaster.join().unwrap();
+    echo.join().unwrap();
+    done.store(true, Ordering::SeqCst);
+    let (captured, drift) = capture.join().unwrap();
+    let (report, log) = emulator.stop().unwrap();
+    Run {
+        config,
+        report,
+        log,
+        captured,
+        drift,
+    }
+}
+
+fn blast(clock: Clock) {
+    let socket = UdpSocket::bind((Side::A.address(), PORT)).unwrap();
+    set_ecn(&socket, Ecn::Ect0);
+    let mut rng = Seed(1).stream("blaster");
+    let mut next = clock.now();
+    for _ in 0..PACKETS {
+        next += Duration::from_secs_f64(0.0012 * unit(&mut rng));
+        while clock.now() < next {
+            // A sleep is some 60 µs too long: spin the rest.
+            let rest = clock.until(next).saturating_sub(Duration::from_micros(100));
+            if rest.is_zero() {
+                std::hint::spin_loop();
+            } else {
+                thread::sleep(rest);
+            }
+        }
+        let size = 200 + (1_272.0 * unit(&mut rng)) as usize;
+        let _ = socket.send_to(&vec![0; size], (Side::B.address(), PORT));
+    }
+}
+
+/// The arrivals of the log, in pure virtual time.
+fn replay(run: &Run) -> (Vec<Delivery<Meta>>, Network<Meta>) {
+    let mut network = Network::new(&run.config.network, run.config.seed).unwrap();
+    for a in &run.log.arrivals {
+        let meta = Meta {
+            id: a.id,
+            size: a.size,
+            ecn: a.ecn,
+        };
+        network.push(a.at, a.route, meta);
+    }
+    let end = run.report.ended;
+    let deliveries = std::iter::from_fn(|| network.pop(end)).collect();
+    (deliveries, network)
+}
+
+#[test]
+fn emulator_and_models_agree() {
+    in_lab("emulator_and_models_agree", || {
+        let run = run();
+        println!("{:#?}", run.report);
+        the_run_is_worth_it(&run);
+        the_same_fate_for_every_packet(&run);
+        the_wire_agrees(&run);
+    });
+}
+
+fn the_run_is_worth_it(run: &Run) {
+    let [radio, core, back] = run.report.links[..] else {
+        panic!("three links");
+    };
+    assert!(radio.arrivals >= PACKETS * 9 / 10, "{radio:?}");
+    assert!(
+        radio.queue_drops > 0 && radio.loss_drops > 0 && radio.outage_drops > 0,
+        "{radio:?}"
+    );
+    assert!(core.marks > 0, "{core:?}");
+    assert!(back.delivered > 0 && back.queue_drops > 0, "{back:?}");
+    assert_eq!(run.log.missed, 0);
+}
+
+/// Drops, marks and logical times: equal, not similar.
+fn the_same_fate_for_every_packet(run: &Run) {
+    let (deliveries, mut network) = replay(run);
+    assert_eq!(network.inside(), 0, "everything had time to come through");
+    let expected: Vec<_> = deliveries
+        .iter()
+        .map(|d| (d.at, d.packet.id, d.packet.ecn))
+        .collect();
+    let logical = |d: &Departure| (d.at, d.id, d.ecn);
+    let emulated: Vec<_> = run.log.departures.iter().map(logical).collect();
+    assert_eq!(emulated, expected);
+    for (i, stats) in run.report.links.iter().enumerate() {
+        assert_eq!(
+            network.stats(LinkId(i), run.report.ended),
+            *stats,
+            "link {i}"
+        );
+    }
+}
+
+/// Side B got each packet after its logical time and before the emulator says it was written.
+fn the_wire_agrees(run: &Run) {
+    let forth = run.log.departures.iter().filter_map(|d| {
+        let arrival = run.log.arrivals[d.id as usize];
+        assert_eq!(arrival.id, d.id);
+        (arrival.route == run.config.forth).then_some((d, arrival.size))
+    });
+    let forth: Vec<_> = forth.collect();
+    assert_eq!(forth.len(), run.captured.len());
+    // The two clocks are read one after the other; interrupts come in between.
+    let clocks = Duration::from_micros(20) + run.drift;
+    for ((departure, size), (at, length)) in forth.into_iter().zip(&run.captured) {
+        assert_eq!(size, Bytes(*length as u64));
+        assert!(*at + clocks >= departure.at, "early: {at:?} {departure:?}");
+        assert!(
+            *at <= departure.written + clocks,
+            "late: {at:?} {departure:?}"
+        );
+        let late = at.since(departure.at);
+        assert!(late <= run.report.timing_worst + clocks, "{late:?}");
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(20);
+const PACKETS: u64 = 3_000;
+const PORT: u16 = 5_000;

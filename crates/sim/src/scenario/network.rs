@@ -3,11 +3,13 @@
 use core::time::Duration;
 
 use tidegate_core::link::{
-    Capacity, LinkConfig, LinkId, NamedLink, NetworkConfig, RouteId, Steps, StepsError,
+    Capacity, Limit, LinkConfig, LinkId, NamedLink, NetworkConfig, QueueConfig, RouteId, Steps,
+    StepsError,
 };
 use tidegate_core::units::{Rate, Time};
 
 use super::{BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, picture};
+use crate::oracle::{Hop, Service};
 use crate::run::{CapacityStep, FlowInfo, LinkInfo, Outage};
 
 impl Scenario {
@@ -30,6 +32,12 @@ impl Scenario {
             links: self.links.iter().map(link).collect::<Result<_, _>>()?,
             routes: routes.map(route).collect(),
         })
+    }
+
+    /// The way of a flow to its receiver as the oracle wants it.
+    pub fn road(&self, flow: &FlowPlan) -> Vec<Hop> {
+        let links = flow.path.iter().filter_map(|link| self.links.get(*link));
+        links.map(LinkPlan::hop).collect()
     }
 
     /// What the manifest says of the links.
@@ -84,6 +92,33 @@ impl LinkPlan {
             loss: self.loss,
             delay: self.delay,
         })
+    }
+
+    fn hop(&self) -> Hop {
+        Hop {
+            service: match &self.rate {
+                None => Service::Unlimited,
+                Some(RatePlan::Fixed(rate)) => Service::Steps(vec![(Time::ZERO, *rate)]),
+                Some(RatePlan::Steps(steps)) => {
+                    let step = |(at, rate): &(Duration, Rate)| (Time::ZERO + *at, *rate);
+                    Service::Steps(steps.iter().map(step).collect())
+                }
+                Some(RatePlan::Trace(trace)) => Service::Moments(trace.millis.clone()),
+            },
+            delay: self.delay,
+            outages: self
+                .outages
+                .iter()
+                .map(|dark| (dark.from, dark.to))
+                .collect(),
+            queue: match self.queue {
+                Some(QueueConfig::DropTail(config)) => match config.limit {
+                    Limit::Bytes(bytes) => Some(bytes),
+                    Limit::Packets(_) => None,
+                },
+                Some(QueueConfig::Red(_)) | None => None,
+            },
+        }
     }
 
     /// What the manifest says of it. A trace is shown by its mean over half-seconds.

@@ -186,6 +186,12 @@ fn a_plan_makes_a_network_and_a_manifest() {
         (links[0].queue.as_str(), links[1].queue.as_str()),
         ("droptail 60 kB", "")
     );
+    let road = plan.road(&plan.flows[0]);
+    assert_eq!((road.len(), road[0].queue), (1, Some(Bytes(60_000))));
+    assert_eq!(
+        road[0].outages,
+        [(Time::from_secs(50), Time::from_secs(52))]
+    );
     let flows = plan.flow_infos();
     assert_eq!(flows.len(), 2);
     assert!(flows[1].baseline && flows[1].name == "fixed" && !flows[0].baseline);

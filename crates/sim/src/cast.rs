@@ -21,7 +21,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::rtcp::Cname;
 
 use crate::run;
-use crate::scenario::{Control, FlowPlan, MediaPlan, VideoPlan};
+use crate::scenario::{FlowPlan, MediaPlan, VideoPlan};
 
 /// One flow as it is played: as the scenario has it, or as one of its baselines.
 #[derive(Clone, Debug)]
@@ -108,9 +108,8 @@ impl Role {
                 let start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
                 let controller = self.controller().start(&start);
                 let planner = PlannerConfig::new(video.floor, video.ceiling);
-                let promise = self.baseline.is_none().then_some(planner);
-                let promise = promise.filter(|_| !matches!(self.plan.control, Control::Fixed(_)));
-                let sender = MediaSender::new(config, controller, promise, &mut rng);
+                // A fixed rate has no bound in its configuration, hence no promise.
+                let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
                 Player::Video(Streamer::new(sender, pipe(video)?))
             }
         })
@@ -134,9 +133,9 @@ impl Role {
     }
 
     fn controller(&self) -> ControllerConfig {
-        match (self.baseline, self.plan.control) {
-            (Some(rate), _) | (None, Control::Fixed(rate)) => ControllerConfig::Fixed { rate },
-            (None, Control::Tfrc) => ControllerConfig::default(),
+        match self.baseline {
+            Some(rate) => ControllerConfig::Fixed { rate },
+            None => self.plan.control.clone(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Deterministic simulator, scenario language, run folders and metrics.
 
-pub mod build;
 pub mod cast;
+pub mod oracle;
 pub mod play;
 pub mod run;
 pub mod scenario;

@@ -3,17 +3,16 @@
 use core::fmt;
 use core::time::Duration;
 
-use tidegate_core::link::{Network, NetworkError, RouteId};
+use tidegate_core::link::{Network, NetworkError, StepsError};
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_core::session::stream::Direct;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 
-use crate::build;
 use crate::cast::{Player, Role, SimPlayer, Takings};
 use crate::run;
-use crate::scenario::{BaselineRate, Scenario, VideoPlan};
+use crate::scenario::{BaselineRate, Scenario, VideoPlan, back_of, path_of};
 use crate::world::{Observer, Party, PartyId, Sample, World, WorldError};
 
 /// Makes the encoder of a video flow.
@@ -99,7 +98,8 @@ fn take(
     encoder: MakeEncoder<'_>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Take, PlayError> {
-    let network = Network::new(&build::network(scenario), seed).map_err(PlayError::Network)?;
+    let network = scenario.network().map_err(PlayError::Steps)?;
+    let network = Network::new(&network, seed).map_err(PlayError::Network)?;
     let mut parties: Vec<Party<SimPlayer>> = Vec::with_capacity(roles.len() * 2);
     for (role, place) in roles.iter().zip(places) {
         let encoder = |video: &VideoPlan| encoder(&role.name, video, seed).map(Direct::new);
@@ -114,12 +114,12 @@ fn take(
             name: format!("{}/{name}", role.name),
             endpoint,
             peer: PartyId(peer),
-            route: RouteId(route),
+            route,
             start: Time::ZERO + role.plan.start,
             stop: Time::ZERO + role.plan.stop + TAIL,
         };
-        parties.push(party("sender", sender, first + 1, place * 2));
-        parties.push(party("receiver", role.receiver(seed), first, place * 2 + 1));
+        parties.push(party("sender", sender, first + 1, path_of(*place)));
+        parties.push(party("receiver", role.receiver(seed), first, back_of(*place)));
     }
     let mut world = World::new(network, parties, seed).map_err(PlayError::World)?;
     world.sample_every(SAMPLE);
@@ -208,6 +208,8 @@ pub enum PlayError {
     },
     /// A link cannot be built.
     Network(NetworkError),
+    /// A link's capacity has steps that do not follow each other.
+    Steps(StepsError),
     /// A party does not let time go on.
     World(WorldError),
 }
@@ -217,6 +219,7 @@ impl fmt::Display for PlayError {
         match self {
             Self::Encoder { flow, error } => write!(f, "flow {flow:?}: {error}"),
             Self::Network(error) => write!(f, "{error}"),
+            Self::Steps(error) => write!(f, "{error}"),
             Self::World(error) => write!(f, "{error}"),
         }
     }

@@ -14,7 +14,7 @@ use crate::wire::ccfb::{CcfbBuilder, Received};
 use crate::wire::ntp::NtpShort;
 use crate::wire::rtcp::{self, ReportBlock, Rtcp};
 use crate::wire::rtp::RtpPacket;
-use crate::wire::rtx;
+use crate::wire::rtx::RtxPayload;
 use crate::wire::seq::{Unwrap16, Unwrap32, nearest16};
 
 /// Receives one stream and its retransmissions.
@@ -144,13 +144,13 @@ impl MediaReceiver {
             return;
         }
         let (seq, payload) = if repaired {
-            let Ok(original) = rtx::unwrap(packet.payload()) else {
+            let Ok(original) = RtxPayload::parse(packet.payload()) else {
                 self.rejected += 1;
                 return;
             };
             // A retransmission of something older than all that is known of the media stream.
             let newest = self.media.unwrap.highest();
-            let Some(seq) = newest.and_then(|n| nearest16(n, original.sequence)) else {
+            let Some(seq) = newest.and_then(|n| nearest16(n, original.original_sequence)) else {
                 return;
             };
             (seq, original.payload)

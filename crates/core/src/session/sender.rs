@@ -228,7 +228,7 @@ impl MediaSender {
             quality: encoded.quality,
         };
         let deadline = self.config.delay_bound.map(|bound| order.captured + bound);
-        let max_payload = (self.config.packet_size.get() - HEADERS - rtx::LEN as u64) as usize;
+        let max_payload = (self.config.packet_size.get() - HEADERS - rtx::OSN as u64) as usize;
         match OutFrame::new(&encoded.data, row, deadline, max_payload) {
             Ok(frame) => self.frames.push(frame),
             // Nothing that a receiver could decode.

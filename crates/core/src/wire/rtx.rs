@@ -126,7 +126,8 @@ impl fmt::Display for RtxError {
 
 impl core::error::Error for RtxError {}
 
-const OSN: usize = 2;
+/// Bytes that a retransmission is longer than what it repeats: the original sequence number.
+pub const OSN: usize = 2;
 const PADDED: u8 = 0x20;
 
 #[cfg(test)]

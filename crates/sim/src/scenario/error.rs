@@ -2,7 +2,10 @@
 
 use core::fmt;
 
+use tidegate_core::link::TraceError;
+
 use super::quantity::QuantityError;
+use crate::run::ExpectError;
 
 /// The first fault of a scenario file.
 ///
@@ -63,6 +66,8 @@ pub enum Fault {
         /// Where it was used first.
         first: usize,
     },
+    /// A statement about the outcome that cannot be judged.
+    Expect(ExpectError),
     /// A key is missing.
     Missing {
         /// A line that would do.
@@ -92,10 +97,8 @@ pub enum Fault {
     Trace {
         /// The trace file.
         file: String,
-        /// Its line, counted from one; zero for the file as a whole.
-        line: usize,
-        /// What is the matter, and the mend.
-        why: &'static str,
+        /// What is the matter, with its line.
+        cause: TraceError,
     },
     /// A value of the wrong type.
     Type {
@@ -131,6 +134,7 @@ impl fmt::Display for Fault {
                 f,
                 "the name \"{name}\" is taken since line {first}; choose another"
             ),
+            Self::Expect(error) => error.fmt(f),
             Self::Missing { example } => write!(f, "is missing; add, for example, {example}"),
             Self::Name { what, value, known } if known.is_empty() => {
                 write!(
@@ -145,8 +149,7 @@ impl fmt::Display for Fault {
             ),
             Self::Quantity(error) => error.fmt(f),
             Self::Syntax(message) => write!(f, "this is no TOML: {message}"),
-            Self::Trace { file, line: 0, why } => write!(f, "{file}: {why}"),
-            Self::Trace { file, line, why } => write!(f, "{file}:{line}: {why}"),
+            Self::Trace { file, cause } => write!(f, "{file}: {cause}"),
             Self::Type { found, wanted } => write!(f, "is {found}; write {wanted}"),
             Self::UnknownKey { allowed, hint } => {
                 f.write_str("no such key")?;

@@ -5,6 +5,7 @@
 //! every value is in its range, or a [`ScenarioError`] that names the line and the mend.
 
 mod error;
+mod network;
 mod picture;
 pub mod quantity;
 mod read;
@@ -14,13 +15,17 @@ mod trace_file;
 use core::time::Duration;
 use std::path::Path;
 
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::link::{Outage, QueueConfig};
 use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate};
 
+use crate::run::Expectation;
+
 pub use error::{Fault, ScenarioError};
-pub use quantity::Limit;
-pub use trace_file::{CapacityTrace, OPPORTUNITY};
+pub use network::{back_of, path_of};
+pub use trace_file::CapacityTrace;
 
 /// A scenario that can be run.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,8 +44,8 @@ pub struct Scenario {
     pub flows: Vec<FlowPlan>,
     /// Runs of their own to compare with.
     pub baselines: Vec<BaselinePlan>,
-    /// What must hold in the end.
-    pub expect: Vec<ExpectPlan>,
+    /// What must hold in the end; all names in them exist.
+    pub expect: Vec<Expectation>,
 }
 
 impl Scenario {
@@ -105,7 +110,7 @@ pub struct LinkPlan {
     /// Share of packets lost at random, in 0..=1.
     pub loss: f64,
     /// Present exactly when there is a rate.
-    pub queue: Option<QueuePlan>,
+    pub queue: Option<QueueConfig>,
     /// In order of time, without overlap, within the run.
     pub outages: Vec<Outage>,
 }
@@ -121,41 +126,6 @@ pub enum RatePlan {
     Trace(CapacityTrace),
 }
 
-/// What happens to packets that wait.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum QueuePlan {
-    /// What does not fit is dropped.
-    DropTail(Limit),
-    /// Random early detection (Floyd and Jacobson, 1993).
-    Red(RedPlan),
-}
-
-/// Parameters of random early detection.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RedPlan {
-    /// Below this mean queue nothing is marked or dropped.
-    pub min: Bytes,
-    /// Above this mean queue every packet is marked or dropped.
-    pub max: Bytes,
-    /// What the queue holds.
-    pub limit: Limit,
-    /// Probability of a mark or drop as the mean queue reaches `max`, in 0..=1.
-    pub max_p: f64,
-    /// Weight of the newest queue length in the mean, in 0..=1.
-    pub weight: f64,
-    /// Mark packets that can be marked, rather than drop them.
-    pub ecn: bool,
-}
-
-/// A while in which a link carries nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outage {
-    /// From the start of the run.
-    pub at: Duration,
-    /// Above zero.
-    pub lasts: Duration,
-}
-
 /// One stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowPlan {
@@ -166,7 +136,7 @@ pub struct FlowPlan {
     /// Links back to the sender; at least one, none twice.
     pub back: Vec<usize>,
     /// What decides about its rate.
-    pub control: Control,
+    pub control: ControllerConfig,
     /// What it carries.
     pub media: MediaPlan,
     /// Whether its packets may be marked rather than dropped (ECT(0)).
@@ -175,16 +145,6 @@ pub struct FlowPlan {
     pub start: Duration,
     /// When it stops, after `start` and not after the end of the run.
     pub stop: Duration,
-}
-
-/// What decides about the rate of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Control {
-    /// Nothing: always this rate, above zero.
-    Fixed(Rate),
-    /// TCP-friendly rate control (RFC 5348).
-    Tfrc,
 }
 
 /// What a flow carries.
@@ -255,15 +215,6 @@ pub enum BaselineRate {
     Fixed(Rate),
     /// Always the mean media rate that the flow used.
     Mean,
-}
-
-/// A statement that must hold in the end, in the language of the metrics.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpectPlan {
-    /// As it was written.
-    pub text: String,
-    /// Its line in the file, counted from one.
-    pub line: usize,
 }
 
 #[cfg(test)]

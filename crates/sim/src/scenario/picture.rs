@@ -3,7 +3,10 @@
 use core::fmt::Write as _;
 use core::time::Duration;
 
-use super::{FlowPlan, LinkPlan, QueuePlan, RatePlan, Scenario};
+use tidegate_core::link::{Capacity, Limit, QueueConfig};
+use tidegate_core::units::{Bytes, Time};
+
+use super::{FlowPlan, LinkPlan, RatePlan, Scenario};
 
 impl Scenario {
     /// The way of each flow and what its links do, in plain ASCII, one line each.
@@ -56,24 +59,48 @@ fn description(link: &LinkPlan) -> String {
             .collect::<Vec<_>>()
             .join(", "),
         Some(RatePlan::Trace(trace)) => {
-            format!("{} (mean {})", trace.file, trace.mean_rate())
+            let mean = Capacity::Trace(trace.trace.clone()).nominal();
+            let mean = mean.map_or(String::new(), |mean| format!(" (mean {mean})"));
+            format!("{}{mean}", trace.file)
         }
     }];
-    match &link.queue {
-        None => {}
-        Some(QueuePlan::DropTail(limit)) => parts.push(format!("drop-tail {limit}")),
-        Some(QueuePlan::Red(red)) => {
-            let marks = if red.ecn { " with ECN" } else { "" };
-            parts.push(format!("RED{marks} {}", red.limit));
-        }
-    }
+    parts.extend(link.queue.as_ref().map(queue));
     parts.push(format!("delay {:?}", link.delay));
     if link.loss > 0.0 {
         parts.push(format!("loss {}", link.loss));
     }
     for outage in &link.outages {
-        let end = outage.at + outage.lasts;
-        parts.push(format!("dark {:?} to {end:?}", outage.at));
+        let moment = |time: Time| time.since(Time::ZERO);
+        let (from, to) = (moment(outage.from), moment(outage.to));
+        parts.push(format!("dark {from:?} to {to:?}"));
     }
     parts.join("; ")
+}
+
+/// A queue in words, as `droptail 60 kB`.
+pub(super) fn queue(config: &QueueConfig) -> String {
+    match config {
+        QueueConfig::DropTail(config) => {
+            let marks = match config.mark_above {
+                Some(above) => format!(", marks above {}", bytes(above)),
+                None => String::new(),
+            };
+            match config.limit {
+                Limit::Bytes(limit) => format!("droptail {}{marks}", bytes(limit)),
+                Limit::Packets(limit) => format!("droptail {limit} packets{marks}"),
+            }
+        }
+        QueueConfig::Red(red) => {
+            let ecn = if red.ecn { " with ECN" } else { "" };
+            let (min, max) = (red.min_threshold, red.max_threshold);
+            format!("red {min} to {max} of {} packets{ecn}", red.limit)
+        }
+    }
+}
+
+fn bytes(bytes: Bytes) -> String {
+    match bytes.0 {
+        kilos if kilos.is_multiple_of(1_000) => format!("{} kB", kilos / 1_000),
+        bytes => format!("{bytes} B"),
+    }
 }

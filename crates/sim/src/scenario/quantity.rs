@@ -6,29 +6,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use tidegate_core::link::Limit;
 use tidegate_core::units::{Bytes, Rate};
-
-/// How much a queue holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Of bytes, every header included.
-    Bytes(Bytes),
-    /// Of packets, whatever their size.
-    Packets(u32),
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bytes(bytes) if bytes.0 >= 1_000 && bytes.0.is_multiple_of(100) => {
-                write!(f, "{} kB", bytes.0 as f64 / 1e3)
-            }
-            Self::Bytes(bytes) => write!(f, "{} B", bytes.0),
-            Self::Packets(1) => f.write_str("1 packet"),
-            Self::Packets(packets) => write!(f, "{packets} packets"),
-        }
-    }
-}
 
 /// Reads a rate, as `4Mb/s`.
 ///
@@ -61,12 +40,23 @@ pub fn size(text: &str) -> Result<Bytes, QuantityError> {
 pub fn limit(text: &str) -> Result<Limit, QuantityError> {
     let (value, unit) = read(text, Quantity::Limit)?;
     if unit.starts_with("packet") {
-        u32::try_from(value)
-            .map(Limit::Packets)
-            .map_err(|_| QuantityError::new(text, Quantity::Limit, QuantityFault::TooLarge))
+        count(text, value, Quantity::Limit).map(Limit::Packets)
     } else {
         Ok(Limit::Bytes(Bytes(value)))
     }
+}
+
+/// Reads a number of packets, as `50 packets`.
+///
+/// # Errors
+/// [`QuantityError`] with the text and what is wrong with it.
+pub fn packets(text: &str) -> Result<u32, QuantityError> {
+    let (value, _) = read(text, Quantity::Packets)?;
+    count(text, value, Quantity::Packets)
+}
+
+fn count(text: &str, value: u64, quantity: Quantity) -> Result<u32, QuantityError> {
+    u32::try_from(value).map_err(|_| QuantityError::new(text, quantity, QuantityFault::TooLarge))
 }
 
 /// Reads a share, as `0.1%` or `0.001`; it may exceed one, the caller judges.
@@ -171,6 +161,8 @@ pub enum Quantity {
     Duration,
     /// The size of a queue.
     Limit,
+    /// A number of packets.
+    Packets,
     /// Bits per second.
     Rate,
     /// A part of a whole.
@@ -185,6 +177,7 @@ impl Quantity {
         match self {
             Self::Duration => "a time span",
             Self::Limit => "a queue size",
+            Self::Packets => "a number of packets",
             Self::Rate => "a rate",
             Self::Share => "a share",
             Self::Size => "a size",
@@ -196,6 +189,7 @@ impl Quantity {
         match self {
             Self::Duration => "it as \"400ms\"",
             Self::Limit => "it as \"60kB\" or \"50 packets\"",
+            Self::Packets => "it as \"50 packets\"",
             Self::Rate => "it as \"4Mb/s\"",
             Self::Share => "it as 0.001 or \"0.1%\"",
             Self::Size => "it as \"1200B\"",
@@ -222,6 +216,7 @@ impl Quantity {
                 ("packet", 1),
                 ("packets", 1),
             ],
+            Self::Packets => &[("packets", 1), ("packet", 1)],
             Self::Rate => &[
                 ("b/s", 1),
                 ("kb/s", 1_000),
@@ -322,6 +317,7 @@ mod tests {
         assert_eq!(size("1KiB"), Ok(Bytes(1_024)));
         assert_eq!(limit("50 packets"), Ok(Limit::Packets(50)));
         assert_eq!(limit("1 packet"), Ok(Limit::Packets(1)));
+        assert_eq!(packets("25 packets"), Ok(25));
         assert_eq!(limit("60kB"), Ok(Limit::Bytes(Bytes(60_000))));
         assert_eq!(share("0.1%"), Ok(0.001));
         assert_eq!(share("0.25"), Ok(0.25));
@@ -397,7 +393,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in "\\PC{0,24}", number in "[0-9.\\-]{0,40}", unit in "(b/s|Mb/s|ms|h|kB|packets|%)?") {
             for text in [text, format!("{number}{unit}")] {
-                let _ = (rate(&text), duration(&text), size(&text), limit(&text), share(&text));
+                let _ = (rate(&text), duration(&text), size(&text), limit(&text), packets(&text), share(&text));
             }
         }
 

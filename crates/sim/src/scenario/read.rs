@@ -3,17 +3,21 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
+use tidegate_core::link::{DropTailConfig, Outage, QueueConfig, RedConfig};
 use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
-use tidegate_core::units::{Bytes, Rate};
+use tidegate_core::units::{Bytes, Rate, Time};
 use toml::de::DeTable;
 
 use super::error::{Fault, ScenarioError};
 use super::table::{Document, Form, Table, Value};
 use super::{
-    BaselinePlan, BaselineRate, CapacityTrace, Control, EncoderKind, ExpectPlan, FlowPlan,
-    LinkPlan, MediaPlan, Outage, QueuePlan, RatePlan, RedPlan, Scenario, VideoPlan,
+    BaselinePlan, BaselineRate, CapacityTrace, EncoderKind, FlowPlan, LinkPlan, MediaPlan,
+    RatePlan, Scenario, VideoPlan,
 };
+use crate::run::{ExpectError, Expectation};
 
 type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
@@ -44,7 +48,7 @@ pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenari
         links: Vec::new(),
         flows: Vec::new(),
         baselines: Vec::new(),
-        expect: expectations(head.get("expect"))?,
+        expect: Vec::new(),
     };
     let links = head.need("link", "a [[link]] with name, rate, delay and queue")?;
     for item in links.list("one or more [[link]]")? {
@@ -67,6 +71,9 @@ pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenari
         }
     }
     unused_links(&scenario, &links)?;
+    if let Some(list) = head.get("expect") {
+        scenario.expect = expectations(&list, &scenario)?;
+    }
     Ok(scenario)
 }
 
@@ -86,6 +93,12 @@ impl Names {
 
 fn name(value: &Value<'_>) -> Result<String, ScenarioError> {
     let name = value.text("a name in quotes, as \"uplink\"")?;
+    if name == "link" {
+        return Err(value.range(
+            "\"link\" is a word of the expectations",
+            "choose another name",
+        ));
+    }
     let fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.len() <= 40
@@ -108,18 +121,24 @@ fn length(value: &Value<'_>) -> Result<Duration, ScenarioError> {
     Ok(duration)
 }
 
-fn expectations(value: Option<Value<'_>>) -> Result<Vec<ExpectPlan>, ScenarioError> {
-    const WANTED: &str = "a list of statements in quotes, as [\"tidegate.on_time >= 0.9\"]";
-    let Some(value) = value else {
-        return Ok(Vec::new());
-    };
+fn expectations(list: &Value<'_>, scenario: &Scenario) -> Result<Vec<Expectation>, ScenarioError> {
+    const WANTED: &str =
+        "a list of statements in quotes, as [\"tidegate.on_time_of_savable >= 0.9\"]";
+    let flows = scenario.flows.iter().map(|flow| flow.name.as_str());
+    let baselines = scenario.baselines.iter().map(|plan| plan.name.as_str());
+    let flows: Vec<&str> = flows.chain(baselines).collect();
+    let links: Vec<&str> = scenario
+        .links
+        .iter()
+        .map(|link| link.name.as_str())
+        .collect();
     let statement = |item: &Value<'_>| {
-        Ok(ExpectPlan {
-            text: item.text(WANTED)?.to_owned(),
-            line: item.line(),
-        })
+        let fault = |error: ExpectError| item.fault(Fault::Expect(error));
+        let statement: Expectation = item.text(WANTED)?.parse().map_err(fault)?;
+        statement.check(&flows, &links).map_err(fault)?;
+        Ok(statement)
     };
-    value.list(WANTED)?.iter().map(statement).collect()
+    list.list(WANTED)?.iter().map(statement).collect()
 }
 
 fn link(
@@ -186,11 +205,10 @@ fn capacity(value: &Value<'_>, end: Duration, open: Open<'_>) -> Result<RatePlan
             })?;
             CapacityTrace::parse(file, &text)
                 .map(RatePlan::Trace)
-                .map_err(|(line, why)| {
+                .map_err(|cause| {
                     trace.fault(Fault::Trace {
                         file: file.to_owned(),
-                        line,
-                        why,
+                        cause,
                     })
                 })
         }
@@ -242,44 +260,70 @@ fn steps(value: &Value<'_>, end: Duration) -> Result<Vec<(Duration, Rate)>, Scen
     Ok(steps)
 }
 
-fn queue(value: &Value<'_>) -> Result<QueuePlan, ScenarioError> {
+fn queue(value: &Value<'_>) -> Result<QueueConfig, ScenarioError> {
     let table = value.table(
         QUEUE,
         "{ droptail = \"60kB\" }, { droptail = \"50 packets\" } or { red = { … } }",
     )?;
-    let kind = table.only()?;
-    if table.get("droptail").is_some() {
-        return kind.limit().map(QueuePlan::DropTail);
+    match (
+        table.get("droptail"),
+        table.get("red"),
+        table.get("mark_above"),
+    ) {
+        (Some(limit), None, mark) => Ok(QueueConfig::DropTail(DropTailConfig {
+            limit: limit.limit()?,
+            mark_above: mark.map(|mark| mark.size()).transpose()?,
+        })),
+        (None, Some(config), None) => red(&config).map(QueueConfig::Red),
+        (None, Some(_), Some(mark)) => Err(mark.fault(Fault::Clash {
+            why: "only a droptail queue marks above a size".to_owned(),
+            mend: "write ecn = true within red instead".to_owned(),
+        })),
+        (drop_tail, ..) => Err(table.fault(Fault::Clash {
+            why: match drop_tail {
+                Some(_) => "it is droptail and red".to_owned(),
+                None => "it is neither droptail nor red".to_owned(),
+            },
+            mend: "write either droptail = \"60kB\" or red = { … }".to_owned(),
+        })),
     }
-    let table = kind.table(RED, "{ min = \"20kB\", max = \"60kB\", limit = \"120kB\" }")?;
-    let (low, high) = (
-        table.need("min", "min = \"20kB\"")?,
-        table.need("max", "max = \"60kB\"")?,
-    );
-    let red = RedPlan {
-        min: low.size()?,
-        max: high.size()?,
-        limit: table.need("limit", "limit = \"120kB\"")?.limit()?,
-        max_p: match table.get("max_p") {
-            Some(value) => value.share()?,
-            None => RED_MAX_P,
-        },
-        weight: match table.get("weight") {
-            Some(value) => value.share()?,
-            None => RED_WEIGHT,
-        },
-        ecn: match table.get("ecn") {
-            Some(value) => value.boolean()?,
-            None => false,
-        },
-    };
-    if red.min >= red.max {
-        return Err(high.range(
-            &format!("max ({} B) is not above min ({} B)", red.max.0, red.min.0),
-            "let max be about three times min",
+}
+
+fn red(value: &Value<'_>) -> Result<RedConfig, ScenarioError> {
+    let table = value.table(
+        RED,
+        "{ min = \"25 packets\", max = \"125 packets\", limit = \"300 packets\" }",
+    )?;
+    let low = table.need("min", "min = \"25 packets\"")?.packets()?;
+    let value = table.need("max", "max = \"125 packets\"")?;
+    let high = value.packets()?;
+    if low >= high {
+        return Err(value.range(
+            &format!("max ({high}) is not above min ({low})"),
+            "let max be at least twice min",
         ));
     }
-    Ok(QueuePlan::Red(red))
+    let standard = RedConfig::default();
+    let share = |key, standard| table.get(key).map_or(Ok(standard), |value| value.share());
+    let flag = |key, standard| table.get(key).map_or(Ok(standard), |value| value.boolean());
+    let weight = share("weight", standard.weight)?;
+    if let Some(value) = table.get("weight").filter(|_| weight <= 0.0) {
+        return Err(value.range("with a weight of zero the mean never moves", "write 0.002"));
+    }
+    Ok(RedConfig {
+        limit: table.need("limit", "limit = \"300 packets\"")?.packets()?,
+        min_threshold: f64::from(low),
+        max_threshold: f64::from(high),
+        weight,
+        max_probability: share("max_p", standard.max_probability)?,
+        gentle: flag("gentle", standard.gentle)?,
+        wait: flag("wait", standard.wait)?,
+        ecn: flag("ecn", standard.ecn)?,
+        mean_packet: match table.get("mean_packet") {
+            Some(value) => packet_size(&value)?,
+            None => standard.mean_packet,
+        },
+    })
 }
 
 fn outages(list: &Value<'_>, end: Duration) -> Result<Vec<Outage>, ScenarioError> {
@@ -289,23 +333,22 @@ fn outages(list: &Value<'_>, end: Duration) -> Result<Vec<Outage>, ScenarioError
         let table = item.table(OUTAGE, "{ at = \"50s\", lasts = \"2s\" }")?;
         let at = table.need("at", "at = \"50s\"")?;
         let lasts = table.need("lasts", "lasts = \"2s\"")?;
-        let outage = Outage {
-            at: at.duration()?,
-            lasts: lasts.positive_duration("an outage of zero length does nothing")?,
-        };
-        let over = outage.at.saturating_add(outage.lasts);
+        let start = at.duration()?;
+        let over =
+            start.saturating_add(lasts.positive_duration("an outage of zero length does nothing")?);
         if over > end {
             return Err(lasts.range(
                 &format!("the outage lasts until {over:?}, but the run ends at {end:?}"),
                 "move it forward, shorten it or lengthen the duration",
             ));
         }
-        if let Some(last) = outages
-            .last()
-            .filter(|last| last.at + last.lasts > outage.at)
-        {
+        let outage = Outage {
+            from: Time::ZERO + start,
+            to: Time::ZERO + over,
+        };
+        if outages.last().is_some_and(|last| last.to > outage.from) {
             return Err(at.range(
-                &format!("the outage begins before the one at {:?} is over", last.at),
+                &format!("the outage at {start:?} begins before the one above is over"),
                 "sort the outages and let them not overlap",
             ));
         }
@@ -397,24 +440,49 @@ fn route(value: &Value<'_>, scenario: &Scenario) -> Result<Vec<usize>, ScenarioE
     Ok(route)
 }
 
-fn control(value: &Value<'_>) -> Result<Control, ScenarioError> {
-    const WANTED: &str = "\"tfrc\" or { fixed = \"2Mb/s\" }";
+fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
+    const WANTED: &str = "\"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }";
     match value.kind() {
         Form::Text => match value.text(WANTED)? {
-            "tfrc" => Ok(Control::Tfrc),
+            "tfrc" => Ok(ControllerConfig::Tfrc(TfrcConfig::default())),
             other => Err(value.range(
                 &format!("there is no controller \"{other}\""),
-                "write \"tfrc\" or { fixed = \"2Mb/s\" }",
+                "write \"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }",
             )),
         },
         Form::Table => {
             let table = value.table(CONTROL, WANTED)?;
-            let rate = table.need("fixed", "fixed = \"2Mb/s\"")?;
-            rate.positive_rate("a flow of rate zero sends nothing")
-                .map(Control::Fixed)
+            match (table.get("tfrc"), table.get("fixed")) {
+                (Some(config), None) => tfrc(&config).map(ControllerConfig::Tfrc),
+                (None, Some(rate)) => Ok(ControllerConfig::Fixed {
+                    rate: rate.positive_rate("a flow of rate zero sends nothing")?,
+                }),
+                _ => Err(value.range(
+                    "exactly one controller is needed",
+                    "write \"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }",
+                )),
+            }
         }
         Form::List | Form::Other => Err(value.wrong(WANTED)),
     }
+}
+
+fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
+    let table = value.table(TFRC, "{ damping = true }")?;
+    let mut config = TfrcConfig::default();
+    if let Some(value) = table.get("damping") {
+        config.damping = value.boolean()?;
+    }
+    if let Some(value) = table.get("discounting") {
+        config.discounting = value.boolean()?;
+    }
+    if let Some(value) = table.get("packet_size") {
+        config.packet_size = value.choice(
+            &["mean", "nominal"],
+            &[PacketSize::Mean, PacketSize::Nominal],
+        )?;
+    }
+    Ok(config)
 }
 
 fn media(flow: &Table<'_>) -> Result<MediaPlan, ScenarioError> {
@@ -594,17 +662,24 @@ fn unused_links(scenario: &Scenario, links: &Value<'_>) -> Result<(), ScenarioEr
 const FLOOR: Rate = Rate::kbps(150);
 /// The highest: beyond 6 Mb/s quality of 640x360 hardly grows.
 const CEILING: Rate = Rate::kbps(6_000);
-/// Floyd's recommendations of 1997 and 1993.
-const RED_MAX_P: f64 = 0.1;
-const RED_WEIGHT: f64 = 0.002;
 
 const HEAD: &[&str] = &[
     "name", "about", "duration", "seed", "expect", "link", "flow", "baseline",
 ];
 const LINK: &[&str] = &["name", "rate", "delay", "loss", "queue", "outage"];
 const TRACE: &[&str] = &["trace"];
-const QUEUE: &[&str] = &["droptail", "red"];
-const RED: &[&str] = &["min", "max", "limit", "max_p", "weight", "ecn"];
+const QUEUE: &[&str] = &["droptail", "mark_above", "red"];
+const RED: &[&str] = &[
+    "min",
+    "max",
+    "limit",
+    "max_p",
+    "weight",
+    "gentle",
+    "wait",
+    "ecn",
+    "mean_packet",
+];
 const OUTAGE: &[&str] = &["at", "lasts"];
 const FLOW: &[&str] = &[
     "name",
@@ -618,7 +693,8 @@ const FLOW: &[&str] = &[
     "start",
     "stop",
 ];
-const CONTROL: &[&str] = &["fixed"];
+const CONTROL: &[&str] = &["tfrc", "fixed"];
+const TFRC: &[&str] = &["damping", "discounting", "packet_size"];
 const BULK: &[&str] = &["packet"];
 const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling"];
 const BASELINE: &[&str] = &["name", "of", "rate"];
@@ -635,5 +711,6 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in an outage of a link", OUTAGE),
     ("in the rate of a link", TRACE),
     ("in the control of a flow", CONTROL),
+    ("in the tfrc of a control", TFRC),
     ("in the bulk of a flow", BULK),
 ];

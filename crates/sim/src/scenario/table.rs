@@ -6,12 +6,13 @@
 use core::ops::Range;
 use core::time::Duration;
 
+use tidegate_core::link::Limit;
 use tidegate_core::units::{Bytes, Rate};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Fault, ScenarioError};
-use super::quantity::{self, Limit, QuantityError};
+use super::quantity::{self, QuantityError};
 
 /// The file that is being read.
 #[derive(Debug)]
@@ -96,21 +97,6 @@ impl<'a> Table<'a> {
     ) -> Result<Value<'a>, ScenarioError> {
         self.get(key)
             .ok_or_else(|| self.error(self.line, key, Fault::Missing { example }))
-    }
-
-    /// The one key of this table that is set.
-    pub(super) fn only(&self) -> Result<Value<'a>, ScenarioError> {
-        let mut found = self.keys.iter().filter_map(|key| self.get(key));
-        match (found.next(), found.next()) {
-            (Some(value), None) => Ok(value),
-            (first, _) => {
-                let many = if first.is_some() { "several" } else { "none" };
-                Err(self.fault(Fault::Clash {
-                    why: format!("{many} of the keys {} is set", self.keys.join(", ")),
-                    mend: "set exactly one".to_owned(),
-                }))
-            }
-        }
     }
 
     /// An error about the table as a whole.
@@ -249,6 +235,17 @@ impl<'a> Value<'a> {
                 "write at least one packet, as \"60kB\" or \"50 packets\"",
             )),
             limit => Ok(limit),
+        }
+    }
+
+    /// A number of packets above zero.
+    pub(super) fn packets(&self) -> Result<u32, ScenarioError> {
+        match self.quantity_of(
+            quantity::packets,
+            "a number of packets in quotes, as \"50 packets\"",
+        )? {
+            0 => Err(self.range("it is zero", "write at least \"1 packet\"")),
+            packets => Ok(packets),
         }
     }
 

@@ -1,13 +1,18 @@
 use proptest::prelude::*;
 
+use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
+use tidegate_core::link::{Capacity, DropTailConfig, LinkId, Network, RouteId};
+use tidegate_core::units::Time;
+
 use super::*;
+use crate::world::SimPacket;
 
 /// A correct file; tests replace one of its lines.
 const GOOD: &str = r#"name = "demo"
 about = "a line"
 duration = "60s"
 seed = 7
-expect = ["tidegate.on_time >= 0.9"]
+expect = ["tidegate.on_time_of_savable >= 0.9"]
 [[link]]
 name = "uplink"
 rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]
@@ -46,7 +51,7 @@ fn a_good_file_becomes_a_plan() {
     let ms = Duration::from_millis;
     assert_eq!(plan.seed, Seed(7));
     assert_eq!(plan.duration, ms(60_000));
-    assert_eq!(plan.expect[0].line, 5);
+    assert_eq!(plan.expect[0].text(), "tidegate.on_time_of_savable >= 0.9");
     let up = &plan.links[0];
     assert_eq!(
         up.rate,
@@ -57,13 +62,13 @@ fn a_good_file_becomes_a_plan() {
     );
     assert_eq!(
         up.queue,
-        Some(QueuePlan::DropTail(Limit::Bytes(Bytes(60_000))))
+        Some(QueueConfig::DropTail(DropTailConfig::bytes(Bytes(60_000))))
     );
     assert_eq!(
         up.outages,
         [Outage {
-            at: ms(50_000),
-            lasts: ms(2_000)
+            from: Time::from_secs(50),
+            to: Time::from_secs(52)
         }]
     );
     let flow = plan.flow("tidegate").unwrap();
@@ -96,17 +101,36 @@ fn the_other_forms_are_read_too() {
     let Some(RatePlan::Trace(trace)) = &traced.links[0].rate else {
         panic!("{:?}", traced.links[0].rate);
     };
-    assert_eq!(trace.opportunities, [1, 2, 3]);
+    assert_eq!(trace.millis, [1, 2, 3]);
     let queue = "queue = { droptail = \"60kB\" }";
-    let red = "queue = { red = { min = \"20kB\", max = \"60kB\", limit = \"120kB\", ecn = true } }";
-    let Some(QueuePlan::Red(red)) = with(queue, red).links[0].queue else {
+    let red = "queue = { red = { min = \"25 packets\", max = \"75 packets\", limit = \"150 packets\", ecn = true } }";
+    let Some(QueueConfig::Red(red)) = with(queue, red).links[0].queue else {
         panic!("no RED");
     };
-    assert!(red.ecn && red.max == Bytes(60_000));
+    assert!(red.ecn && red.gentle && red.limit == 150 && red.max_threshold > 74.9);
+    let marking = "queue = { droptail = \"50 packets\", mark_above = \"20kB\" }";
+    assert_eq!(
+        with(queue, marking).links[0].queue,
+        Some(QueueConfig::DropTail(DropTailConfig {
+            mark_above: Some(Bytes(20_000)),
+            ..DropTailConfig::packets(50)
+        }))
+    );
     let control = "control = \"tfrc\"";
     assert_eq!(
         with(control, "control = { fixed = \"2Mb/s\" }").flows[0].control,
-        Control::Fixed(Rate::kbps(2_000))
+        ControllerConfig::Fixed {
+            rate: Rate::kbps(2_000)
+        }
+    );
+    let damped = "control = { tfrc = { damping = true, packet_size = \"nominal\" } }";
+    assert_eq!(
+        with(control, damped).flows[0].control,
+        ControllerConfig::Tfrc(TfrcConfig {
+            damping: true,
+            packet_size: PacketSize::Nominal,
+            ..TfrcConfig::default()
+        })
     );
     let percent = with("loss = 0.001", "loss = \"0.1%\"").links[0].loss;
     assert!((percent - 0.001).abs() < 1e-12, "{percent}");
@@ -136,10 +160,54 @@ fn the_picture_shows_every_link() {
         parse(GOOD).unwrap().topology(),
         "tidegate --- [uplink] -----> receiver
          <--- [downlink] ---
-uplink    4.00 Mb/s, 1.00 Mb/s from 20s; drop-tail 60 kB; delay 40ms; loss 0.001; dark 50s to 52s
+uplink    4.00 Mb/s, 1.00 Mb/s from 20s; droptail 60 kB; delay 40ms; loss 0.001; dark 50s to 52s
 downlink  no limit; delay 40ms
 "
     );
+}
+
+#[test]
+fn a_plan_makes_a_network_and_a_manifest() {
+    let plan = parse(GOOD).unwrap();
+    let config = plan.network().unwrap();
+    assert_eq!((path_of(0), back_of(0)), (RouteId(0), RouteId(1)));
+    assert_eq!(config.routes, [[LinkId(0)], [LinkId(1)]]);
+    assert_eq!(config.links[1].config.capacity, Capacity::Unlimited);
+    let network = Network::<SimPacket>::new(&config, plan.seed).unwrap();
+    let at = |secs| network.capacity(LinkId(0)).rate_at(Time::from_secs(secs));
+    assert_eq!(
+        (at(0), at(30)),
+        (Some(Rate::kbps(4_000)), Some(Rate::kbps(1_000)))
+    );
+    let links = plan.link_infos();
+    assert_eq!(links[0].capacity_at(Time::from_secs(30)), at(30));
+    assert_eq!(links[0].capacity_at(Time::from_secs(51)), Some(Rate::ZERO));
+    assert_eq!(
+        (links[0].queue.as_str(), links[1].queue.as_str()),
+        ("droptail 60 kB", "")
+    );
+    let road = plan.road(&plan.flows[0]);
+    assert_eq!((road.len(), road[0].queue), (1, Some(Bytes(60_000))));
+    assert_eq!(
+        road[0].outages,
+        [(Time::from_secs(50), Time::from_secs(52))]
+    );
+    let flows = plan.flow_infos();
+    assert_eq!(flows.len(), 2);
+    assert!(flows[1].baseline && flows[1].name == "fixed" && !flows[0].baseline);
+    assert_eq!(flows[1].delay_bound, Some(Duration::from_millis(400)));
+}
+
+#[test]
+fn a_trace_is_shown_by_its_mean() {
+    let rate = "rate = [[\"0s\", \"4Mb/s\"], [\"20s\", \"1Mb/s\"]]";
+    let plan = parse(&GOOD.replace(rate, "rate = { trace = \"good.mahi\" }")).unwrap();
+    let info = &plan.link_infos()[0];
+    assert_eq!(info.capacity.len(), 120);
+    // 1500 bytes every millisecond.
+    let rate = info.capacity_at(Time::from_secs(30)).unwrap().as_f64();
+    assert!((rate / 12e6 - 1.0).abs() < 0.01, "{rate}");
+    assert!(plan.topology().contains("good.mahi (mean 12.00 Mb/s)"));
 }
 
 /// Each row: what is replaced in the good file, by what, and the whole message.
@@ -210,9 +278,9 @@ const FAULTS: &[(&str, &str, &str)] = &[
         r#"demo.toml:4: droptail: no such key; "droptail" belongs in the queue of a link; the keys here are name, about, duration, seed, expect, link, flow, baseline"#,
     ),
     (
-        r#"expect = ["tidegate.on_time >= 0.9"]"#,
-        r#"expect = "tidegate.on_time >= 0.9""#,
-        r#"demo.toml:5: expect: is a text; write a list of statements in quotes, as ["tidegate.on_time >= 0.9"]"#,
+        r#"expect = ["tidegate.on_time_of_savable >= 0.9"]"#,
+        r#"expect = "tidegate.on_time_of_savable >= 0.9""#,
+        r#"demo.toml:5: expect: is a text; write a list of statements in quotes, as ["tidegate.on_time_of_savable >= 0.9"]"#,
     ),
     (
         r#"[[link]]
@@ -300,7 +368,7 @@ name = "uplink""#,
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
         r#"rate = { trace = "bad.mahi" }"#,
-        r#"demo.toml:8: link "uplink": rate: trace: bad.mahi:2: this is no moment; write one whole number of milliseconds per line, at most a week"#,
+        r#"demo.toml:8: link "uplink": rate: trace: bad.mahi: line 2 of the trace: `two` is no whole number of milliseconds (invalid digit found in string)"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]
@@ -347,27 +415,84 @@ name = "uplink""#,
     (
         r#"droptail = "60kB""#,
         r#"codel = "60kB""#,
-        r#"demo.toml:11: link "uplink": queue: codel: no such key; the keys here are droptail, red"#,
+        r#"demo.toml:11: link "uplink": queue: codel: no such key; the keys here are droptail, mark_above, red"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         "{ }",
-        r#"demo.toml:11: link "uplink": queue: none of the keys droptail, red is set; set exactly one"#,
+        r#"demo.toml:11: link "uplink": queue: it is neither droptail nor red; write either droptail = "60kB" or red = { … }"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
-        r#"{ red = { min = "60kB", max = "60kB", limit = "120kB" } }"#,
-        r#"demo.toml:11: link "uplink": queue: red: max: max (60000 B) is not above min (60000 B); let max be about three times min"#,
+        r#"{ red = { min = "60 packets", max = "60 packets", limit = "120 packets" } }"#,
+        r#"demo.toml:11: link "uplink": queue: red: max: max (60) is not above min (60); let max be at least twice min"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
-        r#"{ red = { min = "20kB", max = "60kB" } }"#,
-        r#"demo.toml:11: link "uplink": queue: red: limit: is missing; add, for example, limit = "120kB""#,
+        r#"{ red = { min = "20 packets", max = "60 packets" } }"#,
+        r#"demo.toml:11: link "uplink": queue: red: limit: is missing; add, for example, limit = "300 packets""#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         r#""60kB""#,
         r#"demo.toml:11: link "uplink": queue: is a text; write { droptail = "60kB" }, { droptail = "50 packets" } or { red = { … } }"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ red = { min = "20kB", max = "60 packets", limit = "120 packets" } }"#,
+        r#"demo.toml:11: link "uplink": queue: red: min: "20kB": "kB" is no unit of a number of packets; write it as "50 packets" (units: packets, packet)"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ red = { min = "20 packets", max = "60 packets", limit = "0 packets" } }"#,
+        r#"demo.toml:11: link "uplink": queue: red: limit: it is zero; write at least "1 packet""#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ red = { min = "20 packets", max = "60 packets", limit = "120 packets", weight = 0 } }"#,
+        r#"demo.toml:11: link "uplink": queue: red: weight: with a weight of zero the mean never moves; write 0.002"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ droptail = "60kB", red = { min = "20 packets", max = "60 packets", limit = "120 packets" } }"#,
+        r#"demo.toml:11: link "uplink": queue: it is droptail and red; write either droptail = "60kB" or red = { … }"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ mark_above = "60kB", red = { min = "20 packets", max = "60 packets", limit = "120 packets" } }"#,
+        r#"demo.toml:11: link "uplink": queue: mark_above: only a droptail queue marks above a size; write ecn = true within red instead"#,
+    ),
+    (
+        r#"name = "fixed""#,
+        r#"name = "link""#,
+        r#"demo.toml:25: baseline: name: "link" is a word of the expectations; choose another name"#,
+    ),
+    (
+        r#"["tidegate.on_time_of_savable >= 0.9"]"#,
+        r#"["tidegate.speed >= 0.9"]"#,
+        r#"demo.toml:5: expect: "tidegate.speed >= 0.9": there is no metric "speed"; use one of rate_bps, loss, delay_ms.p50, delay_ms.p95, delay_ms.p99, delay_ms.max, queue_ms.mean, queue_ms.p95, frames.made, frames.sent, frames.on_time, frames.savable, frames.late, frames.dropped, on_time_of_savable, on_time_of_all, psnr_y_db, ssim, freezes"#,
+    ),
+    (
+        r#"["tidegate.on_time_of_savable >= 0.9"]"#,
+        r#"[
+"fixed.freezes <= 3",
+"nobody.freezes <= 3"]"#,
+        r#"demo.toml:7: expect: "nobody.freezes <= 3": there is nothing named "nobody"; use one of tidegate, fixed"#,
+    ),
+    (
+        r#"control = "tfrc""#,
+        "control = { tfrc = { dampen = true } }",
+        r#"demo.toml:20: flow "tidegate": control: tfrc: dampen: no such key; did you mean "damping"?; the keys here are damping, discounting, packet_size"#,
+    ),
+    (
+        r#"control = "tfrc""#,
+        r#"control = { tfrc = { packet_size = "big" } }"#,
+        r#"demo.toml:20: flow "tidegate": control: tfrc: packet_size: "big" is not known here; use "mean" or "nominal""#,
+    ),
+    (
+        r#"control = "tfrc""#,
+        r#"control = { tfrc = {}, fixed = "1Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: exactly one controller is needed; write "tfrc", { tfrc = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"lasts = "2s""#,
@@ -382,7 +507,7 @@ name = "uplink""#,
     (
         r#"lasts = "2s" }"#,
         r#"lasts = "2s" }, { at = "51s", lasts = "2s" }"#,
-        r#"demo.toml:12: link "uplink": outage: at: the outage begins before the one at 50s is over; sort the outages and let them not overlap"#,
+        r#"demo.toml:12: link "uplink": outage: at: the outage at 51s begins before the one above is over; sort the outages and let them not overlap"#,
     ),
     (
         r#"{ at = "50s", lasts = "2s" }"#,
@@ -417,7 +542,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         r#"control = "bbr""#,
-        r#"demo.toml:20: flow "tidegate": control: there is no controller "bbr"; write "tfrc" or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: there is no controller "bbr"; write "tfrc", { tfrc = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"control = "tfrc""#,
@@ -427,7 +552,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         "control = 2",
-        r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc" or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc", { tfrc = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"delay_bound = "400ms""#,

@@ -8,7 +8,7 @@ use crate::session::history::{Content, Stream};
 use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::Bytes;
 use crate::wire::rtp::{PayloadType, RtpHeader};
-use crate::wire::rtx;
+use crate::wire::rtx::RtxPayload;
 
 impl MediaSender {
     /// Writes the next datagram to `buffer`, which comes in empty.
@@ -80,8 +80,13 @@ impl MediaSender {
                 last,
             )
             .emit(buffer);
-            rtx::emit_number(content.media_seq as u16, buffer);
-            buffer.extend_from_slice(frame.payload(content.fragment));
+            let original_sequence = content.media_seq as u16;
+            let payload = frame.payload(content.fragment);
+            RtxPayload {
+                original_sequence,
+                payload,
+            }
+            .emit(buffer);
             let seq = content.media_seq;
             cx.trace.record(now, Event::Retransmitted { seq });
             return Some(content);

@@ -1,0 +1,237 @@
+//! Which frames could have been saved, by somebody who knew what was to come.
+//!
+//! The oracle reads the recorded path and asks of each captured frame whether a sender at the
+//! encoder's lowest rate could have delivered it whole within the bound. That sender knows every
+//! change of capacity and every outage, holds packets back or sends them again as it likes, and has
+//! the path to itself; loss at random does not hurt it, since it knows which packets to send twice.
+//! Frames go in order of capture, which is the order of their deadlines, and a frame that cannot
+//! make it is not sent: of frames of one size no other order saves more.
+//!
+//! It shares no code with the link models and the sender that it judges.
+
+use core::time::Duration;
+
+use tidegate_core::media::FrameRate;
+use tidegate_core::units::{Bytes, Rate, Time};
+
+/// One link of a path, as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// What it carried.
+    pub service: Service,
+    /// Propagation, one way.
+    pub delay: Duration,
+    /// First moment of each outage and first moment after it, in order, apart from each other.
+    /// What the link finishes to send in one of them is lost.
+    pub outages: Vec<(Time, Time)>,
+    /// The size of its queue, if that is counted in bytes. A packet that does not fit never
+    /// passes; a larger queue is of no use to a sender that knows when to send.
+    pub queue: Option<Bytes>,
+}
+
+/// What a link carried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Moments at which up to 1500 bytes could leave, in milliseconds and in order; the last one,
+    /// above zero, is the period after which they repeat.
+    Moments(Vec<u32>),
+    /// Rates, each from its moment to the next; the first from zero on, the last for ever.
+    Steps(Vec<(Time, Rate)>),
+    /// Anything at once.
+    Unlimited,
+}
+
+/// The sender that the oracle imagines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FloorSender {
+    /// The lowest rate of the encoder, without headers.
+    pub floor: Rate,
+    /// Frames per second: each has its share of the floor.
+    pub frame_rate: FrameRate,
+    /// What a packet carries at most. Zero counts as one byte.
+    pub payload: Bytes,
+    /// Its headers.
+    pub overhead: Bytes,
+    /// From capture to the arrival of the last byte.
+    pub bound: Duration,
+}
+
+impl FloorSender {
+    /// Which of the frames that were captured at these moments, in order, could have been saved.
+    pub fn savable(&self, path: &[Hop], captured: &[Time]) -> Vec<bool> {
+        let packets = self.packets();
+        let fits = |hop: &Hop| {
+            let mut sizes = packets.iter();
+            hop.queue
+                .is_none_or(|queue| sizes.all(|size| *size <= queue))
+        };
+        if !path.iter().all(fits) {
+            return vec![false; captured.len()];
+        }
+        let mut road: Vec<Server<'_>> = path.iter().map(Server::new).collect();
+        let mut save = |captured: &Time| {
+            let mut attempt = road.clone();
+            let arrival = packets
+                .iter()
+                .try_fold(*captured, |_, size| pass(&mut attempt, *captured, *size));
+            let saved = arrival.is_some_and(|arrival| arrival <= *captured + self.bound);
+            if saved {
+                road = attempt;
+            }
+            saved
+        };
+        captured.iter().map(&mut save).collect()
+    }
+
+    /// The packets of one frame, headers included.
+    fn packets(&self) -> Vec<Bytes> {
+        let FrameRate { num, den } = self.frame_rate;
+        // Bits per second times seconds per frame: at most 2^64 * 2^32.
+        let bits = u128::from(self.floor.as_bps()) * u128::from(den);
+        let bytes = bits.div_ceil(8 * u128::from(num.max(1))).max(1);
+        let full = u128::from(self.payload.0.max(1));
+        let (whole, rest) = (bytes / full, bytes % full);
+        let last = (rest > 0).then_some(Bytes(rest as u64) + self.overhead);
+        core::iter::repeat_n(Bytes(full as u64) + self.overhead, whole as usize)
+            .chain(last)
+            .collect()
+    }
+}
+
+/// Sends a packet down the road; when it arrives.
+fn pass(road: &mut [Server<'_>], sent: Time, size: Bytes) -> Option<Time> {
+    road.iter_mut().try_fold(sent, |at, server| {
+        let finished = server.serve(at, size)?;
+        Some(finished + server.hop.delay)
+    })
+}
+
+/// A link at work on what was sent so far.
+#[derive(Clone, Debug)]
+struct Server<'a> {
+    hop: &'a Hop,
+    /// When the last packet was out.
+    free: Time,
+    /// The moment that the last packet left with, and what is used of it.
+    moment: u64,
+    used: u64,
+}
+
+impl<'a> Server<'a> {
+    fn new(hop: &'a Hop) -> Self {
+        Self {
+            hop,
+            free: Time::ZERO,
+            moment: 0,
+            used: 0,
+        }
+    }
+
+    /// When a packet that is there at `ready` is out, if ever, and not lost.
+    fn serve(&mut self, ready: Time, size: Bytes) -> Option<Time> {
+        let mut start = ready.max(self.free);
+        let mut out = self.transmit(start, size)?;
+        while let Some((_, end)) = self.outage(out) {
+            // The sender lets the last bit leave as the outage ends, if the link moves then.
+            out = if self.moves_into(end) {
+                end
+            } else {
+                start = end;
+                self.transmit(start, size)?
+            };
+        }
+        self.free = out;
+        Some(out)
+    }
+
+    fn outage(&self, at: Time) -> Option<(Time, Time)> {
+        let mut outages = self.hop.outages.iter();
+        outages.find(|(from, to)| *from <= at && at < *to).copied()
+    }
+
+    /// Whether a transmission can be timed so that it ends at `end`, having begun before.
+    fn moves_into(&self, end: Time) -> bool {
+        match &self.hop.service {
+            Service::Moments(_) => false,
+            Service::Steps(steps) => {
+                let before = steps.iter().rev().find(|(from, _)| *from < end);
+                before.is_some_and(|(_, rate)| *rate > Rate::ZERO)
+            }
+            Service::Unlimited => true,
+        }
+    }
+
+    /// When the last bit is out of a packet whose transmission begins at `start`.
+    fn transmit(&mut self, start: Time, size: Bytes) -> Option<Time> {
+        match &self.hop.service {
+            Service::Moments(millis) => {
+                let first = first_moment(millis, start)?;
+                if first > self.moment {
+                    (self.moment, self.used) = (first, 0);
+                }
+                let end = self.used + size.0;
+                // A packet that ends with the last byte of a moment still leaves with it.
+                let further = end.saturating_sub(1) / MOMENT;
+                self.moment += further;
+                self.used = end - further * MOMENT;
+                Some(moment(millis, self.moment))
+            }
+            Service::Steps(steps) => transmit_in_steps(steps, start, size),
+            Service::Unlimited => Some(start),
+        }
+    }
+}
+
+/// Walks the steps from `start` until they have carried `size`. `None`: the rest stalls for ever.
+fn transmit_in_steps(steps: &[(Time, Rate)], start: Time, size: Bytes) -> Option<Time> {
+    // Bits times nanoseconds per second, so that nothing is rounded on the way: 2^67 * 2^30.
+    let mut left = u128::from(size.0) * 8 * NANOS;
+    let mut at = start;
+    for (index, (_, rate)) in steps.iter().enumerate() {
+        let end = steps.get(index + 1).map_or(Time::FAR, |(next, _)| *next);
+        if end <= at {
+            continue;
+        }
+        let rate = u128::from(rate.as_bps());
+        let carried = rate * end.since(at).as_nanos();
+        if carried >= left && rate > 0 {
+            return Some(at + Duration::from_nanos(left.div_ceil(rate) as u64));
+        }
+        left -= carried.min(left);
+        at = end;
+    }
+    None
+}
+
+/// When the opportunity of this number comes, counted over all periods.
+fn moment(millis: &[u32], number: u64) -> Time {
+    let (cycle, index) = (number / millis.len() as u64, number % millis.len() as u64);
+    let period = millis.last().copied().map_or(0, u64::from);
+    Time::from_millis(cycle * period + u64::from(millis[index as usize]))
+}
+
+/// The number of the first opportunity at or after `at`; none if there is no period.
+fn first_moment(millis: &[u32], at: Time) -> Option<u64> {
+    let period = millis.last().copied().filter(|period| *period > 0)?;
+    let count = millis.len() as u64;
+    let cycle = at.as_nanos() / (u64::from(period) * 1_000_000);
+    // The last opportunities of a period fall together with the first ones of the next, so the
+    // one sought may belong to the period before.
+    let (mut low, mut high) = (cycle.saturating_sub(1) * count, (cycle + 1) * count);
+    while low < high {
+        let middle = low.midpoint(high);
+        if moment(millis, middle) < at {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Some(low)
+}
+
+const NANOS: u128 = 1_000_000_000;
+/// What leaves with one moment of a recording: the MTU of mahimahi.
+const MOMENT: u64 = 1_500;
+
+#[cfg(test)]
+mod tests;

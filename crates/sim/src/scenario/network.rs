@@ -1,0 +1,185 @@
+//! A scenario as the links and as the run folder want it.
+
+use core::time::Duration;
+
+use tidegate_core::link::{
+    Capacity, Limit, LinkConfig, LinkId, NamedLink, NetworkConfig, QueueConfig, RouteId, Steps,
+    StepsError,
+};
+use tidegate_core::units::{Rate, Time};
+
+use super::{BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, picture};
+use crate::oracle::{Hop, Service};
+use crate::run::{CapacityStep, FlowInfo, LinkInfo, Outage};
+
+impl Scenario {
+    /// The network: links in their order, and for each flow two routes, [`path_of`] and
+    /// [`back_of`].
+    ///
+    /// # Errors
+    /// When a rate has steps that do not follow each other; a plan that was read from a file
+    /// has none.
+    pub fn network(&self) -> Result<NetworkConfig, StepsError> {
+        let link = |link: &LinkPlan| {
+            Ok(NamedLink {
+                name: link.name.clone(),
+                config: link.config()?,
+            })
+        };
+        let route = |links: &Vec<usize>| links.iter().map(|link| LinkId(*link)).collect();
+        let routes = self.flows.iter().flat_map(|flow| [&flow.path, &flow.back]);
+        Ok(NetworkConfig {
+            links: self.links.iter().map(link).collect::<Result<_, _>>()?,
+            routes: routes.map(route).collect(),
+        })
+    }
+
+    /// The way of a flow to its receiver as the oracle wants it.
+    pub fn road(&self, flow: &FlowPlan) -> Vec<Hop> {
+        let links = flow.path.iter().filter_map(|link| self.links.get(*link));
+        links.map(LinkPlan::hop).collect()
+    }
+
+    /// What the manifest says of the links.
+    pub fn link_infos(&self) -> Vec<LinkInfo> {
+        let infos = self.links.iter().map(|link| link.info(self.duration));
+        infos.collect()
+    }
+
+    /// What the manifest says of the flows and, after them, of the baselines.
+    pub fn flow_infos(&self) -> Vec<FlowInfo> {
+        let flows = self.flows.iter().map(FlowPlan::info);
+        let baseline = |plan: &BaselinePlan| FlowInfo {
+            name: plan.name.clone(),
+            control: "fixed".to_owned(),
+            baseline: true,
+            ..self.flows[plan.of].info()
+        };
+        flows.chain(self.baselines.iter().map(baseline)).collect()
+    }
+}
+
+/// The route to the receiver of the flow of this number.
+pub fn path_of(flow: usize) -> RouteId {
+    RouteId(2 * flow)
+}
+
+/// The route back to its sender.
+pub fn back_of(flow: usize) -> RouteId {
+    RouteId(2 * flow + 1)
+}
+
+impl LinkPlan {
+    /// What the link is built from.
+    ///
+    /// # Errors
+    /// As [`Scenario::network`].
+    pub fn config(&self) -> Result<LinkConfig, StepsError> {
+        let standard = LinkConfig::default();
+        Ok(LinkConfig {
+            capacity: match &self.rate {
+                None => Capacity::Unlimited,
+                Some(RatePlan::Fixed(rate)) => Capacity::Fixed(*rate),
+                Some(RatePlan::Steps(steps)) => {
+                    let step = |(at, rate): &(Duration, Rate)| (Time::ZERO + *at, *rate);
+                    let steps: Vec<_> = steps.iter().map(step).collect();
+                    Capacity::Steps(Steps::new(&steps)?)
+                }
+                Some(RatePlan::Trace(trace)) => Capacity::Trace(trace.trace.clone()),
+            },
+            queue: self.queue.unwrap_or(standard.queue),
+            outages: self.outages.clone(),
+            loss: self.loss,
+            delay: self.delay,
+        })
+    }
+
+    fn hop(&self) -> Hop {
+        Hop {
+            service: match &self.rate {
+                None => Service::Unlimited,
+                Some(RatePlan::Fixed(rate)) => Service::Steps(vec![(Time::ZERO, *rate)]),
+                Some(RatePlan::Steps(steps)) => {
+                    let step = |(at, rate): &(Duration, Rate)| (Time::ZERO + *at, *rate);
+                    Service::Steps(steps.iter().map(step).collect())
+                }
+                Some(RatePlan::Trace(trace)) => Service::Moments(trace.millis.clone()),
+            },
+            delay: self.delay,
+            outages: self
+                .outages
+                .iter()
+                .map(|dark| (dark.from, dark.to))
+                .collect(),
+            queue: match self.queue {
+                Some(QueueConfig::DropTail(config)) => match config.limit {
+                    Limit::Bytes(bytes) => Some(bytes),
+                    Limit::Packets(_) => None,
+                },
+                Some(QueueConfig::Red(_)) | None => None,
+            },
+        }
+    }
+
+    /// What the manifest says of it. A trace is shown by its mean over half-seconds.
+    fn info(&self, duration: Duration) -> LinkInfo {
+        let step = |from: Duration, rate: Option<Rate>| CapacityStep {
+            from: Time::ZERO + from,
+            rate,
+        };
+        let capacity = match &self.rate {
+            None => vec![step(Duration::ZERO, None)],
+            Some(RatePlan::Fixed(rate)) => vec![step(Duration::ZERO, Some(*rate))],
+            Some(RatePlan::Steps(steps)) => {
+                let steps = steps.iter().map(|(at, rate)| step(*at, Some(*rate)));
+                steps.collect()
+            }
+            Some(RatePlan::Trace(trace)) => {
+                let capacity = Capacity::Trace(trace.trace.clone());
+                let halves = duration.as_nanos().div_ceil(WINDOW.as_nanos());
+                let mean = |half: u32| {
+                    let from = WINDOW * half;
+                    let end = Time::ZERO + from + WINDOW;
+                    let bytes = capacity.offered(Time::ZERO + from, end);
+                    step(from, bytes.map(|bytes| bytes / WINDOW))
+                };
+                // A day, the longest run, has 172,800 of them.
+                (0..halves as u32).map(mean).collect()
+            }
+        };
+        let outage = |outage: &tidegate_core::link::Outage| Outage {
+            from: outage.from,
+            to: outage.to,
+        };
+        LinkInfo {
+            name: self.name.clone(),
+            capacity,
+            queue: self.queue.as_ref().map(picture::queue).unwrap_or_default(),
+            delay: self.delay,
+            loss: self.loss,
+            outages: self.outages.iter().map(outage).collect(),
+        }
+    }
+}
+
+impl FlowPlan {
+    /// What the manifest says of it, in a world with one clock.
+    pub fn info(&self) -> FlowInfo {
+        let video = match &self.media {
+            MediaPlan::Video(video) => Some(video),
+            MediaPlan::Bulk { .. } => None,
+        };
+        FlowInfo {
+            name: self.name.clone(),
+            control: self.control.name().to_owned(),
+            baseline: false,
+            delay_bound: video.map(|video| video.delay_bound),
+            floor: video.map_or(Rate::ZERO, |video| video.floor),
+            frame_rate: video.map(|video| video.frame_rate),
+            one_clock: true,
+        }
+    }
+}
+
+/// Over which the rate of a trace is averaged for people.
+const WINDOW: Duration = Duration::from_millis(500);

@@ -221,8 +221,9 @@ proptest! {
         let captured = captures(150);
         let (service, capacity) = if recorded {
             let millis: Vec<u32> = gaps.iter().scan(1, |at, gap| { *at += gap; Some(*at) }).collect();
-            let text: String = millis.iter().map(|at| format!("{at}\n")).collect();
-            (Service::Moments(millis), Capacity::Trace(Trace::parse(&text).unwrap()))
+            let text: Vec<String> = millis.iter().map(u32::to_string).collect();
+            let trace = Trace::parse(&text.join("\n")).unwrap();
+            (Service::Moments(millis), Capacity::Trace(trace))
         } else {
             let step = |(n, kbps): (usize, &u64)| (at(n as u64 * 400), Rate::kbps(*kbps));
             let steps: Vec<_> = rates.iter().enumerate().map(step).collect();

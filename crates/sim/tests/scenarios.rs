@@ -1,0 +1,143 @@
+//! The scenario files that come with the project, and every example of their documentation.
+
+use std::path::{Path, PathBuf};
+
+use tidegate_sim::scenario::Scenario;
+
+#[path = "../examples/cellular_trace.rs"]
+#[expect(dead_code, reason = "an example has a main function")]
+mod cellular_trace;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn every_scenario_is_sound() {
+    let mut seen = Vec::new();
+    for entry in std::fs::read_dir(root().join("scenarios")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|end| end != "toml") {
+            continue;
+        }
+        let plan = Scenario::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(
+            path.file_stem().unwrap(),
+            plan.name.as_str(),
+            "name and file"
+        );
+        assert!(
+            !plan.about.is_empty() && !plan.expect.is_empty(),
+            "{}",
+            plan.name
+        );
+        assert!(plan.network().is_ok());
+        seen.push(plan.name);
+    }
+    seen.sort();
+    assert_eq!(
+        seen,
+        ["cellular", "demo", "lossy", "outage", "red-ecn", "steady"]
+    );
+}
+
+#[test]
+fn the_made_up_trace_is_what_the_program_makes() {
+    let file = std::fs::read_to_string(root().join("scenarios/traces/cellular.mahi")).unwrap();
+    assert!(file == cellular_trace::cellular_trace(), "write it again");
+}
+
+/// Fences of `docs/scenarios.md`: whole files, and parts that replace keys of this one.
+#[test]
+fn every_example_is_read() {
+    let text = std::fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
+    let mut kinds = Vec::new();
+    for example in text.split("```toml").skip(1) {
+        let (kind, rest) = example.split_once('\n').unwrap();
+        let (body, _) = rest.split_once("```").unwrap();
+        let file = match kind.trim() {
+            "" => body.to_owned(),
+            "head" => whole(body, LINK, FLOW, BASELINE),
+            "link" => whole("", body, FLOW, BASELINE),
+            "flow" => {
+                let missing = FLOW.lines().filter(|line| {
+                    let key = line.split(' ').next().unwrap();
+                    !body.lines().any(|line| line.starts_with(key))
+                });
+                whole(
+                    "",
+                    LINK,
+                    &(missing.collect::<Vec<_>>().join("\n") + "\n" + body),
+                    BASELINE,
+                )
+            }
+            "flow-bulk" => whole("", LINK, FLOW, BASELINE) + FRIEND + body,
+            "baseline" => whole("", LINK, FLOW, body),
+            other => panic!("what is an example of {other:?}?"),
+        };
+        let open = |name: &str| {
+            let path = root().join("scenarios").join(name);
+            std::fs::read_to_string(path).map_err(|error| error.to_string())
+        };
+        let plan = Scenario::parse("example", &file, &open);
+        assert!(plan.is_ok(), "{}\n{file}", plan.unwrap_err());
+        kinds.push(kind.trim());
+    }
+    assert!(kinds.len() >= 12, "{kinds:?}");
+}
+
+#[test]
+fn the_documentation_names_every_key() {
+    let text = std::fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
+    let file = whole("nonsense = 1", LINK, FLOW, BASELINE);
+    for (place, from, to) in [
+        ("head", "nonsense = 1", ""),
+        ("link", LINK, "nonsense = 1\n"),
+        ("flow", "control = \"tfrc\"", "nonsense = 1"),
+        ("video", "video = {", "video = { nonsense = 1,"),
+        ("tfrc", "\"tfrc\"", "{ tfrc = { nonsense = 1 } }"),
+        ("red", "droptail = \"60kB\"", "red = { nonsense = 1 }"),
+        ("outage", LINK, "outage = [{ nonsense = 1 }]\n"),
+        ("trace", "rate = \"4Mb/s\"", "rate = { nonsense = 1 }"),
+        ("control", "\"tfrc\"", "{ nonsense = 1 }"),
+        (
+            "bulk",
+            "video = { fps = 30 }\ndelay_bound = \"400ms\"",
+            "bulk = { nonsense = 1 }",
+        ),
+        ("baseline", BASELINE, "nonsense = 1\n"),
+    ] {
+        let file = match place {
+            "head" => file.clone(),
+            _ => whole("", LINK, FLOW, BASELINE).replace(from, to),
+        };
+        let error = Scenario::parse("f", &file, &|_| Err(String::new())).unwrap_err();
+        let error = error.to_string();
+        let (_, keys) = error
+            .split_once("the keys here are ")
+            .unwrap_or_else(|| panic!("{error}"));
+        for key in keys.split(", ") {
+            let named = [format!("`{key}`"), format!("`[[{key}]]`")];
+            assert!(
+                named.iter().any(|name| text.contains(name)),
+                "{place}: {key}"
+            );
+        }
+    }
+}
+
+fn whole(head: &str, link: &str, flow: &str, baseline: &str) -> String {
+    format!(
+        "name = \"example\"\nduration = \"30s\"\n{head}\n\
+         [[link]]\nname = \"uplink\"\n{link}\n\
+         [[link]]\nname = \"downlink\"\n\
+         [[flow]]\nname = \"tidegate\"\npath = [\"uplink\"]\nback = [\"downlink\"]\n{flow}\n\
+         [[baseline]]\nname = \"fixed\"\nof = \"tidegate\"\n{baseline}\n"
+    )
+}
+
+const LINK: &str = "rate = \"4Mb/s\"\nqueue = { droptail = \"60kB\" }\n";
+const FLOW: &str = "control = \"tfrc\"\nvideo = { fps = 30 }\ndelay_bound = \"400ms\"\n";
+const BASELINE: &str = "rate = \"mean\"\n";
+const FRIEND: &str =
+    "[[flow]]\nname = \"friend\"\npath = [\"uplink\"]\nback = [\"downlink\"]\ncontrol = \"tfrc\"\n";

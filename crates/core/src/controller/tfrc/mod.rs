@@ -158,7 +158,7 @@ impl Tfrc {
     }
 
     /// Takes one fate into account; whether the packet arrived.
-    fn on_fate(&mut self, now: Time, fate: &Fate) -> bool {
+    fn on_fate(&mut self, now: Time, fate: &Fate, rtt: Duration, period: Duration) -> bool {
         let Some(unlimited) = self.ledger.settle(fate.seq) else {
             return false;
         };
@@ -167,7 +167,7 @@ impl Tfrc {
         match fate.outcome {
             Outcome::Lost => {
                 self.totals.lost = self.totals.lost.saturating_add(1);
-                self.on_congestion(fate.seq, sent);
+                self.on_congestion(fate.seq, sent, rtt);
                 false
             }
             Outcome::Received { at, ecn } => {
@@ -175,20 +175,20 @@ impl Tfrc {
                 // What left before the no-feedback timer cut the rate shows the path as it was
                 // then. It is a sign of life, but must not undo the cut.
                 if sent >= self.cut {
-                    self.arrivals.add(at, fate.size, self.period());
+                    self.arrivals.add(at, fate.size, period);
                     self.round.on_arrival(unlimited);
                 }
                 //= rfc5348-5.2-ecn
                 if ecn == Ecn::Ce {
-                    self.on_congestion(fate.seq, sent);
+                    self.on_congestion(fate.seq, sent, rtt);
                 }
                 true
             }
         }
     }
 
-    fn on_congestion(&mut self, seq: u64, sent: Time) {
-        match self.losses.on_congestion(seq, sent, self.round_trip()) {
+    fn on_congestion(&mut self, seq: u64, sent: Time, rtt: Duration) {
+        match self.losses.on_congestion(seq, sent, rtt) {
             News::SameEvent => return,
             News::Another => {}
             News::First => {
@@ -367,9 +367,10 @@ impl RateController for Tfrc {
         if let Some(sample) = report.rtt {
             self.on_rtt(cx.now, sample);
         }
+        let (rtt, period) = (self.round_trip(), self.period());
         let mut arrived = false;
         for fate in report.fates {
-            arrived |= self.on_fate(cx.now, fate);
+            arrived |= self.on_fate(cx.now, fate, rtt, period);
         }
         if let Some(measured) = report.measured.filter(|_| report.fates.is_empty()) {
             self.observed = Some(sound(measured));
@@ -377,9 +378,7 @@ impl RateController for Tfrc {
             self.round.on_measured(measured.receive_rate, unlimited);
             arrived = true;
         }
-        let rtt = self.round_trip();
         if self.rtt.is_some() && self.round.is_due(cx.now, rtt) {
-            let period = self.period();
             let feedback = self.round.close(cx.now, &mut self.arrivals, period);
             self.on_feedback(cx, &feedback);
         }

@@ -70,7 +70,7 @@ fn planner(c: &mut Criterion) {
         next_frame: Duration::from_millis(5),
     };
     c.bench_function("planner/plan", |b| {
-        b.iter(|| planner.plan(Time::ZERO, black_box(situation)))
+        b.iter(|| planner.plan(Time::ZERO, black_box(situation)));
     });
 }
 

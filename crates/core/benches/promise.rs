@@ -4,8 +4,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tidegate_core::promise::{Burst, Case, Frames, Segment, ServiceCurve, plan};
-use tidegate_core::units::{Bytes, Rate};
+use tidegate_core::promise::{
+    Burst, Case, Frames, Planner, PlannerConfig, Segment, ServiceCurve, Situation, plan,
+};
+use tidegate_core::units::{Bytes, Rate, Time};
 
 const FRAME: Duration = Duration::from_nanos(33_333_333);
 
@@ -49,10 +51,28 @@ fn plans(c: &mut Criterion) {
     c.bench_function("plan/20 segments", |b| {
         b.iter(|| plan(black_box(&case(&rough, 2_000))));
     });
+    assert!(
+        plan(&case(&rough, 60_000)).rate().is_none(),
+        "the name says infeasible"
+    );
     c.bench_function("plan/20 segments, infeasible", |b| {
-        b.iter(|| plan(black_box(&case(&rough, 40_000))));
+        b.iter(|| plan(black_box(&case(&rough, 60_000))));
     });
 }
 
-criterion_group!(benches, plans);
+fn planner(c: &mut Criterion) {
+    let mut planner = Planner::new(PlannerConfig::new(Rate::kbps(150), Rate::kbps(8_000)));
+    planner.set_upper(Rate::kbps(6_000));
+    planner.observe_capacity(Time::ZERO, Rate::kbps(2_000));
+    let situation = Situation {
+        backlog: Bytes(9_000),
+        budget: Duration::from_millis(250),
+        next_frame: Duration::from_millis(5),
+    };
+    c.bench_function("planner/plan", |b| {
+        b.iter(|| planner.plan(Time::ZERO, black_box(situation)));
+    });
+}
+
+criterion_group!(benches, plans, planner);
 criterion_main!(benches);

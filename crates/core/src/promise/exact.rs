@@ -165,7 +165,7 @@ impl Plan {
 ///
 /// The answer is on the safe side: the conditions hold with a thousandth of a bit to spare, plus
 /// 1e-12 of all bits in the sum, which is ten thousand times what rounding of `f64` can lose.
-/// Time O(n) per Newton step for n pieces; four to eight steps are usual.
+/// Time O(n) per Newton step for n pieces; up to six steps are usual.
 pub fn plan(case: &Case<'_>) -> Plan {
     //= itcp-4.1-problem
     //= itcp-4.2-exact

@@ -118,6 +118,53 @@ fn frames_that_are_not_ordered_are_passed_over() {
 }
 
 #[test]
+fn any_rate_can_be_ordered() {
+    let mut session = session(180, Motion::Zoom, Preset::Superfast);
+    let mut decoder = Decoder::open().unwrap();
+    let rates = [
+        Rate::kbps(800),
+        Rate::ZERO,
+        Rate::MAX,
+        Rate::bps(1),
+        Rate::kbps(800),
+    ];
+    for (n, rate) in (0..).zip(rates.into_iter().cycle().take(25)) {
+        let coded = order(&mut session, n, rate, n % 7 == 0);
+        assert!(
+            matches!(decoder.decode(&coded.data), Decoded::Whole(_)),
+            "{n}"
+        );
+    }
+}
+
+#[test]
+fn an_ordered_key_frame_is_larger_than_a_share_and_bounded() {
+    let mut session = session(180, Motion::Zoom, Preset::Superfast);
+    let share = 600_000.0 / 30.0;
+    let sizes: Vec<f64> = (0..45)
+        .map(|n| {
+            order(&mut session, n, Rate::kbps(600), n == 25 || n == 26)
+                .data
+                .len() as f64
+                * 8.0
+        })
+        .collect();
+    for n in [25, 26] {
+        assert!(
+            (2.0..=3.5).contains(&(sizes[n] / share)),
+            "frame {n}: {}",
+            sizes[n] / share
+        );
+    }
+    let after: f64 = sizes[25..45].iter().sum();
+    assert!(
+        (0.9..=1.15).contains(&(after / 20.0 / share)),
+        "{}",
+        after / 20.0 / share
+    );
+}
+
+#[test]
 fn no_bytes_make_the_decoder_fall() {
     let mut session = session(180, Motion::Pan, Preset::Ultrafast);
     let mut decoder = Decoder::open().unwrap();

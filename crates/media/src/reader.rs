@@ -217,3 +217,84 @@ fn plausible(rate: ffmpeg::Rational) -> Option<FrameRate> {
 const ASSUMED: FrameRate = FrameRate::fps(25);
 /// In ns. Headers are rounded, and streams of one file need not end together.
 const SLACK: i64 = 1_000_000_000;
+
+#[cfg(all(test, feature = "x264"))]
+mod tests {
+    use std::{env, fs, process};
+
+    use tidegate_core::units::Rate;
+
+    use super::*;
+    use crate::picture::Picture;
+    use crate::x264::{X264Config, X264Encoder};
+
+    /// Matroska cut between two pictures: only its header says that there should be more.
+    #[test]
+    fn a_container_that_holds_less_than_it_says_is_truncated() {
+        let folder = env::temp_dir().join(format!("tidegate-reader-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        fs::write(path("raw.h264"), stream()).unwrap();
+        remux(&path("raw.h264"), &path("whole.mkv"));
+        let mut bytes = fs::read(path("whole.mkv")).unwrap();
+        bytes.truncate(bytes.len() / 2);
+        fs::write(path("half.mkv"), bytes).unwrap();
+        let (whole, half) = (read(&path("whole.mkv")), read(&path("half.mkv")));
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(whole, (FRAMES, None));
+        assert!((5..FRAMES - 5).contains(&half.0), "{half:?}");
+        assert!(
+            matches!(half.1, Some(SourceError::Truncated { .. })),
+            "{half:?}"
+        );
+    }
+
+    fn read(name: &str) -> (i64, Option<SourceError>) {
+        let mut reader = Reader::open(name).unwrap();
+        let mut frame = ffmpeg::frame::Video::empty();
+        let mut count = 0;
+        loop {
+            match reader.next(&mut frame) {
+                Ok(Some(_)) => count += 1,
+                Ok(None) => return (count, None),
+                Err(error) => return (count, Some(error)),
+            }
+        }
+    }
+
+    fn stream() -> Vec<u8> {
+        let size = Size::new(64, 48).unwrap();
+        let mut encoder = X264Encoder::open(X264Config::new(size, FrameRate::fps(10))).unwrap();
+        let mut picture = Picture::black(size);
+        let access_units = (0..FRAMES).map(|n| {
+            let dot = n as usize * 31;
+            picture.planes_mut().y[dot..dot + 20].fill(200);
+            encoder
+                .encode(&picture, Rate::kbps(200), false)
+                .unwrap()
+                .data
+        });
+        access_units.flatten().collect()
+    }
+
+    /// Puts a raw stream into a container, ten pictures a second.
+    fn remux(from: &str, to: &str) {
+        let mut input = ffmpeg::format::input(from).unwrap();
+        let mut output = ffmpeg::format::output(to).unwrap();
+        let mut copy = output.add_stream(ffmpeg::codec::Id::None).unwrap();
+        copy.set_parameters(input.stream(0).unwrap().parameters());
+        output.write_header().unwrap();
+        let mut n = 0;
+        while let Some(Ok((_, mut packet))) = input.packets().next() {
+            packet.set_pts(Some(n * 100));
+            packet.set_dts(Some(n * 100));
+            packet.set_duration(100);
+            packet.set_position(-1);
+            packet.write_interleaved(&mut output).unwrap();
+            n += 1;
+        }
+        output.write_trailer().unwrap();
+    }
+
+    const FRAMES: i64 = 50;
+}

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .as_deref()
         .unwrap_or("640x360")
         .parse()?;
-    let clips: Vec<(Motion, Vec<Picture>)> = MOTIONS.map(|motion| clip(size, motion)).into();
+    let clips: Vec<(Motion, Vec<Picture>)> = Motion::ALL.map(|motion| clip(size, motion)).into();
     println!(
         "\n{:<10} {:<7} {:>15} {:>11} {:>10} {:>10} {:>8} {:>7} {:>7} {:>9} {:>10} {:>11}",
         "preset",
@@ -72,7 +72,8 @@ fn clip(size: Size, motion: Motion) -> (Motion, Vec<Picture>) {
         pictures.push(picture.clone());
     }
     println!(
-        "scene {motion:?}: painted in {:.0} ms, {:.0} frames/s",
+        "scene {}: painted in {:.0} ms, {:.0} frames/s",
+        motion.name(),
         painted.as_secs_f64() * 1e3,
         FRAMES as f64 / rendering.as_secs_f64()
     );
@@ -128,7 +129,7 @@ fn row(
     println!(
         "{:<10} {:<7} {:>15} {:>11.2} {:>10.2} {:>10.2} {:>8.1} {:>7.1} {:>7.3} {:>9.0} {:>10.0} {:>11.2}",
         preset.name(),
-        format!("{motion:?}"),
+        motion.name(),
         format!("{least:.2} to {most:.2}"),
         largest.map(|(_, s)| *s).fold(0.0, f64::max),
         shares[0],
@@ -143,12 +144,5 @@ fn row(
     Ok(())
 }
 
-const MOTIONS: [Motion; 5] = [
-    Motion::Mix,
-    Motion::Static,
-    Motion::Pan,
-    Motion::Zoom,
-    Motion::Busy,
-];
 const FRAMES: u64 = 180;
 const LATER_KEY: u64 = 135;

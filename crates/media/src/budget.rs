@@ -29,8 +29,8 @@ const MOST_DEBT: f64 = 3.0;
 const MOST_SAVED: f64 = 2.0;
 /// Of a share: less ruins the picture for little.
 const LEAST: f64 = 0.3;
-/// Of a share. The encoder may miss by a fifth, so frames stay below 1.5.
-const MOST: f64 = 1.25;
+/// Of a share. The encoder is asked for a quarter more and may use it all: frames stay below 1.5.
+const MOST: f64 = 1.2;
 
 #[cfg(test)]
 mod tests {

@@ -164,7 +164,7 @@ pub(crate) fn intact(frame: &ffmpeg::frame::Video) -> bool {
         let raw = frame.as_ptr();
         ((*raw).decode_error_flags, (*raw).flags)
     };
-    errors == 0 && flags & ffmpeg::ffi::AV_FRAME_FLAG_CORRUPT as i32 == 0
+    errors == 0 && flags & ffmpeg::ffi::AV_FRAME_FLAG_CORRUPT == 0
 }
 
 /// Copies a frame in I420 into `slot`. Nothing if it is of another kind or of a size that we do

@@ -80,20 +80,18 @@ impl FileSource {
 
     /// Makes `shown` the picture of the frame `due`. `false` at the end.
     fn bring(&mut self, due: i64) -> Result<bool, SourceError> {
-        let mut fresh = false;
         loop {
             match self.ahead {
                 Some(number) if number > due && self.shown.is_some() => return Ok(true),
                 Some(number) => {
                     self.show()?;
                     self.ahead = None;
-                    fresh = true;
                     if number >= due {
                         return Ok(true);
                     }
                 }
                 // The last picture is not repeated: nobody says for how long it was meant.
-                None if self.ended => return Ok(fresh),
+                None if self.ended => return Ok(false),
                 None => self.read()?,
             }
         }

@@ -28,7 +28,7 @@ pub use decoder::{DecodeError, Decoded, Decoder};
 #[cfg(feature = "ffmpeg")]
 pub use file::{FileOptions, FileSource};
 pub use picture::{Picture, PictureError, Planes, PlanesMut, Size, SizeError};
-pub use quality::quality;
+pub use quality::{SizesDiffer, quality};
 pub use scene::{Motion, Scene};
 #[cfg(feature = "x264")]
 pub use session::EncoderSession;

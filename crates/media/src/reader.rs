@@ -16,13 +16,15 @@ pub(crate) struct Reader {
     decoder: ffmpeg::decoder::Video,
     stream: usize,
     /// Seconds per unit of time stamps.
-    unit: (i64, i64),
+    unit: ffmpeg::Rational,
     /// The mean rate that the file claims.
     pub(crate) rate: FrameRate,
     /// Frames given.
     pictures: u64,
-    /// Packets that the container still promises, where it has an index of them.
+    /// How long the file says it is, in ns; zero where it does not say.
     promised: i64,
+    /// Times of the first and the latest packet of any stream, in ns.
+    span: Option<(i64, i64)>,
     /// Whether what was read last was cut or damaged.
     damaged: bool,
     /// Time of the frame given last, in ns.
@@ -45,10 +47,7 @@ impl Reader {
         };
         let best = input.streams().best(ffmpeg::media::Type::Video);
         let best = best.ok_or_else(no_video)?;
-        let unit = best.time_base();
         let rates = [best.avg_frame_rate(), best.rate()];
-        let indexed = input.format().name().contains("mp4");
-        let promised = if indexed { best.frames() } else { 0 };
         let stream = best.index();
         let decoder = ffmpeg::codec::Context::from_parameters(best.parameters())
             .and_then(|context| context.decoder().video())
@@ -60,10 +59,11 @@ impl Reader {
             name: name.to_owned(),
             decoder,
             stream,
-            unit: (unit.numerator().into(), unit.denominator().into()),
+            unit: best.time_base(),
             rate: rates.into_iter().find_map(plausible).unwrap_or(ASSUMED),
             pictures: 0,
-            promised,
+            promised: promised(&input),
+            span: None,
             damaged: false,
             time: 0,
             input,
@@ -97,7 +97,7 @@ impl Reader {
                     }
                 }
                 Err(ffmpeg::Error::Other { errno: EAGAIN }) => self.feed()?,
-                Err(ffmpeg::Error::Eof) if self.damaged || self.promised > 0 => {
+                Err(ffmpeg::Error::Eof) if self.damaged || self.ends_early() => {
                     return Err(SourceError::Truncated {
                         name: self.name.clone(),
                         pictures: self.pictures,
@@ -113,9 +113,11 @@ impl Reader {
     fn feed(&mut self) -> Result<(), SourceError> {
         let mut packet = ffmpeg::Packet::empty();
         let sent = match packet.read(&mut self.input) {
-            Ok(()) if packet.stream() != self.stream => return Ok(()),
             Ok(()) => {
-                self.promised -= 1;
+                self.note(&packet);
+                if packet.stream() != self.stream {
+                    return Ok(());
+                }
                 self.decoder.send_packet(&packet)
             }
             Err(ffmpeg::Error::Eof) => self.decoder.send_eof(),
@@ -132,13 +134,31 @@ impl Reader {
         }
     }
 
+    /// Remembers how far the file went, whichever stream: sound may last longer than pictures.
+    fn note(&mut self, packet: &ffmpeg::Packet) {
+        let stream = self.input.stream(packet.stream());
+        if let Some((stream, ticks)) = stream.zip(packet.dts().or(packet.pts())) {
+            let end = ticks.saturating_add(packet.duration());
+            let (from, to) = (
+                nanos(ticks, stream.time_base()),
+                nanos(end, stream.time_base()),
+            );
+            let (first, latest) = self.span.unwrap_or((from, to));
+            self.span = Some((first.min(from), latest.max(to)));
+        }
+    }
+
+    fn ends_early(&self) -> bool {
+        let spanned = self
+            .span
+            .map_or(0, |(first, latest)| latest.saturating_sub(first));
+        spanned > 0 && spanned + SLACK < self.promised
+    }
+
     fn stamp(&mut self, frame: &ffmpeg::frame::Video) -> i64 {
         self.time = match frame.timestamp() {
-            Some(ticks) if self.unit.1 > 0 => {
-                let nanos = i128::from(ticks) * i128::from(self.unit.0) * 1_000_000_000;
-                (nanos / i128::from(self.unit.1)) as i64
-            }
-            _ => self
+            Some(ticks) => nanos(ticks, self.unit),
+            None => self
                 .time
                 .saturating_add(self.rate.interval().as_nanos() as i64),
         };
@@ -152,6 +172,26 @@ impl Reader {
             why: why.to_string(),
         }
     }
+}
+
+/// How long the file says it is, in ns. What FFmpeg works out from a bit rate is no promise.
+fn promised(input: &ffmpeg::format::context::Input) -> i64 {
+    use ffmpeg::ffi::AVDurationEstimationMethod as Method;
+    // SAFETY: the context's pointer is valid for as long as the context; one number is read.
+    let method = unsafe { (*input.as_ptr()).duration_estimation_method };
+    if method == Method::BITRATE {
+        return 0;
+    }
+    // FFmpeg counts durations in µs and says i64::MIN where it knows none.
+    input.duration().max(0).saturating_mul(1000)
+}
+
+fn nanos(ticks: i64, unit: ffmpeg::Rational) -> i64 {
+    let (num, den) = (
+        i128::from(unit.numerator()),
+        i128::from(unit.denominator().max(1)),
+    );
+    (i128::from(ticks) * 1_000_000_000 * num / den) as i64
 }
 
 /// What FFmpeg is to open. A file's name with a colon would be taken for a protocol.
@@ -175,3 +215,86 @@ fn plausible(rate: ffmpeg::Rational) -> Option<FrameRate> {
 
 /// Where the file says nothing.
 const ASSUMED: FrameRate = FrameRate::fps(25);
+/// In ns. Headers are rounded, and streams of one file need not end together.
+const SLACK: i64 = 1_000_000_000;
+
+#[cfg(all(test, feature = "x264"))]
+mod tests {
+    use std::{env, fs, process};
+
+    use tidegate_core::units::Rate;
+
+    use super::*;
+    use crate::picture::Picture;
+    use crate::x264::{X264Config, X264Encoder};
+
+    /// Matroska cut between two pictures: only its header says that there should be more.
+    #[test]
+    fn a_container_that_holds_less_than_it_says_is_truncated() {
+        let folder = env::temp_dir().join(format!("tidegate-reader-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        fs::write(path("raw.h264"), stream()).unwrap();
+        remux(&path("raw.h264"), &path("whole.mkv"));
+        let mut bytes = fs::read(path("whole.mkv")).unwrap();
+        bytes.truncate(bytes.len() / 2);
+        fs::write(path("half.mkv"), bytes).unwrap();
+        let (whole, half) = (read(&path("whole.mkv")), read(&path("half.mkv")));
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(whole, (FRAMES, None));
+        assert!((5..FRAMES - 5).contains(&half.0), "{half:?}");
+        assert!(
+            matches!(half.1, Some(SourceError::Truncated { .. })),
+            "{half:?}"
+        );
+    }
+
+    fn read(name: &str) -> (i64, Option<SourceError>) {
+        let mut reader = Reader::open(name).unwrap();
+        let mut frame = ffmpeg::frame::Video::empty();
+        let mut count = 0;
+        loop {
+            match reader.next(&mut frame) {
+                Ok(Some(_)) => count += 1,
+                Ok(None) => return (count, None),
+                Err(error) => return (count, Some(error)),
+            }
+        }
+    }
+
+    fn stream() -> Vec<u8> {
+        let size = Size::new(64, 48).unwrap();
+        let mut encoder = X264Encoder::open(X264Config::new(size, FrameRate::fps(10))).unwrap();
+        let mut picture = Picture::black(size);
+        let access_units = (0..FRAMES).map(|n| {
+            let dot = n as usize * 31;
+            picture.planes_mut().y[dot..dot + 20].fill(200);
+            encoder
+                .encode(&picture, Rate::kbps(200), false)
+                .unwrap()
+                .data
+        });
+        access_units.flatten().collect()
+    }
+
+    /// Puts a raw stream into a container, ten pictures a second.
+    fn remux(from: &str, to: &str) {
+        let mut input = ffmpeg::format::input(from).unwrap();
+        let mut output = ffmpeg::format::output(to).unwrap();
+        let mut copy = output.add_stream(ffmpeg::codec::Id::None).unwrap();
+        copy.set_parameters(input.stream(0).unwrap().parameters());
+        output.write_header().unwrap();
+        let mut n = 0;
+        while let Some(Ok((_, mut packet))) = input.packets().next() {
+            packet.set_pts(Some(n * 100));
+            packet.set_dts(Some(n * 100));
+            packet.set_duration(100);
+            packet.set_position(-1);
+            packet.write_interleaved(&mut output).unwrap();
+            n += 1;
+        }
+        output.write_trailer().unwrap();
+    }
+
+    const FRAMES: i64 = 50;
+}

@@ -116,7 +116,7 @@ pub enum SourceError {
         /// File, device or URL, as given.
         name: String,
     },
-    /// It stops in the middle of a picture.
+    /// It stops within a picture, or much earlier than it says.
     Truncated {
         /// File, device or URL, as given.
         name: String,
@@ -160,8 +160,8 @@ impl fmt::Display for SourceError {
             ),
             Self::Truncated { name, pictures } => write!(
                 f,
-                "\"{name}\" is truncated: it stops within a picture, after {pictures} whole \
-                 ones; copy it again, or cut the end off with `ffmpeg -frames:v {pictures}`"
+                "\"{name}\" is truncated: it ends too early, after {pictures} whole pictures; copy \
+                 it again, or keep those with `ffmpeg -frames:v {pictures}`"
             ),
             Self::Broken {
                 name,

@@ -110,7 +110,7 @@ fn scatter(bits: u32, rng: &mut dyn Rng) -> (Vec<u32>, Vec<Leaf>) {
     let mut cover = vec![GROUND; (side * side) as usize];
     let mut leaves = vec![Leaf {
         colour: [90, 128, 128],
-        contrast: 160,
+        contrast: 200,
         offset: 0,
     }];
     let mut free = cover.len();
@@ -142,12 +142,12 @@ fn scatter(bits: u32, rng: &mut dyn Rng) -> (Vec<u32>, Vec<Leaf>) {
 
 fn colours(rng: &mut dyn Rng) -> Leaf {
     // The product of two makes most leaves calm and a few rough.
-    let rough = below(rng, 256) * below(rng, 256) * 352 >> 16;
+    let rough = (below(rng, 256) * below(rng, 256) * 560) >> 16;
     Leaf {
         colour: [
             40 + below(rng, 176) as i32,
-            93 + below(rng, 71) as i32,
-            93 + below(rng, 71) as i32,
+            106 + below(rng, 45) as i32,
+            106 + below(rng, 45) as i32,
         ],
         contrast: rough as i32,
         offset: below(rng, 1 << 16) as usize * 7919,
@@ -190,7 +190,7 @@ fn texture(bits: u32, rng: &mut dyn Rng) -> Vec<i16> {
 
 /// A number in `0..limit`; the limits here are far below 2^32, so the bias is not seen.
 fn below(rng: &mut dyn Rng, limit: i64) -> i64 {
-    ((rng.next_u64() >> 32) * limit as u64 >> 32) as i64
+    (((rng.next_u64() >> 32) * limit as u64) >> 32) as i64
 }
 
 /// ITU-R BT.601: 16 is black and 235 white.
@@ -203,7 +203,7 @@ const GROUND: u32 = 0;
 /// Stops the search for the last free texels; 1024² needs about 20,000.
 const MOST_LEAVES: usize = 120_000;
 /// Texels. Smaller leaves would be noise.
-const LEAST_RADIUS: f64 = 4.0;
+const LEAST_RADIUS: f64 = 6.0;
 /// √period for the periods 2, 4, … 128, in 1/8. They add up to 281, times 64 fits 16 bits.
 const AMPLITUDES: [i32; 7] = [11, 16, 23, 32, 45, 64, 90];
 /// Texture times contrast that makes one step of Y: noise of 1 is 128, [`AMPLITUDES`] and contrast

@@ -43,6 +43,37 @@ fn a_new_rate_holds_from_the_next_frame() {
     }
 }
 
+/// What follows a frame at a low rate starts with that frame's buffer, so not all of a rate that
+/// jumps tenfold can be used; but it is not passed.
+#[test]
+fn a_rate_that_jumps_with_every_frame_is_not_passed() {
+    let mut session = session(360, Motion::Busy, Preset::Ultrafast);
+    let mut state = 1_u64;
+    let frames: Vec<(f64, f64)> = (0..120)
+        .map(|n| {
+            state = state * 48_271 % 2_147_483_647;
+            let rate = Rate::kbps(300 + state % 2_700);
+            let bits = order(&mut session, n, rate, false).data.len() as f64 * 8.0;
+            (bits, rate.as_f64() / 30.0)
+        })
+        .collect();
+    for (n, (bits, share)) in frames.iter().enumerate().skip(1) {
+        assert!(
+            *bits <= 1.5 * share,
+            "frame {n}: {:.2} shares",
+            bits / share
+        );
+    }
+    for (n, half) in frames.chunks(15).enumerate() {
+        let sum = |part: fn(&(f64, f64)) -> f64| half.iter().map(part).sum::<f64>();
+        let ratio = sum(|f| f.0) / sum(|f| f.1);
+        assert!(
+            (0.6..=1.1).contains(&ratio),
+            "half second {n}: {ratio:.3} of the rate"
+        );
+    }
+}
+
 #[test]
 fn what_is_decoded_is_what_the_encoder_says_it_is() {
     let mut session = session(180, Motion::Pan, Preset::Veryfast);
@@ -115,6 +146,53 @@ fn frames_that_are_not_ordered_are_passed_over() {
         key: false,
     });
     assert!(matches!(back, Err(EncodeError::Source(why)) if why.contains("forwards")));
+}
+
+#[test]
+fn any_rate_can_be_ordered() {
+    let mut session = session(180, Motion::Zoom, Preset::Superfast);
+    let mut decoder = Decoder::open().unwrap();
+    let rates = [
+        Rate::kbps(800),
+        Rate::ZERO,
+        Rate::MAX,
+        Rate::bps(1),
+        Rate::kbps(800),
+    ];
+    for (n, rate) in (0..).zip(rates.into_iter().cycle().take(25)) {
+        let coded = order(&mut session, n, rate, n % 7 == 0);
+        assert!(
+            matches!(decoder.decode(&coded.data), Decoded::Whole(_)),
+            "{n}"
+        );
+    }
+}
+
+#[test]
+fn an_ordered_key_frame_is_larger_than_a_share_and_bounded() {
+    let mut session = session(180, Motion::Zoom, Preset::Superfast);
+    let share = 600_000.0 / 30.0;
+    let sizes: Vec<f64> = (0..45)
+        .map(|n| {
+            order(&mut session, n, Rate::kbps(600), n == 25 || n == 26)
+                .data
+                .len() as f64
+                * 8.0
+        })
+        .collect();
+    for n in [25, 26] {
+        assert!(
+            (2.0..=3.5).contains(&(sizes[n] / share)),
+            "frame {n}: {}",
+            sizes[n] / share
+        );
+    }
+    let after: f64 = sizes[25..45].iter().sum();
+    assert!(
+        (0.9..=1.15).contains(&(after / 20.0 / share)),
+        "{}",
+        after / 20.0 / share
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use core::fmt::Write as _;
 
+use tidegate_core::units::Time;
 use tidegate_sim::run::{Run, Summary};
 
 use super::chart::Form;
@@ -88,10 +89,7 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, many: bool
     }
     html.push_str("</div>");
     notes(html, run);
-    if !summary.flows.is_empty() {
-        html.push_str("<h3>The flows side by side</h3>");
-        html.push_str(&table::flows(view, summary));
-    }
+    html.push_str(&table::flows(view, summary));
     expectations(html, summary);
     for figure in &FIGURES {
         let _ = write!(html, "<figure><h3>{}</h3>", figure.title);
@@ -125,10 +123,10 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, many: bool
 /// One line under the title.
 fn facts(run: &Run, end: f64) -> String {
     let manifest = &run.manifest;
-    let mut facts = vec![
-        words::world(manifest.world).to_owned(),
-        words::duration(end),
-    ];
+    let mut facts = vec![words::world(manifest.world).to_owned()];
+    if run.end() > Time::ZERO {
+        facts.push(words::duration(end));
+    }
     facts.extend(manifest.seed.map(|seed| format!("seed {seed}")));
     facts.extend(manifest.started.clone());
     for (key, value) in manifest.host.iter().flatten() {

@@ -1,6 +1,7 @@
 //! The page.
 
 use core::fmt::Write as _;
+use core::time::Duration;
 
 use tidegate_core::units::Time;
 use tidegate_sim::run::{Run, Summary};
@@ -137,7 +138,21 @@ fn facts(run: &Run, end: f64) -> String {
 }
 
 fn notes(html: &mut String, run: &Run) {
-    let notes: Vec<&String> = run.manifest.notes.iter().chain(&run.notes).collect();
+    let planned = run.manifest.duration.as_secs_f64();
+    let end = run.end().as_secs_f64();
+    // A second is for what is under way at the end.
+    let cut =
+        (end > 0.0 && planned - end > 1.0 && run.manifest.duration != Duration::MAX).then(|| {
+            let (planned, end) = (words::duration(planned), words::duration(end));
+            format!("The run was to last {planned}, and what it recorded ends after {end}.")
+        });
+    let notes: Vec<&String> = run
+        .manifest
+        .notes
+        .iter()
+        .chain(&run.notes)
+        .chain(&cut)
+        .collect();
     if notes.is_empty() {
         return;
     }

@@ -2,6 +2,8 @@
 #![cfg(target_os = "linux")]
 
 pub mod clock;
+pub mod driver;
 pub mod emulator;
 pub mod netns;
 pub mod tun;
+pub mod udp;

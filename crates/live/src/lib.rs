@@ -5,5 +5,6 @@ pub mod clock;
 pub mod driver;
 pub mod emulator;
 pub mod netns;
+pub mod pipe;
 pub mod tun;
 pub mod udp;

@@ -299,16 +299,15 @@ impl Control {
         } else {
             (libc::IPPROTO_IP, libc::IP_TOS)
         };
-        const SIZE: libc::c_uint = mem::size_of::<libc::c_int>() as libc::c_uint;
         message.msg_control = self.0.as_mut_ptr().cast();
         // SAFETY: CMSG_SPACE and CMSG_LEN calculate. The first header lies in `self`, which has
         // room for far more than one integer behind it.
         unsafe {
-            message.msg_controllen = libc::CMSG_SPACE(SIZE) as usize;
+            message.msg_controllen = libc::CMSG_SPACE(OCTET) as usize;
             let header = libc::CMSG_FIRSTHDR(message);
             (*header).cmsg_level = level;
             (*header).cmsg_type = kind;
-            (*header).cmsg_len = libc::CMSG_LEN(SIZE) as usize;
+            (*header).cmsg_len = libc::CMSG_LEN(OCTET) as usize;
             ptr::write_unaligned(libc::CMSG_DATA(header).cast(), libc::c_int::from(octet));
         }
     }
@@ -323,8 +322,7 @@ fn control_of(message: &libc::msghdr) -> (Ecn, Option<Duration>) {
         while !header.is_null() {
             let data = libc::CMSG_DATA(header);
             match ((*header).cmsg_level, (*header).cmsg_type) {
-                // One octet for IPv4, an integer for IPv6: in either the low bits are first
-                // on the machines of today, all little-endian; big ones have the integer's last.
+                // One octet for IPv4, an integer for IPv6.
                 (libc::IPPROTO_IP, libc::IP_TOS) => ecn = Ecn::from_bits(*data),
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                     let class: libc::c_int = ptr::read_unaligned(data.cast());
@@ -384,6 +382,8 @@ fn option(udp: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> io::Res
 /// How long a learnt peer has to be silent before another one may take its place; that of the
 /// session's receiver for another SSRC.
 pub const TAKEOVER: Duration = Duration::from_secs(2);
+/// A traffic class goes out as an integer.
+const OCTET: libc::c_uint = mem::size_of::<libc::c_int>() as libc::c_uint;
 /// A second of 8 Mb/s: key frames come as bursts while the reader may be held up.
 const BUFFER: libc::c_int = 1 << 20;
 /// A datagram that waited longer than this in a socket was not read by a process that runs.

@@ -5,8 +5,11 @@
 
 mod folder;
 mod judge;
+mod live;
+mod progress;
 pub mod report;
 mod report_verb;
+mod send;
 mod sim;
 mod studio;
 mod table;
@@ -19,6 +22,7 @@ use clap::{Parser, Subcommand};
 pub fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Report(args) => report_verb::run(&args),
+        Verb::Send(args) => send::run(&args),
         Verb::Sim(args) => sim::run(&args),
     };
     result.unwrap_or_else(|error| {
@@ -43,6 +47,8 @@ struct Cli {
 enum Verb {
     /// Draw a report of runs: one HTML page, SVG and PNG
     Report(report_verb::ReportArgs),
+    /// Send live video over RTP
+    Send(send::SendArgs),
     /// Play a scenario in the deterministic simulator
     Sim(sim::SimArgs),
 }

@@ -74,6 +74,8 @@ pub struct MediaSender {
     /// A report block about our media came.
     answered: bool,
     last_sample: Time,
+    /// The session is to end at once.
+    hurried: bool,
     outgoing: VecDeque<Vec<u8>>,
     rows: Vec<SentFrame>,
 }
@@ -154,6 +156,7 @@ impl MediaSender {
             started: Time::ZERO,
             answered: false,
             last_sample: Time::ZERO,
+            hurried: false,
             outgoing: VecDeque::new(),
             rows: Vec::new(),
             config,
@@ -305,6 +308,12 @@ impl MediaSender {
     /// Stops capturing; what waits is still sent.
     pub fn stop_capture(&mut self) {
         self.capture.end();
+    }
+
+    /// Ends the session: what waits is given up, a goodbye is all that is still said.
+    pub fn close(&mut self) {
+        self.capture.end();
+        self.hurried = true;
     }
 
     /// Whether nothing more will be said.

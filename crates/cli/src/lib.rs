@@ -7,6 +7,7 @@ mod folder;
 mod judge;
 mod live;
 mod progress;
+mod recv;
 pub mod report;
 mod report_verb;
 mod send;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand};
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().verb {
+        Verb::Recv(args) => recv::run(&args),
         Verb::Report(args) => report_verb::run(&args),
         Verb::Send(args) => send::run(&args),
         Verb::Sim(args) => sim::run(&args),
@@ -45,6 +47,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Receive live video
+    Recv(recv::RecvArgs),
     /// Draw a report of runs: one HTML page, SVG and PNG
     Report(report_verb::ReportArgs),
     /// Send live video over RTP

@@ -65,10 +65,8 @@ pub(crate) fn write(
     let run = RunReader::load(dir)?;
     let summary = summarise(&run, &scenario.expect);
     writer.summary(&summary)?;
-    Ok(Run {
-        summary: Some(summary),
-        ..run
-    })
+    writer.flush()?;
+    Ok(RunReader::load(dir)?)
 }
 
 fn write_flow(

@@ -42,7 +42,10 @@ pub(crate) fn judge(
     let mut on_screen = None;
     for slot in sent {
         let due = slot.captured + video.delay_bound;
-        while let Some(frame) = received.get_mut(next).filter(|f| is_due(f, slot.frame, due)) {
+        while let Some(frame) = received
+            .get_mut(next)
+            .filter(|f| is_due(f, slot.frame, due))
+        {
             if frame.decodable {
                 let unit = units.get(&frame.rtp_timestamp).copied().unwrap_or_default();
                 frame.quality = screen.decode(frame.frame, unit);
@@ -122,7 +125,11 @@ struct ModelScreen(BTreeMap<u64, Quality>);
 
 impl ModelScreen {
     fn new(sent: &[SentFrame]) -> Self {
-        Self(sent.iter().filter_map(|f| Some((f.frame, f.quality?))).collect())
+        Self(
+            sent.iter()
+                .filter_map(|f| Some((f.frame, f.quality?)))
+                .collect(),
+        )
     }
 }
 
@@ -132,6 +139,8 @@ impl Screen for ModelScreen {
     }
 
     fn compare(&mut self, shown: u64, slot: u64) -> Option<Quality> {
-        (shown == slot).then(|| self.0.get(&slot).copied()).flatten()
+        (shown == slot)
+            .then(|| self.0.get(&slot).copied())
+            .flatten()
     }
 }

@@ -5,6 +5,7 @@
 
 mod folder;
 mod judge;
+mod lab;
 pub mod report;
 mod report_verb;
 mod sim;
@@ -18,6 +19,7 @@ use clap::{Parser, Subcommand};
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().verb {
+        Verb::Lab(args) => lab::run(&args),
         Verb::Report(args) => report_verb::run(&args),
         Verb::Sim(args) => sim::run(&args),
     };
@@ -41,6 +43,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Play a scenario on the real network stack, between network namespaces
+    Lab(lab::LabArgs),
     /// Draw a report of runs: one HTML page, SVG and PNG
     Report(report_verb::ReportArgs),
     /// Play a scenario in the deterministic simulator

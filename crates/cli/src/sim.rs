@@ -68,7 +68,10 @@ pub(crate) fn simulate(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
 
 /// Prints what there is to say of a run that is over.
 pub(crate) fn finish(run: &Run, args: &RunArgs, dir: &Path) -> Result<ExitCode> {
-    let summary = run.summary.as_ref().expect("a run that was just written has one");
+    let summary = run
+        .summary
+        .as_ref()
+        .expect("a run that was just written has one");
     let mut out = std::io::stdout().lock();
     let page = if args.no_report {
         None

@@ -40,6 +40,7 @@ pub(crate) fn encoder(
 /// # Errors
 /// When the size is none that pictures can have.
 pub(crate) fn scene(plan: &VideoPlan, seed: Seed) -> Result<Scene, EncodeError> {
-    let size = Size::new(plan.width, plan.height).map_err(|e| EncodeError::Source(e.to_string()))?;
+    let size =
+        Size::new(plan.width, plan.height).map_err(|e| EncodeError::Source(e.to_string()))?;
     Ok(Scene::new(seed.0, size))
 }

@@ -63,7 +63,6 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     let runs = 1 + scenario.baselines.len();
     let mut bar = Bar::new("playing in real time");
     let mut manifest = folder::manifest(World::Lab, scenario);
-    manifest.started = None;
     let mut takes: Vec<Take> = Vec::with_capacity(runs);
     for number in 0..runs {
         let cast = match number.checked_sub(1) {
@@ -71,7 +70,7 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
             Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0])],
         };
         let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);
-        let (take, report) = stage::play(scenario, cast, seed, &mut progress)?;
+        let (take, report) = stage::play(script, cast, seed, &mut progress)?;
         let name = &take.flows[0].0.name;
         manifest.notes.push(stage::describe(name, &report));
         takes.push(take);

@@ -18,21 +18,22 @@ use tidegate_live::udp::Socket;
 use tidegate_sim::cast::{Player, Role, Takings};
 use tidegate_sim::play::Take;
 use tidegate_sim::run;
-use tidegate_sim::scenario::{Scenario, back_of, path_of};
+use tidegate_sim::scenario::{back_of, path_of};
 
 use super::replay;
-use crate::studio;
+use crate::folder::Script;
 
 type LabPlayer = Player<Threaded>;
 type Said = Vec<(Time, Event)>;
 
 /// Plays `cast` through the emulator in real time.
 pub(super) fn play(
-    scenario: &Scenario,
+    script: &Script,
     cast: Vec<Role>,
     seed: Seed,
     progress: &mut dyn FnMut(f64),
 ) -> Result<(Take, EmulatorReport)> {
+    let scenario = &script.scenario;
     let network = scenario.network()?;
     let mut config = EmulatorConfig::new(network.clone());
     (config.forth, config.back) = (path_of(0), back_of(0));
@@ -45,7 +46,7 @@ pub(super) fn play(
     for role in &cast {
         let flag = StopFlag::new()?;
         let sender: Result<LabPlayer> = role.sender(seed, |video| {
-            let encoder = studio::encoder(&role.name, video, seed)?;
+            let encoder = script.studio.encoder(&role.name, video, seed)?;
             Ok(Threaded::start(encoder, flag.clone())?)
         });
         senders.push((sender?, flag));

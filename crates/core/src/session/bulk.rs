@@ -111,6 +111,7 @@ impl Bulk {
             rtt: self.path.srtt(),
             queue: self.path.srtt().saturating_sub(self.path.one_way() * 2),
             loss: self.path.loss(),
+            loss_event_rate: self.controller.summary().loss_event_rate,
             send: target.send,
             media: target.media,
             receive: self.path.receive_rate(),

@@ -7,8 +7,11 @@ mod demo;
 mod folder;
 mod judge;
 mod lab;
+mod live;
+mod progress;
 pub mod report;
 mod report_verb;
+mod send;
 mod sim;
 mod studio;
 mod table;
@@ -23,6 +26,7 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Lab(args) => lab::run(&args),
         Verb::Report(args) => report_verb::run(&args),
+        Verb::Send(args) => send::run(&args),
         Verb::Sim(args) => sim::run(&args),
     };
     result.unwrap_or_else(|error| {
@@ -51,6 +55,8 @@ enum Verb {
     Lab(lab::LabArgs),
     /// Draw a report of runs: one HTML page, SVG and PNG
     Report(report_verb::ReportArgs),
+    /// Send live video over RTP
+    Send(send::SendArgs),
     /// Play a scenario in the deterministic simulator
     Sim(sim::SimArgs),
 }

@@ -75,6 +75,8 @@ pub struct MediaSender {
     /// A report block about our media came.
     answered: bool,
     last_sample: Time,
+    /// The session is to end at once.
+    hurried: bool,
     outgoing: VecDeque<Vec<u8>>,
     rows: Vec<SentFrame>,
 }
@@ -155,6 +157,7 @@ impl MediaSender {
             started: Time::ZERO,
             answered: false,
             last_sample: Time::ZERO,
+            hurried: false,
             outgoing: VecDeque::new(),
             rows: Vec::new(),
             config,
@@ -207,12 +210,9 @@ impl MediaSender {
         let Some((order, budget)) = self.capture.answer() else {
             return;
         };
-        let encoded = match result {
-            Ok(encoded) => encoded,
-            Err(_) => {
-                self.capture.end();
-                return;
-            }
+        let Ok(encoded) = result else {
+            self.capture.end();
+            return;
         };
         if encoded.key {
             self.chain.on_key(order.frame);
@@ -305,6 +305,12 @@ impl MediaSender {
     /// Stops capturing; what waits is still sent.
     pub fn stop_capture(&mut self) {
         self.capture.end();
+    }
+
+    /// Ends the session: what waits is given up, a goodbye is all that is still said.
+    pub fn close(&mut self) {
+        self.capture.end();
+        self.hurried = true;
     }
 
     /// Whether nothing more will be said.
@@ -480,6 +486,7 @@ impl MediaSender {
 
 /// A sender at a glance.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "what is so or not, each by itself")]
 pub struct Status {
     /// What the controller allows, as lowered by the delay promise.
     pub target: Target,

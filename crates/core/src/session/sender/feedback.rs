@@ -298,6 +298,9 @@ impl MediaSender {
 
     /// When the session may end: all has left and could have been repaired.
     pub(super) fn closing_time(&self) -> Option<Time> {
+        if self.hurried {
+            return Some(Time::ZERO);
+        }
         if let (Phase::Stopped, Some((tripped, _))) = (self.phase, self.breaker.tripped()) {
             return Some(tripped + self.config.patience);
         }

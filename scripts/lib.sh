@@ -1,0 +1,64 @@
+# What the scripts here share. To be sourced.
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# The official installer of Rust.
+: "${RUSTUP_INIT:=https://sh.rustup.rs}"
+
+say() { printf '\n== %s\n' "$*"; }
+
+fail() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+# The least version of Rust, from Cargo.toml.
+rust_wanted() {
+    sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$repository/Cargo.toml"
+}
+
+# Whether version $1 is at least version $2.
+at_least() {
+    [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+# Whether the cargo that would run now is there and new enough.
+rust_found() {
+    local version
+    version=$(cargo --version 2>/dev/null | cut -d ' ' -f 2) || return 1
+    [ -n "$version" ] && at_least "$version" "$(rust_wanted)"
+}
+
+# Makes cargo the one that is new enough: the one of the shell, else rustup's, which a shell that
+# was open before rustup came does not know yet.
+find_rust() {
+    rust_found && return
+    PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+    export PATH
+    rust_found && return
+    export RUSTUP_TOOLCHAIN=stable
+    rust_found && return
+    unset RUSTUP_TOOLCHAIN
+    return 1
+}
+
+# Runs the command after the title $1 and says how long it took.
+step() {
+    local title=$1 start=$SECONDS status=0
+    shift
+    say "$title"
+    "$@" || status=$?
+    took+=("$(printf '%5d s  %s' $((SECONDS - start)) "$title")")
+    if [ "$status" -ne 0 ]; then
+        times
+        fail "$title: failed"
+    fi
+}
+
+# Where the time went.
+times() {
+    say "where the time went"
+    printf '%s\n' "${took[@]}"
+}
+
+took=()

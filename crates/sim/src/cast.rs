@@ -152,6 +152,7 @@ impl Role {
                 config.rates = (rate, rate);
                 // A stream without rate control sends each frame as it comes.
                 config.pace = FIXED_PACE;
+                config.circuit_breaker = false;
             }
             _ => config.delay_bound = Some(video.delay_bound),
         }

@@ -61,6 +61,9 @@ pub struct SenderConfig {
     pub pace: f64,
     /// The peer is known to send no RTCP: the stream goes on at the floor rate without any.
     pub one_way: bool,
+    /// Watch over the stream with the circuit breaker of RFC 8083. Only what is there to be
+    /// compared with goes without.
+    pub circuit_breaker: bool,
     /// Give up this long after the circuit breaker stopped the stream.
     pub patience: Duration,
     /// Stop after this many frames.
@@ -86,6 +89,7 @@ impl SenderConfig {
             key_interval: None,
             pace: 1.0,
             one_way: false,
+            circuit_breaker: true,
             patience: Duration::from_secs(20),
             frames: None,
             log: false,

@@ -263,7 +263,7 @@ impl MediaSender {
         if self.silence().is_some_and(|at| at <= now) {
             self.begin_blackout(cx);
         }
-        if !self.config.one_way
+        if self.expects_rtcp()
             && let Some(cause) = self.breaker.on_timeout(now)
         {
             self.stop(cx, cause);
@@ -284,7 +284,7 @@ impl MediaSender {
         let mut consider = |at: Option<Time>, why| next = sooner(next, at.map(|at| (at, why)));
         consider(self.capture.next(), Why::Capture);
         consider(self.silence(), Why::Silence);
-        if !self.config.one_way {
+        if self.expects_rtcp() {
             consider(self.breaker.next_timeout(), Why::Breaker);
         }
         if let Some((at, why)) = self.control.next_timeout() {
@@ -366,6 +366,10 @@ impl MediaSender {
             self.phase = Phase::Open;
             self.last_progress = now;
         }
+    }
+
+    fn expects_rtcp(&self) -> bool {
+        self.config.circuit_breaker && !self.config.one_way
     }
 
     fn log(&mut self, row: SentFrame) {

@@ -7,7 +7,7 @@ use super::bytes::{u16_at, u32_at};
 use super::ntp::{Ntp, NtpShort};
 use super::rtcp::{Fault, MAX_LEN, RtcpError, RtcpPacket, TRANSPORT_FEEDBACK, Writer};
 use crate::control::Ecn;
-use crate::units::{Time, nanos};
+use crate::units::{RemoteTime, Time, nanos};
 
 /// A congestion control feedback packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +196,12 @@ impl Offset {
         // 8189 units are 8e12 ns: no overflow.
         (self.0 < Self::OVER_RANGE.0)
             .then(|| Duration::from_nanos(u64::from(self.0) * 1_000_000_000 / 1024))
+    }
+
+    /// When the packet came if the report was made at `reported`, by the clock of the receiver.
+    pub fn before(self, reported: RemoteTime) -> Option<RemoteTime> {
+        let span = self.as_span()?;
+        Some(RemoteTime(reported.0.saturating_sub(nanos(span))))
     }
 
     /// The 13 bits of the wire.
@@ -483,6 +489,9 @@ mod tests {
         assert_eq!(at(7_997).bits(), 0x1ffd);
         assert_eq!(at(7_998), Offset::OVER_RANGE);
         assert_eq!(at(99_000), Offset::OVER_RANGE);
+        let reported = RemoteTime(5_000_000_000);
+        assert_eq!(at(500).before(reported), Some(RemoteTime(4_500_000_000)));
+        assert_eq!(Offset::UNAVAILABLE.before(reported), None);
         assert_eq!(
             Offset::between(NOW + Duration::from_nanos(1), NOW),
             Offset::UNAVAILABLE

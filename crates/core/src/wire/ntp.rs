@@ -121,6 +121,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_rfc() {
+        //= rfc3550-6.4.1-lsr (test)
         //= rfc3550-6.4.1-rtt (test)
         // RFC 3550 figure 2: the report arrives at 46864.500 s and speaks of an SR sent at
         // 46853.125 s that was held for 5.250 s; the round trip is 6.125 s.

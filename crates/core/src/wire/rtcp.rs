@@ -464,6 +464,7 @@ mod tests {
     #[test]
     fn compound_and_reduced_size_are_told_apart() {
         //= rfc3550-6.1-first (test)
+        //= rfc3550-6.4.1-length (test)
         //= rfc5506-3.4-reduced (test)
         let mut bytes = Vec::new();
         emit_receiver_report(1, &[], &mut bytes);

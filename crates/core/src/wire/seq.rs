@@ -91,6 +91,7 @@ fn extend(highest: Option<u64>, value: u64, bits: u32) -> u64 {
 }
 
 fn nearest(reference: u64, value: u64, bits: u32) -> Option<u64> {
+    //= rfc3550-A.1-extend
     let span = 1_u64 << bits;
     let ahead = value.wrapping_sub(reference) & (span - 1);
     if ahead <= span / 2 {
@@ -112,6 +113,7 @@ mod tests {
             start: u16,
             steps in proptest::collection::vec(-30_000_i64..30_000, 1..200),
         ) {
+            //= rfc3550-A.1-extend (test)
             let mut unwrap = Unwrap16::new();
             let first = unwrap.unwrap(start) as i64;
             let mut highest = first;

@@ -240,7 +240,7 @@ fn of_flow(run: &Run, flow: &FlowRun) -> FlowSummary {
         frames: frames(flow, &stories),
         psnr_y_db: mean(shown.iter().map(|q| q.psnr_y)).map(|m| round(m, 3)),
         ssim: mean(shown.iter().map(|q| q.ssim)).map(|m| round(m, 5)),
-        freezes: freezes(flow, &stories),
+        freezes: freezes(flow, &stories).map(|f| f.len() as u64),
     }
 }
 
@@ -304,9 +304,10 @@ fn frames(flow: &FlowRun, stories: &[FrameStory]) -> FrameSummary {
     }
 }
 
-/// How often the picture stood still for too long, before the first picture and after the last
-/// one included.
-fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<u64> {
+/// Each time the picture of `flow` stood still for more than max(3 frame intervals, 150 ms): the
+/// frame that was due when it stopped and the one that was due when it moved on. The wait for
+/// the first picture and a stop at the end count. `None` where no picture is recorded.
+pub fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<Vec<(u64, u64)>> {
     let interval = flow.info.frame_rate?.interval();
     let limit = (interval * 3).max(SHORTEST_FREEZE);
     let shown: Vec<(u64, Option<u64>)> = if flow.shown.is_empty() {
@@ -317,11 +318,13 @@ fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<u64> {
         rows.map(|row| (row.frame, row.shown_frame)).collect()
     };
     let (first, last) = (shown.first()?.0, shown.last()?.0);
-    let mut freezes = 0;
+    let mut freezes = Vec::new();
     let (mut since, mut picture) = (first, None);
     let mut gap = |from: u64, to: u64| {
         let slots = u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX);
-        freezes += u64::from(interval.saturating_mul(slots) > limit);
+        if interval.saturating_mul(slots) > limit {
+            freezes.push((from, to));
+        }
     };
     for (slot, on_screen) in shown {
         if on_screen.is_some() && on_screen != picture {

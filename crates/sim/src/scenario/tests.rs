@@ -629,6 +629,15 @@ stop = "10s""#,
 ];
 
 #[test]
+fn a_file_without_flows_is_refused() {
+    let error = parse("name = \"demo\"\nduration = \"1s\"\nlink = []\nflow = []\n").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "demo.toml:4: flow: nothing runs; add a [[flow]]"
+    );
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_named() {
     let error = Scenario::load(Path::new("no/such.toml")).unwrap_err();
     let text = error.to_string();

@@ -64,7 +64,8 @@ impl MediaSender {
             rtt: self.path.srtt(),
             packet: self.config.packet_size,
         };
-        if let Some(cause) = self.breaker.on_report(cx.now, view) {
+        let cause = self.breaker.on_report(cx.now, view);
+        if let Some(cause) = cause.filter(|_| self.config.circuit_breaker) {
             self.stop(cx, cause);
         }
         let answered_at =

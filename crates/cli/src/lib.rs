@@ -1,0 +1,3 @@
+//! The parts of the program that tests and other programs may call.
+
+pub mod report;

@@ -1,0 +1,405 @@
+//! A column of panels over one time axis.
+
+use core::fmt::Write as _;
+
+use super::scale::{Scale, Ticks};
+use super::svg::{Anchor, Area, Svg, number, polyline, text_width};
+
+/// For which screen a drawing is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Paper, and screens of computers.
+    Wide,
+    /// Phones.
+    Narrow,
+}
+
+impl Form {
+    pub(super) fn width(self) -> f64 {
+        match self {
+            Self::Wide => 960.0,
+            // The width of a phone less the page's margins.
+            Self::Narrow => 360.0,
+        }
+    }
+
+    pub(super) fn left(self) -> f64 {
+        match self {
+            Self::Wide => 52.0,
+            Self::Narrow => 40.0,
+        }
+    }
+
+    /// `wide` or what is left of it on a phone.
+    pub(super) fn height(self, wide: f64) -> f64 {
+        match self {
+            Self::Wide => wide,
+            Self::Narrow => (wide * 0.8).round(),
+        }
+    }
+
+    pub(super) fn suffix(self) -> &'static str {
+        match self {
+            Self::Wide => "w",
+            Self::Narrow => "n",
+        }
+    }
+}
+
+/// A drawing in the making.
+#[derive(Debug)]
+pub(super) struct Chart {
+    id: String,
+    form: Form,
+    svg: Svg,
+    time: Scale,
+    outages: Vec<(f64, f64)>,
+    /// Where the next thing may be drawn.
+    y: f64,
+    clips: usize,
+}
+
+/// How an entry of a legend looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sample {
+    /// A thick piece of a line in the colour of a flow.
+    Flow(&'static str),
+    /// A piece of a line.
+    Line(&'static str),
+    /// A filled square.
+    Square(&'static str),
+    /// A dot.
+    Dot(&'static str),
+    /// A cross.
+    Cross(&'static str),
+    /// An upright stroke.
+    Tick(&'static str),
+}
+
+/// The vertical axis of a panel.
+#[derive(Clone, Debug)]
+pub(super) struct Vertical {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    /// Values are divided by this before they are written.
+    pub(super) unit: f64,
+    pub(super) name: &'static str,
+    /// About how many ticks.
+    pub(super) ticks: usize,
+}
+
+/// Part of a chart where data is drawn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Panel {
+    pub(super) area: Area,
+    pub(super) x: Scale,
+    pub(super) y: Scale,
+}
+
+impl Panel {
+    pub(super) fn at(&self, (seconds, value): (f64, f64)) -> (f64, f64) {
+        (self.x.at(seconds), self.y.at(value))
+    }
+}
+
+impl Chart {
+    /// A chart over `from..=to` seconds. `id` is unique on the page.
+    pub(super) fn new(
+        id: &str,
+        form: Form,
+        (from, to): (f64, f64),
+        outages: &[(f64, f64)],
+    ) -> Self {
+        Self {
+            id: format!("{id}-{}", form.suffix()),
+            form,
+            svg: Svg::new(form.width()),
+            time: Scale {
+                from,
+                to,
+                start: form.left(),
+                end: form.width() - RIGHT,
+            },
+            outages: outages.to_vec(),
+            y: 4.0,
+            clips: 0,
+        }
+    }
+
+    pub(super) fn svg(&mut self) -> &mut Svg {
+        &mut self.svg
+    }
+
+    /// Seconds per pixel.
+    pub(super) fn resolution(&self) -> f64 {
+        (self.time.to - self.time.from) / (self.time.end - self.time.start)
+    }
+
+    /// Draws a legend, in as many lines as it takes.
+    pub(super) fn legend(&mut self, entries: &[(Sample, &str)]) {
+        let (left, right) = (self.time.start, self.time.end);
+        let mut x = left;
+        let mut y = self.y + 14.0;
+        for (sample, text) in entries {
+            let width = KEY + text_width(text, 12.0);
+            if x > left && x + width > right {
+                x = left;
+                y += 19.0;
+            }
+            self.sample(*sample, x, y - 4.0);
+            let at = (x + KEY, y);
+            self.svg.text("soft", at, Anchor::Start, text);
+            x += width + 18.0;
+        }
+        self.y = y + 6.0;
+    }
+
+    fn sample(&mut self, sample: Sample, x: f64, y: f64) {
+        match sample {
+            Sample::Flow(class) => {
+                let class = format!("{class} line");
+                self.svg.line(&class, (x, y), (x + 18.0, y));
+            }
+            Sample::Line(class) => self.svg.line(class, (x, y), (x + 18.0, y)),
+            Sample::Square(class) => self.svg.rect(
+                class,
+                Area {
+                    x: x + 3.0,
+                    y: y - 6.0,
+                    width: 12.0,
+                    height: 12.0,
+                },
+            ),
+            Sample::Dot(class) => self.svg.path(
+                &format!("{class} dots"),
+                &format!("M{} {}h0", number(x + 9.0), number(y)),
+            ),
+            Sample::Cross(class) => {
+                let mut d = String::new();
+                cross(&mut d, (x + 9.0, y));
+                self.svg.path(&format!("{class} cross"), &d);
+            }
+            Sample::Tick(class) => {
+                let class = format!("{class} tick");
+                let x = x + 9.0;
+                self.svg.line(&class, (x, y - 5.0), (x, y + 5.0));
+            }
+        }
+    }
+
+    /// Starts a panel with a title (a colour class and two texts, the first one bold).
+    pub(super) fn panel(
+        &mut self,
+        title: Option<(&str, &str, &str)>,
+        height: f64,
+        vertical: &Vertical,
+    ) -> Panel {
+        let left = self.time.start;
+        self.y += 18.0;
+        let unit = (left - 7.0, self.y);
+        self.svg
+            .text("soft small", unit, Anchor::End, vertical.name);
+        if let Some((class, name, more)) = title {
+            self.title(class, name, more);
+        }
+        let area = Area {
+            x: left,
+            y: self.y + 7.0,
+            width: self.time.end - left,
+            height: self.form.height(height),
+        };
+        let y = Scale {
+            from: vertical.from,
+            to: vertical.to,
+            start: area.bottom(),
+            end: area.y,
+        };
+        let panel = Panel {
+            area,
+            x: self.time,
+            y,
+        };
+        self.shade_outages(&panel);
+        let (from, to) = (vertical.from / vertical.unit, vertical.to / vertical.unit);
+        let mut lines = String::new();
+        for (value, label) in Ticks::round(from, to, vertical.ticks).labelled() {
+            let at = y.at(value * vertical.unit);
+            polyline(&mut lines, [(area.x, at), (area.right(), at)].into_iter());
+            let place = (left - 7.0, at + 4.0);
+            self.svg.text("soft small", place, Anchor::End, &label);
+        }
+        for value in self.time_ticks().values {
+            let x = self.time.at(value);
+            polyline(&mut lines, [(x, area.y), (x, area.bottom())].into_iter());
+        }
+        self.svg.path("grid", &lines);
+        self.y = area.bottom();
+        panel
+    }
+
+    /// Writes a title with a square of the colour `class` on the present line.
+    fn title(&mut self, class: &str, name: &str, more: &str) {
+        let (left, y) = (self.time.start, self.y);
+        let square = Area {
+            x: left,
+            y: y - 9.0,
+            width: 10.0,
+            height: 10.0,
+        };
+        self.svg.rect(&format!("{class} solid"), square);
+        let at = (left + 16.0, y);
+        self.svg.text("ink bold", at, Anchor::Start, name);
+        // Bold letters are about a tenth wider.
+        let at = (left + 16.0 + text_width(name, 13.2) + 8.0, y);
+        self.svg.text("soft", at, Anchor::Start, more);
+    }
+
+    /// A strip as wide as a panel, without an axis, with a title above it.
+    pub(super) fn strip(&mut self, title: (&str, &str, &str), height: f64) -> Panel {
+        self.y += 18.0;
+        self.title(title.0, title.1, title.2);
+        self.lane(7.0, height)
+    }
+
+    /// A strip without a title, `gap` below the last thing.
+    pub(super) fn lane(&mut self, gap: f64, height: f64) -> Panel {
+        let area = Area {
+            x: self.time.start,
+            y: self.y + gap,
+            width: self.time.end - self.time.start,
+            height,
+        };
+        self.y = area.bottom();
+        let y = Scale {
+            from: 0.0,
+            to: 1.0,
+            start: area.bottom(),
+            end: area.y,
+        };
+        let panel = Panel {
+            area,
+            x: self.time,
+            y,
+        };
+        self.shade_outages(&panel);
+        panel
+    }
+
+    fn shade_outages(&mut self, panel: &Panel) {
+        let outages = core::mem::take(&mut self.outages);
+        self.shade(panel, "outage", &outages);
+        self.outages = outages;
+    }
+
+    /// Writes to the left of `panel`, where its axis would be.
+    pub(super) fn label(&mut self, panel: &Panel, text: &str) {
+        let middle = panel.area.y + panel.area.height / 2.0;
+        let at = (panel.area.x - 7.0, middle + 4.0);
+        self.svg.text("soft small", at, Anchor::End, text);
+    }
+
+    /// Upright strokes over the whole height of `panel`.
+    pub(super) fn strokes(
+        &mut self,
+        panel: &Panel,
+        class: &str,
+        moments: impl Iterator<Item = f64>,
+    ) {
+        let mut d = String::new();
+        let mut last = f64::MIN;
+        for at in moments {
+            let x = panel.x.at(at);
+            // Closer ones would be drawn upon each other.
+            if x >= last + 0.5 {
+                let _ = write!(
+                    d,
+                    "M{} {}v{}",
+                    number(x),
+                    number(panel.area.y),
+                    number(panel.area.height)
+                );
+                last = x;
+            }
+        }
+        self.svg.path(&format!("{class} tick"), &d);
+    }
+
+    /// Fills the whole height of `panel` in these spans of seconds; one that is too short to be
+    /// seen is widened to a pixel.
+    pub(super) fn shade(&mut self, panel: &Panel, class: &str, spans: &[(f64, f64)]) {
+        for (from, to) in spans {
+            let from = panel.x.at(*from).max(panel.area.x);
+            let to = panel.x.at(*to).min(panel.area.right());
+            if to < panel.area.x || from > panel.area.right() {
+                continue;
+            }
+            let area = Area {
+                x: from,
+                width: (to - from).max(1.0),
+                ..panel.area
+            };
+            self.svg.rect(class, area);
+        }
+    }
+
+    /// What is drawn until [`end_clip`](Svg::end_clip) is seen inside `panel` only.
+    pub(super) fn begin_clip(&mut self, panel: &Panel) {
+        self.clips += 1;
+        let id = format!("{}-{}", self.id, self.clips);
+        self.svg.begin_clip(&id, panel.area);
+    }
+
+    /// A line through points of `panel` that breaks at gaps.
+    pub(super) fn line(&mut self, panel: &Panel, class: &str, pieces: &[Vec<(f64, f64)>]) {
+        let mut d = String::new();
+        for piece in pieces {
+            polyline(&mut d, piece.iter().map(|p| panel.at(*p)));
+            if let [only] = piece[..] {
+                let _ = write!(d, "h{}", number(panel.at(only).0.min(1.5)));
+            }
+        }
+        self.svg.path(class, &d);
+    }
+
+    /// The line that closes a panel at its foot, and the times under it.
+    pub(super) fn time_axis(&mut self) {
+        let (left, right) = (self.time.start, self.time.end);
+        self.svg.line("axis", (left, self.y), (right, self.y));
+        let y = self.y + 16.0;
+        let ticks = self.time_ticks();
+        let unit = "s";
+        for (value, label) in ticks.labelled() {
+            let x = self.time.at(value);
+            // The last label shares its place with the unit.
+            if x < right - 14.0 {
+                self.svg.text("soft small", (x, y), Anchor::Middle, &label);
+            }
+        }
+        self.svg.text("soft small", (right, y), Anchor::End, unit);
+        self.y = y + 4.0;
+    }
+
+    fn time_ticks(&self) -> Ticks {
+        let count = match self.form {
+            Form::Wide => 12,
+            Form::Narrow => 6,
+        };
+        Ticks::seconds(self.time.from, self.time.to, count)
+    }
+
+    /// The drawing, as a page's element or as a file.
+    pub(super) fn finish(self) -> (Svg, f64) {
+        (self.svg, self.y + 6.0)
+    }
+}
+
+/// Appends a small cross around a place.
+pub(super) fn cross(d: &mut String, (x, y): (f64, f64)) {
+    let _ = write!(d, "M{} {}l5 5m0-5l-5 5", number(x - 2.5), number(y - 2.5));
+}
+
+/// Room on the right, so that the last tick's label is not cut.
+const RIGHT: f64 = 14.0;
+
+/// From a legend's sample to its text.
+const KEY: f64 = 24.0;

@@ -1,0 +1,163 @@
+//! Delay of each frame against the bound.
+
+use core::fmt::Write as _;
+use std::collections::BTreeSet;
+
+use tidegate_sim::run::metrics::{FrameFate, FrameStory, has_one_clock};
+
+use super::super::chart::{Chart, Panel, Sample, Vertical, cross};
+use super::super::scale::round_top;
+use super::super::svg::{Anchor, number, text_width};
+use super::{FlowView, View};
+
+pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
+    let flows = || view.flows.iter().filter(|flow| !flow.stories.is_empty());
+    if flows().next().is_none() {
+        return false;
+    }
+    let any = |fate| flows().any(|f| f.stories.iter().any(|s| s.fate == fate));
+    let mut entries = vec![(Sample::Dot("note"), "frame (in the flow's colour)")];
+    if any(FrameFate::Late) {
+        entries.push((Sample::Cross("bad"), "late"));
+    }
+    if any(FrameFate::Lost) {
+        entries.push((Sample::Tick("bad"), "lost"));
+    }
+    if any(FrameFate::Dropped) {
+        entries.push((Sample::Tick("gone"), "given up by the sender"));
+    }
+    if flows().any(|flow| bound(flow).is_some()) {
+        entries.push((Sample::Line("bound"), "bound"));
+    }
+    if !view.outages.is_empty() {
+        entries.push((Sample::Square("outage"), "outage"));
+    }
+    chart.legend(&entries);
+    let vertical = vertical(view);
+    for flow in flows() {
+        draw_flow(chart, flow, &vertical);
+    }
+    chart.time_axis();
+    true
+}
+
+fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
+    let (colour, name, control) = flow.title();
+    let variation = if has_one_clock(flow.flow) {
+        ""
+    } else {
+        "variation above the smallest, clocks differ"
+    };
+    let parts: Vec<&str> = [control, variation]
+        .into_iter()
+        .filter(|p| !p.is_empty())
+        .collect();
+    let panel = chart.panel(Some((colour, name, &parts.join(", "))), HEIGHT, vertical);
+    chart.begin_clip(&panel);
+    let (dots, crosses) = marks(&panel, &flow.stories, vertical.to);
+    chart.svg().path(&format!("{colour} dots"), &dots);
+    chart.svg().path("bad cross", &crosses);
+    if let Some(bound) = bound(flow) {
+        let y = panel.y.at(bound);
+        let ends = ((panel.area.x, y), (panel.area.right(), y));
+        chart.svg().line("bound", ends.0, ends.1);
+    }
+    chart.svg().end_clip();
+    label(chart, &panel, flow, vertical.to);
+    let lane = chart.lane(3.0, 9.0);
+    for (class, fate) in [("gone", FrameFate::Dropped), ("bad", FrameFate::Lost)] {
+        let ended = flow.stories.iter().filter(|s| s.fate == fate);
+        chart.strokes(&lane, class, ended.map(|s| s.captured.as_secs_f64()));
+    }
+}
+
+/// Dots of the frames in time and crosses of the late ones, each pixel drawn once.
+fn marks(panel: &Panel, stories: &[FrameStory], top: f64) -> (String, String) {
+    let (mut dots, mut crosses) = (String::new(), String::new());
+    let (mut dotted, mut crossed) = (BTreeSet::new(), BTreeSet::new());
+    for story in stories {
+        let Some(delay) = millis(story) else {
+            continue;
+        };
+        let place = panel.at((story.captured.as_secs_f64(), delay.min(top)));
+        if story.fate == FrameFate::Late {
+            // Those beyond the edge lie on it, whole.
+            let place = (place.0, place.1.max(panel.area.y + 4.0));
+            if crossed.insert(grid(place, 2.0)) {
+                cross(&mut crosses, place);
+            }
+        } else if dotted.insert(grid(place, 1.0)) {
+            let _ = write!(dots, "M{} {}h0", number(place.0), number(place.1));
+        }
+    }
+    (dots, crosses)
+}
+
+/// Writes how far beyond the upper edge the worst frame lies, and the bound's value.
+fn label(chart: &mut Chart, panel: &Panel, flow: &FlowView<'_>, top: f64) {
+    let right = panel.area.right() - 4.0;
+    if let Some(bound) = bound(flow) {
+        let text = format!("bound {bound:.0} ms");
+        let y = panel.y.at(bound) - 4.0;
+        chart
+            .svg()
+            .text("ink small halo", (right, y), Anchor::End, &text);
+    }
+    let beyond: Vec<f64> = flow
+        .stories
+        .iter()
+        .filter_map(millis)
+        .filter(|d| *d > top)
+        .collect();
+    if let Some(worst) = beyond.iter().copied().reduce(f64::max) {
+        let text = format!(
+            "{} above this edge, worst {:.1} s",
+            beyond.len(),
+            worst / 1e3
+        );
+        let width = text_width(&text, 11.0);
+        // Beside the title, where no dot can be.
+        let at = (panel.area.right(), panel.area.y - 7.0);
+        if width < panel.area.width * 0.6 {
+            chart.svg().text("soft small", at, Anchor::End, &text);
+        }
+    }
+}
+
+fn vertical(view: &View<'_>) -> Vertical {
+    let stories = view.flows.iter().flat_map(|flow| &flow.stories);
+    let mut delays: Vec<f64> = stories.filter_map(millis).collect();
+    delays.sort_unstable_by(f64::total_cmp);
+    let bounds = view.flows.iter().filter_map(bound);
+    let most = delays.last().copied().unwrap_or(0.0);
+    let to = match bounds.reduce(f64::max) {
+        // Late is late: beyond twice the bound only the number matters.
+        Some(bound) => most.clamp(1.25 * bound, 2.0 * bound),
+        None => delays
+            .get(delays.len() * 99 / 100)
+            .map_or(1.0, |p99| p99 * 1.2),
+    };
+    Vertical {
+        from: 0.0,
+        to: round_top(to, 4),
+        unit: 1.0,
+        name: "ms",
+        ticks: 4,
+    }
+}
+
+/// In ms, where it can be judged.
+fn bound(flow: &FlowView<'_>) -> Option<f64> {
+    let bound = flow.flow.info.delay_bound?;
+    has_one_clock(flow.flow).then_some(bound.as_secs_f64() * 1e3)
+}
+
+fn millis(story: &FrameStory) -> Option<f64> {
+    story.delay.map(|nanos| nanos as f64 / 1e6)
+}
+
+fn grid((x, y): (f64, f64), cell: f64) -> (i64, i64) {
+    ((x / cell).round() as i64, (y / cell).round() as i64)
+}
+
+const HEIGHT: f64 = 130.0;

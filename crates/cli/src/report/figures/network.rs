@@ -1,0 +1,124 @@
+//! Queueing delay and losses.
+
+use tidegate_core::control::Kind;
+use tidegate_sim::run::PacketOutcome;
+use tidegate_sim::run::metrics::queueing_delays;
+
+use super::super::chart::{Chart, Panel, Sample, Vertical};
+use super::super::scale::round_top;
+use super::super::series::{Bin, Bins};
+use super::super::svg::Area;
+use super::{FlowView, View};
+
+pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
+    let flows: Vec<&FlowView<'_>> = view
+        .flows
+        .iter()
+        .filter(|flow| !flow.flow.packets.is_empty())
+        .collect();
+    if flows.is_empty() {
+        return false;
+    }
+    let mut entries = view.legend(|flow| !flow.flow.packets.is_empty());
+    if !view.outages.is_empty() {
+        entries.push((Sample::Square("outage"), "outage"));
+    }
+    chart.legend(&entries);
+    draw_queue(view, chart, &flows);
+    draw_losses(view, chart, &flows);
+    chart.time_axis();
+    true
+}
+
+fn draw_queue(view: &View<'_>, chart: &mut Chart, flows: &[&FlowView<'_>]) {
+    let width = (view.duration() / 240.0).max(QUEUE_BIN);
+    let curves: Vec<Bins> = flows
+        .iter()
+        .map(|flow| {
+            let delays = queueing_delays(flow.flow);
+            let delays = delays.map(|(sent, nanos)| (sent.as_secs_f64(), nanos as f64 / 1e6));
+            Bins::new(view.span.0, view.span.1, width, delays)
+        })
+        .collect();
+    let bins = curves.iter().flat_map(Bins::iter);
+    let mut means: Vec<f64> = bins
+        .filter(|(_, b)| b.count > 0)
+        .map(|(_, b)| b.mean())
+        .collect();
+    means.sort_unstable_by(f64::total_cmp);
+    // An outage holds packets back for seconds: a few bins may leave the panel.
+    let most = means.get(means.len() * 98 / 100).or(means.last());
+    let vertical = Vertical {
+        from: 0.0,
+        to: round_top(most.map_or(1.0, |m| m * 1.15), 4),
+        unit: 1.0,
+        name: "ms",
+        ticks: 4,
+    };
+    let title = Some(("gone", "Queueing delay", ""));
+    let panel = chart.panel(title, 150.0, &vertical);
+    chart.begin_clip(&panel);
+    for (flow, bins) in flows.iter().zip(&curves) {
+        chart.line(
+            &panel,
+            &format!("{} line", flow.colour),
+            &bins.pieces(Bin::mean),
+        );
+    }
+    chart.svg().end_clip();
+}
+
+fn draw_losses(view: &View<'_>, chart: &mut Chart, flows: &[&FlowView<'_>]) {
+    let width = (view.duration() / 120.0).max(LOSS_BIN);
+    let curves: Vec<Bins> = flows.iter().map(|flow| losses(view, flow, width)).collect();
+    let bins = curves.iter().flat_map(Bins::iter);
+    let most = bins.filter(|(_, b)| b.count > 0).map(|(_, b)| b.mean());
+    let vertical = Vertical {
+        from: 0.0,
+        to: round_top(most.fold(LEAST_LOSS, f64::max).min(100.0), 1),
+        unit: 1.0,
+        name: "% lost",
+        ticks: 1,
+    };
+    for (flow, bins) in flows.iter().zip(&curves) {
+        let panel = chart.panel(Some(flow.title()), 44.0, &vertical);
+        bars(chart, &panel, flow.colour, bins);
+    }
+}
+
+/// Percent lost, of the packets whose fate is known; dummies are there to be lost.
+fn losses(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
+    let packets = flow.flow.packets.iter();
+    let packets = packets.filter(|row| row.kind != Kind::Dummy);
+    let fates = packets.filter_map(|row| {
+        let percent = match row.outcome {
+            PacketOutcome::Lost => 100.0,
+            PacketOutcome::Received => 0.0,
+            PacketOutcome::Unknown => return None,
+        };
+        Some((row.sent.as_secs_f64(), percent))
+    });
+    Bins::new(view.span.0, view.span.1, width, fates)
+}
+
+fn bars(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {
+    let class = format!("{colour} solid");
+    let half = bins.width() / 2.0;
+    for (at, bin) in bins.iter().filter(|(_, bin)| bin.sum > 0.0) {
+        let (left, top) = panel.at((at - half, bin.mean()));
+        let area = Area {
+            x: left,
+            y: top,
+            width: panel.x.at(at + half) - left,
+            height: panel.area.bottom() - top,
+        };
+        chart.svg().rect(&class, area);
+    }
+}
+
+/// In seconds: several packets at the rates of video.
+const QUEUE_BIN: f64 = 0.1;
+const LOSS_BIN: f64 = 0.5;
+
+/// In percent: less than this is drawn as little as it is.
+const LEAST_LOSS: f64 = 5.0;

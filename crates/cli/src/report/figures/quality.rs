@@ -1,0 +1,96 @@
+//! PSNR of what was shown.
+
+use super::super::chart::{Chart, Panel, Sample, Vertical};
+use super::super::series::{Bin, Bins};
+use super::super::states::frozen;
+use super::super::svg::polyline;
+use super::{FlowView, View};
+
+pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
+    let curves: Vec<(&FlowView<'_>, Bins)> = view
+        .flows
+        .iter()
+        .map(|flow| (flow, bins(view, flow)))
+        .filter(|(_, bins)| bins.iter().any(|(_, bin)| bin.count > 0))
+        .collect();
+    if curves.is_empty() {
+        return false;
+    }
+    let mut entries = view.legend(|flow| !flow.flow.shown.is_empty());
+    if !view.outages.is_empty() {
+        entries.push((Sample::Square("outage"), "outage"));
+    }
+    chart.legend(&entries);
+    let panel = chart.panel(None, HEIGHT, &vertical(&curves));
+    chart.begin_clip(&panel);
+    for (flow, bins) in &curves {
+        band(chart, &panel, flow.colour, bins);
+    }
+    for (flow, bins) in &curves {
+        chart.line(
+            &panel,
+            &format!("{} line", flow.colour),
+            &bins.pieces(Bin::mean),
+        );
+    }
+    chart.svg().end_clip();
+    for (i, (flow, _)) in curves.iter().enumerate() {
+        let lane = chart.lane(if i == 0 { 6.0 } else { 2.0 }, 7.0);
+        if i == 0 {
+            chart.label(&lane, "frozen");
+        }
+        let spans = frozen(flow.flow, &flow.stories);
+        chart.shade(&lane, &format!("{} solid", flow.colour), &spans);
+    }
+    chart.time_axis();
+    true
+}
+
+fn bins(view: &View<'_>, flow: &FlowView<'_>) -> Bins {
+    let rate = flow.flow.info.frame_rate;
+    let first = flow.stories.first();
+    // Slots are drawn where their frame was captured, as all else about it is.
+    let origin = rate.zip(first).map_or(0.0, |(rate, first)| {
+        first.captured.as_secs_f64() - rate.at(first.frame).as_secs_f64()
+    });
+    let width = (view.duration() / 150.0).max(SHORTEST_BIN);
+    let shown = flow.flow.shown.iter().filter_map(|row| {
+        let at = origin + rate?.at(row.frame).as_secs_f64();
+        Some((at, row.quality?.psnr_y))
+    });
+    Bins::new(view.span.0, view.span.1, width, shown)
+}
+
+fn band(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {
+    let (lower, upper) = (bins.pieces(|bin| bin.min), bins.pieces(|bin| bin.max));
+    let mut d = String::new();
+    for (lower, upper) in lower.iter().zip(&upper) {
+        let around = upper.iter().chain(lower.iter().rev());
+        polyline(&mut d, around.map(|p| panel.at(*p)));
+        d.push('z');
+    }
+    chart.svg().path(&format!("{colour} band"), &d);
+}
+
+/// Lines must fit whole; of the ranges, single bad frames may leave the panel.
+fn vertical(curves: &[(&FlowView<'_>, Bins)]) -> Vertical {
+    let filled = || {
+        let bins = curves.iter().flat_map(|(_, bins)| bins.iter());
+        bins.map(|(_, bin)| bin).filter(|bin| bin.count > 0)
+    };
+    let least = filled().map(Bin::mean).fold(f64::MAX, f64::min);
+    let most = filled().map(|bin| bin.max).fold(0.0, f64::max);
+    let from = ((least - 1.0) / 5.0).floor().max(0.0) * 5.0;
+    Vertical {
+        from,
+        to: ((most + 0.5) / 5.0).ceil().max(from / 5.0 + 1.0) * 5.0,
+        unit: 1.0,
+        name: "dB",
+        ticks: 6,
+    }
+}
+
+const HEIGHT: f64 = 190.0;
+
+/// In seconds: several frames.
+const SHORTEST_BIN: f64 = 0.4;

@@ -1,0 +1,207 @@
+//! Capacity, allowance, target and what arrived.
+
+use tidegate_core::trace::Event;
+use tidegate_core::units::Time;
+use tidegate_sim::run::metrics::has_one_clock;
+use tidegate_sim::run::{FlowRun, LinkInfo, Run};
+
+use super::super::chart::{Chart, Panel, Sample, Vertical};
+use super::super::scale::round_top;
+use super::super::series::{Bins, steps, thin};
+use super::super::svg::polyline;
+use super::{FlowView, View};
+
+pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
+    let curves: Vec<Curves> = view.flows.iter().map(|flow| curves(view, flow)).collect();
+    if curves.iter().all(Curves::is_empty) {
+        return false;
+    }
+    let capacity = view.bottleneck.map(|link| capacity(link, view.span.1));
+    let capacity = capacity.unwrap_or_default();
+    let mut entries = vec![
+        (Sample::Line("allowed"), "allowed to send"),
+        (Sample::Line("target"), "encoder told"),
+    ];
+    if !capacity.is_empty() {
+        entries.insert(0, (Sample::Square("cap"), "capacity of the link"));
+    }
+    if !view.outages.is_empty() {
+        entries.push((Sample::Square("outage"), "outage"));
+    }
+    entries.push((Sample::Flow("note"), "arrived (in the flow's colour)"));
+    chart.legend(&entries);
+
+    let vertical = vertical(&curves, &capacity);
+    for (flow, curves) in view.flows.iter().zip(&curves) {
+        let panel = chart.panel(Some(flow.title()), HEIGHT, &vertical);
+        chart.begin_clip(&panel);
+        draw_capacity(chart, &panel, &capacity);
+        let width = chart.resolution();
+        let line = |points: &[(f64, f64)]| {
+            // Far above the panel is as good as infinite, and keeps numbers short.
+            let capped = points.iter().map(|(t, v)| (*t, v.min(2.0 * vertical.to)));
+            vec![thin(&capped.collect::<Vec<_>>(), width)]
+        };
+        chart.line(&panel, "allowed", &line(&curves.allowed));
+        chart.line(
+            &panel,
+            &format!("{} line", flow.colour),
+            &line(&curves.arrived),
+        );
+        chart.line(&panel, "target", &line(&curves.target));
+        chart.svg().end_clip();
+    }
+    chart.time_axis();
+    true
+}
+
+/// Rates of one flow in b/s over seconds.
+struct Curves {
+    allowed: Vec<(f64, f64)>,
+    target: Vec<(f64, f64)>,
+    arrived: Vec<(f64, f64)>,
+}
+
+impl Curves {
+    fn is_empty(&self) -> bool {
+        self.allowed.is_empty() && self.target.is_empty() && self.arrived.is_empty()
+    }
+}
+
+fn curves(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
+    let (run, rows, end) = (view.run, flow.flow, view.span.1);
+    let samples = |pick: fn(&Event) -> Option<f64>| {
+        let rows = run.events_of(flow.name());
+        let values = rows.filter_map(|row| Some((row.at.as_secs_f64(), pick(&row.event)?)));
+        steps(values, end)
+    };
+    let first = |one: Vec<(f64, f64)>, other: &dyn Fn() -> Vec<(f64, f64)>| {
+        if one.is_empty() { other() } else { one }
+    };
+    Curves {
+        allowed: first(samples(sampled_send), &|| samples(changed_rate)),
+        target: first(samples(sampled_media), &|| frame_targets(rows, end)),
+        arrived: first(arrived(view, run, rows), &|| samples(sampled_receive)),
+    }
+}
+
+fn sampled_send(event: &Event) -> Option<f64> {
+    match event {
+        Event::Sample { send, .. } => Some(send.as_f64()),
+        _ => None,
+    }
+}
+
+fn sampled_media(event: &Event) -> Option<f64> {
+    match event {
+        Event::Sample { media, .. } => Some(media.as_f64()),
+        _ => None,
+    }
+}
+
+fn sampled_receive(event: &Event) -> Option<f64> {
+    match event {
+        Event::Sample { receive, .. } => Some(receive.as_f64()),
+        _ => None,
+    }
+}
+
+fn changed_rate(event: &Event) -> Option<f64> {
+    match event {
+        Event::RateChanged { to, .. } => Some(to.as_f64()),
+        _ => None,
+    }
+}
+
+fn frame_targets(flow: &FlowRun, end: f64) -> Vec<(f64, f64)> {
+    let Some(rate) = flow.info.frame_rate else {
+        return Vec::new();
+    };
+    let rows = flow.sent.iter();
+    let values = rows.map(|row| {
+        let bps = row.target_bits as f64 * rate.as_f64();
+        (row.captured.as_secs_f64(), bps)
+    });
+    steps(values, end)
+}
+
+fn arrived(view: &View<'_>, run: &Run, flow: &FlowRun) -> Vec<(f64, f64)> {
+    let width = (view.duration() / 240.0).max(SHORTEST_BIN);
+    // The receiver's clock may be hours away: then the arrivals are counted from the first one.
+    let first = flow.packets.iter().find_map(|row| row.arrived);
+    let offset = if flow.info.one_clock || has_one_clock(flow) {
+        Time::ZERO
+    } else {
+        first.unwrap_or(Time::ZERO)
+    };
+    let packets = flow.packets.iter().filter_map(|row| {
+        let at = row.arrived?.since(offset).as_secs_f64();
+        Some((at, row.size.bits() as f64 / width))
+    });
+    Bins::new(
+        0.0,
+        run.end().as_secs_f64().min(view.span.1),
+        width,
+        packets,
+    )
+    .totals()
+}
+
+fn capacity(link: &LinkInfo, end: f64) -> Vec<(f64, f64)> {
+    let mut edges: Vec<Time> = link.capacity.iter().map(|step| step.from).collect();
+    edges.extend(link.outages.iter().flat_map(|o| [o.from, o.to]));
+    edges.push(Time::ZERO);
+    edges.sort_unstable();
+    edges.dedup();
+    let unlimited = edges.iter().any(|at| link.capacity_at(*at).is_none());
+    if unlimited || link.capacity.is_empty() {
+        return Vec::new();
+    }
+    let values = edges.into_iter().filter_map(|at| {
+        let rate = link.capacity_at(at)?;
+        Some((at.as_secs_f64(), rate.as_f64()))
+    });
+    steps(values.filter(|(at, _)| *at < end), end)
+}
+
+fn draw_capacity(chart: &mut Chart, panel: &Panel, capacity: &[(f64, f64)]) {
+    let (Some(first), Some(last)) = (capacity.first(), capacity.last()) else {
+        return;
+    };
+    let mut d = String::new();
+    let foot = [(last.0, 0.0), (first.0, 0.0)];
+    polyline(&mut d, capacity.iter().chain(&foot).map(|p| panel.at(*p)));
+    chart.svg().path("cap", &d);
+    chart.line(panel, "capline", &[capacity.to_vec()]);
+}
+
+/// High enough for what happened; what was merely allowed may leave the panel.
+fn vertical(curves: &[Curves], capacity: &[(f64, f64)]) -> Vertical {
+    let top = |points: &[(f64, f64)]| points.iter().map(|p| p.1).fold(0.0, f64::max);
+    let mut to = top(capacity);
+    for curves in curves {
+        to = to
+            .max(top(&curves.arrived))
+            .max(top(&curves.target).min(2.0 * to));
+        if to == 0.0 {
+            to = top(&curves.target).max(top(&curves.allowed));
+        }
+    }
+    let (unit, name) = if to >= 1e6 {
+        (1e6, "Mb/s")
+    } else {
+        (1e3, "kb/s")
+    };
+    Vertical {
+        from: 0.0,
+        to: round_top(to * 1.04 / unit, 3) * unit,
+        unit,
+        name,
+        ticks: 4,
+    }
+}
+
+const HEIGHT: f64 = 132.0;
+
+/// In seconds: a few frames, so that the thick line is not the frames' own rhythm.
+const SHORTEST_BIN: f64 = 0.25;

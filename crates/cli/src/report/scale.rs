@@ -1,0 +1,143 @@
+//! Axes: where a value lies, which values get a tick, and how they are written.
+
+/// Maps values to pixels, linearly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Scale {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) start: f64,
+    pub(super) end: f64,
+}
+
+impl Scale {
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let span = self.to - self.from;
+        if span == 0.0 {
+            return self.start;
+        }
+        self.start + (value - self.from) / span * (self.end - self.start)
+    }
+}
+
+/// Ticks at round values, and how to write them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ticks {
+    pub(super) values: Vec<f64>,
+    decimals: usize,
+}
+
+impl Ticks {
+    /// About `count` round values in `from..=to`.
+    pub(super) fn round(from: f64, to: f64, count: usize) -> Self {
+        Self::every(from, to, round_step((to - from) / count.max(1) as f64))
+    }
+
+    /// Seconds: from a minute on, steps divide minutes and hours.
+    pub(super) fn seconds(from: f64, to: f64, count: usize) -> Self {
+        let wanted = (to - from) / count.max(1) as f64;
+        let step = MINUTES.into_iter().find(|step| *step >= wanted);
+        let step = step.filter(|step| *step > 10.0);
+        Self::every(from, to, step.unwrap_or_else(|| round_step(wanted)))
+    }
+
+    fn every(from: f64, to: f64, step: f64) -> Self {
+        let decimals = (0..6).find(|d| {
+            let scaled = step * 10_f64.powi(*d);
+            (scaled - scaled.round()).abs() < 1e-6
+        });
+        let first = (from / step - 1e-9).ceil();
+        let count = ((to / step + 1e-9).floor() - first).max(0.0) as usize;
+        Self {
+            values: (0..=count).map(|i| (first + i as f64) * step).collect(),
+            decimals: decimals.unwrap_or(6) as usize,
+        }
+    }
+
+    /// The values with their labels.
+    pub(super) fn labelled(&self) -> impl Iterator<Item = (f64, String)> + '_ {
+        let decimals = self.decimals;
+        self.values
+            .iter()
+            .map(move |v| (*v, format!("{:.decimals$}", v + 0.0)))
+    }
+}
+
+/// The next multiple of a round step at or above `value`, such that about `count` steps lead to it.
+pub(super) fn round_top(value: f64, count: usize) -> f64 {
+    let value = if value > 0.0 { value } else { 1.0 };
+    let step = round_step(value / count.max(1) as f64);
+    (value / step - 1e-9).ceil() * step
+}
+
+/// The smallest of 1, 2, 2.5, 5 times a power of ten at or above `wanted`.
+fn round_step(wanted: f64) -> f64 {
+    let wanted = if wanted.is_finite() && wanted > 0.0 {
+        wanted
+    } else {
+        1.0
+    };
+    let power = 10_f64.powf(wanted.log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0].into_iter().map(|m| m * power);
+    step.into_iter()
+        .find(|step| *step >= wanted * (1.0 - 1e-9))
+        .unwrap_or(10.0 * power)
+}
+
+/// Steps in seconds that people divide time by.
+const MINUTES: [f64; 12] = [
+    10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0, 7_200.0,
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn labels(ticks: &Ticks) -> Vec<String> {
+        ticks.labelled().map(|(_, label)| label).collect()
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!(labels(&Ticks::round(0.0, 3.0, 4)), ["0", "1", "2", "3"]);
+        assert_eq!(
+            labels(&Ticks::round(0.0, 0.5, 5)),
+            ["0.0", "0.1", "0.2", "0.3", "0.4", "0.5"]
+        );
+        assert_eq!(
+            labels(&Ticks::seconds(0.0, 60.0, 6)),
+            ["0", "10", "20", "30", "40", "50", "60"]
+        );
+        assert_eq!(
+            labels(&Ticks::seconds(0.0, 600.0, 8)),
+            ["0", "120", "240", "360", "480", "600"]
+        );
+        assert_eq!(labels(&Ticks::round(30.0, 42.0, 4)), ["30", "35", "40"]);
+    }
+
+    #[test]
+    fn tops_are_round() {
+        for (value, top) in [(2.3, 3.0), (0.0, 1.0), (400.0, 400.0)] {
+            assert!((round_top(value, 4) - top).abs() < 1e-9, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ticks_lie_inside_and_are_few(from in -1e6_f64..1e6, span in 1e-3_f64..1e7, count in 2_usize..12) {
+            let ticks = Ticks::round(from, from + span, count);
+            let slack = span * 1e-6 + 1e-6;
+            prop_assert!(ticks.values.len() <= count + 1);
+            for value in &ticks.values {
+                prop_assert!(*value >= from - slack && *value <= from + span + slack);
+            }
+        }
+
+        #[test]
+        fn a_top_is_above(value in 1e-3_f64..1e9, count in 2_usize..8) {
+            let top = round_top(value, count);
+            prop_assert!(top >= value * (1.0 - 1e-6) && top <= value * 2.5);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What a sender was up to, as spans of time.
+
+use tidegate_core::trace::Event;
+use tidegate_sim::run::metrics::{self, FrameStory};
+use tidegate_sim::run::{EventRow, FlowRun, Run};
+
+/// Spans of seconds in which a flow was in a state that is worth seeing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct States {
+    /// From its start until it left slow start.
+    pub(super) slow_start: Vec<(f64, f64)>,
+    /// No rate kept the delay promise.
+    pub(super) infeasible: Vec<(f64, f64)>,
+    /// The path seemed dead.
+    pub(super) blackout: Vec<(f64, f64)>,
+    /// The circuit breaker held the stream.
+    pub(super) stopped: Vec<(f64, f64)>,
+}
+
+/// The states of `flow` until `end`, when the run ended.
+pub(super) fn states(run: &Run, flow: &FlowRun, end: f64) -> States {
+    let rows: Vec<&EventRow> = run.events_of(&flow.info.name).collect();
+    let began = flow.packets.first().map(|row| row.sent.as_secs_f64());
+    let began = began.or_else(|| rows.first().map(|row| row.at.as_secs_f64()));
+    let mut states = States::default();
+    let (mut tight, mut dead, mut held) = (Open::default(), Open::default(), Open::default());
+    let mut starting = began;
+    for row in rows {
+        let at = row.at.as_secs_f64();
+        match row.event {
+            Event::SlowStartEnded { .. } => {
+                states
+                    .slow_start
+                    .extend(starting.take().map(|from| (from, at)));
+            }
+            Event::Plan { feasible, .. } => tight.set(!feasible, at, &mut states.infeasible),
+            Event::BlackoutBegan => dead.set(true, at, &mut states.blackout),
+            Event::BlackoutEnded { .. } => dead.set(false, at, &mut states.blackout),
+            Event::BreakerTripped { .. } => held.set(true, at, &mut states.stopped),
+            Event::BreakerResumed => held.set(false, at, &mut states.stopped),
+            _ => {}
+        }
+    }
+    tight.set(false, end, &mut states.infeasible);
+    dead.set(false, end, &mut states.blackout);
+    held.set(false, end, &mut states.stopped);
+    states
+}
+
+/// A state that is entered and left.
+#[derive(Default)]
+struct Open(Option<f64>);
+
+impl Open {
+    fn set(&mut self, on: bool, at: f64, spans: &mut Vec<(f64, f64)>) {
+        if on {
+            self.0.get_or_insert(at);
+        } else {
+            spans.extend(self.0.take().map(|from| (from, at)));
+        }
+    }
+}
+
+/// Spans of seconds in which the picture stood still, drawn where the frames were captured, as
+/// all else about them is.
+pub(super) fn frozen(flow: &FlowRun, stories: &[FrameStory]) -> Vec<(f64, f64)> {
+    let (Some(rate), Some(first)) = (flow.info.frame_rate, stories.first()) else {
+        return Vec::new();
+    };
+    let origin = first.captured.as_secs_f64() - rate.at(first.frame).as_secs_f64();
+    let at = |frame: u64| origin + rate.at(frame).as_secs_f64();
+    let freezes = metrics::freezes(flow, stories).unwrap_or_default();
+    let spans = freezes.into_iter().map(|(from, to)| (at(from), at(to)));
+    spans.collect()
+}
+
+/// When each of a flow's events that `pick` wants happened, in seconds.
+pub(super) fn moments(run: &Run, flow: &str, pick: impl Fn(&Event) -> bool) -> Vec<f64> {
+    let rows = run.events_of(flow).filter(|row| pick(&row.event));
+    rows.map(|row| row.at.as_secs_f64()).collect()
+}

@@ -1,0 +1,162 @@
+//! Whole reports.
+
+use core::time::Duration;
+use std::env;
+
+use tidegate_sim::run::{FlowInfo, Manifest, World};
+
+use super::*;
+
+/// A folder for one test: removed at its end, or kept under `TIDEGATE_REPORT_DIR` to be looked at.
+struct Out {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Out {
+    fn new(test: &str) -> Self {
+        match env::var_os("TIDEGATE_REPORT_DIR") {
+            Some(dir) => Self {
+                path: Path::new(&dir).join(test),
+                keep: true,
+            },
+            None => Self {
+                path: env::temp_dir()
+                    .join(format!("tidegate-report-{test}-{}", std::process::id())),
+                keep: false,
+            },
+        }
+    }
+
+    fn page(&self, runs: &[Run]) -> String {
+        let written = write(runs, &self.path).expect("a folder of our own");
+        fs::read_to_string(written.page).expect("just written")
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+#[test]
+fn a_full_run_gives_a_page_and_all_drawings() {
+    let out = Out::new("full");
+    let run = fake::run();
+    let written = write(&[run], &out.path).expect("a folder of our own");
+    assert_eq!(written.figures.len(), 2 * FIGURES.len());
+    for path in &written.figures {
+        assert!(
+            fs::metadata(path).expect("just written").len() > 2_000,
+            "{}",
+            path.display()
+        );
+    }
+    let page = fs::read_to_string(written.page).expect("just written");
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
+    assert!(page.contains("a train &lt;through&gt; a tunnel"));
+    assert!(page.contains("# &lt;&amp;&gt;"));
+    assert!(page.contains("✓ holds") && page.contains("✗ fails"));
+    assert!(page.contains("tidegate delivered"));
+    for figure in &FIGURES {
+        assert!(page.contains(figure.title) && page.contains(figure.caption));
+    }
+}
+
+#[test]
+fn the_page_asks_nobody_for_anything() {
+    let page = Out::new("alone").page(&[fake::run()]);
+    for way_out in [
+        "<script", "<link", "src=", "http:", "https:", "@import", "url(h",
+    ] {
+        assert!(!page.contains(way_out), "{way_out}");
+    }
+}
+
+#[test]
+fn the_page_is_well_formed() {
+    let page = Out::new("formed").page(&[fake::run(), fake::run()]);
+    let mut ids: Vec<&str> = page
+        .split(" id=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "an id is used twice");
+    for tag in [
+        "svg", "figure", "table", "section", "div", "g", "clipPath", "ul", "details",
+    ] {
+        let opened =
+            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        let closed = page.matches(&format!("</{tag}>")).count();
+        assert_eq!(opened, closed, "{tag}");
+    }
+    assert!(!page.contains("NaN") && !page.contains("inf"));
+}
+
+#[test]
+fn several_runs_have_an_overview() {
+    let out = Out::new("several");
+    let page = out.page(&[fake::run(), fake::run()]);
+    assert!(page.contains("<h1>2 runs</h1>") && page.contains("href=\"#run-2\""));
+    assert!(out.path.join("figures/2-rates.png").exists());
+}
+
+#[test]
+fn an_empty_run_says_what_is_missing() {
+    let mut manifest = Manifest::new(World::Live, "nothing yet", Duration::ZERO);
+    let mut flow = fake::run().manifest.flows.remove(0);
+    flow.one_clock = false;
+    manifest.flows.push(flow);
+    let mut run = Run::new(Path::new("none"), manifest);
+    run.notes.push("events.jsonl is missing".to_owned());
+    let page = Out::new("empty").page(&[run]);
+    assert!(page.contains("events.jsonl is missing"));
+    assert!(page.contains("This run recorded nothing"));
+    for figure in &FIGURES {
+        assert!(page.contains(figure.missing), "{}", figure.missing);
+    }
+    assert!(Out::new("none").page(&[]).contains("Nothing to report"));
+}
+
+#[test]
+fn a_run_that_was_cut_is_drawn_as_far_as_it_goes() {
+    let mut run = fake::run();
+    let end = tidegate_core::units::Time::from_secs(22);
+    run.summary = None;
+    run.events.retain(|row| row.at < end);
+    run.links.retain(|row| row.at < end);
+    for flow in &mut run.flows {
+        flow.sent.retain(|row| row.captured < end);
+        flow.received.clear();
+        flow.shown.clear();
+        flow.savable.clear();
+        flow.packets
+            .retain(|row| row.sent < end && row.arrived.is_none_or(|at| at < end));
+    }
+    let page = Out::new("cut").page(&[run]);
+    assert!(page.contains("22 s"));
+    assert!(page.contains("Rates over time"));
+}
+
+#[test]
+fn a_receiver_alone_shows_the_variation_of_delays() {
+    let mut run = fake::run();
+    run.summary = None;
+    run.manifest.world = World::Live;
+    run.flows.truncate(1);
+    let flow = &mut run.flows[0];
+    flow.info = FlowInfo {
+        one_clock: false,
+        ..flow.info.clone()
+    };
+    flow.sent.clear();
+    flow.packets.clear();
+    let page = Out::new("receiver").page(&[run]);
+    assert!(page.contains("variation above the smallest"));
+}

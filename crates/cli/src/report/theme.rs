@@ -1,0 +1,88 @@
+//! Colours and strokes of drawings, in light and in dark.
+//!
+//! Flows are told apart by the palette of Okabe and Ito, which people with any kind of colour
+//! vision can read; its vermilion is kept for what is bad, and everything that is marked by it
+//! has a shape of its own as well.
+
+/// The colour classes of flows, in the order of the manifest; more flows begin anew.
+pub(super) fn flow(index: usize) -> &'static str {
+    FLOWS[index % FLOWS.len()].0
+}
+
+/// For drawings that stand alone: light only, since documents are.
+pub(super) fn file_style() -> String {
+    let mut style = STROKES.to_owned();
+    for (class, property, light, _) in colours() {
+        style.push_str(&rule(class, property, light));
+    }
+    style
+}
+
+/// For drawings in a page.
+pub(super) fn page_style() -> String {
+    let mut style = file_style();
+    style.push_str("@media (prefers-color-scheme:dark){");
+    for (class, property, _, dark) in colours() {
+        style.push_str(&rule(class, property, dark));
+    }
+    style.push('}');
+    style
+}
+
+fn rule(class: &str, property: &str, colour: &str) -> String {
+    format!(".{class}{{{property}:{colour}}}")
+}
+
+fn colours() -> impl Iterator<Item = (&'static str, &'static str, &'static str, &'static str)> {
+    let flows = FLOWS.iter().map(|(class, l, d)| (*class, "color", *l, *d));
+    flows.chain(PAINTS)
+}
+
+const FLOWS: [(&str, &str, &str); 6] = [
+    ("f0", "#0072b2", "#56b4e9"),
+    ("f1", "#009e73", "#2fc59a"),
+    ("f2", "#cc79a7", "#e79ac4"),
+    ("f3", "#b27a00", "#f0b429"),
+    ("f4", "#5b7083", "#a9bccb"),
+    ("f5", "#7b5ea7", "#b79ae0"),
+];
+
+/// Class, property, light, dark.
+const PAINTS: [(&str, &str, &str, &str); 21] = [
+    ("ground", "fill", "#ffffff", "#14181d"),
+    ("ink", "fill", "#1b2128", "#e8edf2"),
+    ("soft", "fill", "#5d6873", "#9aa7b4"),
+    ("grid", "stroke", "#e6eaee", "#2a323b"),
+    ("axis", "stroke", "#b9c2cb", "#4a5663"),
+    ("cap", "fill", "#eef1f4", "#232a32"),
+    ("capline", "stroke", "#9aa6b2", "#6b7885"),
+    ("outage", "fill", "#f7d9c8", "#4a2c1d"),
+    ("target", "stroke", "#1b2128", "#e8edf2"),
+    ("allowed", "stroke", "#6b7681", "#8c99a6"),
+    ("bound", "stroke", "#1b2128", "#e8edf2"),
+    ("bad", "color", "#d55e00", "#ff8a3d"),
+    ("note", "color", "#1b2128", "#e8edf2"),
+    ("gone", "color", "#6b7681", "#8c99a6"),
+    ("steady", "fill", "#e6eaee", "#2a323b"),
+    ("start", "fill", "#8cc9ec", "#2f7fb0"),
+    ("tight", "fill", "#e8b04a", "#a8780f"),
+    ("dead", "fill", "#3c4650", "#b4c0cb"),
+    ("stopped", "fill", "#d55e00", "#ff8a3d"),
+    ("frozen", "fill", "#d55e00", "#ff8a3d"),
+    ("halo", "stroke", "#ffffff", "#14181d"),
+];
+
+const STROKES: &str = ".bold{font-weight:700}\
+.small{font-size:11px}\
+.grid,.axis{fill:none;stroke-width:1}\
+.capline{fill:none;stroke-width:1.2}\
+.line{fill:none;stroke:currentColor;stroke-width:1.8;stroke-linejoin:round}\
+.target{fill:none;stroke-width:1.1;stroke-linejoin:round}\
+.allowed{fill:none;stroke-width:1.2;stroke-dasharray:4 3;stroke-linejoin:round}\
+.bound{fill:none;stroke-width:1.2;stroke-dasharray:6 4}\
+.dots{fill:none;stroke:currentColor;stroke-width:2.4;stroke-linecap:round;stroke-opacity:.75}\
+.cross{fill:none;stroke:currentColor;stroke-width:1.3}\
+.tick{fill:none;stroke:currentColor;stroke-width:1.3}\
+.solid{fill:currentColor}\
+.band{fill:currentColor;fill-opacity:.16}\
+.halo{stroke-width:3;stroke-linejoin:round;paint-order:stroke}";

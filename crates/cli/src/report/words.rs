@@ -1,0 +1,204 @@
+//! Numbers as people write them, and the run in plain sentences.
+
+use tidegate_sim::run::metrics::FlowSummary;
+use tidegate_sim::run::{Run, Summary, World};
+
+/// What a reader should know first.
+pub(super) fn headline(run: &Run, summary: &Summary) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if let Some((own, others)) = subject(run, summary) {
+        sentences.extend(punctuality(run, own, &others));
+        sentences.extend(pictures(own, &others));
+        if sentences.is_empty() {
+            sentences.extend(throughput(own, &others));
+        }
+    }
+    if sentences.is_empty() {
+        sentences.push("This run recorded nothing that could be judged.".to_owned());
+    }
+    sentences.extend(expectations(summary));
+    sentences
+}
+
+/// The flow that the run is about, and those that it is compared with.
+pub(super) fn subject<'a>(
+    run: &Run,
+    summary: &'a Summary,
+) -> Option<(&'a FlowSummary, Vec<&'a FlowSummary>)> {
+    let is_baseline = |flow: &FlowSummary| run.flow(&flow.name).is_some_and(|f| f.info.baseline);
+    let own = summary.flows.iter().find(|flow| !is_baseline(flow));
+    let own = own.or(summary.flows.first())?;
+    let others = summary.flows.iter().filter(|flow| flow.name != own.name);
+    Some((own, others.collect()))
+}
+
+/// Share of the captured frames that were on time, in percent.
+pub(super) fn on_time(flow: &FlowSummary) -> Option<f64> {
+    let made = flow.frames.made.filter(|made| *made > 0)?;
+    Some(100.0 * flow.frames.on_time? as f64 / made as f64)
+}
+
+fn punctuality(run: &Run, own: &FlowSummary, others: &[&FlowSummary]) -> Vec<String> {
+    let bound = run.flow(&own.name).and_then(|flow| flow.info.delay_bound);
+    let (Some(share), Some(bound), Some(made)) = (on_time(own), bound, own.frames.made) else {
+        return Vec::new();
+    };
+    let mut sentence = format!(
+        "{} delivered {} of its {} frames within {} ms",
+        own.name,
+        percent(share),
+        count(made),
+        bound.as_millis()
+    );
+    sentence += &compared(others, |flow| on_time(flow).map(percent));
+    let mut sentences = vec![sentence + "."];
+    if let Some(savable) = own.frames.savable.filter(|savable| *savable < made) {
+        sentences.push(format!(
+            "{} frames could not have been on time by any means.",
+            count(made - savable)
+        ));
+    }
+    sentences
+}
+
+fn pictures(own: &FlowSummary, others: &[&FlowSummary]) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if let Some(psnr) = own.psnr_y_db {
+        let others = compared(others, |flow| {
+            flow.psnr_y_db.map(|db| format!("{db:.1} dB"))
+        });
+        sentences.push(format!(
+            "What was shown had {psnr:.1} dB on average{others}."
+        ));
+    }
+    if let Some(freezes) = own.freezes {
+        let times = match freezes {
+            0 => "never froze".to_owned(),
+            1 => "froze once".to_owned(),
+            n => format!("froze {n} times"),
+        };
+        let others = compared(others, |flow| flow.freezes.map(count));
+        sentences.push(format!("The picture {times}{others}."));
+    }
+    sentences
+}
+
+fn throughput(own: &FlowSummary, others: &[&FlowSummary]) -> Vec<String> {
+    let Some(bps) = own.rate_bps else {
+        return Vec::new();
+    };
+    let others = compared(others, |flow| flow.rate_bps.map(rate));
+    vec![format!(
+        "{} sent {} on average{others}.",
+        own.name,
+        rate(bps)
+    )]
+}
+
+/// ` (tfrc: 3, gcc: 5)`, or nothing.
+fn compared(others: &[&FlowSummary], value: impl Fn(&FlowSummary) -> Option<String>) -> String {
+    let values = others.iter();
+    let values = values.filter_map(|flow| Some(format!("{}: {}", flow.name, value(flow)?)));
+    let values: Vec<String> = values.collect();
+    if values.is_empty() {
+        return String::new();
+    }
+    format!(" ({})", values.join(", "))
+}
+
+fn expectations(summary: &Summary) -> Option<String> {
+    let all = summary.expect.len();
+    let failed = summary
+        .expect
+        .iter()
+        .filter(|verdict| !verdict.holds)
+        .count();
+    match (all, failed) {
+        (0, _) => None,
+        (1, 0) => Some("What was expected holds.".to_owned()),
+        (1, _) => Some("What was expected does not hold.".to_owned()),
+        (_, 0) => Some(format!("All {all} expectations hold.")),
+        _ => Some(format!("{failed} of {all} expectations do not hold.")),
+    }
+}
+
+/// How a run came about.
+pub(super) fn world(world: World) -> &'static str {
+    match world {
+        World::Lab => "emulated on the real network stack",
+        World::Live => "live",
+        World::Sim => "simulated",
+    }
+}
+
+/// With a comma every three digits.
+pub(super) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// One decimal, and never 100 % of what is not all of it.
+pub(super) fn percent(share: f64) -> String {
+    let shown = if share < 100.0 {
+        share.min(99.9)
+    } else {
+        share
+    };
+    format!("{shown:.1} %")
+}
+
+/// In b/s, with a prefix.
+pub(super) fn rate(bps: f64) -> String {
+    tidegate_core::units::Rate::from_f64(bps).to_string()
+}
+
+/// Seconds, or minutes where there are many.
+pub(super) fn duration(seconds: f64) -> String {
+    if seconds >= 180.0 {
+        format!("{:.1} min", seconds / 60.0)
+    } else {
+        let text = format!("{seconds:.1}");
+        format!("{} s", text.strip_suffix(".0").unwrap_or(&text))
+    }
+}
+
+/// A measured value of an expectation: enough digits to see why.
+pub(super) fn measured(value: f64) -> String {
+    if value.fract().abs() < 1e-9 && value.abs() < 1e15 {
+        return format!("{value:.0}");
+    }
+    let decimals = if value.abs() >= 1_000.0 {
+        0
+    } else if value.abs() >= 10.0 {
+        2
+    } else {
+        4
+    };
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(percent(99.97), "99.9 %");
+        assert_eq!(percent(100.0), "100.0 %");
+        assert_eq!(duration(60.0), "60 s");
+        assert_eq!(duration(12.34), "12.3 s");
+        assert_eq!(duration(600.0), "10.0 min");
+        assert_eq!(measured(0.991_234), "0.9912");
+        assert_eq!(measured(3.0), "3");
+    }
+}

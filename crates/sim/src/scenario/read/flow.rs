@@ -1,0 +1,273 @@
+//! Flows: routes, controllers, media.
+
+use core::time::Duration;
+
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
+use tidegate_core::media::FrameRate;
+use tidegate_core::units::Rate;
+
+use super::{Names, packet_size};
+use crate::scenario::error::{Fault, ScenarioError};
+use crate::scenario::table::{Form, Table, Value};
+use crate::scenario::{EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
+
+pub(super) fn flow(
+    item: &Value<'_>,
+    scenario: &Scenario,
+    names: &mut Names,
+) -> Result<FlowPlan, ScenarioError> {
+    let mut table = item.table(FLOW, "a table")?;
+    let name = names.take(&table.need("name", "name = \"camera\"")?)?;
+    table.place(format!("flow \"{name}\""));
+    let start = match table.get("start") {
+        Some(start) => within(&start, scenario.duration)?,
+        None => Duration::ZERO,
+    };
+    let stop = match table.get("stop") {
+        Some(value) => {
+            let stop = within(&value, scenario.duration)?;
+            if stop <= start {
+                return Err(value.range(
+                    &format!("the flow stops at {stop:?}, not after its start at {start:?}"),
+                    "let it stop later",
+                ));
+            }
+            stop
+        }
+        None => scenario.duration,
+    };
+    Ok(FlowPlan {
+        name,
+        path: route(&table.need("path", "path = [\"uplink\"]")?, scenario)?,
+        back: route(&table.need("back", "back = [\"downlink\"]")?, scenario)?,
+        control: control(&table.need("control", "control = \"tfrc\"")?)?,
+        media: media(&table)?,
+        ecn: match table.get("ecn") {
+            Some(value) => value.boolean()?,
+            None => false,
+        },
+        start,
+        stop,
+    })
+}
+
+/// A moment of the run.
+fn within(value: &Value<'_>, end: Duration) -> Result<Duration, ScenarioError> {
+    let moment = value.duration()?;
+    if moment > end {
+        return Err(value.range(
+            &format!("{moment:?} is after the end of the run at {end:?}"),
+            "choose an earlier moment or lengthen the duration",
+        ));
+    }
+    Ok(moment)
+}
+
+fn route(value: &Value<'_>, scenario: &Scenario) -> Result<Vec<usize>, ScenarioError> {
+    const WANTED: &str = "a list of link names, as [\"uplink\"]";
+    let mut route = Vec::new();
+    for item in value.list(WANTED)? {
+        let name = item.text("a link name in quotes")?;
+        let found = scenario.links.iter().position(|link| link.name == name);
+        let Some(link) = found else {
+            return Err(item.fault(Fault::Name {
+                what: "link",
+                value: name.to_owned(),
+                known: scenario
+                    .links
+                    .iter()
+                    .map(|link| link.name.clone())
+                    .collect(),
+            }));
+        };
+        if route.contains(&link) {
+            return Err(item.range(
+                &format!("the link \"{name}\" is passed twice"),
+                "name each link once, in order of travel",
+            ));
+        }
+        route.push(link);
+    }
+    if route.is_empty() {
+        return Err(value.range("no link at all", "name at least one, as [\"uplink\"]"));
+    }
+    Ok(route)
+}
+
+fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
+    const WANTED: &str = "\"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }";
+    match value.kind() {
+        Form::Text => match value.text(WANTED)? {
+            "tfrc" => Ok(ControllerConfig::Tfrc(TfrcConfig::default())),
+            other => Err(value.range(
+                &format!("there is no controller \"{other}\""),
+                "write \"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }",
+            )),
+        },
+        Form::Table => {
+            let table = value.table(CONTROL, WANTED)?;
+            match (table.get("tfrc"), table.get("fixed")) {
+                (Some(config), None) => tfrc(&config).map(ControllerConfig::Tfrc),
+                (None, Some(rate)) => Ok(ControllerConfig::Fixed {
+                    rate: rate.positive_rate("a flow of rate zero sends nothing")?,
+                }),
+                _ => Err(value.range(
+                    "exactly one controller is needed",
+                    "write \"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }",
+                )),
+            }
+        }
+        Form::List | Form::Other => Err(value.wrong(WANTED)),
+    }
+}
+
+fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
+    let table = value.table(TFRC, "{ damping = true }")?;
+    let mut config = TfrcConfig::default();
+    if let Some(value) = table.get("damping") {
+        config.damping = value.boolean()?;
+    }
+    if let Some(value) = table.get("discounting") {
+        config.discounting = value.boolean()?;
+    }
+    if let Some(value) = table.get("packet_size") {
+        config.packet_size = value.choice(
+            &["mean", "nominal"],
+            &[PacketSize::Mean, PacketSize::Nominal],
+        )?;
+    }
+    Ok(config)
+}
+
+fn media(flow: &Table<'_>) -> Result<MediaPlan, ScenarioError> {
+    match (flow.get("video"), flow.get("bulk")) {
+        (Some(video), None) => {
+            let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
+            let bound = bound.positive_duration("no frame arrives at once")?;
+            video_plan(&video, bound).map(MediaPlan::Video)
+        }
+        (None, Some(bulk)) => {
+            if let Some(bound) = flow.get("delay_bound") {
+                return Err(bound.fault(Fault::Clash {
+                    why: "bulk data has no deadline".to_owned(),
+                    mend: "remove it, or send video = { … }".to_owned(),
+                }));
+            }
+            let table = bulk.table(BULK, "{ packet = \"1200B\" }")?;
+            let packet = table.need("packet", "packet = \"1200B\"")?;
+            packet_size(&packet).map(|packet| MediaPlan::Bulk { packet })
+        }
+        (both, _) => Err(flow.fault(Fault::Clash {
+            why: match both {
+                Some(_) => "it has video and bulk".to_owned(),
+                None => "it carries nothing".to_owned(),
+            },
+            mend: "write either video = { … } or bulk = { packet = \"1200B\" }".to_owned(),
+        })),
+    }
+}
+
+fn video_plan(value: &Value<'_>, delay_bound: Duration) -> Result<VideoPlan, ScenarioError> {
+    let table = value.table(
+        VIDEO,
+        "{ size = \"640x360\", fps = 30, encoder = \"model\" }",
+    )?;
+    let (width, height) = match table.get("size") {
+        Some(size) => picture_size(&size)?,
+        None => (640, 360),
+    };
+    let floor = match table.get("floor") {
+        Some(floor) => floor.positive_rate("no encoder makes pictures without bits")?,
+        None => FLOOR,
+    };
+    let ceiling = match table.get("ceiling") {
+        Some(ceiling) => ceiling.rate()?,
+        None => CEILING.max(floor),
+    };
+    if let Some(value) = table.get("ceiling").filter(|_| ceiling < floor) {
+        return Err(value.range(
+            &format!("the ceiling, {ceiling}, is below the floor, {floor}"),
+            "raise the ceiling or lower the floor",
+        ));
+    }
+    Ok(VideoPlan {
+        width,
+        height,
+        frame_rate: match table.get("fps") {
+            Some(fps) => frame_rate(&fps)?,
+            None => FrameRate::fps(30),
+        },
+        encoder: match table.get("encoder") {
+            Some(kind) => {
+                kind.choice(&["model", "x264"], &[EncoderKind::Model, EncoderKind::X264])?
+            }
+            None => EncoderKind::Model,
+        },
+        floor,
+        ceiling,
+        delay_bound,
+    })
+}
+
+fn picture_size(value: &Value<'_>) -> Result<(u32, u32), ScenarioError> {
+    let text = value.text("a size in pixels in quotes, as \"640x360\"")?;
+    let side = |side: &str| {
+        side.parse()
+            .ok()
+            .filter(|side: &u32| side.is_multiple_of(2) && (16..=4_096).contains(side))
+    };
+    text.split_once('x')
+        .and_then(|(width, height)| side(width).zip(side(height)))
+        .ok_or_else(|| {
+            value.range(
+                &format!("\"{text}\" is no size of a picture"),
+                "write width and height in pixels, even, from 16 to 4096, as \"640x360\"",
+            )
+        })
+}
+
+fn frame_rate(value: &Value<'_>) -> Result<FrameRate, ScenarioError> {
+    if value.kind() != Form::Text {
+        return value.whole(1..=240).map(|fps| FrameRate::fps(fps as u32));
+    }
+    let text = value.text("frames per second, as 30 or \"30000/1001\"")?;
+    text.split_once('/')
+        .and_then(|(num, den)| num.parse().ok().zip(den.parse().ok()))
+        .map(|(num, den)| FrameRate { num, den })
+        // One to 240 a second; `den` of at least one keeps the quotient finite.
+        .filter(|rate| rate.den >= 1 && (1.0..=240.0).contains(&rate.as_f64()))
+        .ok_or_else(|| {
+            value.range(
+                &format!("\"{text}\" is no frame rate"),
+                "write frames per second from 1 to 240, as 30 or \"30000/1001\"",
+            )
+        })
+}
+
+/// The lowest rate of the encoder unless the file says otherwise: 150 kb/s is about the least at
+/// which 640x360 is worth watching.
+const FLOOR: Rate = Rate::kbps(150);
+/// The highest: beyond 6 Mb/s quality of 640x360 hardly grows.
+const CEILING: Rate = Rate::kbps(6_000);
+
+pub(super) const FLOW: &[&str] = &[
+    "name",
+    "path",
+    "back",
+    "control",
+    "video",
+    "bulk",
+    "delay_bound",
+    "ecn",
+    "start",
+    "stop",
+];
+
+pub(super) const CONTROL: &[&str] = &["tfrc", "fixed"];
+
+pub(super) const TFRC: &[&str] = &["damping", "discounting", "packet_size"];
+
+pub(super) const BULK: &[&str] = &["packet"];
+
+pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling"];

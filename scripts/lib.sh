@@ -42,23 +42,38 @@ find_rust() {
     return 1
 }
 
-# Runs the command after the title $1 and says how long it took.
+# Runs the command after the title $1 and notes how long it took. A failure ends the script, which
+# still says where the time went.
 step() {
-    local title=$1 start=$SECONDS status=0
+    current=$1
+    local start=$SECONDS
     shift
-    say "$title"
-    "$@" || status=$?
-    took+=("$(printf '%5d s  %s' $((SECONDS - start)) "$title")")
-    if [ "$status" -ne 0 ]; then
-        times
-        fail "$title: failed"
-    fi
+    say "$current"
+    "$@"
+    note "$start"
 }
 
-# Where the time went.
+# Notes that the current step, begun at $1, is over.
+note() {
+    took+=("$(printf '%5d s  %s' $((SECONDS - $1)) "$current")")
+    current=
+}
+
 times() {
     say "where the time went"
     printf '%s\n' "${took[@]}"
 }
 
+# On the way out, whichever it is.
+finish() {
+    local status=$?
+    if [ -n "$current" ]; then
+        [ ${#took[@]} -eq 0 ] || times
+        printf '\n%s: failed\n' "$current" >&2
+    fi
+    exit "$status"
+}
+
 took=()
+current=
+trap finish EXIT

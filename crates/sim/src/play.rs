@@ -119,7 +119,12 @@ fn take(
             stop: Time::ZERO + role.plan.stop + TAIL,
         };
         parties.push(party("sender", sender, first + 1, path_of(*place)));
-        parties.push(party("receiver", role.receiver(seed), first, back_of(*place)));
+        parties.push(party(
+            "receiver",
+            role.receiver(seed),
+            first,
+            back_of(*place),
+        ));
     }
     let mut world = World::new(network, parties, seed).map_err(PlayError::World)?;
     world.sample_every(SAMPLE);

@@ -3,8 +3,10 @@
 //! Each verb is a module with its arguments and a function `run`. `folder` puts what was played
 //! into a run folder, `judge` looks at the pictures, [`report`] draws.
 
+mod demo;
 mod folder;
 mod judge;
+mod lab;
 pub mod report;
 mod report_verb;
 mod sim;
@@ -18,6 +20,8 @@ use clap::{Parser, Subcommand};
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().verb {
+        Verb::Demo(args) => demo::run(&args),
+        Verb::Lab(args) => lab::run(&args),
         Verb::Report(args) => report_verb::run(&args),
         Verb::Sim(args) => sim::run(&args),
     };
@@ -41,6 +45,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Live video over a network that misbehaves, next to the same video without Tidegate
+    Demo(demo::DemoArgs),
+    /// Play a scenario on the real network stack, between network namespaces
+    Lab(lab::LabArgs),
     /// Draw a report of runs: one HTML page, SVG and PNG
     Report(report_verb::ReportArgs),
     /// Play a scenario in the deterministic simulator

@@ -10,7 +10,7 @@ use tidegate_sim::play;
 use tidegate_sim::run::{Run, World};
 
 use crate::folder::{self, Script};
-use crate::{report, studio, table};
+use crate::{report, table};
 
 /// What to simulate.
 #[derive(Debug, clap::Args)]
@@ -58,8 +58,9 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
 /// Plays a scenario in the simulator and leaves a run folder.
 pub(crate) fn simulate(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     let mut bar = Bar::new("simulating");
-    let takes = play::scenario(&script.scenario, seed, &studio::encoder, &mut |share| {
-        bar.show(share);
+    let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
+    let takes = play::scenario(&script.scenario, seed, &encoder, &mut |share| {
+        bar.show(share)
     })?;
     bar.done();
     let manifest = folder::manifest(World::Sim, &script.scenario);
@@ -68,7 +69,10 @@ pub(crate) fn simulate(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
 
 /// Prints what there is to say of a run that is over.
 pub(crate) fn finish(run: &Run, args: &RunArgs, dir: &Path) -> Result<ExitCode> {
-    let summary = run.summary.as_ref().expect("a run that was just written has one");
+    let summary = run
+        .summary
+        .as_ref()
+        .expect("a run that was just written has one");
     let mut out = std::io::stdout().lock();
     let page = if args.no_report {
         None

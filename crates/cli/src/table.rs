@@ -12,7 +12,15 @@ pub(crate) fn render(summary: &Summary) -> String {
     let _ = writeln!(
         out,
         "{:width$}  {:>13}  {:>8}  {:>17}  {:>7}  {:>6}  {:>7}  {:>9}  {:>6}",
-        "flow", "on time", "savable", "delay 50/95/99 ms", "PSNR dB", "SSIM", "freezes", "rate", "loss",
+        "flow",
+        "on time",
+        "savable",
+        "delay 50/95/99 ms",
+        "PSNR dB",
+        "SSIM",
+        "freezes",
+        "rate",
+        "loss",
     );
     for flow in &summary.flows {
         let frames = &flow.frames;
@@ -37,7 +45,8 @@ pub(crate) fn render(summary: &Summary) -> String {
             number(flow.ssim, 3),
             number(flow.freezes.map(|n| n as f64), 0),
             flow.rate_bps.map_or_else(|| "-".to_owned(), rate),
-            flow.loss.map_or_else(|| "-".to_owned(), |l| format!("{:.1} %", l * 100.0)),
+            flow.loss
+                .map_or_else(|| "-".to_owned(), |l| format!("{:.1} %", l * 100.0)),
         );
     }
     if !summary.expect.is_empty() {

@@ -486,7 +486,10 @@ impl MediaSender {
 
 /// A sender at a glance.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "what is so or not, each by itself")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what is so or not, each by itself"
+)]
 pub struct Status {
     /// What the controller allows, as lowered by the delay promise.
     pub target: Target,

@@ -14,12 +14,14 @@ use tidegate_sim::run::{
 use tidegate_sim::scenario::Scenario;
 
 use crate::judge;
+use crate::studio::Studio;
 
-/// A scenario file as it was read.
+/// A scenario file as it was read, and where its pictures come from.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) scenario: Scenario,
     pub(crate) text: String,
+    pub(crate) studio: Studio,
 }
 
 impl Script {
@@ -28,7 +30,12 @@ impl Script {
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let scenario = Scenario::load(path)?;
         let text = std::fs::read_to_string(path)?;
-        Ok(Self { scenario, text })
+        let studio = Studio::default();
+        Ok(Self {
+            scenario,
+            text,
+            studio,
+        })
     }
 }
 
@@ -58,28 +65,26 @@ pub(crate) fn write(
             writer.link_sample(row)?;
         }
         for (role, takings) in &take.flows {
-            write_flow(&mut writer, scenario, role, takings, seed)?;
+            write_flow(&mut writer, script, role, takings, seed)?;
         }
     }
     writer.flush()?;
     let run = RunReader::load(dir)?;
     let summary = summarise(&run, &scenario.expect);
     writer.summary(&summary)?;
-    Ok(Run {
-        summary: Some(summary),
-        ..run
-    })
+    writer.flush()?;
+    Ok(RunReader::load(dir)?)
 }
 
 fn write_flow(
     writer: &mut RunWriter,
-    scenario: &Scenario,
+    script: &Script,
     role: &Role,
     takings: &Takings,
     seed: Seed,
 ) -> Result<()> {
     let (sent, mut received, packets) = takings.rows();
-    let shown = judge::judge(role, takings, &sent, &mut received, seed)?;
+    let shown = judge::judge(role, takings, &sent, &mut received, &script.studio, seed)?;
     for row in &packets {
         writer.packet(&role.name, row)?;
     }
@@ -101,7 +106,7 @@ fn write_flow(
             bound: video.delay_bound,
         };
         let captured: Vec<Time> = sent.iter().map(|f| f.captured).collect();
-        let savable = oracle.savable(&scenario.road(&role.plan), &captured);
+        let savable = oracle.savable(&script.scenario.road(&role.plan), &captured);
         for (frame, savable) in sent.iter().zip(savable) {
             let frame = frame.frame;
             writer.savable(&role.name, &SavableRow { frame, savable })?;

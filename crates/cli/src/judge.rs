@@ -6,23 +6,24 @@ use anyhow::{Context as _, Result};
 use tidegate_core::media::Quality;
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
-use tidegate_media::{Decoder, Picture, quality};
+use tidegate_media::{Decoder, Picture, VideoSource, quality};
 use tidegate_sim::cast::{Role, Takings};
 use tidegate_sim::run::{ReceivedFrame, SentFrame, ShownFrame};
-use tidegate_sim::scenario::{EncoderKind, VideoPlan};
+use tidegate_sim::scenario::EncoderKind;
 
-use crate::studio;
+use crate::studio::Studio;
 
 /// For each captured frame what was on the screen at its deadline; fills the quality of the
 /// received frames on the way. A viewer sees the newest frame that could be decoded by then.
 ///
 /// # Errors
-/// When FFmpeg has no decoder.
+/// When FFmpeg has no decoder, or the originals are not to be had.
 pub(crate) fn judge(
     role: &Role,
     takings: &Takings,
     sent: &[SentFrame],
     received: &mut [ReceivedFrame],
+    studio: &Studio,
     seed: Seed,
 ) -> Result<Vec<ShownFrame>> {
     let Some(video) = role.plan.media.video() else {
@@ -30,7 +31,7 @@ pub(crate) fn judge(
     };
     let mut screen: Box<dyn Screen> = match video.encoder {
         EncoderKind::Model => Box::new(ModelScreen::new(sent)),
-        EncoderKind::X264 => Box::new(PictureScreen::new(video, seed)?),
+        EncoderKind::X264 => Box::new(PictureScreen::new(studio.pictures(video, seed)?)?),
     };
     let units: BTreeMap<u32, &[u8]> = takings
         .received
@@ -79,29 +80,32 @@ trait Screen {
 
 /// Real pictures.
 struct PictureScreen {
-    scene: tidegate_media::Scene,
+    originals: Box<dyn VideoSource>,
     decoder: Decoder,
     original: Picture,
-    rendered: Option<u64>,
+    /// The number of `original`; originals are read forwards only.
+    at: Option<u64>,
     screen: Option<Picture>,
 }
 
 impl PictureScreen {
-    fn new(video: &VideoPlan, seed: Seed) -> Result<Self> {
-        let scene = studio::scene(video, seed)?;
-        let size = tidegate_media::Size::new(video.width, video.height)?;
+    fn new(originals: Box<dyn VideoSource>) -> Result<Self> {
         Ok(Self {
-            scene,
+            original: Picture::black(originals.size()),
+            originals,
             decoder: Decoder::open().context("cannot judge the pictures")?,
-            original: Picture::black(size),
-            rendered: None,
+            at: None,
             screen: None,
         })
     }
 
+    /// The screen against the original of `frame`; `None` when that one has passed, or is not
+    /// to be had.
     fn likeness(&mut self, frame: u64) -> Option<Quality> {
-        if self.rendered.replace(frame) != Some(frame) {
-            self.scene.render(frame, &mut self.original);
+        if self.at != Some(frame) {
+            let read = self.originals.advance_to(frame, &mut self.original);
+            read.ok().filter(|there| *there)?;
+            self.at = Some(frame);
         }
         quality(&self.original, self.screen.as_ref()?).ok()
     }

@@ -3,8 +3,10 @@
 //! Each verb is a module with its arguments and a function `run`. `folder` puts what was played
 //! into a run folder, `judge` looks at the pictures, [`report`] draws.
 
+mod demo;
 mod folder;
 mod judge;
+mod lab;
 mod live;
 mod progress;
 mod recv;
@@ -22,6 +24,8 @@ use clap::{Parser, Subcommand};
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().verb {
+        Verb::Demo(args) => demo::run(&args),
+        Verb::Lab(args) => lab::run(&args),
         Verb::Recv(args) => recv::run(&args),
         Verb::Report(args) => report_verb::run(&args),
         Verb::Send(args) => send::run(&args),
@@ -47,6 +51,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Live video over a network that misbehaves, next to the same video without Tidegate
+    Demo(demo::DemoArgs),
+    /// Play a scenario on the real network stack, between network namespaces
+    Lab(lab::LabArgs),
     /// Receive live video
     Recv(recv::RecvArgs),
     /// Draw a report of runs: one HTML page, SVG and PNG

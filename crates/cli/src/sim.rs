@@ -10,7 +10,7 @@ use tidegate_sim::play;
 use tidegate_sim::run::{Run, World};
 
 use crate::folder::{self, Script};
-use crate::{report, studio, table};
+use crate::{report, table};
 
 /// What to simulate.
 #[derive(Debug, clap::Args)]
@@ -58,7 +58,8 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
 /// Plays a scenario in the simulator and leaves a run folder.
 pub(crate) fn simulate(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     let mut bar = Bar::new("simulating");
-    let takes = play::scenario(&script.scenario, seed, &studio::encoder, &mut |share| {
+    let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
+    let takes = play::scenario(&script.scenario, seed, &encoder, &mut |share| {
         bar.show(share);
     })?;
     bar.done();

@@ -96,7 +96,10 @@ impl Role {
                 let start = Start::new(Time::ZERO + self.plan.start, *packet, demand);
                 let controller = self.controller().start(&start);
                 let ecn = self.plan.ecn;
-                Player::Bulk(Bulk::new(streams, *packet, ecn, controller, &mut rng, true))
+                let until = Time::ZERO + self.plan.stop;
+                Player::Bulk(Bulk::new(
+                    streams, *packet, ecn, controller, &mut rng, until,
+                ))
             }
             MediaPlan::Video(video) => {
                 let config = self.sender_config(video, streams);
@@ -154,7 +157,7 @@ impl Role {
                 config.pace = FIXED_PACE;
                 config.circuit_breaker = false;
             }
-            _ => config.delay_bound = Some(video.delay_bound),
+            ControllerConfig::Tfrc(_) => config.delay_bound = Some(video.delay_bound),
         }
         config
     }

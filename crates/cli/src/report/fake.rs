@@ -193,6 +193,7 @@ impl<'a> Fake<'a> {
                     rtt: Duration::from_millis(50) + Duration::from_secs_f64(queue),
                     queue: Duration::from_secs_f64(queue),
                     loss: 0.0,
+                    loss_event_rate: 0.001,
                     send,
                     media,
                     receive: media,

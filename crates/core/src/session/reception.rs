@@ -131,6 +131,11 @@ impl Arrivals {
         new
     }
 
+    /// How many are kept.
+    pub(super) fn len(&self) -> usize {
+        self.seen.len()
+    }
+
     /// Whether something came since the last report.
     pub fn is_fresh(&self) -> bool {
         self.fresh

@@ -1,39 +1,118 @@
 //! Checks of the repository that cargo does not do.
 //!
+//! - `cargo run -p xtask -- arrows`: crates depend on each other as `ARCHITECTURE.md` draws it.
+//! - `cargo run -p xtask -- licences`: all that is built with is under a licence that `deny.toml`
+//!   allows.
+//! - `cargo run -p xtask -- links`: relative links in Markdown files lead somewhere.
+//! - `cargo run -p xtask -- map`: `ARCHITECTURE.md` names every module, and no others.
+//! - `cargo run -p xtask -- portable`: the core builds for other machines and computes the same
+//!   there.
+//! - `cargo run -p xtask -- sizes`: files and functions that have grown too long.
 //! - `cargo run -p xtask -- specs`: every requirement in `specs/` has code, and every citation in
 //!   the code names a requirement.
-//! - `cargo run -p xtask -- sizes`: files and functions that have grown too long.
+//! - `cargo run -p xtask -- all`: all of these but `portable`, which takes a minute.
 
+mod architecture;
+mod arrows;
+mod licences;
+mod links;
+mod map;
+mod metadata;
+mod portable;
 mod sizes;
 mod sources;
 mod specs;
 
+use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> anyhow::Result<ExitCode> {
     // The manifest is one directory below the root of the workspace.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let report = match std::env::args().nth(1).as_deref() {
-        Some("sizes") => sizes::check(&root)?,
-        Some("specs") => specs::check(&root)?,
-        other => {
+    let asked = std::env::args().nth(1);
+    let named = CHECKS.iter().find(|c| Some(c.name) == asked.as_deref());
+    let checks: Vec<&Check> = match (asked.as_deref(), named) {
+        (_, Some(check)) => vec![check],
+        (Some("all"), _) => CHECKS.iter().filter(|c| c.name != "portable").collect(),
+        (other, None) => {
+            let names = CHECKS.map(|c| c.name).join(", ");
             let given = other.unwrap_or("nothing");
-            eprintln!("xtask: `specs` or `sizes` was expected, and {given} was given");
+            eprintln!("xtask: one of {names} or `all` was expected, and {given} was given");
             return Ok(ExitCode::from(2));
         }
     };
-    print!("{}", report.text);
-    Ok(if report.failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    let mut failed = Vec::new();
+    for check in &checks {
+        if checks.len() > 1 {
+            println!("-- {}", check.name);
+        }
+        let report = (check.run)(&root)?;
+        print!("{}", report.text);
+        if report.failed {
+            failed.push(check.name);
+        }
+    }
+    if failed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("xtask: failed: {}", failed.join(", "));
+    Ok(ExitCode::FAILURE)
 }
 
+/// One thing to look after.
+struct Check {
+    name: &'static str,
+    run: fn(&Path) -> anyhow::Result<Report>,
+}
+
+const CHECKS: [Check; 7] = [
+    Check {
+        name: "arrows",
+        run: arrows::check,
+    },
+    Check {
+        name: "licences",
+        run: licences::check,
+    },
+    Check {
+        name: "links",
+        run: links::check,
+    },
+    Check {
+        name: "map",
+        run: map::check,
+    },
+    Check {
+        name: "portable",
+        run: portable::check,
+    },
+    Check {
+        name: "sizes",
+        run: sizes::check,
+    },
+    Check {
+        name: "specs",
+        run: specs::check,
+    },
+];
+
 /// What a check found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Report {
     text: String,
     failed: bool,
+}
+
+impl Report {
+    /// Says something.
+    fn line(&mut self, text: fmt::Arguments<'_>) {
+        writeln!(self.text, "{text}").expect("a string takes all");
+    }
+
+    /// Says what is wrong.
+    fn fault(&mut self, text: fmt::Arguments<'_>) {
+        self.failed = true;
+        self.line(text);
+    }
 }

@@ -1,3 +1,7 @@
 //! The one binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidegate::main()
+}

@@ -137,7 +137,7 @@ impl Rounds {
                 data: unit,
                 quality: None,
             };
-            self.sender.on_encoded(&mut cx, Ok(encoded));
+            self.sender.on_encoded(Ok(encoded));
         }
         self.drain_sender()
     }

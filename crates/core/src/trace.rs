@@ -117,6 +117,8 @@ pub enum Event {
         queue: Duration,
         /// Share of packets lost, smoothed, in 0..=1.
         loss: f64,
+        /// The controller's loss event rate, in 0..=1; zero before the first loss.
+        loss_event_rate: f64,
         /// What the controller allows on the wire.
         #[cfg_attr(feature = "serde", serde(rename = "send_bps"))]
         send: Rate,

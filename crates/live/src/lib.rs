@@ -2,6 +2,9 @@
 #![cfg(target_os = "linux")]
 
 pub mod clock;
+pub mod driver;
 pub mod emulator;
 pub mod netns;
+pub mod pipe;
 pub mod tun;
+pub mod udp;

@@ -7,7 +7,7 @@ fn main() {
     let s = Scenario::load(Path::new(&a[1])).unwrap();
     let verbose = a.len() > 3;
     let seeds: u64 = a.get(2).map_or(1, |s| s.parse().unwrap());
-    for seed in 1..=seeds {
+    for seed in std::env::var("S").map_or(1, |s| s.parse().unwrap())..=seeds {
         let enc = |name: &str, v: &tidegate_sim::scenario::VideoPlan, seed: Seed| {
             Ok(Box::new(VideoModel::new(
                 VideoModelConfig {
@@ -126,6 +126,7 @@ fn main() {
                                     send,
                                     media,
                                     receive,
+                                    ..
                                 } = e.event
                                 {
                                     println!(

@@ -96,7 +96,10 @@ impl Role {
                 let start = Start::new(Time::ZERO + self.plan.start, *packet, demand);
                 let controller = self.controller().start(&start);
                 let ecn = self.plan.ecn;
-                Player::Bulk(Bulk::new(streams, *packet, ecn, controller, &mut rng, true))
+                let until = Time::ZERO + self.plan.stop;
+                Player::Bulk(Bulk::new(
+                    streams, *packet, ecn, controller, &mut rng, until,
+                ))
             }
             MediaPlan::Video(video) => {
                 let config = self.sender_config(video, streams);
@@ -269,7 +272,8 @@ impl Takings {
     }
 }
 
-fn sent_row(f: &SentFrame) -> run::SentFrame {
+/// A frame that was sent, as a row of the run folder.
+pub fn sent_row(f: &SentFrame) -> run::SentFrame {
     run::SentFrame {
         frame: f.frame,
         rtp_timestamp: f.timestamp,
@@ -287,7 +291,8 @@ fn sent_row(f: &SentFrame) -> run::SentFrame {
     }
 }
 
-fn received_row(f: &ReceivedFrame, frame: u64) -> run::ReceivedFrame {
+/// A frame that came, which is number `frame`, as a row of the run folder.
+pub fn received_row(f: &ReceivedFrame, frame: u64) -> run::ReceivedFrame {
     run::ReceivedFrame {
         frame,
         rtp_timestamp: f.timestamp as u32,
@@ -304,7 +309,8 @@ fn received_row(f: &ReceivedFrame, frame: u64) -> run::ReceivedFrame {
     }
 }
 
-fn packet_row(p: &PacketRow) -> run::PacketRow {
+/// A packet as a row of the run folder.
+pub fn packet_row(p: &PacketRow) -> run::PacketRow {
     let (arrived, outcome) = match p.outcome {
         Some(Outcome::Received { at, .. }) => {
             (Some(Time::from_nanos(at.0)), run::PacketOutcome::Received)
@@ -341,4 +347,4 @@ fn cname(flow: &str, side: &str) -> Cname {
 /// Frames of a stream without a bound are waited for this long.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A frame leaves in 40 % of a frame interval, as from a sender that hardly paces.
-const FIXED_PACE: f64 = 2.5;
+pub const FIXED_PACE: f64 = 2.5;

@@ -44,15 +44,7 @@ pub fn scenario(
     let runs = 1 + scenario.baselines.len();
     let mut done = 0;
     let mut step = |share: f64, done: usize| progress((done as f64 + share) / runs as f64);
-    let flows: Vec<Role> = scenario
-        .flows
-        .iter()
-        .map(|plan| Role {
-            name: plan.name.clone(),
-            plan: plan.clone(),
-            baseline: None,
-        })
-        .collect();
+    let flows = roles(scenario);
     let routes = (0..flows.len()).collect::<Vec<_>>();
     let mut takes = vec![take(scenario, &flows, &routes, seed, encoder, &mut |s| {
         step(s, done);
@@ -72,6 +64,16 @@ pub fn scenario(
         )?);
     }
     Ok(takes)
+}
+
+/// The flows of `scenario` as they are played together.
+pub fn roles(scenario: &Scenario) -> Vec<Role> {
+    let role = |plan: &crate::scenario::FlowPlan| Role {
+        name: plan.name.clone(),
+        plan: plan.clone(),
+        baseline: None,
+    };
+    scenario.flows.iter().map(role).collect()
 }
 
 /// The role of a baseline, once the flow that it stands in for has been played.

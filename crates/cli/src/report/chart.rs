@@ -195,8 +195,8 @@ impl Chart {
         vertical: &Vertical,
     ) -> Panel {
         let left = self.time.start;
-        self.y += 18.0;
-        let unit = (left - 7.0, self.y);
+        self.y += 22.0;
+        let unit = (left - 7.0, self.y - 3.0);
         self.svg
             .text("soft small", unit, Anchor::End, vertical.name);
         if let Some((class, name, more)) = title {
@@ -204,7 +204,7 @@ impl Chart {
         }
         let area = Area {
             x: left,
-            y: self.y + 7.0,
+            y: self.y + 9.0,
             width: self.time.end - left,
             height: self.form.height(height),
         };
@@ -237,9 +237,13 @@ impl Chart {
         panel
     }
 
-    /// Writes a title with a square of the colour `class` on the present line.
+    /// Writes a title with a square of the colour `class`, if there is one, on the present line.
     fn title(&mut self, class: &str, name: &str, more: &str) {
         let (left, y) = (self.time.start, self.y);
+        if class.is_empty() {
+            self.svg.text("ink bold", (left, y), Anchor::Start, name);
+            return;
+        }
         let square = Area {
             x: left,
             y: y - 9.0,
@@ -249,8 +253,7 @@ impl Chart {
         self.svg.rect(&format!("{class} solid"), square);
         let at = (left + 16.0, y);
         self.svg.text("ink bold", at, Anchor::Start, name);
-        // Bold letters are about a tenth wider.
-        let at = (left + 16.0 + text_width(name, 13.2) + 8.0, y);
+        let at = (left + title_width(name, ""), y);
         self.svg.text("soft", at, Anchor::Start, more);
     }
 
@@ -367,15 +370,18 @@ impl Chart {
         self.svg.line("axis", (left, self.y), (right, self.y));
         let y = self.y + 16.0;
         let ticks = self.time_ticks();
-        let unit = "s";
+        let edge = right + RIGHT - 1.0;
+        let mut unit = "s".to_owned();
         for (value, label) in ticks.labelled() {
             let x = self.time.at(value);
-            // The last label shares its place with the unit.
-            if x < right - 14.0 {
+            if x < right - 24.0 {
                 self.svg.text("soft small", (x, y), Anchor::Middle, &label);
+            } else if x > right - 6.0 {
+                // The last label shares its place with the unit.
+                unit = format!("{label} s");
             }
         }
-        self.svg.text("soft small", (right, y), Anchor::End, unit);
+        self.svg.text("soft small", (edge, y), Anchor::End, &unit);
         self.y = y + 4.0;
     }
 
@@ -391,6 +397,12 @@ impl Chart {
     pub(super) fn finish(self) -> (Svg, f64) {
         (self.svg, self.y + 6.0)
     }
+}
+
+/// How much of its line a title takes, the space after it included.
+pub(super) fn title_width(name: &str, more: &str) -> f64 {
+    // Bold letters are about a tenth wider.
+    16.0 + text_width(name, 13.2) + 8.0 + text_width(more, 12.0)
 }
 
 /// Appends a small cross around a place.

@@ -185,7 +185,7 @@ impl<'a> Fake<'a> {
         }
         if frame.is_multiple_of(3) {
             let media = Rate::from_f64(self.rate * 0.94);
-            let noise = 1.0 + 0.2 * unit(&mut *self.rng);
+            let noise = 1.04 + 0.03 * unit(&mut *self.rng);
             let send = Rate::from_f64(self.rate * noise);
             self.note(
                 now,
@@ -193,6 +193,7 @@ impl<'a> Fake<'a> {
                     rtt: Duration::from_millis(50) + Duration::from_secs_f64(queue),
                     queue: Duration::from_secs_f64(queue),
                     loss: 0.0,
+                    loss_event_rate: 0.001,
                     send,
                     media,
                     receive: media,

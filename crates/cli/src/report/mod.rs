@@ -74,7 +74,7 @@ pub fn write(runs: &[Run], out: &Path) -> Result<Written, ReportError> {
     Ok(Written { page, figures })
 }
 
-/// What [`write`] wrote.
+/// What [`write()`] wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The page.

@@ -1,7 +1,9 @@
 //! The page.
 
 use core::fmt::Write as _;
+use core::time::Duration;
 
+use tidegate_core::units::Time;
 use tidegate_sim::run::{Run, Summary};
 
 use super::chart::Form;
@@ -88,10 +90,7 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, many: bool
     }
     html.push_str("</div>");
     notes(html, run);
-    if !summary.flows.is_empty() {
-        html.push_str("<h3>The flows side by side</h3>");
-        html.push_str(&table::flows(view, summary));
-    }
+    html.push_str(&table::flows(view, summary));
     expectations(html, summary);
     for figure in &FIGURES {
         let _ = write!(html, "<figure><h3>{}</h3>", figure.title);
@@ -125,10 +124,10 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, many: bool
 /// One line under the title.
 fn facts(run: &Run, end: f64) -> String {
     let manifest = &run.manifest;
-    let mut facts = vec![
-        words::world(manifest.world).to_owned(),
-        words::duration(end),
-    ];
+    let mut facts = vec![words::world(manifest.world).to_owned()];
+    if run.end() > Time::ZERO {
+        facts.push(words::duration(end));
+    }
     facts.extend(manifest.seed.map(|seed| format!("seed {seed}")));
     facts.extend(manifest.started.clone());
     for (key, value) in manifest.host.iter().flatten() {
@@ -139,7 +138,21 @@ fn facts(run: &Run, end: f64) -> String {
 }
 
 fn notes(html: &mut String, run: &Run) {
-    let notes: Vec<&String> = run.manifest.notes.iter().chain(&run.notes).collect();
+    let planned = run.manifest.duration.as_secs_f64();
+    let end = run.end().as_secs_f64();
+    // A second is for what is under way at the end.
+    let cut =
+        (end > 0.0 && planned - end > 1.0 && run.manifest.duration != Duration::MAX).then(|| {
+            let (planned, end) = (words::duration(planned), words::duration(end));
+            format!("The run was to last {planned}, and what it recorded ends after {end}.")
+        });
+    let notes: Vec<&String> = run
+        .manifest
+        .notes
+        .iter()
+        .chain(&run.notes)
+        .chain(&cut)
+        .collect();
     if notes.is_empty() {
         return;
     }

@@ -9,9 +9,15 @@ use super::figures::View;
 use super::svg::escape;
 use super::words::{count, on_time, percent, rate};
 
-/// The flows of one run: a column each, baselines beside the others.
+/// The flows of one run: a column each, baselines beside the others. Nothing without numbers.
 pub(super) fn flows(view: &View<'_>, summary: &Summary) -> String {
-    let mut html = String::from("<div class=\"scroll\"><table><thead><tr><th></th>");
+    let told = |row: &Row| summary.flows.iter().any(|flow| (row.value)(flow).is_some());
+    if !ROWS.iter().any(told) {
+        return String::new();
+    }
+    let mut html = String::from(
+        "<h3>The flows side by side</h3><div class=\"scroll\"><table><thead><tr><th></th>",
+    );
     for flow in &summary.flows {
         let seen = view.flows.iter().find(|f| f.name() == flow.name);
         let colour = seen.map_or("gone", |f| f.colour);
@@ -25,11 +31,8 @@ pub(super) fn flows(view: &View<'_>, summary: &Summary) -> String {
         );
     }
     html.push_str("</tr></thead><tbody>");
-    for row in &ROWS {
+    for row in ROWS.iter().filter(|row| told(row)) {
         let values: Vec<Option<f64>> = summary.flows.iter().map(row.value).collect();
-        if values.iter().all(Option::is_none) {
-            continue;
-        }
         let best = best(&values, row.better);
         let _ = write!(html, "<tr><th>{}</th>", row.name);
         for value in values {

@@ -1,6 +1,6 @@
 //! Numbers as people write them, and the run in plain sentences.
 
-use tidegate_sim::run::metrics::FlowSummary;
+use tidegate_sim::run::metrics::{FlowSummary, on_time_of_savable};
 use tidegate_sim::run::{Run, Summary, World};
 
 /// What a reader should know first.
@@ -52,10 +52,12 @@ fn punctuality(run: &Run, own: &FlowSummary, others: &[&FlowSummary]) -> Vec<Str
     );
     sentence += &compared(others, |flow| on_time(flow).map(percent));
     let mut sentences = vec![sentence + "."];
-    if let Some(savable) = own.frames.savable.filter(|savable| *savable < made) {
+    let of_savable = run.flow(&own.name).and_then(on_time_of_savable);
+    if let (Some(savable), Some(share)) = (own.frames.savable, of_savable) {
         sentences.push(format!(
-            "{} frames could not have been on time by any means.",
-            count(made - savable)
+            "Of the {} frames that could have been on time at all, {} were.",
+            count(savable),
+            percent(100.0 * share)
         ));
     }
     sentences

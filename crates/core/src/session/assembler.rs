@@ -12,7 +12,9 @@ use crate::wire::h264;
 ///
 /// A frame waits for its missing packets until its discard deadline: `hold` after the earliest
 /// moment at which a frame of its time stamp could have come, judged by the fastest packet of
-/// the last minute. Then it is given up, and what refers to it with it, until a key frame.
+/// the last minute. After that it waits no longer than [`LATE_REPAIR`], since a late repair still
+/// saves the frames that refer to it, and only while no key frame makes it superfluous. Then it is
+/// given up, and what refers to it with it, until a key frame.
 #[derive(Debug)]
 pub struct Assembler {
     hold: Duration,
@@ -24,6 +26,8 @@ pub struct Assembler {
     /// When everything handed out so far was there.
     decodable_at: Time,
     fastest: Fastest,
+    /// Time stamp of the oldest frame when it is past its deadline and still waited for.
+    overdue: Option<u64>,
     out: VecDeque<ReceivedFrame>,
     stored: usize,
     /// Payloads of the packets stored.
@@ -59,6 +63,7 @@ impl Assembler {
             intact: false,
             decodable_at: Time::ZERO,
             fastest: Fastest::default(),
+            overdue: None,
             out: VecDeque::new(),
             stored: 0,
             waiting: 0,
@@ -101,12 +106,17 @@ impl Assembler {
         }
         self.judge(now, timestamp);
         self.release();
+        if self.overdue.is_some() {
+            self.on_timeout(now);
+        }
     }
 
-    /// When [`on_timeout`](Self::on_timeout) would give a frame up.
+    /// When [`on_timeout`](Self::on_timeout) would look after the oldest frame.
     pub fn next_timeout(&self) -> Option<Time> {
         let (&timestamp, _) = self.frames.first_key_value()?;
-        Some(self.deadline(timestamp))
+        let late = self.overdue == Some(timestamp);
+        let extra = if late { LATE_REPAIR } else { Duration::ZERO };
+        Some(self.deadline(timestamp) + extra)
     }
 
     /// Gives up what is past its discard deadline. Returns whether a reference was lost, so
@@ -114,17 +124,28 @@ impl Assembler {
     pub fn on_timeout(&mut self, now: Time) -> bool {
         let before = self.intact;
         while let Some((&timestamp, frame)) = self.frames.first_key_value() {
-            if self.deadline(timestamp) > now {
+            let deadline = self.deadline(timestamp);
+            if deadline > now {
+                self.overdue = None;
                 break;
             }
+            self.overdue = Some(timestamp);
             if frame.complete.is_some() && frame.key {
                 self.emit(timestamp);
-            } else {
+            } else if now >= deadline + LATE_REPAIR || !self.intact || self.has_later_key() {
                 self.give_up_oldest();
+            } else {
+                break;
             }
             self.release();
         }
         before && !self.intact
+    }
+
+    /// Whether a key frame behind the oldest frame is complete.
+    fn has_later_key(&self) -> bool {
+        let mut later = self.frames.values().skip(1);
+        later.any(|frame| frame.key && frame.complete.is_some())
     }
 
     /// The next frame in decoding order; those given up are among them, without data.
@@ -155,7 +176,7 @@ impl Assembler {
     /// Another stream begins, whose numbers have nothing to do with those of the one before.
     pub fn start_over(&mut self) {
         self.finish();
-        (self.done, self.intact) = (None, false);
+        (self.done, self.overdue, self.intact) = (None, None, false);
         (self.decodable_at, self.fastest) = (Time::ZERO, Fastest::default());
     }
 
@@ -390,6 +411,8 @@ fn media_nanos(timestamp: u64) -> i128 {
     i128::from(timestamp) * 1_000_000_000 / i128::from(MEDIA_CLOCK)
 }
 
+/// How long after its own deadline a frame is worth repairing for those that refer to it.
+pub const LATE_REPAIR: Duration = Duration::from_millis(300);
 const MEMORY: Duration = Duration::from_secs(30);
 /// Packets waiting for their frames: 400 ms at 100 Mb/s.
 const MAX_PACKETS: usize = 4_096;
@@ -524,6 +547,27 @@ mod tests {
             f.out(),
             [(0, Some(40)), (1, None), (2, Some(107)), (3, Some(140))]
         );
+    }
+
+    #[test]
+    fn a_late_repair_saves_the_frames_behind_and_is_not_waited_for_for_ever() {
+        let mut f = Feeder::new();
+        f.frame(0, 40, true, 1, &[]);
+        let first = f.frame(1, 73, false, 2, &[0]);
+        f.frame(2, 107, false, 1, &[]);
+        assert!(!f.assembler.on_timeout(Time::from_millis(500)));
+        assert_eq!(f.out(), [(0, Some(40))]);
+        f.one(1, 510, first, false, &payloads(false, 2)[0], true);
+        assert_eq!(f.out(), [(1, Some(510)), (2, Some(510))]);
+
+        let second = f.frame(3, 530, false, 2, &[1]);
+        let own = f.assembler.next_timeout().unwrap();
+        assert!(!f.assembler.on_timeout(own));
+        let last = f.assembler.next_timeout().unwrap();
+        assert_eq!(last, own + LATE_REPAIR);
+        assert!(f.assembler.on_timeout(last));
+        assert_eq!(f.out(), [(3, None)]);
+        assert_eq!(second + 2, f.seq);
     }
 
     #[test]

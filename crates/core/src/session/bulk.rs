@@ -19,7 +19,7 @@ use crate::wire::ntp::{Ntp, round_trip};
 use crate::wire::rtcp::{self, Rtcp, SenderInfo};
 use crate::wire::rtp::RtpHeader;
 
-/// Sends full packets from its first poll until it is told to stop.
+/// Sends full packets from its first poll until its time is over.
 #[derive(Debug)]
 pub struct Bulk {
     streams: Streams,
@@ -34,25 +34,27 @@ pub struct Bulk {
     next_report: Time,
     outgoing: VecDeque<Vec<u8>>,
     last_sample: Time,
-    stopped: bool,
+    /// The last packet leaves before.
+    until: Time,
+    done: bool,
 }
 
 impl Bulk {
-    /// `packet_size` is the IP packet length; with `log`, packets are kept as rows.
+    /// Sends until `until`. `packet_size` is the IP packet length; packets are kept as rows.
     pub fn new(
         streams: Streams,
         packet_size: Bytes,
         ecn: bool,
         controller: Box<dyn RateController>,
         rng: &mut dyn Rng,
-        log: bool,
+        until: Time,
     ) -> Self {
         Self {
             streams,
             packet_size,
             ecn,
             controller,
-            history: History::new(log),
+            history: History::new(true),
             reader: FeedbackReader::default(),
             path: PathView::default(),
             pacer: Pacer::default(),
@@ -60,13 +62,9 @@ impl Bulk {
             next_report: Time::ZERO,
             outgoing: VecDeque::new(),
             last_sample: Time::ZERO,
-            stopped: false,
+            until,
+            done: false,
         }
-    }
-
-    /// No packet leaves from now on.
-    pub fn stop(&mut self) {
-        self.stopped = true;
     }
 
     /// What the controller learnt.
@@ -113,6 +111,7 @@ impl Bulk {
             rtt: self.path.srtt(),
             queue: self.path.srtt().saturating_sub(self.path.one_way() * 2),
             loss: self.path.loss(),
+            loss_event_rate: self.controller.summary().loss_event_rate,
             send: target.send,
             media: target.media,
             receive: self.path.receive_rate(),
@@ -160,6 +159,7 @@ impl Endpoint for Bulk {
         if self.next_report <= cx.now {
             self.greet(cx.now);
         }
+        self.done = cx.now >= self.until + LINGER;
         let due = self.controller.next_timeout();
         if due.is_some_and(|(at, _)| at <= cx.now) {
             self.controller.on_timeout(cx);
@@ -171,7 +171,7 @@ impl Endpoint for Bulk {
             buffer.extend_from_slice(&packet);
             return Some(Transmit::default());
         }
-        if self.stopped || !self.path.has_rtt() || !self.pacer.is_open(cx.now) {
+        if cx.now >= self.until || !self.path.has_rtt() || !self.pacer.is_open(cx.now) {
             return None;
         }
         RtpHeader {
@@ -207,14 +207,15 @@ impl Endpoint for Bulk {
             Some((self.next_report, Why::Feedback)),
             self.controller.next_timeout(),
         );
-        if !self.stopped && self.path.has_rtt() {
-            next = sooner(next, Some((self.pacer.next(), Why::Pacing)));
+        let pacing = self.pacer.next();
+        if pacing < self.until && self.path.has_rtt() {
+            next = sooner(next, Some((pacing, Why::Pacing)));
         }
         next
     }
 
     fn is_done(&self) -> bool {
-        self.stopped && self.outgoing.is_empty()
+        self.done && self.outgoing.is_empty()
     }
 }
 
@@ -224,6 +225,8 @@ fn timestamp(now: Time) -> u32 {
 
 /// H.264 NAL unit header of a sequence parameter set.
 const COMPLETE: u8 = 0x67;
+/// The last packets are still reported on.
+const LINGER: Duration = Duration::from_secs(1);
 const GREETING: Duration = Duration::from_millis(100);
 const REPORT: Duration = Duration::from_secs(1);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);

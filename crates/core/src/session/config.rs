@@ -34,6 +34,7 @@ impl Streams {
 
 /// How a sender sends.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "switches, each by itself")]
 pub struct SenderConfig {
     /// Names of the streams.
     pub streams: Streams,

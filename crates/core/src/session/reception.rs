@@ -72,11 +72,10 @@ impl Reception {
         let received_now = self.received - self.received_prior;
         (self.expected_prior, self.received_prior) = (expected, self.received);
         let lost_now = expected_now.saturating_sub(received_now);
-        let fraction = if expected_now == 0 {
-            0
-        } else {
-            (lost_now * 256 / expected_now).min(255)
-        };
+        let fraction = (lost_now * 256)
+            .checked_div(expected_now)
+            .unwrap_or(0)
+            .min(255);
         Block {
             fraction_lost: fraction as u8,
             cumulative_lost: self.lost().clamp(-0x80_0000, 0x7f_ffff) as i32,

@@ -68,7 +68,8 @@ pub struct MediaSender {
     /// RTCP about our streams came last at this time.
     last_rtcp: Time,
     last_media: Time,
-    last_key_at: Option<Time>,
+    /// When the last packet of the newest key frame left; `None` while it has not.
+    last_key_left: Option<Time>,
     /// A frame that leaves although it will be late.
     scout: Option<u64>,
     /// When the first greeting left.
@@ -76,6 +77,8 @@ pub struct MediaSender {
     /// A report block about our media came.
     answered: bool,
     last_sample: Time,
+    /// The session is to end at once.
+    hurried: bool,
     outgoing: VecDeque<Vec<u8>>,
     rows: Vec<SentFrame>,
 }
@@ -152,11 +155,12 @@ impl MediaSender {
             next_report: None,
             last_rtcp: Time::ZERO,
             last_media: Time::ZERO,
-            last_key_at: None,
+            last_key_left: None,
             scout: None,
             started: Time::ZERO,
             answered: false,
             last_sample: Time::ZERO,
+            hurried: false,
             outgoing: VecDeque::new(),
             rows: Vec::new(),
             config,
@@ -169,6 +173,7 @@ impl MediaSender {
             return None;
         }
         self.capture.advance(cx.now);
+        self.drop_hopeless(cx);
         while let Some((frame, captured)) = self.capture.front() {
             let waiting = self.waiting_raw();
             let backlog = self.frames.backlog() + waiting;
@@ -210,19 +215,17 @@ impl MediaSender {
     }
 
     /// The encoder's answer to the open order.
-    pub fn on_encoded(&mut self, cx: &mut Cx<'_>, result: Result<Encoded, EncodeError>) {
+    pub fn on_encoded(&mut self, result: Result<Encoded, EncodeError>) {
         let Some((order, budget)) = self.capture.answer() else {
             return;
         };
-        let encoded = match result {
-            Ok(encoded) => encoded,
-            Err(_) => {
-                self.capture.end();
-                return;
-            }
+        let Ok(encoded) = result else {
+            self.capture.end();
+            return;
         };
         if encoded.key {
             self.chain.on_key(order.frame);
+            self.last_key_left = None;
         }
         let row = SentFrame {
             frame: order.frame,
@@ -242,9 +245,6 @@ impl MediaSender {
             Ok(frame) => self.frames.push(frame),
             // Nothing that a receiver could decode.
             Err(_) => self.chain.break_at(order.frame, KeyCause::Repair),
-        }
-        if encoded.key {
-            self.last_key_at = Some(cx.now);
         }
     }
 
@@ -318,6 +318,12 @@ impl MediaSender {
     /// Stops capturing; what waits is still sent.
     pub fn stop_capture(&mut self) {
         self.capture.end();
+    }
+
+    /// Ends the session: what waits is given up, a goodbye is all that is still said.
+    pub fn close(&mut self) {
+        self.capture.end();
+        self.hurried = true;
     }
 
     /// Whether nothing more will be said.
@@ -415,17 +421,15 @@ impl MediaSender {
         Rate::from_f64(self.target().send.as_f64() * self.config.pace)
     }
 
-    /// The media rate for a frame captured at `captured`: frames that had to wait are made
-    /// small, so that the stream catches up.
+    /// The media rate for a frame captured at `captured`: frames that had to wait, as for the
+    /// end of a blackout, are made as small as can be, so that the stream catches up.
     fn frame_rate(&self, now: Time, captured: Time) -> Rate {
         let (floor, ceiling) = self.config.rates;
-        let rate = self.target().media.max(floor).min(ceiling);
         let waited = now.since(captured) > self.config.frame_rate.interval() * 2;
         if waited && self.config.delay_bound.is_some() {
-            floor.max(rate.scale(1, 3))
-        } else {
-            rate
+            return floor;
         }
+        self.target().media.max(floor).min(ceiling)
     }
 
     /// What the frames that wait behind the next one will take at least.
@@ -516,6 +520,10 @@ impl MediaSender {
 
 /// A sender at a glance.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what is so or not, each by itself"
+)]
 pub struct Status {
     /// What the controller allows, as lowered by the delay promise.
     pub target: Target,
@@ -542,8 +550,8 @@ pub struct Status {
 /// How long a greeting waits for an answer. Three times the longest round trip on Earth's
 /// surface; a peer that is silent for longer gives no per-packet feedback.
 const GREETING: Duration = Duration::from_millis(600);
-/// Budgets of a frame that a small key frame takes.
-const KEY_BUDGETS: u64 = 3;
+/// Budgets of a frame that a key frame takes, at most.
+const KEY_BUDGETS: u64 = 4;
 /// Longest pause of a stream that has nothing in time to send: a smallest key frame of two
 /// packets each second is 20 kb/s.
 const SCOUT_PAUSE: Duration = Duration::from_secs(1);

@@ -29,8 +29,12 @@ pub fn summarise(run: &Run, expect: &[Expectation]) -> Summary {
     summary
 }
 
-/// What became of each frame of `flow`, in order of capture.
+/// What became of each frame of `flow`, in order of capture. Nothing if packets arrived and no
+/// frames are recorded: then nobody wrote down what became of them.
 pub fn stories(flow: &FlowRun) -> Vec<FrameStory> {
+    if flow.received.is_empty() && flow.packets.iter().any(|row| row.arrived.is_some()) {
+        return Vec::new();
+    }
     let decodable = decodable_at(&flow.received);
     let mut stories: Vec<FrameStory> = if flow.sent.is_empty() {
         captured_by_timestamps(flow, &decodable)
@@ -95,8 +99,8 @@ pub enum FrameFate {
     Lost,
 }
 
-/// Share of the savable frames that were on time. None if the run does not tell.
-pub(super) fn on_time_of_savable(flow: &FlowRun) -> Option<f64> {
+/// Share of the savable frames that were on time, in 0..=1. None if the run does not tell.
+pub fn on_time_of_savable(flow: &FlowRun) -> Option<f64> {
     bound_nanos(flow)?;
     let savable = flow.savable.iter().filter(|row| row.savable);
     let savable: BTreeSet<u64> = savable.map(|row| row.frame).collect();
@@ -104,6 +108,9 @@ pub(super) fn on_time_of_savable(flow: &FlowRun) -> Option<f64> {
         return None;
     }
     let stories = stories(flow);
+    if stories.is_empty() {
+        return None;
+    }
     let saved = stories
         .iter()
         .filter(|s| s.fate == FrameFate::Delivered && savable.contains(&s.frame))

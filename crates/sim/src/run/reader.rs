@@ -70,7 +70,9 @@ impl Run {
         let links = self.links.iter().map(|row| row.at);
         let packets = self.flows.iter().flat_map(|flow| {
             let packets = flow.packets.iter();
-            packets.flat_map(|row| [Some(row.sent), row.arrived])
+            // Another clock's times say nothing about the end by this one.
+            let arrived = |row: &super::PacketRow| row.arrived.filter(|_| flow.info.one_clock);
+            packets.flat_map(move |row| [Some(row.sent), arrived(row)])
         });
         let frames = self
             .flows

@@ -95,6 +95,7 @@ fn events() -> Vec<Event> {
             rtt: Duration::from_millis(40),
             queue: Duration::from_micros(2_250),
             loss: 0.125,
+            loss_event_rate: 0.001,
             send: Rate::kbps(900),
             media: Rate::kbps(800),
             receive: Rate::kbps(700),

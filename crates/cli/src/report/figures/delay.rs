@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tidegate_sim::run::metrics::{FrameFate, FrameStory, has_one_clock};
 
-use super::super::chart::{Chart, Panel, Sample, Vertical, cross};
+use super::super::chart::{Chart, Panel, Sample, Vertical, cross, title_width};
 use super::super::scale::round_top;
 use super::super::svg::{Anchor, number, text_width};
 use super::{FlowView, View};
@@ -52,7 +52,8 @@ fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
         .into_iter()
         .filter(|p| !p.is_empty())
         .collect();
-    let panel = chart.panel(Some((colour, name, &parts.join(", "))), HEIGHT, vertical);
+    let more = parts.join(", ");
+    let panel = chart.panel(Some((colour, name, &more)), HEIGHT, vertical);
     chart.begin_clip(&panel);
     let (dots, crosses) = marks(&panel, &flow.stories, vertical.to);
     chart.svg().path(&format!("{colour} dots"), &dots);
@@ -63,7 +64,9 @@ fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
         chart.svg().line("bound", ends.0, ends.1);
     }
     chart.svg().end_clip();
-    label(chart, &panel, flow, vertical.to);
+    label_bound(chart, &panel, flow);
+    let room = panel.area.width - title_width(name, &more);
+    label_beyond(chart, &panel, &flow.stories, vertical.to, room);
     let lane = chart.lane(3.0, 9.0);
     for (class, fate) in [("gone", FrameFate::Dropped), ("bad", FrameFate::Lost)] {
         let ended = flow.stories.iter().filter(|s| s.fate == fate);
@@ -93,34 +96,30 @@ fn marks(panel: &Panel, stories: &[FrameStory], top: f64) -> (String, String) {
     (dots, crosses)
 }
 
-/// Writes how far beyond the upper edge the worst frame lies, and the bound's value.
-fn label(chart: &mut Chart, panel: &Panel, flow: &FlowView<'_>, top: f64) {
-    let right = panel.area.right() - 4.0;
+fn label_bound(chart: &mut Chart, panel: &Panel, flow: &FlowView<'_>) {
     if let Some(bound) = bound(flow) {
         let text = format!("bound {bound:.0} ms");
-        let y = panel.y.at(bound) - 4.0;
-        chart
-            .svg()
-            .text("ink small halo", (right, y), Anchor::End, &text);
+        let at = (panel.area.right() - 4.0, panel.y.at(bound) - 4.0);
+        chart.svg().text("ink small halo", at, Anchor::End, &text);
     }
-    let beyond: Vec<f64> = flow
-        .stories
-        .iter()
-        .filter_map(millis)
-        .filter(|d| *d > top)
-        .collect();
-    if let Some(worst) = beyond.iter().copied().reduce(f64::max) {
-        let text = format!(
-            "{} above this edge, worst {:.1} s",
-            beyond.len(),
-            worst / 1e3
-        );
-        let width = text_width(&text, 11.0);
-        // Beside the title, where no dot can be.
+}
+
+/// Writes beside the title how many frames lie beyond the upper edge, and how far, in as many
+/// words as there is `room` for.
+fn label_beyond(chart: &mut Chart, panel: &Panel, stories: &[FrameStory], top: f64, room: f64) {
+    let beyond = stories.iter().filter_map(millis).filter(|ms| *ms > top);
+    let Some(worst) = beyond.clone().reduce(f64::max) else {
+        return;
+    };
+    let (count, worst) = (beyond.count(), worst / 1e3);
+    let texts = [
+        format!("{count} above this edge, worst {worst:.1} s"),
+        format!("worst {worst:.1} s"),
+    ];
+    let fits = |text: &&String| text_width(text, 11.0) + 8.0 < room;
+    if let Some(text) = texts.iter().find(fits) {
         let at = (panel.area.right(), panel.area.y - 7.0);
-        if width < panel.area.width * 0.6 {
-            chart.svg().text("soft small", at, Anchor::End, &text);
-        }
+        chart.svg().text("soft small", at, Anchor::End, text);
     }
 }
 

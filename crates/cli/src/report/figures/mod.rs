@@ -87,7 +87,9 @@ impl<'a> View<'a> {
             .iter()
             .min_by(|a, b| mean_capacity(a, end).total_cmp(&mean_capacity(b, end)));
         let outages = run.manifest.links.iter().flat_map(|link| &link.outages);
-        let outages = outages.map(|o| (o.from.as_secs_f64(), o.to.as_secs_f64()));
+        let outages = outages
+            .map(|o| (o.from.as_secs_f64(), o.to.as_secs_f64()))
+            .filter(|(from, _)| *from < end);
         let flows = run.flows.iter().enumerate().map(|(i, flow)| FlowView {
             flow,
             colour: theme::flow(i),
@@ -152,7 +154,7 @@ pub(super) const FIGURES: [Figure; 5] = [
         caption: "From capture until the frame could be decoded whole; one dot per frame. Frames \
                   above the bound are late and drawn as crosses, at the upper edge if they are \
                   beyond it. Strokes below are frames that never became decodable.",
-        missing: "No frames were recorded.",
+        missing: "It was not recorded when frames arrived.",
         draw: delay::draw,
     },
     Figure {

@@ -7,7 +7,7 @@ use tidegate_sim::run::metrics::queueing_delays;
 use super::super::chart::{Chart, Panel, Sample, Vertical};
 use super::super::scale::round_top;
 use super::super::series::{Bin, Bins};
-use super::super::svg::Area;
+use super::super::svg::polyline;
 use super::{FlowView, View};
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
@@ -55,7 +55,7 @@ fn draw_queue(view: &View<'_>, chart: &mut Chart, flows: &[&FlowView<'_>]) {
         name: "ms",
         ticks: 4,
     };
-    let title = Some(("gone", "Queueing delay", ""));
+    let title = Some(("", "Queueing delay", ""));
     let panel = chart.panel(title, 150.0, &vertical);
     chart.begin_clip(&panel);
     for (flow, bins) in flows.iter().zip(&curves) {
@@ -101,19 +101,29 @@ fn losses(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
     Bins::new(view.span.0, view.span.1, width, fates)
 }
 
+/// Bars side by side as one shape, which shows no seams between them.
 fn bars(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {
-    let class = format!("{colour} solid");
     let half = bins.width() / 2.0;
-    for (at, bin) in bins.iter().filter(|(_, bin)| bin.sum > 0.0) {
-        let (left, top) = panel.at((at - half, bin.mean()));
-        let area = Area {
-            x: left,
-            y: top,
-            width: panel.x.at(at + half) - left,
-            height: panel.area.bottom() - top,
+    let foot = panel.area.bottom();
+    let mut d = String::new();
+    for piece in bins
+        .pieces(Bin::mean)
+        .iter()
+        .flat_map(|p| p.split(|(_, lost)| *lost <= 0.0))
+    {
+        let (Some(first), Some(last)) = (piece.first(), piece.last()) else {
+            continue;
         };
-        chart.svg().rect(&class, area);
+        let corners = piece.iter().flat_map(|(at, lost)| {
+            // A single lost packet is worth a stroke.
+            let y = panel.y.at(*lost).min(foot - 1.5);
+            [(panel.x.at(at - half), y), (panel.x.at(at + half), y)]
+        });
+        let ends = [panel.x.at(last.0 + half), panel.x.at(first.0 - half)];
+        polyline(&mut d, corners.chain(ends.map(|x| (x, foot))));
+        d.push('z');
     }
+    chart.svg().path(&format!("{colour} solid"), &d);
 }
 
 /// In seconds: several packets at the rates of video.

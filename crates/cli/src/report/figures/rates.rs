@@ -2,7 +2,6 @@
 
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
-use tidegate_sim::run::metrics::has_one_clock;
 use tidegate_sim::run::{FlowRun, LinkInfo, Run};
 
 use super::super::chart::{Chart, Panel, Sample, Vertical};
@@ -129,7 +128,7 @@ fn arrived(view: &View<'_>, run: &Run, flow: &FlowRun) -> Vec<(f64, f64)> {
     let width = (view.duration() / 240.0).max(SHORTEST_BIN);
     // The receiver's clock may be hours away: then the arrivals are counted from the first one.
     let first = flow.packets.iter().find_map(|row| row.arrived);
-    let offset = if flow.info.one_clock || has_one_clock(flow) {
+    let offset = if flow.info.one_clock {
         Time::ZERO
     } else {
         first.unwrap_or(Time::ZERO)

@@ -147,6 +147,7 @@ impl MediaSender {
                 rtt: self.path.srtt(),
                 queue: self.control.queueing(),
                 loss: self.path.loss(),
+                loss_event_rate: self.control.summary().loss_event_rate,
                 send: target.send,
                 media: target.media,
                 receive: self.path.receive_rate(),
@@ -189,13 +190,14 @@ impl MediaSender {
         }
     }
 
-    /// The receiver cannot decode (RFC 4585 section 6.3.1). A key frame that is younger than a
-    /// round trip answers the request already.
+    /// The receiver cannot decode (RFC 4585 section 6.3.1). A request that was made before the
+    /// newest key frame can have arrived is answered already.
     fn on_pli(&mut self, cx: &mut Cx<'_>) {
-        let recent = self
-            .last_key_at
-            .is_some_and(|at| cx.now.since(at) < self.path.srtt() * 2);
-        if !recent && let Some(key) = self.chain.last_key() {
+        let Some(key) = self.chain.last_key() else {
+            return;
+        };
+        let news = self.path.srtt() + KEY_NEWS;
+        if self.last_key_left.is_some_and(|left| cx.now >= left + news) {
             self.chain.break_at(key, KeyCause::Requested);
         }
     }
@@ -310,6 +312,9 @@ impl MediaSender {
 
     /// When the session may end: all has left and could have been repaired.
     pub(super) fn closing_time(&self) -> Option<Time> {
+        if self.hurried {
+            return Some(Time::ZERO);
+        }
         if let (Phase::Stopped, Some((tripped, _))) = (self.phase, self.breaker.tripped()) {
             return Some(tripped + self.config.patience);
         }
@@ -351,6 +356,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_millis(150);
 const PROBE_MIN: Duration = Duration::from_millis(20);
 const PROBE_MAX: Duration = Duration::from_millis(100);
+/// From the arrival of a key frame to the last request that does not know of it.
+const KEY_NEWS: Duration = Duration::from_millis(50);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a stream without a delay bound waits for repairs at its end.
 const LAST_REPAIRS: Duration = Duration::from_secs(1);

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::media::Quality;
+use crate::session::assembler::LATE_REPAIR;
 use crate::trace::DropCause;
 use crate::units::{Bytes, Time};
 use crate::wire::h264::{self, PacketiseError};
@@ -203,7 +204,7 @@ impl Frames {
     /// Forgets frames that no repair can help any more.
     pub(super) fn forget(&mut self, now: Time) {
         while let Some(first) = self.kept.front() {
-            let until = first.deadline.unwrap_or(first.row.captured + KEEP);
+            let until = first.deadline.unwrap_or(first.row.captured + KEEP) + LATE_REPAIR;
             if until >= now {
                 return;
             }

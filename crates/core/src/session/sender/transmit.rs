@@ -4,9 +4,10 @@ use super::frames::OutFrame;
 use super::{MediaSender, Phase};
 use crate::control::{Cx, Ecn, Kind};
 use crate::endpoint::{OVERHEAD, Transmit};
+use crate::session::assembler::LATE_REPAIR;
 use crate::session::history::{Content, Stream};
 use crate::trace::{DropCause, Event, KeyCause};
-use crate::units::Bytes;
+use crate::units::{Bytes, Time};
 use crate::wire::rtp::{PayloadType, RtpHeader};
 use crate::wire::rtx::RtxPayload;
 
@@ -59,7 +60,7 @@ impl MediaSender {
                 continue;
             };
             let (captured, size) = (frame.row.captured, frame.size_of(content.fragment));
-            if self.is_late(now, captured, size) {
+            if self.is_late(now, captured, size) && !self.is_worth_repairing(now, captured) {
                 self.chain.break_at(content.frame, KeyCause::Repair);
                 continue;
             }
@@ -94,6 +95,19 @@ impl MediaSender {
         None
     }
 
+    /// Whether a packet that is too late for its own frame is worth sending for those that refer
+    /// to it: they can be shown in time, and a few packets are there sooner than a key frame.
+    fn is_worth_repairing(&self, now: Time, captured: Time) -> bool {
+        let bound = self.config.delay_bound.unwrap_or(LATE_REPAIR);
+        let rate = self.target().media.max(self.config.rates.0);
+        let key_frame = rate * (self.config.frame_rate.interval() * KEY_SHARES);
+        let lost = self
+            .config
+            .packet_size
+            .scale(self.repairs.len() as u64 + 1, 1);
+        now < captured + bound + LATE_REPAIR && lost <= key_frame
+    }
+
     fn write_media(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
         self.drop_hopeless(cx);
         let front = self.frames.front()?;
@@ -109,6 +123,9 @@ impl MediaSender {
         .emit(buffer);
         let (row, fragment) = self.frames.take_next(cx.now, buffer)?;
         if row.left.is_some() {
+            if row.key {
+                self.last_key_left = row.left;
+            }
             self.log(row);
         }
         Some(Content {
@@ -119,7 +136,7 @@ impl MediaSender {
     }
 
     /// Drops waiting frames that cannot be in time, and what refers to them.
-    fn drop_hopeless(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn drop_hopeless(&mut self, cx: &mut Cx<'_>) {
         while let Some(front) = self.frames.front() {
             let row = front.row;
             let bound = self.scout != Some(row.frame);
@@ -158,3 +175,6 @@ fn header(
         marker,
     }
 }
+
+/// Budgets of a frame that a key frame takes, at least.
+const KEY_SHARES: u32 = 3;

@@ -288,6 +288,31 @@ fn a_still_picture_is_a_freeze_after_150_ms() {
 }
 
 #[test]
+fn what_nobody_wrote_down_is_not_lost() {
+    let mut run = run();
+    let flow = &mut run.flows[0];
+    flow.sent = (0..4).map(sent).collect();
+    flow.savable = (0..4)
+        .map(|frame| SavableRow {
+            frame,
+            savable: true,
+        })
+        .collect();
+    // A path that delivers nothing: all frames are lost.
+    flow.packets = vec![packet(0, 0, None)];
+    let dead = summarise(&run, &[]).flows.remove(0);
+    assert_eq!((dead.frames.on_time, dead.freezes), (Some(0), Some(1)));
+    // Packets arrived, so frames did too, and only their rows are missing.
+    run.flows[0].packets.push(packet(1, 40, Some(20)));
+    let expect = "a.on_time_of_savable >= 0".parse().expect("a metric");
+    let summary = summarise(&run, &[expect]);
+    let untold = &summary.flows[0];
+    assert_eq!((untold.frames.on_time, untold.freezes), (None, None));
+    assert_eq!(untold.frames.made, Some(4));
+    assert_eq!(summary.expect[0].measured, None);
+}
+
+#[test]
 fn quality_is_the_mean_of_what_was_shown() {
     let mut run = run();
     run.flows[0].shown = vec![shown(0, None), shown(1, Some(1)), shown(2, Some(1))];

@@ -1,0 +1,35 @@
+# `make demo` and `make test` install what is missing (see scripts/setup), say so before they do,
+# and go on. Nothing asks questions.
+
+# More words for the demo, e.g. make demo DEMO="--seed 2".
+DEMO ?=
+# How long each target is fuzzed.
+FUZZ_SECONDS ?= 20
+
+.PHONY: help demo test check bench fuzz clean
+
+help:
+	@echo 'make demo    live video over a bad network, with Tidegate and without; names a report'
+	@echo 'make test    every test'
+	@echo 'make check   format, lints, docs, licences, sizes and what else is not a test'
+	@echo 'make bench   what a controller step and a packet cost'
+	@echo 'make fuzz    $(FUZZ_SECONDS) s of fuzzing per wire format'
+	@echo 'make clean   removes what was built; runs stay'
+
+demo:
+	@scripts/demo $(DEMO)
+
+test:
+	@scripts/test
+
+check:
+	@scripts/check
+
+bench:
+	@scripts/bench
+
+fuzz:
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+clean:
+	@scripts/clean

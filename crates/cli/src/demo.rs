@@ -1,0 +1,111 @@
+//! `tidegate demo`
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use tidegate_sim::run::{Run, World};
+use tidegate_sim::scenario::Scenario;
+
+use crate::folder::{self, Script};
+use crate::studio::Studio;
+use crate::{lab, report, sim, table};
+
+/// What to show.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// A video to use instead of the generated scene: anything that FFmpeg reads
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Play in the simulator, even where the real network stack is to be had
+    #[arg(long)]
+    sim: bool,
+    /// The run folder; `runs/demo-<world>-<seed>` unless told
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the numbers as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows. Without namespaces or TUN devices it simulates, and says so; it fails instead if
+/// `TIDEGATE_REQUIRE_NETNS` is set to 1.
+pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
+    let script = Script {
+        scenario: Scenario::parse("demo.toml", DEMO, &|_| {
+            Err("not part of the demo".to_owned())
+        })?,
+        text: DEMO.to_owned(),
+        studio: Studio {
+            input: args.input.clone(),
+        },
+    };
+    let scenario = &script.scenario;
+    // An input that cannot be read is told now, not after a minute.
+    for video in scenario.flows.iter().filter_map(|flow| flow.media.video()) {
+        script.studio.pictures(video, scenario.seed)?;
+    }
+    let world = choose(args.sim)?;
+    let name = if world == World::Lab { "lab" } else { "sim" };
+    let dir = args.out.clone();
+    let dir = dir.unwrap_or_else(|| folder::default_dir(name, scenario, scenario.seed));
+    announce(&script, world);
+    let run = match world {
+        World::Lab => lab::play(&script, scenario.seed, &dir)?,
+        World::Sim | World::Live => sim::simulate(&script, scenario.seed, &dir)?,
+    };
+    show(&run, &dir, args.json)
+}
+
+/// The real network stack where it is to be had.
+fn choose(simulate: bool) -> Result<World> {
+    if simulate {
+        return Ok(World::Sim);
+    }
+    let Err(missing) = lab::prepare() else {
+        return Ok(World::Lab);
+    };
+    if std::env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1") {
+        bail!("{missing:#}\nTIDEGATE_REQUIRE_NETNS=1 forbids to simulate instead");
+    }
+    eprintln!("{missing:#}\nSo the demo is simulated: same links, same sender, virtual time.\n");
+    Ok(World::Sim)
+}
+
+fn announce(script: &Script, world: World) {
+    let scenario = &script.scenario;
+    eprintln!("{}", scenario.about);
+    eprint!("{}", scenario.topology());
+    if world == World::Lab {
+        let runs = 1 + scenario.baselines.len() as u64;
+        let minutes = (scenario.duration.as_secs() + 4) * runs / 60;
+        eprintln!(
+            "Real time, real sockets, the kernel's own network stack: {runs} runs, about \
+             {minutes} minutes."
+        );
+    }
+}
+
+fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
+    let page = report::write(std::slice::from_ref(run), dir)?.page;
+    let summary = run
+        .summary
+        .as_ref()
+        .expect("a run that was just written has one");
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer(&mut out, summary)?;
+        writeln!(out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    write!(out, "{}", table::render(summary))?;
+    for note in &run.manifest.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    writeln!(out, "\nreport: {}", page.display())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The scenario, so that an installed binary needs no file.
+const DEMO: &str = include_str!("../../../scenarios/demo.toml");

@@ -1,0 +1,96 @@
+//! `tidegate lab`: scenarios on the real network stack.
+
+mod replay;
+mod stage;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use tidegate_core::random::Seed;
+use tidegate_live::netns::{Availability, availability, enter_user_namespace};
+use tidegate_sim::play::{Take, baseline, roles};
+use tidegate_sim::run::{Run, World};
+use tidegate_sim::scenario::Scenario;
+
+use crate::folder::{self, Script};
+use crate::sim::{self, Bar, RunArgs};
+
+/// What to play in the lab.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    verb: LabVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum LabVerb {
+    /// Play a scenario in real time between two network namespaces; baselines follow one by one
+    Run(RunArgs),
+}
+
+/// Plays. The exit code is 1 when an expectation of the scenario does not hold.
+pub(crate) fn run(args: &LabArgs) -> Result<ExitCode> {
+    let LabVerb::Run(args) = &args.verb;
+    let script = Script::load(&args.scenario)?;
+    let seed = args.seed.map_or(script.scenario.seed, Seed);
+    let dir = args.out.clone();
+    let dir = dir.unwrap_or_else(|| folder::default_dir("lab", &script.scenario, seed));
+    prepare()?;
+    let run = play(&script, seed, &dir)?;
+    sim::finish(&run, args, &dir)
+}
+
+/// Sees that the lab can work, and enters a user namespace if that is what it takes. To be
+/// called before the process has threads.
+///
+/// # Errors
+/// When the system has no namespaces or TUN devices for us; the message says what is missing.
+pub(crate) fn prepare() -> Result<()> {
+    match availability() {
+        Availability::Root => Ok(()),
+        Availability::UserNamespace => enter_user_namespace().context("no user namespace"),
+        Availability::Missing(missing) => bail!(
+            "the lab cannot work here: {missing}\nThe simulator plays the same file: tidegate sim run"
+        ),
+    }
+}
+
+/// Plays a scenario in real time and leaves a run folder. [`prepare`] comes first.
+pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
+    let scenario = &script.scenario;
+    one_path(scenario)?;
+    let runs = 1 + scenario.baselines.len();
+    let mut bar = Bar::new("playing in real time");
+    let mut manifest = folder::manifest(World::Lab, scenario);
+    let mut takes: Vec<Take> = Vec::with_capacity(runs);
+    for number in 0..runs {
+        let cast = match number.checked_sub(1) {
+            None => roles(scenario),
+            Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0])],
+        };
+        let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);
+        let (take, report) = stage::play(script, cast, seed, &mut progress)?;
+        let name = &take.flows[0].0.name;
+        manifest.notes.push(stage::describe(name, &report));
+        takes.push(take);
+    }
+    bar.done();
+    folder::write(dir, script, manifest, seed, &takes)
+}
+
+/// The emulator has two hosts and one way between them.
+fn one_path(scenario: &Scenario) -> Result<()> {
+    let first = &scenario.flows[0];
+    for flow in &scenario.flows {
+        if (&flow.path, &flow.back) != (&first.path, &first.back) {
+            bail!(
+                "flow {:?} takes another way than flow {:?}: the lab has two hosts and one way \
+                 between them; the simulator has no such limit (tidegate sim run)",
+                flow.name,
+                first.name
+            );
+        }
+    }
+    Ok(())
+}

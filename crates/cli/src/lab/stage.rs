@@ -1,0 +1,193 @@
+//! Hosts, sockets and threads of one take in the lab.
+
+use core::time::Duration;
+use std::net::UdpSocket;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, anyhow};
+use tidegate_core::random::Seed;
+use tidegate_core::trace::Event;
+use tidegate_core::units::Time;
+use tidegate_live::clock::Clock;
+use tidegate_live::driver::{Conditions, StopFlag, drive};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Side};
+use tidegate_live::netns::Worker;
+use tidegate_live::pipe::Threaded;
+use tidegate_live::udp::Socket;
+use tidegate_sim::cast::{Player, Role, Takings};
+use tidegate_sim::play::Take;
+use tidegate_sim::run;
+use tidegate_sim::scenario::{back_of, path_of};
+
+use super::replay;
+use crate::folder::Script;
+
+type LabPlayer = Player<Threaded>;
+type Said = Vec<(Time, Event)>;
+
+/// Plays `cast` through the emulator in real time.
+pub(super) fn play(
+    script: &Script,
+    cast: Vec<Role>,
+    seed: Seed,
+    progress: &mut dyn FnMut(f64),
+) -> Result<(Take, EmulatorReport)> {
+    let scenario = &script.scenario;
+    let network = scenario.network()?;
+    let mut config = EmulatorConfig::new(network.clone());
+    (config.forth, config.back) = (path_of(0), back_of(0));
+    config.seed = seed;
+    config.limit = scenario.duration + TAIL * 2;
+    config.log = LOG;
+    // The worlds of the scenes are painted before the clock starts.
+    let stop = StopFlag::new()?;
+    let mut senders = Vec::with_capacity(cast.len());
+    for role in &cast {
+        let flag = StopFlag::new()?;
+        let sender: Result<LabPlayer> = role.sender(seed, |video| {
+            let encoder = script.studio.encoder(&role.name, video, seed)?;
+            Ok(Threaded::start(encoder, flag.clone())?)
+        });
+        senders.push((sender?, flag));
+    }
+    config.clock = Clock::start();
+    let clock = config.clock;
+    let emulator = Emulator::start(&config).context("cannot start the emulator")?;
+    let mut workers = Vec::with_capacity(cast.len());
+    for (i, (role, (sender, flag))) in cast.iter().zip(senders).enumerate() {
+        let port = PORT + 2 * i as u16;
+        let at = |stop| Conditions {
+            clock,
+            until: Some(Time::ZERO + scenario.duration + TAIL),
+            stop,
+        };
+        let receiver = perform(
+            &emulator,
+            Side::B,
+            port,
+            role,
+            role.receiver(seed),
+            at(stop.clone()),
+            seed,
+        )?;
+        let sender = perform(&emulator, Side::A, port, role, sender, at(flag), seed)?;
+        workers.push((sender, receiver));
+    }
+    let whole = scenario.duration.as_secs_f64();
+    while workers.iter().any(|(sender, _)| !sender.is_finished()) {
+        std::thread::sleep(GLANCE);
+        progress(clock.now().as_secs_f64() / whole);
+    }
+    // What is on its way may still arrive.
+    let grace = Instant::now();
+    while grace.elapsed() < GRACE {
+        std::thread::sleep(GLANCE);
+    }
+    stop.set();
+    let mut take = Take {
+        flows: Vec::new(),
+        events: Vec::new(),
+        links: Vec::new(),
+    };
+    for (role, (sender, receiver)) in cast.into_iter().zip(workers) {
+        let mut takings = join(sender, &role.name, run::Side::Sender, &mut take.events)?;
+        let other = join(receiver, &role.name, run::Side::Receiver, &mut take.events)?;
+        takings.received = other.received;
+        take.flows.push((role, takings));
+    }
+    take.events.sort_by_key(|row| row.at);
+    let (report, log) = emulator.stop()?;
+    let name = &take.flows[0].0.name;
+    take.links = replay::link_samples(scenario, &network, seed, &log, name)?;
+    Ok((take, report))
+}
+
+/// How well the emulator kept time, for the notes of a run.
+pub(super) fn describe(flow: &str, report: &EmulatorReport) -> String {
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    let (p50, p99) = (ms(report.timing_p50), ms(report.timing_p99));
+    let worst = ms(report.timing_worst);
+    let mut text = format!(
+        "emulator, run of {flow}: {} packets, written p50 {p50:.3} ms, p99 {p99:.3} ms, worst \
+         {worst:.2} ms after their time",
+        report.packets
+    );
+    if !report.kept_up {
+        text.push_str("; IT COULD NOT KEEP UP: this machine was too busy, believe the delays less");
+    }
+    text
+}
+
+/// Starts the thread of one endpoint inside its host.
+fn perform(
+    emulator: &Emulator,
+    side: Side,
+    port: u16,
+    role: &Role,
+    mut player: LabPlayer,
+    conditions: Conditions,
+    seed: Seed,
+) -> Result<Worker<Result<(Takings, Said)>>> {
+    let other = match side {
+        Side::A => Side::B,
+        Side::B => Side::A,
+    };
+    let (own, peer) = ((side.address(), port), (other.address(), port).into());
+    let mut rng = seed.stream(&format!("party/{}/{side:?}", role.name));
+    let start = Time::ZERO + role.plan.start;
+    let job = move || {
+        let socket = UdpSocket::bind(own)?;
+        let mut sockets = [Socket::connected(socket, peer)?];
+        let (mut takings, mut said) = (Takings::default(), Said::new());
+        std::thread::sleep(conditions.clock.until(start));
+        drive(
+            &mut player,
+            &mut sockets,
+            &conditions,
+            &mut rng,
+            &mut said,
+            |player, _| {
+                player.drain(&mut takings);
+                ControlFlow::Continue(())
+            },
+        )?;
+        player.finish(&mut takings);
+        if let Player::Video(streamer) = &player
+            && let Some(error) = streamer.error()
+        {
+            return Err(error.clone().into());
+        }
+        Ok((takings, said))
+    };
+    let namespace = emulator.namespace(side);
+    namespace.run(job).context("cannot enter a host of the lab")
+}
+
+fn join(
+    worker: Worker<Result<(Takings, Said)>>,
+    flow: &str,
+    side: run::Side,
+    events: &mut Vec<run::EventRow>,
+) -> Result<Takings> {
+    let result = worker
+        .join()
+        .map_err(|_| anyhow!("flow {flow:?}: the {side:?} panicked"))?;
+    let (takings, said) = result.with_context(|| format!("flow {flow:?}"))?;
+    events.extend(said.into_iter().map(|(at, event)| run::EventRow {
+        at,
+        flow: flow.to_owned(),
+        side,
+        event,
+    }));
+    Ok(takings)
+}
+
+/// First port of the lab's hosts, which nobody else can see.
+const PORT: u16 = 5004;
+/// After the last capture, what is under way may still arrive.
+const TAIL: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_millis(500);
+const GLANCE: Duration = Duration::from_millis(50);
+/// Packets that the emulator logs: four minutes at 8,000 a second, 80 MB.
+const LOG: usize = 2_000_000;

@@ -1,0 +1,344 @@
+//! What sending and receiving over a real network have in common: luck, the run folder, the
+//! end by Ctrl-C, and how sizes and frame rates are written.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+use rand_core::Rng;
+use tidegate_core::media::FrameRate;
+use tidegate_core::random::Seed;
+use tidegate_core::trace::{Event, Trace};
+use tidegate_core::units::Time;
+use tidegate_core::wire::ntp::Ntp;
+use tidegate_core::wire::rtcp::Cname;
+use tidegate_live::clock::Clock;
+use tidegate_live::driver::{Interrupts, StopFlag};
+use tidegate_media::Size;
+use tidegate_sim::run::{
+    FlowInfo, Manifest, RunReader, RunWriter, Side, Summary, World, WriteError, summarise,
+};
+
+/// The name of the one flow of a live run.
+pub(crate) const FLOW: &str = "stream";
+
+/// The generated scene is the same for every sender, so that a receiver can compare.
+pub(crate) const SCENE_SEED: u64 = 1;
+
+/// The world around a live session.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) clock: Clock,
+    /// Wall-clock time at the clock's zero.
+    pub(crate) epoch: Ntp,
+    /// Wakes and stops the driver.
+    pub(crate) stop: StopFlag,
+    pub(crate) interrupts: Interrupts,
+}
+
+impl Surroundings {
+    /// Starts the clock and takes Ctrl-C.
+    ///
+    /// # Errors
+    /// The system has no descriptor or no signal handler for us.
+    pub(crate) fn enter() -> Result<Self> {
+        let stop = StopFlag::new().context("no event to wake the driver by")?;
+        let interrupts = Interrupts::catch(&stop).context("Ctrl-C cannot be caught")?;
+        Ok(Self {
+            clock: Clock::start(),
+            epoch: Ntp::from_unix(since_1970()),
+            stop,
+            interrupts,
+        })
+    }
+}
+
+/// A seed that nobody can guess: SSRCs and first sequence numbers come from it (RFC 3550
+/// section 5.1).
+pub(crate) fn secret_seed() -> Seed {
+    // Every `RandomState` has keys that come from the system's randomness.
+    Seed(RandomState::new().build_hasher().finish())
+}
+
+/// A name that says nothing about this host (RFC 7022 section 4.2).
+pub(crate) fn random_name(rng: &mut dyn Rng) -> Cname {
+    let name = format!("{:016x}{:08x}", rng.next_u64(), rng.next_u32());
+    Cname::new(name).expect("24 digits")
+}
+
+/// Keeps what the state machines say until the folder takes it.
+#[derive(Debug, Default)]
+pub(crate) struct Notebook(RefCell<Vec<(Time, Event)>>);
+
+impl Trace for &Notebook {
+    fn record(&mut self, at: Time, event: Event) {
+        self.0.borrow_mut().push((at, event));
+    }
+}
+
+impl Notebook {
+    /// All since the last time.
+    pub(crate) fn take(&self) -> Vec<(Time, Event)> {
+        self.0.take()
+    }
+}
+
+/// The run folder of a live run, if one is wanted. Its rows reach the system every second, so
+/// that a process that is killed leaves what it did until then.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    writer: Option<RunWriter>,
+    manifest: Manifest,
+    side: Side,
+    next_flush: Time,
+    /// Made for the summary only.
+    scratch: Option<PathBuf>,
+}
+
+impl Folder {
+    /// Makes the folder `dir`; without one a scratch folder if a summary is wanted, or none.
+    ///
+    /// # Errors
+    /// When it holds something else, or the disk refuses.
+    pub(crate) fn create(
+        dir: Option<&Path>,
+        summary: bool,
+        side: Side,
+        manifest: Manifest,
+    ) -> Result<Self> {
+        let scratch = (dir.is_none() && summary).then(scratch_dir);
+        let mut writer = dir
+            .or(scratch.as_deref())
+            .map(RunWriter::create)
+            .transpose()?;
+        if let Some(writer) = &mut writer {
+            writer.manifest(&manifest)?;
+        }
+        Ok(Self {
+            writer,
+            manifest,
+            side,
+            next_flush: Time::ZERO + FLUSH,
+            scratch,
+        })
+    }
+
+    /// Writes what `rows` writes, and the events, and flushes when it is time. When the disk
+    /// refuses, the stream goes on without a folder; the answer says why.
+    pub(crate) fn record(
+        &mut self,
+        now: Time,
+        events: &[(Time, Event)],
+        rows: impl FnOnce(&mut RunWriter) -> Result<(), WriteError>,
+    ) -> Option<String> {
+        let writer = self.writer.as_mut()?;
+        let mut record = || {
+            for (at, event) in events {
+                writer.event(*at, FLOW, self.side, event)?;
+            }
+            rows(writer)?;
+            if now >= self.next_flush {
+                self.next_flush = now + FLUSH;
+                writer.flush()?;
+            }
+            Ok(())
+        };
+        let failed: Result<(), WriteError> = record();
+        let error = failed.err()?;
+        self.writer = None;
+        Some(format!("the run folder ends here: {error}"))
+    }
+
+    /// Changes what the manifest says of the flow, when more is known.
+    pub(crate) fn amend(&mut self, change: impl FnOnce(&mut FlowInfo)) -> Option<String> {
+        self.manifest.flows.first_mut().map(change);
+        let writer = self.writer.as_mut()?;
+        let error = writer.manifest(&self.manifest).err()?;
+        Some(format!("the manifest of the run folder is old: {error}"))
+    }
+
+    /// Writes how long the run was and its numbers, and returns these.
+    ///
+    /// # Errors
+    /// When the disk refuses, or does not give back what was written.
+    pub(crate) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
+        let Some(mut writer) = self.writer.take() else {
+            return Ok(None);
+        };
+        self.manifest.duration = now.since(Time::ZERO);
+        writer.manifest(&self.manifest)?;
+        writer.flush()?;
+        let run = RunReader::load(writer.dir())?;
+        let summary = summarise(&run, &[]);
+        writer.summary(&summary)?;
+        Ok(Some(summary))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Some(scratch) = &self.scratch {
+            // A folder of temporary files that stays behind is no reason to fail.
+            let _ = std::fs::remove_dir_all(scratch);
+        }
+    }
+}
+
+/// A manifest of a live run that lasts for `duration`, or until somebody ends it.
+pub(crate) fn manifest(name: &str, duration: Option<Duration>, flow: FlowInfo) -> Manifest {
+    let mut manifest = Manifest::new(World::Live, name, duration.unwrap_or(ENDLESS));
+    manifest.started = Some(rfc3339(since_1970()));
+    manifest.host = Some(host());
+    manifest.flows = vec![flow];
+    manifest.notes.push(
+        "sender and receiver have clocks of their own: delays are variations above the smallest"
+            .to_owned(),
+    );
+    manifest
+}
+
+/// Reads a picture size, as `640x360`.
+pub(crate) fn picture_size(text: &str) -> Result<Size, String> {
+    let sides = text.split_once(['x', 'X']);
+    let sides = sides.and_then(|(w, h)| Some((w.trim().parse().ok()?, h.trim().parse().ok()?)));
+    let Some((width, height)) = sides else {
+        return Err(format!("\"{text}\" is no size: write it as 640x360"));
+    };
+    Size::new(width, height).map_err(|e| e.to_string())
+}
+
+/// Reads a frame rate, as `30`, `29.97` or `30000/1001`.
+pub(crate) fn frame_rate(text: &str) -> Result<FrameRate, String> {
+    let wrong = || format!("\"{text}\" is no frame rate: write it as 30, 29.97 or 30000/1001");
+    let rate = match text.split_once('/') {
+        Some((num, den)) => FrameRate {
+            num: num.trim().parse().map_err(|_| wrong())?,
+            den: den.trim().parse().map_err(|_| wrong())?,
+        },
+        None => decimal_rate(text.trim()).ok_or_else(wrong)?,
+    };
+    // A thousand is more than any camera makes; the RTP clock still tells such frames apart.
+    if rate.den > 0 && (MIN_FPS..=MAX_FPS).contains(&rate.as_f64()) {
+        Ok(rate)
+    } else {
+        Err(format!(
+            "a frame rate of {text} is out of range: choose one from {MIN_FPS} to {MAX_FPS}"
+        ))
+    }
+}
+
+/// At most three decimals.
+fn decimal_rate(text: &str) -> Option<FrameRate> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || part.len() > 3 || !digits(whole) || !digits(part) {
+        return None;
+    }
+    let den = 10_u32.pow(part.len() as u32);
+    let whole: u32 = whole.parse().ok()?;
+    let part: u32 = if part.is_empty() {
+        0
+    } else {
+        part.parse().ok()?
+    };
+    let num = whole.checked_mul(den)?.checked_add(part)?;
+    Some(FrameRate { num, den })
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+/// A moment as RFC 3339 writes it, in UTC and whole seconds.
+fn rfc3339(since_1970: Duration) -> String {
+    let seconds = since_1970.as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years are counted from March, so that the leap day is the last; 719,468 days lie between
+    // 0000-03-01 and 1970-01-01, and 146,097 are 400 years.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // From March on, five months have 153 days.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let year = year + era * 400 + u64::from(month >= 10);
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// What is worth knowing of this machine.
+fn host() -> BTreeMap<String, String> {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    let cpus = std::thread::available_parallelism();
+    let facts = [
+        ("kernel", kernel.ok().map(|k| k.trim().to_owned())),
+        ("processors", cpus.ok().map(|n| n.to_string())),
+        ("architecture", Some(std::env::consts::ARCH.to_owned())),
+    ];
+    let facts = facts.into_iter();
+    facts
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+        .collect()
+}
+
+fn scratch_dir() -> PathBuf {
+    let Seed(unique) = secret_seed();
+    std::env::temp_dir().join(format!("tidegate-{unique:016x}"))
+}
+
+const FLUSH: Duration = Duration::from_millis(500);
+/// Ten years: the manifest has to say something of a run without an end.
+const ENDLESS: Duration = Duration::from_secs(315_360_000);
+const MIN_FPS: f64 = 1.0;
+const MAX_FPS: f64 = 1_000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_written_as_calendars_have_them() {
+        let text = |seconds| rfc3339(Duration::from_secs(seconds));
+        assert_eq!(text(0), "1970-01-01T00:00:00Z");
+        assert_eq!(text(951_827_696), "2000-02-29T12:34:56Z");
+        assert_eq!(text(4_107_542_399), "2100-02-28T23:59:59Z");
+        assert_eq!(text(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn frame_rates_are_exact() {
+        let rate = |num, den| Ok(FrameRate { num, den });
+        assert_eq!(frame_rate("30"), rate(30, 1));
+        assert_eq!(frame_rate("29.97"), rate(2_997, 100));
+        assert_eq!(frame_rate("30000/1001"), rate(30_000, 1_001));
+        for wrong in [
+            "",
+            "x",
+            "-1",
+            "0",
+            "1/0",
+            "0/1",
+            ".5",
+            "29.9701",
+            "1e3",
+            "5000000000",
+        ] {
+            assert!(frame_rate(wrong).unwrap_err().contains(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_two_numbers() {
+        assert_eq!(picture_size("640x360"), Ok(Size::new(640, 360).unwrap()));
+        for wrong in ["640", "640x", "axb", "640x361", "0x0"] {
+            assert!(picture_size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! How a live session tells what it does: on a terminal one line that changes, elsewhere a line
+//! every second, so that logs can be read.
+
+use std::io::{IsTerminal as _, Write as _, stderr};
+use std::time::Duration;
+
+use tidegate_core::units::Time;
+
+/// Writes to standard error.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    terminal: bool,
+    /// Something stands on the line that changes.
+    dirty: bool,
+    next: Time,
+}
+
+impl Progress {
+    /// The first line comes after one interval.
+    pub(crate) fn new() -> Self {
+        let terminal = stderr().is_terminal();
+        Self {
+            terminal,
+            dirty: false,
+            next: Time::ZERO + interval(terminal),
+        }
+    }
+
+    /// Whether the line is due.
+    pub(crate) fn is_due(&mut self, now: Time) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.next = now + interval(self.terminal);
+        true
+    }
+
+    /// The line that changes.
+    pub(crate) fn show(&mut self, line: &str) {
+        // Nobody reads it if this fails, and the stream is what matters.
+        if self.terminal {
+            let _ = write!(stderr(), "\r{line}\x1b[K");
+            self.dirty = true;
+        } else {
+            let _ = writeln!(stderr(), "{line}");
+        }
+    }
+
+    /// A line that stays.
+    pub(crate) fn say(&mut self, line: &str) {
+        let clear = if std::mem::take(&mut self.dirty) {
+            "\r\x1b[K"
+        } else {
+            ""
+        };
+        let _ = writeln!(stderr(), "{clear}{line}");
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.dirty {
+            let _ = writeln!(stderr());
+        }
+    }
+}
+
+/// A duration in whole milliseconds, or tenths of one below ten.
+pub(crate) fn millis(span: Duration) -> String {
+    let ms = span.as_secs_f64() * 1e3;
+    if ms < 9.95 {
+        format!("{ms:.1} ms")
+    } else {
+        format!("{ms:.0} ms")
+    }
+}
+
+fn interval(terminal: bool) -> Duration {
+    if terminal {
+        Duration::from_millis(250)
+    } else {
+        Duration::from_secs(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_times_have_a_decimal() {
+        assert_eq!(millis(Duration::from_micros(420)), "0.4 ms");
+        assert_eq!(millis(Duration::from_micros(9_949)), "9.9 ms");
+        assert_eq!(millis(Duration::from_millis(43)), "43 ms");
+    }
+
+    #[test]
+    fn a_line_comes_once_per_interval() {
+        let mut progress = Progress::new();
+        assert!(!progress.is_due(Time::ZERO));
+        assert!(progress.is_due(Time::from_secs(2)));
+        assert!(!progress.is_due(Time::from_secs(2)));
+        assert!(progress.is_due(Time::from_secs(4)));
+    }
+}

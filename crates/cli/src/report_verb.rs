@@ -1,0 +1,33 @@
+//! `tidegate report`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use tidegate_sim::run::RunReader;
+
+use crate::report;
+
+/// What to draw.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// Run folders, as `sim run`, `lab run`, `send` and `recv` leave them
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Where the page and the figures go; the first run's folder unless told
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Draws.
+pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
+    let runs = args.runs.iter().map(RunReader::load);
+    let runs = runs.collect::<Result<Vec<_>, _>>()?;
+    for note in runs.iter().flat_map(|run| &run.notes) {
+        eprintln!("note: {note}");
+    }
+    let out = args.out.as_ref().unwrap_or(&args.runs[0]);
+    let written = report::write(&runs, out)?;
+    println!("{}", written.page.display());
+    Ok(ExitCode::SUCCESS)
+}

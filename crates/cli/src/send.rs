@@ -1,0 +1,373 @@
+//! `tidegate send`
+
+mod addresses;
+mod report;
+mod source;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tidegate_core::control::{Algorithm as _, Demand, Start};
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::media::FrameRate;
+use tidegate_core::promise::PlannerConfig;
+use tidegate_core::session::config::{SenderConfig, Streams};
+use tidegate_core::session::sender::{MediaSender, SenderFailure};
+use tidegate_core::session::stream::Streamer;
+use tidegate_core::trace::BreakerCause;
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::wire::sdp::{Feedback, Sdp, Source};
+use tidegate_live::driver::{Conditions, Ending, drive};
+use tidegate_live::pipe::Threaded;
+use tidegate_media::{Preset, Size};
+use tidegate_sim::cast::FIXED_PACE;
+use tidegate_sim::run::{FlowInfo, Side};
+use tidegate_sim::scenario::quantity;
+
+use crate::live::{self, FLOW, Folder, Notebook, Surroundings};
+use addresses::Route;
+use report::Reporter;
+use source::Picked;
+
+/// What to send, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SendArgs {
+    /// The receiver. RTP and RTCP share its port
+    #[arg(long, value_name = "HOST:PORT")]
+    to: String,
+    /// Video: `scene` (generated), a file, a device, a URL, or `-` for standard input
+    #[arg(long, value_name = "SOURCE", default_value = "scene")]
+    input: String,
+    /// Picture size; 640x360 for the scene and as it is for all else unless told
+    #[arg(long, value_name = "WxH", value_parser = live::picture_size)]
+    size: Option<Size>,
+    /// Frames per second; 30 for the scene and as it is for all else unless told
+    #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
+    fps: Option<FrameRate>,
+    /// Start a file again at its end
+    #[arg(long = "loop")]
+    looped: bool,
+    /// Rate control: `tfrc`, or `fixed:RATE` for none, as `fixed:2Mb/s`
+    #[arg(long, value_name = "CONTROL", default_value = "tfrc", value_parser = control)]
+    control: ControllerConfig,
+    /// A frame is worth nothing this long after its capture
+    #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
+    delay_bound: Duration,
+    /// Lowest rate of the encoder
+    #[arg(long, value_name = "RATE", default_value = "150kb/s", value_parser = quantity::rate)]
+    floor: Rate,
+    /// Highest rate of the encoder
+    #[arg(long, value_name = "RATE", default_value = "8Mb/s", value_parser = quantity::rate)]
+    ceiling: Rate,
+    /// Stop after this much video
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    duration: Option<Duration>,
+    /// Length of a full IP packet
+    #[arg(long, value_name = "SIZE", default_value = "1200B", value_parser = quantity::size)]
+    packet_size: Bytes,
+    /// How hard x264 tries
+    #[arg(long, default_value = "superfast", value_parser = source::preset)]
+    preset: Preset,
+    /// Write a description of the stream for players and receivers; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    sdp: Option<PathBuf>,
+    /// Keep a run folder here; none unless told
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// The receiver cannot answer: go on at the floor without ever hearing from it
+    #[arg(long)]
+    one_way: bool,
+    /// Print the numbers of the run as one JSON object at its end
+    #[arg(long)]
+    json: bool,
+    /// What carries the stream
+    #[arg(long, default_value = "rtp", value_parser = transport)]
+    transport: Transport,
+}
+
+/// What may carry a stream.
+#[derive(Clone, Copy, Debug)]
+enum Transport {
+    /// RTP over UDP.
+    Rtp,
+}
+
+type Stream = Streamer<Threaded>;
+
+/// Sends until the video ends, somebody ends it, or the path is given up. The exit code is 1
+/// in the last case.
+pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
+    check(args)?;
+    let Transport::Rtp = args.transport;
+    let picked = Picked::open(&args.input, args.size, args.fps, args.looped, args.preset)?;
+    let route = addresses::resolve(&args.to)?;
+    let mut rng = live::secret_seed().stream("session");
+    let around = Surroundings::enter()?;
+    let config = sender_config(args, &picked, &around, &mut rng);
+    if let Some(file) = &args.sdp {
+        write_sdp(file, &route, &config, &picked)?;
+    }
+    let flow = FlowInfo {
+        name: FLOW.to_owned(),
+        control: args.control.name().to_owned(),
+        baseline: false,
+        delay_bound: config.delay_bound,
+        floor: config.rates.0,
+        frame_rate: Some(config.frame_rate),
+        one_clock: false,
+    };
+    let manifest = live::manifest(&format!("send to {}", args.to), args.duration, flow);
+    let folder = Folder::create(args.run.as_deref(), args.json, Side::Sender, manifest)?;
+    let sender = make_sender(args, config, &mut rng);
+    let pipe = Threaded::start(picked.session, around.stop.clone())
+        .context("no thread for the encoder")?;
+    let mut stream = Streamer::new(sender, pipe);
+    let mut reporter = Reporter::new(args, &picked.what, &route, folder);
+    let notebook = Notebook::default();
+    let mut leaving = Leaving::default();
+    let Route { mut sockets, peer } = route;
+    let conditions = Conditions {
+        clock: around.clock,
+        until: None,
+        stop: around.stop.clone(),
+    };
+    let ended = drive(
+        &mut stream,
+        &mut sockets,
+        &conditions,
+        &mut rng,
+        &mut &notebook,
+        |stream, now| {
+            leaving.turn(stream, now, around.interrupts.count());
+            reporter.turn(stream, now, &notebook.take());
+            ControlFlow::Continue(())
+        },
+    );
+    let summary = reporter.finish(&mut stream, around.clock.now(), &notebook.take())?;
+    if let Some(summary) = summary.filter(|_| args.json) {
+        let mut out = std::io::stdout().lock();
+        serde_json::to_writer(&mut out, &summary)?;
+        writeln!(out)?;
+    }
+    let ended = ended?;
+    debug_assert_eq!(ended.why, Ending::Done);
+    match (stream.error(), stream.sender().failure()) {
+        (Some(error), _) => bail!("{error}"),
+        (None, Some(failure)) => bail!("{}", because(failure, peer)),
+        (None, None) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The polite end, and the quick one.
+#[derive(Debug, Default)]
+struct Leaving {
+    since: Option<Time>,
+}
+
+impl Leaving {
+    /// At the first interrupt no more is captured; what waits may leave for a moment. At the
+    /// second one, or after that moment, only a goodbye is said.
+    fn turn(&mut self, stream: &mut Stream, now: Time, interrupts: u32) {
+        if interrupts == 0 {
+            return;
+        }
+        let since = *self.since.get_or_insert_with(|| {
+            stream.sender_mut().stop_capture();
+            now
+        });
+        if interrupts > 1 || now.since(since) >= LAST_WORDS {
+            stream.sender_mut().close();
+        }
+    }
+}
+
+fn check(args: &SendArgs) -> Result<()> {
+    ensure!(
+        args.floor <= args.ceiling,
+        "the floor of {} is above the ceiling of {}: lower --floor or raise --ceiling",
+        args.floor,
+        args.ceiling
+    );
+    ensure!(
+        PACKET_SIZES.contains(&args.packet_size.get()),
+        "packets of {} bytes are out of range: choose a --packet-size from {} to {} B",
+        args.packet_size.get(),
+        PACKET_SIZES.start(),
+        PACKET_SIZES.end()
+    );
+    ensure!(
+        !args.delay_bound.is_zero(),
+        "nothing arrives within a --delay-bound of zero: give it more"
+    );
+    Ok(())
+}
+
+fn sender_config(
+    args: &SendArgs,
+    picked: &Picked,
+    around: &Surroundings,
+    rng: &mut dyn rand_core::Rng,
+) -> SenderConfig {
+    let streams = Streams::with_ssrcs(rng.next_u32(), rng.next_u32());
+    let mut config = SenderConfig::new(streams, live::random_name(rng));
+    config.epoch = around.epoch;
+    config.frame_rate = picked.frame_rate;
+    config.rates = (args.floor, args.ceiling);
+    config.packet_size = args.packet_size;
+    config.one_way = args.one_way;
+    config.log = true;
+    config.frames = args.duration.map(|span| frames_in(span, picked.frame_rate));
+    if let ControllerConfig::Fixed { rate } = args.control {
+        config.rates = (rate, rate);
+        // A stream without rate control sends each frame as it comes, and promises nothing.
+        config.pace = FIXED_PACE;
+    } else {
+        config.delay_bound = Some(args.delay_bound);
+    }
+    config
+}
+
+fn make_sender(args: &SendArgs, config: SenderConfig, rng: &mut dyn rand_core::Rng) -> MediaSender {
+    let (floor, ceiling) = config.rates;
+    let demand = Demand {
+        floor,
+        ceiling,
+        shares: 1,
+    };
+    let start = Start::new(Time::ZERO, config.packet_size, demand);
+    let planner = PlannerConfig::new(floor, ceiling);
+    MediaSender::new(config, args.control.start(&start), Some(planner), rng)
+}
+
+fn write_sdp(
+    file: &std::path::Path,
+    route: &Route,
+    config: &SenderConfig,
+    picked: &Picked,
+) -> Result<()> {
+    let sdp = Sdp {
+        session: u64::from(config.streams.media_ssrc),
+        address: route.peer.ip(),
+        port: route.peer.port(),
+        payload_type: config.streams.media_type,
+        rtx: Some(config.streams.repair_type),
+        parameter_sets: picked.parameter_sets.clone(),
+        frame_rate: Some(config.frame_rate),
+        source: Some(Source {
+            ssrc: config.streams.media_ssrc,
+            rtx_ssrc: Some(config.streams.repair_ssrc),
+            cname: config.cname.clone(),
+        }),
+        feedback: Feedback {
+            nack: true,
+            pli: true,
+            ccfb: true,
+        },
+        rtcp_mux: true,
+        rtcp_reduced_size: true,
+    };
+    if file.as_os_str() == "-" {
+        print!("{sdp}");
+        return Ok(());
+    }
+    std::fs::write(file, sdp.to_string())
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn because(failure: SenderFailure, peer: SocketAddr) -> String {
+    let SenderFailure::NobodyThere(cause) = failure else {
+        return format!("the stream to {peer} was given up");
+    };
+    match cause {
+        BreakerCause::RtcpTimeout => format!(
+            "no more reports came from {peer}, so the stream was stopped: look whether the \
+             receiver runs, and give --one-way if it never answers"
+        ),
+        BreakerCause::MediaTimeout => format!(
+            "{peer} reports that nothing arrives, so the stream was stopped: look for a firewall \
+             on the way"
+        ),
+        BreakerCause::Congestion => format!(
+            "the path to {peer} loses too much for even the lowest rate, so the stream was \
+             stopped: lower --floor or find a better path"
+        ),
+    }
+}
+
+fn control(text: &str) -> Result<ControllerConfig, String> {
+    match text.split_once(':') {
+        None if text == "tfrc" => Ok(ControllerConfig::default()),
+        Some(("fixed", rate)) => match quantity::rate(rate) {
+            Ok(rate) if rate > Rate::ZERO => Ok(ControllerConfig::Fixed { rate }),
+            Ok(_) => Err("a fixed rate of zero sends nothing: give it more".to_owned()),
+            Err(e) => Err(e.to_string()),
+        },
+        _ => Err(format!(
+            "\"{text}\" is no rate control: choose tfrc, or fixed:RATE as in fixed:2Mb/s"
+        )),
+    }
+}
+
+fn transport(text: &str) -> Result<Transport, String> {
+    match text {
+        "rtp" => Ok(Transport::Rtp),
+        other => Err(format!(
+            "\"{other}\" is no transport of this version: rtp is the only one"
+        )),
+    }
+}
+
+fn frames_in(span: Duration, rate: FrameRate) -> u64 {
+    let frames =
+        span.as_nanos() * u128::from(rate.num) / (1_000_000_000 * u128::from(rate.den.max(1)));
+    u64::try_from(frames).unwrap_or(u64::MAX)
+}
+
+/// What waits at Ctrl-C may take this long to leave.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// From the least that every IPv4 host has to take (RFC 791) to a jumbo frame.
+const PACKET_SIZES: std::ops::RangeInclusive<u64> = 576..=9_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controls_are_named() {
+        assert_eq!(control("tfrc"), Ok(ControllerConfig::default()));
+        let rate = Rate::kbps(2_000);
+        assert_eq!(control("fixed:2Mb/s"), Ok(ControllerConfig::Fixed { rate }));
+        for wrong in [
+            "",
+            "cubic",
+            "fixed",
+            "fixed:",
+            "fixed:2",
+            "fixed:0b/s",
+            "tfrc:1",
+        ] {
+            assert!(control(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_transport_of_the_future_is_named() {
+        assert!(transport("rtp").is_ok());
+        assert!(transport("quic").unwrap_err().contains("\"quic\""));
+    }
+
+    #[test]
+    fn durations_are_whole_frames() {
+        assert_eq!(frames_in(Duration::from_secs(4), FrameRate::fps(30)), 120);
+        let ntsc = FrameRate {
+            num: 30_000,
+            den: 1_001,
+        };
+        assert_eq!(frames_in(Duration::from_secs(1), ntsc), 29);
+    }
+}

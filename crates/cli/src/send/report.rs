@@ -1,0 +1,204 @@
+//! What a sender tells while it sends: the progress line, changes worth a line, the run folder.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tidegate_core::session::history::PacketRow;
+use tidegate_core::session::sender::{SentFrame, Status};
+use tidegate_core::trace::Event;
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_sim::cast::{packet_row, sent_row};
+use tidegate_sim::run::Summary;
+
+use super::addresses::Route;
+use super::{SendArgs, Stream};
+use crate::live::{FLOW, Folder};
+use crate::progress::{Progress, millis};
+
+pub(super) struct Reporter {
+    progress: Progress,
+    folder: Folder,
+    peer: String,
+    bound: Option<Duration>,
+    one_way: bool,
+    seen: Seen,
+    frames: Vec<SentFrame>,
+    packets: Vec<PacketRow>,
+    recent: Recent,
+    total: Total,
+}
+
+/// Which states have been told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    silence: bool,
+    reports_only: bool,
+    blackout: bool,
+    stopped: bool,
+}
+
+/// Since the last progress line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    since: Time,
+    bits: u64,
+    /// From capture until the last packet left.
+    slowest: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    frames: u64,
+    left: u64,
+    bits: u64,
+}
+
+impl Reporter {
+    pub(super) fn new(args: &SendArgs, what: &str, route: &Route, folder: Folder) -> Self {
+        let mut progress = Progress::new();
+        let port = route.sockets[0].local_addr().map_or(0, |a| a.port());
+        let control = args.control.name();
+        progress.say(&format!(
+            "sending {what} to {} from port {port}, {control}",
+            route.peer
+        ));
+        let promised = control != "fixed";
+        Self {
+            progress,
+            folder,
+            peer: route.peer.to_string(),
+            bound: promised.then_some(args.delay_bound),
+            one_way: args.one_way,
+            seen: Seen::default(),
+            frames: Vec::new(),
+            packets: Vec::new(),
+            recent: Recent::default(),
+            total: Total::default(),
+        }
+    }
+
+    /// Takes what there is to take, and tells what there is to tell.
+    pub(super) fn turn(&mut self, stream: &mut Stream, now: Time, events: &[(Time, Event)]) {
+        let sender = stream.sender_mut();
+        sender.drain_rows(&mut self.frames, &mut self.packets);
+        let status = sender.status();
+        self.keep(now, events);
+        self.tell_changes(now, &status);
+        if self.progress.is_due(now) {
+            let line = self.line(now, &status);
+            self.progress.show(&line);
+        }
+    }
+
+    /// The last rows and the last words.
+    ///
+    /// # Errors
+    /// When the run folder cannot be finished.
+    pub(super) fn finish(
+        mut self,
+        stream: &mut Stream,
+        now: Time,
+        events: &[(Time, Event)],
+    ) -> Result<Option<Summary>> {
+        let sender = stream.sender_mut();
+        sender.drain_rows(&mut self.frames, &mut self.packets);
+        sender.finish_rows(&mut self.frames, &mut self.packets);
+        let summary = sender.summary();
+        self.keep(now, events);
+        let Total { frames, left, bits } = self.total;
+        let rate = Bytes(bits / 8) / now.since(Time::ZERO);
+        self.progress.say(&format!(
+            "sent {left} of {frames} frames in {:.1} s, {rate} of video; {} packets lost",
+            now.as_secs_f64(),
+            summary.lost
+        ));
+        self.folder.finish(now)
+    }
+
+    fn keep(&mut self, now: Time, events: &[(Time, Event)]) {
+        for frame in &self.frames {
+            self.total.frames += 1;
+            let Some(left) = frame.left else { continue };
+            self.total.left += 1;
+            self.total.bits += frame.bits;
+            self.recent.bits += frame.bits;
+            self.recent.slowest = self.recent.slowest.max(left.since(frame.captured));
+        }
+        let (frames, packets) = (&mut self.frames, &mut self.packets);
+        let trouble = self.folder.record(now, events, |writer| {
+            frames
+                .iter()
+                .try_for_each(|row| writer.sent_frame(FLOW, &sent_row(row)))?;
+            packets
+                .iter()
+                .try_for_each(|row| writer.packet(FLOW, &packet_row(row)))
+        });
+        frames.clear();
+        packets.clear();
+        if let Some(trouble) = trouble {
+            self.progress.say(&trouble);
+        }
+    }
+
+    fn tell_changes(&mut self, now: Time, status: &Status) {
+        let peer = &self.peer;
+        let before = self.seen;
+        self.seen = Seen {
+            silence: before.silence || !status.heard && now >= Time::ZERO + FIRST_WORD,
+            reports_only: before.reports_only || status.reports_only,
+            blackout: status.blackout,
+            stopped: status.stopped,
+        };
+        let lines = [
+            (!self.one_way && self.seen.silence && !before.silence).then(|| {
+                format!("{peer} has not answered yet: sending at the lowest rate meanwhile")
+            }),
+            (self.seen.reports_only && !before.reports_only).then(|| {
+                format!(
+                    "{peer} sends receiver reports only, no news of single packets: the rate \
+                     stays low, and a key frame comes every two seconds"
+                )
+            }),
+            (status.blackout && !before.blackout)
+                .then(|| format!("{peer} has fallen silent: waiting for the path")),
+            (!status.blackout && before.blackout && !status.stopped)
+                .then(|| "the path is back".to_owned()),
+            (status.stopped && !before.stopped)
+                .then(|| format!("the circuit breaker stopped the stream to {peer}; asking on")),
+            (!status.stopped && before.stopped).then(|| "the stream goes on".to_owned()),
+        ];
+        for line in lines.into_iter().flatten() {
+            self.progress.say(&line);
+        }
+    }
+
+    /// How long a frame takes is what it took to leave, and half a round trip.
+    fn line(&mut self, now: Time, status: &Status) -> String {
+        let Recent {
+            since,
+            bits,
+            slowest,
+        } = std::mem::replace(
+            &mut self.recent,
+            Recent {
+                since: now,
+                ..Recent::default()
+            },
+        );
+        let rate = Bytes(bits / 8) / now.since(since).max(Duration::from_millis(1));
+        let allowed: Rate = status.target.media;
+        let rtt = status.rtt.map_or_else(|| "-".to_owned(), millis);
+        let delay = millis(slowest + status.rtt.unwrap_or_default() / 2);
+        let bound = self
+            .bound
+            .map_or_else(String::new, |bound| format!(" of {}", millis(bound)));
+        format!(
+            "{:6.1} s  {rate} of {allowed}  loss {:.1} %  RTT {rtt}  delay {delay}{bound}",
+            now.as_secs_f64(),
+            status.loss * 100.0,
+        )
+    }
+}
+
+/// The greeting takes 0.6 s; a receiver on another continent has answered by now.
+const FIRST_WORD: Duration = Duration::from_millis(1_500);

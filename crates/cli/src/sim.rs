@@ -1,0 +1,126 @@
+//! `tidegate sim`
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use tidegate_core::random::Seed;
+use tidegate_sim::play;
+use tidegate_sim::run::{Run, World};
+
+use crate::folder::{self, Script};
+use crate::{report, table};
+
+/// What to simulate.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    verb: SimVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SimVerb {
+    /// Play a scenario in virtual time and say whether it did what was expected of it
+    Run(RunArgs),
+}
+
+/// What to play.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The scenario file (TOML)
+    pub(crate) scenario: PathBuf,
+    /// Seed of all luck; the scenario's own unless told
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// The run folder; `runs/<scenario>-<world>-<seed>` unless told
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the numbers as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not draw the report
+    #[arg(long)]
+    pub(crate) no_report: bool,
+}
+
+/// Plays. The exit code is 1 when an expectation of the scenario does not hold.
+pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
+    let SimVerb::Run(args) = &args.verb;
+    let script = Script::load(&args.scenario)?;
+    let seed = args.seed.map_or(script.scenario.seed, Seed);
+    let dir = args.out.clone();
+    let dir = dir.unwrap_or_else(|| folder::default_dir("sim", &script.scenario, seed));
+    let run = simulate(&script, seed, &dir)?;
+    finish(&run, args, &dir)
+}
+
+/// Plays a scenario in the simulator and leaves a run folder.
+pub(crate) fn simulate(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
+    let mut bar = Bar::new("simulating");
+    let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
+    let takes = play::scenario(&script.scenario, seed, &encoder, &mut |share| {
+        bar.show(share)
+    })?;
+    bar.done();
+    let manifest = folder::manifest(World::Sim, &script.scenario);
+    folder::write(dir, script, manifest, seed, &takes)
+}
+
+/// Prints what there is to say of a run that is over.
+pub(crate) fn finish(run: &Run, args: &RunArgs, dir: &Path) -> Result<ExitCode> {
+    let summary = run
+        .summary
+        .as_ref()
+        .expect("a run that was just written has one");
+    let mut out = std::io::stdout().lock();
+    let page = if args.no_report {
+        None
+    } else {
+        Some(report::write(std::slice::from_ref(run), dir)?.page)
+    };
+    if args.json {
+        serde_json::to_writer(&mut out, summary)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", table::render(summary))?;
+        for note in &run.manifest.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        match page {
+            Some(page) => writeln!(out, "\nreport: {}", page.display())?,
+            None => writeln!(out, "\nrun folder: {}", dir.display())?,
+        }
+    }
+    Ok(if folder::all_hold(summary) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// A line on a terminal that says how far something is.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    what: &'static str,
+    last: Option<u32>,
+}
+
+impl Bar {
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { what, last: None }
+    }
+
+    pub(crate) fn show(&mut self, share: f64) {
+        let percent = (share.clamp(0.0, 1.0) * 100.0) as u32;
+        if std::io::stderr().is_terminal() && self.last.replace(percent) != Some(percent) {
+            eprint!("\r{} {percent:3} %", self.what);
+        }
+    }
+
+    pub(crate) fn done(&mut self) {
+        if self.last.is_some() && std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

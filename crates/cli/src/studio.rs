@@ -1,0 +1,75 @@
+//! Pictures and encoders for the flows of a scenario.
+
+use std::path::PathBuf;
+
+use tidegate_core::media::{EncodeError, FrameEncoder};
+use tidegate_core::random::Seed;
+use tidegate_media::{
+    EncoderSession, FileOptions, FileSource, Preset, Scene, SceneSource, Size, VideoSource,
+};
+use tidegate_sim::scenario::{EncoderKind, VideoPlan};
+use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
+
+/// Where the pictures of a run come from. Flows and baselines of one run see the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Studio {
+    /// A file, from its beginning and over again; the generated scene unless given.
+    pub(crate) input: Option<PathBuf>,
+}
+
+impl Studio {
+    /// The encoder of a video flow.
+    ///
+    /// # Errors
+    /// When the input cannot be read, or libx264 refuses the size or the rate.
+    pub(crate) fn encoder(
+        &self,
+        flow: &str,
+        plan: &VideoPlan,
+        seed: Seed,
+    ) -> Result<Box<dyn FrameEncoder>, EncodeError> {
+        match plan.encoder {
+            EncoderKind::Model => {
+                let config = VideoModelConfig {
+                    width: plan.width,
+                    height: plan.height,
+                    frame_rate: plan.frame_rate,
+                };
+                let rng = seed.stream(&format!("video/{flow}"));
+                Ok(Box::new(VideoModel::new(config, rng)))
+            }
+            EncoderKind::X264 => {
+                let source = self.pictures(plan, seed)?;
+                let session = EncoderSession::open(source, |config| {
+                    config.preset = Preset::Superfast;
+                })?;
+                Ok(Box::new(session))
+            }
+        }
+    }
+
+    /// The originals, from the first on.
+    ///
+    /// # Errors
+    /// When the input cannot be read, or the size is none that pictures can have.
+    pub(crate) fn pictures(
+        &self,
+        plan: &VideoPlan,
+        seed: Seed,
+    ) -> Result<Box<dyn VideoSource>, EncodeError> {
+        let bad = |e: &dyn core::fmt::Display| EncodeError::Source(e.to_string());
+        let size = Size::new(plan.width, plan.height).map_err(|e| bad(&e))?;
+        let rate = plan.frame_rate;
+        let Some(path) = &self.input else {
+            return Ok(Box::new(SceneSource::new(Scene::new(seed.0, size), rate)));
+        };
+        let options = FileOptions {
+            size: Some(size),
+            rate: Some(rate),
+            looped: true,
+        };
+        let name = path.to_string_lossy();
+        let file = FileSource::open(&name, options).map_err(|e| bad(&e))?;
+        Ok(Box::new(file))
+    }
+}

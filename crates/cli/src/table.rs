@@ -1,0 +1,69 @@
+//! The numbers of a run as a table for a terminal.
+
+use core::fmt::Write as _;
+
+use tidegate_sim::run::Summary;
+
+/// Flows one below the other, then what was expected.
+pub(crate) fn render(summary: &Summary) -> String {
+    let mut out = String::new();
+    let width = summary.flows.iter().map(|f| f.name.chars().count()).max();
+    let width = width.unwrap_or(0).max(4);
+    let _ = writeln!(
+        out,
+        "{:width$}  {:>13}  {:>8}  {:>17}  {:>7}  {:>6}  {:>7}  {:>9}  {:>6}",
+        "flow",
+        "on time",
+        "savable",
+        "delay 50/95/99 ms",
+        "PSNR dB",
+        "SSIM",
+        "freezes",
+        "rate",
+        "loss",
+    );
+    for flow in &summary.flows {
+        let frames = &flow.frames;
+        let share = |part: Option<u64>, whole: Option<u64>| match (part, whole) {
+            (Some(part), Some(whole)) if whole > 0 => 100.0 * part as f64 / whole as f64,
+            _ => f64::NAN,
+        };
+        let on_time = match frames.on_time {
+            Some(n) => format!("{n} ({:.1} %)", share(Some(n), frames.made)),
+            None => "-".to_owned(),
+        };
+        let delays = [flow.delay_ms.p50, flow.delay_ms.p95, flow.delay_ms.p99];
+        let delays = delays.map(|d| d.map_or_else(|| "-".to_owned(), |d| format!("{d:.0}")));
+        let _ = writeln!(
+            out,
+            "{:width$}  {:>13}  {:>8}  {:>17}  {:>7}  {:>6}  {:>7}  {:>9}  {:>6}",
+            flow.name,
+            on_time,
+            number(frames.savable.map(|n| n as f64), 0),
+            delays.join(" / "),
+            number(flow.psnr_y_db, 2),
+            number(flow.ssim, 3),
+            number(flow.freezes.map(|n| n as f64), 0),
+            flow.rate_bps.map_or_else(|| "-".to_owned(), rate),
+            flow.loss
+                .map_or_else(|| "-".to_owned(), |l| format!("{:.1} %", l * 100.0)),
+        );
+    }
+    if !summary.expect.is_empty() {
+        out.push('\n');
+    }
+    for verdict in &summary.expect {
+        let mark = if verdict.holds { "holds" } else { "FAILS" };
+        let measured = number(verdict.measured, 4);
+        let _ = writeln!(out, "{mark}  {}  (measured {measured})", verdict.text);
+    }
+    out
+}
+
+fn rate(bps: f64) -> String {
+    tidegate_core::units::Rate::from_f64(bps).to_string()
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
+}

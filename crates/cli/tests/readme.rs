@@ -1,0 +1,253 @@
+//! The README does what it says: every `sh` block is run, and every command in a `console` block
+//! names a verb, options or a make target that exist.
+//!
+//! Blocks run in order, in one folder with the scenarios in it. What takes more than one process is
+//! one block: the first ends in `&`, and the block ends in `wait`. What cannot run in a test (it
+//! installs, needs namespaces, or takes minutes) is a `console` block, whose commands begin with `$`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
+
+#[test]
+fn every_block_runs() {
+    let folder = Folder::new();
+    symlink(root().join("scenarios"), folder.0.join("scenarios")).unwrap();
+    let blocks = blocks(&read("README.md"));
+    let mut run = 0;
+    for block in blocks.iter().filter(|block| block.language == "sh") {
+        block.run(&folder.0);
+        run += 1;
+    }
+    assert!(run > 0, "the README has no sh block");
+}
+
+#[test]
+fn every_command_exists() {
+    for file in ["README.md", "CONTRIBUTING.md"] {
+        for block in blocks(&read(file)) {
+            for command in block.commands() {
+                if let Err(fault) = check(&command) {
+                    panic!("{file}:{}: `{command}`: {fault}", block.line);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_verb_is_in_the_readme() {
+    let text = read("README.md");
+    for verb in verbs(&help(&[])) {
+        assert!(
+            text.contains(&format!("tidegate {verb}")),
+            "the README does not show `tidegate {verb}`"
+        );
+    }
+}
+
+#[test]
+fn a_block_says_what_it_is() {
+    for block in blocks(&read("README.md")) {
+        let known = ["console", "json", "mermaid", "sh", "text", "toml"];
+        assert!(
+            known.contains(&block.language.as_str()),
+            "README.md:{}: a block of {:?}",
+            block.line,
+            block.language
+        );
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_found() {
+    for command in [
+        "tidegate dance",
+        "tidegate sim walk a.toml",
+        "tidegate sim run --sideways a.toml",
+        "make gold",
+        "ncftp example.org",
+    ] {
+        assert!(check(command).is_err(), "{command}");
+    }
+    for command in ["tidegate sim run --seed 2 a.toml > b", "make test"] {
+        assert_eq!(check(command), Ok(()), "{command}");
+    }
+}
+
+/// A fenced block.
+struct Block {
+    language: String,
+    /// Where it begins, from one.
+    line: usize,
+    body: String,
+}
+
+impl Block {
+    fn run(&self, folder: &Path) {
+        let path = std::env::var("PATH").unwrap();
+        let programs = Path::new(TIDEGATE).parent().unwrap().display();
+        // What still runs when the block is over ends with it.
+        let script = format!(
+            "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
+            self.body
+        );
+        let output = Command::new("timeout")
+            .args([PATIENCE, "bash", "-euo", "pipefail", "-c", &script])
+            .env("PATH", format!("{programs}:{path}"))
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "README.md:{}: {} of\n{}\n{}{}",
+            self.line,
+            output.status,
+            self.body,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
+    /// One per line, other than lines that go on behind a backslash.
+    fn commands(&self) -> Vec<String> {
+        let whole = self.body.replace("\\\n", " ");
+        let lines = whole.lines().map(str::trim);
+        let commands: Vec<&str> = match self.language.as_str() {
+            "console" => lines.filter_map(|line| line.strip_prefix("$ ")).collect(),
+            "sh" => lines
+                .filter(|line| !line.is_empty() && !line.starts_with('#'))
+                .collect(),
+            _ => Vec::new(),
+        };
+        commands.into_iter().map(str::to_owned).collect()
+    }
+}
+
+fn blocks(text: &str) -> Vec<Block> {
+    let mut found = Vec::new();
+    let mut open: Option<Block> = None;
+    for (number, line) in text.lines().enumerate() {
+        match (line.strip_prefix("```"), &mut open) {
+            (Some(language), None) => {
+                open = Some(Block {
+                    language: language.to_owned(),
+                    line: number + 1,
+                    body: String::new(),
+                });
+            }
+            (Some(_), Some(_)) => found.extend(open.take()),
+            (None, Some(block)) => block.body.extend([line, "\n"]),
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "a block is not closed");
+    found
+}
+
+/// Whether the program named first is known, and has the verbs and options that follow.
+fn check(command: &str) -> Result<(), String> {
+    let words = command.split_whitespace();
+    let mut words = words.take_while(|word| !["|", ">", "<", "&", "&&", ";", "--"].contains(word));
+    match words.next() {
+        Some("tidegate") => has_verbs_and_options(words.collect()),
+        Some("make") => {
+            let makefile = read("Makefile");
+            let is_target = |word: &str| makefile.contains(&format!("\n{word}:"));
+            match words.find(|word| !word.contains('=') && !is_target(word)) {
+                Some(word) => Err(format!("the Makefile has no target {word}")),
+                None => Ok(()),
+            }
+        }
+        Some(program) if OTHERS.contains(&program) => Ok(()),
+        other => Err(format!(
+            "{} is no program of {OTHERS:?}",
+            other.unwrap_or("")
+        )),
+    }
+}
+
+fn has_verbs_and_options(words: Vec<&str>) -> Result<(), String> {
+    let mut chain = Vec::new();
+    let mut text = help(&chain);
+    for word in words {
+        let known = verbs(&text);
+        if let Some(option) = word.strip_prefix("--") {
+            let name = option.split('=').next().unwrap_or(option);
+            let mut offered = text.split(|c: char| c.is_whitespace() || c == ',' || c == '[');
+            if !offered.any(|offer| offer.strip_prefix("--") == Some(name)) {
+                return Err(format!(
+                    "`tidegate {}` has no option --{name}",
+                    chain.join(" ")
+                ));
+            }
+        } else if known.contains(word) {
+            chain.push(word);
+            text = help(&chain);
+        } else if !known.is_empty() {
+            return Err(format!(
+                "{word} is no verb of `tidegate {}`",
+                chain.join(" ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn help(chain: &[&str]) -> String {
+    let output = Command::new(TIDEGATE)
+        .args(chain)
+        .arg("--help")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "tidegate {chain:?} --help");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The verbs that a help text lists.
+fn verbs(help: &str) -> BTreeSet<String> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.is_empty());
+    let names = listed.filter_map(|line| line.split_whitespace().next());
+    names
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A folder that goes away.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let name = format!("tidegate-readme-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left in a folder for temporary files does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Seconds, per block.
+const PATIENCE: &str = "180";
+
+/// Programs beside ours that commands may use.
+const OTHERS: [&str; 6] = ["cargo", "cd", "ffmpeg", "git", "sleep", "wait"];

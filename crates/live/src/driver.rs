@@ -1,0 +1,366 @@
+//! Endpoints in real time: sockets, a timer and a thread.
+
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fmt, io};
+
+use rand_core::Rng;
+use tidegate_core::control::Cx;
+use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::trace::Trace;
+use tidegate_core::units::Time;
+
+use crate::clock::Clock;
+use crate::udp::Socket;
+use events::{Events, eventfd};
+
+mod events;
+mod interrupts;
+
+pub use interrupts::Interrupts;
+
+/// Wakes a driver from another thread, and ends it.
+#[derive(Clone, Debug)]
+pub struct StopFlag {
+    event: Arc<OwnedFd>,
+    is_set: Arc<AtomicBool>,
+}
+
+impl StopFlag {
+    /// A flag that is not set.
+    ///
+    /// # Errors
+    ///
+    /// The process has too many open files.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            event: Arc::new(eventfd()?),
+            is_set: Arc::default(),
+        })
+    }
+
+    /// Has the driver look after its endpoint: an encoder has finished, say.
+    pub fn wake(&self) {
+        events::ring(self.event.as_raw_fd());
+    }
+
+    /// Ends the drive at once.
+    pub fn set(&self) {
+        self.is_set.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Whether the drive has to end.
+    pub fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::SeqCst)
+    }
+}
+
+/// Under what an endpoint is driven.
+#[derive(Clone, Debug)]
+pub struct Conditions {
+    /// Whose times the endpoint sees.
+    pub clock: Clock,
+    /// It ends then, if not before.
+    pub until: Option<Time>,
+    /// It ends when this is set, and wakes up when this is woken.
+    pub stop: StopFlag,
+}
+
+/// How a drive ended, and what it met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Why.
+    pub why: Ending,
+    /// Datagrams given to the kernel.
+    pub sent: u64,
+    /// Datagrams taken from it.
+    pub received: u64,
+    /// Datagrams that the kernel did not take, or for which it heard that nobody wants them.
+    pub failures: u64,
+}
+
+/// Why a drive ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The callback wanted it.
+    Asked,
+    /// The endpoint has said everything.
+    Done,
+    /// The stop flag is set.
+    Stopped,
+    /// Time is over.
+    TimeOver,
+}
+
+/// Drives an endpoint until it is done. Everything that any of the sockets hears goes to the
+/// endpoint; what the endpoint says leaves by the first.
+///
+/// `on_turn` is called after every input, and at least every [`TICK`]: to take rows, to print,
+/// to stop. It may change the endpoint.
+///
+/// # Errors
+///
+/// See [`DriveError`].
+pub fn drive<E: Endpoint>(
+    endpoint: &mut E,
+    sockets: &mut [Socket],
+    conditions: &Conditions,
+    rng: &mut dyn Rng,
+    trace: &mut dyn Trace,
+    on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
+) -> Result<Ended, DriveError> {
+    assert!(!sockets.is_empty(), "an endpoint needs a socket to send by");
+    let watched = sockets.iter().map(std::os::fd::AsFd::as_fd);
+    let events = Events::new(watched, &conditions.stop.event, conditions.clock)
+        .map_err(DriveError::System)?;
+    let mut driver = Driver {
+        now: conditions.clock.now(),
+        clock: conditions.clock,
+        endpoint,
+        sockets,
+        rng,
+        trace,
+        events,
+        outgoing: Vec::with_capacity(2_048),
+        incoming: vec![0; LARGEST],
+        counts: Ended {
+            why: Ending::Done,
+            sent: 0,
+            received: 0,
+            failures: 0,
+        },
+        failing: None,
+    };
+    driver.run(conditions, on_turn)
+}
+
+struct Driver<'a, E> {
+    endpoint: &'a mut E,
+    sockets: &'a mut [Socket],
+    rng: &'a mut dyn Rng,
+    trace: &'a mut dyn Trace,
+    clock: Clock,
+    /// What the endpoint was told last. Datagrams come with the time of their arrival, which
+    /// may be before a timeout that was handled in between; for the endpoint time never goes back.
+    now: Time,
+    events: Events,
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+    counts: Ended,
+    /// Since when datagrams are refused, while nothing has ever been heard.
+    failing: Option<Time>,
+}
+
+impl<E: Endpoint> Driver<'_, E> {
+    fn run(
+        &mut self,
+        conditions: &Conditions,
+        mut on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
+    ) -> Result<Ended, DriveError> {
+        let until = conditions.until.unwrap_or(Time::FAR);
+        loop {
+            if self.is_due() {
+                self.advance(self.clock.now());
+                self.time_out()?;
+            }
+            self.advance(self.clock.now());
+            let asked = on_turn(self.endpoint, self.now).is_break();
+            let why = match () {
+                () if self.endpoint.is_done() => Ending::Done,
+                () if asked => Ending::Asked,
+                () if conditions.stop.is_set() => Ending::Stopped,
+                () if self.now >= until => Ending::TimeOver,
+                () => {
+                    self.wait(until)?;
+                    continue;
+                }
+            };
+            return Ok(Ended { why, ..self.counts });
+        }
+    }
+
+    /// Sleeps until something happens, and reads what came.
+    fn wait(&mut self, until: Time) -> Result<(), DriveError> {
+        let next = self.endpoint.next_timeout().map_or(Time::FAR, |(at, _)| at);
+        let wake = next.min(until).min(self.now + TICK);
+        let ready = self.events.wait(wake).map_err(DriveError::System)?;
+        for socket in 0..self.sockets.len() {
+            if ready.socket(socket) {
+                self.hear(socket)?;
+            }
+        }
+        if ready.woken() {
+            self.advance(self.clock.now());
+            self.time_out()?;
+        }
+        Ok(())
+    }
+
+    /// Reads a few datagrams. The event queue tells again if there are more.
+    fn hear(&mut self, socket: usize) -> Result<(), DriveError> {
+        for _ in 0..BATCH {
+            let mut buffer = core::mem::take(&mut self.incoming);
+            let result = self.sockets[socket].receive(self.clock, &mut buffer);
+            let heard = match result {
+                Ok(Some(arrival)) => {
+                    self.advance(arrival.at);
+                    self.counts.received += 1;
+                    let datagram = Datagram {
+                        ecn: arrival.ecn,
+                        payload: &buffer[..arrival.length],
+                    };
+                    let (mut cx, endpoint) = self.cx();
+                    endpoint.on_datagram(&mut cx, datagram);
+                    Some(self.drain())
+                }
+                Ok(None) => None,
+                Err(e) => Some(self.on_failure(socket, e)),
+            };
+            self.incoming = buffer;
+            match heard {
+                Some(result) => result?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn time_out(&mut self) -> Result<(), DriveError> {
+        let (mut cx, endpoint) = self.cx();
+        endpoint.on_timeout(&mut cx);
+        self.drain()
+    }
+
+    fn drain(&mut self) -> Result<(), DriveError> {
+        loop {
+            let mut buffer = core::mem::take(&mut self.outgoing);
+            buffer.clear();
+            let (mut cx, endpoint) = self.cx();
+            let how = endpoint.poll_transmit(&mut cx, &mut buffer);
+            let result = how.map(|how| self.sockets[0].send(&buffer, how));
+            let length = buffer.len();
+            self.outgoing = buffer;
+            match result {
+                None => return Ok(()),
+                Some(Ok(())) => self.counts.sent += 1,
+                Some(Err(e)) if e.raw_os_error() == Some(libc::EMSGSIZE) => {
+                    return Err(DriveError::TooLarge { length });
+                }
+                Some(Err(e)) => self.on_failure(0, e)?,
+            }
+        }
+    }
+
+    /// A datagram that could not leave, or was refused, is a datagram lost, unless nothing has
+    /// ever been heard and this goes on.
+    fn on_failure(&mut self, socket: usize, cause: io::Error) -> Result<(), DriveError> {
+        self.counts.failures += 1;
+        let known = self.sockets[socket].peer().or(self.sockets[0].peer());
+        let Some(peer) = known.filter(|_| self.counts.received == 0) else {
+            return Ok(());
+        };
+        if matches!(
+            cause.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+        ) {
+            return Ok(());
+        }
+        let since = *self.failing.get_or_insert(self.now);
+        if self.clock.now().since(since) < REFUSALS {
+            return Ok(());
+        }
+        Err(match cause.kind() {
+            io::ErrorKind::ConnectionRefused => DriveError::NobodyListens { peer },
+            _ => DriveError::Unreachable { peer, cause },
+        })
+    }
+
+    fn is_due(&self) -> bool {
+        let next = self.endpoint.next_timeout();
+        next.is_some_and(|(at, _)| at <= self.clock.now())
+    }
+
+    fn advance(&mut self, to: Time) {
+        self.now = self.now.max(to);
+    }
+
+    fn cx(&mut self) -> (Cx<'_>, &mut E) {
+        let cx = Cx {
+            now: self.now,
+            rng: self.rng,
+            trace: self.trace,
+        };
+        (cx, self.endpoint)
+    }
+}
+
+/// Why a drive cannot go on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DriveError {
+    /// The host of the peer answers that its port is closed.
+    NobodyListens {
+        /// The peer.
+        peer: SocketAddr,
+    },
+    /// The timer or the event queue.
+    System(io::Error),
+    /// A datagram is larger than the path takes.
+    TooLarge {
+        /// Of its payload, in bytes.
+        length: usize,
+    },
+    /// No datagram leaves for the peer.
+    Unreachable {
+        /// The peer.
+        peer: SocketAddr,
+        /// What the system says.
+        cause: io::Error,
+    },
+}
+
+impl fmt::Display for DriveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NobodyListens { peer } => write!(
+                f,
+                "nobody listens at {peer}: start the receiver first, or mend the address"
+            ),
+            Self::System(e) => write!(f, "the driver cannot go on: {e}"),
+            Self::TooLarge { length } => write!(
+                f,
+                "a datagram of {length} bytes does not fit the path: choose a smaller packet size"
+            ),
+            Self::Unreachable { peer, cause } => write!(
+                f,
+                "{peer} cannot be reached: {cause}: check the address and the routes of this host"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DriveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System(cause) | Self::Unreachable { cause, .. } => Some(cause),
+            Self::NobodyListens { .. } | Self::TooLarge { .. } => None,
+        }
+    }
+}
+
+/// The longest time between two calls of a drive's callback.
+pub const TICK: Duration = Duration::from_millis(100);
+/// A receiver that is started a moment after its sender shall still be found.
+const REFUSALS: Duration = Duration::from_secs(3);
+/// Reading takes some 5 µs a datagram: after this many, a packet to be paced may be due.
+const BATCH: usize = 32;
+/// The largest UDP payload.
+const LARGEST: usize = 65_535;
+
+#[cfg(test)]
+mod tests;

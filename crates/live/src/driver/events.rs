@@ -1,0 +1,167 @@
+//! What a driver sleeps on: sockets, an event of other threads, a timer.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::{io, mem, ptr};
+
+use tidegate_core::units::Time;
+
+use crate::clock::Clock;
+use crate::netns::check;
+
+#[derive(Debug)]
+pub(super) struct Events {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    event: Arc<OwnedFd>,
+    clock: Clock,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ready {
+    /// One bit per socket.
+    sockets: u64,
+    woken: bool,
+}
+
+impl Ready {
+    pub(super) fn socket(self, index: usize) -> bool {
+        self.sockets >> index & 1 == 1
+    }
+
+    pub(super) fn woken(self) -> bool {
+        self.woken
+    }
+}
+
+impl Events {
+    /// Watches at most 62 sockets.
+    pub(super) fn new<'a>(
+        sockets: impl Iterator<Item = BorrowedFd<'a>>,
+        event: &Arc<OwnedFd>,
+        clock: Clock,
+    ) -> io::Result<Self> {
+        // SAFETY: takes a number and touches no memory.
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
+        // SAFETY: takes numbers and touches no memory.
+        let timer = owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
+        for (token, socket) in (0..WOKEN).zip(sockets) {
+            watch(&epoll, socket, libc::EPOLLIN as u32, token)?;
+        }
+        watch(&epoll, event.as_fd(), libc::EPOLLIN as u32, WOKEN)?;
+        // By edge, so that nobody has to read the timer.
+        let edge = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        watch(&epoll, timer.as_fd(), edge, TIMER)?;
+        Ok(Self {
+            epoll,
+            timer,
+            event: Arc::clone(event),
+            clock,
+        })
+    }
+
+    /// Sleeps until something happens, at the longest until `at`.
+    pub(super) fn wait(&self, at: Time) -> io::Result<Ready> {
+        let timeout = if at <= self.clock.now() {
+            0
+        } else {
+            self.arm(at)?;
+            -1
+        };
+        // SAFETY: an epoll_event is integers, for which zero is a value.
+        let mut events: [libc::epoll_event; 8] = unsafe { mem::zeroed() };
+        // SAFETY: writes at most `events.len()` entries to `events`.
+        let count = check(unsafe {
+            libc::epoll_wait(
+                self.epoll.as_raw_fd(),
+                events.as_mut_ptr(),
+                events.len() as libc::c_int,
+                timeout,
+            )
+        });
+        let count = match count {
+            Ok(count) => count as usize,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
+            Err(e) => return Err(e),
+        };
+        let mut ready = Ready::default();
+        for event in &events[..count] {
+            match event.u64 {
+                WOKEN => ready.woken = true,
+                TIMER => {}
+                socket => ready.sockets |= 1 << socket,
+            }
+        }
+        if ready.woken {
+            hush(self.event.as_raw_fd());
+        }
+        Ok(ready)
+    }
+
+    fn arm(&self, at: Time) -> io::Result<()> {
+        let since_boot = self.clock.to_monotonic(at);
+        let spec = libc::itimerspec {
+            // SAFETY: a timespec is integers, for which zero is a value: fire once.
+            it_interval: unsafe { mem::zeroed() },
+            it_value: libc::timespec {
+                tv_sec: since_boot.as_secs() as libc::time_t,
+                // `at` lies ahead, so this is not the zero that would disarm the timer.
+                tv_nsec: i64::from(since_boot.subsec_nanos()),
+            },
+        };
+        // SAFETY: `spec` is whole, and the old setting is not asked for.
+        check(unsafe {
+            libc::timerfd_settime(
+                self.timer.as_raw_fd(),
+                libc::TFD_TIMER_ABSTIME,
+                &raw const spec,
+                ptr::null_mut(),
+            )
+        })
+        .map(drop)
+    }
+}
+
+/// A counter that wakes whoever sleeps on it.
+pub(super) fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers and touches no memory.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+}
+
+/// Wakes. Safe in a signal handler.
+pub(super) fn ring(event: RawFd) {
+    let one = 1_u64.to_ne_bytes();
+    // SAFETY: reads the eight bytes of `one`. If the counter is full, it wakes anyway.
+    unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
+}
+
+fn hush(event: RawFd) {
+    let mut count = [0_u8; 8];
+    // SAFETY: writes eight bytes to `count`. If it fails there was nothing to hush.
+    unsafe { libc::read(event, count.as_mut_ptr().cast(), count.len()) };
+}
+
+fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, events: u32, token: u64) -> io::Result<()> {
+    let mut event = libc::epoll_event { events, u64: token };
+    // SAFETY: `event` is whole, and both descriptors are open.
+    check(unsafe {
+        libc::epoll_ctl(
+            epoll.as_raw_fd(),
+            libc::EPOLL_CTL_ADD,
+            fd.as_raw_fd(),
+            &raw mut event,
+        )
+    })
+    .map(drop)
+}
+
+fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: after the check this is a descriptor that the kernel has just made for us.
+    check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Tokens of the event queue; those of sockets are their indices.
+const WOKEN: u64 = 62;
+const TIMER: u64 = 63;

@@ -1,0 +1,60 @@
+//! Ctrl-C, and the polite signal of service managers.
+
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::{io, mem, ptr};
+
+use super::{StopFlag, events};
+use crate::netns::check;
+
+/// Counts SIGINT and SIGTERM, and wakes a driver at each.
+#[derive(Debug)]
+pub struct Interrupts {
+    /// Keeps the descriptor open that the handler writes to.
+    _flag: StopFlag,
+}
+
+impl Interrupts {
+    /// Takes both signals for this process, from now on.
+    ///
+    /// # Errors
+    ///
+    /// The system says why.
+    pub fn catch(flag: &StopFlag) -> io::Result<Self> {
+        EVENT.store(flag.event.as_raw_fd(), Ordering::SeqCst);
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            // SAFETY: a sigaction is integers and a pointer, for which zero is a value.
+            let mut action: libc::sigaction = unsafe { mem::zeroed() };
+            let handler: extern "C" fn(libc::c_int) = on_signal;
+            action.sa_sigaction = handler as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESTART;
+            // SAFETY: the handler only uses atomics and `write`, which are safe in signals.
+            check(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) })?;
+        }
+        Ok(Self {
+            _flag: flag.clone(),
+        })
+    }
+
+    /// How many signals came.
+    pub fn count(&self) -> u32 {
+        COUNT.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        EVENT.store(-1, Ordering::SeqCst);
+    }
+}
+
+extern "C" fn on_signal(_: libc::c_int) {
+    COUNT.fetch_add(1, Ordering::SeqCst);
+    let event = EVENT.load(Ordering::SeqCst);
+    if event >= 0 {
+        events::ring(event);
+    }
+}
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+static EVENT: AtomicI32 = AtomicI32::new(-1);

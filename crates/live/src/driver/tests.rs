@@ -1,0 +1,216 @@
+use std::net::UdpSocket;
+use std::thread;
+
+use tidegate_core::control::{Ecn, Why};
+use tidegate_core::endpoint::Transmit;
+use tidegate_core::random::Seed;
+
+use super::*;
+
+/// Says `left` words, `every` so often, and keeps what it hears.
+#[derive(Debug, Default)]
+struct Talker {
+    left: u64,
+    every: Duration,
+    next: Time,
+    ready: bool,
+    timeouts: Vec<Time>,
+    heard: Vec<(Time, Ecn, Vec<u8>)>,
+}
+
+impl Talker {
+    fn new(left: u64, every: Duration) -> Self {
+        Self {
+            left,
+            every,
+            ..Self::default()
+        }
+    }
+}
+
+impl Endpoint for Talker {
+    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        self.heard
+            .push((cx.now, datagram.ecn, datagram.payload.to_vec()));
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        self.timeouts.push(cx.now);
+        self.ready |= cx.now >= self.next;
+    }
+
+    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        if self.left == 0 || !core::mem::take(&mut self.ready) {
+            return None;
+        }
+        self.left -= 1;
+        self.next = cx.now + self.every;
+        buffer.extend_from_slice(b"word");
+        Some(Transmit {
+            ecn: Ecn::Ect0,
+            dscp: 0,
+        })
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        (self.left > 0).then_some((self.next, Why::Pacing))
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0 && self.every > Duration::ZERO
+    }
+}
+
+fn conditions(until: Option<Time>) -> Conditions {
+    Conditions {
+        clock: Clock::start(),
+        until,
+        stop: StopFlag::new().unwrap(),
+    }
+}
+
+fn any() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").unwrap()
+}
+
+fn go(
+    talker: &mut Talker,
+    socket: Socket,
+    conditions: &Conditions,
+    on_turn: impl FnMut(&mut Talker, Time) -> ControlFlow<()>,
+) -> Result<Ended, DriveError> {
+    let mut rng = Seed(1).stream("test");
+    drive(
+        talker,
+        &mut [socket],
+        conditions,
+        &mut rng,
+        &mut (),
+        on_turn,
+    )
+}
+
+const ON: ControlFlow<()> = ControlFlow::Continue(());
+
+#[test]
+fn words_come_at_their_times_and_the_talker_ends() {
+    let (here, there) = (any(), any());
+    let far = there.local_addr().unwrap();
+    let every = Duration::from_millis(5);
+    let listening = Socket::listening(there, |_| true).unwrap();
+    let ears = conditions(Some(Time::from_secs(20)));
+    let stop = ears.stop.clone();
+    let listener = thread::spawn(move || {
+        let mut listener = Talker::default();
+        let ended = go(&mut listener, listening, &ears, |listener, _| {
+            if listener.heard.len() == 10 {
+                ControlFlow::Break(())
+            } else {
+                ON
+            }
+        });
+        (listener, ended.unwrap())
+    });
+    let mut talker = Talker::new(10, every);
+    let socket = Socket::connected(here, far).unwrap();
+    let ended = go(&mut talker, socket, &conditions(None), |_, _| ON).unwrap();
+    assert_eq!((ended.why, ended.sent), (Ending::Done, 10));
+    let words: Vec<_> = talker
+        .timeouts
+        .windows(2)
+        .map(|w| w[1].since(w[0]))
+        .collect();
+    assert!(words.iter().all(|&gap| gap >= every), "{words:?}");
+    let (listener, ended) = listener.join().unwrap();
+    drop(stop);
+    assert_eq!((ended.why, ended.received), (Ending::Asked, 10));
+    assert!(
+        listener
+            .heard
+            .iter()
+            .all(|(_, ecn, word)| *ecn == Ecn::Ect0 && word == b"word")
+    );
+    assert!(listener.heard.is_sorted_by_key(|(at, ..)| *at));
+}
+
+#[test]
+fn another_thread_wakes_and_ends_it() {
+    let conditions = conditions(Some(Time::from_secs(20)));
+    let stop = conditions.stop.clone();
+    let mut talker = Talker::default();
+    let socket = Socket::listening(any(), |_| true).unwrap();
+    let mut woken = false;
+    let ended = go(&mut talker, socket, &conditions, |talker, _| {
+        if !core::mem::replace(&mut woken, true) {
+            let stop = stop.clone();
+            thread::spawn(move || stop.wake());
+        } else if !talker.timeouts.is_empty() {
+            stop.set();
+        }
+        ON
+    });
+    assert_eq!(ended.unwrap().why, Ending::Stopped);
+    assert_eq!(talker.timeouts.len(), 1);
+}
+
+#[test]
+fn it_ends_when_time_is_over_and_turns_before() {
+    let until = Time::from_millis(250);
+    let mut talker = Talker::default();
+    let socket = Socket::listening(any(), |_| true).unwrap();
+    let mut turns = 0;
+    let ended = go(&mut talker, socket, &conditions(Some(until)), |_, now| {
+        turns += u32::from(now < until);
+        ON
+    });
+    assert_eq!(ended.unwrap().why, Ending::TimeOver);
+    assert!(turns >= 1, "{turns}");
+}
+
+#[test]
+fn a_closed_port_is_named_after_three_seconds() {
+    let closed = any().local_addr().unwrap();
+    let mut talker = Talker::new(1_000, Duration::from_millis(20));
+    let socket = Socket::connected(any(), closed).unwrap();
+    let conditions = conditions(Some(Time::from_secs(20)));
+    let error = go(&mut talker, socket, &conditions, |_, _| ON).unwrap_err();
+    assert!(conditions.clock.now() >= Time::ZERO + REFUSALS);
+    let text = error.to_string();
+    assert!(
+        text.contains("nobody listens") && text.contains(&closed.to_string()),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_an_error() {
+    #[derive(Debug)]
+    struct Giant;
+    impl Endpoint for Giant {
+        fn on_datagram(&mut self, _: &mut Cx<'_>, _: Datagram<'_>) {}
+        fn on_timeout(&mut self, _: &mut Cx<'_>) {}
+        fn poll_transmit(&mut self, _: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+            buffer.resize(LARGEST + 1, 0);
+            Some(Transmit::default())
+        }
+        fn next_timeout(&self) -> Option<(Time, Why)> {
+            Some((Time::ZERO, Why::Schedule))
+        }
+    }
+    let there = any();
+    let socket = Socket::connected(any(), there.local_addr().unwrap()).unwrap();
+    let mut rng = Seed(1).stream("test");
+    let conditions = conditions(Some(Time::from_secs(20)));
+    let result = drive(
+        &mut Giant,
+        &mut [socket],
+        &conditions,
+        &mut rng,
+        &mut (),
+        |_, _| ON,
+    );
+    assert!(
+        matches!(result, Err(DriveError::TooLarge { length }) if length == LARGEST + 1),
+        "{result:?}"
+    );
+}

@@ -1,0 +1,484 @@
+//! UDP sockets with what the IP header says: ECN and DSCP per datagram, time of arrival.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::time::Duration;
+use std::{io, mem, ptr};
+
+use tidegate_core::control::Ecn;
+use tidegate_core::endpoint::Transmit;
+use tidegate_core::units::{Time, nanos};
+
+use crate::clock::Clock;
+use crate::netns::check;
+
+/// A UDP socket that never blocks.
+#[derive(Debug)]
+pub struct Socket {
+    udp: UdpSocket,
+    peer: Peer,
+}
+
+/// With whom a socket talks.
+#[derive(Clone, Copy, Debug)]
+enum Peer {
+    /// With one address and port; the kernel sees to it, and tells refusals.
+    Connected(SocketAddr),
+    /// It hears one host, whatever the port, and says nothing.
+    Hears(IpAddr),
+    /// With whoever sends something plausible, until that falls silent.
+    Learns {
+        is_plausible: fn(&[u8]) -> bool,
+        known: Option<(SocketAddr, Time)>,
+    },
+}
+
+/// A datagram that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When the kernel got it; when it was read if the kernel does not say.
+    pub at: Time,
+    /// As it arrived.
+    pub ecn: Ecn,
+    /// Length of the payload.
+    pub length: usize,
+}
+
+impl Socket {
+    /// Talks with `peer` only.
+    ///
+    /// # Errors
+    ///
+    /// The system says why, e.g. that there is no route.
+    pub fn connected(udp: UdpSocket, peer: SocketAddr) -> io::Result<Self> {
+        udp.connect(peer)?;
+        Self::new(udp, Peer::Connected(peer))
+    }
+
+    /// Hears all ports of `host`, and says nothing: for RTCP that comes to the port above RTP's.
+    ///
+    /// # Errors
+    ///
+    /// The system says why.
+    pub fn hearing(udp: UdpSocket, host: IpAddr) -> io::Result<Self> {
+        Self::new(udp, Peer::Hears(host.to_canonical()))
+    }
+
+    /// Takes datagrams from, and sends to, the address that first sends one that `is_plausible`.
+    /// When that is silent for [`TAKEOVER`] another one may follow.
+    ///
+    /// # Errors
+    ///
+    /// The system says why.
+    pub fn listening(udp: UdpSocket, is_plausible: fn(&[u8]) -> bool) -> io::Result<Self> {
+        let peer = Peer::Learns {
+            is_plausible,
+            known: None,
+        };
+        Self::new(udp, peer)
+    }
+
+    fn new(udp: UdpSocket, peer: Peer) -> io::Result<Self> {
+        udp.set_nonblocking(true)?;
+        let is_v6 = udp.local_addr()?.is_ipv6();
+        option(&udp, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
+            // A socket of IPv6 may refuse the option of IPv4, if it is for IPv6 only.
+            .or_else(|e| if is_v6 { Ok(()) } else { Err(e) })?;
+        if is_v6 {
+            option(&udp, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+        }
+        option(&udp, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
+        // The kernel grants less where its limit is lower, which is no failure.
+        option(&udp, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER)?;
+        Ok(Self { udp, peer })
+    }
+
+    /// The address on this host.
+    ///
+    /// # Errors
+    ///
+    /// The system says why.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+
+    /// Whom a datagram would go to, if anybody is known.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        match self.peer {
+            Peer::Connected(peer) => Some(peer),
+            Peer::Hears(_) => None,
+            Peer::Learns { known, .. } => known.map(|(peer, _)| peer),
+        }
+    }
+
+    /// Reads the next datagram into `buffer`; what does not fit is cut off. `None` if there is
+    /// none. Datagrams of strangers are passed over.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionRefused` and its like tell what became of a datagram sent earlier.
+    pub fn receive(&mut self, clock: Clock, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
+        loop {
+            let Some((arrival, source)) = self.read(clock, buffer)? else {
+                return Ok(None);
+            };
+            if self.is_welcome(source, arrival.at, &buffer[..arrival.length]) {
+                return Ok(Some(arrival));
+            }
+        }
+    }
+
+    /// Sends a datagram. Nobody to send to is no error: then nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As `sendmsg`: also for an earlier datagram that was refused.
+    pub fn send(&self, payload: &[u8], how: Transmit) -> io::Result<()> {
+        let Some(peer) = self.peer() else {
+            return Ok(());
+        };
+        let mut name = Name::from(peer);
+        let mut part = libc::iovec {
+            iov_base: payload.as_ptr().cast_mut().cast(),
+            iov_len: payload.len(),
+        };
+        // SAFETY: a msghdr is integers and pointers, for which zero is a value.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        if matches!(self.peer, Peer::Learns { .. }) {
+            message.msg_name = (&raw mut name.storage).cast();
+            message.msg_namelen = name.length;
+        }
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        let mut control = Control::default();
+        let octet = how.dscp << 2 | how.ecn.bits();
+        if octet != 0 {
+            control.say(&mut message, is_plain_v6(peer), octet);
+        }
+        // SAFETY: all that `message` points to is alive, and is only read.
+        let sent = unsafe { libc::sendmsg(self.udp.as_raw_fd(), &raw const message, 0) };
+        check(sent as libc::c_int).map(drop)
+    }
+
+    fn read(&self, clock: Clock, buffer: &mut [u8]) -> io::Result<Option<(Arrival, SocketAddr)>> {
+        let mut name = Name::empty();
+        let mut control = Control::default();
+        let mut part = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        // SAFETY: a msghdr is integers and pointers, for which zero is a value.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_name = (&raw mut name.storage).cast();
+        message.msg_namelen = name.length;
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = mem::size_of_val(&control.0);
+        // SAFETY: all that `message` points to is alive and as long as it says.
+        let length = unsafe { libc::recvmsg(self.udp.as_raw_fd(), &raw mut message, 0) };
+        let length = match check(length as libc::c_int) {
+            Ok(length) => length as usize,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let Some(source) = name.address() else {
+            return Ok(None);
+        };
+        let (ecn, stamp) = control_of(&message);
+        let at = stamp.map_or_else(|| clock.now(), |stamp| on_clock(clock, stamp));
+        Ok(Some((Arrival { at, ecn, length }, source)))
+    }
+
+    fn is_welcome(&mut self, source: SocketAddr, at: Time, payload: &[u8]) -> bool {
+        match &mut self.peer {
+            Peer::Connected(_) => true,
+            Peer::Hears(host) => source.ip().to_canonical() == *host,
+            Peer::Learns {
+                is_plausible,
+                known,
+            } => {
+                let is_known = known.is_some_and(|(peer, _)| peer == source);
+                let is_silent = known.is_none_or(|(_, last)| at.since(last) > TAKEOVER);
+                let is_welcome = is_known || is_silent && is_plausible(payload);
+                if is_welcome {
+                    *known = Some((source, at));
+                }
+                is_welcome
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.udp.as_fd()
+    }
+}
+
+/// A socket address as the kernel writes it.
+#[derive(Clone, Copy)]
+struct Name {
+    storage: libc::sockaddr_storage,
+    length: libc::socklen_t,
+}
+
+impl Name {
+    fn empty() -> Self {
+        Self {
+            // SAFETY: a sockaddr_storage is bytes, for which zero is a value.
+            storage: unsafe { mem::zeroed() },
+            length: mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t,
+        }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        let storage = &raw const self.storage;
+        match i32::from(self.storage.ss_family) {
+            libc::AF_INET => {
+                // SAFETY: the storage is as large as any address and suitably aligned, and the
+                // family says which it is.
+                let v4 = unsafe { storage.cast::<libc::sockaddr_in>().read() };
+                let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+                Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                // SAFETY: as above.
+                let v6 = unsafe { storage.cast::<libc::sockaddr_in6>().read() };
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                let port = u16::from_be(v6.sin6_port);
+                Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for Name {
+    fn from(address: SocketAddr) -> Self {
+        let mut name = Self::empty();
+        let storage = &raw mut name.storage;
+        match address {
+            SocketAddr::V4(v4) => {
+                // SAFETY: an address is integers, for which zero is a value.
+                let mut plain: libc::sockaddr_in = unsafe { mem::zeroed() };
+                plain.sin_family = libc::AF_INET as libc::sa_family_t;
+                plain.sin_port = v4.port().to_be();
+                plain.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+                name.length = mem::size_of_val(&plain) as libc::socklen_t;
+                // SAFETY: the storage is as large as any address and suitably aligned.
+                unsafe { storage.cast::<libc::sockaddr_in>().write(plain) };
+            }
+            SocketAddr::V6(v6) => {
+                // SAFETY: as above.
+                let mut plain: libc::sockaddr_in6 = unsafe { mem::zeroed() };
+                plain.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+                plain.sin6_port = v6.port().to_be();
+                plain.sin6_addr.s6_addr = v6.ip().octets();
+                plain.sin6_flowinfo = v6.flowinfo();
+                plain.sin6_scope_id = v6.scope_id();
+                name.length = mem::size_of_val(&plain) as libc::socklen_t;
+                // SAFETY: as above.
+                unsafe { storage.cast::<libc::sockaddr_in6>().write(plain) };
+            }
+        }
+        name
+    }
+}
+
+/// Room for control messages, aligned as their headers want it.
+#[derive(Debug, Default)]
+struct Control([u64; 16]);
+
+impl Control {
+    /// Has a message carry a traffic class.
+    fn say(&mut self, message: &mut libc::msghdr, is_v6: bool, octet: u8) {
+        let (level, kind) = if is_v6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_TOS)
+        };
+        message.msg_control = self.0.as_mut_ptr().cast();
+        // SAFETY: CMSG_SPACE and CMSG_LEN calculate. The first header lies in `self`, which has
+        // room for far more than one integer behind it.
+        unsafe {
+            message.msg_controllen = libc::CMSG_SPACE(OCTET) as usize;
+            let header = libc::CMSG_FIRSTHDR(message);
+            (*header).cmsg_level = level;
+            (*header).cmsg_type = kind;
+            (*header).cmsg_len = libc::CMSG_LEN(OCTET) as usize;
+            ptr::write_unaligned(libc::CMSG_DATA(header).cast(), libc::c_int::from(octet));
+        }
+    }
+}
+
+/// The ECN field and the kernel's time stamp by `CLOCK_REALTIME` in a message that was read.
+fn control_of(message: &libc::msghdr) -> (Ecn, Option<Duration>) {
+    let (mut ecn, mut stamp) = (Ecn::NotEct, None);
+    // SAFETY: the kernel has filled in the control messages, and the macros stay within them.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            let data = libc::CMSG_DATA(header);
+            match ((*header).cmsg_level, (*header).cmsg_type) {
+                // One octet for IPv4, an integer for IPv6.
+                (libc::IPPROTO_IP, libc::IP_TOS) => ecn = Ecn::from_bits(*data),
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    let class: libc::c_int = ptr::read_unaligned(data.cast());
+                    ecn = Ecn::from_bits(class as u8);
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    let at: libc::timespec = ptr::read_unaligned(data.cast());
+                    stamp = Some(Duration::new(at.tv_sec as u64, at.tv_nsec as u32));
+                }
+                _ => {}
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    (ecn, stamp)
+}
+
+/// A stamp of `CLOCK_REALTIME`, which may be set at any time, on our clock. It is trusted for
+/// as long as a datagram may wait to be read; otherwise now is the best that is known.
+fn on_clock(clock: Clock, stamp: Duration) -> Time {
+    let mut ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `ts` is a valid place for the answer, and the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut ts) };
+    let (wall, now) = (
+        Duration::new(ts.tv_sec as u64, ts.tv_nsec as u32),
+        clock.now(),
+    );
+    let age = wall.saturating_sub(stamp);
+    if age <= LONGEST_WAIT {
+        Time::from_nanos(now.as_nanos().saturating_sub(nanos(age)))
+    } else {
+        now
+    }
+}
+
+fn is_plain_v6(address: SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_none())
+}
+
+fn option(udp: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: reads the integer `value`.
+    check(unsafe {
+        libc::setsockopt(
+            udp.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            mem::size_of_val(&value) as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// How long a learnt peer has to be silent before another one may take its place; that of the
+/// session's receiver for another SSRC.
+pub const TAKEOVER: Duration = Duration::from_secs(2);
+/// A traffic class goes out as an integer.
+const OCTET: libc::c_uint = mem::size_of::<libc::c_int>() as libc::c_uint;
+/// A second of 8 Mb/s: key frames come as bursts while the reader may be held up.
+const BUFFER: libc::c_int = 1 << 20;
+/// A datagram that waited longer than this in a socket was not read by a process that runs.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(any: &str) -> (Socket, Socket) {
+        let here = UdpSocket::bind(any).unwrap();
+        let there = UdpSocket::bind(any).unwrap();
+        let (near, far) = (here.local_addr().unwrap(), there.local_addr().unwrap());
+        (
+            Socket::connected(here, far).unwrap(),
+            Socket::connected(there, near).unwrap(),
+        )
+    }
+
+    fn wait(socket: &mut Socket, clock: Clock, buffer: &mut [u8]) -> Arrival {
+        loop {
+            if let Some(arrival) = socket.receive(clock, buffer).unwrap() {
+                return arrival;
+            }
+            let mut poll = libc::pollfd {
+                fd: socket.udp.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one whole pollfd.
+            let ready = unsafe { libc::poll(&raw mut poll, 1, 5_000) };
+            assert_eq!(ready, 1, "nothing came");
+        }
+    }
+
+    #[test]
+    fn marks_and_times_come_through() {
+        let clock = Clock::start();
+        let mut addresses = vec!["127.0.0.1:0"];
+        // Where IPv6 is switched off there is nothing to see.
+        addresses.extend(UdpSocket::bind("[::1]:0").is_ok().then_some("[::1]:0"));
+        for address in addresses {
+            let (a, mut b) = pair(address);
+            for (ecn, dscp) in [
+                (Ecn::NotEct, 0),
+                (Ecn::Ect0, 1),
+                (Ecn::Ect1, 46),
+                (Ecn::Ce, 0),
+            ] {
+                let before = clock.now();
+                a.send(b"tide", Transmit { ecn, dscp }).unwrap();
+                let mut buffer = [0; 16];
+                let arrival = wait(&mut b, clock, &mut buffer);
+                assert_eq!(
+                    (arrival.ecn, &buffer[..arrival.length]),
+                    (ecn, &b"tide"[..])
+                );
+                // The two clocks are read one after the other; interrupts come in between.
+                let slack = Duration::from_millis(5);
+                assert!(arrival.at + slack >= before && arrival.at <= clock.now());
+            }
+        }
+    }
+
+    #[test]
+    fn a_listener_keeps_to_whom_it_learnt() {
+        let clock = Clock::start();
+        let any = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut listener = Socket::listening(any(), |payload| payload == b"hello").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (friend, stranger) = (any(), any());
+        listener.send(b"nobody", Transmit::default()).unwrap();
+        // Loopback delivers in order, so the friend's second word is read last.
+        stranger.send_to(b"junk", address).unwrap();
+        friend.send_to(b"hello", address).unwrap();
+        stranger.send_to(b"hello", address).unwrap();
+        friend.send_to(b"again", address).unwrap();
+        let mut buffer = [0; 16];
+        for word in [&b"hello"[..], b"again"] {
+            let arrival = wait(&mut listener, clock, &mut buffer);
+            assert_eq!(&buffer[..arrival.length], word);
+            assert_eq!(listener.peer(), Some(friend.local_addr().unwrap()));
+        }
+        listener.send(b"answer", Transmit::default()).unwrap();
+        assert_eq!(friend.recv(&mut buffer).unwrap(), 6);
+    }
+
+    #[test]
+    fn a_listener_follows_after_silence() {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut listener = Socket::listening(udp, |_| true).unwrap();
+        let [old, new] = [1, 2].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+        assert!(listener.is_welcome(old, Time::from_secs(1), b""));
+        assert!(!listener.is_welcome(new, Time::from_secs(3), b""));
+        assert!(listener.is_welcome(new, Time::from_millis(3_001), b""));
+        assert!(!listener.is_welcome(old, Time::from_millis(3_002), b""));
+    }
+}

@@ -1,0 +1,161 @@
+//! Who depends on whom: the drawing under `Arrows` in `ARCHITECTURE.md` against the manifests.
+//!
+//! Dependencies for tests count too, but those of the test crate, which may use all. Nothing may
+//! depend on the binary, the test crate or `xtask`. The core's foreign dependencies are few enough
+//! to be listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::metadata::Metadata;
+use crate::{Report, architecture};
+
+/// Compares the drawing with the workspace at `root`.
+pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
+    let drawn = architecture::arrows(&architecture::read(root)?)?;
+    let metadata = Metadata::read(root, "x86_64-unknown-linux-gnu")?;
+    Ok(compare(&drawn, &metadata))
+}
+
+fn compare(drawn: &BTreeMap<String, Vec<String>>, metadata: &Metadata) -> Report {
+    let by_id = metadata.by_id();
+    let mut report = Report::default();
+    let mut real = BTreeSet::new();
+    for id in &metadata.workspace_members {
+        let from = room(&by_id[id.as_str()].name);
+        for to in metadata.needs(id, true) {
+            if metadata.workspace_members.contains(to) {
+                real.insert((from, room(&by_id[to].name)));
+            }
+        }
+        if from == "core" {
+            for to in metadata.needs(id, false) {
+                let name = &by_id[to].name;
+                if !CORE_NEEDS.contains(&name.as_str()) {
+                    report.fault(format_args!(
+                        "core depends on {name}; it may need no more than {}",
+                        CORE_NEEDS.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+    let drawn: BTreeSet<(&str, &str)> = drawn
+        .iter()
+        .flat_map(|(from, targets)| targets.iter().map(|to| (from.as_str(), to.as_str())))
+        .collect();
+    for (from, to) in &real {
+        if ENDS.contains(to) {
+            report.fault(format_args!("{from} depends on {to}, on which nothing may"));
+        } else if *from != "tests" && !drawn.contains(&(from, to)) {
+            report.fault(format_args!(
+                "{from} depends on {to}, and ARCHITECTURE.md draws no such arrow"
+            ));
+        }
+    }
+    for (from, to) in drawn.difference(&real) {
+        report.fault(format_args!(
+            "ARCHITECTURE.md draws an arrow from {from} to {to}, and there is no such dependency"
+        ));
+    }
+    report.line(format_args!("{} arrows between crates", real.len()));
+    report
+}
+
+/// A crate by the name of its directory.
+fn room(package: &str) -> &str {
+    match package {
+        "tidegate" => "cli",
+        other => other.strip_prefix("tidegate-").unwrap_or(other),
+    }
+}
+
+/// Where arrows only begin.
+const ENDS: [&str; 3] = ["cli", "tests", "xtask"];
+
+/// What the core may be built with, tests aside.
+const CORE_NEEDS: [&str; 5] = ["indexmap", "libm", "rand_core", "rand_pcg", "serde"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Members with the ids that are their names, and who depends on whom.
+    fn world(needs: &[(&str, &str)]) -> Metadata {
+        let ours = [
+            "tidegate",
+            "tidegate-core",
+            "tidegate-sim",
+            "tidegate-tests",
+        ];
+        let package =
+            |name: &str| serde_json::json!({ "id": name, "name": name, "version": "1.0.0" });
+        let node = |name: &&str| {
+            let deps: Vec<_> = needs
+                .iter()
+                .filter(|(from, _)| from == name)
+                .map(|(_, to)| serde_json::json!({ "pkg": to, "dep_kinds": [{ "kind": null }] }))
+                .collect();
+            serde_json::json!({ "id": name, "deps": deps })
+        };
+        let foreign = ["libm", "tokio"];
+        serde_json::from_value(serde_json::json!({
+            "packages": ours.iter().chain(&foreign).map(|name| package(name)).collect::<Vec<_>>(),
+            "workspace_members": ours,
+            "resolve": { "nodes": ours.iter().map(node).collect::<Vec<_>>() },
+        }))
+        .unwrap()
+    }
+
+    fn compared(needs: &[(&str, &str)]) -> Report {
+        let drawn = [("sim", vec!["core"]), ("cli", vec!["sim"])];
+        let drawn =
+            drawn.map(|(from, to)| (from.to_owned(), to.into_iter().map(str::to_owned).collect()));
+        compare(&drawn.into(), &world(needs))
+    }
+
+    const AS_DRAWN: [(&str, &str); 4] = [
+        ("tidegate", "tidegate-sim"),
+        ("tidegate-sim", "tidegate-core"),
+        ("tidegate-core", "libm"),
+        ("tidegate-tests", "tidegate-core"),
+    ];
+
+    #[test]
+    fn what_is_drawn_is_what_there_is() {
+        let report = compared(&AS_DRAWN);
+        assert_eq!(
+            (report.text.as_str(), report.failed),
+            ("3 arrows between crates\n", false)
+        );
+    }
+
+    #[test]
+    fn each_difference_is_named() {
+        for (extra, with) in [
+            (("tidegate", "tidegate-core"), "cli depends on core, and"),
+            (
+                ("tidegate-core", "tidegate-sim"),
+                "core depends on sim, and",
+            ),
+            (("tidegate-core", "tokio"), "core depends on tokio; it may"),
+            (
+                ("tidegate-tests", "tidegate"),
+                "tests depends on cli, on which nothing may",
+            ),
+        ] {
+            let mut needs = AS_DRAWN.to_vec();
+            needs.push(extra);
+            let report = compared(&needs);
+            assert!(report.failed);
+            assert!(report.text.contains(with), "{}", report.text);
+        }
+        let report = compared(&AS_DRAWN[1..]);
+        assert!(report.failed);
+        assert!(
+            report
+                .text
+                .contains("from cli to sim, and there is no such dependency")
+        );
+    }
+}

@@ -59,6 +59,7 @@ fn a_receiver_that_vanishes_ends_the_stream() {
     assert_eq!(played.failure, failure);
 }
 
+//= rfc8083-4.5-cease (test)
 #[test]
 fn a_stream_that_nobody_ever_answers_stays_small_and_stops() {
     let mut play = Play::new();

@@ -107,6 +107,7 @@ fn a_request_for_a_key_frame_is_answered_within_a_round_trip() {
     assert!(600 - whole.len() <= 8, "{}", whole.len());
 }
 
+//= rfc8083-7-ecn (test)
 /// Without a delay promise, which would keep the queue too short for marks.
 #[test]
 fn marks_lower_the_rate_without_loss() {

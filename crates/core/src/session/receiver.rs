@@ -277,6 +277,7 @@ impl MediaReceiver {
     }
 
     /// A compound packet: report blocks, the name, and the feedback.
+    //= rfc5506-4.2-regular
     fn write_report(&mut self, now: Time) {
         let mut out = Vec::with_capacity(256);
         let (last_sr, delay) = self.last_sr.map_or_else(Default::default, |(sr, at)| {

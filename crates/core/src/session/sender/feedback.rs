@@ -136,6 +136,7 @@ impl MediaSender {
         self.path.on_fates(&learnt.fates);
         let mut report = Report::new(&learnt.fates);
         report.rtt = learnt.rtt;
+        //= rfc8083-7-ecn
         self.control.on_report(cx, &report);
         for &content in &learnt.lost {
             self.on_lost(content);
@@ -261,6 +262,7 @@ impl MediaSender {
         }
     }
 
+    //= rfc8083-4.5-cease
     pub(super) fn stop(&mut self, cx: &mut Cx<'_>, cause: BreakerCause) {
         cx.trace.record(cx.now, Event::BreakerTripped { cause });
         self.phase = Phase::Stopped;

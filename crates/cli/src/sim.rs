@@ -60,7 +60,7 @@ pub(crate) fn simulate(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     let mut bar = Bar::new("simulating");
     let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
     let takes = play::scenario(&script.scenario, seed, &encoder, &mut |share| {
-        bar.show(share)
+        bar.show(share);
     })?;
     bar.done();
     let manifest = folder::manifest(World::Sim, &script.scenario);

@@ -157,7 +157,7 @@ impl Role {
                 config.pace = FIXED_PACE;
                 config.circuit_breaker = false;
             }
-            _ => config.delay_bound = Some(video.delay_bound),
+            ControllerConfig::Tfrc(_) => config.delay_bound = Some(video.delay_bound),
         }
         config
     }

@@ -42,26 +42,19 @@ pub fn scenario(
     progress: &mut dyn FnMut(f64),
 ) -> Result<Vec<Take>, PlayError> {
     let runs = 1 + scenario.baselines.len();
-    let mut done = 0;
-    let mut step = |share: f64, done: usize| progress((done as f64 + share) / runs as f64);
+    let mut within = |run: usize, share: f64| progress((run as f64 + share) / runs as f64);
     let flows = roles(scenario);
-    let routes = (0..flows.len()).collect::<Vec<_>>();
-    let mut takes = vec![take(scenario, &flows, &routes, seed, encoder, &mut |s| {
-        step(s, done);
-    })?];
-    for plan in &scenario.baselines {
-        done += 1;
+    let routes: Vec<_> = (0..flows.len()).collect();
+    let first = take(scenario, &flows, &routes, seed, encoder, &mut |share| {
+        within(0, share);
+    })?;
+    let mut takes = vec![first];
+    for (i, plan) in scenario.baselines.iter().enumerate() {
         let role = baseline(scenario, plan, &takes[0]);
-        takes.push(take(
-            scenario,
-            &[role],
-            &[plan.of],
-            seed,
-            encoder,
-            &mut |s| {
-                step(s, done);
-            },
-        )?);
+        let take = take(scenario, &[role], &[plan.of], seed, encoder, &mut |share| {
+            within(i + 1, share);
+        })?;
+        takes.push(take);
     }
     Ok(takes)
 }

@@ -65,6 +65,7 @@ fn demo() -> Scenario {
     Scenario::parse("demo.toml", &text, &|_| Err("no traces".to_owned())).unwrap()
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "other encoders can fail")]
 fn encoder(
     flow: &str,
     plan: &VideoPlan,

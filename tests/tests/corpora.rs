@@ -4,11 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate_core::wire::fuzzing::TARGETS;
+use tidegate_core::session;
+use tidegate_core::wire::fuzzing::{self, Target};
 
 #[test]
 fn every_target_takes_its_corpus() {
-    for target in TARGETS {
+    for target in targets() {
         let files = files(&corpora().join(target.name));
         assert!(
             !files.is_empty(),
@@ -30,7 +31,7 @@ fn every_target_takes_its_corpus() {
 
 #[test]
 fn every_corpus_has_a_target_and_every_target_a_program() {
-    let known = TARGETS.map(|target| target.name);
+    let known: Vec<_> = targets().iter().map(|target| target.name).collect();
     for path in files(&corpora()) {
         let name = path.file_name().and_then(|name| name.to_str());
         let has_target = name.is_some_and(|name| known.contains(&name));
@@ -42,6 +43,13 @@ fn every_corpus_has_a_target_and_every_target_a_program() {
         .filter_map(|path| path.file_stem()?.to_str())
         .collect();
     assert_eq!(programs, known);
+}
+
+/// All targets, in alphabetical order.
+fn targets() -> Vec<Target> {
+    let mut targets = [&fuzzing::TARGETS[..], &session::fuzzing::TARGETS].concat();
+    targets.sort_by_key(|target| target.name);
+    targets
 }
 
 /// What is in a directory, in alphabetical order.

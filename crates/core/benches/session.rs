@@ -2,6 +2,12 @@
 //! feedback on them is written and read. One round after the other in virtual time; only the step
 //! that a benchmark names is on the clock.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a benchmark is there to read the clock"
+)]
+
 use core::hint::black_box;
 use core::time::Duration;
 use std::time::Instant;
@@ -101,12 +107,12 @@ impl Rounds {
             }
         };
         self.now = Time::ZERO + FRAME * (self.now.since(Time::ZERO).as_millis() as u32 / 100 + 1);
-        let (unit, start) = (self.unit.clone(), now());
+        let (unit, start) = (self.unit.clone(), Instant::now());
         let sent = self.send(unit);
         let mut took = clock(Step::SendFrame, start);
         assert!(sent >= PACKETS, "{sent}");
         self.now += HOP;
-        let start = now();
+        let start = Instant::now();
         for i in 0..sent {
             let packet = core::mem::take(&mut self.packets[i]);
             self.deliver(&packet);
@@ -116,12 +122,12 @@ impl Rounds {
         took += clock(Step::ReceivePackets, start);
         assert!(frame.is_some_and(|f| f.complete.is_some()));
         self.now += Duration::from_millis(25);
-        let start = now();
+        let start = Instant::now();
         let feedback = self.write();
         took += clock(Step::WriteFeedback, start);
         assert!(!feedback.is_empty());
         self.now += HOP;
-        let start = now();
+        let start = Instant::now();
         self.read(&feedback);
         took + clock(Step::ReadFeedback, start)
     }
@@ -178,7 +184,7 @@ impl Rounds {
     }
 }
 
-fn cx<'a>(now: Time, rng: &'a mut Pcg64Mcg) -> Cx<'a> {
+fn cx(now: Time, rng: &mut Pcg64Mcg) -> Cx<'_> {
     // A unit value has no state, so leaking one costs nothing.
     Cx {
         now,
@@ -201,14 +207,6 @@ fn unit() -> Vec<u8> {
     let room = (SIZE - OVERHEAD).get() as usize - 20;
     unit.resize(unit.len() + (PACKETS - 1) * room, 0x5a);
     unit
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a benchmark is there to read the clock"
-)]
-fn now() -> Instant {
-    Instant::now()
 }
 
 const STEPS: [Step; 4] = [

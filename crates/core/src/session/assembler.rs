@@ -1,6 +1,7 @@
 //! From packets to frames: jitter buffer, frame assembly and the discard threshold.
 
 use core::time::Duration;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::media::MEDIA_CLOCK;
@@ -29,6 +30,10 @@ pub struct Assembler {
     overdue: Option<u64>,
     out: VecDeque<ReceivedFrame>,
     stored: usize,
+    /// Payloads of the packets stored.
+    waiting: usize,
+    /// Access units that nobody has fetched.
+    ready: usize,
 }
 
 /// A frame that came, whole or in parts.
@@ -61,6 +66,8 @@ impl Assembler {
             overdue: None,
             out: VecDeque::new(),
             stored: 0,
+            waiting: 0,
+            ready: 0,
         }
     }
 
@@ -76,7 +83,7 @@ impl Assembler {
         {
             return;
         }
-        if self.stored >= MAX_PACKETS {
+        while self.stored >= MAX_PACKETS || self.waiting >= MAX_BYTES {
             self.give_up_oldest();
         }
         let frame = self.frames.entry(timestamp).or_insert_with(|| Partial {
@@ -91,9 +98,11 @@ impl Assembler {
         if packet.marker {
             frame.end = Some(seq);
         }
-        if frame.packets.insert(seq, packet.payload.to_vec()).is_none() {
+        if let Entry::Vacant(place) = frame.packets.entry(seq) {
+            place.insert(packet.payload.to_vec());
             frame.bytes += packet.payload.len() as u64;
             self.stored += 1;
+            self.waiting += packet.payload.len();
         }
         self.judge(now, timestamp);
         self.release();
@@ -141,12 +150,19 @@ impl Assembler {
 
     /// The next frame in decoding order; those given up are among them, without data.
     pub fn poll(&mut self) -> Option<ReceivedFrame> {
-        self.out.pop_front()
+        let frame = self.out.pop_front()?;
+        self.ready -= frame.data.len();
+        Some(frame)
     }
 
     /// Whether the decoder can go on with a delta frame.
     pub fn is_intact(&self) -> bool {
         self.intact
+    }
+
+    /// The decoder lost what delta frames refer to.
+    pub fn break_chain(&mut self) {
+        self.intact = false;
     }
 
     /// Everything that is left, at the end of a stream.
@@ -155,6 +171,19 @@ impl Assembler {
             self.release();
             self.give_up_oldest();
         }
+    }
+
+    /// Another stream begins, whose numbers have nothing to do with those of the one before.
+    pub fn start_over(&mut self) {
+        self.finish();
+        (self.done, self.overdue, self.intact) = (None, None, false);
+        (self.decodable_at, self.fastest) = (Time::ZERO, Fastest::default());
+    }
+
+    /// Packets that wait for their frames, and the bytes of these and of frames that wait for a
+    /// reader.
+    pub(super) fn held(&self) -> (usize, usize) {
+        (self.stored, self.waiting + self.ready)
     }
 
     fn deadline(&self, timestamp: u64) -> Time {
@@ -179,6 +208,7 @@ impl Assembler {
 
     /// Hands out what can be decoded now.
     fn release(&mut self) {
+        self.skip_to_key();
         while let Some((&timestamp, frame)) = self.frames.first_key_value() {
             let first = frame.packets.keys().next().copied();
             let follows = match self.done {
@@ -197,11 +227,32 @@ impl Assembler {
         }
     }
 
+    /// Once the chain of references is broken, nothing before a whole key frame is worth waiting for.
+    fn skip_to_key(&mut self) {
+        if self.intact {
+            return;
+        }
+        let key = |(_, f): &(&u64, &Partial)| f.key && f.complete.is_some();
+        let Some(key) = self
+            .frames
+            .iter()
+            .find(key)
+            .map(|(&timestamp, _)| timestamp)
+        else {
+            return;
+        };
+        while self.frames.first_key_value().is_some_and(|(&t, _)| t < key) {
+            self.give_up_oldest();
+        }
+        self.emit(key);
+    }
+
     fn emit(&mut self, timestamp: u64) {
         let Some(frame) = self.frames.remove(&timestamp) else {
             return;
         };
         self.stored -= frame.packets.len();
+        self.waiting -= frame.bytes as usize;
         let end = frame.end.unwrap_or_default();
         let mut unit = h264::Assembler::new(MAX_FRAME);
         // A payload that is refused makes `take` fail.
@@ -216,7 +267,7 @@ impl Assembler {
         };
         self.intact = good && (frame.key || self.intact);
         self.done = Some((timestamp, end + 1));
-        self.out.push_back(ReceivedFrame {
+        self.hand_out(ReceivedFrame {
             timestamp,
             key: frame.key,
             first: frame.first,
@@ -224,7 +275,6 @@ impl Assembler {
             data: data.unwrap_or_default(),
             bytes: frame.bytes,
         });
-        self.bound_output();
     }
 
     fn give_up_oldest(&mut self) {
@@ -232,6 +282,7 @@ impl Assembler {
             return;
         };
         self.stored -= frame.packets.len();
+        self.waiting -= frame.bytes as usize;
         let last = frame
             .packets
             .keys()
@@ -241,7 +292,7 @@ impl Assembler {
         let next = frame.end.unwrap_or(last) + 1;
         self.done = Some((timestamp, next.max(self.done.map_or(0, |(_, n)| n))));
         self.intact = false;
-        self.out.push_back(ReceivedFrame {
+        self.hand_out(ReceivedFrame {
             timestamp,
             key: frame.key,
             first: frame.first,
@@ -249,12 +300,13 @@ impl Assembler {
             data: Vec::new(),
             bytes: frame.bytes,
         });
-        self.bound_output();
     }
 
-    fn bound_output(&mut self) {
-        if self.out.len() > MAX_FRAMES {
-            self.out.pop_front();
+    fn hand_out(&mut self, frame: ReceivedFrame) {
+        self.ready += frame.data.len();
+        self.out.push_back(frame);
+        while self.out.len() > MAX_FRAMES || self.ready > MAX_BYTES {
+            self.poll();
         }
     }
 }
@@ -364,6 +416,8 @@ pub const LATE_REPAIR: Duration = Duration::from_millis(300);
 const MEMORY: Duration = Duration::from_secs(30);
 /// Packets waiting for their frames: 400 ms at 100 Mb/s.
 const MAX_PACKETS: usize = 4_096;
+/// Of packets that wait, and of frames that wait for a reader: 640 ms at 100 Mb/s.
+const MAX_BYTES: usize = 8 << 20;
 /// H.264 level 5.2 allows pictures of up to 30 MB; ours are far below.
 const MAX_FRAME: usize = 4 << 20;
 const SLICE: u8 = 1;
@@ -479,6 +533,20 @@ mod tests {
             [(0, Some(40)), (1, None), (2, None), (3, Some(140))]
         );
         assert!(f.assembler.is_intact());
+    }
+
+    #[test]
+    fn a_key_frame_does_not_wait_for_what_is_lost_before_it() {
+        let mut f = Feeder::new();
+        f.frame(0, 40, true, 1, &[]);
+        f.assembler.break_chain();
+        f.frame(1, 73, false, 2, &[1]);
+        f.frame(2, 107, true, 2, &[]);
+        f.frame(3, 140, false, 1, &[]);
+        assert_eq!(
+            f.out(),
+            [(0, Some(40)), (1, None), (2, Some(107)), (3, Some(140))]
+        );
     }
 
     #[test]

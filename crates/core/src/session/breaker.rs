@@ -78,7 +78,8 @@ impl Breaker {
     pub fn on_report(&mut self, now: Time, report: ReportView) -> Option<BreakerCause> {
         self.on_rtcp(now);
         let span = now.since(self.last_report);
-        // Early and duplicate reports say nothing about an interval (RFC 8083 section 6).
+        // Early and duplicate reports say nothing about an interval.
+        //= rfc8083-5-early
         if span < self.interval / 2 || self.tripped.is_some() {
             return None;
         }
@@ -161,6 +162,7 @@ fn tcp_rate(report: &ReportView) -> Rate {
 
 /// RFC 8083 section 4.2: how many reports in a row it takes. The frame interval of its formula
 /// is below a round trip in all that we send.
+//= rfc8083-4.2-interval
 fn intervals(td: Duration, rtt: Duration) -> u32 {
     let three = td * 3;
     let span = (rtt * 10)
@@ -209,6 +211,7 @@ mod tests {
         assert!(b.tripped().is_none());
     }
 
+    //= rfc8083-4.2-media-timeout (test)
     #[test]
     fn reports_without_progress_trip_only_while_media_leaves() {
         let mut b = Breaker::new(TD);
@@ -223,6 +226,26 @@ mod tests {
         assert_eq!(tripped, Some(BreakerCause::MediaTimeout));
     }
 
+    //= rfc8083-4.2-interval (test)
+    #[test]
+    fn a_long_round_trip_takes_more_reports() {
+        let reports = |td, rtt| intervals(Duration::from_secs(td), Duration::from_millis(rtt));
+        assert_eq!((reports(1, 100), reports(5, 100)), (3, 3));
+        // Ten round trips, but no more than fifteen seconds.
+        assert_eq!((reports(1, 600), reports(1, 9_000)), (6, 15));
+    }
+
+    //= rfc8083-5-early (test)
+    #[test]
+    fn early_reports_do_not_count() {
+        let mut b = Breaker::new(TD);
+        for ms in 0..1_900 {
+            b.on_sent(Time::from_millis(ms), Bytes(1_200));
+            assert_eq!(b.on_report(Time::from_millis(ms), view(9, 0.0)), None);
+        }
+    }
+
+    //= rfc8083-4.3-congestion (test)
     #[test]
     fn ten_times_tcp_trips_and_twice_does_not() {
         // 1,200 bytes, 100 ms, 5 % loss: TCP gets about 526 kb/s.

@@ -44,6 +44,10 @@ pub struct History {
     settled: u64,
     in_flight: Bytes,
     last_report: Option<RemoteTime>,
+    /// The packet that arrived last, and when.
+    latest: Option<(u64, RemoteTime)>,
+    /// Packets have overtaken each other.
+    reordered: bool,
     log: Option<Vec<PacketRow>>,
 }
 
@@ -165,6 +169,7 @@ impl History {
                 entry.outcome = Some((Outcome::Received { at: arrived, ecn }, false));
                 let (size, sent) = (entry.size, entry.sent);
                 self.in_flight -= size;
+                self.compare_order(seq, arrived);
                 if self.newest.is_none_or(|(s, _)| seq >= s) {
                     self.newest = Some((seq, sent));
                 }
@@ -173,11 +178,30 @@ impl History {
         Ok(())
     }
 
+    /// Whether packets have overtaken each other on this path, by more than the clock of the
+    /// reports is coarse.
+    pub fn is_reordered(&self) -> bool {
+        self.reordered
+    }
+
+    fn compare_order(&mut self, seq: u64, arrived: RemoteTime) {
+        let Some((last, at)) = self.latest else {
+            self.latest = Some((seq, arrived));
+            return;
+        };
+        let (ahead, behind) = (arrived.since(at), at.since(arrived));
+        self.reordered |= seq < last && ahead > CLOCK_UNIT || seq > last && behind > CLOCK_UNIT;
+        if arrived >= at {
+            self.latest = Some((seq, arrived));
+        }
+    }
+
     /// After all streams of a feedback packet were taken: who is lost, and the new fates.
     ///
     /// A packet is lost when three packets sent after it arrived (RFC 5348 section 5.1), or
     /// one that was sent `reordering` or more after it (as RFC 8985 section 6.2 argues: a
-    /// count of three takes too long at a few packets per frame).
+    /// count of three takes too long at a few packets per frame). Where packets were seen to
+    /// overtake each other, the count proves nothing (RFC 8985 section 3.1) and time alone decides.
     pub fn settle(&mut self, now: Time, at: RemoteTime, reordering: Duration) -> Learnt {
         let mut learnt = Learnt::default();
         let Some((newest, newest_sent)) = self.newest else {
@@ -185,12 +209,15 @@ impl History {
         };
         let from = (self.settled.max(self.base) - self.base) as usize;
         let upto = ((newest + 1).saturating_sub(self.base) as usize).min(self.packets.len());
+        // What was written off is settled, although nothing newer has arrived.
+        let from = from.min(upto);
+        let duplicates = if self.reordered { u32::MAX } else { DUPLICATES };
         let mut later = 0;
         // From the newest back: how many later ones arrived.
         for entry in self.packets.range_mut(from..upto).rev() {
             match entry.outcome {
                 Some((Outcome::Received { .. }, _)) => later += 1,
-                None if later >= DUPLICATES
+                None if later >= duplicates
                     || later > 0 && newest_sent.since(entry.sent) >= reordering =>
                 {
                     entry.outcome = Some((Outcome::Lost, false));
@@ -206,8 +233,9 @@ impl History {
             *told = true;
             let seq = self.base + (from + i) as u64;
             if let (Outcome::Received { at: arrived, .. }, true) = (*outcome, seq == newest) {
-                let held = at.since(arrived);
-                learnt.rtt = Some(now.since(entry.sent).saturating_sub(held));
+                let (held, elapsed) = (at.since(arrived), now.since(entry.sent));
+                // Longer than it was away: the report does not know when it came, or lies.
+                learnt.rtt = (held <= elapsed + CLOCK_UNIT).then(|| elapsed.saturating_sub(held));
             }
             learnt.fates.push(Fate {
                 flow: FlowId::default(),
@@ -246,6 +274,11 @@ impl History {
         }
         self.advance(now);
         learnt
+    }
+
+    /// Packets that are kept.
+    pub(super) fn len(&self) -> usize {
+        self.packets.len()
     }
 
     /// Bytes that left and of which nothing is known yet.
@@ -414,6 +447,8 @@ fn nanos(d: Duration) -> u64 {
     crate::units::nanos(d)
 }
 
+/// Two units of 1/1024 s, in which arrivals are told (RFC 8888 section 3.1).
+const CLOCK_UNIT: Duration = Duration::from_millis(2);
 /// RFC 5348 section 5.1: as in TCP.
 const DUPLICATES: u32 = 3;
 /// Resolved packets are kept this long for negative acknowledgements; a frame is late by then.
@@ -476,6 +511,25 @@ mod tests {
     }
 
     #[test]
+    fn where_packets_overtake_each_other_only_time_proves_a_loss() {
+        let mut h = History::new(false);
+        (0..9).for_each(|i| send(&mut h, i, i));
+        // Number 0 came 5 ms after number 1.
+        let lines = [got(0, 1), got(1, 6)];
+        h.on_feedback(Stream::Media, remote(100), &lines).unwrap();
+        assert!(h.is_reordered());
+        let lines = [got(3, 4), got(4, 3), got(5, 2), got(6, 1)];
+        h.on_feedback(Stream::Media, remote(110), &lines).unwrap();
+        let at = Time::from_millis(70);
+        assert!(h.settle(at, remote(110), REORDERING).lost.is_empty());
+        send(&mut h, 30, 9);
+        h.on_feedback(Stream::Media, remote(140), &[got(9, 1)])
+            .unwrap();
+        let learnt = h.settle(Time::from_millis(90), remote(140), REORDERING);
+        assert_eq!(learnt.lost.len(), 3);
+    }
+
+    #[test]
     fn a_much_later_packet_proves_a_loss_too() {
         let mut h = History::new(false);
         send(&mut h, 0, 7);
@@ -484,6 +538,31 @@ mod tests {
             .unwrap();
         let learnt = h.settle(Time::from_millis(90), remote(100), REORDERING);
         assert_eq!(learnt.lost, [CONTENT]);
+    }
+
+    #[test]
+    fn news_of_what_was_written_off_is_no_news() {
+        let mut h = History::new(false);
+        (0..9).for_each(|i| send(&mut h, i, i));
+        h.on_feedback(Stream::Media, remote(100), &[got(0, 1)])
+            .unwrap();
+        h.settle(Time::from_millis(50), remote(100), REORDERING);
+        assert_eq!(h.write_off(Time::from_secs(1)).fates.len(), 8);
+        h.on_feedback(Stream::Media, remote(1_100), &[got(3, 1)])
+            .unwrap();
+        let learnt = h.settle(Time::from_secs(1), remote(1_100), REORDERING);
+        assert_eq!(learnt, Learnt::default());
+        assert_eq!(h.in_flight(), Bytes::ZERO);
+    }
+
+    #[test]
+    fn an_arrival_at_an_unknown_time_gives_no_round_trip() {
+        let mut h = History::new(false);
+        send(&mut h, 0, 7);
+        h.on_feedback(Stream::Media, remote(9_000), &[got(7, 8_000)])
+            .unwrap();
+        let learnt = h.settle(Time::from_millis(60), remote(9_000), REORDERING);
+        assert_eq!((learnt.fates.len(), learnt.rtt), (1, None));
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod breaker;
 pub mod bulk;
 pub mod config;
 pub mod feedback;
+pub mod fuzzing;
 pub mod history;
 pub mod pacer;
 mod path;

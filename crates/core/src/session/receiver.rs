@@ -41,6 +41,8 @@ pub struct MediaReceiver {
     outgoing: VecDeque<Vec<u8>>,
     ended: bool,
     rejected: u64,
+    /// How often another sender took over.
+    restarts: u64,
 }
 
 impl MediaReceiver {
@@ -63,6 +65,7 @@ impl MediaReceiver {
             outgoing: VecDeque::new(),
             ended: false,
             rejected: 0,
+            restarts: 0,
         }
     }
 
@@ -76,8 +79,9 @@ impl MediaReceiver {
         self.assembler.finish();
     }
 
-    /// The decoder failed on a frame: asks for a key frame.
+    /// The decoder failed on a frame: asks for a key frame, and hands out no other until it comes.
     pub fn on_decoder_trouble(&mut self, now: Time) {
+        self.assembler.break_chain();
         self.want_key.get_or_insert(now);
         self.feedback_soon(now, Duration::ZERO);
     }
@@ -102,28 +106,42 @@ impl MediaReceiver {
         self.ended
     }
 
+    /// How much is held, for those who check that it is bounded.
+    pub(super) fn held(&self) -> Held {
+        let (packets, bytes) = self.assembler.held();
+        Held {
+            packets,
+            bytes,
+            arrivals: self.media.arrivals.len() + self.repair.arrivals.len(),
+            restarts: self.restarts,
+        }
+    }
+
     fn on_rtp(&mut self, now: Time, datagram: &Datagram<'_>) {
         let Ok(packet) = RtpPacket::new_checked(datagram.payload) else {
             self.rejected += 1;
             return;
         };
         let header = packet.header();
-        let repaired = header.payload_type == self.config.payload_types.1;
-        let source = if repaired {
-            &mut self.repair
-        } else if header.payload_type == self.config.payload_types.0 {
-            &mut self.media
-        } else {
-            self.rejected += 1;
-            return;
-        };
-        let silent = self
-            .last_arrival
-            .is_none_or(|last| now.since(last) > TAKEOVER);
-        if !source.accept(header.ssrc, silent) {
+        let (media, repair) = self.config.payload_types;
+        let repaired = header.payload_type == repair;
+        if !repaired && header.payload_type != media {
             self.rejected += 1;
             return;
         }
+        if !repaired && self.media.is_other(header.ssrc) && self.is_forsaken(now) {
+            self.start_over();
+        }
+        let source = if repaired {
+            &mut self.repair
+        } else {
+            &mut self.media
+        };
+        if source.is_other(header.ssrc) {
+            self.rejected += 1;
+            return;
+        }
+        source.ssrc = Some(header.ssrc);
         let received = Received {
             ecn: datagram.ecn,
             at: now,
@@ -217,7 +235,12 @@ impl MediaReceiver {
                         self.report_due = Some(now);
                     }
                 }
-                Rtcp::SenderReport(report) if self.media.ssrc.is_none() => {
+                Rtcp::SenderReport(report)
+                    if self.media.ssrc.is_none() || self.is_forsaken(now) =>
+                {
+                    if self.media.ssrc.is_some() {
+                        self.start_over();
+                    }
                     self.last_sr = Some((report.info().ntp.middle(), now));
                     self.media.ssrc = Some(report.info().ssrc);
                     self.report_due = Some(now);
@@ -228,12 +251,33 @@ impl MediaReceiver {
         }
     }
 
+    /// Whether another sender may take the place of the one before: it said goodbye, or nothing
+    /// came for a while, as after a restart.
+    fn is_forsaken(&self, now: Time) -> bool {
+        self.ended
+            || self
+                .last_arrival
+                .is_none_or(|last| now.since(last) > TAKEOVER)
+    }
+
+    /// Another sender: its numbers have nothing to do with those of the one before.
+    fn start_over(&mut self) {
+        self.assembler.start_over();
+        (self.media, self.repair) = Default::default();
+        self.timestamps = Unwrap32::new();
+        (self.last_sr, self.want_key) = (None, None);
+        (self.asked, self.want_nack) = (0, false);
+        self.ended = false;
+        self.restarts += 1;
+    }
+
     fn is_silent(&self, now: Time) -> bool {
         let quiet = self.config.feedback_interval * 4;
         self.last_arrival.is_none_or(|last| now.since(last) > quiet)
     }
 
     /// A compound packet: report blocks, the name, and the feedback.
+    //= rfc5506-4.2-regular
     fn write_report(&mut self, now: Time) {
         let mut out = Vec::with_capacity(256);
         let (last_sr, delay) = self.last_sr.map_or_else(Default::default, |(sr, at)| {
@@ -362,6 +406,19 @@ impl Endpoint for MediaReceiver {
     }
 }
 
+/// Lengths of all queues of a receiver, and which of its senders filled them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Media packets that wait for their frames.
+    pub(super) packets: usize,
+    /// Their payloads, and frames that wait for a reader.
+    pub(super) bytes: usize,
+    /// Arrivals kept for reports.
+    pub(super) arrivals: usize,
+    /// How often another sender took over.
+    pub(super) restarts: u64,
+}
+
 /// One SSRC that is received.
 #[derive(Debug, Default)]
 struct Source {
@@ -376,18 +433,9 @@ impl Source {
         self.ssrc == Some(ssrc)
     }
 
-    /// Whether packets of `ssrc` are taken. The first one wins; another one may take over
-    /// when nothing came for a while, as after a restart of the sender.
-    fn accept(&mut self, ssrc: u32, silent: bool) -> bool {
-        match self.ssrc {
-            Some(own) if own == ssrc => true,
-            Some(_) if !silent => false,
-            _ => {
-                *self = Self::default();
-                self.ssrc = Some(ssrc);
-                true
-            }
-        }
+    /// Whether it belongs to somebody else than `ssrc`. The first one wins.
+    fn is_other(&self, ssrc: u32) -> bool {
+        self.ssrc.is_some_and(|own| own != ssrc)
     }
 }
 

@@ -13,7 +13,7 @@ use self::frames::{Frames, HEADERS, OutFrame};
 
 use super::breaker::Breaker;
 use super::config::SenderConfig;
-use super::feedback::FeedbackReader;
+use super::feedback::{FeedbackReader, reject};
 use super::history::{Content, History, PacketRow};
 use super::pacer::Pacer;
 use super::path::PathView;
@@ -22,7 +22,7 @@ use crate::control::{Cx, RateController, Target, Why, sooner};
 use crate::endpoint::Datagram;
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
 use crate::promise::PlannerConfig;
-use crate::trace::{BreakerCause, DropCause, Event, KeyCause};
+use crate::trace::{BreakerCause, DropCause, Event, FeedbackFault, KeyCause};
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::rtx;
 
@@ -31,7 +31,7 @@ mod chain;
 mod control;
 mod feedback;
 mod frames;
-
+mod held;
 mod transmit;
 
 /// Sends one stream: asks for frames at the rate that keeps the delay bound, cuts them into
@@ -70,6 +70,8 @@ pub struct MediaSender {
     last_media: Time,
     /// When the last packet of the newest key frame left; `None` while it has not.
     last_key_left: Option<Time>,
+    /// A frame that leaves although it will be late.
+    scout: Option<u64>,
     /// When the first greeting left.
     started: Time,
     /// A report block about our media came.
@@ -154,6 +156,7 @@ impl MediaSender {
             last_rtcp: Time::ZERO,
             last_media: Time::ZERO,
             last_key_left: None,
+            scout: None,
             started: Time::ZERO,
             answered: false,
             last_sample: Time::ZERO,
@@ -184,7 +187,10 @@ impl MediaSender {
             } else {
                 floor
             };
-            if self.is_late(cx.now, captured, self.frames.backlog() + least) {
+            let full = self.frames.backlog() >= MAX_BACKLOG;
+            let scout = self.is_scout_due(cx.now);
+            let late = self.is_late(cx.now, captured, self.frames.backlog() + least);
+            if full || late && !scout {
                 self.capture.pop();
                 self.skip(cx, frame, captured, DropCause::Skipped);
                 continue;
@@ -193,10 +199,13 @@ impl MediaSender {
                 cx.trace
                     .record(cx.now, Event::KeyFrameOrdered { frame, cause });
             }
+            if late {
+                self.scout = Some(frame);
+            }
             let order = FrameOrder {
                 frame,
                 captured,
-                rate,
+                rate: if late { self.config.rates.0 } else { rate },
                 key: key.is_some(),
             };
             self.capture.order(order, budget);
@@ -239,8 +248,12 @@ impl MediaSender {
         }
     }
 
-    /// A datagram from the peer.
+    /// A datagram from the peer. Before the first [`on_timeout`](Self::on_timeout) nothing has
+    /// been said that anybody could answer, so what comes then is not for this session.
     pub fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        if self.phase == (Phase::Greeting { since: Time::FAR }) {
+            return reject(cx, FeedbackFault::UnknownSource);
+        }
         self.on_rtcp(cx, datagram.payload);
         self.open_if_greeted(cx.now);
     }
@@ -394,7 +407,12 @@ impl MediaSender {
         let cautious = |rate: Rate| Target::of(rate.scale(2, 1)).media(rate);
         match self.peer {
             Peer::PerPacket => self.control.target(),
-            Peer::Unknown if self.path.has_rtt() => self.control.target(),
+            // Until the peer shows what it can say, its silence says nothing about the path.
+            Peer::Unknown
+                if self.path.has_rtt() && self.control.target().media > self.cautious.rate() =>
+            {
+                self.control.target()
+            }
             Peer::Unknown | Peer::ReportsOnly => cautious(self.cautious.rate()),
         }
     }
@@ -443,7 +461,24 @@ impl MediaSender {
         let leave = self
             .pacer
             .time_to_send(now, Bytes::ZERO, ahead, self.pace());
-        now + leave + self.control.queueing() + self.path.one_way() > captured + bound
+        now + leave + self.queueing() + self.path.one_way() > captured + bound
+    }
+
+    /// What waits in front of a packet that leaves now. Nothing does if all that left has
+    /// arrived, however long the last one had to wait: else a sender that pauses because of a
+    /// long queue would never hear that it is gone.
+    fn queueing(&self) -> Duration {
+        if self.history.in_flight() == Bytes::ZERO {
+            Duration::ZERO
+        } else {
+            self.control.queueing()
+        }
+    }
+
+    /// Whether nothing has left for so long that the next frame has to go, in time or not: only
+    /// packets that arrive can show that the path is better than it is believed to be.
+    fn is_scout_due(&self, now: Time) -> bool {
+        self.frames.is_empty() && now.since(self.last_media) >= SCOUT_PAUSE
     }
 
     fn skip(&mut self, cx: &mut Cx<'_>, frame: u64, captured: Time, cause: DropCause) {
@@ -463,13 +498,12 @@ impl MediaSender {
         });
     }
 
-    /// While nothing can be sent, captures that can no longer be in time are let go.
+    /// While nothing can be sent, captures that can no longer be in time are let go; at any time
+    /// those are that an encoder which is too slow, or a driver that slept, leaves lying.
     fn expire_captures(&mut self, cx: &mut Cx<'_>) {
-        if self.phase == Phase::Open {
-            return;
-        }
+        let closed = self.phase != Phase::Open;
         while let Some((frame, captured)) = self.capture.front()
-            && (self.is_late(cx.now, captured, Bytes::ZERO) || self.capture.is_crowded())
+            && (self.capture.is_crowded() || closed && self.is_late(cx.now, captured, Bytes::ZERO))
         {
             self.capture.pop();
             self.skip(cx, frame, captured, DropCause::Skipped);
@@ -478,7 +512,7 @@ impl MediaSender {
 
     fn oldest_capture_deadline(&self) -> Option<Time> {
         let (_, captured) = self.capture.front()?;
-        let margin = self.path.one_way() + self.control.queueing();
+        let margin = self.path.one_way() + self.queueing();
         let bound = self.config.delay_bound?.saturating_sub(margin);
         Some(captured + bound + Duration::from_nanos(1))
     }
@@ -518,5 +552,10 @@ pub struct Status {
 const GREETING: Duration = Duration::from_millis(600);
 /// Budgets of a frame that a key frame takes, at most.
 const KEY_BUDGETS: u64 = 4;
+/// Longest pause of a stream that has nothing in time to send: a smallest key frame of two
+/// packets each second is 20 kb/s.
+const SCOUT_PAUSE: Duration = Duration::from_secs(1);
+/// What may wait without a delay bound: a quarter of an hour at the lowest rate.
+const MAX_BACKLOG: Bytes = Bytes(16 << 20);
 /// RFC 3550 section 6.2: reporting interval of a peer that is not known to report faster.
 const SLOW_REPORTS: Duration = Duration::from_secs(5);

@@ -16,7 +16,6 @@ pub(super) enum Control {
     Promised {
         promise: DelayPromise<Box<dyn RateController>>,
         bound: Duration,
-        packet_size: Bytes,
     },
 }
 
@@ -40,7 +39,6 @@ impl Control {
         Self::Promised {
             promise: DelayPromise::new(controller, planner, bound),
             bound,
-            packet_size: config.packet_size,
         }
     }
 
@@ -50,7 +48,7 @@ impl Control {
             promise.set_backlog(backlog);
             // What is lost has to be missed, asked for and sent again within the bound.
             let repair = (path.srtt() + REPAIR).min(*bound / 3);
-            promise.set_budget(bound.saturating_sub(path.one_way() + repair));
+            promise.set_budget(bound.saturating_sub(path.one_way() + repair), repair);
             promise.replan(cx);
         }
     }
@@ -64,11 +62,7 @@ impl Control {
     }
 
     /// Nothing that was learnt of the path holds any more.
-    pub(super) fn restart(&mut self, cx: &mut Cx<'_>) {
-        let packet_size = match self {
-            Self::Plain(_) => return,
-            Self::Promised { packet_size, .. } => *packet_size,
-        };
+    pub(super) fn restart(&mut self, cx: &mut Cx<'_>, packet_size: Bytes) {
         let change = Change::Path {
             packet_size,
             prior: None,

@@ -7,6 +7,7 @@ use crate::control::{Cx, Outcome, Report};
 use crate::session::breaker::ReportView;
 use crate::session::feedback::reject;
 use crate::session::history::{Content, Learnt};
+use crate::session::path::PathView;
 use crate::trace::{BreakerCause, Event, FeedbackFault, KeyCause};
 use crate::units::Time;
 use crate::wire::ccfb::Ccfb;
@@ -68,9 +69,11 @@ impl MediaSender {
         if let Some(cause) = cause.filter(|_| self.config.circuit_breaker) {
             self.stop(cx, cause);
         }
-        let answered_at =
-            sample.map(|rtt| cx.now.before(rtt + block.delay_since_last_sr.as_span()));
-        self.on_sign_of_life(cx, answered_at);
+        let answered = sample.map(|rtt| {
+            let asked = cx.now.before(rtt + block.delay_since_last_sr.as_span());
+            (asked, rtt)
+        });
+        self.on_sign_of_life(cx, answered);
     }
 
     /// Whether a peer that reports and gives no per-packet feedback ever will.
@@ -133,6 +136,7 @@ impl MediaSender {
         self.path.on_fates(&learnt.fates);
         let mut report = Report::new(&learnt.fates);
         report.rtt = learnt.rtt;
+        //= rfc8083-7-ecn
         self.control.on_report(cx, &report);
         for &content in &learnt.lost {
             self.on_lost(content);
@@ -172,6 +176,10 @@ impl MediaSender {
     fn on_nack(&mut self, cx: &mut Cx<'_>, nack: &Nack<'_>) {
         if nack.media() != self.config.streams.media_ssrc {
             return reject(cx, FeedbackFault::UnknownSource);
+        }
+        // Where packets overtake each other, most requests are made too early.
+        if self.peer == Peer::PerPacket && self.history.is_reordered() {
+            return;
         }
         for seq in nack.lost().take(MAX_NACKS) {
             let Some(content) = self.history.media_content(seq) else {
@@ -224,14 +232,15 @@ impl MediaSender {
         self.path.forget_rates();
     }
 
-    /// Any RTCP about our streams. `answered` is when the sender report left that it answers.
-    fn on_sign_of_life(&mut self, cx: &mut Cx<'_>, answered: Option<Time>) {
+    /// Any RTCP about our streams. `answered` is when the sender report left that it answers, and
+    /// the round trip that this shows.
+    fn on_sign_of_life(&mut self, cx: &mut Cx<'_>, answered: Option<(Time, Duration)>) {
         self.last_rtcp = cx.now;
         match self.phase {
             Phase::Blackout { since, deaf } => {
                 // If nothing at all came, then anything shows that the path is back; if only
                 // our direction was dead, an answer to a probe does.
-                if deaf || answered.is_some_and(|at| at > since) {
+                if deaf || answered.is_some_and(|(at, _)| at > since) {
                     let learnt = self.history.write_off(cx.now);
                     self.end_blackout(cx, since);
                     self.take(cx, &learnt);
@@ -242,14 +251,18 @@ impl MediaSender {
                     .breaker
                     .tripped()
                     .unwrap_or((cx.now, BreakerCause::RtcpTimeout));
-                if answered.is_some_and(|at| at > tripped) && self.breaker.on_answer(cx.now) {
-                    self.resume(cx);
+                if let Some((at, rtt)) = answered
+                    && at > tripped
+                    && self.breaker.on_answer(cx.now)
+                {
+                    self.resume(cx, rtt);
                 }
             }
             Phase::Greeting { .. } | Phase::Open | Phase::Closed(_) => {}
         }
     }
 
+    //= rfc8083-4.5-cease
     pub(super) fn stop(&mut self, cx: &mut Cx<'_>, cause: BreakerCause) {
         cx.trace.record(cx.now, Event::BreakerTripped { cause });
         self.phase = Phase::Stopped;
@@ -257,17 +270,20 @@ impl MediaSender {
         self.repairs.clear();
     }
 
-    /// After the breaker: a new start, with nothing believed of the path.
-    fn resume(&mut self, cx: &mut Cx<'_>) {
+    /// After the breaker: a new start, with nothing believed of the path but the round trip that
+    /// has just been seen, without which the first packets would leave one a second.
+    fn resume(&mut self, cx: &mut Cx<'_>, rtt: Duration) {
         cx.trace.record(cx.now, Event::BreakerResumed);
         let learnt = self.history.write_off(cx.now);
         for content in learnt.lost {
             self.chain.break_at(content.frame, KeyCause::Repair);
         }
-        self.control.restart(cx);
+        self.control.restart(cx, self.config.packet_size);
+        self.control.on_report(cx, &Report::default().rtt(rtt));
+        self.path = PathView::default();
+        self.path.on_rtt(rtt);
         self.phase = Phase::Open;
         self.last_progress = cx.now;
-        self.path.forget_rates();
     }
 
     /// Sender reports: every second, and as probes when the path is silent.

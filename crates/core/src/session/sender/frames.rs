@@ -155,6 +155,11 @@ impl Frames {
         self.waiting.front()
     }
 
+    /// How many frames are kept for repair.
+    pub(super) fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -172,6 +177,9 @@ impl Frames {
         frame.row.left = Some(now);
         let row = frame.row;
         self.kept.extend(self.waiting.pop_front());
+        if self.kept.len() > MAX_KEPT {
+            self.kept.pop_front();
+        }
         Some((row, index))
     }
 
@@ -197,7 +205,7 @@ impl Frames {
     pub(super) fn forget(&mut self, now: Time) {
         while let Some(first) = self.kept.front() {
             let until = first.deadline.unwrap_or(first.row.captured + KEEP) + LATE_REPAIR;
-            if until >= now && self.kept.len() <= MAX_KEPT {
+            if until >= now {
                 return;
             }
             self.kept.pop_front();

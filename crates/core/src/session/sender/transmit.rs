@@ -139,7 +139,8 @@ impl MediaSender {
     pub(super) fn drop_hopeless(&mut self, cx: &mut Cx<'_>) {
         while let Some(front) = self.frames.front() {
             let row = front.row;
-            let cause = if self.is_late(cx.now, row.captured, front.left()) {
+            let bound = self.scout != Some(row.frame);
+            let cause = if bound && self.is_late(cx.now, row.captured, front.left()) {
                 DropCause::Late
             } else if !row.key && self.chain.is_orphan(row.frame) {
                 DropCause::Reference

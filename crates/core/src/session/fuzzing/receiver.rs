@@ -1,0 +1,239 @@
+//! A receiver whose peer is not to be trusted.
+
+use core::time::Duration;
+
+use rand_pcg::Pcg64Mcg;
+
+use super::{MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
+use crate::control::Ecn;
+use crate::endpoint::{Datagram, Endpoint};
+use crate::random::Seed;
+use crate::session::config::{FeedbackMode, MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig};
+use crate::session::receiver::MediaReceiver;
+use crate::units::Time;
+use crate::wire::ntp::Ntp;
+use crate::wire::rtcp::{self, Rtcp, SenderInfo};
+use crate::wire::rtp::RtpHeader;
+use crate::wire::rtx::RtxPayload;
+
+/// A receiver whose peer is not to be trusted.
+pub fn receiver(data: &[u8]) {
+    let mut story = Story { rest: data };
+    let mut scene = ReceiverScene::new(&mut story);
+    while !story.is_over() {
+        scene.act(&mut story);
+        scene.settle();
+    }
+    scene.receiver.finish();
+    scene.watch_frames();
+}
+
+struct ReceiverScene {
+    receiver: MediaReceiver,
+    rng: Pcg64Mcg,
+    now: Time,
+    seq: u16,
+    timestamp: u32,
+    last_out: Option<u64>,
+    decodable: bool,
+    restarts: u64,
+}
+
+impl ReceiverScene {
+    fn new(story: &mut Story<'_>) -> Self {
+        let mut config = ReceiverConfig::new(PEER, name(), Duration::from_millis(300));
+        if story.byte() & 1 == 1 {
+            config.feedback = FeedbackMode::ReportsOnly;
+        }
+        Self {
+            receiver: MediaReceiver::new(config),
+            rng: Seed(1).stream("fuzz"),
+            now: Time::from_secs(1),
+            seq: story.word(),
+            timestamp: u32::from(story.word()) << 16,
+            last_out: None,
+            decodable: false,
+            restarts: 0,
+        }
+    }
+
+    fn act(&mut self, story: &mut Story<'_>) {
+        match story.byte() % 9 {
+            0 => self.pass(story.span()),
+            1 => {
+                if let Some((at, _)) = self.receiver.next_timeout() {
+                    self.now = self.now.max(at.min(self.now + Duration::from_secs(30)));
+                }
+            }
+            2 => {
+                let len = usize::from(story.byte());
+                self.deliver(story.take(len), Ecn::NotEct);
+            }
+            3 => self.jump(story),
+            4 => self.sender_speaks(story),
+            5 => self.receiver.on_decoder_trouble(self.now),
+            _ => self.frames(story),
+        }
+    }
+
+    /// One packet with numbers from anywhere.
+    fn jump(&mut self, story: &mut Story<'_>) {
+        let choice = story.byte();
+        let header = RtpHeader {
+            payload_type: if choice & 1 == 0 {
+                MEDIA_TYPE
+            } else {
+                REPAIR_TYPE
+            },
+            sequence: self.seq.wrapping_add(story.word()),
+            timestamp: self.timestamp.wrapping_add(u32::from(story.word()) << 16),
+            ssrc: ssrc(story),
+            marker: choice & 2 == 2,
+        };
+        let len = usize::from(story.byte());
+        let payload = story.take(len);
+        self.packet(header, payload, Ecn::from_bits(choice >> 2));
+    }
+
+    /// What a good sender sends, less what the story takes away, and out of order as it says.
+    fn frames(&mut self, story: &mut Story<'_>) {
+        let (count, losses) = (story.byte() % 40, story.byte());
+        let key = story.byte() & 1 == 0;
+        for i in 0..count {
+            let (first, last) = (i % 3 == 0, i % 3 == 2 || i + 1 == count);
+            let unit = if key && i < 3 { 0x67 } else { 0x41 };
+            let payload = [unit, if first { 0x88 } else { 0x10 }, 0, i];
+            let mut header = RtpHeader {
+                payload_type: MEDIA_TYPE,
+                sequence: self.seq,
+                timestamp: self.timestamp,
+                ssrc: MEDIA,
+                marker: last,
+            };
+            self.seq = self.seq.wrapping_add(1);
+            if last {
+                self.timestamp = self.timestamp.wrapping_add(3_000);
+                self.now += Duration::from_millis(33);
+            }
+            match losses >> (i % 8) & 1 {
+                0 => self.packet(header, &payload, Ecn::Ect0),
+                // Lost; every other one is sent again.
+                _ if i % 2 == 0 => {
+                    let mut repair = Vec::new();
+                    let original_sequence = header.sequence;
+                    RtxPayload {
+                        original_sequence,
+                        payload: &payload,
+                    }
+                    .emit(&mut repair);
+                    (header.payload_type, header.ssrc) = (REPAIR_TYPE, REPAIR);
+                    self.packet(header, &repair, Ecn::Ect0);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn sender_speaks(&mut self, story: &mut Story<'_>) {
+        let mut out = Vec::new();
+        if story.byte().is_multiple_of(8) {
+            rtcp::emit_bye(&[ssrc(story)], None, &mut out);
+        } else {
+            SenderInfo {
+                ssrc: ssrc(story),
+                ntp: Ntp(u64::from(story.word()) << 32),
+                rtp_timestamp: self.timestamp,
+                packets: 1,
+                octets: 1,
+            }
+            .emit(&[], &mut out);
+        }
+        self.deliver(&out, Ecn::NotEct);
+    }
+
+    fn packet(&mut self, header: RtpHeader, payload: &[u8], ecn: Ecn) {
+        let mut out = Vec::with_capacity(RtpHeader::LEN + payload.len());
+        header.emit(&mut out);
+        out.extend_from_slice(payload);
+        self.deliver(&out, ecn);
+    }
+
+    fn deliver(&mut self, payload: &[u8], ecn: Ecn) {
+        let mut cx = cx(self.now, &mut self.rng);
+        self.receiver
+            .on_datagram(&mut cx, Datagram { ecn, payload });
+        self.settle();
+    }
+
+    fn pass(&mut self, span: Duration) {
+        let end = self.now + span;
+        for _ in 0..MOST_DEADLINES {
+            self.settle();
+            match self.receiver.next_timeout() {
+                Some((at, _)) if at <= end => self.now = self.now.max(at),
+                _ => break,
+            }
+        }
+        self.now = end;
+    }
+
+    /// Brings the receiver to rest at this moment.
+    fn settle(&mut self) {
+        self.drain();
+        let mut wakes = 0;
+        while let Some((_, why)) = self.receiver.next_timeout().filter(|t| t.0 <= self.now) {
+            wakes += 1;
+            assert!(wakes <= MOST_WAKES, "{why:?} wakes without end");
+            self.receiver.on_timeout(&mut cx(self.now, &mut self.rng));
+            self.drain();
+        }
+        let held = self.receiver.held();
+        assert!(
+            held.packets <= 4_097 && held.arrivals <= 2 * 4_096,
+            "{held:?}"
+        );
+        assert!(held.bytes <= (16 << 20) + 65_536, "{held:?}");
+        self.watch_frames();
+    }
+
+    fn drain(&mut self) {
+        let mut buffer = Vec::new();
+        for count in 0.. {
+            assert!(count < MOST_WAKES, "packets without end");
+            buffer.clear();
+            let mut cx = cx(self.now, &mut self.rng);
+            if self.receiver.poll_transmit(&mut cx, &mut buffer).is_none() {
+                return;
+            }
+            assert!(buffer.len() <= 2_500, "{}", buffer.len());
+            assert!(rtcp::form(&buffer).is_ok());
+            for packet in rtcp::packets(&buffer).flatten() {
+                match packet {
+                    Rtcp::Ccfb(ccfb) => assert!(ccfb.blocks().all(|b| b.len() <= 500)),
+                    Rtcp::Nack(nack) => assert!(nack.lost().count() <= 64),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Frames come in order, and only those that can be decoded have a time.
+    fn watch_frames(&mut self) {
+        let restarts = self.receiver.held().restarts;
+        if restarts > self.restarts {
+            // What is left of one stream and the beginning of another.
+            let last = core::iter::from_fn(|| self.receiver.poll_frame()).last();
+            self.decodable = last.is_some_and(|frame| frame.complete.is_some());
+            self.last_out = None;
+            self.restarts = restarts;
+        }
+        while let Some(frame) = self.receiver.poll_frame() {
+            assert!(self.last_out < Some(frame.timestamp), "out of order");
+            self.last_out = Some(frame.timestamp);
+            let whole = frame.complete.is_some();
+            assert_eq!(whole, !frame.data.is_empty());
+            assert!(!whole || frame.key || self.decodable, "nothing to refer to");
+            self.decodable = whole;
+        }
+    }
+}

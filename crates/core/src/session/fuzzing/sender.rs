@@ -1,0 +1,389 @@
+//! A sender among an encoder and a peer that are not to be trusted.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rand_pcg::Pcg64Mcg;
+
+use super::{EPOCH, MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
+use crate::control::{
+    Algorithm, Change, Cx, Demand, Ecn, RateController, Report, Sent, Start, Summary, Target, Why,
+};
+use crate::controller::ControllerConfig;
+use crate::endpoint::{Datagram, OVERHEAD};
+use crate::media::{EncodeError, Encoded, FrameOrder};
+use crate::promise::PlannerConfig;
+use crate::random::Seed;
+use crate::session::config::{SenderConfig, Streams};
+use crate::session::sender::MediaSender;
+use crate::units::{Bytes, Rate, Time};
+use crate::wire::ccfb::{CcfbBuilder, Received};
+use crate::wire::ntp::NtpShort;
+use crate::wire::rtcp::{self, ReportBlock};
+use crate::wire::rtp::RtpPacket;
+
+/// A sender whose encoder and whose peer are not to be trusted.
+pub fn sender(data: &[u8]) {
+    let mut story = Story { rest: data };
+    let mut scene = SenderScene::new(&mut story);
+    while !story.is_over() {
+        scene.act(&mut story);
+        scene.settle();
+    }
+    scene.sender.stop_capture();
+    scene.pass(Duration::from_mins(1));
+    let bounded = scene.config.delay_bound.is_some();
+    assert!(!bounded || scene.sender.is_done(), "no end");
+    let (mut frames, mut packets) = (Vec::new(), Vec::new());
+    scene.sender.finish_rows(&mut frames, &mut packets);
+    assert_eq!(packets.len() as u64, scene.contract().next);
+}
+
+struct SenderScene {
+    sender: MediaSender,
+    config: SenderConfig,
+    contract: Arc<Mutex<Contract>>,
+    rng: Pcg64Mcg,
+    now: Time,
+    /// How the encoder answers.
+    manner: u8,
+    /// The next sequence number of each stream that left.
+    next: [Option<u16>; 2],
+    sent: VecDeque<(u32, u16, Time)>,
+}
+
+impl SenderScene {
+    fn new(story: &mut Story<'_>) -> Self {
+        let (choice, size) = (story.byte(), story.byte());
+        let mut config = SenderConfig::new(Streams::with_ssrcs(MEDIA, REPAIR), name());
+        config.epoch = EPOCH;
+        config.packet_size = Bytes(100 + u64::from(size) * 6);
+        config.delay_bound = (choice & 1 == 0).then_some(Duration::from_millis(300));
+        config.one_way = choice & 6 == 6;
+        config.retransmit = choice & 8 == 0;
+        config.log = true;
+        let algorithm = match choice & 16 {
+            0 => ControllerConfig::default(),
+            _ => ControllerConfig::Fixed {
+                rate: Rate::kbps(20_000),
+            },
+        };
+        let demand = Demand {
+            floor: config.rates.0,
+            ceiling: config.rates.1,
+            shares: 1,
+        };
+        let inner = algorithm.start(&Start::new(Time::ZERO, config.packet_size, demand));
+        let contract = Arc::new(Mutex::new(Contract::default()));
+        let watched = Box::new(Watched {
+            inner,
+            contract: Arc::clone(&contract),
+        });
+        let mut rng = Seed(1).stream("fuzz");
+        let planner = PlannerConfig::new(config.rates.0, config.rates.1);
+        Self {
+            sender: MediaSender::new(config.clone(), watched, Some(planner), &mut rng),
+            config,
+            contract,
+            rng,
+            now: Time::from_secs(1),
+            manner: 0,
+            next: [None; 2],
+            sent: VecDeque::new(),
+        }
+    }
+
+    fn act(&mut self, story: &mut Story<'_>) {
+        let mut out = Vec::new();
+        match story.byte() % 12 {
+            0 => self.pass(story.span()),
+            1 => {
+                // To the very moment that was asked for.
+                if let Some((at, _)) = self.sender.next_timeout() {
+                    self.now = self.now.max(at.min(self.now + Duration::from_secs(30)));
+                }
+            }
+            2 => {
+                let len = usize::from(story.byte());
+                out.extend_from_slice(story.take(len));
+            }
+            3 | 4 => self.tell_truth(story, &mut out),
+            5 => self.lie(story, &mut out),
+            6 => self.report(story, &mut out),
+            7 => {
+                self.report(story, &mut out);
+                self.tell_truth(story, &mut out);
+            }
+            8 => {
+                let (ssrc, first) = (ssrc(story), story.word());
+                let lost = (0..story.word() % 600).map(|i| first.wrapping_add(i));
+                rtcp::emit_nack(PEER, ssrc, lost, &mut out);
+            }
+            9 => rtcp::Pli {
+                sender: PEER,
+                media: ssrc(story),
+            }
+            .emit(&mut out),
+            10 => self.manner = story.byte(),
+            _ => {
+                let seqs: Vec<_> = self.sent.iter().rev().map(|(_, seq, _)| *seq).collect();
+                let lost = seqs.into_iter().take(usize::from(story.byte()));
+                rtcp::emit_nack(PEER, MEDIA, lost, &mut out);
+            }
+        }
+        if !out.is_empty() {
+            let datagram = Datagram {
+                ecn: Ecn::NotEct,
+                payload: &out,
+            };
+            let mut cx = cx(self.now, &mut self.rng);
+            self.sender.on_datagram(&mut cx, datagram);
+        }
+    }
+
+    /// Feedback on what was sent last, of which the story says what arrived.
+    fn tell_truth(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
+        let mut builder = CcfbBuilder::new(PEER, self.now, out);
+        let most = usize::from(story.byte());
+        for stream in [MEDIA, REPAIR] {
+            let of_stream = self.sent.iter().filter(|(ssrc, ..)| *ssrc == stream);
+            let lines: Vec<_> = of_stream.collect();
+            let lines = &lines[lines.len().saturating_sub(most)..];
+            let Some((_, begin, _)) = lines.first() else {
+                continue;
+            };
+            let (mut bits, mut left) = (0, 0);
+            let lines = lines.iter().map(|(.., at)| {
+                if left == 0 {
+                    (bits, left) = (story.byte(), 8);
+                }
+                let arrived = bits & 1 == 0;
+                (bits, left) = (bits >> 1, left - 1);
+                let ecn = if bits & 3 == 3 { Ecn::Ce } else { Ecn::Ect0 };
+                arrived.then_some(Received { ecn, at: *at })
+            });
+            let _ = builder.block(stream, *begin, lines);
+        }
+        builder.finish(EPOCH);
+    }
+
+    /// Feedback on anything, from any time.
+    fn lie(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
+        let at = match story.byte() % 4 {
+            0 => self.now + story.span(),
+            1 => self.now.before(story.span()),
+            _ => self.now,
+        };
+        let mut builder = CcfbBuilder::new(PEER, at, out);
+        for _ in 0..story.byte() % 4 {
+            let newest = self.next[0].unwrap_or(0);
+            let begin = newest.wrapping_sub(story.word() % 512);
+            let (ssrc, count, ago) = (ssrc(story), story.word() >> 2, story.span());
+            let line = Received {
+                ecn: Ecn::from_bits(story.byte()),
+                at: at.before(ago),
+            };
+            let every = u16::from(story.byte()) + 1;
+            let lines = (0..count).map(|i| i.is_multiple_of(every).then_some(line));
+            let _ = builder.block(ssrc, begin, lines);
+        }
+        builder.finish(EPOCH);
+    }
+
+    fn report(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
+        let choice = story.byte();
+        let delay = story.span();
+        let blocks = (0..=choice % 3).map(|_| ReportBlock {
+            ssrc: ssrc(story),
+            fraction_lost: story.byte(),
+            cumulative_lost: -1,
+            highest_sequence: u32::from(story.word()),
+            jitter: 7,
+            last_sr: match choice & 8 {
+                0 => EPOCH.at(self.now.before(delay + HOP)).middle(),
+                _ => NtpShort(u32::from(story.word()) << 16),
+            },
+            delay_since_last_sr: NtpShort::from_span(delay),
+        });
+        let blocks: Vec<_> = blocks.collect();
+        rtcp::emit_receiver_report(PEER, &blocks, out);
+    }
+
+    /// Lets `span` pass with every deadline kept, to at most so many of them.
+    fn pass(&mut self, span: Duration) {
+        let end = self.now + span;
+        for _ in 0..MOST_DEADLINES {
+            self.settle();
+            match self.sender.next_timeout() {
+                Some((at, _)) if at <= end => self.now = self.now.max(at),
+                _ => break,
+            }
+        }
+        self.now = end;
+        self.settle();
+    }
+
+    /// Brings the sender to rest at this moment.
+    fn settle(&mut self) {
+        self.turn();
+        let mut wakes = 0;
+        while let Some((_, why)) = self.sender.next_timeout().filter(|t| t.0 <= self.now) {
+            wakes += 1;
+            assert!(wakes <= MOST_WAKES, "{why:?} wakes without end");
+            self.sender.on_timeout(&mut cx(self.now, &mut self.rng));
+            self.turn();
+        }
+        let held = self.sender.held();
+        assert!(held.packets <= 32_768 && held.repairs <= 34_000, "{held:?}");
+        assert!(held.kept <= 240 && held.datagrams == 0, "{held:?}");
+        assert!(held.captures <= 61, "{held:?}");
+        assert!(held.backlog <= Bytes(17 << 20), "{held:?}");
+        let out: u64 = self.contract().out.values().map(|p| p.size.get()).sum();
+        assert_eq!(held.in_flight, Bytes(out));
+    }
+
+    fn turn(&mut self) {
+        let mut cx = cx(self.now, &mut self.rng);
+        while let Some(order) = self.sender.poll_order(&mut cx) {
+            self.sender.on_encoded(encode(&order, self.manner));
+        }
+        let mut buffer = Vec::new();
+        for count in 0.. {
+            assert!(count < MOST_PACKETS, "packets without end");
+            buffer.clear();
+            let sent = self.sender.poll_transmit(&mut cx, &mut buffer);
+            if sent.is_none() {
+                assert!(buffer.is_empty());
+                break;
+            }
+            if rtcp::is_rtcp(&buffer) {
+                assert_eq!(rtcp::form(&buffer), Ok(rtcp::Form::Compound));
+                continue;
+            }
+            assert!(Bytes(buffer.len() as u64) + OVERHEAD <= self.config.packet_size);
+            let packet = RtpPacket::new_checked(&buffer).expect("we made it");
+            let header = packet.header();
+            let repair = usize::from(header.ssrc == REPAIR);
+            assert!([MEDIA, REPAIR].contains(&header.ssrc) && !packet.payload().is_empty());
+            let expected = self.next[repair].unwrap_or(header.sequence);
+            assert_eq!(header.sequence, expected, "a hole in the sequence numbers");
+            self.next[repair] = Some(header.sequence.wrapping_add(1));
+            self.sent.push_back((header.ssrc, header.sequence, cx.now));
+            self.sent.drain(..self.sent.len().saturating_sub(512));
+        }
+    }
+
+    fn contract(&self) -> std::sync::MutexGuard<'_, Contract> {
+        let lock = self.contract.lock();
+        lock.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Frames of any kind, as `manner` says.
+fn encode(order: &FrameOrder, manner: u8) -> Result<Encoded, EncodeError> {
+    let size = usize::from(manner >> 3) * 300;
+    let mut data = vec![0, 0, 0, 1, if order.key { 0x65 } else { 0x41 }, 0x88];
+    data.resize(6 + size, 0x5a);
+    match manner & 7 {
+        4 => data.clear(),
+        5 => data.truncate(4),
+        6 => data[..4].fill(0xff),
+        7 if manner == 0xff => return Err(EncodeError::Codec("broken".into())),
+        7 => data[4] = 0x1f,
+        _ => {}
+    }
+    Ok(Encoded {
+        frame: order.frame,
+        captured: order.captured,
+        key: order.key || manner & 7 == 3,
+        data,
+        quality: None,
+    })
+}
+
+/// What a controller was promised, see [`RateController`].
+#[derive(Debug, Default)]
+struct Contract {
+    now: Time,
+    next: u64,
+    /// Sent, without a fate so far.
+    out: BTreeMap<u64, Sent>,
+}
+
+/// A controller that sees to it that promises are kept.
+#[derive(Debug)]
+struct Watched {
+    inner: Box<dyn RateController>,
+    contract: Arc<Mutex<Contract>>,
+}
+
+impl Watched {
+    fn check(&self, now: Time, check: impl FnOnce(&mut Contract)) {
+        let lock = self.contract.lock();
+        let mut contract = lock.unwrap_or_else(PoisonError::into_inner);
+        assert!(now >= contract.now, "time goes back");
+        contract.now = now;
+        check(&mut contract);
+    }
+}
+
+impl RateController for Watched {
+    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
+        self.check(cx.now, |contract| {
+            assert_eq!(packet.seq, contract.next);
+            contract.next += 1;
+            contract.out.insert(packet.seq, *packet);
+            if contract.out.len() > 32_768 {
+                contract.out.pop_first();
+            }
+        });
+        self.inner.on_sent(cx, packet);
+    }
+
+    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+        self.check(cx.now, |contract| {
+            let mut last = None;
+            for fate in report.fates {
+                assert!(last < Some(fate.seq), "not in the order of sending");
+                last = Some(fate.seq);
+                let sent = contract.out.remove(&fate.seq);
+                assert_eq!(sent.map(|s| s.size), Some(fate.size), "a second fate");
+                assert!(fate.sent <= cx.now);
+            }
+        });
+        self.inner.on_report(cx, report);
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        self.check(cx.now, |_| {});
+        self.inner.on_timeout(cx);
+    }
+
+    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+        self.check(cx.now, |contract| {
+            if let Change::Path { .. } = change {
+                // Nothing is said any more of what was sent on the old path.
+                contract.out.clear();
+            }
+        });
+        self.inner.on_change(cx, change);
+    }
+
+    fn target(&self) -> Target {
+        self.inner.target()
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        self.inner.next_timeout()
+    }
+
+    fn summary(&self) -> Summary {
+        self.inner.summary()
+    }
+}
+
+const HOP: Duration = Duration::from_millis(40);
+
+/// At one moment: what a second of frames of 10 kB becomes in packets of 100 bytes.
+const MOST_PACKETS: u32 = 30_000;

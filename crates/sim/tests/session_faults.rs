@@ -1,0 +1,174 @@
+//! Receivers that vanish, paths that die or become too thin, peers that say little: when the
+//! stream stops, what it spends meanwhile, and how it comes back.
+
+mod session_lab;
+
+use std::time::Duration;
+
+use session_lab::{Play, dark};
+use tidegate_core::link::{Capacity, Steps};
+use tidegate_core::session::config::FeedbackMode;
+use tidegate_core::session::sender::SenderFailure;
+use tidegate_core::trace::{BreakerCause, DropCause, Event, KeyCause};
+use tidegate_core::units::{Rate, Time};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn ms(at: Time) -> u64 {
+    at.as_nanos() / 1_000_000
+}
+
+fn blackout_began(event: Event) -> Option<()> {
+    (event == Event::BlackoutBegan).then_some(())
+}
+
+fn blackout_ended(event: Event) -> Option<()> {
+    matches!(event, Event::BlackoutEnded { .. }).then_some(())
+}
+
+fn tripped(event: Event) -> Option<BreakerCause> {
+    match event {
+        Event::BreakerTripped { cause } => Some(cause),
+        _ => None,
+    }
+}
+
+fn key_frame(event: Event) -> Option<KeyCause> {
+    match event {
+        Event::KeyFrameOrdered { cause, .. } => Some(cause),
+        _ => None,
+    }
+}
+
+//= rfc8083-4.1-rtcp-timeout (test)
+#[test]
+fn a_receiver_that_vanishes_ends_the_stream() {
+    let mut play = Play::new();
+    play.seconds = 40;
+    play.away = Some((Time::from_secs(5), Time::FAR));
+    let played = play.run(SECOND);
+    let (dark, ()) = played.first(Time::ZERO, blackout_began).unwrap();
+    assert!((5_100..5_300).contains(&ms(dark)), "{dark:?}");
+    let last = played.log.rtp.iter().map(|p| p.at).max().unwrap();
+    assert!(last <= dark, "media into a blackout");
+    // Three reporting intervals of one second after the last report.
+    let (trip, cause) = played.first(Time::ZERO, tripped).unwrap();
+    assert_eq!(cause, BreakerCause::RtcpTimeout);
+    assert!((7_900..8_300).contains(&ms(trip)), "{trip:?}");
+    let failure = Some(SenderFailure::NobodyThere(BreakerCause::RtcpTimeout));
+    assert_eq!(played.failure, failure);
+}
+
+//= rfc8083-4.5-cease (test)
+#[test]
+fn a_stream_that_nobody_ever_answers_stays_small_and_stops() {
+    let mut play = Play::new();
+    play.seconds = 40;
+    play.away = Some((Time::ZERO, Time::FAR));
+    let played = play.run(SECOND);
+    let (trip, _) = played.first(Time::ZERO, tripped).unwrap();
+    // The default reporting interval of five seconds, three times, after the greeting.
+    assert!((15_000..16_000).contains(&ms(trip)), "{trip:?}");
+    assert!(played.wire_rate(1, 15) < Rate::kbps(200));
+    assert!(played.log.rtp.iter().all(|p| p.at <= trip));
+    assert!(played.failure.is_some());
+}
+
+#[test]
+fn a_receiver_that_is_started_again_is_served_again() {
+    let mut play = Play::new();
+    play.away = Some((Time::from_secs(5), Time::from_secs(11)));
+    let played = play.run(SECOND);
+    let resumed = |e| (e == Event::BreakerResumed).then_some(());
+    let (back, ()) = played.first(Time::ZERO, resumed).unwrap();
+    // Probes are at most three quarters of a second apart, three seconds after the trip.
+    assert!((11_000..11_900).contains(&ms(back)), "{back:?}");
+    assert!(played.first(back, key_frame).unwrap().0.since(back) < SECOND / 10);
+    assert!(played.on_time(12, 20) >= 0.99, "{}", played.on_time(12, 20));
+    let spent = played.wire_rate(12, 13);
+    assert!(spent > Rate::kbps(500), "a new start is no crawl: {spent}");
+    assert_eq!(played.failure, None);
+}
+
+#[test]
+fn a_peer_with_plain_reports_gets_a_low_rate() {
+    let mut play = Play::new();
+    play.seconds = 40;
+    play.feedback = FeedbackMode::ReportsOnly;
+    let played = play.run(SECOND);
+    let known = |e| (e == Event::PeerReportsOnly).then_some(());
+    let (at, ()) = played.first(Time::ZERO, known).unwrap();
+    assert!((2_000..3_500).contains(&ms(at)), "{at:?}");
+    for second in 0..39 {
+        let rate = played.wire_rate(second, second + 1);
+        // A key frame each two seconds, and headers.
+        assert!(rate >= Rate::kbps(130) && rate < Rate::kbps(600), "{rate}");
+    }
+    let (first, last) = (played.wire_rate(3, 5), played.wire_rate(36, 38));
+    assert!(last > first.scale(2, 1), "{first} {last}");
+    assert!(played.on_time(0, 40) >= 0.99, "{}", played.on_time(0, 40));
+}
+
+#[test]
+fn outages_are_noticed_and_left_at_once() {
+    for (forward, back) in [(true, true), (true, false), (false, true)] {
+        let mut play = Play::new();
+        if forward {
+            play.uplink.outages = dark(8_000, 10_000);
+        }
+        if back {
+            play.downlink.outages = dark(8_000, 10_000);
+        }
+        let played = play.run(SECOND);
+        let (began, ()) = played.first(Time::ZERO, blackout_began).unwrap();
+        let (ended, ()) = played.first(began, blackout_ended).unwrap();
+        assert!((8_100..8_300).contains(&ms(began)), "{began:?}");
+        assert!((10_000..10_200).contains(&ms(ended)), "{ended:?}");
+        let between = played.log.rtp.iter();
+        let blind = between.filter(|p| began < p.at && p.at < ended).count();
+        assert_eq!(blind, 0, "media into a blackout");
+        assert_eq!(played.events(blackout_began).len(), 1);
+        let (key, cause) = played.first(began, key_frame).unwrap();
+        assert!(key.since(ended) < Duration::from_millis(40), "{key:?}");
+        assert_eq!(cause, KeyCause::Repair);
+        // What was captured while it was dark, the last frames before it, and few after it.
+        let lost = 600 - played.whole().len();
+        assert!(lost <= 62, "{lost} frames");
+        let back_early = played.on_time(11, 20);
+        assert!(back_early >= 0.99, "{back_early}");
+    }
+}
+
+#[test]
+fn a_path_below_the_floor_is_used_as_far_as_it_goes() {
+    let mut play = Play::new();
+    play.uplink.capacity = Capacity::Fixed(Rate::kbps(80));
+    let played = play.run(SECOND);
+    assert_eq!(played.links[0].queue_drops, 0, "no flood");
+    assert!(played.dropped(DropCause::Skipped) > 200);
+    assert!(played.whole().len() > 100, "{}", played.whole().len());
+    // Without a bound everything waits, and nothing breaks.
+    play.bound = None;
+    let played = play.run(SECOND);
+    assert_eq!(played.sent.len(), 600);
+}
+
+/// A sender that has nothing in time to send must not wait for news that only packets can bring.
+#[test]
+fn a_path_that_was_too_thin_for_a_while_is_used_again() {
+    for kbps in [5, 20, 80, 200] {
+        let mut play = Play::new();
+        play.seconds = 30;
+        let rates = [(0, 4_000), (5, kbps), (15, 4_000)];
+        let rates = rates.map(|(s, kbps)| (Time::from_secs(s), Rate::kbps(kbps)));
+        play.uplink.capacity = Capacity::Steps(Steps::new(&rates).unwrap());
+        let played = play.run(SECOND);
+        let thin = played.wire_rate(7, 15);
+        assert!(thin < Rate::kbps(200), "{thin} into {kbps} kb/s");
+        assert!(
+            played.on_time(17, 30) >= 0.95,
+            "{kbps} kb/s: {}",
+            played.on_time(17, 30)
+        );
+    }
+}

@@ -1,0 +1,475 @@
+//! A sender and a receiver on one path each way, with a receiver that may be away, and packets
+//! that may overtake each other.
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    reason = "each test program uses a part of it"
+)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rand_core::Rng as _;
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::control::{Algorithm as _, Cx, Demand, Ecn, Start, Why};
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::link::{
+    Capacity, DropTailConfig, LinkConfig, LinkId, LinkStats, NamedLink, Network, NetworkConfig,
+    Outage, QueueConfig, RouteId,
+};
+use tidegate_core::media::FrameRate;
+use tidegate_core::promise::PlannerConfig;
+use tidegate_core::random::Seed;
+use tidegate_core::session::assembler::ReceivedFrame;
+use tidegate_core::session::config::{
+    FeedbackMode, REPAIR_TYPE, ReceiverConfig, SenderConfig, Streams,
+};
+use tidegate_core::session::history::PacketRow;
+use tidegate_core::session::receiver::MediaReceiver;
+use tidegate_core::session::sender::{MediaSender, SenderFailure, SentFrame};
+use tidegate_core::session::stream::{Direct, Streamer};
+use tidegate_core::trace::{DropCause, Event};
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::wire::rtcp::{self, Cname};
+use tidegate_core::wire::rtp::RtpPacket;
+use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
+use tidegate_sim::world::{Flight, Observer, Party, PartyId, World};
+
+/// What is played.
+#[derive(Clone, Debug)]
+pub struct Play {
+    pub uplink: LinkConfig,
+    pub downlink: LinkConfig,
+    pub control: ControllerConfig,
+    pub bound: Option<Duration>,
+    pub floor: Rate,
+    pub seconds: u64,
+    pub ecn: bool,
+    pub patience: Duration,
+    pub feedback: FeedbackMode,
+    /// The receiver's process is dead from then to then; a new one takes its place.
+    pub away: Option<(Time, Time)>,
+    /// The receiver's decoder fails at this time.
+    pub trouble: Option<Time>,
+    /// Each packet is delayed by up to this much on its last metre.
+    pub jitter: Duration,
+    pub seed: u64,
+}
+
+impl Play {
+    /// 4 Mb/s with a queue of 60 kB, 40 ms each way, a bound of 400 ms, for 20 s.
+    pub fn new() -> Self {
+        let link = |capacity| LinkConfig {
+            capacity,
+            queue: QueueConfig::DropTail(DropTailConfig::bytes(Bytes(60_000))),
+            delay: Duration::from_millis(40),
+            ..LinkConfig::default()
+        };
+        Self {
+            uplink: link(Capacity::Fixed(Rate::kbps(4_000))),
+            downlink: link(Capacity::Unlimited),
+            control: ControllerConfig::default(),
+            bound: Some(Duration::from_millis(400)),
+            floor: Rate::kbps(150),
+            seconds: 20,
+            ecn: false,
+            patience: Duration::from_secs(20),
+            feedback: FeedbackMode::PerPacket,
+            away: None,
+            trouble: None,
+            jitter: Duration::ZERO,
+            seed: 1,
+        }
+    }
+
+    /// Plays to the end and `more` beyond the last capture.
+    pub fn run(&self, more: Duration) -> Played {
+        let network = NetworkConfig {
+            links: [("up", &self.uplink), ("down", &self.downlink)]
+                .map(|(name, config)| NamedLink {
+                    name: name.into(),
+                    config: config.clone(),
+                })
+                .into(),
+            routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
+        };
+        let seed = Seed(self.seed);
+        let network = Network::new(&network, seed).expect("a good network");
+        let party = |name: &str, endpoint, peer| Party {
+            name: name.into(),
+            endpoint,
+            peer: PartyId(peer),
+            // The sender's way is the first one.
+            route: RouteId(1 - peer),
+            start: Time::ZERO,
+            stop: Time::FAR,
+        };
+        let parties = vec![
+            party("sender", Node::Sender(Box::new(self.sender(seed))), 1),
+            party("receiver", Node::Receiver(Box::new(self.ear(seed))), 0),
+        ];
+        let mut world = World::new(network, parties, seed).expect("a good world");
+        let mut log = Log::default();
+        let end = Time::from_secs(self.seconds) + more;
+        let ended = world
+            .run(end, &mut log)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let links = [0, 1].map(|link| world.network().stats(LinkId(link), ended));
+        let mut played = Played {
+            log,
+            links,
+            bound: self.bound,
+            sent: Vec::new(),
+            packets: Vec::new(),
+            received: Vec::new(),
+            failure: None,
+            done: None,
+        };
+        for node in world.into_endpoints() {
+            match node {
+                Node::Sender(mut streamer) => {
+                    let sender = streamer.sender_mut();
+                    played.failure = sender.failure();
+                    played.done = sender.is_done().then_some(ended);
+                    sender.finish_rows(&mut played.sent, &mut played.packets);
+                }
+                Node::Receiver(mut ear) => {
+                    ear.inner.finish();
+                    ear.fetch();
+                    played.received = ear.frames;
+                }
+            }
+        }
+        played
+    }
+
+    fn sender(&self, seed: Seed) -> Streamer<Direct<VideoModel>> {
+        let mut rng = seed.stream("session");
+        let streams = Streams::with_ssrcs(rng.next_u32(), rng.next_u32());
+        let mut config = SenderConfig::new(streams, name("sender@lab"));
+        config.rates = (self.floor, Rate::kbps(6_000));
+        config.delay_bound = self.bound;
+        config.ecn = self.ecn;
+        config.patience = self.patience;
+        config.frames = Some(self.seconds * 30);
+        config.log = true;
+        let demand = Demand {
+            floor: config.rates.0,
+            ceiling: config.rates.1,
+            shares: 1,
+        };
+        let start = Start::new(Time::ZERO, config.packet_size, demand);
+        let controller = self.control.start(&start);
+        let planner = PlannerConfig::new(config.rates.0, config.rates.1);
+        let model = VideoModelConfig {
+            width: 640,
+            height: 360,
+            frame_rate: FrameRate::fps(30),
+        };
+        let model = VideoModel::new(model, seed.stream("video"));
+        let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
+        Streamer::new(sender, Direct::new(model))
+    }
+
+    fn ear(&self, seed: Seed) -> Ear {
+        let hold = self.bound.unwrap_or(Duration::from_secs(2));
+        let receiver = |ssrc| {
+            let mut config = ReceiverConfig::new(ssrc, name("receiver@lab"), hold);
+            config.feedback = self.feedback;
+            MediaReceiver::new(config)
+        };
+        Ear {
+            inner: receiver(7),
+            next: Some(receiver(8)),
+            away: self.away,
+            trouble: self.trouble,
+            jitter: self.jitter,
+            rng: seed.stream("jitter"),
+            held: BTreeMap::new(),
+            frames: Vec::new(),
+        }
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+pub struct Played {
+    pub log: Log,
+    pub links: [LinkStats; 2],
+    pub bound: Option<Duration>,
+    pub sent: Vec<SentFrame>,
+    pub packets: Vec<PacketRow>,
+    pub received: Vec<ReceivedFrame>,
+    pub failure: Option<SenderFailure>,
+    /// When the world ended, if the sender had.
+    pub done: Option<Time>,
+}
+
+impl Played {
+    /// When each frame that could be decoded was whole, by its number.
+    pub fn whole(&self) -> BTreeMap<u64, (SentFrame, Time)> {
+        let by_timestamp: BTreeMap<u32, &SentFrame> =
+            self.sent.iter().map(|f| (f.timestamp, f)).collect();
+        let whole = self.received.iter().filter_map(|f| {
+            let sent = **by_timestamp.get(&(f.timestamp as u32))?;
+            Some((sent.frame, (sent, f.complete?)))
+        });
+        whole.collect()
+    }
+
+    /// Share of the frames captured in this span that were decodable within the bound.
+    pub fn on_time(&self, from: u64, to: u64) -> f64 {
+        let span = Time::from_secs(from)..Time::from_secs(to);
+        let whole = self.whole();
+        let bound = self.bound.unwrap_or(Duration::MAX);
+        let captured = self.sent.iter().filter(|f| span.contains(&f.captured));
+        let (mut all, mut good) = (0, 0);
+        for frame in captured {
+            all += 1;
+            good += u32::from(
+                whole
+                    .get(&frame.frame)
+                    .is_some_and(|(_, at)| at.since(frame.captured) <= bound),
+            );
+        }
+        f64::from(good) / f64::from(all.max(1))
+    }
+
+    /// Times of the sender's events that `pick` wants.
+    pub fn events<T>(&self, pick: impl Fn(Event) -> Option<T>) -> Vec<(Time, T)> {
+        let events = self.log.events.iter().filter(|(party, ..)| party.0 == 0);
+        events
+            .filter_map(|(_, at, event)| Some((*at, pick(*event)?)))
+            .collect()
+    }
+
+    /// The first of them at `from` or later.
+    pub fn first<T>(&self, from: Time, pick: impl Fn(Event) -> Option<T>) -> Option<(Time, T)> {
+        self.events(pick).into_iter().find(|(at, _)| *at >= from)
+    }
+
+    /// Frames given up for this reason.
+    pub fn dropped(&self, cause: DropCause) -> usize {
+        let dropped = self.sent.iter().filter(|f| f.dropped == Some(cause));
+        dropped.count()
+    }
+
+    /// Media and repairs on the wire between two seconds.
+    pub fn wire_rate(&self, from: u64, to: u64) -> Rate {
+        let span = Time::from_secs(from)..Time::from_secs(to);
+        let flights = self.log.rtp.iter().filter(|f| span.contains(&f.at));
+        let bytes: u64 = flights.map(|f| f.size.get()).sum();
+        Bytes(bytes) / Duration::from_secs(to - from)
+    }
+}
+
+/// What an observer saw.
+#[derive(Debug, Default)]
+pub struct Log {
+    pub events: Vec<(PartyId, Time, Event)>,
+    /// RTP as it was sent.
+    pub rtp: Vec<Rtp>,
+    /// RTCP as it was sent, by party.
+    pub reports: [u64; 2],
+    /// FNV-1a over everything sent and everything that arrived, with its time.
+    pub hash: u64,
+}
+
+/// An RTP packet as it was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Rtp {
+    pub at: Time,
+    pub size: Bytes,
+    pub repair: bool,
+    pub timestamp: u32,
+}
+
+impl Log {
+    fn mix(&mut self, at: Time, flight: Flight<'_>) {
+        let head = at
+            .as_nanos()
+            .to_le_bytes()
+            .into_iter()
+            .chain([flight.ecn.bits()]);
+        for byte in head.chain(flight.payload.iter().copied()) {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+impl Observer for Log {
+    fn event(&mut self, party: PartyId, at: Time, event: Event) {
+        self.events.push((party, at, event));
+    }
+
+    fn sent(&mut self, at: Time, flight: Flight<'_>) {
+        self.mix(at, flight);
+        if rtcp::is_rtcp(flight.payload) {
+            self.reports[flight.from.0] += 1;
+            return;
+        }
+        let header = RtpPacket::new_checked(flight.payload)
+            .expect("RTP")
+            .header();
+        self.rtp.push(Rtp {
+            at,
+            size: flight.size,
+            repair: header.payload_type == REPAIR_TYPE,
+            timestamp: header.timestamp,
+        });
+    }
+
+    fn arrived(&mut self, at: Time, flight: Flight<'_>) {
+        self.mix(at, flight);
+    }
+}
+
+#[derive(Debug)]
+enum Node {
+    Sender(Box<Streamer<Direct<VideoModel>>>),
+    Receiver(Box<Ear>),
+}
+
+/// A receiver with what may happen to it.
+#[derive(Debug)]
+struct Ear {
+    inner: MediaReceiver,
+    next: Option<MediaReceiver>,
+    away: Option<(Time, Time)>,
+    trouble: Option<Time>,
+    jitter: Duration,
+    rng: Pcg64Mcg,
+    held: BTreeMap<(Time, u64), (Ecn, Vec<u8>)>,
+    frames: Vec<ReceivedFrame>,
+}
+
+impl Ear {
+    fn is_away(&self, now: Time) -> bool {
+        self.away.is_some_and(|(from, to)| from <= now && now < to)
+    }
+
+    /// A new process in the place of one that died.
+    fn come_back(&mut self, now: Time) {
+        if self.away.is_some_and(|(_, to)| to <= now) {
+            self.away = None;
+            self.fetch();
+            self.inner = self.next.take().expect("it dies once");
+        }
+    }
+
+    fn fetch(&mut self) {
+        self.frames
+            .extend(core::iter::from_fn(|| self.inner.poll_frame()));
+    }
+}
+
+impl Endpoint for Ear {
+    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        self.come_back(cx.now);
+        if self.is_away(cx.now) {
+            return;
+        }
+        if self.jitter.is_zero() {
+            return self.inner.on_datagram(cx, datagram);
+        }
+        let wait = self.rng.next_u64() % (self.jitter.as_nanos() as u64);
+        let at = cx.now + Duration::from_nanos(wait);
+        let packet = (datagram.ecn, datagram.payload.to_vec());
+        self.held.insert((at, self.rng.next_u64()), packet);
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        self.come_back(cx.now);
+        if self.is_away(cx.now) {
+            return;
+        }
+        while let Some(entry) = self.held.first_entry()
+            && entry.key().0 <= cx.now
+        {
+            let (ecn, payload) = entry.remove();
+            let payload = &payload;
+            self.inner.on_datagram(cx, Datagram { ecn, payload });
+        }
+        if self.trouble.is_some_and(|at| at <= cx.now) {
+            self.trouble = None;
+            self.inner.on_decoder_trouble(cx.now);
+        }
+        self.inner.on_timeout(cx);
+        self.fetch();
+    }
+
+    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        if self.is_away(cx.now) {
+            return None;
+        }
+        self.inner.poll_transmit(cx, buffer)
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        let own = self.inner.next_timeout();
+        let held = self.held.keys().next().map(|(at, _)| *at);
+        let next = [own.map(|(at, _)| at), held, self.trouble];
+        let next = next.into_iter().flatten().min();
+        let next = match self.away {
+            // The dead have no deadlines; the one who comes back wakes up.
+            Some((from, to)) => next.filter(|at| *at < from).or(Some(to)),
+            None => next,
+        };
+        let why = own.map_or(Why::Schedule, |(_, why)| why);
+        next.map(|at| (at, why))
+    }
+
+    fn is_done(&self) -> bool {
+        self.away.is_none() && self.inner.is_done()
+    }
+}
+
+impl Endpoint for Node {
+    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        match self {
+            Self::Sender(e) => e.on_datagram(cx, datagram),
+            Self::Receiver(e) => e.on_datagram(cx, datagram),
+        }
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Sender(e) => e.on_timeout(cx),
+            Self::Receiver(e) => e.on_timeout(cx),
+        }
+    }
+
+    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        match self {
+            Self::Sender(e) => e.poll_transmit(cx, buffer),
+            Self::Receiver(e) => e.poll_transmit(cx, buffer),
+        }
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        match self {
+            Self::Sender(e) => e.next_timeout(),
+            Self::Receiver(e) => e.next_timeout(),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Sender(e) => e.is_done(),
+            Self::Receiver(e) => e.is_done(),
+        }
+    }
+}
+
+/// One spell in which nothing passes.
+pub fn dark(from_ms: u64, to_ms: u64) -> Vec<Outage> {
+    vec![Outage {
+        from: Time::from_millis(from_ms),
+        to: Time::from_millis(to_ms),
+    }]
+}
+
+fn name(name: &str) -> Cname {
+    Cname::new(name).expect("a good name")
+}

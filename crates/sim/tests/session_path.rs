@@ -1,0 +1,144 @@
+//! Loss, reordering, marks and requests for key frames on a path that works.
+
+mod session_lab;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use session_lab::{Play, Played};
+use tidegate_core::control::Outcome;
+use tidegate_core::link::{Capacity, QueueConfig, RedConfig};
+use tidegate_core::session::assembler::LATE_REPAIR;
+use tidegate_core::trace::{Event, KeyCause};
+use tidegate_core::units::{Rate, Time};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn one_loss_in_a_hundred_is_repaired_in_time() {
+    for seed in 1..=3 {
+        let mut play = Play::new();
+        play.seed = seed;
+        play.uplink.loss = 0.01;
+        let played = play.run(SECOND);
+        assert!(played.links[0].loss_drops >= 10);
+        assert!(played.on_time(0, 20) >= 0.99, "{}", played.on_time(0, 20));
+        let repairs = played.log.rtp.iter().filter(|p| p.repair).count() as u64;
+        let lost = played.links[0].loss_drops;
+        assert!(
+            repairs >= lost && repairs <= lost + lost / 5 + 1,
+            "{repairs} for {lost}"
+        );
+    }
+}
+
+/// With a bound of not even three round trips, a packet that is lost twice is beyond help; beyond
+/// help are also those that refer to it when it comes [`LATE_REPAIR`] after its time.
+#[test]
+fn nothing_is_sent_again_that_cannot_be_in_time() {
+    let mut play = Play::new();
+    play.uplink.loss = 0.05;
+    play.bound = Some(Duration::from_millis(220));
+    play.seconds = 60;
+    let played = play.run(SECOND);
+    let captured: BTreeMap<u32, Time> = played
+        .sent
+        .iter()
+        .map(|f| (f.timestamp, f.captured))
+        .collect();
+    let way = Duration::from_millis(40);
+    let bound = play.bound.unwrap();
+    let repairs: Vec<_> = played.log.rtp.iter().filter(|p| p.repair).collect();
+    assert!(repairs.len() > 50, "{}", repairs.len());
+    for repair in repairs {
+        let captured = captured[&repair.timestamp];
+        assert!(
+            repair.at + way <= captured + bound + LATE_REPAIR,
+            "{repair:?}"
+        );
+    }
+}
+
+#[test]
+fn packets_that_overtake_each_other_are_not_sent_again() {
+    for jitter in [2, 4, 6, 10] {
+        let mut play = Play::new();
+        play.jitter = Duration::from_millis(jitter);
+        let played = play.run(SECOND);
+        let repairs = played.log.rtp.iter().filter(|p| p.repair).count();
+        let lost = played.packets.iter();
+        let lost = lost.filter(|p| p.outcome == Some(Outcome::Lost)).count();
+        assert!(repairs <= 8 && lost <= 3, "{jitter} ms: {repairs}, {lost}");
+        assert!(played.on_time(0, 20) >= 0.99);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_packets() {
+    let mut play = Play::new();
+    play.seconds = 8;
+    play.uplink.loss = 0.02;
+    play.jitter = Duration::from_millis(3);
+    let hash = |play: &Play| play.run(SECOND).log.hash;
+    let first = hash(&play);
+    assert_eq!(first, hash(&play));
+    play.seed = 2;
+    assert_ne!(first, hash(&play));
+}
+
+#[test]
+fn a_request_for_a_key_frame_is_answered_within_a_round_trip() {
+    let mut play = Play::new();
+    play.trouble = Some(Time::from_secs(8));
+    let played = play.run(SECOND);
+    let key = |e| match e {
+        Event::KeyFrameOrdered { frame, cause } => Some((frame, cause)),
+        _ => None,
+    };
+    let keys = played.events(key);
+    assert_eq!(keys.len(), 2, "the first and the one asked for: {keys:?}");
+    let (at, (frame, cause)) = keys[1];
+    assert_eq!(cause, KeyCause::Requested);
+    // Half a round trip, and the wait for the next capture.
+    let wait = at.since(Time::from_secs(8));
+    assert!(wait < Duration::from_millis(80), "{wait:?}");
+    let whole = played.whole();
+    assert!(whole[&frame].1.since(at) < Duration::from_millis(250));
+    assert!(600 - whole.len() <= 8, "{}", whole.len());
+}
+
+//= rfc8083-7-ecn (test)
+/// Without a delay promise, which would keep the queue too short for marks.
+#[test]
+fn marks_lower_the_rate_without_loss() {
+    let red = |ecn| {
+        let mut play = Play::new();
+        play.bound = None;
+        play.ecn = ecn;
+        play.seconds = 30;
+        play.uplink.capacity = Capacity::Fixed(Rate::kbps(2_000));
+        play.uplink.queue = QueueConfig::Red(RedConfig {
+            min_threshold: 5.0,
+            max_threshold: 20.0,
+            limit: 60,
+            ecn: true,
+            ..RedConfig::default()
+        });
+        play.run(SECOND)
+    };
+    let (with, without) = (red(true), red(false));
+    // Slow start overshoots whatever the marks say of an average.
+    let lost = |played: &Played| {
+        let packets = played.packets.iter();
+        let lost = packets.filter(|p| p.outcome == Some(Outcome::Lost));
+        lost.filter(|p| p.sent >= Time::from_secs(5)).count()
+    };
+    assert!(with.links[0].marks > 10 && without.links[0].marks == 0);
+    assert!(lost(&without) > 10, "{}", lost(&without));
+    assert_eq!(lost(&with), 0, "of {:?}", with.links[0]);
+    let rate = with.wire_rate(10, 30);
+    assert!(
+        rate > Rate::kbps(1_400) && rate < Rate::kbps(2_020),
+        "{rate}"
+    );
+}

@@ -193,6 +193,7 @@ mod tests {
         }
     }
 
+    //= rfc8083-4.1-rtcp-timeout (test)
     #[test]
     fn silence_trips_after_three_intervals() {
         let mut b = Breaker::new(TD);
@@ -209,6 +210,7 @@ mod tests {
         assert!(b.tripped().is_none());
     }
 
+    //= rfc8083-4.2-media-timeout (test)
     #[test]
     fn reports_without_progress_trip_only_while_media_leaves() {
         let mut b = Breaker::new(TD);
@@ -223,6 +225,7 @@ mod tests {
         assert_eq!(tripped, Some(BreakerCause::MediaTimeout));
     }
 
+    //= rfc8083-4.3-congestion (test)
     #[test]
     fn ten_times_tcp_trips_and_twice_does_not() {
         // 1,200 bytes, 100 ms, 5 % loss: TCP gets about 526 kb/s.

@@ -41,6 +41,7 @@ const SLACK: Duration = Duration::from_millis(2);
 mod tests {
     use super::*;
 
+    //= rfc5348-4.6-granularity (test)
     #[test]
     fn late_wakeups_do_not_lower_the_rate() {
         let (mut pacer, mut sent) = (Pacer::default(), 0_u64);

@@ -183,6 +183,7 @@ mod tests {
         }
     }
 
+    //= rfc3550-6.4.1-loss (test)
     #[test]
     fn loss_and_highest_follow_the_appendix() {
         let mut r = Reception::default();
@@ -197,6 +198,7 @@ mod tests {
         assert_eq!(r.report().fraction_lost, 0);
     }
 
+    //= rfc3550-6.4.1-jitter (test)
     #[test]
     fn jitter_of_a_constant_transit_is_zero_and_of_an_alternating_one_settles() {
         let (mut still, mut busy) = (Reception::default(), Reception::default());
@@ -208,6 +210,7 @@ mod tests {
         assert!((155..=160).contains(&busy.report().jitter));
     }
 
+    //= rfc8888-3.1-overlap (test)
     #[test]
     fn reports_overlap_and_end_at_the_newest() {
         let mut a = Arrivals::default();

@@ -34,7 +34,9 @@ enum Peer {
 }
 
 /// Whether a stranger's datagram is worth an answer.
-struct Judge(Box<dyn Fn(&[u8]) -> bool + Send>);
+struct Judge(Box<Plausible>);
+
+type Plausible = dyn Fn(&[u8]) -> bool + Send;
 
 impl fmt::Debug for Judge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

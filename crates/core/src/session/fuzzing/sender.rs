@@ -32,7 +32,8 @@ pub fn sender(data: &[u8]) {
         scene.settle();
     }
     scene.sender.stop_capture();
-    scene.pass(Duration::from_mins(1));
+    // The circuit breaker may have to trip first, and the patience after it to end.
+    (0..3).for_each(|_| scene.pass(Duration::from_mins(1)));
     let bounded = scene.config.delay_bound.is_some();
     assert!(!bounded || scene.sender.is_done(), "no end");
     let (mut frames, mut packets) = (Vec::new(), Vec::new());

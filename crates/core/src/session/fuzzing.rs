@@ -56,14 +56,14 @@ impl<'a> Story<'a> {
         taken
     }
 
-    /// Milliseconds mostly, half an hour rarely.
+    /// Milliseconds mostly, minutes rarely.
     fn span(&mut self) -> Duration {
         let n = u64::from(self.byte());
         Duration::from_millis(match n {
             0..=199 => n,
             200..=239 => (n - 199) * 100,
             240..=253 => (n - 239) * 3_000,
-            _ => n * 7_000,
+            _ => n * 1_000,
         })
     }
 }
@@ -94,5 +94,5 @@ const PEER: u32 = 0x7065_6572;
 const EPOCH: Ntp = Ntp(0xe800_0000_0000_0000);
 /// At one moment. Several timers may fall on one moment, and one may set another.
 const MOST_WAKES: u32 = 16;
-/// In one span: some seconds at 30 frames per second.
-const MOST_DEADLINES: u32 = 3_000;
+/// In one span: some seconds at 30 frames per second. What is left of it passes in one step.
+const MOST_DEADLINES: u32 = 400;

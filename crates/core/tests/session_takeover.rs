@@ -1,0 +1,154 @@
+//! Who is listened to: a receiver when its sender is started again, a sender before it has spoken.
+
+use core::time::Duration;
+
+use tidegate_core::control::{Cx, Ecn};
+use tidegate_core::controller::fixed::Fixed;
+use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::random::Seed;
+use tidegate_core::session::config::{
+    MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig, SenderConfig, Streams,
+};
+use tidegate_core::session::receiver::MediaReceiver;
+use tidegate_core::session::sender::MediaSender;
+use tidegate_core::trace::{Event, FeedbackFault};
+use tidegate_core::units::{Rate, Time};
+use tidegate_core::wire::rtcp::{self, Cname};
+use tidegate_core::wire::rtp::RtpHeader;
+use tidegate_core::wire::rtx::RtxPayload;
+
+#[test]
+fn a_sender_that_is_started_again_is_heard_and_repaired() {
+    // The second stream's numbers are behind those of the first, by any reckoning.
+    let mut ear = Ear::new();
+    ear.frame(0, header(1, 60_000, 0xf000_0000), true);
+    ear.frame(33, header(1, 60_001, 0xf000_0bb8), false);
+    assert_eq!(ear.whole(), 2);
+
+    // While the first one is alive the second is a stranger.
+    ear.frame(60, header(2, 100, 5), true);
+    assert_eq!((ear.whole(), ear.receiver.rejected()), (0, 1));
+
+    ear.frame(3_000, header(2, 101, 5), true);
+    ear.frame(3_066, header(2, 103, 6_005), false);
+    assert_eq!(ear.whole(), 1, "one frame is missing");
+    ear.repair(3_120, header(12, 7, 3_005), 102);
+    assert_eq!(ear.whole(), 2);
+    assert_eq!(ear.receiver.rejected(), 1);
+}
+
+#[test]
+fn after_a_goodbye_another_may_follow_at_once() {
+    let mut ear = Ear::new();
+    ear.frame(0, header(1, 500, 90_000), true);
+    let mut bye = Vec::new();
+    rtcp::emit_bye(&[1], None, &mut bye);
+    ear.deliver(100, &bye);
+    assert!(ear.receiver.has_ended());
+    ear.frame(200, header(2, 9, 17), true);
+    assert_eq!(ear.whole(), 2);
+    assert!(!ear.receiver.has_ended());
+}
+
+#[test]
+fn nothing_is_an_answer_before_the_first_greeting() {
+    let name = Cname::new("sender@example").unwrap();
+    let config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
+    let mut rng = Seed(1).stream("sender");
+    let fixed = Box::new(Fixed::new(Rate::kbps(500)));
+    let mut sender = MediaSender::new(config, fixed, None, &mut rng);
+    let mut report = Vec::new();
+    rtcp::emit_receiver_report(3, &[], &mut report);
+    let (mut trace, now) = (Vec::new(), Time::from_secs(5));
+    let mut cx = Cx {
+        now,
+        rng: &mut rng,
+        trace: &mut trace,
+    };
+    let datagram = Datagram {
+        ecn: Ecn::NotEct,
+        payload: &report,
+    };
+    sender.on_datagram(&mut cx, datagram);
+    sender.on_timeout(&mut cx);
+    let mut greeting = Vec::new();
+    assert!(sender.poll_transmit(&mut cx, &mut greeting).is_some());
+    assert!(rtcp::is_rtcp(&greeting));
+    let cause = FeedbackFault::UnknownSource;
+    assert_eq!(trace, [(now, Event::FeedbackRejected { cause })]);
+}
+
+struct Ear {
+    receiver: MediaReceiver,
+}
+
+impl Ear {
+    fn new() -> Self {
+        let name = Cname::new("receiver@example").unwrap();
+        let config = ReceiverConfig::new(3, name, Duration::from_millis(400));
+        Self {
+            receiver: MediaReceiver::new(config),
+        }
+    }
+
+    /// A frame of one packet.
+    fn frame(&mut self, ms: u64, header: RtpHeader, key: bool) {
+        let mut out = Vec::new();
+        header.emit(&mut out);
+        out.extend_from_slice(payload(key));
+        self.deliver(ms, &out);
+    }
+
+    fn repair(&mut self, ms: u64, header: RtpHeader, original_sequence: u16) {
+        let mut out = Vec::new();
+        RtpHeader {
+            payload_type: REPAIR_TYPE,
+            ..header
+        }
+        .emit(&mut out);
+        RtxPayload {
+            original_sequence,
+            payload: payload(false),
+        }
+        .emit(&mut out);
+        self.deliver(ms, &out);
+    }
+
+    fn deliver(&mut self, ms: u64, payload: &[u8]) {
+        let mut rng = Seed(1).stream("receiver");
+        let mut cx = Cx {
+            now: Time::from_millis(10_000 + ms),
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        let ecn = Ecn::NotEct;
+        self.receiver.on_timeout(&mut cx);
+        self.receiver
+            .on_datagram(&mut cx, Datagram { ecn, payload });
+    }
+
+    /// How many frames can be decoded since it was asked last.
+    fn whole(&mut self) -> usize {
+        let frames = core::iter::from_fn(|| self.receiver.poll_frame());
+        frames.filter(|frame| frame.complete.is_some()).count()
+    }
+}
+
+fn header(ssrc: u32, sequence: u16, timestamp: u32) -> RtpHeader {
+    RtpHeader {
+        payload_type: MEDIA_TYPE,
+        sequence,
+        timestamp,
+        ssrc,
+        marker: true,
+    }
+}
+
+/// Parameter sets with a slice, or a slice alone.
+fn payload(key: bool) -> &'static [u8] {
+    if key {
+        &[0x78, 0, 2, 0x67, 0x42, 0, 2, 0x65, 0x88]
+    } else {
+        &[0x61, 0x88]
+    }
+}

@@ -47,13 +47,7 @@ impl Machine {
     }
 
     fn program(&self, name: &str, body: &str) {
-        self.program_at(&self.bin(name), body);
-    }
-
-    fn program_at(&self, path: &Path, body: &str) {
-        let text = format!("#!/bin/sh\ndid() {{ echo \"$@\" >> \"$HOME/did\"; }}\n{body}\n");
-        fs::write(path, text).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        script(&self.bin(name), body);
     }
 
     fn without(self, program: &str) -> Self {
@@ -93,6 +87,13 @@ impl Drop for Machine {
         // What is left in a folder for temporary files does no harm.
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Writes a program for the shell.
+fn script(path: &Path, body: &str) {
+    let text = format!("#!/bin/sh\ndid() {{ echo \"$@\" >> \"$HOME/did\"; }}\n{body}\n");
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Knows all libraries, but x264 only once something was installed where `lacks-x264` lies.
@@ -206,7 +207,7 @@ fn rust_comes_by_rustup() {
          cp \"$HOME/installer\" \"$2\" 2>/dev/null || cat \"$HOME/installer\" > \"$2\"",
     );
     let cargo = "#!/bin/sh\\necho cargo 99.0.0\\n";
-    machine.program_at(
+    script(
         &machine.folder.join("installer"),
         &format!(
             "did installer \"$@\"; mkdir -p \"$HOME/.cargo/bin\"

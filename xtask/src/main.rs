@@ -27,7 +27,7 @@ use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     // The manifest is one directory below the root of the workspace.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let asked = std::env::args().nth(1);
@@ -39,7 +39,7 @@ fn main() -> anyhow::Result<ExitCode> {
             let names = CHECKS.map(|c| c.name).join(", ");
             let given = other.unwrap_or("nothing");
             eprintln!("xtask: one of {names} or `all` was expected, and {given} was given");
-            return Ok(ExitCode::from(2));
+            return ExitCode::from(2);
         }
     };
     let mut failed = Vec::new();
@@ -47,17 +47,31 @@ fn main() -> anyhow::Result<ExitCode> {
         if checks.len() > 1 {
             println!("-- {}", check.name);
         }
-        let report = (check.run)(&root)?;
-        print!("{}", report.text);
-        if report.failed {
-            failed.push(check.name);
+        match (check.run)(&root) {
+            Ok(report) => {
+                print!("{}", report.text);
+                if report.failed {
+                    failed.push(check.name);
+                }
+            }
+            Err(error) => {
+                println!(
+                    "{}",
+                    error
+                        .chain()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                        .join(": ")
+                );
+                failed.push(check.name);
+            }
         }
     }
     if failed.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+        return ExitCode::SUCCESS;
     }
     eprintln!("xtask: failed: {}", failed.join(", "));
-    Ok(ExitCode::FAILURE)
+    ExitCode::FAILURE
 }
 
 /// One thing to look after.

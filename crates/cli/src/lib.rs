@@ -9,6 +9,7 @@ mod judge;
 mod lab;
 mod live;
 mod progress;
+mod recv;
 pub mod report;
 mod report_verb;
 mod send;
@@ -25,6 +26,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Demo(args) => demo::run(&args),
         Verb::Lab(args) => lab::run(&args),
+        Verb::Recv(args) => recv::run(&args),
         Verb::Report(args) => report_verb::run(&args),
         Verb::Send(args) => send::run(&args),
         Verb::Sim(args) => sim::run(&args),
@@ -53,6 +55,8 @@ enum Verb {
     Demo(demo::DemoArgs),
     /// Play a scenario on the real network stack, between network namespaces
     Lab(lab::LabArgs),
+    /// Receive live video
+    Recv(recv::RecvArgs),
     /// Draw a report of runs: one HTML page, SVG and PNG
     Report(report_verb::ReportArgs),
     /// Send live video over RTP

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -135,7 +136,7 @@ impl Folder {
         rows: impl FnOnce(&mut RunWriter) -> Result<(), WriteError>,
     ) -> Option<String> {
         let writer = self.writer.as_mut()?;
-        let mut record = || {
+        let record = || {
             for (at, event) in events {
                 writer.event(*at, FLOW, self.side, event)?;
             }
@@ -150,14 +151,6 @@ impl Folder {
         let error = failed.err()?;
         self.writer = None;
         Some(format!("the run folder ends here: {error}"))
-    }
-
-    /// Changes what the manifest says of the flow, when more is known.
-    pub(crate) fn amend(&mut self, change: impl FnOnce(&mut FlowInfo)) -> Option<String> {
-        self.manifest.flows.first_mut().map(change);
-        let writer = self.writer.as_mut()?;
-        let error = writer.manifest(&self.manifest).err()?;
-        Some(format!("the manifest of the run folder is old: {error}"))
     }
 
     /// Writes how long the run was and its numbers, and returns these.
@@ -185,6 +178,20 @@ impl Drop for Folder {
             let _ = std::fs::remove_dir_all(scratch);
         }
     }
+}
+
+/// Prints the numbers of a run as one JSON object.
+///
+/// # Errors
+/// When standard output is closed.
+pub(crate) fn print_json(summary: Option<&Summary>) -> Result<()> {
+    let Some(summary) = summary else {
+        return Ok(());
+    };
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, summary)?;
+    writeln!(out)?;
+    Ok(())
 }
 
 /// A manifest of a live run that lasts for `duration`, or until somebody ends it.
@@ -295,7 +302,7 @@ fn scratch_dir() -> PathBuf {
 
 const FLUSH: Duration = Duration::from_millis(500);
 /// Ten years: the manifest has to say something of a run without an end.
-const ENDLESS: Duration = Duration::from_secs(315_360_000);
+const ENDLESS: Duration = Duration::from_hours(87_600);
 const MIN_FPS: f64 = 1.0;
 const MAX_FPS: f64 = 1_000.0;
 

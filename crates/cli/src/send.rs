@@ -4,7 +4,6 @@ mod addresses;
 mod report;
 mod source;
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ use tidegate_core::session::stream::Streamer;
 use tidegate_core::trace::BreakerCause;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::sdp::{Feedback, Sdp, Source};
-use tidegate_live::driver::{Conditions, Ending, drive};
+use tidegate_live::driver::{Conditions, DriveError, drive};
 use tidegate_live::pipe::Threaded;
 use tidegate_media::{Preset, Size};
 use tidegate_sim::cast::FIXED_PACE;
@@ -112,15 +111,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     if let Some(file) = &args.sdp {
         write_sdp(file, &route, &config, &picked)?;
     }
-    let flow = FlowInfo {
-        name: FLOW.to_owned(),
-        control: args.control.name().to_owned(),
-        baseline: false,
-        delay_bound: config.delay_bound,
-        floor: config.rates.0,
-        frame_rate: Some(config.frame_rate),
-        one_clock: false,
-    };
+    let flow = flow_info(args, &config);
     let manifest = live::manifest(&format!("send to {}", args.to), args.duration, flow);
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Sender, manifest)?;
     let sender = make_sender(args, config, &mut rng);
@@ -149,17 +140,28 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         },
     );
     let summary = reporter.finish(&mut stream, around.clock.now(), &notebook.take())?;
-    if let Some(summary) = summary.filter(|_| args.json) {
-        let mut out = std::io::stdout().lock();
-        serde_json::to_writer(&mut out, &summary)?;
-        writeln!(out)?;
-    }
+    live::print_json(summary.as_ref().filter(|_| args.json))?;
     let ended = ended?;
-    debug_assert_eq!(ended.why, Ending::Done);
+    if ended.refused && around.interrupts.count() == 0 {
+        // The stream was shorter than the driver's patience.
+        bail!(DriveError::NobodyListens { peer });
+    }
     match (stream.error(), stream.sender().failure()) {
         (Some(error), _) => bail!("{error}"),
         (None, Some(failure)) => bail!("{}", because(failure, peer)),
         (None, None) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn flow_info(args: &SendArgs, config: &SenderConfig) -> FlowInfo {
+    FlowInfo {
+        name: FLOW.to_owned(),
+        control: args.control.name().to_owned(),
+        baseline: false,
+        delay_bound: config.delay_bound,
+        floor: config.rates.0,
+        frame_rate: Some(config.frame_rate),
+        one_clock: false,
     }
 }
 

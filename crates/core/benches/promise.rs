@@ -67,6 +67,7 @@ fn planner(c: &mut Criterion) {
     let situation = Situation {
         backlog: Bytes(9_000),
         budget: Duration::from_millis(250),
+        kept_back: Duration::from_millis(100),
         next_frame: Duration::from_millis(5),
     };
     c.bench_function("planner/plan", |b| {

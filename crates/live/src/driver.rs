@@ -82,6 +82,8 @@ pub struct Ended {
     pub received: u64,
     /// Datagrams that the kernel did not take, or for which it heard that nobody wants them.
     pub failures: u64,
+    /// Nothing was ever heard, and datagrams were refused until the end.
+    pub refused: bool,
 }
 
 /// Why a drive ended.
@@ -133,6 +135,7 @@ pub fn drive<E: Endpoint>(
             sent: 0,
             received: 0,
             failures: 0,
+            refused: false,
         },
         failing: None,
     };
@@ -152,8 +155,8 @@ struct Driver<'a, E> {
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
     counts: Ended,
-    /// Since when datagrams are refused, while nothing has ever been heard.
-    failing: Option<Time>,
+    /// Since when and until when datagrams were refused, while nothing has ever been heard.
+    failing: Option<(Time, Time)>,
 }
 
 impl<E: Endpoint> Driver<'_, E> {
@@ -180,7 +183,15 @@ impl<E: Endpoint> Driver<'_, E> {
                     continue;
                 }
             };
-            return Ok(Ended { why, ..self.counts });
+            let refused = self.counts.received == 0
+                && self
+                    .failing
+                    .is_some_and(|(_, last)| self.now.since(last) < LULL);
+            return Ok(Ended {
+                why,
+                refused,
+                ..self.counts
+            });
         }
     }
 
@@ -270,8 +281,11 @@ impl<E: Endpoint> Driver<'_, E> {
         ) {
             return Ok(());
         }
-        let since = *self.failing.get_or_insert(self.now);
-        if self.clock.now().since(since) < REFUSALS {
+        let now = self.clock.now();
+        let going_on = self.failing.filter(|(_, last)| now.since(*last) < LULL);
+        let (since, _) = going_on.unwrap_or((now, now));
+        self.failing = Some((since, now));
+        if now.since(since) < REFUSALS {
             return Ok(());
         }
         Err(match cause.kind() {
@@ -357,6 +371,8 @@ impl std::error::Error for DriveError {
 pub const TICK: Duration = Duration::from_millis(100);
 /// A receiver that is started a moment after its sender shall still be found.
 const REFUSALS: Duration = Duration::from_secs(3);
+/// Refusals that are further apart are no refusal that goes on. A Linux host sends one a second.
+const LULL: Duration = Duration::from_secs(2);
 /// Reading takes some 5 µs a datagram: after this many, a packet to be paced may be due.
 const BATCH: usize = 32;
 /// The largest UDP payload.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
-use std::{io, mem, ptr};
+use std::{fmt, io, mem, ptr};
 
 use tidegate_core::control::Ecn;
 use tidegate_core::endpoint::Transmit;
@@ -20,7 +20,7 @@ pub struct Socket {
 }
 
 /// With whom a socket talks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Peer {
     /// With one address and port; the kernel sees to it, and tells refusals.
     Connected(SocketAddr),
@@ -28,9 +28,20 @@ enum Peer {
     Hears(IpAddr),
     /// With whoever sends something plausible, until that falls silent.
     Learns {
-        is_plausible: fn(&[u8]) -> bool,
+        is_plausible: Judge,
         known: Option<(SocketAddr, Time)>,
     },
+}
+
+/// Whether a stranger's datagram is worth an answer.
+struct Judge(Box<Plausible>);
+
+type Plausible = dyn Fn(&[u8]) -> bool + Send;
+
+impl fmt::Debug for Judge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Judge").finish_non_exhaustive()
+    }
 }
 
 /// A datagram that was read.
@@ -70,9 +81,12 @@ impl Socket {
     /// # Errors
     ///
     /// The system says why.
-    pub fn listening(udp: UdpSocket, is_plausible: fn(&[u8]) -> bool) -> io::Result<Self> {
+    pub fn listening(
+        udp: UdpSocket,
+        is_plausible: impl Fn(&[u8]) -> bool + Send + 'static,
+    ) -> io::Result<Self> {
         let peer = Peer::Learns {
-            is_plausible,
+            is_plausible: Judge(Box::new(is_plausible)),
             known: None,
         };
         Self::new(udp, peer)
@@ -201,7 +215,7 @@ impl Socket {
             } => {
                 let is_known = known.is_some_and(|(peer, _)| peer == source);
                 let is_silent = known.is_none_or(|(_, last)| at.since(last) > TAKEOVER);
-                let is_welcome = is_known || is_silent && is_plausible(payload);
+                let is_welcome = is_known || is_silent && (is_plausible.0)(payload);
                 if is_welcome {
                     *known = Some((source, at));
                 }

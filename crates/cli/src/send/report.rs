@@ -21,20 +21,28 @@ pub(super) struct Reporter {
     peer: String,
     bound: Option<Duration>,
     one_way: bool,
-    seen: Seen,
+    told: Told,
     frames: Vec<SentFrame>,
     packets: Vec<PacketRow>,
     recent: Recent,
     total: Total,
 }
 
-/// Which states have been told.
+/// What has been told.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct Told {
     silence: bool,
     reports_only: bool,
-    blackout: bool,
-    stopped: bool,
+    path: PathState,
+}
+
+/// What the sender makes of the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum PathState {
+    #[default]
+    Open,
+    Blackout,
+    Stopped,
 }
 
 /// Since the last progress line.
@@ -51,6 +59,8 @@ struct Total {
     frames: u64,
     left: u64,
     bits: u64,
+    /// Capture of the first frame that left, and when the last one had left.
+    span: Option<(Time, Time)>,
 }
 
 impl Reporter {
@@ -69,7 +79,7 @@ impl Reporter {
             peer: route.peer.to_string(),
             bound: promised.then_some(args.delay_bound),
             one_way: args.one_way,
-            seen: Seen::default(),
+            told: Told::default(),
             frames: Vec::new(),
             packets: Vec::new(),
             recent: Recent::default(),
@@ -105,11 +115,17 @@ impl Reporter {
         sender.finish_rows(&mut self.frames, &mut self.packets);
         let summary = sender.summary();
         self.keep(now, events);
-        let Total { frames, left, bits } = self.total;
-        let rate = Bytes(bits / 8) / now.since(Time::ZERO);
+        let Total {
+            frames,
+            left,
+            bits,
+            span,
+        } = self.total;
+        let span = span.map_or(Duration::ZERO, |(first, last)| last.since(first));
+        let rate = Bytes(bits / 8) / span.max(Duration::from_millis(1));
         self.progress.say(&format!(
             "sent {left} of {frames} frames in {:.1} s, {rate} of video; {} packets lost",
-            now.as_secs_f64(),
+            span.as_secs_f64(),
             summary.lost
         ));
         self.folder.finish(now)
@@ -121,6 +137,8 @@ impl Reporter {
             let Some(left) = frame.left else { continue };
             self.total.left += 1;
             self.total.bits += frame.bits;
+            let (first, last) = self.total.span.unwrap_or((frame.captured, left));
+            self.total.span = Some((first.min(frame.captured), last.max(left)));
             self.recent.bits += frame.bits;
             self.recent.slowest = self.recent.slowest.max(left.since(frame.captured));
         }
@@ -142,33 +160,32 @@ impl Reporter {
 
     fn tell_changes(&mut self, now: Time, status: &Status) {
         let peer = &self.peer;
-        let before = self.seen;
-        self.seen = Seen {
-            silence: before.silence || !status.heard && now >= Time::ZERO + FIRST_WORD,
-            reports_only: before.reports_only || status.reports_only,
-            blackout: status.blackout,
-            stopped: status.stopped,
+        let told = &mut self.told;
+        let silent = !status.heard && !self.one_way && now >= Time::ZERO + FIRST_WORD;
+        if silent && !std::mem::replace(&mut told.silence, true) {
+            self.progress.say(&format!(
+                "{peer} has not answered yet: sending at the lowest rate meanwhile"
+            ));
+        }
+        if status.reports_only && !std::mem::replace(&mut told.reports_only, true) {
+            self.progress.say(&format!(
+                "{peer} sends receiver reports only, no news of single packets: the rate stays \
+                 low, and a key frame comes every two seconds"
+            ));
+        }
+        let path = match () {
+            () if status.stopped => PathState::Stopped,
+            () if status.blackout => PathState::Blackout,
+            () => PathState::Open,
         };
-        let lines = [
-            (!self.one_way && self.seen.silence && !before.silence).then(|| {
-                format!("{peer} has not answered yet: sending at the lowest rate meanwhile")
-            }),
-            (self.seen.reports_only && !before.reports_only).then(|| {
-                format!(
-                    "{peer} sends receiver reports only, no news of single packets: the rate \
-                     stays low, and a key frame comes every two seconds"
-                )
-            }),
-            (status.blackout && !before.blackout)
-                .then(|| format!("{peer} has fallen silent: waiting for the path")),
-            (!status.blackout && before.blackout && !status.stopped)
-                .then(|| "the path is back".to_owned()),
-            (status.stopped && !before.stopped)
-                .then(|| format!("the circuit breaker stopped the stream to {peer}; asking on")),
-            (!status.stopped && before.stopped).then(|| "the stream goes on".to_owned()),
-        ];
-        for line in lines.into_iter().flatten() {
-            self.progress.say(&line);
+        if std::mem::replace(&mut told.path, path) != path {
+            self.progress.say(&match path {
+                PathState::Open => format!("{peer} is back: the stream goes on"),
+                PathState::Blackout => format!("{peer} has fallen silent: waiting for the path"),
+                PathState::Stopped => {
+                    format!("the circuit breaker stopped the stream to {peer}; asking on")
+                }
+            });
         }
     }
 

@@ -21,6 +21,7 @@ pub struct DelayPromise<C> {
     meter: PathMeter,
     planner: Planner,
     budget: Duration,
+    kept_back: Duration,
     /// In the sender, headers included.
     backlog: Bytes,
     next_frame: Option<Time>,
@@ -37,6 +38,7 @@ impl<C: RateController> DelayPromise<C> {
             meter: PathMeter::new(),
             planner: Planner::new(config),
             budget,
+            kept_back: Duration::ZERO,
             backlog: Bytes::ZERO,
             next_frame: None,
             stall: None,
@@ -49,9 +51,11 @@ impl<C: RateController> DelayPromise<C> {
         self.backlog = backlog;
     }
 
-    /// Another budget, e.g. when the encoder's lag or the propagation delay is better known.
-    pub fn set_budget(&mut self, budget: Duration) {
+    /// Another budget, e.g. when the encoder's lag or the propagation delay is better known, and
+    /// what is kept back beside it for repairs.
+    pub fn set_budget(&mut self, budget: Duration, kept_back: Duration) {
         self.budget = budget;
+        self.kept_back = kept_back;
     }
 
     /// When the next frame is made; unless told, now.
@@ -76,6 +80,7 @@ impl<C: RateController> DelayPromise<C> {
             backlog: self.backlog + self.meter.in_network(cx.now, capacity),
             //= itcp-4.4-budget
             budget: self.budget.saturating_sub(self.meter.standing(cx.now)),
+            kept_back: self.kept_back,
             next_frame: self
                 .next_frame
                 .map_or(Duration::ZERO, |at| at.since(cx.now)),

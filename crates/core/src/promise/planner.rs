@@ -66,6 +66,9 @@ pub struct Situation {
     pub backlog: Bytes,
     /// Bound minus propagation, receiver and encoder lag.
     pub budget: Duration,
+    /// What the caller has kept back of the bound beside the budget, for repairs. Insurance may
+    /// count on it: a drop of the capacity is too rare to be insured against losses as well.
+    pub kept_back: Duration,
     /// From now to the next frame.
     pub next_frame: Duration,
 }
@@ -286,6 +289,10 @@ impl Planner {
     /// The rate that stands a sudden drop, as far as the insurance pays.
     fn insured(&self, capacity: Rate, situation: Situation) -> Rate {
         let c = &self.config;
+        let situation = Situation {
+            budget: situation.budget + situation.kept_back,
+            ..situation
+        };
         let cliff = c.cliff.min(c.margin);
         let dip = ServiceCurve::steps(&[
             (c.reaction, share(capacity, cliff)),
@@ -434,6 +441,7 @@ mod tests {
         Situation {
             backlog: Bytes::ZERO,
             budget: ms(budget),
+            kept_back: Duration::ZERO,
             next_frame: Duration::ZERO,
         }
     }

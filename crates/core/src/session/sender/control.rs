@@ -48,7 +48,7 @@ impl Control {
             promise.set_backlog(backlog);
             // What is lost has to be missed, asked for and sent again within the bound.
             let repair = (path.srtt() + REPAIR).min(*bound / 3);
-            promise.set_budget(bound.saturating_sub(path.one_way() + repair));
+            promise.set_budget(bound.saturating_sub(path.one_way() + repair), repair);
             promise.replan(cx);
         }
     }

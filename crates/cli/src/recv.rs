@@ -1,0 +1,223 @@
+//! `tidegate recv`
+
+mod address;
+mod numbering;
+mod report;
+mod viewer;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use tidegate_core::media::FrameRate;
+use tidegate_core::session::config::{FeedbackMode, MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig};
+use tidegate_core::session::receiver::MediaReceiver;
+use tidegate_core::units::{Rate, Time};
+use tidegate_core::wire::rtp::PayloadType;
+use tidegate_core::wire::sdp::Sdp;
+use tidegate_live::driver::{Conditions, Ending, drive};
+use tidegate_sim::run::{FlowInfo, Side};
+use tidegate_sim::scenario::quantity;
+
+use crate::live::{self, FLOW, Folder, Surroundings};
+use report::Reporter;
+use viewer::Viewer;
+
+/// What to receive, and what to do with it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RecvArgs {
+    /// Where to listen: a port, of one address if it is given
+    #[arg(long, value_name = "[ADDR:]PORT", required_unless_present = "sdp")]
+    listen: Option<String>,
+    /// A description of the stream, as `tidegate send --sdp` writes it
+    #[arg(long, value_name = "FILE", conflicts_with = "listen")]
+    sdp: Option<PathBuf>,
+    /// A frame is given up this long after it could have come at the earliest
+    #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
+    delay_bound: Duration,
+    /// Frames per second of the stream; what the description says, or 30, unless told
+    #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
+    fps: Option<FrameRate>,
+    /// Write what can be decoded as an H.264 byte stream
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Decode, and compare with the originals: `scene` or the file that is sent
+    #[arg(long, value_name = "SOURCE")]
+    reference: Option<String>,
+    /// What to say of the packets: each one's arrival, or as little as any RTP receiver
+    #[arg(long, value_enum)]
+    feedback: Option<Feedback>,
+    /// Keep a run folder here; none unless told
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    duration: Option<Duration>,
+    /// Give up when a stream that flowed has been silent for this long
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = quantity::duration)]
+    idle_timeout: Duration,
+    /// Print the numbers of the run as one JSON object at its end
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a receiver says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Feedback {
+    /// RFC 8888, beside NACK, PLI and receiver reports
+    PerPacket,
+    /// Receiver reports only
+    Reports,
+}
+
+/// Why a receiver left of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Interrupted,
+    Idle,
+}
+
+/// Receives until the sender says goodbye, somebody ends it, or nothing comes any more. The
+/// exit code is 1 in the last case.
+pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
+    let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
+    let types = payload_types(sdp.as_ref());
+    let mut sockets = address::open(args.listen.as_deref(), sdp.as_ref(), types)?;
+    let port = sockets[0].local_addr()?.port();
+    let described = sdp.as_ref().and_then(|sdp| sdp.frame_rate);
+    let fps = args.fps.or(described).unwrap_or(FrameRate::fps(30));
+    let around = Surroundings::enter()?;
+    let name = format!("receive at port {port}");
+    let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
+    let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
+    let viewer = args.reference.as_deref();
+    let viewer = viewer
+        .map(|reference| Viewer::start(reference, fps, around.stop.clone()))
+        .transpose()?;
+    let mut reporter = Reporter::new(args, port, fps, folder, viewer)?;
+    let mut rng = live::secret_seed().stream("session");
+    let config = receiver_config(args, sdp.as_ref(), &around, &mut rng);
+    let mut receiver = MediaReceiver::new(config);
+    let conditions = Conditions {
+        clock: around.clock,
+        until: args.duration.map(|span| Time::ZERO + span),
+        stop: around.stop.clone(),
+    };
+    let mut left = None;
+    let ended = drive(
+        &mut receiver,
+        &mut sockets,
+        &conditions,
+        &mut rng,
+        &mut (),
+        |receiver, now| {
+            reporter.turn(receiver, now);
+            left = leaves(receiver, now, args.idle_timeout, around.interrupts.count());
+            match left {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            }
+        },
+    );
+    let summary = reporter.finish(&mut receiver, around.clock.now())?;
+    live::print_json(summary.as_ref().filter(|_| args.json))?;
+    let ended = ended?;
+    match (ended.why, left) {
+        (_, Some(Left::Idle)) => bail!(
+            "nothing has come for {} s and the sender said no goodbye: it has gone, or the path \
+             is dead",
+            args.idle_timeout.as_secs_f64()
+        ),
+        (Ending::TimeOver, _) if receiver.last_arrival().is_none() => bail!(
+            "nothing came to port {port} that is of this stream: look whether the sender runs \
+             and sends here"
+        ),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn flow_info(args: &RecvArgs, fps: FrameRate) -> FlowInfo {
+    FlowInfo {
+        name: FLOW.to_owned(),
+        control: "remote".to_owned(),
+        baseline: false,
+        delay_bound: Some(args.delay_bound),
+        floor: Rate::ZERO,
+        frame_rate: Some(fps),
+        one_clock: false,
+    }
+}
+
+fn receiver_config(
+    args: &RecvArgs,
+    sdp: Option<&Sdp>,
+    around: &Surroundings,
+    rng: &mut dyn rand_core::Rng,
+) -> ReceiverConfig {
+    let name = live::random_name(rng);
+    let mut config = ReceiverConfig::new(rng.next_u32(), name, args.delay_bound);
+    config.epoch = around.epoch;
+    config.payload_types = payload_types(sdp);
+    config.feedback = feedback(args.feedback, sdp);
+    config
+}
+
+fn leaves(receiver: &MediaReceiver, now: Time, idle: Duration, interrupts: u32) -> Option<Left> {
+    let silent = receiver
+        .last_arrival()
+        .is_some_and(|at| now.since(at) >= idle);
+    match () {
+        () if interrupts > 0 => Some(Left::Interrupted),
+        () if silent => Some(Left::Idle),
+        () => None,
+    }
+}
+
+fn read_sdp(file: &std::path::Path) -> Result<Sdp> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the description {name}"))?;
+    Sdp::parse(&text).with_context(|| format!("{name} describes no stream for us"))
+}
+
+/// Of media and of retransmissions.
+fn payload_types(sdp: Option<&Sdp>) -> (PayloadType, PayloadType) {
+    let Some(sdp) = sdp else {
+        return (MEDIA_TYPE, REPAIR_TYPE);
+    };
+    // A stream without retransmissions: any type that is not the media's.
+    let spare = [REPAIR_TYPE, MEDIA_TYPE];
+    let spare = spare.into_iter().find(|spare| *spare != sdp.payload_type);
+    (sdp.payload_type, sdp.rtx.or(spare).unwrap_or(REPAIR_TYPE))
+}
+
+/// What is wanted, or else what the sender understands.
+fn feedback(wanted: Option<Feedback>, sdp: Option<&Sdp>) -> FeedbackMode {
+    let understood = sdp.is_none_or(|sdp| sdp.feedback.ccfb);
+    match wanted {
+        Some(Feedback::PerPacket) => FeedbackMode::PerPacket,
+        None if understood => FeedbackMode::PerPacket,
+        Some(Feedback::Reports) | None => FeedbackMode::ReportsOnly,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SDP: &str = "v=0\r\no=- 1 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+        m=video 5004 RTP/AVP 97\r\na=rtpmap:97 H264/90000\r\na=fmtp:97 packetization-mode=1\r\n";
+
+    #[test]
+    fn a_plain_description_asks_for_plain_reports() {
+        let sdp = Sdp::parse(SDP).unwrap();
+        assert_eq!(feedback(None, Some(&sdp)), FeedbackMode::ReportsOnly);
+        assert_eq!(feedback(None, None), FeedbackMode::PerPacket);
+        let told = Some(Feedback::PerPacket);
+        assert_eq!(feedback(told, Some(&sdp)), FeedbackMode::PerPacket);
+        let (media, repair) = payload_types(Some(&sdp));
+        assert_eq!((media.get(), repair.get()), (97, 96));
+    }
+}

@@ -1,0 +1,117 @@
+//! From a port, or a description, to sockets.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+
+use anyhow::{Context as _, Result, bail};
+use tidegate_core::wire::rtcp::{self, Rtcp};
+use tidegate_core::wire::rtp::{PayloadType, RtpPacket};
+use tidegate_core::wire::sdp::Sdp;
+use tidegate_live::udp::Socket;
+
+/// A socket for RTP and RTCP; a second one above it for the RTCP of senders that do not share
+/// the port.
+///
+/// # Errors
+/// The address is none, or is in use.
+pub(super) fn open(
+    listen: Option<&str>,
+    sdp: Option<&Sdp>,
+    types: (PayloadType, PayloadType),
+) -> Result<Vec<Socket>> {
+    let udp = match (listen, sdp) {
+        (Some(listen), _) => bind(listen)?,
+        (None, Some(sdp)) => bind(&sdp.port.to_string())?,
+        (None, None) => bail!("give --listen PORT or --sdp FILE"),
+    };
+    let address = udp.local_addr()?;
+    let is_media = move |payload: &[u8]| is_of_a_sender(payload, types);
+    let mut sockets = vec![Socket::listening(udp, is_media)?];
+    if sdp.is_some_and(|sdp| !sdp.rtcp_mux)
+        && let Some(port) = address.port().checked_add(1)
+    {
+        let control = UdpSocket::bind((address.ip(), port));
+        let control = control.with_context(|| in_use(&port.to_string()))?;
+        sockets.push(Socket::listening(control, is_report)?);
+    }
+    Ok(sockets)
+}
+
+fn bind(listen: &str) -> Result<UdpSocket> {
+    if let Ok(port) = listen.parse::<u16>() {
+        return bind_any(port).with_context(|| in_use(listen));
+    }
+    let mend = "give --listen as PORT or ADDR:PORT, for example 5004 or 192.0.2.7:5004";
+    let mut addresses = listen
+        .to_socket_addrs()
+        .with_context(|| format!("\"{listen}\" is no address of this host: {mend}"))?;
+    match addresses.next() {
+        Some(address) => UdpSocket::bind(address).with_context(|| in_use(listen)),
+        None => bail!("\"{listen}\" is no address of this host: {mend}"),
+    }
+}
+
+/// On all addresses, of IPv6 as well where the host has it.
+fn bind_any(port: u16) -> io::Result<UdpSocket> {
+    let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    UdpSocket::bind(v6).or_else(|e| match e.kind() {
+        io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(e),
+        _ => UdpSocket::bind(v4),
+    })
+}
+
+fn in_use(listen: &str) -> String {
+    format!(
+        "cannot listen at {listen}: another program may have the port, choose a free one with \
+         --listen"
+    )
+}
+
+/// Whether a datagram is media of this stream, or a sender's report.
+fn is_of_a_sender(payload: &[u8], (media, repair): (PayloadType, PayloadType)) -> bool {
+    if rtcp::is_rtcp(payload) {
+        return is_report(payload);
+    }
+    let packet = RtpPacket::new_checked(payload);
+    packet.is_ok_and(|packet| [media, repair].contains(&packet.header().payload_type))
+}
+
+fn is_report(payload: &[u8]) -> bool {
+    let mut packets = rtcp::packets(payload).flatten();
+    rtcp::form(payload).is_ok() && packets.any(|p| matches!(p, Rtcp::SenderReport(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_sender_says_is_plausible() {
+        let types = (PayloadType::new(96).unwrap(), PayloadType::new(97).unwrap());
+        let mut rtp = vec![0x80, 96, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 1, 2];
+        assert!(is_of_a_sender(&rtp, types));
+        rtp[1] = 98;
+        assert!(!is_of_a_sender(&rtp, types));
+        for junk in [
+            &b""[..],
+            b"hello",
+            &[0x80, 200, 0, 1],
+            &[0x80, 201, 0, 1, 0, 0, 0, 1],
+        ] {
+            assert!(!is_of_a_sender(junk, types), "{junk:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_is_named() {
+        let taken = bind("0").unwrap();
+        let port = taken.local_addr().unwrap().port().to_string();
+        let error = format!("{:#}", bind(&port).unwrap_err());
+        assert!(
+            error.contains(&port) && error.contains("--listen"),
+            "{error}"
+        );
+        assert!(bind("nowhere").is_err());
+    }
+}

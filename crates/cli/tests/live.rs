@@ -1,0 +1,322 @@
+//! `tidegate send` and `tidegate recv` as processes, over loopback.
+
+mod party;
+
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, io};
+
+use party::{Party, Scratch, text};
+use rand_core::Rng as _;
+use tidegate_core::random::Seed;
+use tidegate_core::wire::h264;
+use tidegate_core::wire::ntp::NtpShort;
+use tidegate_core::wire::rtcp::{self, Cname, ReportBlock};
+use tidegate_core::wire::rtp::RtpPacket;
+use tidegate_core::wire::sdp::Sdp;
+use tidegate_sim::run::{Run, RunReader};
+
+/// A receiver at a port of its choice.
+fn receiver(options: &str) -> (Party, u16) {
+    let mut receiver = Party::tidegate(&format!("recv --listen 127.0.0.1:0 {options}"));
+    let port = receiver.number("waiting for a stream at port ");
+    (receiver, port)
+}
+
+/// A sender of small pictures.
+fn sender(port: u16, options: &str) -> Party {
+    let size = "--size 320x180 --ceiling 2Mb/s --preset ultrafast";
+    Party::tidegate(&format!("send --to 127.0.0.1:{port} {size} {options}"))
+}
+
+fn load(dir: &std::path::Path) -> Run {
+    RunReader::load(dir).unwrap()
+}
+
+#[test]
+fn a_stream_arrives_and_looks_right() {
+    let scratch = Scratch::new("arrives");
+    let [sent, received, film] = ["sent", "received", "film.h264"].map(|n| scratch.path(n));
+    let (receiver, port) = receiver(&format!(
+        "--reference scene --json --run {} --out {}",
+        text(&received),
+        text(&film)
+    ));
+    let sender = sender(port, &format!("--duration 4s --json --run {}", text(&sent)));
+    let sender = sender.ends();
+    let receiver = receiver.ends();
+    sender.succeeded();
+    receiver.succeeded();
+
+    let (sent, received) = (load(&sent), load(&received));
+    assert_eq!(sent.flows[0].sent.len(), 120, "{}", sender.said);
+    assert!(
+        sent.notes.iter().all(|n| n.contains("missing")),
+        "{:?}",
+        sent.notes
+    );
+    let whole = |f: &&tidegate_sim::run::ReceivedFrame| f.decodable && f.quality.is_some();
+    let whole = received.flows[0].received.iter().filter(whole).count();
+    // Not all: on a busy machine a frame may be late.
+    assert!(whole >= 100, "{whole} frames\n{}", receiver.said);
+    let summary = |run: &Run| run.summary.clone().unwrap().flows.remove(0);
+    let likeness = summary(&received).psnr_y_db.unwrap();
+    assert!((30.0..80.0).contains(&likeness), "PSNR {likeness} dB");
+    assert_eq!(summary(&sent).frames.made, Some(120));
+    assert!(!sent.flows[0].info.one_clock && !received.flows[0].info.one_clock);
+    for party in [&sender, &receiver] {
+        let json: serde_json::Value = serde_json::from_str(&party.output).unwrap();
+        assert_eq!(json["flows"][0]["name"], "stream", "{}", party.output);
+    }
+    let film = fs::read(film).unwrap();
+    // One slice per picture: types 1 and 5 of ITU-T H.264 table 7-1.
+    let slices = h264::nal_units(&film).filter(|nal| [1, 5].contains(&(nal[0] & 0x1f)));
+    let decodable = received.flows[0].received.iter().filter(|f| f.decodable);
+    assert_eq!(slices.count(), decodable.count());
+}
+
+#[test]
+fn a_closed_port_is_named() {
+    let closed = UdpSocket::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    for duration in ["1s", "30s"] {
+        let ended = sender(closed.port(), &format!("--duration {duration}")).ends();
+        ended.failed_with(&format!("nobody listens at {closed}"));
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_mend() {
+    for (arguments, mend) in [
+        ("send --to nowhere", "HOST:PORT"),
+        (
+            "send --to 127.0.0.1:9 --input /nowhere/film.mp4",
+            "/nowhere/film.mp4",
+        ),
+        (
+            "send --to 127.0.0.1:9 --floor 2Mb/s --ceiling 1Mb/s",
+            "--floor",
+        ),
+        ("send --to 127.0.0.1:9 --packet-size 100B", "--packet-size"),
+        ("recv --sdp /nowhere/stream.sdp", "/nowhere/stream.sdp"),
+        ("recv --listen 127.0.0.1:0 --duration 100ms", "nothing came"),
+    ] {
+        Party::tidegate(arguments).ends().failed_with(mend);
+    }
+    let usage = Party::tidegate("send --to 127.0.0.1:9 --transport quic").ends();
+    assert_eq!(usage.status.code(), Some(2));
+    assert!(
+        usage.said.contains("\"quic\" is no transport"),
+        "{}",
+        usage.said
+    );
+}
+
+/// Kills the receiver: the circuit breaker stops the sender. Another receiver at the same port
+/// gets the stream back. Both killed parties leave folders that can be read.
+#[test]
+fn the_breaker_stops_the_stream_and_another_receiver_resumes_it() {
+    let scratch = Scratch::new("breaker");
+    let [sent, received] = ["sent", "received"].map(|n| scratch.path(n));
+    let (mut first, port) = receiver(&format!("--run {}", text(&received)));
+    let mut sender = sender(port, &format!("--run {}", text(&sent)));
+    first.says("frames/s");
+    first.says("frames/s");
+    first.kill();
+    sender.says("circuit breaker stopped");
+    let mut second = Party::tidegate(&format!("recv --listen 127.0.0.1:{port} --idle-timeout 1s"));
+    second.says("the stream is there");
+    sender.says("the stream goes on");
+    second.says("frames/s");
+    sender.kill();
+    second.ends().failed_with("said no goodbye");
+
+    let (sent, received) = (load(&sent), load(&received));
+    assert!(
+        received.flows[0].received.len() >= 10,
+        "a second has gone to the disk"
+    );
+    assert!(sent.flows[0].sent.len() >= 60 && !sent.flows[0].packets.is_empty());
+    let tripped = |run: &Run| {
+        let events = run.events.iter();
+        let tripped = |e: &&tidegate_sim::run::EventRow| {
+            matches!(e.event, tidegate_core::trace::Event::BreakerTripped { .. })
+        };
+        events.filter(tripped).count()
+    };
+    assert!(tripped(&sent) >= 1 && sent.summary.is_none());
+}
+
+#[test]
+fn ctrl_c_is_a_clean_end() {
+    let scratch = Scratch::new("interrupt");
+    let [sent, received] = ["sent", "received"].map(|n| scratch.path(n));
+    let (first, port) = receiver(&format!("--run {}", text(&received)));
+    let mut sending = sender(port, &format!("--run {}", text(&sent)));
+    sending.says(" of 400 ms");
+    sending.interrupt();
+    sending.ends().succeeded();
+    // The goodbye ends the receiver, too.
+    first.ends().succeeded();
+    for run in [load(&sent), load(&received)] {
+        assert!(run.summary.is_some(), "{:?}", run.notes);
+    }
+
+    let (mut second, port) = receiver("");
+    let mut sending = sender(port, "");
+    second.says("frames/s");
+    second.interrupt();
+    second.ends().succeeded();
+    sending.interrupt();
+    sending.says("sent ");
+    sending.ends().succeeded();
+}
+
+/// A receiver as most are: RTP at an even port, receiver reports from another one to the port
+/// above the sender's.
+#[test]
+fn a_plain_receiver_is_served_cautiously() {
+    let scratch = Scratch::new("plain");
+    let description = scratch.path("stream.sdp");
+    let media = UdpSocket::bind("127.0.0.1:0").unwrap();
+    media
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let reports = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = media.local_addr().unwrap().port();
+    let mut sending = sender(port, &format!("--sdp {}", text(&description)));
+    let source = sending.number(" from port ");
+    let sdp = fs::read_to_string(&description).unwrap();
+    let sdp = Sdp::parse(&sdp).unwrap();
+    let ssrc = sdp.source.unwrap().ssrc;
+    assert!(sdp.rtcp_mux && sdp.parameter_sets.is_some() && sdp.port == port);
+
+    let mut buffer = [0; 2_048];
+    let mut frames = 0;
+    // Three seconds: the sender waits for two before it judges.
+    while frames < 90 {
+        let length = media.recv(&mut buffer).unwrap();
+        let datagram = &buffer[..length];
+        if rtcp::is_rtcp(datagram) {
+            continue;
+        }
+        let header = RtpPacket::new_checked(datagram).unwrap().header();
+        assert_eq!(header.ssrc, ssrc);
+        if !header.marker {
+            continue;
+        }
+        frames += 1;
+        if frames % 10 == 0 {
+            let block = ReportBlock {
+                ssrc,
+                fraction_lost: 0,
+                cumulative_lost: 0,
+                highest_sequence: u32::from(header.sequence),
+                jitter: 0,
+                last_sr: NtpShort::default(),
+                delay_since_last_sr: NtpShort::default(),
+            };
+            let mut out = Vec::new();
+            rtcp::emit_receiver_report(7, &[block], &mut out);
+            rtcp::emit_sdes(7, &Cname::new("plain").unwrap(), &mut out);
+            reports.send_to(&out, ("127.0.0.1", source + 1)).unwrap();
+        }
+    }
+    sending.says("receiver reports only");
+    sending.interrupt();
+    let ended = sending.ends();
+    ended.succeeded();
+    assert_eq!(ended.said.matches("receiver reports only").count(), 1);
+}
+
+#[test]
+fn our_receiver_can_be_plain_too() {
+    let (receiver, port) = receiver("--feedback reports");
+    let mut sending = sender(port, "");
+    sending.says("receiver reports only");
+    sending.interrupt();
+    sending.ends().succeeded();
+    receiver.ends().succeeded();
+}
+
+#[test]
+fn ffmpeg_plays_the_description() {
+    if let Err(e) = Command::new("ffmpeg").arg("-version").output() {
+        assert_eq!(e.kind(), io::ErrorKind::NotFound, "{e}");
+        println!("skipped: there is no ffmpeg on this machine");
+        return;
+    }
+    let scratch = Scratch::new("ffmpeg");
+    let description = scratch.path("stream.sdp");
+    let mut sending = sender(
+        free_pair(),
+        &format!("--one-way --floor 500kb/s --sdp {}", text(&description)),
+    );
+    sending.says("sending");
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg.args(["-hide_banner", "-nostdin", "-loglevel", "error"]);
+    ffmpeg.args(["-protocol_whitelist", "file,udp,rtp", "-i"]);
+    ffmpeg.arg(&description).args(["-frames:v", "60"]);
+    ffmpeg.args(["-progress", "pipe:1", "-f", "null", "-"]);
+    let played = Party::start(&mut ffmpeg).ends();
+    sending.interrupt();
+    sending.ends().succeeded();
+    played.succeeded();
+    assert!(
+        played.output.contains("frame=60"),
+        "{}\n{}",
+        played.output,
+        played.said
+    );
+}
+
+/// A port with a free one above it, as players want it.
+fn free_pair() -> u16 {
+    loop {
+        let low = UdpSocket::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        if low.is_multiple_of(2) && UdpSocket::bind(("127.0.0.1", low + 1)).is_ok() {
+            return low;
+        }
+    }
+}
+
+#[test]
+fn malformed_datagrams_do_no_harm() {
+    let (mut receiving, port) = receiver("");
+    let mut sending = sender(port, "");
+    let source = sending.number(" from port ");
+    receiving.says("the stream is there");
+    let enemy = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut rng = Seed(1).stream("enemy");
+    for round in 0..4_000_u32 {
+        let mut junk = vec![0; (rng.next_u32() % 1_400) as usize];
+        rng.fill_bytes(&mut junk);
+        // Half of it looks like something: RTP, SR, RR, feedback, BYE.
+        if round.is_multiple_of(2) && junk.len() > 3 {
+            let kinds = [96, 97, 200, 201, 203, 205, 206];
+            junk[0] = 0x80 | junk[0] & 0x3f;
+            junk[1] = kinds[round as usize / 2 % kinds.len()];
+            let words = (junk.len() / 4 - 1) as u16;
+            junk[2..4].copy_from_slice(&words.to_be_bytes());
+        }
+        for port in [port, source, source + 1] {
+            // The kernel refuses for a port that is connected to somebody else.
+            let _ = enemy.send_to(&junk, ("127.0.0.1", port));
+        }
+    }
+    receiving.says("frames/s");
+    let line = receiving.says("frames/s");
+    let rate = line.split(" frames/s").next().unwrap();
+    let rate: u32 = rate.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(rate >= 15, "the stream goes on: {line}");
+    sending.interrupt();
+    sending.ends().succeeded();
+    receiving.ends().succeeded();
+}

@@ -1,0 +1,182 @@
+//! The program as a child process, and waiting for what it says.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{env, fs, process};
+
+/// A running program. It is killed, by its id, when the test ends before it does.
+pub(crate) struct Party {
+    child: Child,
+    lines: Receiver<String>,
+    heard: Vec<String>,
+    output: Option<JoinHandle<String>>,
+}
+
+/// What a program left behind.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// Standard error.
+    pub(crate) said: String,
+    /// Standard output.
+    pub(crate) output: String,
+}
+
+impl Party {
+    /// `tidegate` with these arguments, separated by spaces.
+    pub(crate) fn tidegate(arguments: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(arguments.split_whitespace());
+        Self::start(&mut command)
+    }
+
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (outbox, lines) = channel();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                if outbox.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut stdout = child.stdout.take().unwrap();
+        let output = thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).unwrap();
+            text
+        });
+        Self {
+            child,
+            lines,
+            heard: Vec::new(),
+            output: Some(output),
+        }
+    }
+
+    /// Waits for a line with `words` in it.
+    pub(crate) fn says(&mut self, words: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self
+                .lines
+                .recv_timeout(end.saturating_duration_since(Instant::now()))
+            {
+                Ok(line) => {
+                    self.heard.push(line.clone());
+                    if line.contains(words) {
+                        return line;
+                    }
+                }
+                Err(e) => panic!("no \"{words}\" ({e}) in:\n{}", self.heard.join("\n")),
+            }
+        }
+    }
+
+    /// Waits for a line with `before` in it, and takes the number behind that.
+    pub(crate) fn number(&mut self, before: &str) -> u16 {
+        let line = self.says(before);
+        let (_, rest) = line.split_once(before).unwrap();
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    }
+
+    pub(crate) fn interrupt(&self) {
+        let id = libc::pid_t::try_from(self.child.id()).unwrap();
+        // SAFETY: a system call that takes numbers. The child has not been waited for, so the
+        // id is its own.
+        assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
+    }
+
+    /// SIGKILL: no word of goodbye, nothing flushed.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ends(mut self) -> Ended {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self
+                .lines
+                .recv_timeout(end.saturating_duration_since(Instant::now()))
+            {
+                Ok(line) => self.heard.push(line),
+                // It has closed its standard error.
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("it does not end:\n{}", self.heard.join("\n"));
+                }
+            }
+        }
+        Ended {
+            status: self.child.wait().unwrap(),
+            said: self.heard.join("\n"),
+            output: self.output.take().unwrap().join().unwrap(),
+        }
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        // It may have ended, and been waited for, already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    pub(crate) fn succeeded(&self) -> &Self {
+        assert!(self.status.success(), "{}\n{}", self.status, self.said);
+        self
+    }
+
+    pub(crate) fn failed_with(&self, words: &str) -> &Self {
+        assert_eq!(self.status.code(), Some(1), "{}", self.said);
+        assert!(
+            self.said.contains(words),
+            "no \"{words}\" in:\n{}",
+            self.said
+        );
+        self
+    }
+}
+
+/// A folder of temporary files that goes when the test ends.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(test: &str) -> Self {
+        let dir = env::temp_dir().join(format!("tidegate-{test}-{}", process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// For the arguments of a program; temporary folders have no spaces in their names here.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Far longer than anything takes, even on a machine that does other things as well.
+const PATIENCE: Duration = Duration::from_secs(40);

@@ -1,0 +1,200 @@
+//! The verbs that play scenarios, as a user calls them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tidegate_live::netns::{Availability, availability};
+
+#[test]
+fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() {
+    let dir = folder("json");
+    let scenario = dir.join("short.toml");
+    std::fs::write(&scenario, short("\"tidegate.on_time_of_all >= 0.9\"")).unwrap();
+    let out = tidegate(
+        &["sim", "run", path(&scenario), "--json", "--no-report"],
+        &dir,
+    );
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(
+        keys(&json),
+        ["scenario", "seed", "flows", "links", "expect"]
+    );
+    let flow = &json["flows"][0];
+    let expected = [
+        "name",
+        "control",
+        "rate_bps",
+        "loss",
+        "delay_ms",
+        "queue_ms",
+        "frames",
+        "psnr_y_db",
+        "ssim",
+        "freezes",
+    ];
+    assert_eq!(keys(flow), expected);
+    assert_eq!(keys(&flow["delay_ms"]), ["p50", "p95", "p99", "max"]);
+    assert_eq!(keys(&flow["queue_ms"]), ["mean", "p95"]);
+    let frames = ["made", "sent", "on_time", "savable", "late", "dropped"];
+    assert_eq!(keys(&flow["frames"]), frames);
+    let link = ["name", "utilisation", "drops", "marks", "queue_p95_ms"];
+    assert_eq!(keys(&json["links"][0]), link);
+    assert_eq!(keys(&json["expect"][0]), ["text", "measured", "holds"]);
+    assert_eq!(flow["frames"]["made"], 120);
+
+    std::fs::write(&scenario, short("\"tidegate.delay_ms.p50 <= 1\"")).unwrap();
+    let out = tidegate(&["sim", "run", path(&scenario), "--no-report"], &dir);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stdout).contains("FAILS  tidegate.delay_ms.p50 <= 1"));
+}
+
+#[test]
+fn the_same_seed_leaves_the_same_bytes() {
+    let dir = folder("same");
+    let scenario = dir.join("short.toml");
+    std::fs::write(&scenario, short("")).unwrap();
+    let run = |out: &str, seed: &str| {
+        let args = [
+            "sim",
+            "run",
+            path(&scenario),
+            "--no-report",
+            "--seed",
+            seed,
+            "--out",
+            out,
+        ];
+        assert!(tidegate(&args, &dir).status.success());
+        let read = |file: &str| std::fs::read(dir.join(out).join(file)).unwrap();
+        [
+            read("events.jsonl"),
+            read("flows/tidegate/packets.csv"),
+            read("summary.json"),
+        ]
+    };
+    let first = run("a", "7");
+    assert_eq!(first, run("b", "7"));
+    assert_ne!(first, run("c", "8"));
+}
+
+#[test]
+fn wrong_scenarios_are_answered_with_file_line_and_mend() {
+    let dir = folder("wrong");
+    let scenario = dir.join("wrong.toml");
+    for (change, line, words) in [
+        (
+            ("delay = \"20ms\"", "dealy = \"20ms\""),
+            7,
+            "did you mean \"delay\"",
+        ),
+        (
+            ("rate = \"2Mb/s\"", "rate = \"2 furlongs\""),
+            6,
+            "2 furlongs",
+        ),
+        (("path = [\"uplink\"]", "path = [\"uphill\"]"), 14, "uphill"),
+    ] {
+        std::fs::write(&scenario, short("").replacen(change.0, change.1, 1)).unwrap();
+        let out = tidegate(&["sim", "run", path(&scenario)], &dir);
+        assert_eq!(out.status.code(), Some(1));
+        let error = text(&out.stderr);
+        assert!(error.contains(&format!("wrong.toml:{line}:")), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+    let out = tidegate(&["sim", "run", "nowhere.toml"], &dir);
+    assert!(text(&out.stderr).contains("nowhere.toml"));
+    let out = tidegate(&["demo", "--input", "nowhere.mp4"], &dir);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("nowhere.mp4"));
+    let out = tidegate(&["report", "nowhere"], &dir);
+    assert!(text(&out.stderr).contains("nowhere"));
+}
+
+#[test]
+fn the_lab_plays_the_same_file() {
+    if let Availability::Missing(missing) = availability() {
+        let required = std::env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
+        assert!(!required, "the lab is required and cannot work: {missing}");
+        println!("skipped: {missing}");
+        return;
+    }
+    let dir = folder("lab");
+    let scenario = dir.join("short.toml");
+    std::fs::write(&scenario, short("\"tidegate.on_time_of_all >= 0.8\"")).unwrap();
+    let args = ["lab", "run", path(&scenario), "--json", "--out", "run"];
+    let out = tidegate(&args, &dir);
+    assert!(
+        out.status.success(),
+        "{} {}",
+        text(&out.stdout),
+        text(&out.stderr)
+    );
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(json["flows"][0]["frames"]["made"], 120);
+    let run = tidegate_sim::run::RunReader::load(dir.join("run")).unwrap();
+    assert!(
+        run.manifest.notes.iter().any(|n| n.contains("emulator")),
+        "{:?}",
+        run.manifest.notes
+    );
+    assert!(dir.join("run/report.html").exists());
+}
+
+/// Four seconds of modelled video.
+fn short(expect: &str) -> String {
+    format!(
+        r#"name = "short"
+duration = "4s"
+expect = [{expect}]
+[[link]]
+name = "uplink"
+rate = "2Mb/s"
+delay = "20ms"
+queue = {{ droptail = "50kB" }}
+[[link]]
+name = "downlink"
+delay = "20ms"
+[[flow]]
+name = "tidegate"
+path = ["uplink"]
+back = ["downlink"]
+control = "tfrc"
+video = {{ encoder = "model" }}
+delay_bound = "400ms"
+"#
+    )
+}
+
+fn tidegate(args: &[&str], dir: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .unwrap()
+}
+
+/// An empty folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("scenarios-{name}"));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+fn path(p: &Path) -> &str {
+    p.to_str().unwrap()
+}
+
+fn keys(value: &serde_json::Value) -> Vec<&str> {
+    value
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

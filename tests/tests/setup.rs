@@ -62,9 +62,14 @@ impl Machine {
     }
 
     fn set_up(&self) -> Outcome {
+        self.set_up_for(&[])
+    }
+
+    fn set_up_for(&self, words: &[&str]) -> Outcome {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/setup");
         let output = Command::new("bash")
             .arg(script)
+            .args(words)
             .env_clear()
             .env("PATH", self.folder.join("bin"))
             .env("HOME", &self.folder)
@@ -144,6 +149,13 @@ fn packages_are_named_and_installed() {
         "apt-get update\n\
          apt-get install --yes --no-install-recommends gcc libc6-dev libx264-dev\n"
     );
+}
+
+#[test]
+fn tests_need_the_ffmpeg_program_too() {
+    let outcome = Machine::new("tests").set_up_for(&["--tests"]);
+    assert!(outcome.success, "{}", outcome.said);
+    outcome.says("== installing packages: ffmpeg\n");
 }
 
 #[test]

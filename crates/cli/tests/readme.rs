@@ -4,9 +4,11 @@
 //! Blocks run in order, in one folder with the scenarios in it. What takes more than one process is
 //! one block: the first ends in `&`, and the block ends in `wait`. What cannot run in a test (it
 //! installs, needs namespaces, or takes minutes) is a `console` block, whose commands begin with `$`.
+//! Ports that a block names after an address are replaced by free ones.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -94,7 +96,7 @@ impl Block {
         // What still runs when the block is over ends with it.
         let script = format!(
             "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
-            self.body
+            with_free_ports(&self.body)
         );
         let output = Command::new("timeout")
             .args([PATIENCE, "bash", "-euo", "pipefail", "-c", &script])
@@ -147,6 +149,23 @@ fn blocks(text: &str) -> Vec<Block> {
     }
     assert!(open.is_none(), "a block is not closed");
     found
+}
+
+/// The same script with a free port for each that stands behind the loopback's address.
+fn with_free_ports(script: &str) -> String {
+    let mut held = BTreeMap::new();
+    let mut pieces = script.split(HOST);
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
+        let (port, rest) = piece.split_at(digits);
+        let socket = held
+            .entry(port)
+            .or_insert_with(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let port = socket.local_addr().unwrap().port();
+        text.extend([HOST, &port.to_string(), rest]);
+    }
+    text
 }
 
 /// Whether the program named first is known, and has the verbs and options that follow.
@@ -246,8 +265,10 @@ impl Drop for Folder {
     }
 }
 
+const HOST: &str = "127.0.0.1:";
+
 /// Seconds, per block.
 const PATIENCE: &str = "180";
 
 /// Programs beside ours that commands may use.
-const OTHERS: [&str; 6] = ["cargo", "cd", "ffmpeg", "git", "sleep", "wait"];
+const OTHERS: [&str; 6] = ["cargo", "cd", "ffplay", "git", "sleep", "wait"];

@@ -287,7 +287,7 @@ fn because(failure: SenderFailure, peer: SocketAddr) -> String {
     };
     match cause {
         BreakerCause::RtcpTimeout => format!(
-            "no more reports came from {peer}, so the stream was stopped: look whether the \
+            "no report came from {peer} for too long, so the stream was stopped: look whether the \
              receiver runs, and give --one-way if it never answers"
         ),
         BreakerCause::MediaTimeout => format!(

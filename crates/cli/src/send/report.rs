@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use tidegate_core::endpoint::Endpoint as _;
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::sender::{SentFrame, Status};
 use tidegate_core::trace::Event;
@@ -93,7 +94,10 @@ impl Reporter {
         sender.drain_rows(&mut self.frames, &mut self.packets);
         let status = sender.status();
         self.keep(now, events);
-        self.tell_changes(now, &status);
+        // A session that is over is in no state.
+        if !stream.is_done() {
+            self.tell_changes(now, &status);
+        }
         if self.progress.is_due(now) {
             let line = self.line(now, &status);
             self.progress.show(&line);

@@ -38,28 +38,28 @@ use tidegate_sim::world::{Flight, Observer, Party, PartyId, World};
 
 /// What is played.
 #[derive(Clone, Debug)]
-pub struct Play {
-    pub uplink: LinkConfig,
-    pub downlink: LinkConfig,
-    pub control: ControllerConfig,
-    pub bound: Option<Duration>,
-    pub floor: Rate,
-    pub seconds: u64,
-    pub ecn: bool,
-    pub patience: Duration,
-    pub feedback: FeedbackMode,
+pub(crate) struct Play {
+    pub(crate) uplink: LinkConfig,
+    pub(crate) downlink: LinkConfig,
+    pub(crate) control: ControllerConfig,
+    pub(crate) bound: Option<Duration>,
+    pub(crate) floor: Rate,
+    pub(crate) seconds: u64,
+    pub(crate) ecn: bool,
+    pub(crate) patience: Duration,
+    pub(crate) feedback: FeedbackMode,
     /// The receiver's process is dead from then to then; a new one takes its place.
-    pub away: Option<(Time, Time)>,
+    pub(crate) away: Option<(Time, Time)>,
     /// The receiver's decoder fails at this time.
-    pub trouble: Option<Time>,
+    pub(crate) trouble: Option<Time>,
     /// Each packet is delayed by up to this much on its last metre.
-    pub jitter: Duration,
-    pub seed: u64,
+    pub(crate) jitter: Duration,
+    pub(crate) seed: u64,
 }
 
 impl Play {
     /// 4 Mb/s with a queue of 60 kB, 40 ms each way, a bound of 400 ms, for 20 s.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let link = |capacity| LinkConfig {
             capacity,
             queue: QueueConfig::DropTail(DropTailConfig::bytes(Bytes(60_000))),
@@ -84,7 +84,7 @@ impl Play {
     }
 
     /// Plays to the end and `more` beyond the last capture.
-    pub fn run(&self, more: Duration) -> Played {
+    pub(crate) fn run(&self, more: Duration) -> Played {
         let network = NetworkConfig {
             links: [("up", &self.uplink), ("down", &self.downlink)]
                 .map(|(name, config)| NamedLink {
@@ -194,21 +194,21 @@ impl Play {
 
 /// What happened.
 #[derive(Debug)]
-pub struct Played {
-    pub log: Log,
-    pub links: [LinkStats; 2],
-    pub bound: Option<Duration>,
-    pub sent: Vec<SentFrame>,
-    pub packets: Vec<PacketRow>,
-    pub received: Vec<ReceivedFrame>,
-    pub failure: Option<SenderFailure>,
+pub(crate) struct Played {
+    pub(crate) log: Log,
+    pub(crate) links: [LinkStats; 2],
+    pub(crate) bound: Option<Duration>,
+    pub(crate) sent: Vec<SentFrame>,
+    pub(crate) packets: Vec<PacketRow>,
+    pub(crate) received: Vec<ReceivedFrame>,
+    pub(crate) failure: Option<SenderFailure>,
     /// When the world ended, if the sender had.
-    pub done: Option<Time>,
+    pub(crate) done: Option<Time>,
 }
 
 impl Played {
     /// When each frame that could be decoded was whole, by its number.
-    pub fn whole(&self) -> BTreeMap<u64, (SentFrame, Time)> {
+    pub(crate) fn whole(&self) -> BTreeMap<u64, (SentFrame, Time)> {
         let by_timestamp: BTreeMap<u32, &SentFrame> =
             self.sent.iter().map(|f| (f.timestamp, f)).collect();
         let whole = self.received.iter().filter_map(|f| {
@@ -219,7 +219,7 @@ impl Played {
     }
 
     /// Share of the frames captured in this span that were decodable within the bound.
-    pub fn on_time(&self, from: u64, to: u64) -> f64 {
+    pub(crate) fn on_time(&self, from: u64, to: u64) -> f64 {
         let span = Time::from_secs(from)..Time::from_secs(to);
         let whole = self.whole();
         let bound = self.bound.unwrap_or(Duration::MAX);
@@ -237,7 +237,7 @@ impl Played {
     }
 
     /// Times of the sender's events that `pick` wants.
-    pub fn events<T>(&self, pick: impl Fn(Event) -> Option<T>) -> Vec<(Time, T)> {
+    pub(crate) fn events<T>(&self, pick: impl Fn(Event) -> Option<T>) -> Vec<(Time, T)> {
         let events = self.log.events.iter().filter(|(party, ..)| party.0 == 0);
         events
             .filter_map(|(_, at, event)| Some((*at, pick(*event)?)))
@@ -245,18 +245,22 @@ impl Played {
     }
 
     /// The first of them at `from` or later.
-    pub fn first<T>(&self, from: Time, pick: impl Fn(Event) -> Option<T>) -> Option<(Time, T)> {
+    pub(crate) fn first<T>(
+        &self,
+        from: Time,
+        pick: impl Fn(Event) -> Option<T>,
+    ) -> Option<(Time, T)> {
         self.events(pick).into_iter().find(|(at, _)| *at >= from)
     }
 
     /// Frames given up for this reason.
-    pub fn dropped(&self, cause: DropCause) -> usize {
+    pub(crate) fn dropped(&self, cause: DropCause) -> usize {
         let dropped = self.sent.iter().filter(|f| f.dropped == Some(cause));
         dropped.count()
     }
 
     /// Media and repairs on the wire between two seconds.
-    pub fn wire_rate(&self, from: u64, to: u64) -> Rate {
+    pub(crate) fn wire_rate(&self, from: u64, to: u64) -> Rate {
         let span = Time::from_secs(from)..Time::from_secs(to);
         let flights = self.log.rtp.iter().filter(|f| span.contains(&f.at));
         let bytes: u64 = flights.map(|f| f.size.get()).sum();
@@ -266,23 +270,23 @@ impl Played {
 
 /// What an observer saw.
 #[derive(Debug, Default)]
-pub struct Log {
-    pub events: Vec<(PartyId, Time, Event)>,
+pub(crate) struct Log {
+    pub(crate) events: Vec<(PartyId, Time, Event)>,
     /// RTP as it was sent.
-    pub rtp: Vec<Rtp>,
+    pub(crate) rtp: Vec<Rtp>,
     /// RTCP as it was sent, by party.
-    pub reports: [u64; 2],
+    pub(crate) reports: [u64; 2],
     /// FNV-1a over everything sent and everything that arrived, with its time.
-    pub hash: u64,
+    pub(crate) hash: u64,
 }
 
 /// An RTP packet as it was sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Rtp {
-    pub at: Time,
-    pub size: Bytes,
-    pub repair: bool,
-    pub timestamp: u32,
+pub(crate) struct Rtp {
+    pub(crate) at: Time,
+    pub(crate) size: Bytes,
+    pub(crate) repair: bool,
+    pub(crate) timestamp: u32,
 }
 
 impl Log {
@@ -463,7 +467,7 @@ impl Endpoint for Node {
 }
 
 /// One spell in which nothing passes.
-pub fn dark(from_ms: u64, to_ms: u64) -> Vec<Outage> {
+pub(crate) fn dark(from_ms: u64, to_ms: u64) -> Vec<Outage> {
     vec![Outage {
         from: Time::from_millis(from_ms),
         to: Time::from_millis(to_ms),

@@ -21,7 +21,7 @@ impl Pacer {
         self.next <= now
     }
 
-    /// A packet leaves now. Time that the driver woke too late is made good, up to [`SLACK`]:
+    /// A packet leaves now. Time that the driver woke too late is made good, up to 2 ms:
     /// without that a coarse timer would lower the rate; with more of it bursts would form.
     //= rfc5348-4.6-granularity
     pub fn on_sent(&mut self, now: Time, size: Bytes, rate: Rate) {

@@ -6,7 +6,7 @@ use crate::units::{Bytes, Rate};
 
 /// Reports come seconds apart and hide delay, so the rate stays low: it starts at the floor,
 /// grows by a twentieth per clean report, follows the simplified TCP equation down (RFC 8083
-/// section 4.3), and never passes [`CEILING`].
+/// section 4.3), and never passes 500 kb/s.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportsOnly {
     floor: Rate,

@@ -114,7 +114,7 @@ impl VideoModel {
             psnr_u: psnr_y + 3.0,
             psnr_v: psnr_y + 3.5,
             // 0.88 at 30 dB and 0.985 at 40 dB, about what H.264 gives.
-            ssim: 1.0 - 0.12 * libm::exp2((30.0 - psnr_y) / 3.3),
+            ssim: (1.0 - 0.12 * libm::exp2((30.0 - psnr_y) / 3.3)).max(0.0),
         }
     }
 }

@@ -37,7 +37,15 @@ fn every_scenario_is_sound() {
     seen.sort();
     assert_eq!(
         seen,
-        ["cellular", "demo", "lossy", "outage", "red-ecn", "steady"]
+        [
+            "cellular",
+            "demo",
+            "lossy",
+            "outage",
+            "red-ecn",
+            "steady",
+            "tfrc-alone"
+        ]
     );
 }
 

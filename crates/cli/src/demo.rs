@@ -99,7 +99,7 @@ fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
         writeln!(out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    write!(out, "{}", table::render(summary))?;
+    write!(out, "{}", table::render(run, summary))?;
     for note in &run.manifest.notes {
         writeln!(out, "note: {note}")?;
     }

@@ -9,7 +9,8 @@ use tidegate_sim::cast::{Role, Takings};
 use tidegate_sim::oracle::FloorSender;
 use tidegate_sim::play::Take;
 use tidegate_sim::run::{
-    Manifest, Run, RunReader, RunWriter, SavableRow, Summary, World, summarise,
+    Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter, SavableRow, SentFrame,
+    ShownFrame, Summary, World, summarise,
 };
 use tidegate_sim::scenario::Scenario;
 
@@ -57,6 +58,8 @@ pub(crate) fn write(
     manifest.links = scenario.link_infos();
     let mut writer = RunWriter::create(dir)?;
     writer.manifest(&manifest)?;
+    let judged = judge_all(script, takes, seed)?;
+    let mut judged = judged.iter();
     for take in takes {
         for row in &take.events {
             writer.event(row.at, &row.flow, row.side, &row.event)?;
@@ -64,8 +67,8 @@ pub(crate) fn write(
         for row in &take.links {
             writer.link_sample(row)?;
         }
-        for (role, takings) in &take.flows {
-            write_flow(&mut writer, script, role, takings, seed)?;
+        for ((role, _), rows) in take.flows.iter().zip(&mut judged) {
+            write_flow(&mut writer, &role.name, rows)?;
         }
     }
     writer.flush()?;
@@ -76,28 +79,34 @@ pub(crate) fn write(
     Ok(RunReader::load(dir)?)
 }
 
-fn write_flow(
-    writer: &mut RunWriter,
-    script: &Script,
-    role: &Role,
-    takings: &Takings,
-    seed: Seed,
-) -> Result<()> {
+/// What a flow leaves in the folder.
+struct Rows {
+    sent: Vec<SentFrame>,
+    received: Vec<ReceivedFrame>,
+    shown: Vec<ShownFrame>,
+    packets: Vec<PacketRow>,
+    savable: Vec<SavableRow>,
+}
+
+/// The rows of each flow. Looking at pictures takes most of the time, so each flow has a thread.
+fn judge_all(script: &Script, takes: &[Take], seed: Seed) -> Result<Vec<Rows>> {
+    let flows = takes.iter().flat_map(|take| &take.flows);
+    std::thread::scope(|scope| {
+        let judge = |(role, takings)| scope.spawn(move || judge_flow(script, role, takings, seed));
+        let threads: Vec<_> = flows.map(|(role, t)| judge((role, t))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Rows>>| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+fn judge_flow(script: &Script, role: &Role, takings: &Takings, seed: Seed) -> Result<Rows> {
     let (sent, mut received, packets) = takings.rows();
     let shown = judge::judge(role, takings, &sent, &mut received, &script.studio, seed)?;
-    for row in &packets {
-        writer.packet(&role.name, row)?;
-    }
-    for row in &sent {
-        writer.sent_frame(&role.name, row)?;
-    }
-    for row in &received {
-        writer.received_frame(&role.name, row)?;
-    }
-    for row in &shown {
-        writer.shown_frame(&role.name, row)?;
-    }
-    if let Some(video) = role.plan.media.video() {
+    let savable = role.plan.media.video().map_or_else(Vec::new, |video| {
         let oracle = FloorSender {
             floor: video.floor,
             frame_rate: video.frame_rate,
@@ -107,10 +116,36 @@ fn write_flow(
         };
         let captured: Vec<Time> = sent.iter().map(|f| f.captured).collect();
         let savable = oracle.savable(&script.scenario.road(&role.plan), &captured);
-        for (frame, savable) in sent.iter().zip(savable) {
-            let frame = frame.frame;
-            writer.savable(&role.name, &SavableRow { frame, savable })?;
-        }
+        let row = |(frame, savable): (&SentFrame, bool)| SavableRow {
+            frame: frame.frame,
+            savable,
+        };
+        sent.iter().zip(savable).map(row).collect()
+    });
+    Ok(Rows {
+        sent,
+        received,
+        shown,
+        packets,
+        savable,
+    })
+}
+
+fn write_flow(writer: &mut RunWriter, flow: &str, rows: &Rows) -> Result<()> {
+    for row in &rows.packets {
+        writer.packet(flow, row)?;
+    }
+    for row in &rows.sent {
+        writer.sent_frame(flow, row)?;
+    }
+    for row in &rows.received {
+        writer.received_frame(flow, row)?;
+    }
+    for row in &rows.shown {
+        writer.shown_frame(flow, row)?;
+    }
+    for row in &rows.savable {
+        writer.savable(flow, row)?;
     }
     Ok(())
 }

@@ -83,7 +83,7 @@ pub(crate) fn finish(run: &Run, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
         serde_json::to_writer(&mut out, summary)?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", table::render(summary))?;
+        write!(out, "{}", table::render(run, summary))?;
         for note in &run.manifest.notes {
             writeln!(out, "note: {note}")?;
         }

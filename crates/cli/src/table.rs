@@ -2,16 +2,17 @@
 
 use core::fmt::Write as _;
 
-use tidegate_sim::run::Summary;
+use tidegate_core::units::Bytes;
+use tidegate_sim::run::{Run, Summary};
 
 /// Flows one below the other, then what was expected.
-pub(crate) fn render(summary: &Summary) -> String {
+pub(crate) fn render(run: &Run, summary: &Summary) -> String {
     let mut out = String::new();
     let width = summary.flows.iter().map(|f| f.name.chars().count()).max();
     let width = width.unwrap_or(0).max(4);
     let _ = writeln!(
         out,
-        "{:width$}  {:>13}  {:>8}  {:>17}  {:>7}  {:>6}  {:>7}  {:>9}  {:>6}",
+        "{:width$}  {:>13}  {:>8}  {:>17}  {:>7}  {:>6}  {:>7}  {:>9}  {:>10}  {:>6}",
         "flow",
         "on time",
         "savable",
@@ -20,6 +21,7 @@ pub(crate) fn render(summary: &Summary) -> String {
         "SSIM",
         "freezes",
         "rate",
+        "bits used",
         "loss",
     );
     for flow in &summary.flows {
@@ -36,7 +38,7 @@ pub(crate) fn render(summary: &Summary) -> String {
         let delays = delays.map(|d| d.map_or_else(|| "-".to_owned(), |d| format!("{d:.0}")));
         let _ = writeln!(
             out,
-            "{:width$}  {:>13}  {:>8}  {:>17}  {:>7}  {:>6}  {:>7}  {:>9}  {:>6}",
+            "{:width$}  {:>13}  {:>8}  {:>17}  {:>7}  {:>6}  {:>7}  {:>9}  {:>10}  {:>6}",
             flow.name,
             on_time,
             number(frames.savable.map(|n| n as f64), 0),
@@ -45,6 +47,7 @@ pub(crate) fn render(summary: &Summary) -> String {
             number(flow.ssim, 3),
             number(flow.freezes.map(|n| n as f64), 0),
             flow.rate_bps.map_or_else(|| "-".to_owned(), rate),
+            bits_used(run, &flow.name),
             flow.loss
                 .map_or_else(|| "-".to_owned(), |l| format!("{:.1} %", l * 100.0)),
         );
@@ -58,6 +61,18 @@ pub(crate) fn render(summary: &Summary) -> String {
         let _ = writeln!(out, "{mark}  {}  (measured {measured})", verdict.text);
     }
     out
+}
+
+/// What a flow put on the wire, with all headers.
+fn bits_used(run: &Run, flow: &str) -> String {
+    let packets = run.flow(flow).map(|flow| &flow.packets);
+    match packets.filter(|packets| !packets.is_empty()) {
+        Some(packets) => {
+            let bytes: Bytes = packets.iter().map(|packet| packet.size).sum();
+            format!("{:.1} Mbit", bytes.bits() as f64 / 1e6)
+        }
+        None => "-".to_owned(),
+    }
 }
 
 fn rate(bps: f64) -> String {

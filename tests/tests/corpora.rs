@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate_core::session;
 use tidegate_core::wire::fuzzing::{self, Target};
+use tidegate_core::{controller, session};
 
 #[test]
 fn every_target_takes_its_corpus() {
@@ -47,7 +47,12 @@ fn every_corpus_has_a_target_and_every_target_a_program() {
 
 /// All targets, in alphabetical order.
 fn targets() -> Vec<Target> {
-    let mut targets = [&fuzzing::TARGETS[..], &session::fuzzing::TARGETS].concat();
+    let mut targets = [
+        &fuzzing::TARGETS[..],
+        &session::fuzzing::TARGETS,
+        &controller::fuzzing::TARGETS,
+    ]
+    .concat();
     targets.sort_by_key(|target| target.name);
     targets
 }

@@ -1,6 +1,7 @@
 //! Rate controllers, one file per algorithm.
 
 pub mod fixed;
+pub mod fuzzing;
 pub mod replay;
 pub mod tfrc;
 

@@ -33,16 +33,20 @@ pub const TARGETS: [Target; 2] = [
 ];
 
 /// Bytes to draw decisions from; zeros behind their end.
-struct Story<'a> {
+pub(crate) struct Story<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Story<'a> {
-    fn is_over(&self) -> bool {
+    pub(crate) fn new(data: &'a [u8]) -> Self {
+        Self { rest: data }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
         self.rest.is_empty()
     }
 
-    fn byte(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         self.take(1).first().copied().unwrap_or(0)
     }
 
@@ -57,7 +61,7 @@ impl<'a> Story<'a> {
     }
 
     /// Milliseconds mostly, minutes rarely.
-    fn span(&mut self) -> Duration {
+    pub(crate) fn span(&mut self) -> Duration {
         let n = u64::from(self.byte());
         Duration::from_millis(match n {
             0..=199 => n,

@@ -18,7 +18,7 @@ use crate::wire::rtx::RtxPayload;
 
 /// A receiver whose peer is not to be trusted.
 pub fn receiver(data: &[u8]) {
-    let mut story = Story { rest: data };
+    let mut story = Story::new(data);
     let mut scene = ReceiverScene::new(&mut story);
     while !story.is_over() {
         scene.act(&mut story);

@@ -25,7 +25,7 @@ use crate::wire::rtp::RtpPacket;
 
 /// A sender whose encoder and whose peer are not to be trusted.
 pub fn sender(data: &[u8]) {
-    let mut story = Story { rest: data };
+    let mut story = Story::new(data);
     let mut scene = SenderScene::new(&mut story);
     while !story.is_over() {
         scene.act(&mut story);

@@ -1,0 +1,161 @@
+//! Bodies of the fuzz targets of the controllers, shared by the fuzzer (`fuzz/`) and by the replay
+//! of its corpora (`tests/tests/corpora.rs`).
+//!
+//! Any bytes are read as a story of inputs, as in [`crate::controller::replay`]: in order and out
+//! of it, true and false, with numbers where mistakes live.
+
+use core::time::Duration;
+
+use super::replay::Input;
+use super::tfrc::TfrcConfig;
+use crate::control::{
+    Algorithm as _, Change, Cx, Demand, Ecn, Fate, FlowId, Kind, Outcome, RateController, Sent,
+    Start,
+};
+use crate::promise::{DelayPromise, PlannerConfig};
+use crate::random::Seed;
+use crate::session::fuzzing::Story;
+use crate::units::{Bytes, Rate, RemoteTime, Time};
+use crate::wire::fuzzing::Target;
+
+/// All targets.
+pub const TARGETS: [Target; 2] = [
+    Target {
+        name: "promise",
+        run: promise,
+    },
+    Target {
+        name: "tfrc",
+        run: tfrc,
+    },
+];
+
+/// TFRC alone.
+pub fn tfrc(data: &[u8]) {
+    let mut controller = TfrcConfig::default().start(&start());
+    play(data, &mut controller, &mut |_, _, _| {});
+}
+
+/// The delay promise around TFRC, with what only a driver knows: backlogs, budgets, stalls.
+pub fn promise(data: &[u8]) {
+    let (floor, ceiling) = (Rate::kbps(150), Rate::kbps(8_000));
+    let inner = TfrcConfig::default().start(&start());
+    let config = PlannerConfig::new(floor, ceiling);
+    let mut controller = DelayPromise::new(inner, config, Duration::from_millis(300));
+    play(data, &mut controller, &mut |controller, story, cx| {
+        match story.byte() % 4 {
+            0 => controller.set_backlog(Bytes(number(story))),
+            1 => controller.set_budget(story.span(), story.span()),
+            2 => controller.set_stall(story.byte().is_multiple_of(2).then(|| story.span())),
+            _ => controller.set_next_frame(Some(cx.now + story.span())),
+        }
+        let decision = controller.replan(cx);
+        assert!((floor..=ceiling).contains(&decision.media), "{decision:?}");
+    });
+}
+
+/// Plays the story. `other` is what this controller takes beside the inputs of all.
+fn play<C: RateController>(
+    data: &[u8],
+    controller: &mut C,
+    other: &mut dyn FnMut(&mut C, &mut Story<'_>, &mut Cx<'_>),
+) {
+    let mut story = Story::new(data);
+    let mut rng = Seed(1).stream("fuzz");
+    let (mut now, mut seq) = (Time::ZERO, 0);
+    while !story.is_over() {
+        now += story.span();
+        let mut cx = Cx {
+            now,
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        let input = match story.byte() % 8 {
+            0..=2 => sent(&mut story, &mut seq),
+            3..=5 => report(&mut story, seq, now),
+            6 => Input::Timeout,
+            _ => {
+                other(controller, &mut story, &mut cx);
+                continue;
+            }
+        };
+        input.apply(controller, &mut cx);
+        check(controller, now, &input);
+    }
+}
+
+fn check(controller: &dyn RateController, now: Time, input: &Input) {
+    let target = controller.target();
+    assert!(target.media <= target.send, "{target:?}");
+    let rate = controller.summary().loss_event_rate;
+    assert!((0.0..=1.0).contains(&rate), "{rate}");
+    // A timeout that was due leaves no deadline in the past, or a driver would spin.
+    if *input == Input::Timeout && now < Time::FAR {
+        assert!(controller.next_timeout().is_none_or(|(at, _)| at > now));
+    }
+}
+
+fn sent(story: &mut Story<'_>, seq: &mut u64) -> Input {
+    let sent = Sent {
+        flow: FlowId(0),
+        seq: *seq,
+        size: Bytes(number(story)),
+        kind: Kind::Media,
+        app_limited: story.byte().is_multiple_of(2),
+    };
+    *seq += 1;
+    Input::Sent(sent)
+}
+
+/// News of packets near the newest, or of any; in a tenth of the stories a new path.
+fn report(story: &mut Story<'_>, newest: u64, now: Time) -> Input {
+    let count = story.byte();
+    if count > 230 {
+        return Input::Change(Change::Path {
+            packet_size: Bytes(number(story)),
+            prior: None,
+        });
+    }
+    let fates = (0..count % 24).map(|_| {
+        let back = u64::from(story.byte());
+        let sent = now.before(story.span());
+        let outcome = match story.byte() {
+            0..=60 => Outcome::Lost,
+            ecn => Outcome::Received {
+                at: RemoteTime(now.as_nanos().wrapping_sub(number(story))),
+                ecn: Ecn::from_bits(ecn),
+            },
+        };
+        Fate {
+            flow: FlowId(0),
+            seq: newest.wrapping_sub(back),
+            size: Bytes(1_200),
+            sent,
+            outcome,
+        }
+    });
+    Input::Report {
+        fates: fates.collect(),
+        rtt: count.is_multiple_of(3).then(|| story.span()),
+        measured: None,
+    }
+}
+
+/// Small, of the size of a packet, large, or the largest.
+fn number(story: &mut Story<'_>) -> u64 {
+    match story.byte() {
+        n @ 0..=99 => u64::from(n),
+        n @ 100..=199 => u64::from(n) * 12,
+        n @ 200..=250 => 1 << (n - 195),
+        _ => u64::MAX,
+    }
+}
+
+fn start() -> Start {
+    let demand = Demand {
+        floor: Rate::ZERO,
+        ceiling: Rate::MAX,
+        shares: 1,
+    };
+    Start::new(Time::ZERO, Bytes(1_200), demand)
+}

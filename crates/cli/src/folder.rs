@@ -54,7 +54,14 @@ pub(crate) fn write(
     let scenario = &script.scenario;
     manifest.scenario_text = Some(script.text.clone());
     manifest.seed = Some(seed.0);
+    let played = |name: &str| {
+        let flows = takes.iter().flat_map(|take| &take.flows);
+        flows
+            .map(|(role, _)| &role.name)
+            .any(|played| played == name)
+    };
     manifest.flows = scenario.flow_infos();
+    manifest.flows.retain(|flow| played(&flow.name));
     manifest.links = scenario.link_infos();
     let mut writer = RunWriter::create(dir)?;
     writer.manifest(&manifest)?;
@@ -153,6 +160,15 @@ fn write_flow(writer: &mut RunWriter, flow: &str, rows: &Rows) -> Result<()> {
 /// A manifest for a scenario that is played in `world`.
 pub(crate) fn manifest(world: World, scenario: &Scenario) -> Manifest {
     Manifest::new(world, &scenario.name, scenario.duration)
+}
+
+/// Sees that a run can be written to `dir`, before it is played. An earlier run stays until then.
+///
+/// # Errors
+/// When the folder holds something else, or cannot be made.
+pub(crate) fn claim(dir: &Path) -> Result<()> {
+    RunWriter::check(dir)?;
+    Ok(())
 }
 
 /// The folder that a run goes to unless told.

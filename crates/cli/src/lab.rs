@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use tidegate_core::random::Seed;
+use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
 use tidegate_sim::play::{Take, baseline, roles};
 use tidegate_sim::run::{Run, World};
@@ -60,22 +61,35 @@ pub(crate) fn prepare() -> Result<()> {
 pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     let scenario = &script.scenario;
     one_path(scenario)?;
+    folder::claim(dir)?;
     let runs = 1 + scenario.baselines.len();
     let mut bar = Bar::new("playing in real time");
     let mut manifest = folder::manifest(World::Lab, scenario);
     let mut takes: Vec<Take> = Vec::with_capacity(runs);
+    // Ctrl-C ends the take that is on; what was played until then is kept.
+    let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
     for number in 0..runs {
+        if interrupts.count() > 0 {
+            break;
+        }
         let cast = match number.checked_sub(1) {
             None => roles(scenario),
             Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0])],
         };
         let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);
-        let (take, report) = stage::play(script, cast, seed, &mut progress)?;
+        eprintln!("playing {} in real time", cast[0].name);
+        let (take, report) = stage::play(script, cast, seed, &interrupts, &mut progress)?;
         let name = &take.flows[0].0.name;
         manifest.notes.push(stage::describe(name, &report));
         takes.push(take);
     }
     bar.done();
+    if interrupts.count() > 0 {
+        let name = &takes[takes.len() - 1].flows[0].0.name;
+        let note = format!("interrupted in the run of {name}: what comes after is missing");
+        eprintln!("{note}");
+        manifest.notes.push(note);
+    }
     folder::write(dir, script, manifest, seed, &takes)
 }
 

@@ -57,6 +57,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
 
 /// Plays a scenario in the simulator and leaves a run folder.
 pub(crate) fn simulate(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
+    folder::claim(dir)?;
     let mut bar = Bar::new("simulating");
     let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
     let takes = play::scenario(&script.scenario, seed, &encoder, &mut |share| {

@@ -3,7 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use party::Party;
 use tidegate_live::netns::{Availability, availability};
+
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod party;
 
 #[test]
 fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() {
@@ -137,6 +141,29 @@ fn the_lab_plays_the_same_file() {
         run.manifest.notes
     );
     assert!(dir.join("run/report.html").exists());
+}
+
+#[test]
+fn an_interrupted_lab_keeps_what_was_played() {
+    if matches!(availability(), Availability::Missing(_)) {
+        println!("skipped: no lab here");
+        return;
+    }
+    let dir = folder("interrupted");
+    let scenario = dir.join("long.toml");
+    let long = short("").replace("\"4s\"", "\"10min\"");
+    std::fs::write(&scenario, long).unwrap();
+    let run = dir.join("run");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["lab", "run", path(&scenario), "--out", path(&run)]);
+    let mut lab = Party::start(&mut command);
+    lab.says("playing tidegate in real time");
+    lab.interrupt();
+    let ended = lab.ends();
+    ended.succeeded();
+    assert!(ended.output.contains("interrupted"), "{}", ended.output);
+    let run = tidegate_sim::run::RunReader::load(&run).unwrap();
+    assert!(run.summary.is_some());
 }
 
 /// Four seconds of modelled video.

@@ -10,7 +10,7 @@ use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
-use tidegate_live::driver::{Conditions, StopFlag, drive};
+use tidegate_live::driver::{Conditions, Interrupts, StopFlag, drive};
 use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Side};
 use tidegate_live::netns::Worker;
 use tidegate_live::pipe::Threaded;
@@ -31,6 +31,7 @@ pub(super) fn play(
     script: &Script,
     cast: Vec<Role>,
     seed: Seed,
+    interrupts: &Interrupts,
     progress: &mut dyn FnMut(f64),
 ) -> Result<(Take, EmulatorReport)> {
     let scenario = &script.scenario;
@@ -54,6 +55,7 @@ pub(super) fn play(
     config.clock = Clock::start();
     let clock = config.clock;
     let emulator = Emulator::start(&config).context("cannot start the emulator")?;
+    let flags: Vec<StopFlag> = senders.iter().map(|(_, flag)| flag.clone()).collect();
     let mut workers = Vec::with_capacity(cast.len());
     for (i, (role, (sender, flag))) in cast.iter().zip(senders).enumerate() {
         let port = PORT + 2 * i as u16;
@@ -77,6 +79,9 @@ pub(super) fn play(
     let whole = scenario.duration.as_secs_f64();
     while workers.iter().any(|(sender, _)| !sender.is_finished()) {
         std::thread::sleep(GLANCE);
+        if interrupts.count() > 0 {
+            flags.iter().for_each(StopFlag::set);
+        }
         progress(clock.now().as_secs_f64() / whole);
     }
     // What is on its way may still arrive.

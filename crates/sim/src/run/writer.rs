@@ -29,31 +29,45 @@ pub struct RunWriter {
 }
 
 impl RunWriter {
-    /// Makes the folder, or empties it if it holds an earlier run.
+    /// Makes the folder if there is none, and sees that a run may be written to it, so that this
+    /// is known before a run takes place. Whether it holds an earlier run, which stays.
     ///
     /// # Errors
-    /// When the folder holds something that is no run, or cannot be made or emptied.
-    pub fn create(dir: impl AsRef<Path>) -> Result<Self, CreateError> {
+    /// When the folder holds something that is no run, or cannot be made.
+    pub fn check(dir: impl AsRef<Path>) -> Result<bool, CreateError> {
         let dir = dir.as_ref().to_owned();
         let failed = |source| CreateError::Io {
             path: dir.clone(),
             source,
         };
         match fs::read_dir(&dir) {
-            Ok(mut entries) => {
-                if is_run(&dir) {
-                    clear(&dir).map_err(failed)?;
-                } else if entries.next().is_some() {
-                    return Err(CreateError::NotARun { path: dir });
-                }
-            }
+            Ok(_) if is_run(&dir) => Ok(true),
+            Ok(mut entries) => match entries.next() {
+                Some(_) => Err(CreateError::NotARun { path: dir }),
+                None => Ok(false),
+            },
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(&dir).map_err(failed)?;
+                Ok(false)
             }
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-                return Err(CreateError::NotAFolder { path: dir });
+                Err(CreateError::NotAFolder { path: dir })
             }
-            Err(e) => return Err(failed(e)),
+            Err(e) => Err(failed(e)),
+        }
+    }
+
+    /// Makes the folder, or empties it if it holds an earlier run.
+    ///
+    /// # Errors
+    /// When the folder holds something that is no run, or cannot be made or emptied.
+    pub fn create(dir: impl AsRef<Path>) -> Result<Self, CreateError> {
+        let dir = dir.as_ref().to_owned();
+        if Self::check(&dir)? {
+            clear(&dir).map_err(|source| CreateError::Io {
+                path: dir.clone(),
+                source,
+            })?;
         }
         Ok(Self {
             dir,

@@ -54,8 +54,8 @@ fn a_bulk_flow_uses_what_capacity_and_equation_allow() {
             "{seed:4}   {ratio:16.3}   {:17.3}",
             received as f64 / capacity
         );
-        // Above 1 by what the equation is read from: samples up to 20 ms old, and a loss event
-        // rate whose time-mean is above its mean over packets (docs/tfrc.md).
+        // Above 1 by the queue, which fills while the equation allows more than the capacity and
+        // drains at the capacity while it allows less.
         assert!((0.85..=1.03).contains(&ratio), "seed {seed}: {ratio}");
         ratios.push(ratio);
     }

@@ -143,7 +143,7 @@ impl Rounds {
                 data: unit,
                 quality: None,
             };
-            self.sender.on_encoded(Ok(encoded));
+            self.sender.on_encoded(self.now, Ok(encoded));
         }
         self.drain_sender()
     }

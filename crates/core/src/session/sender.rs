@@ -177,7 +177,8 @@ impl MediaSender {
         while let Some((frame, captured)) = self.capture.front() {
             let waiting = self.waiting_raw();
             let backlog = self.frames.backlog() + waiting;
-            self.control.replan(cx, backlog, &self.path);
+            self.control
+                .replan(cx, backlog, &self.path, self.capture.lag());
             let key = self.key_cause(frame);
             let rate = self.frame_rate(cx.now, captured);
             let budget = rate * self.config.frame_rate.interval();
@@ -208,15 +209,15 @@ impl MediaSender {
                 rate: if late { self.config.rates.0 } else { rate },
                 key: key.is_some(),
             };
-            self.capture.order(order, budget);
+            self.capture.order(cx.now, order, budget);
             return Some(order);
         }
         None
     }
 
     /// The encoder's answer to the open order.
-    pub fn on_encoded(&mut self, result: Result<Encoded, EncodeError>) {
-        let Some((order, budget)) = self.capture.answer() else {
+    pub fn on_encoded(&mut self, now: Time, result: Result<Encoded, EncodeError>) {
+        let Some((order, budget)) = self.capture.answer(now) else {
             return;
         };
         let Ok(encoded) = result else {

@@ -95,7 +95,7 @@ impl<P: EncodePipe> Streamer<P> {
                 {
                     self.error.get_or_insert(error.clone());
                 }
-                self.sender.on_encoded(result);
+                self.sender.on_encoded(cx.now, result);
             }
             match self.sender.poll_order(cx) {
                 Some(order) => self.pipe.submit(order),

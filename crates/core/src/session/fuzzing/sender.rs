@@ -246,7 +246,8 @@ impl SenderScene {
     fn turn(&mut self) {
         let mut cx = cx(self.now, &mut self.rng);
         while let Some(order) = self.sender.poll_order(&mut cx) {
-            self.sender.on_encoded(encode(&order, self.manner));
+            self.sender
+                .on_encoded(self.now, encode(&order, self.manner));
         }
         let mut buffer = Vec::new();
         for count in 0.. {

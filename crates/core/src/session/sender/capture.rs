@@ -1,5 +1,6 @@
 //! The clock of the camera, and the frames that wait for the encoder.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::media::{FrameOrder, FrameRate};
@@ -13,7 +14,9 @@ pub(super) struct Capture {
     next: u64,
     end: Option<u64>,
     waiting: VecDeque<u64>,
-    open: Option<(FrameOrder, Bytes)>,
+    open: Option<Open>,
+    /// How long the encoder takes: the longest lately.
+    lag: Duration,
 }
 
 impl Capture {
@@ -25,6 +28,7 @@ impl Capture {
             end: frames,
             waiting: VecDeque::new(),
             open: None,
+            lag: Duration::ZERO,
         }
     }
 
@@ -73,17 +77,30 @@ impl Capture {
     }
 
     /// The oldest waiting frame goes to the encoder.
-    pub(super) fn order(&mut self, order: FrameOrder, budget: Bytes) {
+    pub(super) fn order(&mut self, now: Time, order: FrameOrder, budget: Bytes) {
         self.waiting.pop_front();
-        self.open = Some((order, budget));
+        self.open = Some(Open {
+            since: now,
+            order,
+            budget,
+        });
     }
 
     pub(super) fn is_busy(&self) -> bool {
         self.open.is_some()
     }
 
-    pub(super) fn answer(&mut self) -> Option<(FrameOrder, Bytes)> {
-        self.open.take()
+    /// The encoder has answered.
+    pub(super) fn answer(&mut self, now: Time) -> Option<(FrameOrder, Bytes)> {
+        let open = self.open.take()?;
+        // A slow frame counts at once, and is forgotten within a second or two.
+        self.lag = now.since(open.since).max(self.lag * 31 / 32);
+        Some((open.order, open.budget))
+    }
+
+    /// How long the encoder takes, by its slowest frame lately.
+    pub(super) fn lag(&self) -> Duration {
+        self.lag
     }
 
     /// Frames captured so far.
@@ -101,5 +118,44 @@ impl Capture {
     }
 }
 
+/// An order that the encoder has not answered.
+#[derive(Debug)]
+struct Open {
+    since: Time,
+    order: FrameOrder,
+    budget: Bytes,
+}
+
 /// Raw pictures that a source has to be able to keep: one second at 60 frames per second.
 const MAX_WAITING: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Rate;
+
+    #[test]
+    fn a_slow_frame_counts_at_once_and_is_forgotten_slowly() {
+        let mut capture = Capture::new(FrameRate::fps(30), None);
+        capture.start(Time::ZERO);
+        let mut encode = |frame: u64, millis: u64| {
+            let now = Time::ZERO + FrameRate::fps(30).at(frame);
+            capture.advance(now);
+            let order = FrameOrder {
+                frame,
+                captured: now,
+                rate: Rate::kbps(500),
+                key: false,
+            };
+            capture.order(now, order, Bytes(2_000));
+            let answer = capture.answer(now + Duration::from_millis(millis));
+            assert_eq!(answer, Some((order, Bytes(2_000))));
+            capture.lag().as_millis()
+        };
+        assert_eq!(encode(0, 5), 5);
+        assert_eq!(encode(1, 30), 30);
+        assert_eq!(encode(2, 5), 29);
+        assert_eq!((3..90).map(|frame| encode(frame, 5)).last(), Some(5));
+        assert!(capture.answer(Time::from_secs(9)).is_none());
+    }
+}

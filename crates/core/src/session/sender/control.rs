@@ -43,12 +43,19 @@ impl Control {
     }
 
     /// Before a frame is ordered: the plan as of now.
-    pub(super) fn replan(&mut self, cx: &mut Cx<'_>, backlog: Bytes, path: &PathView) {
+    pub(super) fn replan(
+        &mut self,
+        cx: &mut Cx<'_>,
+        backlog: Bytes,
+        path: &PathView,
+        encoder: Duration,
+    ) {
         if let Self::Promised { promise, bound, .. } = self {
             promise.set_backlog(backlog);
             // What is lost has to be missed, asked for and sent again within the bound.
             let repair = (path.srtt() + REPAIR).min(*bound / 3);
-            promise.set_budget(bound.saturating_sub(path.one_way() + repair), repair);
+            let spent = path.one_way() + encoder + repair;
+            promise.set_budget(bound.saturating_sub(spent), repair);
             promise.replan(cx);
         }
     }

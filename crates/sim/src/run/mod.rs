@@ -1,8 +1,9 @@
 //! The run folder: what a simulated, an emulated and a live run leave behind, all alike.
 //!
-//! A folder only grows while the run lasts, so a run that was killed leaves one that can still
-//! be read: a last line that was cut off is left out, a file that is missing is empty, and
-//! [`Run::notes`] says so. Reports, plots and metrics read nothing but this folder.
+//! The folder of a live run only grows while the run lasts, so a run that was killed leaves one
+//! that can still be read: a last line that was cut off is left out, a file that is missing is
+//! empty, and [`Run::notes`] says so. Simulated and emulated runs are written when they are over.
+//! Reports, plots and metrics read nothing but this folder.
 //!
 //! `docs/run-folder.md` describes the files for those who read them with other tools.
 

@@ -1,5 +1,6 @@
 //! Deterministic simulator, scenario language, run folders and metrics.
 
+pub mod agent;
 pub mod cast;
 pub mod oracle;
 pub mod play;

@@ -35,6 +35,14 @@ pub trait Packet: Debug {
     fn ecn(&self) -> Ecn;
     /// Sets congestion experienced.
     fn set_ce(&mut self);
+    /// Whose it is: what a fair queue keeps apart, and what is counted apart.
+    fn flow(&self) -> u32 {
+        0
+    }
+    /// The DSCP (RFC 2474), in its six low bits; LE is 1 (RFC 8622).
+    fn dscp(&self) -> u8 {
+        0
+    }
 }
 
 /// One hop.

@@ -1,0 +1,193 @@
+//! Modelled flows: parties that exchange small packets instead of bytes.
+//!
+//! An [`Endpoint`](tidegate_core::endpoint::Endpoint) speaks real formats and runs anywhere. For
+//! competing traffic by the thousand that is wasteful: an [`Agent`] sends [`Body`] values, which
+//! are copied, not parsed, and whose size on the wire is a number. Both kinds share one world, its
+//! links and its clock.
+
+use core::fmt::Debug;
+use core::time::Duration;
+
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::control::Ecn;
+use tidegate_core::trace::{Event, Trace};
+use tidegate_core::units::{Bytes, Time};
+
+/// A party that sends and receives modelled packets.
+///
+/// The world gives one input, takes what was sent, and asks for the next timer. Sending is done
+/// through [`AgentCx::send`] during any call.
+pub trait Agent: Debug {
+    /// A packet arrived.
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body);
+
+    /// The moment of [`next_timer`](Self::next_timer) has come. Earlier is harmless.
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>);
+
+    /// When to call [`on_timer`](Self::on_timer); [`Time::FAR`] while nothing is pending.
+    fn next_timer(&self) -> Time;
+
+    /// Whether this party has said everything that it will ever say.
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+/// What the header of a packet that arrived said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// On the wire, every header included.
+    pub size: u32,
+    /// As it arrived.
+    pub ecn: Ecn,
+}
+
+/// What a packet carries. At most 40 bytes, so that a packet fits into a cache line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// Acknowledges segments.
+    Ack(Ack),
+    /// The bytes of an endpoint.
+    Datagram(Vec<u8>),
+    /// A packet of a paced or an uncontrolled flow.
+    Data {
+        /// Number in order of sending, from zero.
+        seq: u64,
+        /// When it left the sender.
+        sent: Time,
+        /// The sender's present round-trip time, which a receiver that reports once per round
+        /// trip needs (RFC 5348 section 3.2.1); zero while there is none.
+        rtt: Duration,
+    },
+    /// What a receiver of [`Data`](Self::Data) saw since its last report. The vector is given
+    /// back to [`AgentCx::recycle`].
+    Report(Vec<Seen>),
+    /// A segment of a TCP model.
+    Segment(Segment),
+}
+
+/// A segment of a TCP model. Segments are numbered, as in ns-2, rather than their bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its number, from zero.
+    pub seq: u32,
+    /// When this copy left the sender: the time stamp of RFC 7323.
+    pub sent: Time,
+    /// Whether it was sent before.
+    pub again: bool,
+    /// Congestion window reduced (RFC 3168).
+    pub cwr: bool,
+}
+
+/// What a TCP receiver answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// The first segment that is missing: everything before it has come.
+    pub next: u32,
+    /// The time stamp of the segment that made it (RFC 7323).
+    pub echo: Time,
+    /// Selective acknowledgements (RFC 2018): first, and one after the last; the newest first.
+    /// Empty ranges are unused. Wide enough for three, as beside time stamps.
+    pub sack: [(u32, u32); 3],
+    /// Congestion was experienced (RFC 3168).
+    pub ece: bool,
+    /// The segment that made it had been sent before.
+    pub again: bool,
+}
+
+/// A packet that arrived, as its receiver reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its number.
+    pub seq: u64,
+    /// When.
+    pub at: Time,
+    /// As it arrived.
+    pub ecn: Ecn,
+}
+
+/// The world, as an agent sees it during one call.
+pub struct AgentCx<'a> {
+    /// The present moment.
+    pub now: Time,
+    /// The agent's own random stream.
+    pub rng: &'a mut Pcg64Mcg,
+    /// Where it says what happened.
+    pub trace: &'a mut dyn Trace,
+    pub(crate) out: &'a mut Outbox,
+}
+
+impl Debug for AgentCx<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("AgentCx")
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> AgentCx<'a> {
+    /// For drivers and tests.
+    pub fn new(
+        now: Time,
+        rng: &'a mut Pcg64Mcg,
+        trace: &'a mut dyn Trace,
+        out: &'a mut Outbox,
+    ) -> Self {
+        Self {
+            now,
+            rng,
+            trace,
+            out,
+        }
+    }
+
+    /// Sends `body`, which is `size` on the wire with every header, to the peer.
+    pub fn send(&mut self, size: Bytes, ecn: Ecn, body: Body) {
+        self.out.packets.push(Outgoing {
+            size: size.get() as u32,
+            ecn,
+            body,
+        });
+    }
+
+    /// Says what happened.
+    pub fn record(&mut self, event: Event) {
+        self.trace.record(self.now, event);
+    }
+
+    /// An empty list for a report, with its room from earlier ones.
+    pub fn report(&mut self) -> Vec<Seen> {
+        self.out.spare.pop().unwrap_or_default()
+    }
+
+    /// Takes back the list of a report that was read.
+    pub fn recycle(&mut self, mut list: Vec<Seen>) {
+        list.clear();
+        self.out.spare.push(list);
+    }
+}
+
+/// What an agent sent during a call.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    pub(crate) packets: Vec<Outgoing>,
+    spare: Vec<Vec<Seen>>,
+}
+
+impl Outbox {
+    /// What was sent since the last call of this, in order.
+    pub fn drain(&mut self) -> impl Iterator<Item = Outgoing> {
+        self.packets.drain(..)
+    }
+}
+
+/// A packet on its way out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outgoing {
+    /// On the wire, every header included.
+    pub size: u32,
+    /// The ECN field.
+    pub ecn: Ecn,
+    /// What it carries.
+    pub body: Body,
+}

@@ -13,7 +13,7 @@ use tidegate_core::units::Time;
 use crate::cast::{Player, Role, SimPlayer, Takings};
 use crate::run;
 use crate::scenario::{BaselineRate, Scenario, VideoPlan, back_of, path_of};
-use crate::world::{Observer, Party, PartyId, Sample, World, WorldError};
+use crate::world::{Observer, Party, PartyId, Sample, Wired, World, WorldError};
 
 /// Makes the encoder of a video flow.
 pub type MakeEncoder<'a> =
@@ -95,7 +95,7 @@ fn take(
 ) -> Result<Take, PlayError> {
     let network = scenario.network().map_err(PlayError::Steps)?;
     let network = Network::new(&network, seed).map_err(PlayError::Network)?;
-    let mut parties: Vec<Party<SimPlayer>> = Vec::with_capacity(roles.len() * 2);
+    let mut parties: Vec<Party<Wired<SimPlayer>>> = Vec::with_capacity(roles.len() * 2);
     for (role, place) in roles.iter().zip(places) {
         let encoder = |video: &VideoPlan| encoder(&role.name, video, seed).map(Direct::new);
         let sender = role
@@ -107,7 +107,9 @@ fn take(
         let first = parties.len();
         let party = |name: &str, endpoint, peer, route| Party {
             name: format!("{}/{name}", role.name),
-            endpoint,
+            agent: Wired(endpoint),
+            flow: first as u32 / 2,
+            dscp: 0,
             peer: PartyId(peer),
             route,
             start: Time::ZERO + role.plan.start,
@@ -136,12 +138,12 @@ fn take(
         at = (at + SLICE).min(end);
         world.run(at, &mut stage).map_err(PlayError::World)?;
         for (i, takings) in takings.iter_mut().enumerate() {
-            world.endpoint_mut(PartyId(i * 2)).drain(takings);
-            world.endpoint_mut(PartyId(i * 2 + 1)).drain(takings);
+            world.agent_mut(PartyId(i * 2)).0.drain(takings);
+            world.agent_mut(PartyId(i * 2 + 1)).0.drain(takings);
         }
         progress(at.as_secs_f64() / end.as_secs_f64());
     }
-    for (i, mut player) in world.into_endpoints().into_iter().enumerate() {
+    for (i, Wired(mut player)) in world.into_agents().into_iter().enumerate() {
         player.finish(&mut takings[i / 2]);
         if let Player::Video(streamer) = &player
             && let Some(error) = streamer.error()

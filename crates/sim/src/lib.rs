@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod cast;
 pub mod oracle;
+pub mod paced;
 pub mod play;
 pub mod run;
 pub mod scenario;

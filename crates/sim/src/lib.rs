@@ -4,6 +4,7 @@ pub mod agent;
 pub mod cast;
 pub mod meter;
 pub mod oracle;
+pub mod paced;
 pub mod play;
 pub mod run;
 pub mod scenario;

@@ -9,5 +9,6 @@ pub mod play;
 pub mod run;
 pub mod scenario;
 pub mod staging;
+pub mod tcp;
 pub mod video_model;
 pub mod world;

@@ -10,5 +10,6 @@ pub mod run;
 pub mod scenario;
 pub mod staging;
 pub mod tcp;
+pub mod traffic;
 pub mod video_model;
 pub mod world;

@@ -1,6 +1,7 @@
 //! Hosts, sockets and threads of one take in the lab.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -8,15 +9,16 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, anyhow};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
-use tidegate_core::units::Time;
+use tidegate_core::units::{Bytes, Time};
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Conditions, Interrupts, StopFlag, drive};
 use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Side};
 use tidegate_live::netns::Worker;
 use tidegate_live::pipe::Threaded;
 use tidegate_live::udp::Socket;
-use tidegate_sim::cast::{Player, Role, Takings};
-use tidegate_sim::play::Take;
+use tidegate_sim::cast::{Player, Role, Takings, packet_row};
+use tidegate_sim::meter::Meter;
+use tidegate_sim::play::{BIN, Take};
 use tidegate_sim::run;
 use tidegate_sim::staging::{self, back_of, path_of};
 
@@ -91,13 +93,15 @@ pub(super) fn play(
     }
     stop.set();
     let mut take = Take {
+        meter: Meter::new(cast.len(), scenario.window(), BIN),
         flows: Vec::new(),
         events: Vec::new(),
         links: Vec::new(),
     };
-    for (role, (sender, receiver)) in cast.into_iter().zip(workers) {
+    for (i, (role, (sender, receiver))) in cast.into_iter().zip(workers).enumerate() {
         let mut takings = join(sender, &role.name, run::Side::Sender, &mut take.events)?;
         let other = join(receiver, &role.name, run::Side::Receiver, &mut take.events)?;
+        meter(&mut take.meter, i, &takings, &other);
         takings.received = other.received;
         take.flows.push((role, takings));
     }
@@ -106,6 +110,36 @@ pub(super) fn play(
     let name = &take.flows[0].0.name;
     take.links = replay::link_samples(scenario, &network, seed, &log, name)?;
     Ok((take, report))
+}
+
+/// Counts what passed. Drops are told from what did not arrive by the end.
+fn meter(meter: &mut Meter, flow: usize, sender: &Takings, receiver: &Takings) {
+    for row in sender.packets.iter().map(packet_row) {
+        meter.sent(flow, row.sent, row.size);
+        match row.arrived {
+            Some(at) => meter.arrived(flow, at, row.size, row.sent),
+            None if row.outcome == run::PacketOutcome::Lost => meter.dropped(flow, row.sent),
+            None => {}
+        }
+    }
+    let mut under_way = BTreeSet::new();
+    for passage in &sender.passages {
+        let size = Bytes(u64::from(passage.size));
+        if passage.arrived {
+            meter.answered(flow, passage.at, passage.sent);
+        } else {
+            meter.sent(flow, passage.at, size);
+            under_way.insert(passage.sent);
+        }
+    }
+    for passage in receiver.passages.iter().filter(|passage| passage.arrived) {
+        let size = Bytes(u64::from(passage.size));
+        meter.arrived(flow, passage.at, size, passage.sent);
+        under_way.remove(&passage.sent);
+    }
+    for sent in under_way {
+        meter.dropped(flow, sent);
+    }
 }
 
 /// How well the emulator kept time, for the notes of a run.

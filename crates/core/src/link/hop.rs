@@ -110,7 +110,12 @@ impl<P: Packet + Send + 'static> Link<P> {
     /// From now on, keeps notes of what happens to each packet: at most `limit` that nobody
     /// took; more are counted as missed. Off at first.
     pub fn observe(&mut self, limit: usize) {
-        self.notes = Some(Notes::new(limit));
+        self.notes = Some(Notes::new(limit, false));
+    }
+
+    /// The same for packets that are dropped only.
+    pub fn observe_drops(&mut self, limit: usize) {
+        self.notes = Some(Notes::new(limit, true));
     }
 
     /// The oldest note that was not taken yet. Notes come in the order of their times.
@@ -138,7 +143,7 @@ impl<P: Packet + Send + 'static> Link<P> {
         let Some(InService { held, start, .. }) = self.in_service.take() else {
             return;
         };
-        let (number, size) = (held.number, held.size());
+        let (number, size, flow) = (held.number, held.size(), held.flow());
         self.stats.busy += end.since(start);
         // Drawn in any case: an outage must not change the luck of the packets after it.
         let unlucky = self.loss.loses();
@@ -154,14 +159,15 @@ impl<P: Packet + Send + 'static> Link<P> {
             self.wire.push(end, held.packet);
             Happening::Departed { waited, served }
         };
-        self.note(end, number, size, happening);
+        self.note(end, number, flow, size, happening);
     }
 
-    fn note(&mut self, at: Time, packet: u64, size: Bytes, happening: Happening) {
+    fn note(&mut self, at: Time, packet: u64, flow: u32, size: Bytes, happening: Happening) {
         if let Some(notes) = &mut self.notes {
             notes.add(LinkNote {
                 at,
                 packet,
+                flow,
                 size,
                 happening,
             });
@@ -174,7 +180,7 @@ impl<P: Packet + Send + 'static> Stage<P> for Link<P> {
         self.latest = self.latest.max(at);
         let at = self.latest;
         self.advance(at);
-        let (number, size) = (self.stats.arrivals, packet.size());
+        let (number, size, flow) = (self.stats.arrivals, packet.size(), packet.flow());
         self.stats.arrivals += 1;
         self.stats.arrived_bytes += size;
         let verdict = self.queue.enqueue(
@@ -196,7 +202,7 @@ impl<P: Packet + Send + 'static> Stage<P> for Link<P> {
                 Happening::Marked
             }
         };
-        self.note(at, number, size, happening);
+        self.note(at, number, flow, size, happening);
         if self.in_service.is_none() {
             self.begin(at);
             self.advance(at);
@@ -275,6 +281,10 @@ impl<P: Packet> Packet for Held<P> {
 
     fn set_ce(&mut self) {
         self.packet.set_ce();
+    }
+
+    fn flow(&self) -> u32 {
+        self.packet.flow()
     }
 }
 

@@ -12,6 +12,8 @@ pub struct LinkNote {
     pub at: Time,
     /// Which packet: the number of its arrival at this link, from zero.
     pub packet: u64,
+    /// Whose it is.
+    pub flow: u32,
     /// How large it is.
     pub size: Bytes,
     /// What.
@@ -51,20 +53,25 @@ pub enum DropReason {
 #[derive(Debug)]
 pub(super) struct Notes {
     limit: usize,
+    drops_only: bool,
     list: VecDeque<LinkNote>,
     missed: u64,
 }
 
 impl Notes {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(super) fn new(limit: usize, drops_only: bool) -> Self {
         Self {
             limit,
+            drops_only,
             list: VecDeque::new(),
             missed: 0,
         }
     }
 
     pub(super) fn add(&mut self, note: LinkNote) {
+        if self.drops_only && !matches!(note.happening, Happening::Dropped(_)) {
+            return;
+        }
         if self.list.len() < self.limit {
             self.list.push_back(note);
         } else {

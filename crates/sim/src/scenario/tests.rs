@@ -5,6 +5,7 @@ use tidegate_core::link::{Capacity, DropTailConfig, LinkId, Network, RouteId};
 use tidegate_core::units::Time;
 
 use super::*;
+use crate::paced::Workload;
 use crate::staging;
 use crate::world::SimPacket;
 
@@ -149,9 +150,11 @@ fn the_other_forms_are_read_too() {
     let bulk = parse(&bulk).unwrap();
     assert_eq!(
         bulk.flows[1].media,
-        MediaPlan::Bulk {
-            packet: Bytes(1_200)
-        }
+        MediaPlan::Bulk(BulkPlan {
+            packet: Bytes(1_200),
+            workload: Workload::Greedy,
+            overhead: Duration::ZERO,
+        })
     );
 }
 

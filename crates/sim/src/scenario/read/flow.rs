@@ -9,7 +9,7 @@ use tidegate_core::media::FrameRate;
 use tidegate_core::units::Rate;
 
 use super::routes::{self, Nodes};
-use super::{Names, packet_size};
+use super::{Names, models};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{AccessPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
@@ -58,8 +58,8 @@ pub(super) fn flow(
             .map(|value| access(&value))
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
-        control: control(&table.need("control", "control = \"tfrc\"")?)?,
-        media: media(&table)?,
+        control: control_of(&table)?,
+        media: media(&table, scenario.duration)?,
         ecn: match table.get("ecn") {
             Some(value) => value.boolean()?,
             None => false,
@@ -170,31 +170,54 @@ fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
     Ok(config)
 }
 
-fn media(flow: &Table<'_>) -> Result<MediaPlan, ScenarioError> {
-    match (flow.get("video"), flow.get("bulk")) {
-        (Some(video), None) => {
-            let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
-            let bound = bound.positive_duration("no frame arrives at once")?;
-            video_plan(&video, bound).map(MediaPlan::Video)
-        }
-        (None, Some(bulk)) => {
-            if let Some(bound) = flow.get("delay_bound") {
-                return Err(bound.fault(Fault::Clash {
-                    why: "bulk data has no deadline".to_owned(),
-                    mend: "remove it, or send video = { … }".to_owned(),
-                }));
-            }
-            let table = bulk.table(BULK, "{ packet = \"1200B\" }")?;
-            let packet = table.need("packet", "packet = \"1200B\"")?;
-            packet_size(&packet).map(|packet| MediaPlan::Bulk { packet })
-        }
-        (both, _) => Err(flow.fault(Fault::Clash {
-            why: match both {
-                Some(_) => "it has video and bulk".to_owned(),
-                None => "it carries nothing".to_owned(),
-            },
-            mend: "write either video = { … } or bulk = { packet = \"1200B\" }".to_owned(),
+/// The controller, where the kind of the flow leaves it open.
+fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
+    let own = ["tcp", "udp"];
+    let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
+        return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
+    };
+    match flow.get("control") {
+        None => Ok(None),
+        Some(value) => Err(value.fault(Fault::Clash {
+            why: format!("a {kind} flow decides about its rate by itself"),
+            mend: "remove it, or send bulk or video".to_owned(),
         })),
+    }
+}
+
+fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
+    let kinds = ["bulk", "tcp", "udp", "video"];
+    let given: Vec<&str> = kinds
+        .into_iter()
+        .filter(|kind| flow.get(kind).is_some())
+        .collect();
+    let [kind] = given.as_slice() else {
+        return Err(flow.fault(Fault::Clash {
+            why: match given.as_slice() {
+                [] => "it carries nothing".to_owned(),
+                several => format!("it has {}", several.join(" and ")),
+            },
+            mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … } and \
+                   udp = { … }"
+                .to_owned(),
+        }));
+    };
+    let value = flow.need(kind, "bulk = { packet = \"1200B\" }")?;
+    if *kind == "video" {
+        let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
+        let bound = bound.positive_duration("no frame arrives at once")?;
+        return video_plan(&value, bound).map(MediaPlan::Video);
+    }
+    if let Some(bound) = flow.get("delay_bound") {
+        return Err(bound.fault(Fault::Clash {
+            why: format!("{kind} data has no deadline"),
+            mend: "remove it, or send video = { … }".to_owned(),
+        }));
+    }
+    match *kind {
+        "bulk" => models::bulk(&value, end).map(MediaPlan::Bulk),
+        "tcp" => models::tcp(&value).map(MediaPlan::Tcp),
+        _ => models::udp(&value, end).map(MediaPlan::Udp),
     }
 }
 
@@ -298,6 +321,8 @@ pub(super) const FLOW: &[&str] = &[
     "control",
     "video",
     "bulk",
+    "tcp",
+    "udp",
     "delay_bound",
     "ecn",
     "start",
@@ -309,7 +334,5 @@ pub(super) const CONTROL: &[&str] = &["tfrc", "fixed"];
 pub(super) const TFRC: &[&str] = &["damping", "discounting", "packet_size"];
 
 pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
-
-pub(super) const BULK: &[&str] = &["packet"];
 
 pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling"];

@@ -121,7 +121,10 @@ fn capacity(value: &Value<'_>, end: Duration, open: Open<'_>) -> Result<RatePlan
     }
 }
 
-fn steps(value: &Value<'_>, end: Duration) -> Result<Vec<(Duration, Rate)>, ScenarioError> {
+pub(super) fn steps(
+    value: &Value<'_>,
+    end: Duration,
+) -> Result<Vec<(Duration, Rate)>, ScenarioError> {
     const WANTED: &str = "a list of steps, as [[\"0s\", \"4Mb/s\"], [\"20s\", \"1Mb/s\"]]";
     let mut steps: Vec<(Duration, Rate)> = Vec::new();
     for item in value.list(WANTED)? {

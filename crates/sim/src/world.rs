@@ -472,7 +472,7 @@ const MOST_DELIVERIES: u32 = 2_000_000;
 mod tests {
     use tidegate_core::endpoint::Transmit;
     use tidegate_core::link::{
-        Capacity, DropTailConfig, LinkConfig, NamedLink, NetworkConfig, QueueConfig,
+        Capacity, DropTailConfig, LinkConfig, LossConfig, NamedLink, NetworkConfig, QueueConfig,
     };
     use tidegate_core::random::unit;
     use tidegate_core::units::Rate;
@@ -580,7 +580,7 @@ mod tests {
             config: LinkConfig {
                 capacity: Capacity::Fixed(Rate::kbps(1_000)),
                 queue: QueueConfig::DropTail(DropTailConfig::packets(5)),
-                loss,
+                loss: LossConfig::Bernoulli(loss),
                 delay: ms(10),
                 ..LinkConfig::default()
             },

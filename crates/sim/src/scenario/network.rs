@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use tidegate_core::link::{
-    Capacity, Limit, LinkConfig, LinkId, NamedLink, NetworkConfig, QueueConfig, RouteId, Steps,
-    StepsError,
+    Capacity, CoDelConfig, DropTailConfig, Limit, LinkConfig, LinkId, NamedLink, NetworkConfig,
+    QueueConfig, RouteId, Steps, StepsError,
 };
 use tidegate_core::units::{Rate, Time};
 
@@ -91,6 +91,7 @@ impl LinkPlan {
             outages: self.outages.clone(),
             loss: self.loss,
             delay: self.delay,
+            jitter: self.jitter,
         })
     }
 
@@ -112,10 +113,14 @@ impl LinkPlan {
                 .map(|dark| (dark.from, dark.to))
                 .collect(),
             queue: match self.queue {
-                Some(QueueConfig::DropTail(config)) => match config.limit {
+                Some(
+                    QueueConfig::DropTail(DropTailConfig { limit, .. })
+                    | QueueConfig::CoDel(CoDelConfig { limit, .. }),
+                ) => match limit {
                     Limit::Bytes(bytes) => Some(bytes),
                     Limit::Packets(_) => None,
                 },
+                Some(QueueConfig::FqCoDel(config)) => Some(config.memory),
                 Some(QueueConfig::Red(_)) | None => None,
             },
         }
@@ -156,7 +161,7 @@ impl LinkPlan {
             capacity,
             queue: self.queue.as_ref().map(picture::queue).unwrap_or_default(),
             delay: self.delay,
-            loss: self.loss,
+            loss: self.loss.mean(),
             outages: self.outages.iter().map(outage).collect(),
         }
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use lab::{Capture, in_lab, set_ecn};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
-    Capacity, Delivery, DropTailConfig, LinkConfig, LinkId, NamedLink, Network, NetworkConfig,
-    Outage, Packet, QueueConfig, RedConfig, Steps,
+    Capacity, Delivery, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, Network,
+    NetworkConfig, Outage, Packet, QueueConfig, RedConfig, Steps,
 };
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -65,7 +65,7 @@ fn network() -> NetworkConfig {
         capacity: Capacity::Steps(Steps::new(&steps).unwrap()),
         queue: QueueConfig::DropTail(DropTailConfig::packets(40)),
         outages: (0..LIMIT.as_secs()).map(outage).collect(),
-        loss: 0.01,
+        loss: LossConfig::Bernoulli(0.01),
         delay: Duration::from_millis(7),
     };
     let core = LinkConfig {

@@ -313,6 +313,9 @@ pub struct Transmitter {
     /// The opportunity of a trace that was used last, or the next one if that is used up.
     opportunity: u128,
     used: u64,
+    /// At a fixed rate: a size and how many nanoseconds it takes, since most packets have the
+    /// size of the one before.
+    known: Option<(Bytes, u64)>,
 }
 
 impl Transmitter {
@@ -322,6 +325,7 @@ impl Transmitter {
             capacity,
             opportunity: 0,
             used: 0,
+            known: None,
         }
     }
 
@@ -336,8 +340,13 @@ impl Transmitter {
         match &self.capacity {
             Capacity::Unlimited => Some(start),
             Capacity::Fixed(rate) => {
-                let nanos = work(size).checked_div_ceil(u128::from(rate.as_bps()))?;
-                within_reach(u128::from(start.as_nanos()) + nanos)
+                let nanos = match self.known {
+                    Some((known, nanos)) if known == size => nanos,
+                    _ => serialisation(size, *rate)?,
+                };
+                self.known = Some((size, nanos));
+                let end = Time::from_nanos(start.as_nanos().checked_add(nanos)?);
+                (end < Time::FAR).then_some(end)
             }
             Capacity::Steps(steps) => steps.serve(start, size),
             Capacity::Trace(trace) => {
@@ -369,6 +378,15 @@ impl CheckedDivCeil for u128 {
     fn checked_div_ceil(self, by: Self) -> Option<Self> {
         (by > 0).then(|| self.div_ceil(by))
     }
+}
+
+/// In nanoseconds, rounded up; `None` for a rate of zero and beyond 2^64.
+fn serialisation(size: Bytes, rate: Rate) -> Option<u64> {
+    if let Some(work) = size.get().checked_mul(8 * 1_000_000_000) {
+        return (rate > Rate::ZERO).then(|| work.div_ceil(rate.as_bps()));
+    }
+    let nanos = work(size).checked_div_ceil(u128::from(rate.as_bps()))?;
+    u64::try_from(nanos).ok()
 }
 
 /// In bits times 10⁹. 2^64 bytes are below 2^97.

@@ -354,6 +354,7 @@ const EQUAL: f64 = 1e-6;
 #[cfg(test)]
 mod tests {
     use super::super::manifest::{Manifest, World};
+    use super::super::metrics::PacketDelaySummary;
     use super::*;
 
     fn judge(text: &str, flows: Vec<FlowSummary>) -> Verdict {

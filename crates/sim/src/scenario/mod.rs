@@ -16,7 +16,7 @@ use core::time::Duration;
 use std::path::Path;
 
 use tidegate_core::controller::ControllerConfig;
-use tidegate_core::link::{Outage, QueueConfig};
+use tidegate_core::link::{JitterConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -117,8 +117,10 @@ pub struct LinkPlan {
     pub rate: Option<RatePlan>,
     /// Propagation, one way.
     pub delay: Duration,
-    /// Share of packets lost at random, in 0..=1.
-    pub loss: f64,
+    /// How packets are lost at random.
+    pub loss: LossConfig,
+    /// Delay beyond propagation, which differs from packet to packet.
+    pub jitter: Option<JitterConfig>,
     /// Present exactly when there is a rate.
     pub queue: Option<QueueConfig>,
     /// In order of time, without overlap, within the run.

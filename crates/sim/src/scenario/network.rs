@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use tidegate_core::link::{Capacity, Limit, LinkConfig, QueueConfig, Steps, StepsError};
+use tidegate_core::link::{
+    Capacity, CoDelConfig, DropTailConfig, Limit, LinkConfig, QueueConfig, Steps, StepsError,
+};
 use tidegate_core::units::{Rate, Time};
 
 use super::{BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, picture};
@@ -67,6 +69,7 @@ impl LinkPlan {
             outages: self.outages.clone(),
             loss: self.loss,
             delay: self.delay,
+            jitter: self.jitter,
         })
     }
 
@@ -88,10 +91,14 @@ impl LinkPlan {
                 .map(|dark| (dark.from, dark.to))
                 .collect(),
             queue: match self.queue {
-                Some(QueueConfig::DropTail(config)) => match config.limit {
+                Some(
+                    QueueConfig::DropTail(DropTailConfig { limit, .. })
+                    | QueueConfig::CoDel(CoDelConfig { limit, .. }),
+                ) => match limit {
                     Limit::Bytes(bytes) => Some(bytes),
                     Limit::Packets(_) => None,
                 },
+                Some(QueueConfig::FqCoDel(config)) => Some(config.memory),
                 Some(QueueConfig::Red(_)) | None => None,
             },
         }
@@ -132,7 +139,7 @@ impl LinkPlan {
             capacity,
             queue: self.queue.as_ref().map(picture::queue).unwrap_or_default(),
             delay: self.delay,
-            loss: self.loss,
+            loss: self.loss.mean(),
             outages: self.outages.iter().map(outage).collect(),
         }
     }

@@ -121,20 +121,20 @@ fn the_other_forms_are_read_too() {
     let control = "control = \"tfrc\"";
     assert_eq!(
         with(control, "control = { fixed = \"2Mb/s\" }").flows[0].control,
-        ControllerConfig::Fixed {
+        Some(ControllerConfig::Fixed {
             rate: Rate::kbps(2_000)
-        }
+        })
     );
     let damped = "control = { tfrc = { damping = true, packet_size = \"nominal\" } }";
     assert_eq!(
         with(control, damped).flows[0].control,
-        ControllerConfig::Tfrc(TfrcConfig {
+        Some(ControllerConfig::Tfrc(TfrcConfig {
             damping: true,
             packet_size: PacketSize::Nominal,
             ..TfrcConfig::default()
-        })
+        }))
     );
-    let percent = with("loss = 0.001", "loss = \"0.1%\"").links[0].loss;
+    let percent = with("loss = 0.001", "loss = \"0.1%\"").links[0].loss.mean();
     assert!((percent - 0.001).abs() < 1e-12, "{percent}");
     let ntsc = with("fps = 30", "fps = \"30000/1001\"");
     let video = ntsc.flows[0].media.video().unwrap();

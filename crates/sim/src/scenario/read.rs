@@ -14,7 +14,7 @@ use super::error::{Fault, ScenarioError};
 use super::table::{Document, Table, Value};
 use super::{BaselinePlan, BaselineRate, Scenario};
 use crate::run::{ExpectError, Expectation};
-use flow::{BULK, CONTROL, FLOW, TFRC, VIDEO};
+use flow::{BULK, CONTROL, FLOW, RAP, TFRC, VIDEO};
 use link::{LINK, OUTAGE, QUEUE, RED, TRACE};
 
 type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
@@ -226,6 +226,7 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in an outage of a link", OUTAGE),
     ("in the rate of a link", TRACE),
     ("in the control of a flow", CONTROL),
+    ("in the rap of a control", RAP),
     ("in the tfrc of a control", TFRC),
     ("in the bulk of a flow", BULK),
 ];

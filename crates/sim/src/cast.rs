@@ -174,7 +174,9 @@ impl Role {
                 config.pace = FIXED_PACE;
                 config.circuit_breaker = false;
             }
-            ControllerConfig::Tfrc(_) => config.delay_bound = Some(video.delay_bound),
+            ControllerConfig::Rap(_) | ControllerConfig::Tfrc(_) => {
+                config.delay_bound = Some(video.delay_bound);
+            }
         }
         config
     }

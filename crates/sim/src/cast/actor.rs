@@ -100,6 +100,13 @@ fn manners(control: &ControllerConfig) -> (paced::SenderConfig, paced::ReceiverC
         ControllerConfig::Fixed { .. } | ControllerConfig::Tfrc(_) => {
             (sender, paced::ReceiverConfig::tfrc())
         }
+        ControllerConfig::Rap(_) => (
+            paced::SenderConfig {
+                spacing: paced::Spacing::Steady,
+                ..sender
+            },
+            paced::ReceiverConfig::rap(),
+        ),
     }
 }
 

@@ -16,7 +16,7 @@ use super::error::{Fault, ScenarioError};
 use super::table::{Document, Table, Value};
 use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
 use crate::run::{ExpectError, Expectation};
-use flow::{ACCESS, CONTROL, FLOW, TFRC, VIDEO};
+use flow::{ACCESS, CONTROL, FLOW, RAP, TFRC, VIDEO};
 use link::{LINK, OUTAGE, QUEUE, RED, TRACE};
 use models::{BULK, ON_OFF, TCP, UDP};
 use routes::Nodes;
@@ -275,6 +275,7 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in the rate of a link", TRACE),
     ("in the access or exit of a flow", ACCESS),
     ("in the control of a flow", CONTROL),
+    ("in the rap of a control", RAP),
     ("in the tfrc of a control", TFRC),
     ("in the bulk of a flow", BULK),
     ("in the tcp of a flow", TCP),

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
 use tidegate_core::link::{Capacity, DropTailConfig, LinkId, Network, RouteId};
 use tidegate_core::units::Time;
@@ -124,6 +125,18 @@ fn the_other_forms_are_read_too() {
         Some(ControllerConfig::Fixed {
             rate: Rate::kbps(2_000)
         })
+    );
+    assert_eq!(
+        with(control, "control = \"rap\"").flows[0].control,
+        Some(ControllerConfig::Rap(RapConfig::default()))
+    );
+    let fine = "control = { rap = { fine_grain = true } }";
+    assert_eq!(
+        with(control, fine).flows[0].control,
+        Some(ControllerConfig::Rap(RapConfig {
+            fine_grain: true,
+            ..RapConfig::default()
+        }))
     );
     let damped = "control = { tfrc = { damping = true, packet_size = \"nominal\" } }";
     assert_eq!(
@@ -319,7 +332,7 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"jitter = "4ms""#,
-        "demo.toml:9: link: jitter: no such key; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage",
+        "demo.toml:9: link: jitter: no such key; \"jitter\" belongs in the udp of a flow; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage",
     ),
     (
         r#"delay = "40ms""#,
@@ -499,7 +512,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         r#"control = { tfrc = {}, fixed = "1Mb/s" }"#,
-        r#"demo.toml:20: flow "tidegate": control: exactly one controller is needed; write "tfrc", { tfrc = { … } } or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: exactly one controller is needed; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"lasts = "2s""#,
@@ -549,7 +562,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         r#"control = "bbr""#,
-        r#"demo.toml:20: flow "tidegate": control: there is no controller "bbr"; write "tfrc", { tfrc = { … } } or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: there is no controller "bbr"; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"control = "tfrc""#,
@@ -559,7 +572,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         "control = 2",
-        r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc", { tfrc = { … } } or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"delay_bound = "400ms""#,

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
 use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::FrameRate;
@@ -126,30 +127,42 @@ fn within(value: &Value<'_>, end: Duration) -> Result<Duration, ScenarioError> {
 }
 
 fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
-    const WANTED: &str = "\"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }";
+    const WANTED: &str =
+        "\"tfrc\", { tfrc = { … } }, \"rap\", { rap = { … } } or { fixed = \"2Mb/s\" }";
     match value.kind() {
         Form::Text => match value.text(WANTED)? {
+            "rap" => Ok(ControllerConfig::Rap(RapConfig::default())),
             "tfrc" => Ok(ControllerConfig::Tfrc(TfrcConfig::default())),
             other => Err(value.range(
                 &format!("there is no controller \"{other}\""),
-                "write \"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }",
+                &format!("write {WANTED}"),
             )),
         },
         Form::Table => {
             let table = value.table(CONTROL, WANTED)?;
-            match (table.get("tfrc"), table.get("fixed")) {
-                (Some(config), None) => tfrc(&config).map(ControllerConfig::Tfrc),
-                (None, Some(rate)) => Ok(ControllerConfig::Fixed {
+            match (table.get("tfrc"), table.get("rap"), table.get("fixed")) {
+                (Some(config), None, None) => tfrc(&config).map(ControllerConfig::Tfrc),
+                (None, Some(config), None) => rap(&config).map(ControllerConfig::Rap),
+                (None, None, Some(rate)) => Ok(ControllerConfig::Fixed {
                     rate: rate.positive_rate("a flow of rate zero sends nothing")?,
                 }),
                 _ => Err(value.range(
                     "exactly one controller is needed",
-                    "write \"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }",
+                    &format!("write {WANTED}"),
                 )),
             }
         }
         Form::List | Form::Other => Err(value.wrong(WANTED)),
     }
+}
+
+fn rap(value: &Value<'_>) -> Result<RapConfig, ScenarioError> {
+    let table = value.table(RAP, "{ fine_grain = true }")?;
+    let mut config = RapConfig::default();
+    if let Some(value) = table.get("fine_grain") {
+        config.fine_grain = value.boolean()?;
+    }
+    Ok(config)
 }
 
 fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
@@ -329,7 +342,9 @@ pub(super) const FLOW: &[&str] = &[
     "stop",
 ];
 
-pub(super) const CONTROL: &[&str] = &["tfrc", "fixed"];
+pub(super) const CONTROL: &[&str] = &["tfrc", "rap", "fixed"];
+
+pub(super) const RAP: &[&str] = &["fine_grain"];
 
 pub(super) const TFRC: &[&str] = &["damping", "discounting", "packet_size"];
 

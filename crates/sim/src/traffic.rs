@@ -8,6 +8,7 @@ mod distribution;
 mod schedule;
 mod spans;
 pub mod udp;
+pub mod video;
 
 pub use distribution::{Distribution, DistributionFault};
 pub use schedule::{Schedule, ScheduleFault};

@@ -1,5 +1,6 @@
 //! Random sizes and times.
 
+use core::cmp::Ordering;
 use core::f64::consts::{SQRT_2, TAU};
 use core::fmt;
 
@@ -209,7 +210,7 @@ fn check_pareto(shape: f64, least: f64, most: f64) -> Result<(), DistributionFau
             value: shape,
         });
     }
-    if !(most > least) {
+    if most.partial_cmp(&least) != Some(Ordering::Greater) {
         return Err(DistributionFault::Most { most, least });
     }
     if most == f64::INFINITY && shape <= 1.0 {

@@ -10,9 +10,10 @@ use anyhow::{Context as _, Result, bail};
 use tidegate_core::random::Seed;
 use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
-use tidegate_sim::play::{Take, baseline, roles};
+use tidegate_sim::play::{Take, baseline};
 use tidegate_sim::run::{Run, World};
 use tidegate_sim::scenario::Scenario;
+use tidegate_sim::staging;
 
 use crate::folder::{self, Script};
 use crate::sim::{self, Bar, RunArgs};
@@ -73,8 +74,8 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
             break;
         }
         let cast = match number.checked_sub(1) {
-            None => roles(scenario),
-            Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0])],
+            None => staging::roles(scenario, seed),
+            Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0], seed)],
         };
         let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);
         eprintln!("playing {} in real time", cast[0].name);

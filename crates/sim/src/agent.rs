@@ -64,9 +64,14 @@ pub enum Body {
         /// trip needs (RFC 5348 section 3.2.1); zero while there is none.
         rtt: Duration,
     },
-    /// What a receiver of [`Data`](Self::Data) saw since its last report. The vector is given
-    /// back to [`AgentCx::recycle`].
-    Report(Vec<Seen>),
+    /// What a receiver of [`Data`](Self::Data) saw since its last report, and again some of what
+    /// it told before, because reports get lost.
+    Report {
+        /// When the report left, by the receiver's clock.
+        sent: Time,
+        /// In ascending order of numbers. The vector is given back to [`AgentCx::recycle`].
+        seen: Vec<Seen>,
+    },
     /// A segment of a TCP model.
     Segment(Segment),
 }
@@ -100,14 +105,16 @@ pub struct Ack {
     pub again: bool,
 }
 
-/// A packet that arrived, as its receiver reports it.
+/// Packets that arrived, as their receiver reports them: a run without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its number.
+    /// Number of the last of them.
     pub seq: u64,
-    /// When.
+    /// How many there are, itself included: `seq - run + 1` is the first.
+    pub run: u32,
+    /// When the last of them came.
     pub at: Time,
-    /// As it arrived.
+    /// As each of them arrived.
     pub ecn: Ecn,
 }
 

@@ -7,6 +7,7 @@ use rand_core::Rng;
 use tidegate_core::control::{Algorithm as _, Cx, Demand, Outcome, Start, Why};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::link::LinkConfig;
 use tidegate_core::media::FrameEncoder;
 use tidegate_core::promise::PlannerConfig;
 use tidegate_core::random::Seed;
@@ -28,10 +29,18 @@ use crate::scenario::{FlowPlan, MediaPlan, VideoPlan};
 pub struct Role {
     /// Name of the flow or of the baseline.
     pub name: String,
+    /// Name of the flow in the scenario, which may stand for several.
+    pub class: String,
+    /// Whose place it takes: the name of the flow. Its links are named after it.
+    pub of: String,
     /// The flow.
     pub plan: FlowPlan,
     /// `Some`: the baseline's constant media rate, without a delay promise.
     pub baseline: Option<Rate>,
+    /// The link of its own before the path, if it has one.
+    pub access: Option<LinkConfig>,
+    /// The one behind it.
+    pub exit: Option<LinkConfig>,
 }
 
 /// An endpoint of any kind.
@@ -66,6 +75,7 @@ impl Role {
         let video = self.plan.media.video();
         run::FlowInfo {
             name: self.name.clone(),
+            class: self.class.clone(),
             control: self.controller().name().to_owned(),
             baseline: self.baseline.is_some(),
             delay_bound: video.map(|v| v.delay_bound),

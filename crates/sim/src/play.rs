@@ -12,7 +12,8 @@ use tidegate_core::units::Time;
 
 use crate::cast::{Player, Role, SimPlayer, Takings};
 use crate::run;
-use crate::scenario::{BaselineRate, Scenario, VideoPlan, back_of, path_of};
+use crate::scenario::{BaselinePlan, BaselineRate, Scenario, VideoPlan};
+use crate::staging::{self, back_of, path_of};
 use crate::world::{Observer, Party, PartyId, Sample, Wired, World, WorldError};
 
 /// Makes the encoder of a video flow.
@@ -43,15 +44,19 @@ pub fn scenario(
 ) -> Result<Vec<Take>, PlayError> {
     let runs = 1 + scenario.baselines.len();
     let mut within = |run: usize, share: f64| progress((run as f64 + share) / runs as f64);
-    let flows = roles(scenario);
-    let routes: Vec<_> = (0..flows.len()).collect();
-    let first = take(scenario, &flows, &routes, seed, encoder, &mut |share| {
-        within(0, share);
-    })?;
+    let first = take(
+        scenario,
+        &staging::roles(scenario, seed),
+        seed,
+        encoder,
+        &mut |share| {
+            within(0, share);
+        },
+    )?;
     let mut takes = vec![first];
     for (i, plan) in scenario.baselines.iter().enumerate() {
-        let role = baseline(scenario, plan, &takes[0]);
-        let take = take(scenario, &[role], &[plan.of], seed, encoder, &mut |share| {
+        let role = baseline(scenario, plan, &takes[0], seed);
+        let take = take(scenario, &[role], seed, encoder, &mut |share| {
             within(i + 1, share);
         })?;
         takes.push(take);
@@ -59,44 +64,34 @@ pub fn scenario(
     Ok(takes)
 }
 
-/// The flows of `scenario` as they are played together.
-pub fn roles(scenario: &Scenario) -> Vec<Role> {
-    let role = |plan: &crate::scenario::FlowPlan| Role {
-        name: plan.name.clone(),
-        plan: plan.clone(),
-        baseline: None,
-    };
-    scenario.flows.iter().map(role).collect()
-}
-
 /// The role of a baseline, once the flow that it stands in for has been played.
-pub fn baseline(scenario: &Scenario, plan: &crate::scenario::BaselinePlan, first: &Take) -> Role {
+pub fn baseline(scenario: &Scenario, plan: &BaselinePlan, first: &Take, seed: Seed) -> Role {
     let flow = &scenario.flows[plan.of];
     let rate = match (plan.rate, flow.media.video()) {
         (BaselineRate::Fixed(rate), _) => rate,
-        (BaselineRate::Mean, Some(video)) => first.flows[plan.of].1.mean_media_rate(video),
+        (BaselineRate::Mean, Some(video)) => {
+            let mut flows = first.flows.iter();
+            let played = flows.find(|(role, _)| role.name == flow.name);
+            let (_, takings) = played.expect("the flow of a baseline has been played");
+            takings.mean_media_rate(video)
+        }
         (BaselineRate::Mean, None) => unreachable!("a baseline stands in for a video"),
     };
-    Role {
-        name: plan.name.clone(),
-        plan: flow.clone(),
-        baseline: Some(rate),
-    }
+    staging::baseline(scenario, plan, rate, seed)
 }
 
-/// Plays `roles`, whose routes are those of the scenario's flows in `places`.
+/// Plays `roles` together.
 fn take(
     scenario: &Scenario,
     roles: &[Role],
-    places: &[usize],
     seed: Seed,
     encoder: MakeEncoder<'_>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Take, PlayError> {
-    let network = scenario.network().map_err(PlayError::Steps)?;
+    let network = staging::network(scenario, roles).map_err(PlayError::Steps)?;
     let network = Network::new(&network, seed).map_err(PlayError::Network)?;
     let mut parties: Vec<Party<Wired<SimPlayer>>> = Vec::with_capacity(roles.len() * 2);
-    for (role, place) in roles.iter().zip(places) {
+    for (i, role) in roles.iter().enumerate() {
         let encoder = |video: &VideoPlan| encoder(&role.name, video, seed).map(Direct::new);
         let sender = role
             .sender(seed, encoder)
@@ -115,16 +110,11 @@ fn take(
             start: Time::ZERO + role.plan.start,
             stop: Time::ZERO + role.plan.stop + TAIL,
         };
-        parties.push(party("sender", sender, first + 1, path_of(*place)));
-        parties.push(party(
-            "receiver",
-            role.receiver(seed),
-            first,
-            back_of(*place),
-        ));
+        parties.push(party("sender", sender, first + 1, path_of(i)));
+        parties.push(party("receiver", role.receiver(seed), first, back_of(i)));
     }
     let mut world = World::new(network, parties, seed).map_err(PlayError::World)?;
-    world.sample_every(SAMPLE);
+    world.sample_every(SAMPLE, scenario.links.len());
     let mut stage = Stagehand {
         scenario,
         roles,

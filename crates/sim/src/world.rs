@@ -196,12 +196,13 @@ impl<A: Agent> World<A> {
         Ok(world)
     }
 
-    /// From now on, shows every link to the observer at multiples of `interval`, the present
-    /// moment first. An interval of zero counts as one nanosecond.
-    pub fn sample_every(&mut self, interval: Duration) {
+    /// From now on, shows the first `links` links to the observer at multiples of `interval`, the
+    /// present moment first. An interval of zero counts as one nanosecond.
+    pub fn sample_every(&mut self, interval: Duration, links: usize) {
         self.sampler = Some(Sampler {
             next: self.now,
             interval: interval.max(Duration::from_nanos(1)),
+            links: links.min(self.network.len()),
         });
     }
 
@@ -288,10 +289,11 @@ impl<A: Agent> World<A> {
 
     fn sample<O: Observer + ?Sized>(&mut self, observer: &mut O) {
         let now = self.now;
-        if let Some(sampler) = &mut self.sampler {
-            sampler.next += sampler.interval;
-        }
-        for link in (0..self.network.len()).map(LinkId) {
+        let Some(sampler) = &mut self.sampler else {
+            return;
+        };
+        sampler.next += sampler.interval;
+        for link in (0..sampler.links).map(LinkId) {
             let sample = Sample {
                 at: now,
                 link,
@@ -443,6 +445,7 @@ impl<A> Seat<A> {
 struct Sampler {
     next: Time,
     interval: Duration,
+    links: usize,
 }
 
 /// Adds to what a party says who it is.

@@ -18,7 +18,7 @@ use tidegate_live::udp::Socket;
 use tidegate_sim::cast::{Player, Role, Takings};
 use tidegate_sim::play::Take;
 use tidegate_sim::run;
-use tidegate_sim::scenario::{back_of, path_of};
+use tidegate_sim::staging::{self, back_of, path_of};
 
 use super::replay;
 use crate::folder::Script;
@@ -35,7 +35,7 @@ pub(super) fn play(
     progress: &mut dyn FnMut(f64),
 ) -> Result<(Take, EmulatorReport)> {
     let scenario = &script.scenario;
-    let network = scenario.network()?;
+    let network = staging::network(scenario, &cast)?;
     let mut config = EmulatorConfig::new(network.clone());
     (config.forth, config.back) = (path_of(0), back_of(0));
     config.seed = seed;

@@ -2,6 +2,7 @@
 //!
 //! An expectation compares a number of a flow, `FLOW.METRIC`, or of a link, `link.LINK.METRIC`,
 //! with a number or with another metric, which may have a factor: `a.rate_bps >= 0.8 * b.rate_bps`.
+//! The name of flows that are several stands for their mean.
 //! The comparisons are `>=`, `<=`, `>`, `<` and `==`. A metric that the run does not tell makes
 //! the expectation fail.
 
@@ -148,11 +149,15 @@ impl Path {
     fn value(&self, run: &Run, summary: &Summary) -> Option<f64> {
         match self {
             Self::Flow { name, metric } => {
-                let flow = summary.flows.iter().find(|flow| flow.name == *name)?;
-                if *metric == "on_time_of_savable" {
-                    return on_time_of_savable(run.flow(name)?);
-                }
-                flow_metric(flow, metric)
+                let of = |flow: &FlowSummary| match *metric {
+                    "on_time_of_savable" => on_time_of_savable(run.flow(&flow.name)?),
+                    metric => flow_metric(flow, metric),
+                };
+                let flows = summary.flows.iter();
+                let named = |flow: &&FlowSummary| flow.name == *name || flow.class == *name;
+                let values: Option<Vec<f64>> = flows.filter(named).map(of).collect();
+                let values = values.filter(|values| !values.is_empty())?;
+                Some(values.iter().sum::<f64>() / values.len() as f64)
             }
             Self::Link { name, metric } => {
                 let link = summary.links.iter().find(|link| link.name == *name)?;
@@ -392,6 +397,7 @@ mod tests {
     fn every_metric_is_known_to_the_evaluation() {
         use super::super::metrics::{DelaySummary, FrameSummary, QueueSummary};
         let flow = FlowSummary {
+            class: "a".to_owned(),
             name: "a".to_owned(),
             control: String::new(),
             rate_bps: Some(1.0),

@@ -138,6 +138,8 @@ pub struct Summary {
 pub struct FlowSummary {
     /// Its name.
     pub name: String,
+    /// The flows that it is averaged with.
+    pub class: String,
     /// Its rate control.
     pub control: String,
     /// What it put on the wire with all headers, in b/s, from its first packet to the end of
@@ -234,6 +236,7 @@ fn of_flow(run: &Run, flow: &FlowRun) -> FlowSummary {
     let shown: Vec<_> = shown.collect();
     FlowSummary {
         name: flow.info.name.clone(),
+        class: flow.info.class.clone(),
         control: flow.info.control.clone(),
         rate_bps: rate(run, flow),
         loss: loss(flow),

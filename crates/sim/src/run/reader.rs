@@ -189,6 +189,7 @@ impl RunReader {
         manifest.flows = names
             .into_iter()
             .map(|name| FlowInfo {
+                class: name.clone(),
                 name,
                 control: "unknown".to_owned(),
                 baseline: false,

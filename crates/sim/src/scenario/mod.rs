@@ -24,7 +24,6 @@ use tidegate_core::units::{Bytes, Rate};
 use crate::run::Expectation;
 
 pub use error::{Fault, ScenarioError};
-pub use network::{back_of, path_of};
 pub use trace_file::CapacityTrace;
 
 /// A scenario that can be run.
@@ -129,12 +128,19 @@ pub enum RatePlan {
 /// One stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowPlan {
-    /// Unique among links, flows and baselines.
+    /// Unique among links, flows and baselines. With a count above one it names the class, and
+    /// the flows are `name-1`, `name-2` and so on.
     pub name: String,
+    /// How many flows these are; at least one.
+    pub count: u32,
     /// Links to the receiver, in order; at least one, none twice.
     pub path: Vec<usize>,
     /// Links back to the sender; at least one, none twice.
     pub back: Vec<usize>,
+    /// A link of each flow's own before the path, and one behind the way back.
+    pub access: Option<AccessPlan>,
+    /// A link of each flow's own behind the path, and one before the way back.
+    pub exit: Option<AccessPlan>,
     /// What decides about its rate.
     pub control: ControllerConfig,
     /// What it carries.
@@ -143,8 +149,23 @@ pub struct FlowPlan {
     pub ecn: bool,
     /// When it starts.
     pub start: Duration,
+    /// Each flow starts up to so much later, uniformly.
+    pub start_spread: Duration,
     /// When it stops, after `start` and not after the end of the run.
     pub stop: Duration,
+}
+
+/// A link between one host and the shared links, the same in both directions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AccessPlan {
+    /// What it carries; absent when it has no limit.
+    pub rate: Option<Rate>,
+    /// Propagation, one way.
+    pub delay: Duration,
+    /// Each flow's is up to so much longer, uniformly.
+    pub delay_spread: Duration,
+    /// What may wait.
+    pub queue: QueueConfig,
 }
 
 /// What a flow carries.

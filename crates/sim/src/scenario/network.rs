@@ -2,10 +2,7 @@
 
 use core::time::Duration;
 
-use tidegate_core::link::{
-    Capacity, Limit, LinkConfig, LinkId, NamedLink, NetworkConfig, QueueConfig, RouteId, Steps,
-    StepsError,
-};
+use tidegate_core::link::{Capacity, Limit, LinkConfig, QueueConfig, Steps, StepsError};
 use tidegate_core::units::{Rate, Time};
 
 use super::{BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, picture};
@@ -13,27 +10,6 @@ use crate::oracle::{Hop, Service};
 use crate::run::{CapacityStep, FlowInfo, LinkInfo, Outage};
 
 impl Scenario {
-    /// The network: links in their order, and for each flow two routes, [`path_of`] and
-    /// [`back_of`].
-    ///
-    /// # Errors
-    /// When a rate has steps that do not follow each other; a plan that was read from a file
-    /// has none.
-    pub fn network(&self) -> Result<NetworkConfig, StepsError> {
-        let link = |link: &LinkPlan| {
-            Ok(NamedLink {
-                name: link.name.clone(),
-                config: link.config()?,
-            })
-        };
-        let route = |links: &Vec<usize>| links.iter().map(|link| LinkId(*link)).collect();
-        let routes = self.flows.iter().flat_map(|flow| [&flow.path, &flow.back]);
-        Ok(NetworkConfig {
-            links: self.links.iter().map(link).collect::<Result<_, _>>()?,
-            routes: routes.map(route).collect(),
-        })
-    }
-
     /// The way of a flow to its receiver as the oracle wants it.
     pub fn road(&self, flow: &FlowPlan) -> Vec<Hop> {
         let links = flow.path.iter().filter_map(|link| self.links.get(*link));
@@ -48,9 +24,18 @@ impl Scenario {
 
     /// What the manifest says of the flows and, after them, of the baselines.
     pub fn flow_infos(&self) -> Vec<FlowInfo> {
-        let flows = self.flows.iter().map(FlowPlan::info);
+        let flow = |plan: &FlowPlan| {
+            let info = plan.info();
+            let named = |number| FlowInfo {
+                name: plan.name_of(number),
+                ..info.clone()
+            };
+            (1..=plan.count).map(named).collect::<Vec<_>>()
+        };
+        let flows = self.flows.iter().flat_map(flow);
         let baseline = |plan: &BaselinePlan| FlowInfo {
             name: plan.name.clone(),
+            class: plan.name.clone(),
             control: "fixed".to_owned(),
             baseline: true,
             ..self.flows[plan.of].info()
@@ -59,21 +44,11 @@ impl Scenario {
     }
 }
 
-/// The route to the receiver of the flow of this number.
-pub fn path_of(flow: usize) -> RouteId {
-    RouteId(2 * flow)
-}
-
-/// The route back to its sender.
-pub fn back_of(flow: usize) -> RouteId {
-    RouteId(2 * flow + 1)
-}
-
 impl LinkPlan {
     /// What the link is built from.
     ///
     /// # Errors
-    /// As [`Scenario::network`].
+    /// As [`staging::network`](crate::staging::network).
     pub fn config(&self) -> Result<LinkConfig, StepsError> {
         let standard = LinkConfig::default();
         Ok(LinkConfig {
@@ -171,6 +146,7 @@ impl FlowPlan {
         };
         FlowInfo {
             name: self.name.clone(),
+            class: self.name.clone(),
             control: self.control.name().to_owned(),
             baseline: false,
             delay_bound: video.map(|video| video.delay_bound),

@@ -5,6 +5,7 @@ use tidegate_core::link::{Capacity, DropTailConfig, LinkId, Network, RouteId};
 use tidegate_core::units::Time;
 
 use super::*;
+use crate::staging;
 use crate::world::SimPacket;
 
 /// A correct file; tests replace one of its lines.
@@ -169,8 +170,11 @@ downlink  no limit; delay 40ms
 #[test]
 fn a_plan_makes_a_network_and_a_manifest() {
     let plan = parse(GOOD).unwrap();
-    let config = plan.network().unwrap();
-    assert_eq!((path_of(0), back_of(0)), (RouteId(0), RouteId(1)));
+    let config = staging::network(&plan, &staging::roles(&plan, plan.seed)).unwrap();
+    assert_eq!(
+        (staging::path_of(0), staging::back_of(0)),
+        (RouteId(0), RouteId(1))
+    );
     assert_eq!(config.routes, [[LinkId(0)], [LinkId(1)]]);
     assert_eq!(config.links[1].config.capacity, Capacity::Unlimited);
     let network = Network::<SimPacket>::new(&config, plan.seed).unwrap();
@@ -302,7 +306,7 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"dealy = "40ms""#,
-        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"?; the keys here are name, rate, delay, loss, queue, outage"#,
+        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"?; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage"#,
     ),
     (
         r#"delay = "40ms""#,
@@ -312,12 +316,12 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"jitter = "4ms""#,
-        "demo.toml:9: link: jitter: no such key; the keys here are name, rate, delay, loss, queue, outage",
+        "demo.toml:9: link: jitter: no such key; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage",
     ),
     (
         r#"delay = "40ms""#,
         r#"expect = ["a >= 1"]"#,
-        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, rate, delay, loss, queue, outage"#,
+        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
@@ -512,7 +516,7 @@ name = "uplink""#,
     (
         r#"{ at = "50s", lasts = "2s" }"#,
         r#"{ from = "50s", lasts = "2s" }"#,
-        r#"demo.toml:12: link "uplink": outage: from: no such key; the keys here are at, lasts"#,
+        r#"demo.toml:12: link "uplink": outage: from: no such key; "from" belongs in a [[link]]; the keys here are at, lasts"#,
     ),
     (
         r#"path = ["uplink"]"#,

@@ -200,7 +200,7 @@ fn the_same_seed_gives_the_same_world() {
     let log = |seed| {
         let mut log = Log::default();
         let mut world = World::new(network(0.2, seed), pair(100), Seed(seed)).unwrap();
-        world.sample_every(ms(7));
+        world.sample_every(ms(7), 2);
         world.run(Time::from_secs(9), &mut log).unwrap();
         log
     };
@@ -255,7 +255,7 @@ fn a_party_is_there_from_start_to_stop_only() {
 fn links_are_sampled_on_the_dot() {
     let mut log = Log::default();
     let mut world = World::new(network(0.0, 1), vec![party("a", ping(3), 0, 0)], Seed(1)).unwrap();
-    world.sample_every(ms(4));
+    world.sample_every(ms(4), 2);
     world.run(Time::from_millis(8), &mut log).unwrap();
     let at: Vec<Time> = log
         .0

@@ -4,30 +4,40 @@ use core::time::Duration;
 
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
+use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::Rate;
 
+use super::routes::{self, Nodes};
 use super::{Names, packet_size};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
-use crate::scenario::{EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
+use crate::scenario::{AccessPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
 
 pub(super) fn flow(
     item: &Value<'_>,
     scenario: &Scenario,
+    nodes: &Nodes,
     names: &mut Names,
 ) -> Result<FlowPlan, ScenarioError> {
     let mut table = item.table(FLOW, "a table")?;
     let name = names.take(&table.need("name", "name = \"camera\"")?)?;
     table.place(format!("flow \"{name}\""));
-    let start = match table.get("start") {
-        Some(start) => within(&start, scenario.duration)?,
-        None => Duration::ZERO,
+    let count = match table.get("count") {
+        Some(value) => value.whole(1..=MOST_FLOWS)? as u32,
+        None => 1,
+    };
+    if count > 1 {
+        names.take_members(&table.need("name", "name = \"camera\"")?, count)?;
+    }
+    let (start, start_spread) = match table.get("start") {
+        Some(start) => span(&start, scenario.duration)?,
+        None => (Duration::ZERO, Duration::ZERO),
     };
     let stop = match table.get("stop") {
         Some(value) => {
             let stop = within(&value, scenario.duration)?;
-            if stop <= start {
+            if stop <= start + start_spread {
                 return Err(value.range(
                     &format!("the flow stops at {stop:?}, not after its start at {start:?}"),
                     "let it stop later",
@@ -37,10 +47,17 @@ pub(super) fn flow(
         }
         None => scenario.duration,
     };
+    let (path, back) = routes::of_flow(&table, scenario, nodes)?;
     Ok(FlowPlan {
         name,
-        path: route(&table.need("path", "path = [\"uplink\"]")?, scenario)?,
-        back: route(&table.need("back", "back = [\"downlink\"]")?, scenario)?,
+        count,
+        path,
+        back,
+        access: table
+            .get("access")
+            .map(|value| access(&value))
+            .transpose()?,
+        exit: table.get("exit").map(|value| access(&value)).transpose()?,
         control: control(&table.need("control", "control = \"tfrc\"")?)?,
         media: media(&table)?,
         ecn: match table.get("ecn") {
@@ -48,7 +65,51 @@ pub(super) fn flow(
             None => false,
         },
         start,
+        start_spread,
         stop,
+    })
+}
+
+/// One time span up to `end`, or two between which each flow draws its own: the lower one, and
+/// what may be added.
+fn span(value: &Value<'_>, end: Duration) -> Result<(Duration, Duration), ScenarioError> {
+    if value.kind() != Form::List {
+        return Ok((within(value, end)?, Duration::ZERO));
+    }
+    let ends = value.list("two time spans, as [\"1ms\", \"20ms\"]")?;
+    let [from, to] = ends.as_slice() else {
+        return Err(value.range(
+            &format!("a range of {} parts", ends.len()),
+            "write the shortest and the longest, as [\"1ms\", \"20ms\"]",
+        ));
+    };
+    let (low, high) = (within(from, end)?, within(to, end)?);
+    if high < low {
+        return Err(to.range(
+            &format!("{high:?} is less than {low:?}"),
+            "write the smaller one first",
+        ));
+    }
+    Ok((low, high.saturating_sub(low)))
+}
+
+fn access(value: &Value<'_>) -> Result<AccessPlan, ScenarioError> {
+    let table = value.table(ACCESS, "{ rate = \"100Mb/s\", delay = \"1ms\" }")?;
+    let (delay, delay_spread) = match table.get("delay") {
+        Some(delay) => span(&delay, Duration::MAX)?,
+        None => (Duration::ZERO, Duration::ZERO),
+    };
+    Ok(AccessPlan {
+        rate: match table.get("rate") {
+            Some(rate) => Some(rate.positive_rate("a link of rate zero carries nothing")?),
+            None => None,
+        },
+        delay,
+        delay_spread,
+        queue: match table.get("queue") {
+            Some(queue) => super::link::queue(&queue)?,
+            None => QueueConfig::DropTail(DropTailConfig::packets(ACCESS_QUEUE)),
+        },
     })
 }
 
@@ -62,37 +123,6 @@ fn within(value: &Value<'_>, end: Duration) -> Result<Duration, ScenarioError> {
         ));
     }
     Ok(moment)
-}
-
-fn route(value: &Value<'_>, scenario: &Scenario) -> Result<Vec<usize>, ScenarioError> {
-    const WANTED: &str = "a list of link names, as [\"uplink\"]";
-    let mut route = Vec::new();
-    for item in value.list(WANTED)? {
-        let name = item.text("a link name in quotes")?;
-        let found = scenario.links.iter().position(|link| link.name == name);
-        let Some(link) = found else {
-            return Err(item.fault(Fault::Name {
-                what: "link",
-                value: name.to_owned(),
-                known: scenario
-                    .links
-                    .iter()
-                    .map(|link| link.name.clone())
-                    .collect(),
-            }));
-        };
-        if route.contains(&link) {
-            return Err(item.range(
-                &format!("the link \"{name}\" is passed twice"),
-                "name each link once, in order of travel",
-            ));
-        }
-        route.push(link);
-    }
-    if route.is_empty() {
-        return Err(value.range("no link at all", "name at least one, as [\"uplink\"]"));
-    }
-    Ok(route)
 }
 
 fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
@@ -251,10 +281,20 @@ const FLOOR: Rate = Rate::kbps(150);
 /// The highest: beyond 6 Mb/s quality of 640x360 hardly grows.
 const CEILING: Rate = Rate::kbps(6_000);
 
+/// As many as a run folder can still list.
+const MOST_FLOWS: u64 = 100_000;
+/// Packets that an access link holds unless told, as a host's interface does.
+const ACCESS_QUEUE: u32 = 1_000;
+
 pub(super) const FLOW: &[&str] = &[
     "name",
+    "count",
     "path",
     "back",
+    "from",
+    "to",
+    "access",
+    "exit",
     "control",
     "video",
     "bulk",
@@ -267,6 +307,8 @@ pub(super) const FLOW: &[&str] = &[
 pub(super) const CONTROL: &[&str] = &["tfrc", "fixed"];
 
 pub(super) const TFRC: &[&str] = &["damping", "discounting", "packet_size"];
+
+pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
 
 pub(super) const BULK: &[&str] = &["packet"];
 

@@ -1,0 +1,100 @@
+//! What a modelled flow costs: a packet, its way of 50 ms there, and its share of a report on a way of
+//! 50 ms back. The ways are queues without models.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::control::{Algorithm as _, Demand, Start};
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_sim::agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
+use tidegate_sim::paced::{Receiver, ReceiverConfig, Sender, SenderConfig};
+
+fn packets(c: &mut Criterion) {
+    let mut group = c.benchmark_group("paced");
+    group.throughput(Throughput::Elements(PACKETS));
+    let fixed = ControllerConfig::Fixed {
+        rate: Rate::kbps(8_000),
+    };
+    let flows = [
+        ("fixed, each packet", fixed.clone(), ReceiverConfig::rap()),
+        ("fixed, each round trip", fixed, ReceiverConfig::tfrc()),
+        ("tfrc", ControllerConfig::default(), ReceiverConfig::tfrc()),
+    ];
+    for (name, control, receiver) in flows {
+        let mut pair = Pair::new(&control, receiver);
+        pair.play(10 * PACKETS);
+        group.bench_function(name, |b| b.iter(|| pair.play(PACKETS)));
+    }
+    group.finish();
+}
+
+/// A sender, a receiver and what is on its way to each.
+struct Pair {
+    ends: [Box<dyn Agent>; 2],
+    ways: [VecDeque<(Time, Outgoing)>; 2],
+    rng: Pcg64Mcg,
+    out: Outbox,
+    count: u64,
+}
+
+impl Pair {
+    fn new(control: &ControllerConfig, receiver: ReceiverConfig) -> Self {
+        let config = SenderConfig::new(Bytes(1_000));
+        let demand = Demand {
+            floor: Rate::ZERO,
+            ceiling: Rate::MAX,
+            shares: 1,
+        };
+        let controller = control.start(&Start::new(Time::ZERO, config.size, demand));
+        Self {
+            ends: [
+                Box::new(Sender::new(config, controller)),
+                Box::new(Receiver::new(receiver)),
+            ],
+            ways: [VecDeque::new(), VecDeque::new()],
+            rng: Seed(1).stream("pair"),
+            out: Outbox::default(),
+            count: 0,
+        }
+    }
+
+    fn play(&mut self, packets: u64) {
+        let until = self.count + packets;
+        while self.count < until {
+            let arrival = |end: usize| self.ways[end].front().map_or(Time::FAR, |way| way.0);
+            let moments = [
+                arrival(0),
+                self.ends[0].next_timer(),
+                arrival(1),
+                self.ends[1].next_timer(),
+            ];
+            let now = moments.into_iter().min().unwrap_or(Time::FAR);
+            let end = usize::from(moments[0] > now && moments[1] > now);
+            let mut silence = ();
+            let mut cx = AgentCx::new(now, &mut self.rng, &mut silence, &mut self.out);
+            if let Some((_, packet)) = self.ways[end].pop_front_if(|way| way.0 <= now) {
+                let Outgoing { size, ecn, body } = packet;
+                self.ends[end].on_packet(&mut cx, &Arrival { size, ecn }, body);
+            } else {
+                self.ends[end].on_timer(&mut cx);
+            }
+            for packet in self.out.drain() {
+                self.count += u64::from(end == 0);
+                // One packet in 1024 gets lost, so that there is something to report.
+                if end == 1 || !self.count.is_multiple_of(1_024) {
+                    self.ways[1 - end].push_back((now + DELAY, packet));
+                }
+            }
+        }
+    }
+}
+
+const PACKETS: u64 = 1_000;
+const DELAY: Duration = Duration::from_millis(50);
+
+criterion_group!(benches, packets);
+criterion_main!(benches);

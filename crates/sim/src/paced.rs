@@ -1,0 +1,328 @@
+//! Modelled flows that a rate controller paces: TFRC, RAP or any other.
+//!
+//! A [`Sender`] numbers its packets and sends them one interval apart; a [`Receiver`] tells which
+//! arrived, per packet or once per round trip. Reports get lost, so each repeats what was told
+//! before, as runs of packets without a gap: one run says all about a time without losses,
+//! however many reports were lost in it. `docs/paced.md` has the rules and what they cost.
+
+mod receiver;
+mod window;
+mod workload;
+
+use core::time::Duration;
+
+use tidegate_core::control::{
+    Cx, Ecn, Fate, FlowId, Kind, Outcome, RateController, Report, Sent, Summary,
+};
+use tidegate_core::random::unit;
+use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
+
+use crate::agent::{Agent, AgentCx, Arrival, Body, Seen};
+pub use receiver::{Receiver, ReceiverConfig, Reporting};
+use window::Window;
+pub use workload::Workload;
+use workload::{Backlog, Supply};
+
+/// How a [`Sender`] is set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SenderConfig {
+    /// Named in what the controller is told.
+    pub flow: FlowId,
+    /// Of every packet on the wire, all headers included. At most 4 GB.
+    pub size: Bytes,
+    /// The ECN field of every packet.
+    pub ecn: Ecn,
+    /// The first packet leaves then.
+    pub start: Time,
+    /// None leaves from then on.
+    pub stop: Time,
+    /// What there is to send.
+    pub workload: Workload,
+    /// What a new rate means for the packet that is due already.
+    pub spacing: Spacing,
+    /// Each packet is held back by a random time from zero to this, as the operating system of a
+    /// sender does. Where flows share a queue that drops from its tail, its size decides who
+    /// loses. The schedule goes on as without it, so the rate stays; ns-2's TCP calls it
+    /// `overhead_`.
+    pub overhead: Duration,
+    /// A packet is lost once one that was sent this many later has arrived: 3 in RAP and RFC
+    /// 5348, 1 in ns-2's TFRC. At least 1.
+    pub reordering: u32,
+    /// Weight of the past in the round-trip time that packets tell the receiver, in 0..=1: 0.9 in
+    /// RFC 5348, 0.95 in ns-2.
+    pub rtt_memory: f64,
+}
+
+impl SenderConfig {
+    /// A greedy sender of packets of this size, as RFC 5348 has it.
+    pub fn new(size: Bytes) -> Self {
+        Self {
+            flow: FlowId(0),
+            size,
+            ecn: Ecn::NotEct,
+            start: Time::ZERO,
+            stop: Time::FAR,
+            workload: Workload::Greedy,
+            spacing: Spacing::Reactive,
+            overhead: Duration::ZERO,
+            reordering: 3,
+            rtt_memory: 0.9,
+        }
+    }
+}
+
+/// What a new rate means for the packet that is due already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spacing {
+    /// It leaves one interval of the new rate after the packet before it, or at once if that is
+    /// over. A rate that rises from almost nothing takes effect at once.
+    #[default]
+    Reactive,
+    /// Nothing: the interval that began keeps its length, as in ns-2's RAP.
+    Steady,
+    /// Nothing; but before the first loss every report sends a packet at once, and so does every
+    /// timeout of the controller, as in ns-2's TFRC. The next one follows an interval later.
+    Prompt,
+}
+
+/// Sends packets at the rate of its controller.
+#[derive(Debug)]
+pub struct Sender {
+    config: SenderConfig,
+    controller: Box<dyn RateController>,
+    window: Window,
+    backlog: Backlog,
+    /// The controller's rate, and how far apart it puts two packets.
+    rate: Rate,
+    interval: Duration,
+    /// When the latest packet was due. `None` before the first.
+    last: Option<Time>,
+    /// When the next one is, and for how long it is held back.
+    due: Time,
+    held: Duration,
+    /// Round-trip time in seconds, for the receiver; zero while there is none.
+    rtt: f64,
+    wake: Time,
+    stopped: bool,
+    /// Room for the fates of one report.
+    fates: Vec<Fate>,
+}
+
+impl Sender {
+    /// A sender that asks `controller`, which was started at `config.start`.
+    pub fn new(config: SenderConfig, controller: Box<dyn RateController>) -> Self {
+        Self {
+            window: Window::new(),
+            backlog: Backlog::new(&config.workload, config.start, config.size),
+            rate: Rate::ZERO,
+            interval: Duration::MAX,
+            last: None,
+            due: config.start,
+            held: Duration::ZERO,
+            rtt: 0.0,
+            wake: config.start,
+            stopped: false,
+            fates: Vec::new(),
+            controller,
+            config,
+        }
+    }
+
+    /// How many packets have left.
+    pub fn packets(&self) -> u64 {
+        self.window.next()
+    }
+
+    /// What the controller learnt.
+    pub fn summary(&self) -> Summary {
+        self.controller.summary()
+    }
+
+    /// What the controller allows now.
+    pub fn rate(&self) -> Rate {
+        self.controller.target().send
+    }
+
+    fn send(&mut self, cx: &mut AgentCx<'_>) {
+        let seq = self.window.push(cx.now);
+        let app_limited = self.backlog.take(cx.now) == Supply::Empty;
+        let body = Body::Data {
+            seq,
+            sent: cx.now,
+            rtt: Duration::from_nanos((self.rtt * 1e9) as u64),
+        };
+        cx.send(self.config.size, self.config.ecn, body);
+        let packet = Sent {
+            flow: self.config.flow,
+            seq,
+            size: self.config.size,
+            kind: Kind::Media,
+            app_limited,
+        };
+        self.controller.on_sent(&mut inner(cx), &packet);
+        self.rate_changed();
+        self.last = Some(self.due);
+        self.due += self.interval;
+        if !self.config.overhead.is_zero() {
+            let share = unit(cx.rng) * self.config.overhead.as_nanos() as f64;
+            self.held = Duration::from_nanos(share as u64);
+        }
+    }
+
+    /// Reads the rate again; whether it is another one.
+    fn rate_changed(&mut self) -> bool {
+        let rate = self.controller.target().send;
+        if rate == self.rate {
+            return false;
+        }
+        self.rate = rate;
+        self.interval = interval(self.config.size, rate);
+        true
+    }
+
+    /// The controller was told something: when is the next packet due?
+    fn retime(&mut self, now: Time, prompt: bool) {
+        let changed = self.rate_changed();
+        match (self.config.spacing, self.last) {
+            (Spacing::Reactive, Some(last)) if changed => {
+                self.due = (last + self.interval).max(now);
+            }
+            (Spacing::Prompt, Some(_)) if prompt => {
+                self.due = now;
+                self.held = Duration::ZERO;
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends what is due, and finds out when to wake up next.
+    fn proceed(&mut self, cx: &mut AgentCx<'_>) {
+        self.stopped |= cx.now >= self.config.stop;
+        if self.stopped {
+            self.wake = Time::FAR;
+            return;
+        }
+        if let Some(ready) = self.backlog.ready(cx.now) {
+            self.due = self.due.max(ready);
+            if self.due + self.held <= cx.now {
+                self.send(cx);
+            }
+        }
+        let next = match self.backlog.ready(cx.now) {
+            Some(ready) => self.due.max(ready) + self.held,
+            None => Time::FAR,
+        };
+        let timeout = self
+            .controller
+            .next_timeout()
+            .map_or(Time::FAR, |(at, _)| at);
+        self.wake = next.min(timeout).min(self.config.stop);
+    }
+
+    /// Turns a report into fates, which are left in `self.fates`, and a round-trip sample.
+    fn read(&mut self, now: Time, sent: Time, seen: &[Seen]) -> Option<Duration> {
+        self.fates.clear();
+        let last = seen.last().filter(|last| last.seq < self.window.next())?;
+        let left = self.window.sent(last.seq);
+        let mut runs = seen.iter();
+        let mut run = runs.next()?;
+        for seq in self.window.base()..=last.seq {
+            let Some(sent) = self.window.sent(seq) else {
+                continue;
+            };
+            while run.seq < seq {
+                run = runs.next()?;
+            }
+            let outcome = if seq + u64::from(run.run) > run.seq {
+                Outcome::Received {
+                    at: RemoteTime(run.at.as_nanos()),
+                    ecn: run.ecn,
+                }
+            } else if seq + u64::from(self.config.reordering) <= last.seq {
+                Outcome::Lost
+            } else {
+                continue;
+            };
+            self.window.settle(seq);
+            self.fates.push(Fate {
+                flow: self.config.flow,
+                seq,
+                size: self.config.size,
+                sent,
+                outcome,
+            });
+        }
+        // Only news: a report that repeats the packet would count its own delay as the path's.
+        left.map(|left| now.since(left).saturating_sub(sent.since(last.at)))
+    }
+}
+
+impl Agent for Sender {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, body: Body) {
+        let Body::Report { sent, seen } = body else {
+            return;
+        };
+        let rtt = self.read(cx.now, sent, &seen);
+        cx.recycle(seen);
+        if self.fates.is_empty() {
+            return;
+        }
+        let mut report = Report::new(&self.fates);
+        if let Some(sample) = rtt {
+            report = report.rtt(sample);
+            let (sample, memory) = (sample.as_nanos() as f64 / 1e9, self.config.rtt_memory);
+            self.rtt = if self.rtt > 0.0 {
+                memory * self.rtt + (1.0 - memory) * sample
+            } else {
+                sample
+            };
+        }
+        self.controller.on_report(&mut inner(cx), &report);
+        let prompt = self.config.spacing == Spacing::Prompt
+            && self.controller.summary().loss_event_rate <= 0.0;
+        self.retime(cx.now, prompt);
+        self.proceed(cx);
+    }
+
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        if cx.now < self.config.start {
+            return;
+        }
+        if self
+            .controller
+            .next_timeout()
+            .is_some_and(|(at, _)| at <= cx.now)
+        {
+            self.controller.on_timeout(&mut inner(cx));
+            self.retime(cx.now, true);
+        }
+        self.proceed(cx);
+    }
+
+    fn next_timer(&self) -> Time {
+        self.wake
+    }
+
+    fn is_done(&self) -> bool {
+        self.stopped || self.backlog.is_over()
+    }
+}
+
+/// The world as the controller sees it.
+fn inner<'a>(cx: &'a mut AgentCx<'_>) -> Cx<'a> {
+    Cx {
+        now: cx.now,
+        rng: cx.rng,
+        trace: cx.trace,
+    }
+}
+
+/// Rounded to the nearest nanosecond; for ever at a rate of zero.
+fn interval(size: Bytes, rate: Rate) -> Duration {
+    // 4 GB are 3.4e10 bits, exact in an f64. Anything from 584 years on is for ever.
+    let nanos = size.bits() as f64 * 1e9 / rate.as_f64();
+    Duration::from_nanos((nanos + 0.5) as u64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Packets whose fate is not known yet.
+
+use tidegate_core::units::Time;
+
+/// When each packet left, from the oldest whose fate is open. A ring that grows while more are
+/// out than ever before, up to [`MOST`].
+#[derive(Debug)]
+pub(super) struct Window {
+    /// Nanoseconds, or [`SETTLED`]; the length is a power of two.
+    slots: Vec<u64>,
+    base: u64,
+    next: u64,
+}
+
+impl Window {
+    /// Nothing has left.
+    pub(super) fn new() -> Self {
+        Self {
+            slots: vec![SETTLED; LEAST],
+            base: 0,
+            next: 0,
+        }
+    }
+
+    /// The lowest number that may be open.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The number of the next packet.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// A packet leaves; its number.
+    pub(super) fn push(&mut self, at: Time) -> u64 {
+        let seq = self.next;
+        if seq - self.base == self.slots.len() as u64 {
+            self.make_room();
+        }
+        let slot = self.slot(seq);
+        self.slots[slot] = at.as_nanos();
+        self.next += 1;
+        seq
+    }
+
+    /// When packet `seq` left, if its fate is open.
+    pub(super) fn sent(&self, seq: u64) -> Option<Time> {
+        if seq < self.base || seq >= self.next {
+            return None;
+        }
+        let nanos = self.slots[self.slot(seq)];
+        (nanos != SETTLED).then_some(Time::from_nanos(nanos))
+    }
+
+    /// The fate of packet `seq`, which is open, is known.
+    pub(super) fn settle(&mut self, seq: u64) {
+        let slot = self.slot(seq);
+        self.slots[slot] = SETTLED;
+        while self.base < self.next && self.slots[self.slot(self.base)] == SETTLED {
+            self.base += 1;
+        }
+    }
+
+    /// Doubles the ring, or forgets the oldest packet if it is as large as it gets.
+    fn make_room(&mut self) {
+        if self.slots.len() == MOST {
+            self.base += 1;
+            return;
+        }
+        let mut slots = vec![SETTLED; 2 * self.slots.len()];
+        let mask = slots.len() as u64 - 1;
+        for seq in self.base..self.next {
+            slots[(seq & mask) as usize] = self.slots[self.slot(seq)];
+        }
+        self.slots = slots;
+    }
+
+    fn slot(&self, seq: u64) -> usize {
+        (seq & (self.slots.len() as u64 - 1)) as usize
+    }
+}
+
+/// No packet leaves at the end of time.
+const SETTLED: u64 = u64::MAX;
+/// At first.
+const LEAST: usize = 64;
+/// A million packets without any news are 8 MiB; the oldest of more are forgotten.
+const MOST: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_keeps_what_is_open_and_grows() {
+        let mut window = Window::new();
+        for seq in 0..1_000 {
+            assert_eq!(window.push(Time::from_nanos(seq)), seq);
+        }
+        for seq in (1..1_000).step_by(2) {
+            window.settle(seq);
+        }
+        assert_eq!((window.base(), window.next()), (0, 1_000));
+        assert_eq!(window.sent(1), None);
+        assert_eq!(window.sent(998), Some(Time::from_nanos(998)));
+        window.settle(0);
+        assert_eq!(window.base(), 2);
+        assert_eq!(window.sent(0), None);
+        assert_eq!(window.sent(1_000), None);
+    }
+
+    #[test]
+    fn beyond_its_bound_it_forgets_the_oldest() {
+        let mut window = Window::new();
+        for seq in 0..MOST as u64 + 3 {
+            window.push(Time::from_nanos(seq));
+        }
+        assert_eq!(window.base(), 3);
+        assert_eq!(window.sent(2), None);
+        assert_eq!(window.sent(3), Some(Time::from_nanos(3)));
+    }
+}

@@ -91,9 +91,23 @@ fn mean(values: &[f64]) -> f64 {
 fn show() {
     let trace = trace();
     for rate in 0..3 {
-        for s in [Shares::recorded(&trace, rate), Shares::modelled(&trace, rate, 1), Shares::modelled(&trace, rate, 2)] {
-            println!("{:?} mean {:.3} keys {:.2} ({:.2}..{:.2}) deltas {:.3} sd {:.3} q {:?} ac {:?}", trace.rates()[rate], mean(&s.all), mean(&s.keys), s.keys.iter().copied().fold(9.0, f64::min), s.keys.iter().copied().fold(0.0,f64::max), mean(&s.deltas), s.deviation(),
-              [0.0,0.05,0.25,0.5,0.75,0.95,1.0].map(|q| (s.quantile(q)*100.0) as u32), [1,2,3,5,10,30].map(|l| (s.autocorrelation(l)*100.0) as i32));
+        for s in [
+            Shares::recorded(&trace, rate),
+            Shares::modelled(&trace, rate, 1),
+            Shares::modelled(&trace, rate, 2),
+        ] {
+            println!(
+                "{:?} mean {:.3} keys {:.2} ({:.2}..{:.2}) deltas {:.3} sd {:.3} q {:?} ac {:?}",
+                trace.rates()[rate],
+                mean(&s.all),
+                mean(&s.keys),
+                s.keys.iter().copied().fold(9.0, f64::min),
+                s.keys.iter().copied().fold(0.0, f64::max),
+                mean(&s.deltas),
+                s.deviation(),
+                [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0].map(|q| (s.quantile(q) * 100.0) as u32),
+                [1, 2, 3, 5, 10, 30].map(|l| (s.autocorrelation(l) * 100.0) as i32)
+            );
         }
     }
 }

@@ -72,8 +72,21 @@ pub enum Body {
         /// In ascending order of numbers. The vector is given back to [`AgentCx::recycle`].
         seen: Vec<Seen>,
     },
+    /// A browser asks for an object.
+    Request(Request),
     /// A segment of a TCP model.
     Segment(Segment),
+}
+
+/// What a browser asks of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Counts the requests of the browser. A number that came before is the same request again.
+    pub number: u32,
+    /// Whether to answer over a new connection.
+    pub fresh: bool,
+    /// Size of the object, in bytes of payload. The browser knows it, since both ends are models.
+    pub bytes: u64,
 }
 
 /// A segment of a TCP model. Segments are numbered, as in ns-2, rather than their bytes.

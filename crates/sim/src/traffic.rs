@@ -8,6 +8,8 @@ mod distribution;
 mod schedule;
 mod spans;
 pub mod udp;
+pub mod video;
+pub mod web;
 
 pub use distribution::{Distribution, DistributionFault};
 pub use schedule::{Schedule, ScheduleFault};

@@ -1,5 +1,6 @@
 //! Random sizes and times.
 
+use core::cmp::Ordering;
 use core::f64::consts::{SQRT_2, TAU};
 use core::fmt;
 
@@ -57,6 +58,38 @@ impl Distribution {
             shape,
             least: mean * (shape - 1.0) / shape,
             most: f64::INFINITY,
+        }
+    }
+
+    /// The same with every draw `by` times as large.
+    pub fn scaled(self, by: f64) -> Self {
+        match self {
+            Self::BodyAndTail {
+                median,
+                sigma,
+                cut,
+                tail,
+                shape,
+                most,
+            } => Self::BodyAndTail {
+                median: median * by,
+                sigma,
+                cut: cut * by,
+                tail,
+                shape,
+                most: most * by,
+            },
+            Self::Constant(value) => Self::Constant(value * by),
+            Self::Exponential { mean } => Self::Exponential { mean: mean * by },
+            Self::LogNormal { median, sigma } => Self::LogNormal {
+                median: median * by,
+                sigma,
+            },
+            Self::Pareto { shape, least, most } => Self::Pareto {
+                shape,
+                least: least * by,
+                most: most * by,
+            },
         }
     }
 
@@ -209,7 +242,7 @@ fn check_pareto(shape: f64, least: f64, most: f64) -> Result<(), DistributionFau
             value: shape,
         });
     }
-    if !(most > least) {
+    if most.partial_cmp(&least) != Some(Ordering::Greater) {
         return Err(DistributionFault::Most { most, least });
     }
     if most == f64::INFINITY && shape <= 1.0 {
@@ -338,6 +371,8 @@ mod tests {
             let sum: f64 = (0..count).map(|_| distribution.draw(&mut rng)).sum();
             let error = sum / f64::from(count) / distribution.mean() - 1.0;
             assert!(error.abs() <= tolerance, "{distribution:?}: off by {error}");
+            let tripled = distribution.scaled(3.0).mean() / distribution.mean();
+            assert!((tripled - 3.0).abs() < 1e-9, "{distribution:?}: {tripled}");
         }
     }
 

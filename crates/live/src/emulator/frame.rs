@@ -4,48 +4,84 @@ use tidegate_core::control::Ecn;
 use tidegate_core::link::Packet;
 use tidegate_core::units::Bytes;
 
+use super::MTU;
+
+/// Room for a packet, and for a sign that it is too long.
+pub(super) type Buffer = Box<[u8; MTU + 1]>;
+
+/// Buffers that wait to be used again. A packet that gets lost in the network takes its buffer
+/// with it; for all others there is nothing to allocate.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    spare: Vec<Buffer>,
+}
+
+impl Pool {
+    /// Filled with anything.
+    pub(super) fn take(&mut self) -> Buffer {
+        let spare = self.spare.pop();
+        spare.unwrap_or_else(|| Box::new([0; MTU + 1]))
+    }
+
+    pub(super) fn give(&mut self, buffer: Buffer) {
+        self.spare.push(buffer);
+    }
+}
+
 /// A whole IPv4 packet.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) id: u64,
-    bytes: Box<[u8]>,
+    /// The port that it goes to.
+    pub(super) to: usize,
+    length: usize,
+    buffer: Buffer,
 }
 
 impl Frame {
-    /// `None` if the bytes are no IPv4 packet with just this length.
-    pub(super) fn new(id: u64, bytes: &[u8]) -> Option<Self> {
-        let [version, _, high, low, ..] = *bytes else {
-            return None;
-        };
-        let whole = usize::from(u16::from_be_bytes([high, low])) == bytes.len();
-        (version >> 4 == 4 && bytes.len() >= HEADER && whole).then(|| Self {
-            id,
-            bytes: bytes.into(),
-        })
+    /// Gives the buffer back if its first `length` bytes are no IPv4 packet with just this
+    /// length.
+    pub(super) fn new(id: u64, to: usize, buffer: Buffer, length: usize) -> Result<Self, Buffer> {
+        let [version, _, high, low, ..] = *buffer;
+        let whole = usize::from(u16::from_be_bytes([high, low])) == length;
+        if version >> 4 == 4 && (HEADER..=MTU).contains(&length) && whole {
+            Ok(Self {
+                id,
+                to,
+                length,
+                buffer,
+            })
+        } else {
+            Err(buffer)
+        }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.buffer[..self.length]
+    }
+
+    pub(super) fn into_buffer(self) -> Buffer {
+        self.buffer
     }
 }
 
 impl Packet for Frame {
     fn size(&self) -> Bytes {
-        Bytes(self.bytes.len() as u64)
+        Bytes(self.length as u64)
     }
 
     fn ecn(&self) -> Ecn {
-        Ecn::from_bits(self.bytes[TRAFFIC_CLASS])
+        Ecn::from_bits(self.buffer[TRAFFIC_CLASS])
     }
 
     fn set_ce(&mut self) {
-        let old = self.bytes[TRAFFIC_CLASS];
+        let old = self.buffer[TRAFFIC_CLASS];
         let new = old | Ecn::Ce.bits();
-        self.bytes[TRAFFIC_CLASS] = new;
-        let checksum = u16::from_be_bytes([self.bytes[CHECKSUM], self.bytes[CHECKSUM + 1]]);
+        self.buffer[TRAFFIC_CLASS] = new;
+        let checksum = u16::from_be_bytes([self.buffer[CHECKSUM], self.buffer[CHECKSUM + 1]]);
         // The version shares the word and stays, so that its part of the difference is zero.
         let fixed = update_checksum(checksum, old.into(), new.into());
-        self.bytes[CHECKSUM..CHECKSUM + 2].copy_from_slice(&fixed.to_be_bytes());
+        self.buffer[CHECKSUM..CHECKSUM + 2].copy_from_slice(&fixed.to_be_bytes());
     }
 }
 
@@ -68,6 +104,12 @@ mod tests {
 
     use super::*;
 
+    fn frame(bytes: &[u8]) -> Result<Frame, Buffer> {
+        let mut buffer = Pool::default().take();
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        Frame::new(0, 0, buffer, bytes.len())
+    }
+
     /// From scratch, as RFC 1071 has it: zero over a header that is right.
     fn checksum(header: &[u8]) -> u16 {
         let sum: u32 = header
@@ -86,7 +128,7 @@ mod tests {
             header[10..12].fill(0);
             let sum = checksum(&header);
             header[10..12].copy_from_slice(&sum.to_be_bytes());
-            let mut frame = Frame::new(0, &header).unwrap();
+            let mut frame = frame(&header).unwrap();
             prop_assert_eq!(frame.ecn(), Ecn::from_bits(header[1]));
             frame.set_ce();
             prop_assert_eq!(frame.ecn(), Ecn::Ce);
@@ -97,14 +139,27 @@ mod tests {
 
     #[test]
     fn only_whole_ipv4_packets_pass() {
-        let mut bytes = [0; 24];
+        let mut bytes = [0; MTU + 1];
         bytes[0] = 0x45;
-        bytes[3] = 24;
-        assert!(Frame::new(0, &bytes).is_some());
-        assert!(Frame::new(0, &bytes[..23]).is_none());
-        assert!(Frame::new(0, &[0x45, 0, 0, 4]).is_none());
-        assert!(Frame::new(0, &[]).is_none());
+        let mut passes = |length: usize, said: usize| {
+            bytes[2..4].copy_from_slice(&(said as u16).to_be_bytes());
+            frame(&bytes[..length]).is_ok()
+        };
+        assert!(passes(20, 20) && passes(24, 24) && passes(MTU, MTU));
+        assert!(!passes(23, 24) && !passes(24, 23) && !passes(4, 4) && !passes(0, 0));
+        assert!(!passes(MTU + 1, MTU + 1));
         bytes[0] = 0x60;
-        assert!(Frame::new(0, &bytes).is_none());
+        bytes[3] = 24;
+        assert!(frame(&bytes[..24]).is_err());
+    }
+
+    #[test]
+    fn buffers_are_used_again() {
+        let mut pool = Pool::default();
+        let mut buffer = pool.take();
+        buffer[0] = 7;
+        pool.give(buffer);
+        let first = [pool.take(), pool.take()].map(|buffer| buffer[0]);
+        assert_eq!(first, [7, 0]);
     }
 }

@@ -34,10 +34,19 @@ pub struct EmulatorReport {
     pub timing_p99: Duration,
     /// The largest such delay.
     pub timing_worst: Duration,
+    /// 99 of 100 packets were read within this after the device was last seen empty: they cannot
+    /// have waited longer for it, unless they woke the emulator and the kernel took its time.
+    pub unread_p99: Duration,
+    /// The largest such time.
+    pub unread_worst: Duration,
+    /// For how long it did not look at the devices on purpose, see
+    /// [`EmulatorConfig::granularity`](super::EmulatorConfig::granularity). The times above have
+    /// it in them.
+    pub granularity: Duration,
     /// Whether it ran with real-time priority (`SCHED_FIFO`).
     pub realtime_priority: bool,
     /// Whether the network that the hosts saw was the one that was asked for: no overruns, no
-    /// failed writes, and `timing_p99` within the tolerance.
+    /// failed writes, and `timing_p99` and `unread_p99` within the tolerance.
     pub kept_up: bool,
 }
 
@@ -95,22 +104,20 @@ impl Recorder {
         }
     }
 
-    pub(super) fn arrival(&mut self, arrival: Arrival) {
-        push(
-            &mut self.log.arrivals,
-            arrival,
-            self.limit,
-            &mut self.log.missed,
-        );
+    /// Asks for the entry only if there is a log.
+    pub(super) fn arrival(&mut self, arrival: impl FnOnce() -> Arrival) {
+        let EmulatorLog {
+            arrivals, missed, ..
+        } = &mut self.log;
+        push(arrivals, arrival, self.limit, missed);
     }
 
-    pub(super) fn departure(&mut self, departure: Departure) {
-        push(
-            &mut self.log.departures,
-            departure,
-            self.limit,
-            &mut self.log.missed,
-        );
+    /// Asks for the entry only if there is a log.
+    pub(super) fn departure(&mut self, departure: impl FnOnce() -> Departure) {
+        let EmulatorLog {
+            departures, missed, ..
+        } = &mut self.log;
+        push(departures, departure, self.limit, missed);
     }
 
     pub(super) fn finish(self) -> EmulatorLog {
@@ -118,9 +125,9 @@ impl Recorder {
     }
 }
 
-fn push<T>(list: &mut Vec<T>, entry: T, limit: usize, missed: &mut u64) {
+fn push<T>(list: &mut Vec<T>, entry: impl FnOnce() -> T, limit: usize, missed: &mut u64) {
     if list.len() < limit {
-        list.push(entry);
+        list.push(entry());
     } else if limit > 0 {
         *missed += 1;
     }

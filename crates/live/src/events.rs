@@ -1,4 +1,4 @@
-//! What a driver sleeps on: sockets, an event of other threads, a timer.
+//! What a thread sleeps on: descriptors to read from, an event of other threads, a timer.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -10,35 +10,39 @@ use crate::clock::Clock;
 use crate::netns::check;
 
 #[derive(Debug)]
-pub(super) struct Events {
+pub(crate) struct Events {
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// When the timer fires, if it has not fired yet.
+    armed: Option<Time>,
     event: Arc<OwnedFd>,
     clock: Clock,
 }
 
 /// What has happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ready {
-    /// One bit per socket.
-    sockets: u64,
+pub(crate) struct Ready {
+    /// One bit per source.
+    sources: u64,
     woken: bool,
 }
 
 impl Ready {
-    pub(super) fn socket(self, index: usize) -> bool {
-        self.sockets >> index & 1 == 1
+    /// Whether there is something to read.
+    pub(crate) fn source(self, index: usize) -> bool {
+        self.sources >> index & 1 == 1
     }
 
-    pub(super) fn woken(self) -> bool {
+    /// Whether another thread rang.
+    pub(crate) fn woken(self) -> bool {
         self.woken
     }
 }
 
 impl Events {
-    /// Watches at most 62 sockets.
-    pub(super) fn new<'a>(
-        sockets: impl Iterator<Item = BorrowedFd<'a>>,
+    /// Watches at most 62 sources, which stay open as long as this.
+    pub(crate) fn new<'a>(
+        sources: impl Iterator<Item = BorrowedFd<'a>>,
         event: &Arc<OwnedFd>,
         clock: Clock,
     ) -> io::Result<Self> {
@@ -47,8 +51,8 @@ impl Events {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: takes numbers and touches no memory.
         let timer = owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        for (token, socket) in (0..WOKEN).zip(sockets) {
-            watch(&epoll, socket, libc::EPOLLIN as u32, token)?;
+        for (token, source) in (0..WOKEN).zip(sources) {
+            watch(&epoll, source, libc::EPOLLIN as u32, token)?;
         }
         watch(&epoll, event.as_fd(), libc::EPOLLIN as u32, WOKEN)?;
         // By edge, so that nobody has to read the timer.
@@ -57,21 +61,29 @@ impl Events {
         Ok(Self {
             epoll,
             timer,
+            armed: None,
             event: Arc::clone(event),
             clock,
         })
     }
 
     /// Sleeps until something happens, at the longest until `at`.
-    pub(super) fn wait(&self, at: Time) -> io::Result<Ready> {
-        let timeout = if at <= self.clock.now() {
-            0
-        } else {
-            self.arm(at)?;
-            -1
-        };
+    pub(crate) fn wait(&mut self, at: Time) -> io::Result<Ready> {
+        if at <= self.clock.now() {
+            return self.look(0);
+        }
+        self.arm(at)?;
+        self.look(-1)
+    }
+
+    /// What has happened already.
+    pub(crate) fn poll(&self) -> io::Result<Ready> {
+        self.look(0)
+    }
+
+    fn look(&self, timeout: libc::c_int) -> io::Result<Ready> {
         // SAFETY: an epoll_event is integers, for which zero is a value.
-        let mut events: [libc::epoll_event; 8] = unsafe { mem::zeroed() };
+        let mut events: [libc::epoll_event; TOKENS] = unsafe { mem::zeroed() };
         // SAFETY: writes at most `events.len()` entries to `events`.
         let count = check(unsafe {
             libc::epoll_wait(
@@ -91,7 +103,7 @@ impl Events {
             match event.u64 {
                 WOKEN => ready.woken = true,
                 TIMER => {}
-                socket => ready.sockets |= 1 << socket,
+                source => ready.sources |= 1 << source,
             }
         }
         if ready.woken {
@@ -100,16 +112,17 @@ impl Events {
         Ok(ready)
     }
 
-    fn arm(&self, at: Time) -> io::Result<()> {
+    /// `at` lies ahead, or did a moment ago: then the timer fires at once.
+    fn arm(&mut self, at: Time) -> io::Result<()> {
+        if self.armed == Some(at) {
+            return Ok(());
+        }
         let since_boot = self.clock.to_monotonic(at);
         let spec = libc::itimerspec {
             // SAFETY: a timespec is integers, for which zero is a value: fire once.
             it_interval: unsafe { mem::zeroed() },
-            it_value: libc::timespec {
-                tv_sec: since_boot.as_secs() as libc::time_t,
-                // `at` lies ahead, so this is not the zero that would disarm the timer.
-                tv_nsec: i64::from(since_boot.subsec_nanos()),
-            },
+            // After `now`, so this is not the zero that would disarm the timer.
+            it_value: timespec(since_boot),
         };
         // SAFETY: `spec` is whole, and the old setting is not asked for.
         check(unsafe {
@@ -119,19 +132,35 @@ impl Events {
                 &raw const spec,
                 ptr::null_mut(),
             )
-        })
-        .map(drop)
+        })?;
+        self.armed = Some(at);
+        Ok(())
     }
 }
 
+/// Sleeps until `at`, whatever happens but a signal.
+pub(crate) fn sleep_until(clock: Clock, at: Time) {
+    let until = timespec(clock.to_monotonic(at));
+    // SAFETY: `until` is whole, and what is left is not asked for. Who is woken too early by a
+    // signal is told what any other waking tells: look again.
+    unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &raw const until,
+            ptr::null_mut(),
+        )
+    };
+}
+
 /// A counter that wakes whoever sleeps on it.
-pub(super) fn eventfd() -> io::Result<OwnedFd> {
+pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: takes numbers and touches no memory.
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
 }
 
 /// Wakes. Safe in a signal handler.
-pub(super) fn ring(event: RawFd) {
+pub(crate) fn ring(event: RawFd) {
     let one = 1_u64.to_ne_bytes();
     // SAFETY: reads the eight bytes of `one`. If the counter is full, it wakes anyway.
     unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
@@ -141,6 +170,13 @@ fn hush(event: RawFd) {
     let mut count = [0_u8; 8];
     // SAFETY: writes eight bytes to `count`. If it fails there was nothing to hush.
     unsafe { libc::read(event, count.as_mut_ptr().cast(), count.len()) };
+}
+
+fn timespec(since_boot: std::time::Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: since_boot.as_secs() as libc::time_t,
+        tv_nsec: i64::from(since_boot.subsec_nanos()),
+    }
 }
 
 fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, events: u32, token: u64) -> io::Result<()> {
@@ -162,6 +198,7 @@ fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Tokens of the event queue; those of sockets are their indices.
+/// Tokens of the event queue; those of sources are their indices.
 const WOKEN: u64 = 62;
 const TIMER: u64 = 63;
+const TOKENS: usize = 64;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, io, mem, thread};
 
 use tidegate_core::link::{LinkConfig, LinkId, NamedLink, NetworkConfig};
-use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Side};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Host};
 use tidegate_live::netns::{
     Availability, Interface, Namespace, availability, enter_user_namespace,
 };
@@ -22,7 +22,7 @@ use tidegate_live::tun::Tun;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// From the command line: `FORWARDER [ROUNDS [SECONDS [DELAY_MS [PAYLOAD [PACE]]]]]`.
+/// From the command line: `FORWARDER [ROUNDS [SECONDS [DELAY_MS [PAYLOAD [PACE [free]]]]]]`.
 struct Plan {
     forwarder: PathBuf,
     rounds: usize,
@@ -31,11 +31,13 @@ struct Plan {
     payload: usize,
     /// Packets per second that are sent; `None` for as many as can be.
     pace: Option<f64>,
+    /// Whether the kernel may put source and subject on the same processor.
+    free: bool,
 }
 
 /// The emulator or the forwarder, with two hosts.
 struct Subject {
-    sides: [Namespace; 2],
+    hosts: [Namespace; 2],
     /// Its only thread.
     thread: libc::pid_t,
 }
@@ -65,7 +67,7 @@ fn prepare() -> Result<Plan, Error> {
     let words: Vec<String> = env::args().skip(1).collect();
     let number = |i: usize, default: f64| words.get(i).map_or(Ok(default), |word| word.parse());
     let forwarder = words.first().ok_or(
-        "usage: emulator_rate FORWARDER [ROUNDS [SECONDS [DELAY_MS [PAYLOAD [PACE]]]]]; \
+        "usage: emulator_rate FORWARDER [ROUNDS [SECONDS [DELAY_MS [PAYLOAD [PACE [free]]]]]]; \
          scripts/bench-emulator builds the forwarder",
     )?;
     let plan = Plan {
@@ -75,6 +77,7 @@ fn prepare() -> Result<Plan, Error> {
         delay: Duration::from_secs_f64(number(3, 20.0)? / 1e3),
         payload: number(4, 36.0)? as usize,
         pace: Some(number(5, 0.0)?).filter(|pace| *pace > 0.0),
+        free: words.get(6).is_some_and(|word| word == "free"),
     };
     if plan.rounds == 0 || !(1..=1_472).contains(&plan.payload) {
         return Err("there is no less than one round, and 1 to 1472 bytes fit a packet".into());
@@ -92,18 +95,20 @@ fn prepare() -> Result<Plan, Error> {
 fn compare(plan: &Plan) -> Result<(), Error> {
     let emulator = start_emulator(plan.delay)?;
     let ours = Subject {
-        sides: [Side::A, Side::B].map(|side| emulator.namespace(side).clone()),
+        hosts: [Host::A, Host::B].map(|host| emulator.namespace(host).clone()),
         thread: thread_of_emulator()?,
     };
-    let (a, near) = side(Side::A)?;
-    let (b, far) = side(Side::B)?;
+    let (a, near) = furnish(Host::A)?;
+    let (b, far) = furnish(Host::B)?;
     let mut forwarder = Forwarder::start(&plan.forwarder, [&near, &far], plan.delay)?;
     let theirs = Subject {
-        sides: [a, b],
+        hosts: [a, b],
         thread: forwarder.child.id() as libc::pid_t,
     };
-    for subject in [&ours, &theirs] {
-        keep_on(subject.thread, Processors::First)?;
+    if !plan.free {
+        for subject in [&ours, &theirs] {
+            keep_on(subject.thread, Processors::First)?;
+        }
     }
     announce(plan);
     let mut pairs = Vec::with_capacity(plan.rounds);
@@ -213,12 +218,12 @@ fn thread_of_emulator() -> Result<libc::pid_t, Error> {
 }
 
 /// A host as the emulator makes them.
-fn side(side: Side) -> Result<(Namespace, Tun), Error> {
+fn furnish(host: Host) -> Result<(Namespace, Tun), Error> {
     let namespace = Namespace::new()?;
     let tun = Tun::open(&namespace, DEVICE)?;
     let interface = Interface {
-        address: side.address(),
-        prefix: 30,
+        address: host.address(),
+        prefix: 24,
         mtu: 1_500,
         queue: QUEUE,
     };
@@ -257,14 +262,21 @@ impl Drop for Forwarder {
     }
 }
 
-/// Side A sends; counts what side B's device receives in the window.
+/// Host A sends; counts what host B's device receives in the window.
 fn flood(subject: &Subject, plan: &Plan) -> Result<Passage, Error> {
-    let [near, far] = &subject.sides;
+    let [near, far] = &subject.hosts;
     let done = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&done);
-    let sink = far.run(move || swallow(&flag))?;
+    let free = plan.free;
+    let sink = far.run(move || {
+        push_forward(free)?;
+        swallow(&flag)
+    })?;
     let (flag, payload, pace) = (Arc::clone(&done), plan.payload, plan.pace);
-    let source = near.run(move || blast(&flag, payload, pace))?;
+    let source = near.run(move || {
+        push_forward(free)?;
+        blast(&flag, payload, pace)
+    })?;
     thread::sleep(WARM_UP + plan.delay);
     let reading = || -> Result<(f64, f64), Error> {
         let packets = far.within(received)??;
@@ -289,9 +301,8 @@ fn flood(subject: &Subject, plan: &Plan) -> Result<Passage, Error> {
 
 /// Sends until `done`; returns packets per second.
 fn blast(done: &AtomicBool, payload: usize, pace: Option<f64>) -> Result<f64, Error> {
-    push_forward()?;
-    let socket = UdpSocket::bind((Side::A.address(), PORT))?;
-    socket.connect((Side::B.address(), PORT))?;
+    let socket = UdpSocket::bind((Host::A.address(), PORT))?;
+    socket.connect((Host::B.address(), PORT))?;
     let mut batch = Batch::new(payload);
     let (mut sent, start) = (0, Instant::now());
     while !done.load(Ordering::SeqCst) {
@@ -320,8 +331,7 @@ fn blast(done: &AtomicBool, payload: usize, pace: Option<f64>) -> Result<f64, Er
 
 /// Receives until `done`.
 fn swallow(done: &AtomicBool) -> Result<(), Error> {
-    push_forward()?;
-    let socket = UdpSocket::bind((Side::B.address(), PORT))?;
+    let socket = UdpSocket::bind((Host::B.address(), PORT))?;
     socket.set_read_timeout(Some(Duration::from_millis(50)))?;
     let mut batch = Batch::new(1_472);
     while !done.load(Ordering::SeqCst) {
@@ -341,9 +351,12 @@ fn swallow(done: &AtomicBool) -> Result<(), Error> {
 
 /// Where it is allowed, has this thread go before other work of the machine, which would decide
 /// how much is sent otherwise.
-fn push_forward() -> io::Result<()> {
+fn push_forward(free: bool) -> io::Result<()> {
     // SAFETY: takes numbers and touches no memory; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    if free {
+        return Ok(());
+    }
     keep_on(0, Processors::Others)
 }
 

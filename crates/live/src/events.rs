@@ -40,7 +40,10 @@ impl Ready {
 }
 
 impl Events {
-    /// Watches at most 62 sources, which stay open as long as this.
+    /// How many sources can be watched.
+    pub(crate) const SOURCES: usize = WOKEN as usize;
+
+    /// Watches at most [`SOURCES`](Self::SOURCES) sources, which stay open as long as this.
     pub(crate) fn new<'a>(
         sources: impl Iterator<Item = BorrowedFd<'a>>,
         event: &Arc<OwnedFd>,
@@ -202,3 +205,43 @@ fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
 const WOKEN: u64 = 62;
 const TIMER: u64 = 63;
 const TOKENS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn sources_bells_and_moments_wake() {
+        let clock = Clock::start();
+        let bell = Arc::new(eventfd().unwrap());
+        let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let sources = sockets.iter().map(std::os::fd::AsFd::as_fd);
+        let mut events = Events::new(sources, &bell, clock).unwrap();
+        assert_eq!(events.poll().unwrap(), Ready::default());
+
+        ring(bell.as_raw_fd());
+        assert!(events.wait(Time::FAR).unwrap().woken());
+        // The bell is heard once, and the timer that was set for the end of time is set anew.
+        for ms in [3, 2, 4] {
+            let at = clock.now() + Duration::from_millis(ms);
+            while clock.now() < at {
+                assert_eq!(events.wait(at).unwrap(), Ready::default());
+            }
+        }
+        assert_eq!(events.wait(clock.now()).unwrap(), Ready::default());
+
+        let to = sockets[1].local_addr().unwrap();
+        sockets[0].send_to(&[1], to).unwrap();
+        let ready = events.wait(Time::FAR).unwrap();
+        assert!(!ready.source(0) && ready.source(1) && !ready.woken());
+        // As long as it is not read.
+        assert!(events.poll().unwrap().source(1));
+
+        let at = clock.now() + Duration::from_millis(1);
+        sleep_until(clock, at);
+        assert!(clock.now() >= at);
+    }
+}

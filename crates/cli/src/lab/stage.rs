@@ -11,7 +11,7 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Conditions, Interrupts, StopFlag, drive};
-use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Side};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Host, Way};
 use tidegate_live::netns::Worker;
 use tidegate_live::pipe::Threaded;
 use tidegate_live::udp::Socket;
@@ -26,10 +26,12 @@ use crate::folder::Script;
 type LabPlayer = Player<Threaded>;
 type Said = Vec<(Time, Event)>;
 
-/// Plays `cast` through the emulator in real time.
+/// Plays `cast`, which takes the routes of the scenario's flows in `places`, through the emulator
+/// in real time.
 pub(super) fn play(
     script: &Script,
     cast: Vec<Role>,
+    places: &[usize],
     seed: Seed,
     interrupts: &Interrupts,
     progress: &mut dyn FnMut(f64),
@@ -37,7 +39,11 @@ pub(super) fn play(
     let scenario = &script.scenario;
     let network = scenario.network()?;
     let mut config = EmulatorConfig::new(network.clone());
-    (config.forth, config.back) = (path_of(0), back_of(0));
+    let ways = places.iter().enumerate().flat_map(|(flow, place)| {
+        let [sender, receiver] = hosts(flow);
+        Way::both(sender, receiver, path_of(*place), back_of(*place))
+    });
+    config.ways = ways.collect();
     config.seed = seed;
     config.limit = scenario.duration + TAIL * 2;
     config.log = LOG;
@@ -58,7 +64,7 @@ pub(super) fn play(
     let flags: Vec<StopFlag> = senders.iter().map(|(_, flag)| flag.clone()).collect();
     let mut workers = Vec::with_capacity(cast.len());
     for (i, (role, (sender, flag))) in cast.iter().zip(senders).enumerate() {
-        let port = PORT + 2 * i as u16;
+        let [a, b] = hosts(i);
         let at = |stop| Conditions {
             clock,
             until: Some(Time::ZERO + scenario.duration + TAIL),
@@ -66,14 +72,13 @@ pub(super) fn play(
         };
         let receiver = perform(
             &emulator,
-            Side::B,
-            port,
+            [b, a],
             role,
             role.receiver(seed),
             at(stop.clone()),
             seed,
         )?;
-        let sender = perform(&emulator, Side::A, port, role, sender, at(flag), seed)?;
+        let sender = perform(&emulator, [a, b], role, sender, at(flag), seed)?;
         workers.push((sender, receiver));
     }
     let whole = scenario.duration.as_secs_f64();
@@ -127,19 +132,15 @@ pub(super) fn describe(flow: &str, report: &EmulatorReport) -> String {
 /// Starts the thread of one endpoint inside its host.
 fn perform(
     emulator: &Emulator,
-    side: Side,
-    port: u16,
+    [host, other]: [Host; 2],
     role: &Role,
     mut player: LabPlayer,
     conditions: Conditions,
     seed: Seed,
 ) -> Result<Worker<Result<(Takings, Said)>>> {
-    let other = match side {
-        Side::A => Side::B,
-        Side::B => Side::A,
-    };
-    let (own, peer) = ((side.address(), port), (other.address(), port).into());
-    let mut rng = seed.stream(&format!("party/{}/{side:?}", role.name));
+    let (own, peer) = ((host.address(), PORT), (other.address(), PORT).into());
+    let side = if host < other { "A" } else { "B" };
+    let mut rng = seed.stream(&format!("party/{}/{side}", role.name));
     let start = Time::ZERO + role.plan.start;
     let job = move || {
         let socket = UdpSocket::bind(own)?;
@@ -165,8 +166,13 @@ fn perform(
         }
         Ok((takings, said))
     };
-    let namespace = emulator.namespace(side);
+    let namespace = emulator.namespace(host);
     namespace.run(job).context("cannot enter a host of the lab")
+}
+
+/// Each flow has two hosts of its own, sender and receiver, so that each can take its own way.
+fn hosts(flow: usize) -> [Host; 2] {
+    [2 * flow, 2 * flow + 1].map(|number| Host(number as u8))
 }
 
 fn join(
@@ -188,7 +194,7 @@ fn join(
     Ok(takings)
 }
 
-/// First port of the lab's hosts, which nobody else can see.
+/// Of the lab's hosts, which nobody else can see.
 const PORT: u16 = 5004;
 /// After the last capture, what is under way may still arrive.
 const TAIL: Duration = Duration::from_secs(2);

@@ -8,18 +8,20 @@ use std::time::Duration;
 use tidegate_core::link::{LinkId, Network, Packet as _, RouteId};
 use tidegate_core::units::Time;
 
-use super::frame::{Frame, Pool};
+use super::Host;
+use super::frame::{Frame, Header, Pool};
 use super::report::{Arrival, Departure, EmulatorLog, EmulatorReport, Recorder};
 use super::timing::Lateness;
 use crate::clock::Clock;
 use crate::events::{Events, Ready, sleep_until};
 use crate::tun::Tun;
 
-/// One side: its device, and the route of what comes out of it.
+/// A host's device, and the routes of what comes out of it.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) tun: Tun,
-    pub(super) route: RouteId,
+    /// By the number of the host that it goes to.
+    pub(super) routes: Vec<Option<RouteId>>,
 }
 
 /// It looks, carries what it finds, and sleeps until something happens. When it had to do so
@@ -27,7 +29,7 @@ pub(super) struct Port {
 /// per moment and not per packet, until a nap brought nothing.
 #[derive(Debug)]
 pub(super) struct Engine {
-    ports: [Port; 2],
+    ports: Vec<Port>,
     network: Network<Frame>,
     pool: Pool,
     events: Events,
@@ -36,7 +38,7 @@ pub(super) struct Engine {
     lateness: Lateness,
     unread: Lateness,
     /// For each port, when it was last known to have nothing to read.
-    empty: [Time; 2],
+    empty: Vec<Time>,
     counts: Counts,
 }
 
@@ -45,6 +47,7 @@ struct Counts {
     packets: u64,
     delivered: u64,
     ignored: u64,
+    unrouted: u64,
     write_failures: u64,
 }
 
@@ -81,7 +84,7 @@ enum Work {
 
 impl Engine {
     pub(super) fn new(
-        ports: [Port; 2],
+        ports: Vec<Port>,
         network: Network<Frame>,
         stop: &Arc<OwnedFd>,
         conditions: Conditions,
@@ -90,7 +93,7 @@ impl Engine {
         let events = Events::new(tuns, stop, conditions.clock)?;
         let now = conditions.clock.now();
         Ok(Self {
-            empty: [now; 2],
+            empty: vec![now; ports.len()],
             ports,
             network,
             pool: Pool::default(),
@@ -162,14 +165,14 @@ impl Engine {
         } else {
             let ready = self.events.wait(next)?;
             // Who wakes late for the network is as late for the devices.
-            self.empty = [self.conditions.clock.now().min(next); 2];
+            self.empty.fill(self.conditions.clock.now().min(next));
             Ok(ready)
         }
     }
 
-    /// Reads a few packets of one side.
+    /// Reads a few packets of one host.
     fn take(&mut self, port: usize) -> io::Result<Work> {
-        let Port { tun, route } = &self.ports[port];
+        let Port { tun, routes } = &self.ports[port];
         let mut last = None;
         for _ in 0..READS {
             let mut buffer = self.pool.take();
@@ -181,24 +184,29 @@ impl Engine {
             let at = self.conditions.clock.now();
             last = Some(at);
             self.unread.add(at.since(self.empty[port]));
-            let to = 1 - port;
-            let frame = match Frame::new(self.counts.packets, to, buffer, length) {
-                Ok(frame) => frame,
-                Err(buffer) => {
-                    self.pool.give(buffer);
-                    self.counts.ignored += 1;
-                    continue;
-                }
+            let Some(header) = Header::new(&buffer[..length]) else {
+                self.pool.give(buffer);
+                self.counts.ignored += 1;
+                continue;
             };
+            let to = Host::at(header.destination).map(|host| usize::from(host.0));
+            let Some((to, route)) = to.and_then(|to| Some((to, (*routes.get(to)?)?))) else {
+                self.pool.give(buffer);
+                self.counts.unrouted += 1;
+                continue;
+            };
+            let frame = Frame::new(self.counts.packets, to, header, buffer);
             self.counts.packets += 1;
             self.recorder.arrival(|| Arrival {
                 at,
                 id: frame.id,
-                route: *route,
+                route,
                 size: frame.size(),
                 ecn: frame.ecn(),
+                dscp: frame.dscp(),
+                flow: frame.flow(),
             });
-            self.network.push(at, *route, frame);
+            self.network.push(at, route, frame);
         }
         Ok(Work::More)
     }
@@ -252,6 +260,7 @@ impl Engine {
                 .sum(),
             marks: links.iter().map(|s| s.marks).sum(),
             ignored: self.counts.ignored,
+            unrouted: self.counts.unrouted,
             overruns: 0,
             write_failures: self.counts.write_failures,
             links,
@@ -289,7 +298,7 @@ pub(super) struct Finished {
     pub(super) report: EmulatorReport,
     pub(super) log: EmulatorLog,
     /// So that the devices, and their counters, are still there.
-    _ports: [Port; 2],
+    _ports: Vec<Port>,
 }
 
 /// Asks that this thread goes before all ordinary ones.

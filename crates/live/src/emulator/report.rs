@@ -9,9 +9,9 @@ use tidegate_core::units::{Bytes, Time};
 /// What an emulator did, and how well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmulatorReport {
-    /// IPv4 packets that came out of either namespace.
+    /// IPv4 packets that came out of any namespace and had a way.
     pub packets: u64,
-    /// Packets written to the other side.
+    /// Packets written to the host that they were for.
     pub delivered: u64,
     /// Packets lost in the links, by design.
     pub drops: u64,
@@ -20,6 +20,8 @@ pub struct EmulatorReport {
     /// What came and is no whole IPv4 packet of at most 1500 bytes, such as the kernel's IPv6
     /// router solicitations.
     pub ignored: u64,
+    /// IPv4 packets for an address to which their host has no way.
+    pub unrouted: u64,
     /// Packets that the kernel threw away before the emulator could read them.
     pub overruns: u64,
     /// Packets that the kernel did not take.
@@ -74,6 +76,10 @@ pub struct Arrival {
     pub size: Bytes,
     /// As it came.
     pub ecn: Ecn,
+    /// Its DSCP.
+    pub dscp: u8,
+    /// What a fair queue knows it by: a number for addresses, protocol and ports.
+    pub flow: u32,
 }
 
 /// A packet that the emulator wrote.

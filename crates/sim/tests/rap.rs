@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use paced_lab::{Lab, Log, Table, link, start};
 use tidegate_core::control::{Algorithm as _, FlowId};
 use tidegate_core::controller::rap::RapConfig;
-use tidegate_core::link::{LinkConfig, Outage};
+use tidegate_core::link::{LinkConfig, LossConfig, Outage};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::paced::{ReceiverConfig, SenderConfig, Spacing};
@@ -121,7 +121,7 @@ fn random_loss_leaves_what_it_leaves_in_ns2() {
         };
         let row = *rows.iter().find(same).expect("a row of this set");
         let case = Satellite {
-            loss,
+            loss: LossConfig::Bernoulli(loss),
             loss_back: if set == "P_ackloss" { loss } else { 0.0 },
             rtt,
             fine_grain: set == "P_fine",
@@ -264,13 +264,13 @@ impl Satellite {
             .into_iter()
             .collect();
         let there = LinkConfig {
-            loss: self.loss,
+            loss: LossConfig::Bernoulli(self.loss),
             outages: outages.clone(),
             ..link(Rate::kbps(10_400), way, 50)
         };
         let back = LinkConfig {
             delay: way,
-            loss: self.loss_back,
+            loss: LossConfig::Bernoulli(self.loss_back),
             outages,
             ..LinkConfig::default()
         };
@@ -346,7 +346,7 @@ fn over_rtp(delay: u64, loss: f64, seed: u64) -> f64 {
 fn per_packet(delay: u64, loss: f64, seed: u64) -> f64 {
     let delay = Duration::from_millis(delay);
     let there = LinkConfig {
-        loss,
+        loss: LossConfig::Bernoulli(loss),
         ..link(Rate::kbps(8_000), delay, 51)
     };
     let back = LinkConfig {

@@ -12,7 +12,7 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Conditions, Interrupts, StopFlag, drive};
-use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Side};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Host, Way};
 use tidegate_live::netns::Worker;
 use tidegate_live::pipe::Threaded;
 use tidegate_live::udp::Socket;
@@ -39,7 +39,11 @@ pub(super) fn play(
     let scenario = &script.scenario;
     let network = staging::network(scenario, &cast)?;
     let mut config = EmulatorConfig::new(network.clone());
-    (config.forth, config.back) = (path_of(0), back_of(0));
+    let ways = (0..cast.len()).flat_map(|flow| {
+        let [sender, receiver] = hosts(flow);
+        Way::both(sender, receiver, path_of(flow), back_of(flow))
+    });
+    config.ways = ways.collect();
     config.seed = seed;
     config.limit = scenario.duration + TAIL * 2;
     config.log = LOG;
@@ -60,7 +64,7 @@ pub(super) fn play(
     let flags: Vec<StopFlag> = senders.iter().map(|(_, flag)| flag.clone()).collect();
     let mut workers = Vec::with_capacity(cast.len());
     for (i, (role, (sender, flag))) in cast.iter().zip(senders).enumerate() {
-        let port = PORT + 2 * i as u16;
+        let [a, b] = hosts(i);
         let at = |stop| Conditions {
             clock,
             until: Some(Time::ZERO + scenario.duration + TAIL),
@@ -68,14 +72,13 @@ pub(super) fn play(
         };
         let receiver = perform(
             &emulator,
-            Side::B,
-            port,
+            [b, a],
             role,
             role.receiver(seed),
             at(stop.clone()),
             seed,
         )?;
-        let sender = perform(&emulator, Side::A, port, role, sender, at(flag), seed)?;
+        let sender = perform(&emulator, [a, b], role, sender, at(flag), seed)?;
         workers.push((sender, receiver));
     }
     let whole = scenario.duration.as_secs_f64();
@@ -161,19 +164,15 @@ pub(super) fn describe(flow: &str, report: &EmulatorReport) -> String {
 /// Starts the thread of one endpoint inside its host.
 fn perform(
     emulator: &Emulator,
-    side: Side,
-    port: u16,
+    [host, other]: [Host; 2],
     role: &Role,
     mut player: LabPlayer,
     conditions: Conditions,
     seed: Seed,
 ) -> Result<Worker<Result<(Takings, Said)>>> {
-    let other = match side {
-        Side::A => Side::B,
-        Side::B => Side::A,
-    };
-    let (own, peer) = ((side.address(), port), (other.address(), port).into());
-    let mut rng = seed.stream(&format!("party/{}/{side:?}", role.name));
+    let (own, peer) = ((host.address(), PORT), (other.address(), PORT).into());
+    let side = if host < other { "A" } else { "B" };
+    let mut rng = seed.stream(&format!("party/{}/{side}", role.name));
     let start = Time::ZERO + role.plan.start;
     let job = move || {
         let socket = UdpSocket::bind(own)?;
@@ -199,8 +198,13 @@ fn perform(
         }
         Ok((takings, said))
     };
-    let namespace = emulator.namespace(side);
+    let namespace = emulator.namespace(host);
     namespace.run(job).context("cannot enter a host of the lab")
+}
+
+/// Each flow has two hosts of its own, sender and receiver, so that each can take its own way.
+fn hosts(flow: usize) -> [Host; 2] {
+    [2 * flow, 2 * flow + 1].map(|number| Host(number as u8))
 }
 
 fn join(
@@ -222,7 +226,7 @@ fn join(
     Ok(takings)
 }
 
-/// First port of the lab's hosts, which nobody else can see.
+/// Of the lab's hosts, which nobody else can see.
 const PORT: u16 = 5004;
 /// After the last capture, what is under way may still arrive.
 const TAIL: Duration = Duration::from_secs(2);

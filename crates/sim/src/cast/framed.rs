@@ -6,7 +6,7 @@ use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD, Transmit};
 use tidegate_core::units::Time;
 
 use super::Actor;
-use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing, Seen, Segment};
+use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing, Request, Seen, Segment};
 
 /// An agent in the real world. Each datagram says what it carries and is filled with zeros up to
 /// its size; one whose content needs more than that is larger (a TCP acknowledgement by 27 bytes).
@@ -146,6 +146,12 @@ fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
                 out.extend(to.to_le_bytes());
             }
         }
+        Body::Request(request) => {
+            out.push(REQUEST);
+            out.extend(request.number.to_le_bytes());
+            out.extend(request.bytes.to_le_bytes());
+            out.push(u8::from(request.fresh));
+        }
         Body::Datagram(bytes) => {
             out.push(BYTES);
             out.extend(bytes);
@@ -200,6 +206,11 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
                 again: flags & 1 != 0,
             })
         }
+        REQUEST => Body::Request(Request {
+            number: rest.u32()?,
+            bytes: rest.u64()?,
+            fresh: rest.byte()? != 0,
+        }),
         BYTES => Body::Datagram(rest.0.to_vec()),
         _ => return None,
     };
@@ -238,6 +249,7 @@ const REPORT: u8 = 2;
 const SEGMENT: u8 = 3;
 const ACK: u8 = 4;
 const BYTES: u8 = 5;
+const REQUEST: u8 = 6;
 /// Runs in one datagram: 60 of 21 bytes fit into an Ethernet frame.
 const MOST_SEEN: usize = 60;
 
@@ -267,6 +279,13 @@ mod tests {
             }),
             (time.clone(), prop::collection::vec(seen, 0..MOST_SEEN))
                 .prop_map(|(sent, seen)| Body::Report { sent, seen }),
+            (any::<u32>(), any::<u64>(), any::<bool>()).prop_map(|(number, bytes, fresh)| {
+                Body::Request(Request {
+                    number,
+                    fresh,
+                    bytes,
+                })
+            }),
             (any::<u32>(), time.clone(), any::<bool>(), any::<bool>()).prop_map(
                 |(seq, sent, again, cwr)| Body::Segment(Segment {
                     seq,

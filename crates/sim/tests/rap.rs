@@ -121,7 +121,7 @@ fn random_loss_leaves_what_it_leaves_in_ns2() {
         };
         let row = *rows.iter().find(same).expect("a row of this set");
         let case = Satellite {
-            loss: LossConfig::Bernoulli(loss),
+            loss,
             loss_back: if set == "P_ackloss" { loss } else { 0.0 },
             rtt,
             fine_grain: set == "P_fine",

@@ -155,6 +155,9 @@ pub(super) fn describe(flow: &str, report: &EmulatorReport) -> String {
          {worst:.2} ms after their time",
         report.packets
     );
+    if !report.realtime_priority {
+        text.push_str("; it had no real-time priority");
+    }
     if !report.kept_up {
         text.push_str("; IT COULD NOT KEEP UP: this machine was too busy, believe the delays less");
     }

@@ -1,5 +1,7 @@
 //! Plays a scenario in virtual time.
 
+mod ledger;
+
 use core::fmt;
 use core::time::Duration;
 
@@ -18,6 +20,8 @@ use crate::run;
 use crate::scenario::{BaselinePlan, BaselineRate, Scenario, VideoPlan};
 use crate::staging::{self, back_of, path_of};
 use crate::world::{Flight, Observer, Party, PartyId, Sample, Wired, World, WorldError};
+
+use ledger::Ledger;
 
 /// Makes the encoder of a video flow.
 pub type MakeEncoder<'a> =
@@ -122,6 +126,7 @@ fn take(
     world.sample_every(SAMPLE, scenario.links.len());
     let end = Time::ZERO + scenario.duration;
     let mut stage = Stagehand {
+        ledgers: roles.iter().map(ledger).collect(),
         scenario,
         roles,
         meter: Meter::new(roles.len(), scenario.window(), BIN),
@@ -144,6 +149,11 @@ fn take(
         }
         progress(at.as_secs_f64() / (end + TAIL).as_secs_f64());
     }
+    for (ledger, takings) in stage.ledgers.into_iter().zip(&mut takings) {
+        takings
+            .packets
+            .extend(ledger.into_iter().flat_map(|l| l.finish(end)));
+    }
     for (i, member) in world.into_agents().into_iter().enumerate() {
         let Member::Real(mut player) = member else {
             continue;
@@ -164,6 +174,12 @@ fn take(
         links: stage.links,
         meter: stage.meter,
     })
+}
+
+/// Packets of single modelled flows are written down here, those of endpoints by themselves, and
+/// those of flows that are many are only counted.
+fn ledger(role: &Role) -> Option<Ledger> {
+    (role.plan.count == 1 && role.plan.media.video().is_none()).then(Ledger::default)
 }
 
 /// Sender and receiver of a flow.
@@ -245,6 +261,7 @@ struct Stagehand<'a> {
     scenario: &'a Scenario,
     roles: &'a [Role],
     meter: Meter,
+    ledgers: Vec<Option<Ledger>>,
     events: Vec<run::EventRow>,
     links: Vec<run::LinkSample>,
 }
@@ -271,7 +288,11 @@ impl Observer for Stagehand<'_> {
     #[inline]
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
         if flight.party.0.is_multiple_of(2) {
-            self.meter.sent(flight.party.0 / 2, at, flight.size);
+            let flow = flight.party.0 / 2;
+            self.meter.sent(flow, at, flight.size);
+            if let Some(ledger) = &mut self.ledgers[flow] {
+                ledger.sent(at, flight.size);
+            }
         }
     }
 
@@ -282,6 +303,9 @@ impl Observer for Stagehand<'_> {
             self.meter.answered(flow, at, flight.entered);
         } else {
             self.meter.arrived(flow, at, flight.size, flight.entered);
+            if let Some(ledger) = &mut self.ledgers[flow] {
+                ledger.arrived(at, flight.entered, flight.ecn);
+            }
         }
     }
 

@@ -62,6 +62,7 @@ impl Role {
             stop: Time::ZERO + self.plan.stop,
             workload: bulk.workload.clone(),
             overhead: bulk.overhead,
+            samples: self.plan.count == 1,
             ..sender
         };
         (

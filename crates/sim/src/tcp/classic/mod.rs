@@ -170,6 +170,8 @@ pub struct Sender {
     retransmit_at: Time,
     /// End of the random wait.
     send_at: Time,
+    /// The earliest of all timers.
+    due: Time,
     /// The network and the peer take part in ECN.
     ecn_agreed: bool,
     /// Marks go on although the window is down to a segment: the timer is used to slow down.
@@ -210,6 +212,7 @@ impl Sender {
             timed: None,
             retransmit_at: Time::FAR,
             send_at: Time::FAR,
+            due: source.start,
             ecn_agreed: false,
             ecn_backoff: false,
             cwr: false,
@@ -254,6 +257,7 @@ impl Sender {
         let written = self.source.write(bytes);
         if written.accepted > 0 {
             self.send_much(cx, Push::Held, self.config.max_burst);
+            self.note_due();
         }
         written
     }
@@ -273,8 +277,9 @@ impl Sender {
     }
 
     fn on_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
-        // Never sent, so never received: no sink says this.
-        if ack.next > self.sent_end {
+        // What was never sent cannot have arrived.
+        let beyond = |block: &(u32, u32)| block.0 < block.1 && block.1 > self.sent_end;
+        if self.sent_end == 0 || ack.next > self.sent_end || ack.sack.iter().any(beyond) {
             return;
         }
         self.counters.acks += 1;
@@ -294,7 +299,7 @@ impl Sender {
     /// Whether it carries a congestion mark. The acknowledgement of the first segment always
     /// does, because it agrees to the use of ECN.
     fn marked(&self, ack: &Ack) -> bool {
-        self.config.ecn && (ack.ece || (!self.ecn_agreed && ack.next > 0))
+        self.config.ecn && (ack.ece || (!self.ecn_agreed && ack.next == 1))
     }
 
     /// Reduces the window for a mark, once per round trip (`ecn`).
@@ -466,8 +471,6 @@ impl Sender {
                 self.cwnd = 1.0;
                 self.cwr = true;
             }
-            // The timer of ns-2 runs on, but to expire again would change nothing.
-            self.retransmit_at = Time::FAR;
         } else {
             self.counters.timeouts += 1;
             self.recover = self.sent_end;
@@ -479,7 +482,7 @@ impl Sender {
                     }
                 };
             }
-            if self.last_cut == Cut::Ecn && self.una < self.recover {
+            if self.last_cut == Cut::Ecn {
                 // The threshold was lowered already.
                 self.cwr = true;
             } else {
@@ -487,8 +490,9 @@ impl Sender {
             }
             self.cwnd = 1.0;
             self.rto.back_off();
-            self.set_timer(cx.now);
         }
+        // Also when nothing is out: a late mark may close the window, and then only this opens it.
+        self.set_timer(cx.now);
         self.nxt = self.una;
         self.timed = None;
         self.last_cut = Cut::Timeout;
@@ -518,6 +522,15 @@ impl Sender {
         };
     }
 
+    fn note_due(&mut self) {
+        let own = self.retransmit_at.min(self.send_at);
+        self.due = match self.phase {
+            Phase::Waiting => self.source.start(),
+            Phase::Open => own.min(self.source.stop()),
+            Phase::Stopped => own,
+        };
+    }
+
     /// In whole segments (`window`).
     fn window(&self) -> u32 {
         (self.cwnd as u32)
@@ -534,6 +547,7 @@ impl Agent for Sender {
     fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, body: Body) {
         if let Body::Ack(ack) = body {
             self.on_ack(cx, &ack);
+            self.note_due();
         }
     }
 
@@ -555,15 +569,11 @@ impl Agent for Sender {
             self.send_at = Time::FAR;
             self.send_much(cx, Push::Now, self.config.max_burst);
         }
+        self.note_due();
     }
 
     fn next_timer(&self) -> Time {
-        let own = self.retransmit_at.min(self.send_at);
-        match self.phase {
-            Phase::Waiting => self.source.start(),
-            Phase::Open => own.min(self.source.stop()),
-            Phase::Stopped => own,
-        }
+        self.due
     }
 
     fn is_done(&self) -> bool {

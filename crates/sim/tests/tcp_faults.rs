@@ -11,7 +11,7 @@ use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::Time;
 use tidegate_sim::agent::{Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 use tidegate_sim::tcp::classic::{Config, Flavour, NewReno, Sender};
-use tidegate_sim::tcp::{InitialWindow, Sink, SinkConfig, SourceConfig, SourceKind};
+use tidegate_sim::tcp::{InitialWindow, Sink, SinkConfig, SourceConfig, SourceKind, Stream};
 
 /// What happens to packets until the network mends its ways.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ impl World {
                 ecn: packet.ecn,
             };
             self.call(to_sink, |agent, cx| {
-                agent.on_packet(cx, &arrival, packet.body)
+                agent.on_packet(cx, &arrival, packet.body);
             });
         }
         true
@@ -292,7 +292,7 @@ proptest! {
             at += Duration::from_millis(pause);
             while world.step(at) {}
             world.now = at;
-            let free = world.sender.source().stream().map_or(0, |s| s.free());
+            let free = world.sender.source().stream().map_or(0, Stream::free);
             let accepted = world.write(bytes);
             if at < MENDED {
                 prop_assert_eq!(accepted, free.min(bytes));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::Ecn;
+use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
 use tidegate_sim::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 
@@ -35,6 +36,14 @@ impl Hop {
             marks: Vec::new(),
         }
     }
+}
+
+/// Links there and back, and the number of the one forward that is watched.
+#[derive(Clone, Debug)]
+pub(crate) struct Links {
+    pub(crate) forward: Vec<Hop>,
+    pub(crate) back: Vec<Hop>,
+    pub(crate) watched: usize,
 }
 
 /// First in, first out. `core::link::Link` rounds each transmission up to a nanosecond, so that a
@@ -121,8 +130,8 @@ struct Place {
 }
 
 impl<S: Agent, R: Agent> Bench<S, R> {
-    /// Watches the forward link of number `watched`.
-    pub(crate) fn new(sender: S, sink: R, forward: &[Hop], back: &[Hop], watched: usize) -> Self {
+    /// Watches the forward link of number `watched`. The sender's luck comes from `seed`.
+    pub(crate) fn new(sender: S, sink: R, links: &Links, seed: u64) -> Self {
         let chain = |hops: &[Hop]| {
             hops.iter()
                 .map(|hop| Fifo {
@@ -139,15 +148,15 @@ impl<S: Agent, R: Agent> Bench<S, R> {
             sender,
             sink,
             now: Time::ZERO,
-            forward: chain(forward),
-            back: chain(back),
-            watched,
+            forward: chain(&links.forward),
+            back: chain(&links.back),
+            watched: links.watched,
             seen: Vec::new(),
             events: BinaryHeap::new(),
             packets: Vec::new(),
             spare: Vec::new(),
             order: 0,
-            rngs: [Pcg64Mcg::new(1), Pcg64Mcg::new(2)],
+            rngs: [Seed(seed).stream("sender"), Seed(seed).stream("sink")],
             out: Outbox::default(),
             sent: Vec::new(),
         }
@@ -215,6 +224,23 @@ impl<S: Agent, R: Agent> Bench<S, R> {
             self.enter(Place { back: sink, hop: 0 }, packet);
         }
         self.sent = sent;
+    }
+
+    /// Calls the sender, and sends what it says.
+    pub(crate) fn with_sender(&mut self, what: impl FnOnce(&mut S, &mut AgentCx<'_>)) {
+        let mut trace = ();
+        let mut cx = AgentCx::new(self.now, &mut self.rngs[0], &mut trace, &mut self.out);
+        what(&mut self.sender, &mut cx);
+        let sent: Vec<_> = self.out.drain().collect();
+        for packet in sent {
+            self.enter(
+                Place {
+                    back: false,
+                    hop: 0,
+                },
+                packet,
+            );
+        }
     }
 
     fn enter(&mut self, place: Place, mut packet: Outgoing) {

@@ -11,7 +11,7 @@ use tidegate_core::units::{Rate, Time};
 use tidegate_sim::tcp::classic::{Config, Flavour, Sender};
 use tidegate_sim::tcp::{InitialWindow, Sink, SinkConfig, SourceConfig, SourceKind};
 
-use super::{Bench, Hop, micros};
+use super::{Bench, Hop, Links, micros};
 
 /// A transmission at the link that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +28,13 @@ pub(crate) struct Event {
 /// the senders `reno`, `newreno` and `sack`. For the options see [`Setup::set`].
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    forward: Vec<Hop>,
-    back: Vec<Hop>,
-    watched: usize,
+    links: Links,
     config: Config,
     source: SourceConfig,
     sink: SinkConfig,
+    seed: u64,
+    /// How many packets an application writes, and when besides the start, in milliseconds.
+    bursts: (u64, Vec<u64>),
 }
 
 impl FromStr for Setup {
@@ -88,42 +89,42 @@ impl Setup {
             _ => return Err(format!("`{name}` is no network: say queue, list or path")),
         };
         Ok(Self {
-            forward,
-            back,
-            watched,
+            links: Links {
+                forward,
+                back,
+                watched,
+            },
             config: Config::default(),
             source: SourceConfig::default(),
             sink: SinkConfig::default(),
+            seed: 1,
+            bursts: (0, Vec::new()),
         })
     }
 
     /// Lists are of numbers with `/` between them.
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
-        let list = || value.split('/').map(number).collect::<Result<Vec<_>, _>>();
         let flag = value == "1";
         let config = &mut self.config;
         match key {
-            // Of the links.
-            "limit" => self.forward[self.watched].limit = number(value)? as usize,
-            "kbps" => {
-                let rate = Rate::kbps(number(value)?);
-                self.forward[self.watched].rate = rate;
-                self.back[0].rate = rate;
+            "limit" | "kbps" | "nanos" | "drops" | "marks" | "ackdrops" => {
+                return self.set_link(key, value);
             }
-            "nanos" => {
-                let delay = Duration::from_nanos(number(value)?);
-                self.forward[self.watched].delay = delay;
-                self.back[0].delay = delay;
-            }
-            "drops" => self.forward[self.watched].losses = list()?,
-            "marks" => self.forward[0].marks = list()?,
-            "ackdrops" => self.back[0].losses = list()?,
             // Of the sink.
             "delack" => self.sink.delay = flag.then_some(Duration::from_millis(100)),
             // Of the sender.
             "packets" => self.source.kind = SourceKind::Packets(number(value)? as u32),
+            "bursts" => {
+                let list = numbers(value)?;
+                self.bursts = (list[0], list[1..].to_vec());
+                self.source.kind = SourceKind::Stream { buffer: u64::MAX };
+            }
             "stop" => self.source.stop = Time::from_millis(number(value)?),
+            "overhead" => config.overhead = Duration::from_micros(number(value)?),
+            "seed" => {
+                self.seed = number(value)?;
+                config.rto.phase = None;
+            }
             "size" => config.packet_size = number(value)? as u32,
             "window" => config.window = number(value)? as u32,
             "iw" => config.initial_window = InitialWindow::Segments(number(value)? as u32),
@@ -148,11 +149,45 @@ impl Setup {
         Ok(())
     }
 
+    fn set_link(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let list = value
+            .split('/')
+            .map(number)
+            .collect::<Result<Vec<_>, _>>()?;
+        let one = list[0];
+        let Links {
+            forward,
+            back,
+            watched,
+        } = &mut self.links;
+        let watched = &mut forward[*watched];
+        match key {
+            "limit" => watched.limit = one as usize,
+            "kbps" => (watched.rate, back[0].rate) = (Rate::kbps(one), Rate::kbps(one)),
+            "nanos" => {
+                (watched.delay, back[0].delay) =
+                    (Duration::from_nanos(one), Duration::from_nanos(one));
+            }
+            "drops" => watched.losses = list,
+            "marks" => forward[0].marks = list,
+            _ => back[0].losses = list,
+        }
+        Ok(())
+    }
+
     /// What comes to the link up to `end`.
     pub(crate) fn play(&self, end: Time) -> Vec<Event> {
         let sender = Sender::new(&self.config, &self.source);
         let sink = Sink::new(&self.sink);
-        let mut bench = Bench::new(sender, sink, &self.forward, &self.back, self.watched);
+        let mut bench = Bench::new(sender, sink, &self.links, self.seed);
+        let (packets, times) = &self.bursts;
+        let bytes = packets * u64::from(self.config.packet_size - self.config.header_size);
+        for millis in core::iter::once(&0).chain(times) {
+            bench.run(Time::from_millis(*millis));
+            bench.with_sender(|sender, cx| {
+                sender.write(cx, bytes);
+            });
+        }
         bench.run(end);
         let events = bench.seen.iter().map(|seen| Event {
             micros: micros(seen.at),
@@ -161,6 +196,14 @@ impl Setup {
         });
         events.collect()
     }
+}
+
+fn numbers(text: &str) -> Result<Vec<u64>, String> {
+    text.split('/').map(number).collect()
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|e| format!("{text}: {e}"))
 }
 
 /// The random phase of the clock that ns-2 draws second with seed 1 and ticks of 10 ms:
@@ -200,18 +243,18 @@ pub(crate) fn parse_trace(text: &str) -> Result<Vec<Event>, String> {
 /// A reference: the setup, the first transmissions in full, then a line per [`STRIDE`] with a digest
 /// of all numbers and fates up to there, and one for the last.
 pub(crate) fn reduce(setup: &str, events: &[Event]) -> String {
-    let mut text = format!("# {setup}\n");
+    let mut lines = vec![format!("# {setup}")];
     let mut digest = FNV;
     for (i, event) in events.iter().enumerate() {
         digest = add(digest, event);
         let mark = if event.dropped { " d" } else { "" };
         if i < FULL {
-            text += &format!("{} {}{mark}\n", event.micros, event.seq);
+            lines.push(format!("{} {}{mark}", event.micros, event.seq));
         } else if (i + 1) % STRIDE == 0 || i + 1 == events.len() {
-            text += &format!("{} #{} {digest:016x}\n", event.micros, i + 1);
+            lines.push(format!("{} #{} {digest:016x}", event.micros, i + 1));
         }
     }
-    text
+    lines.join("\n") + "\n"
 }
 
 /// A reference, as read back.

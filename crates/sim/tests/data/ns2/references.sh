@@ -56,3 +56,13 @@ reference path_sack_short \
     proto=sack size=1003 delay=31.234567ms packets=300 \
     drops=0,1,4,9,10,11,12,13,50,90,91,92,180,240,295,299 \
     set=windowInitOption_,2,slow_start_restart_,false
+for restart in 0 1; do
+    reference "path_sack_bursts_restart$restart" \
+        "path,sack,size=1003,kbps=1900,nanos=31234567,limit=25,restart=$restart,control=$restart,bursts=40/911/2003/2077/4501/9007" \
+        proto=sack size=1003 rate=1.9Mb delay=31.234567ms limit=25 packets=40 seconds=15 \
+        bursts=0.911,2.003,2.077,4.501,9.007 set=slow_start_restart_,$restart,control_increase_,$restart
+    reference "path_reno_bursts_restart$restart" \
+        "path,reno,size=1003,kbps=1900,nanos=31234567,limit=25,restart=$restart,delack=1,bursts=41/911/2003/2077/4501/9007" \
+        proto=reno size=1003 rate=1.9Mb delay=31.234567ms limit=25 packets=41 seconds=15 delack=1 \
+        bursts=0.911,2.003,2.077,4.501,9.007 set=slow_start_restart_,$restart
+done

@@ -3,11 +3,13 @@
 # net=queue: 10 Mb/s 1 ms - 1.5 Mb/s 20 ms, limit 10 - 10 Mb/s 1 ms
 # net=list:  10 Mb/s 49 ms, packets 99, 199, ... are lost behind the transmitter
 # net=path:  10 Mb/s 1 ms (marks) - rate, delay, limit (drops); ackdrops on the first link back
-# Lists of packets are numbers from zero with commas. set= and sinkset= are pairs of variable and
+# Lists of packets are numbers from zero with commas. packets= are sent at the start, and again at
+# each time of bursts=. set= and sinkset= are pairs of variable and
 # value with commas, e.g. set=ecn_,1. The rows are those that the example ns2_tcp reads.
 
 array set opt {net path proto reno delack 0 seconds 60 size 1000 window 1000 rate 10Mb delay 48ms
-    limit 1000 drops "" marks "" ackdrops "" packets 0 overhead 0 seed 1 set "" sinkset ""
+    limit 1000 drops "" marks "" ackdrops "" packets 0 bursts ""
+    overhead 0 seed 1 set "" sinkset ""
     out /dev/stdout}
 foreach arg $argv {
     if {![regexp {^([a-z]+)=(.*)$} $arg -> key value] || ![info exists opt($key)]} {
@@ -92,7 +94,9 @@ $ns trace-queue [lindex $watched 0] [lindex $watched 1] $rows
 set ftp [new Application/FTP]
 $ftp attach-agent $tcp
 if {$opt(packets) > 0} {
-    $ns at 0.0 "$ftp send [expr {$opt(packets) * $opt(size)}]"
+    foreach time [concat 0.0 [split $opt(bursts) ,]] {
+        $ns at $time "$ftp send [expr {$opt(packets) * $opt(size)}]"
+    }
 } else {
     $ns at 0.0 "$ftp start"
 }

@@ -6,7 +6,8 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
-    Capacity, DropTailConfig, Link, LinkConfig, Packet, QueueConfig, RedConfig, Stage as _,
+    Capacity, CoDelConfig, DropTailConfig, FqCoDelConfig, Link, LinkConfig, LossConfig, Packet,
+    QueueConfig, RedConfig, Stage as _,
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -56,12 +57,21 @@ fn hops(c: &mut Criterion) {
     hop(&mut group, "drop-tail, idle", &gigabit(tail), 8_001);
     hop(&mut group, "drop-tail, full", &gigabit(tail), 8_000);
     let lossy = LinkConfig {
-        loss: 0.001,
+        loss: LossConfig::Bernoulli(0.001),
         ..gigabit(tail)
     };
     hop(&mut group, "drop-tail, full, lossy", &lossy, 8_000);
     let red = QueueConfig::Red(RedConfig::default());
     hop(&mut group, "RED, 5% too much", &gigabit(red), 7_619);
+    let codel = QueueConfig::CoDel(CoDelConfig::default());
+    hop(&mut group, "CoDel, 5% too much", &gigabit(codel), 7_619);
+    let fair = QueueConfig::FqCoDel(FqCoDelConfig::default());
+    hop(
+        &mut group,
+        "FQ-CoDel, 20 flows, 5% too much",
+        &gigabit(fair),
+        7_619,
+    );
     group.finish();
 }
 
@@ -75,16 +85,19 @@ fn hop(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, config: &LinkConfig
     };
     (0..100).for_each(|i| link.push(Time::ZERO, parcel(i)));
     let (mut now, mut i) = (0, 0);
+    // What leaves comes again, as packets of a network go from link to link.
+    let mut spare = None;
     group.bench_function(name, |b| {
         b.iter(|| {
             now += gap;
             i += 1;
-            link.push(Time::from_nanos(now), parcel(i));
+            let packet = spare.take().unwrap_or_else(|| parcel(i));
+            link.push(Time::from_nanos(now), packet);
             while link
                 .next_departure()
                 .is_some_and(|at| at <= Time::from_nanos(now))
             {
-                let _ = link.pop(Time::from_nanos(now));
+                spare = link.pop(Time::from_nanos(now)).map(|(_, packet)| packet);
             }
         });
     });

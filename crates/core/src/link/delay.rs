@@ -119,11 +119,13 @@ impl Wire {
 
     /// The extra delay of the next packet, in ns. To be called once for each, also for one that
     /// is lost, so that losses do not change the luck of others.
+    #[inline]
     pub(super) fn draw(&mut self) -> u64 {
         self.jitter.as_mut().map_or(0, Jitter::draw)
     }
 
     /// Sends a packet off at `at`, not earlier than the one before, with what was drawn for it.
+    #[inline]
     pub(super) fn push(&mut self, at: Time, drawn: u64, packet: u32) {
         let out = later(later(at, self.delay), drawn);
         match &mut self.way {
@@ -138,6 +140,7 @@ impl Wire {
         }
     }
 
+    #[inline]
     pub(super) fn pop(&mut self, now: Time) -> Option<(Time, u32)> {
         match &mut self.way {
             Way::Ordered(list) => list.pop_front_if(|(at, _)| *at <= now),
@@ -150,6 +153,7 @@ impl Wire {
     }
 
     /// Not later than the next packet comes out, if the next one to be sent off is so at `next`.
+    #[inline]
     pub(super) fn next_departure(&self, next: Option<Time>) -> Option<Time> {
         match &self.way {
             Way::Ordered(list) => match list.front() {

@@ -27,6 +27,8 @@ pub struct Link<P> {
     queue: Discipline,
     transmitter: Transmitter,
     in_service: Option<InService>,
+    /// When that is out; [`Time::FAR`] if there is none, or the capacity stalls for ever.
+    free_at: Time,
     outages: Outages,
     loss: Loss,
     wire: Wire,
@@ -61,6 +63,7 @@ impl<P: Packet> Link<P> {
             queue: config.queue.build(&config.capacity, stream),
             transmitter: Transmitter::new(config.capacity.clone()),
             in_service: None,
+            free_at: Time::FAR,
             outages,
             loss: Loss::new(config.loss, stream("loss")),
             wire: Wire::new(config.delay, config.jitter, stream("jitter")),
@@ -75,13 +78,12 @@ impl<P: Packet> Link<P> {
     /// Brings queue, transmitter and counters to `now`, whether something leaves or not.
     /// [`Stage::push`] and [`Stage::pop`] do this by themselves.
     pub fn advance(&mut self, now: Time) {
-        while let Some(service) = self.in_service
-            && let Some(end) = service.end
-            && end <= now
-        {
-            self.in_service = None;
-            self.finish(&service, end);
-            self.begin(end);
+        while self.free_at <= now && self.free_at < Time::FAR {
+            let at = self.free_at;
+            if let Some(InService { held, start }) = self.in_service {
+                self.finish(at, start, held);
+            }
+            self.begin(at);
         }
     }
 
@@ -155,102 +157,101 @@ impl<P: Packet> Link<P> {
     }
 
     /// The transmitter is free.
+    #[inline]
     fn begin(&mut self, at: Time) {
         let next = self.queue.dequeue(at, &mut self.dropped);
-        self.bury(at);
+        if !self.dropped.is_empty() {
+            self.bury(at);
+        }
+        self.in_service = None;
+        self.free_at = Time::FAR;
         if let Some(held) = next {
-            self.start(at, &held);
+            self.start(at, held);
         }
     }
 
-    fn start(&mut self, at: Time, held: &Held) {
+    #[inline]
+    fn start(&mut self, at: Time, held: Held) {
         if held.marked {
-            self.mark(at, held);
+            self.mark(at, held.slot, held.number, held.flow, held.size);
         }
-        self.in_service = Some(InService {
-            number: held.number,
-            size: held.size,
-            arrived: held.arrived,
-            start: at,
-            end: self.transmitter.serve(at, held.size),
-            flow: held.flow,
-            slot: held.slot,
-        });
+        self.free_at = self.transmitter.serve(at, held.size).unwrap_or(Time::FAR);
+        self.in_service = Some(InService { held, start: at });
     }
 
-    fn finish(&mut self, service: &InService, end: Time) {
-        self.busy += end.as_nanos() - service.start.as_nanos();
+    /// The last bit of a packet is out.
+    #[inline]
+    fn finish(&mut self, end: Time, start: Time, held: Held) {
+        self.busy += end.as_nanos() - start.as_nanos();
         // Drawn in any case: an outage must not change the luck of the packets after it.
         let unlucky = self.loss.loses();
         let jitter = self.wire.draw();
-        let InService {
-            number,
-            size,
-            flow,
-            slot,
-            ..
-        } = *service;
-        let dark = self.outages.covers(end);
-        if dark || unlucky {
-            let reason = if dark {
-                self.stats.outage_drops += 1;
-                DropReason::Outage
-            } else {
-                self.stats.loss_drops += 1;
-                DropReason::Loss
-            };
-            self.store.take(slot);
-            if let Some(records) = &mut self.records {
-                records.count(flow, |counts| counts.other_drops += 1);
-            }
-            self.note(end, number, flow, size, Happening::Dropped(reason));
-            return;
+        if unlucky || self.outages.covers(end) {
+            return self.waste(end, held.slot, held.number, held.flow, held.size);
         }
-        self.wire.push(end, jitter, slot);
+        self.wire.push(end, jitter, held.slot);
         if self.records.is_some() {
             let departed = Happening::Departed {
-                waited: service.start.since(service.arrived),
-                served: end.since(service.start),
+                waited: start.since(held.arrived),
+                served: end.since(start),
             };
-            self.note(end, number, flow, size, departed);
+            self.note(end, held.number, held.flow, held.size, departed);
         }
     }
 
-    /// Counts what the queue has just dropped.
-    fn bury(&mut self, at: Time) {
-        if self.dropped.is_empty() {
-            return;
+    /// A packet is lost behind the transmitter.
+    #[cold]
+    fn waste(&mut self, at: Time, slot: u32, number: u64, flow: u32, size: Bytes) {
+        let reason = if self.outages.covers(at) {
+            self.stats.outage_drops += 1;
+            DropReason::Outage
+        } else {
+            self.stats.loss_drops += 1;
+            DropReason::Loss
+        };
+        self.store.take(slot);
+        if let Some(records) = &mut self.records {
+            records.count(flow, |counts| counts.other_drops += 1);
         }
+        self.note(at, number, flow, size, Happening::Dropped(reason));
+    }
+
+    /// Counts what the queue has just dropped.
+    #[cold]
+    fn bury(&mut self, at: Time) {
         let mut dropped = mem::take(&mut self.dropped);
         for held in dropped.drain(..) {
-            self.lose(at, &held);
+            self.lose(at, held.slot, held.number, held.flow, held.size);
         }
         self.dropped = dropped;
     }
 
     /// The queue has dropped a packet.
-    fn lose(&mut self, at: Time, held: &Held) {
-        self.store.take(held.slot);
+    #[cold]
+    fn lose(&mut self, at: Time, slot: u32, number: u64, flow: u32, size: Bytes) {
+        self.store.take(slot);
         self.stats.queue_drops += 1;
         if let Some(records) = &mut self.records {
-            records.count(held.flow, |counts| counts.queue_drops += 1);
+            records.count(flow, |counts| counts.queue_drops += 1);
         }
-        let happening = Happening::Dropped(DropReason::Queue);
-        self.note(at, held.number, held.flow, held.size, happening);
+        let dropped = Happening::Dropped(DropReason::Queue);
+        self.note(at, number, flow, size, dropped);
     }
 
     /// The queue has marked a packet.
-    fn mark(&mut self, at: Time, held: &Held) {
-        if let Some(packet) = self.store.get_mut(held.slot) {
+    #[cold]
+    fn mark(&mut self, at: Time, slot: u32, number: u64, flow: u32, size: Bytes) {
+        if let Some(packet) = self.store.get_mut(slot) {
             packet.set_ce();
         }
         self.stats.marks += 1;
         if let Some(records) = &mut self.records {
-            records.count(held.flow, |counts| counts.marks += 1);
+            records.count(flow, |counts| counts.marks += 1);
         }
-        self.note(at, held.number, held.flow, held.size, Happening::Marked);
+        self.note(at, number, flow, size, Happening::Marked);
     }
 
+    #[inline]
     fn note(&mut self, at: Time, packet: u64, flow: u32, size: Bytes, happening: Happening) {
         if let Some(records) = &mut self.records {
             records.note(LinkNote {
@@ -264,6 +265,7 @@ impl<P: Packet> Link<P> {
     }
 
     /// The packet as the queue sees it. It is kept from now on.
+    #[inline]
     fn take_in(&mut self, at: Time, packet: P) -> Held {
         let held = Held {
             arrived: at,
@@ -288,6 +290,7 @@ impl<P: Packet> Link<P> {
 }
 
 impl<P: Packet + Send> Stage<P> for Link<P> {
+    #[inline]
     fn push(&mut self, at: Time, packet: P) {
         self.latest = self.latest.max(at);
         let at = self.latest;
@@ -296,27 +299,35 @@ impl<P: Packet + Send> Stage<P> for Link<P> {
         let idle = self.in_service.is_none();
         let (verdict, direct) = match &mut self.queue {
             // Nothing waits while the transmitter is idle, so that the packet need not either.
-            Discipline::DropTail(queue) if idle => (queue.judge(&held), true),
+            Discipline::DropTail(queue) if idle => (queue.judge(held), true),
             queue => (queue.enqueue(at, held, &mut self.dropped), false),
         };
-        self.bury(at);
+        if !self.dropped.is_empty() {
+            self.bury(at);
+        }
         match verdict {
-            Verdict::Dropped => return self.lose(at, &held),
+            Verdict::Dropped => {
+                return self.lose(at, held.slot, held.number, held.flow, held.size);
+            }
             Verdict::Accepted => {
                 self.note(at, held.number, held.flow, held.size, Happening::Enqueued);
             }
-            Verdict::Marked => self.mark(at, &held),
+            Verdict::Marked => self.mark(at, held.slot, held.number, held.flow, held.size),
         }
-        if idle {
-            if direct {
-                self.start(at, &held);
-            } else {
-                self.begin(at);
-            }
-            self.advance(at);
+        if !idle {
+            return;
         }
+        if !direct {
+            self.begin(at);
+        } else if self.transmitter.is_instant() {
+            return self.finish(at, at, held);
+        } else {
+            self.start(at, held);
+        }
+        self.advance(at);
     }
 
+    #[inline]
     fn pop(&mut self, now: Time) -> Option<(Time, P)> {
         self.advance(now);
         let (at, slot) = self.wire.pop(now)?;
@@ -336,7 +347,7 @@ impl<P: Packet + Send> Stage<P> for Link<P> {
     /// Not later than the next packet leaves. Where the packet in transmission gets lost or
     /// meets jitter, a [`pop`](Self::pop) at that time gives nothing and moves this on.
     fn next_departure(&self) -> Option<Time> {
-        let next = self.in_service.as_ref().and_then(|service| service.end);
+        let next = (self.free_at < Time::FAR).then_some(self.free_at);
         self.wire.next_departure(next)
     }
 }
@@ -344,14 +355,8 @@ impl<P: Packet + Send> Stage<P> for Link<P> {
 /// The packet in transmission.
 #[derive(Clone, Copy, Debug)]
 struct InService {
-    arrived: Time,
+    held: Held,
     start: Time,
-    /// `None` if the capacity stalls for ever.
-    end: Option<Time>,
-    size: Bytes,
-    number: u64,
-    flow: u32,
-    slot: u32,
 }
 
 #[cfg(test)]

@@ -160,6 +160,7 @@ impl Loss {
 
     /// Whether the next packet is lost. Draws the same number of times per call, so that the luck
     /// of packet n does not depend on what became of those before.
+    #[inline]
     pub(super) fn loses(&mut self) -> bool {
         match self {
             Self::None => false,

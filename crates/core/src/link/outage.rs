@@ -40,6 +40,7 @@ impl Outages {
     }
 
     /// Whether there is no signal at `at`.
+    #[inline]
     pub fn covers(&self, at: Time) -> bool {
         if self.list.is_empty() {
             return false;

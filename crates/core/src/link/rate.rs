@@ -334,19 +334,33 @@ impl Transmitter {
         &self.capacity
     }
 
+    /// Whether transmission takes no time.
+    #[inline]
+    pub fn is_instant(&self) -> bool {
+        matches!(self.capacity, Capacity::Unlimited)
+    }
+
     /// When the last bit of a packet of `size` is out, if its transmission starts at `start`,
     /// rounded up to a nanosecond; `None` if that is never. `start` never goes back.
+    #[inline]
     pub fn serve(&mut self, start: Time, size: Bytes) -> Option<Time> {
+        let nanos = match (&self.capacity, self.known) {
+            (Capacity::Unlimited, _) => return Some(start),
+            (Capacity::Fixed(_), Some((known, nanos))) if known == size => nanos,
+            _ => return self.serve_anew(start, size),
+        };
+        let end = Time::from_nanos(start.as_nanos().checked_add(nanos)?);
+        (end < Time::FAR).then_some(end)
+    }
+
+    /// The same, where it is not known how long that takes.
+    fn serve_anew(&mut self, start: Time, size: Bytes) -> Option<Time> {
         match &self.capacity {
             Capacity::Unlimited => Some(start),
             Capacity::Fixed(rate) => {
-                let nanos = match self.known {
-                    Some((known, nanos)) if known == size => nanos,
-                    _ => serialisation(size, *rate)?,
-                };
-                self.known = Some((size, nanos));
-                let end = Time::from_nanos(start.as_nanos().checked_add(nanos)?);
-                (end < Time::FAR).then_some(end)
+                let nanos = work(size).checked_div_ceil(u128::from(rate.as_bps()))?;
+                self.known = u64::try_from(nanos).ok().map(|nanos| (size, nanos));
+                within_reach(u128::from(start.as_nanos()) + nanos)
             }
             Capacity::Steps(steps) => steps.serve(start, size),
             Capacity::Trace(trace) => {
@@ -378,15 +392,6 @@ impl CheckedDivCeil for u128 {
     fn checked_div_ceil(self, by: Self) -> Option<Self> {
         (by > 0).then(|| self.div_ceil(by))
     }
-}
-
-/// In nanoseconds, rounded up; `None` for a rate of zero and beyond 2^64.
-fn serialisation(size: Bytes, rate: Rate) -> Option<u64> {
-    if let Some(work) = size.get().checked_mul(8 * 1_000_000_000) {
-        return (rate > Rate::ZERO).then(|| work.div_ceil(rate.as_bps()));
-    }
-    let nanos = work(size).checked_div_ceil(u128::from(rate.as_bps()))?;
-    u64::try_from(nanos).ok()
 }
 
 /// In bits times 10⁹. 2^64 bytes are below 2^97.

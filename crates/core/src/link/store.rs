@@ -17,6 +17,7 @@ impl<P> Store<P> {
     }
 
     /// Keeps `packet`; the number of its slot.
+    #[inline]
     pub(super) fn put(&mut self, packet: P) -> u32 {
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(packet);
@@ -27,6 +28,7 @@ impl<P> Store<P> {
     }
 
     /// The packet of a slot, which becomes free.
+    #[inline]
     pub(super) fn take(&mut self, slot: u32) -> Option<P> {
         self.free.push(slot);
         self.slots[slot as usize].take()

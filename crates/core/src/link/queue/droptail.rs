@@ -49,6 +49,7 @@ impl Limit {
     }
 
     /// Whether a packet of `size` may join `packets` others of `bytes` together.
+    #[inline]
     pub(super) fn admits(self, packets: usize, bytes: Bytes, size: Bytes) -> bool {
         match self {
             Self::Bytes(limit) => bytes + size <= limit,
@@ -73,7 +74,8 @@ impl DropTail {
     }
 
     /// What would become of `packet`, without keeping it: for a transmitter that takes it at once.
-    pub(in crate::link) fn judge(&self, packet: &Held) -> Verdict {
+    #[inline]
+    pub(in crate::link) fn judge(&self, packet: Held) -> Verdict {
         let DropTailConfig { limit, mark_above } = self.config;
         let (packets, bytes) = (self.fifo.len(), self.fifo.bytes());
         if !limit.admits(packets, bytes, packet.size) {
@@ -89,14 +91,16 @@ impl DropTail {
 }
 
 impl Queue for DropTail {
+    #[inline]
     fn enqueue(&mut self, _: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
-        let verdict = self.judge(&packet);
+        let verdict = self.judge(packet);
         if verdict != Verdict::Dropped {
             self.fifo.push(packet);
         }
         verdict
     }
 
+    #[inline]
     fn dequeue(&mut self, _: Time, _: &mut Vec<Held>) -> Option<Held> {
         self.fifo.pop()
     }

@@ -13,22 +13,26 @@ pub(super) struct Fifo {
 }
 
 impl Fifo {
+    #[inline]
     pub(super) fn push(&mut self, packet: Held) {
         self.bytes += packet.size;
         self.list.push_back(packet);
     }
 
     /// The oldest.
+    #[inline]
     pub(super) fn pop(&mut self) -> Option<Held> {
         let packet = self.list.pop_front()?;
         self.bytes -= packet.size;
         Some(packet)
     }
 
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
+    #[inline]
     pub(super) fn bytes(&self) -> Bytes {
         self.bytes
     }

@@ -153,6 +153,7 @@ impl Discipline {
 }
 
 impl Queue for Discipline {
+    #[inline]
     fn enqueue(&mut self, at: Time, packet: Held, drops: &mut Vec<Held>) -> Verdict {
         match self {
             Self::DropTail(queue) => queue.enqueue(at, packet, drops),
@@ -162,6 +163,7 @@ impl Queue for Discipline {
         }
     }
 
+    #[inline]
     fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held> {
         match self {
             Self::DropTail(queue) => queue.dequeue(at, drops),

@@ -5,8 +5,11 @@
 DEMO ?=
 # How long each target is fuzzed.
 FUZZ_SECONDS ?= 20
+# What other projects' controllers are played on; which of them, e.g. make peers PEERS="quinn-bbr".
+SCENARIOS ?=
+PEERS ?=
 
-.PHONY: help demo test check bench fuzz clean
+.PHONY: help demo test check bench fuzz peers clean
 
 help:
 	@echo 'make demo    live video over a bad network, with Tidegate and without; names a report'
@@ -14,6 +17,7 @@ help:
 	@echo 'make check   format, lints, docs, licences, sizes and what else is not a test'
 	@echo 'make bench   what a controller step and a packet cost'
 	@echo 'make fuzz    $(FUZZ_SECONDS) s of fuzzing per wire format'
+	@echo 'make peers   other projects'\'' controllers on SCENARIOS; results go to runs/peers'
 	@echo 'make clean   removes what was built; runs stay'
 
 demo:
@@ -30,6 +34,9 @@ bench:
 
 fuzz:
 	@scripts/fuzz $(FUZZ_SECONDS)
+
+peers:
+	@PEERS="$(PEERS)" scripts/peers $(SCENARIOS)
 
 clean:
 	@scripts/clean

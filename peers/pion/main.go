@@ -18,8 +18,10 @@ import (
 )
 
 func main() {
-	// One goroutine at a time, so that a run is the same again.
+	// For a run to be the same again, one goroutine runs at a time, and garbage is collected when
+	// serve says so: a collection in between changes whose turn is next.
 	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(-1)
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"testing/synctest"
 	"time"
 )
@@ -72,7 +73,10 @@ func serve(in io.Reader, out io.Writer, open func(*outbox) (end, error)) error {
 		return err
 	}
 	questions, answers := bufio.NewReader(in), bufio.NewWriter(out)
-	for {
+	for count := 1; ; count++ {
+		if count%questionsPerCollection == 0 {
+			runtime.GC()
+		}
 		bytes, asked, err := read(questions)
 		if errors.Is(err, io.EOF) {
 			return library.close()
@@ -148,3 +152,6 @@ func write(out *bufio.Writer, target int, datagrams [][]byte, complaint error) e
 	}
 	return out.Flush()
 }
+
+// The program stays at some 25 MB with it, at 10 Mb/s.
+const questionsPerCollection = 1000

@@ -74,54 +74,65 @@ fn main() -> anyhow::Result<()> {
 }
 
 impl Run {
-    /// Plays everything, as many at a time as there are processors. What fails is named at the
-    /// end and does not keep the rest from being played.
+    /// Plays everything, as many at a time as there are processors, and prints the summaries.
+    /// What fails is named and does not keep the rest from being played.
     fn all(&self) -> anyhow::Result<()> {
-        let mut works: Vec<(Scenario, Peer)> = Vec::new();
+        let works = self.works()?;
+        fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
+        let queue = Mutex::new(works.iter());
+        let next = || queue.lock().ok().and_then(|mut works| works.next());
+        let worker = || {
+            let mut played = Vec::new();
+            while let Some((place, scenario, peer)) = next() {
+                match self.one(scenario, *peer) {
+                    Ok(outcome) => played.push((*place, outcome)),
+                    Err(error) => eprintln!("{} with {}: {error:#}", scenario.name, peer.name()),
+                }
+            }
+            played
+        };
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        let mut played = Vec::new();
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+            for worker in workers {
+                played.extend(worker.join().unwrap_or_default());
+            }
+        });
+        played.sort_by_key(|(place, _)| *place);
+        let outcomes: Vec<_> = played.into_iter().map(|(_, outcome)| outcome).collect();
+        print!("{}", result::table(&outcomes));
+        if outcomes.len() < works.len() {
+            bail!(
+                "{} of {} runs failed",
+                works.len() - outcomes.len(),
+                works.len()
+            );
+        }
+        Ok(())
+    }
+
+    /// What is to be played, with its place in the table.
+    fn works(&self) -> anyhow::Result<Vec<(usize, Scenario, Peer)>> {
+        let peers = self.peers()?;
+        let mut works: Vec<(usize, Scenario, Peer)> = Vec::new();
         for path in &self.scenarios {
             let scenario = Scenario::load(path)?;
-            if works.iter().any(|(other, _)| other.name == scenario.name) {
+            if works
+                .iter()
+                .any(|(_, other, _)| other.name == scenario.name)
+            {
                 bail!(
                     "{}: another scenario is called {:?} too, and results are named after them",
                     path.display(),
                     scenario.name
                 );
             }
-            works.extend(
-                self.peers()?
-                    .into_iter()
-                    .map(|peer| (scenario.clone(), peer)),
-            );
-        }
-        fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
-        let works = Mutex::new(works.into_iter());
-        let failures = Mutex::new(0);
-        let next = || works.lock().ok().and_then(|mut works| works.next());
-        let worker = || {
-            while let Some((scenario, peer)) = next() {
-                let title = format!("{} with {}", scenario.name, peer.name());
-                match self.one(&scenario, peer) {
-                    Ok(outcome) => println!("{title}: {}", line(&outcome)),
-                    Err(error) => {
-                        eprintln!("{title}: {error:#}");
-                        if let Ok(mut failures) = failures.lock() {
-                            *failures += 1;
-                        }
-                    }
-                }
+            for peer in &peers {
+                works.push((works.len(), scenario.clone(), *peer));
             }
-        };
-        let workers = thread::available_parallelism().map_or(1, usize::from);
-        thread::scope(|scope| {
-            for _ in 0..workers {
-                scope.spawn(worker);
-            }
-        });
-        match failures.into_inner() {
-            Ok(0) => Ok(()),
-            Ok(failures) => bail!("{failures} of the runs failed"),
-            Err(_) => bail!("a run broke off"),
         }
+        Ok(works)
     }
 
     fn peers(&self) -> anyhow::Result<Vec<Peer>> {
@@ -150,20 +161,6 @@ impl Run {
 
 fn rate(text: &str) -> Result<Rate, String> {
     quantity::rate(text).map_err(|error| error.to_string())
-}
-
-/// The rate of each flow.
-fn line(outcome: &Outcome) -> String {
-    let flow = |flow: &result::FlowOutcome| {
-        let kbps = flow.summary.rate_bps / 1_000;
-        format!("{} {kbps} kb/s", flow.name)
-    };
-    outcome
-        .flows
-        .iter()
-        .map(flow)
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 fn read(folder: &Path) -> anyhow::Result<Vec<Outcome>> {

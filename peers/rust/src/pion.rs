@@ -209,6 +209,8 @@ impl Program {
     fn run(path: &Path, role: &str, options: &[&str], zero: Time) -> Result<Self, PionError> {
         let mut command = Command::new(path);
         command.arg(role).args(options);
+        // Go would interrupt a goroutine that takes longer than others, by the host's clock.
+        command.env("GODEBUG", "asyncpreemptoff=1");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|e| PionError::new(path, e))?;
         let missing = || PionError::new(path, io::Error::other("it has no pipes"));

@@ -33,7 +33,6 @@ pub fn parts(call: &Call) -> Result<Parts, SetupError> {
     str0m::crypto::from_feature_flags().install_process_default();
     fastrand::seed(call.seed);
     let [mut sender, mut receiver] = connected(call)?;
-    sender.rtc.bwe().set_desired_bitrate(bitrate(call.ceiling));
     let mut direct = sender.rtc.direct_api();
     direct.declare_media(STREAM.into(), MediaKind::Video);
     direct.declare_stream_tx(MEDIA.into(), Some(REPAIR.into()), STREAM.into(), None);
@@ -50,6 +49,7 @@ pub fn parts(call: &Call) -> Result<Parts, SetupError> {
     sender.media = Some(Media {
         source: Source::new(call),
         target: call.first_rate,
+        ceiling: Some(call.ceiling),
         codec,
         seq: 1,
         waiting: VecDeque::new(),
@@ -79,6 +79,8 @@ struct Party {
 struct Media {
     source: Source,
     target: Rate,
+    /// Not told yet.
+    ceiling: Option<Rate>,
     codec: Pt,
     seq: u64,
     /// Packets of the present frame, with the time of its capture.
@@ -150,6 +152,11 @@ impl Party {
         let Some(packet) = media.waiting.pop_front() else {
             return false;
         };
+        // This is what the first probes wait for. Before media there would be a stream of their
+        // own, and which of two streams wakes a receiver is up to the order of a hash table.
+        if let Some(ceiling) = media.ceiling.take_if(|_| packet.last) {
+            self.rtc.bwe().set_desired_bitrate(bitrate(ceiling));
+        }
         let mut direct = self.rtc.direct_api();
         let Some(stream) = direct.stream_tx(&MEDIA.into()) else {
             self.failure = Some("the stream to send on is gone".to_owned());
@@ -214,7 +221,10 @@ impl Endpoint for Party {
             Ok(true) => Some(Transmit::default()),
             Ok(false) => {
                 // It may ask for the present moment again, and mean soon.
-                self.next = self.next.max(self.clock.instant(cx.now) + TICK);
+                let now = self.clock.instant(cx.now);
+                if self.next <= now {
+                    self.next = now + TICK;
+                }
                 None
             }
             Err(error) => {
@@ -381,5 +391,5 @@ const MEDIA: u32 = 42;
 const REPAIR: u32 = 44;
 /// ICE and DTLS take some round trips.
 const SETUP: Duration = Duration::from_secs(8);
-/// The least between two wake-ups that the library asks for.
+/// How soon.
 const TICK: Duration = Duration::from_micros(10);

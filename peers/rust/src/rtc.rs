@@ -214,6 +214,10 @@ impl Endpoint for Party {
     }
 
     fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        if !self.rtc.is_alive() {
+            self.failure
+                .get_or_insert_with(|| "str0m gave the connection up".to_owned());
+        }
         if self.failure.is_some() {
             return None;
         }

@@ -16,7 +16,7 @@ pub struct Source {
 pub struct Frame {
     /// Of RTP, in units of 1/90000 s from the start of the call.
     pub timestamp: u32,
-    /// The sizes of its payloads, the last of which ends it.
+    /// The sizes of its payloads, at least one, the last of which ends it.
     pub payloads: Vec<usize>,
 }
 
@@ -42,7 +42,8 @@ impl Source {
         }
         self.frame += 1;
         let rate = target.clamp(self.call.floor, self.call.ceiling);
-        let mut left = (rate * self.next().since(captured)).get() as usize;
+        let bytes = rate * self.next().since(captured);
+        let mut left = bytes.get().max(1) as usize;
         let mut payloads = Vec::with_capacity(left.div_ceil(PAYLOAD));
         while left > 0 {
             let payload = left.min(PAYLOAD);
@@ -106,5 +107,15 @@ mod tests {
         };
         assert_eq!(bytes(Rate::ZERO), 1_000);
         assert_eq!(bytes(Rate::kbps(90_000)), 10_000);
+    }
+
+    #[test]
+    fn no_frame_is_empty() {
+        let call = Call {
+            floor: Rate::bps(1),
+            ..call()
+        };
+        let frame = Source::new(&call).poll(call.start, Rate::ZERO).unwrap();
+        assert_eq!(frame.payloads, [1]);
     }
 }

@@ -2,6 +2,7 @@
 
 mod flow;
 mod link;
+mod queue;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -15,7 +16,8 @@ use super::table::{Document, Table, Value};
 use super::{BaselinePlan, BaselineRate, Scenario};
 use crate::run::{ExpectError, Expectation};
 use flow::{BULK, CONTROL, FLOW, TFRC, VIDEO};
-use link::{LINK, OUTAGE, QUEUE, RED, TRACE};
+use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
+use queue::{CODEL, DUALPI2, FQ_CODEL, QUEUE, RED};
 
 type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
@@ -223,6 +225,11 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in a [[baseline]]", BASELINE),
     ("in the queue of a link", QUEUE),
     ("in the red queue of a link", RED),
+    ("in the codel queue of a link", CODEL),
+    ("in the fq_codel queue of a link", FQ_CODEL),
+    ("in the dualpi2 queue of a link", DUALPI2),
+    ("in the jitter of a link", JITTER),
+    ("in the loss of a link", LOSS),
     ("in an outage of a link", OUTAGE),
     ("in the rate of a link", TRACE),
     ("in the control of a flow", CONTROL),

@@ -193,6 +193,28 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// A number within `range`; `example` is one.
+    pub(super) fn number(
+        &self,
+        range: core::ops::RangeInclusive<f64>,
+        example: &str,
+    ) -> Result<f64, ScenarioError> {
+        let value: f64 = match self.tree.get_ref() {
+            DeValue::Float(float) => float.as_str().parse().unwrap_or(f64::NAN),
+            DeValue::Integer(integer) => integer.as_str().parse().unwrap_or(f64::NAN),
+            _ => return Err(self.wrong("a number without quotes")),
+        };
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        let mend = format!(
+            "write a number from {} to {}, as {example}",
+            range.start(),
+            range.end()
+        );
+        Err(self.range(&format!("{value} is out of range"), &mend))
+    }
+
     pub(super) fn rate(&self) -> Result<Rate, ScenarioError> {
         self.quantity_of(quantity::rate, "a rate in quotes, as \"4Mb/s\"")
     }
@@ -247,6 +269,18 @@ impl<'a> Value<'a> {
             0 => Err(self.range("it is zero", "write at least \"1 packet\"")),
             packets => Ok(packets),
         }
+    }
+
+    /// A mean number of packets, above zero.
+    pub(super) fn mean_packets(&self) -> Result<f64, ScenarioError> {
+        let packets = self.quantity_of(
+            quantity::mean_packets,
+            "a number of packets in quotes, as \"50 packets\"",
+        )?;
+        if packets > 0.0 {
+            return Ok(packets);
+        }
+        Err(self.range("it is zero", "write at least \"1 packet\""))
     }
 
     pub(super) fn choice<T: Copy>(

@@ -6,5 +6,6 @@ pub mod oracle;
 pub mod play;
 pub mod run;
 pub mod scenario;
+pub mod tcp;
 pub mod video_model;
 pub mod world;

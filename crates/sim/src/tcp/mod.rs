@@ -8,6 +8,7 @@
 
 use core::time::Duration;
 
+pub mod modern;
 mod ranges;
 pub mod rto;
 pub mod sink;

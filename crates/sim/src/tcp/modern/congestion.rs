@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(window.cwnd(), 1);
         window.set(30);
         assert_eq!(window.cwnd(), 20);
-        assert_eq!(window.slow_start(u32::MAX), 0);
+        window.slow_start(u32::MAX);
         assert_eq!(window.cwnd(), 20);
     }
 

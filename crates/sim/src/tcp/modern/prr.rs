@@ -2,7 +2,7 @@
 
 /// Spreads a reduction over a round trip.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reduction {
+pub(super) struct Reduction {
     /// Delivered and sent since it began.
     delivered: u64,
     sent: u64,
@@ -12,7 +12,7 @@ pub struct Reduction {
 
 impl Reduction {
     /// `in_flight` counts what was out before the first loss was found.
-    pub fn begin(in_flight: u32) -> Self {
+    pub(super) fn begin(in_flight: u32) -> Self {
         Self {
             delivered: 0,
             sent: 0,
@@ -21,13 +21,19 @@ impl Reduction {
     }
 
     /// A segment was sent, of whatever kind.
-    pub fn on_sent(&mut self) {
+    pub(super) fn on_sent(&mut self) {
         self.sent += 1;
     }
 
     /// The window after an acknowledgement. `delivered` segments arrived by it and `in_flight`
     /// are left. `safe`: it acknowledged something in sequence and showed no further loss.
-    pub fn window(&mut self, delivered: u32, in_flight: u32, ssthresh: u32, safe: bool) -> u32 {
+    pub(super) fn window(
+        &mut self,
+        delivered: u32,
+        in_flight: u32,
+        ssthresh: u32,
+        safe: bool,
+    ) -> u32 {
         self.delivered += u64::from(delivered);
         let room = u64::from(ssthresh.saturating_sub(in_flight));
         let mut send = if in_flight > ssthresh {

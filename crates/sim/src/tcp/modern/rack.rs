@@ -9,7 +9,7 @@ use super::scoreboard::{Delivery, Scoreboard};
 
 /// A segment is lost when one that was sent sufficiently later has arrived.
 #[derive(Clone, Debug)]
-pub struct Rack {
+pub(super) struct Rack {
     /// Of the segment that was sent last among those that arrived: when, its number, how long it
     /// took.
     sent: Time,
@@ -27,7 +27,7 @@ pub struct Rack {
 
 impl Rack {
     /// Nothing arrived.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             sent: Time::ZERO,
             seq: 0,
@@ -39,13 +39,13 @@ impl Rack {
         }
     }
 
-    /// Whether segments were seen to overtake each other.
-    pub fn reordering(&self) -> bool {
-        self.reordering
-    }
-
     /// A segment arrived.
-    pub fn deliver(&mut self, now: Time, delivery: &Delivery<'_>, min_rtt: Option<Duration>) {
+    pub(super) fn deliver(
+        &mut self,
+        now: Time,
+        delivery: &Delivery<'_>,
+        min_rtt: Option<Duration>,
+    ) {
         let sent = delivery.record.stamp.sent;
         let rtt = now.since(sent);
         if delivery.record.again {
@@ -63,7 +63,7 @@ impl Rack {
 
     /// What was held for lost had only been late: be more patient (RFC 8985 section 7.2, with
     /// time stamps in the place of duplicate acknowledgements).
-    pub fn on_mistake(&mut self, una: u32, next: u32) {
+    pub(super) fn on_mistake(&mut self, una: u32, next: u32) {
         self.reordering = true;
         self.recoveries_left = PERSISTENCE;
         if una >= self.mistake_until {
@@ -73,7 +73,7 @@ impl Rack {
     }
 
     /// Losses were repaired, and they had been losses.
-    pub fn on_recovered(&mut self) {
+    pub(super) fn on_recovered(&mut self) {
         self.recoveries_left = self.recoveries_left.saturating_sub(1);
         if self.recoveries_left == 0 {
             self.quarters = 1;
@@ -82,7 +82,7 @@ impl Rack {
 
     /// Marks in `board` what is lost. Returns when to look again, if something may become lost by
     /// the mere passing of time.
-    pub fn detect(
+    pub(super) fn detect(
         &self,
         now: Time,
         board: &mut Scoreboard,
@@ -104,23 +104,25 @@ impl Rack {
         None
     }
 
-    /// Whether a segment that was sent at `sent` is overdue.
-    pub fn overdue(&self, now: Time, sent: Time, board: &Scoreboard, rtt: &Rtt) -> bool {
-        now >= sent + (self.rtt + self.patience(board, rtt, true))
-    }
-
-    fn patience(&self, board: &Scoreboard, rtt: &Rtt, repairing: bool) -> Duration {
+    /// How long what was overtaken is waited for, beyond a round trip.
+    pub(super) fn patience(&self, board: &Scoreboard, rtt: &Rtt, repairing: bool) -> Duration {
         if !self.reordering && (repairing || board.sacked() >= DUPLICATES) {
             return Duration::ZERO;
         }
         let min = rtt.min().unwrap_or_default();
         (min / 4).saturating_mul(self.quarters).min(rtt.smoothed())
     }
+
+    /// Whether a segment that was sent at `sent` should have been answered, with so much
+    /// patience.
+    pub(super) fn overdue(&self, now: Time, sent: Time, patience: Duration) -> bool {
+        now >= sent + (self.rtt + patience)
+    }
 }
 
 /// A segment is lost when three later ones arrived (RFC 6675 section 4).
 #[derive(Clone, Debug, Default)]
-pub struct Duplicates {
+pub(super) struct Duplicates {
     /// The three highest segments that arrived, the lowest first.
     highest: [u32; DUPLICATES as usize],
     count: usize,
@@ -130,7 +132,7 @@ pub struct Duplicates {
 
 impl Duplicates {
     /// A segment arrived beyond one that is missing.
-    pub fn deliver(&mut self, seq: u32) {
+    pub(super) fn deliver(&mut self, seq: u32) {
         if self.count < self.highest.len() {
             self.highest[self.count] = seq;
             self.count += 1;
@@ -142,7 +144,7 @@ impl Duplicates {
     }
 
     /// Marks in `board` what is lost. A segment that was sent again is not judged a second time.
-    pub fn detect(&mut self, board: &mut Scoreboard) {
+    pub(super) fn detect(&mut self, board: &mut Scoreboard) {
         if self.count < self.highest.len() {
             return;
         }
@@ -162,8 +164,8 @@ const PERSISTENCE: u32 = 16;
 
 #[cfg(test)]
 mod tests {
-    use super::super::rtt::RtoConfig;
-    use super::super::rate::Stamp;
+    use super::super::rtt::TimeoutConfig;
+    use super::super::testing::stamp;
     use super::*;
     use crate::agent::Ack;
 
@@ -179,12 +181,12 @@ mod tests {
             let mut bench = Self {
                 rack: Rack::new(),
                 board: Scoreboard::new(),
-                rtt: Rtt::new(RtoConfig::default()),
+                rtt: Rtt::new(TimeoutConfig::default()),
             };
             let hundred = Duration::from_millis(100);
             bench.rtt.sample(Time::ZERO, hundred, hundred, (0, 1));
             for n in 0..segments {
-                bench.board.send(at(u64::from(n)));
+                bench.board.send(stamp(u64::from(n)));
             }
             bench
         }
@@ -208,13 +210,6 @@ mod tests {
             let now = Time::from_millis(ms);
             let timer = self.rack.detect(now, &mut self.board, &self.rtt, false);
             (self.board.lost(), timer)
-        }
-    }
-
-    fn at(ms: u64) -> Stamp {
-        Stamp {
-            sent: Time::from_millis(ms),
-            ..Stamp::NEVER
         }
     }
 
@@ -244,8 +239,8 @@ mod tests {
     fn a_lost_repair_is_found() {
         let mut bench = Bench::new(10);
         bench.ack(104, 1, (2, 5));
-        bench.board.send_again(1, at(104));
-        bench.board.send(at(105));
+        bench.board.send_again(1, stamp(104));
+        bench.board.send(stamp(105));
         assert_eq!(bench.ack(109, 1, (2, 10)), (0, None));
         assert_eq!(bench.ack(205, 1, (2, 11)).0, 1);
     }
@@ -255,7 +250,7 @@ mod tests {
         let mut bench = Bench::new(20);
         bench.ack(102, 1, (2, 3));
         bench.ack(103, 3, (0, 0));
-        assert!(bench.rack.reordering());
+        assert!(bench.rack.reordering);
         assert_eq!(bench.ack(108, 3, (4, 8)).0, 0);
         assert_eq!(bench.look(108 + 25).0, 1);
         bench.rack.on_mistake(3, 20);
@@ -277,7 +272,7 @@ mod tests {
         duplicates.detect(&mut bench.board);
         assert_eq!(bench.board.lost(), 4);
         for seq in 0..4 {
-            bench.board.send_again(seq, at(50));
+            bench.board.send_again(seq, stamp(50));
         }
         duplicates.deliver(8);
         duplicates.detect(&mut bench.board);

@@ -8,9 +8,9 @@ use super::congestion::RateSample;
 
 /// What a segment remembers of the moment at which it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub(super) struct Stamp {
     /// When it left.
-    pub sent: Time,
+    pub(super) sent: Time,
     /// When the segment left that was, then, the newest to be acknowledged.
     first_sent: Time,
     /// When that was acknowledged.
@@ -32,7 +32,7 @@ impl Stamp {
 
 /// Counts deliveries and makes samples of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Sampler {
+pub(super) struct Sampler {
     delivered: u64,
     delivered_at: Time,
     first_sent: Time,
@@ -44,7 +44,7 @@ pub struct Sampler {
 
 impl Sampler {
     /// Nothing was delivered.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             delivered: 0,
             delivered_at: Time::ZERO,
@@ -55,22 +55,22 @@ impl Sampler {
     }
 
     /// Segments delivered since the beginning.
-    pub fn delivered(&self) -> u64 {
+    pub(super) fn delivered(&self) -> u64 {
         self.delivered
     }
 
     /// Whether what is sent now counts as limited by the application.
-    pub fn app_limited(&self) -> bool {
+    pub(super) fn app_limited(&self) -> bool {
         self.limited_until > 0
     }
 
     /// Until what is in flight is delivered, rates are those of the application.
-    pub fn limit(&mut self, in_flight: u32) {
+    pub(super) fn limit(&mut self, in_flight: u32) {
         self.limited_until = (self.delivered + u64::from(in_flight)).max(1);
     }
 
     /// A segment leaves; `idle` if nothing is outstanding.
-    pub fn stamp(&mut self, now: Time, idle: bool) -> Stamp {
+    pub(super) fn stamp(&mut self, now: Time, idle: bool) -> Stamp {
         if idle {
             self.first_sent = now;
             self.delivered_at = now;
@@ -85,7 +85,7 @@ impl Sampler {
     }
 
     /// A segment was delivered.
-    pub fn deliver(&mut self, seq: u32, stamp: &Stamp) {
+    pub(super) fn deliver(&mut self, seq: u32, stamp: &Stamp) {
         self.delivered += 1;
         let newer = |(newest, at): &(Stamp, u32)| (newest.sent, *at) < (stamp.sent, seq);
         if self.newest.as_ref().is_none_or(newer) {
@@ -94,7 +94,7 @@ impl Sampler {
     }
 
     /// Ends an acknowledgement.
-    pub fn sample(&mut self, now: Time, min_rtt: Option<Duration>) -> RateSample {
+    pub(super) fn sample(&mut self, now: Time, min_rtt: Option<Duration>) -> RateSample {
         if self.limited_until > 0 && self.delivered > self.limited_until {
             self.limited_until = 0;
         }
@@ -127,9 +127,7 @@ mod tests {
 
     /// Ten segments 1 ms apart, acknowledged one by one `gap` ms apart from 100 ms on.
     fn train(sampler: &mut Sampler, gap: u64) -> Vec<RateSample> {
-        let stamps: Vec<_> = (0..10)
-            .map(|n| sampler.stamp(ms(n), n == 0))
-            .collect();
+        let stamps: Vec<_> = (0..10).map(|n| sampler.stamp(ms(n), n == 0)).collect();
         let ack = |n: usize| {
             sampler.deliver(n as u32, &stamps[n]);
             sampler.sample(ms(100 + gap * n as u64), None)
@@ -143,7 +141,10 @@ mod tests {
         let last = samples[9];
         assert_eq!((last.prior, last.delivered), (0, 10));
         assert_eq!(last.interval, Duration::from_millis(190));
-        assert_eq!(train(&mut Sampler::new(), 0)[9].interval, Duration::from_millis(100));
+        assert_eq!(
+            train(&mut Sampler::new(), 0)[9].interval,
+            Duration::from_millis(100)
+        );
     }
 
     #[test]
@@ -162,7 +163,10 @@ mod tests {
         let stamp = sampler.stamp(ms(0), true);
         sampler.deliver(0, &stamp);
         let sample = sampler.sample(ms(10), Some(Duration::from_millis(50)));
-        assert_eq!((sample.interval, sample.per_second()), (Duration::ZERO, None));
+        assert_eq!(
+            (sample.interval, sample.per_second()),
+            (Duration::ZERO, None)
+        );
     }
 
     #[test]

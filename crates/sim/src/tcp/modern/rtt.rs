@@ -9,7 +9,7 @@ use super::windowed::Windowed;
 
 /// Limits of the retransmission timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RtoConfig {
+pub struct TimeoutConfig {
     /// What is added to the smoothed round trip at least, as in Linux, where the timeout of a
     /// steady path is this much longer than a round trip.
     pub min: Duration,
@@ -19,7 +19,7 @@ pub struct RtoConfig {
     pub initial: Duration,
 }
 
-impl Default for RtoConfig {
+impl Default for TimeoutConfig {
     fn default() -> Self {
         Self {
             min: Duration::from_millis(200),
@@ -31,8 +31,8 @@ impl Default for RtoConfig {
 
 /// Smoothed round trip, its variation, its minimum, and the timeout that follows.
 #[derive(Clone, Debug)]
-pub struct Rtt {
-    config: RtoConfig,
+pub(super) struct Rtt {
+    config: TimeoutConfig,
     /// All in nanoseconds. Zero before the first sample.
     smoothed: u64,
     /// Four mean deviations, and the largest value of this since `round_end` was set.
@@ -48,7 +48,7 @@ pub struct Rtt {
 
 impl Rtt {
     /// Before the first sample.
-    pub fn new(config: RtoConfig) -> Self {
+    pub(super) fn new(config: TimeoutConfig) -> Self {
         Self {
             config,
             smoothed: 0,
@@ -62,17 +62,17 @@ impl Rtt {
     }
 
     /// Smoothed round trip; zero before the first sample.
-    pub fn smoothed(&self) -> Duration {
+    pub(super) fn smoothed(&self) -> Duration {
         Duration::from_nanos(self.smoothed)
     }
 
     /// The smallest of the last five minutes; `None` before the first sample.
-    pub fn min(&self) -> Option<Duration> {
+    pub(super) fn min(&self) -> Option<Duration> {
         self.min.get().map(|Reverse(ns)| Duration::from_nanos(ns))
     }
 
     /// The timeout, back-off included.
-    pub fn timeout(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         let base = if self.smoothed == 0 {
             nanos(self.config.initial)
         } else {
@@ -83,23 +83,23 @@ impl Rtt {
     }
 
     /// How often the timeout was doubled.
-    pub fn backoff(&self) -> u32 {
+    pub(super) fn backoff(&self) -> u32 {
         self.backoff
     }
 
     /// A timeout expired.
-    pub fn back_off(&mut self) {
+    pub(super) fn back_off(&mut self) {
         self.backoff = self.backoff.saturating_add(1);
     }
 
     /// Something new was acknowledged.
-    pub fn forget_backoff(&mut self) {
+    pub(super) fn forget_backoff(&mut self) {
         self.backoff = 0;
     }
 
     /// `longest` is the sample for the timeout, of the oldest segment that was acknowledged;
     /// `newest` is that of the newest, for the minimum. `una` and `next` say how far the sender is.
-    pub fn sample(
+    pub(super) fn sample(
         &mut self,
         now: Time,
         longest: Duration,
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_second_at_first_and_three_times_the_first_sample() {
-        let mut rtt = Rtt::new(RtoConfig::default());
+        let mut rtt = Rtt::new(TimeoutConfig::default());
         assert_eq!(rtt.timeout(), ms(1_000));
         feed(&mut rtt, &[300]);
         assert_eq!((rtt.timeout(), rtt.smoothed()), (ms(900), ms(300)));
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn on_a_steady_path_it_is_a_round_trip_and_the_minimum() {
-        let mut rtt = Rtt::new(RtoConfig::default());
+        let mut rtt = Rtt::new(TimeoutConfig::default());
         feed(&mut rtt, &[300; 100]);
         assert!(rtt.timeout() - ms(500) < ms(1), "{:?}", rtt.timeout());
         assert_eq!(rtt.min(), Some(ms(300)));
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn it_rises_at_once_with_the_delay_and_hardly_with_a_fall() {
-        let mut rtt = Rtt::new(RtoConfig::default());
+        let mut rtt = Rtt::new(TimeoutConfig::default());
         feed(&mut rtt, &[300; 100]);
         let steady = rtt.clone();
         feed(&mut rtt, &[900]);
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn it_doubles_up_to_its_limit() {
-        let mut rtt = Rtt::new(RtoConfig::default());
+        let mut rtt = Rtt::new(TimeoutConfig::default());
         for want in [1_000, 2_000, 4_000, 8_000] {
             assert_eq!(rtt.timeout(), ms(want));
             rtt.back_off();

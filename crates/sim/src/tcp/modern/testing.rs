@@ -7,6 +7,7 @@ use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 
 use super::congestion::{Acked, Phase, RateSample};
+use super::rate::{Sampler, Stamp};
 
 /// Of `n` segments in sequence, when the window limits the sender and nothing is amiss.
 pub(super) fn acked(n: u32) -> Acked {
@@ -31,4 +32,9 @@ pub(super) fn acked(n: u32) -> Acked {
 
 pub(super) fn luck() -> Pcg64Mcg {
     Seed(1).stream("agent")
+}
+
+/// Of a segment that leaves `ms` after the beginning.
+pub(super) fn stamp(ms: u64) -> Stamp {
+    Sampler::new().stamp(Time::from_millis(ms), false)
 }

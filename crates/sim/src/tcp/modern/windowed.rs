@@ -6,7 +6,7 @@
 /// that there is a successor when the best grows old (Nichols' method, as in Linux). A successor
 /// is at most half a span older than the best one could be.
 #[derive(Clone, Copy, Debug)]
-pub struct Windowed<T> {
+pub(super) struct Windowed<T> {
     span: u64,
     kept: Option<[Sample<T>; 3]>,
 }
@@ -19,17 +19,17 @@ struct Sample<T> {
 
 impl<T: Copy + PartialOrd> Windowed<T> {
     /// Over `span`, in the unit in which samples say when they were taken.
-    pub fn new(span: u64) -> Self {
+    pub(super) fn new(span: u64) -> Self {
         Self { span, kept: None }
     }
 
     /// The best; `None` before the first sample.
-    pub fn get(&self) -> Option<T> {
+    pub(super) fn get(&self) -> Option<T> {
         self.kept.map(|[best, ..]| best.value)
     }
 
     /// Takes a sample that is no older than those before it.
-    pub fn add(&mut self, at: u64, value: T) {
+    pub(super) fn add(&mut self, at: u64, value: T) {
         let new = Sample { at, value };
         let Some([first, second, third]) = &mut self.kept else {
             self.kept = Some([new; 3]);

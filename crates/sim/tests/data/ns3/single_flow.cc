@@ -60,7 +60,7 @@ main(int argc, char** argv)
 {
     std::string cc = "TcpCubic";
     double mbps = 10, rtt = 100, queue = 1, loss = 0, warm = 10, end = 110;
-    uint32_t run = 1, mss = 1448;
+    uint32_t run = 1, mss = 1448, delack = 1;
     bool hystart = true;
     CommandLine cmd;
     cmd.AddValue("cc", "TcpCubic, TcpBbr, ...", cc);
@@ -71,6 +71,7 @@ main(int argc, char** argv)
     cmd.AddValue("warm", "when measuring begins, s", warm);
     cmd.AddValue("end", "when it ends, s", end);
     cmd.AddValue("run", "seed", run);
+    cmd.AddValue("delack", "segments per acknowledgement", delack);
     cmd.AddValue("hystart", "of TcpCubic", hystart);
     cmd.Parse(argc, argv);
 
@@ -82,7 +83,7 @@ main(int argc, char** argv)
     Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(64 << 20));
     Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(64 << 20));
     Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(10));
-    Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
+    Config::SetDefault("ns3::TcpSocket::DelAckCount", UintegerValue(delack));
     Config::SetDefault("ns3::TcpCubic::HyStart", BooleanValue(hystart));
 
     NodeContainer nodes;

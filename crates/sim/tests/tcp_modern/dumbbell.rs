@@ -15,23 +15,23 @@ use tidegate_sim::tcp::{Sink, SinkConfig, SourceConfig};
 
 /// A bottleneck, and the way back, which is as long and never full.
 #[derive(Clone, Copy, Debug)]
-pub struct Path {
-    pub rate: Rate,
-    pub rtt: Duration,
+pub(crate) struct Path {
+    pub(crate) rate: Rate,
+    pub(crate) rtt: Duration,
     /// In packets.
-    pub queue: u32,
+    pub(crate) queue: u32,
     /// Of data, behind the queue.
-    pub loss: f64,
+    pub(crate) loss: f64,
     /// Of acknowledgements.
-    pub ack_loss: f64,
+    pub(crate) ack_loss: f64,
     /// Marks packets behind which more than this waits.
-    pub mark_above: Option<Bytes>,
-    pub seed: u64,
+    pub(crate) mark_above: Option<Bytes>,
+    pub(crate) seed: u64,
 }
 
 impl Path {
     /// A queue of `products` bandwidth-delay products.
-    pub fn new(mbps: u64, rtt_ms: u64, products: f64) -> Self {
+    pub(crate) fn new(mbps: u64, rtt_ms: u64, products: f64) -> Self {
         let (rate, rtt) = (Rate::kbps(mbps * 1_000), Duration::from_millis(rtt_ms));
         let bdp = (rate * rtt).get() as f64 / 1_500.0;
         Self {
@@ -48,18 +48,18 @@ impl Path {
 
 /// One flow: its sender, its receiver, and what is added to the round trip.
 #[derive(Debug)]
-pub struct Flow {
-    pub sender: Sender,
-    pub sink: Sink,
+pub(crate) struct Flow {
+    pub(crate) sender: Sender,
+    pub(crate) sink: Sink,
     rngs: [Pcg64Mcg; 2],
 }
 
 /// All of it, at one moment.
 #[derive(Debug)]
-pub struct Dumbbell {
-    pub now: Time,
-    pub flows: Vec<Flow>,
-    pub link: Link<Cell>,
+pub(crate) struct Dumbbell {
+    pub(crate) now: Time,
+    pub(crate) flows: Vec<Flow>,
+    pub(crate) link: Link<Cell>,
     back: Link<Cell>,
     /// Packets waiting, over time.
     area: f64,
@@ -67,17 +67,17 @@ pub struct Dumbbell {
 }
 
 /// What happened in a stretch of time.
-#[derive(Clone, Copy, Debug)]
-pub struct Measured {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Measured {
     /// Payload in order, all flows, b/s.
-    pub goodput: f64,
+    pub(crate) goodput: f64,
     /// Mean number of packets that wait.
-    pub queue: f64,
-    pub drops: u64,
+    pub(crate) queue: f64,
+    pub(crate) drops: u64,
 }
 
 #[derive(Debug)]
-pub struct Cell {
+pub(crate) struct Cell {
     flow: usize,
     packet: Outgoing,
 }
@@ -97,7 +97,7 @@ impl Packet for Cell {
 }
 
 impl Dumbbell {
-    pub fn new(path: &Path, sink: &SinkConfig, flows: &[(Config, SourceConfig)]) -> Self {
+    pub(crate) fn new(path: &Path, sink: &SinkConfig, flows: &[(Config, SourceConfig)]) -> Self {
         let seed = Seed(path.seed);
         let forth = LinkConfig {
             capacity: Capacity::Fixed(path.rate),
@@ -130,7 +130,7 @@ impl Dumbbell {
     }
 
     /// Runs until `end`, or until everything was said.
-    pub fn run(&mut self, end: Time) {
+    pub(crate) fn run(&mut self, end: Time) {
         while let Some(next) = self.next().filter(|next| *next <= end) {
             self.go_to(next);
             while let Some((at, cell)) = self.link.pop(next) {
@@ -160,7 +160,7 @@ impl Dumbbell {
     }
 
     /// Runs until `end` and says what happened from now on.
-    pub fn measure(&mut self, end: Time) -> Measured {
+    pub(crate) fn measure(&mut self, end: Time) -> Measured {
         let (start, drops) = (self.now, self.link.stats().queue_drops);
         let before: u64 = self.delivered().iter().sum();
         self.area = 0.0;
@@ -175,7 +175,7 @@ impl Dumbbell {
     }
 
     /// Segments that each flow delivered in order.
-    pub fn delivered(&self) -> Vec<u64> {
+    pub(crate) fn delivered(&self) -> Vec<u64> {
         self.flows
             .iter()
             .map(|flow| u64::from(flow.sink.next()))
@@ -228,7 +228,7 @@ fn arrival(packet: &Outgoing, ecn: Ecn) -> Arrival {
 }
 
 /// As Linux: every second segment, or after 40 ms.
-pub fn delayed() -> SinkConfig {
+pub(crate) fn delayed() -> SinkConfig {
     SinkConfig {
         ack_size: 52,
         delay: Some(Duration::from_millis(40)),
@@ -237,4 +237,4 @@ pub fn delayed() -> SinkConfig {
 }
 
 /// Of segments of 1500 bytes with 52 bytes of headers.
-pub const PAYLOAD_BITS: f64 = 1_448.0 * 8.0;
+pub(crate) const PAYLOAD_BITS: f64 = 1_448.0 * 8.0;

@@ -87,8 +87,8 @@ impl Sender {
                 news.oldest = Some(news.oldest.map_or(sent, |oldest| oldest.min(sent)));
                 news.newest = Some(news.newest.map_or(sent, |newest| newest.max(sent)));
             }
-            sampler.deliver(delivery.seq, &delivery.record.stamp);
-            rack.deliver(now, &delivery, min_rtt);
+            sampler.deliver(&delivery.record.stamp);
+            rack.deliver(now, &delivery, min_rtt, ack.echo);
             if delivery.out_of_order {
                 duplicates.deliver(delivery.seq);
                 // The time stamp that will come back is not that of this segment.
@@ -102,7 +102,13 @@ impl Sender {
         if news.acked > 0 {
             self.life = Life::Open;
             self.phase = Phase::Open;
-            self.window.set(self.initial_window());
+            // RFC 5681 section 3.1: a path that loses SYNs is not asked for more. Linux forgives
+            // one.
+            let initial = match self.counters.repeated {
+                0 | 1 => self.initial_window(),
+                _ => 1,
+            };
+            self.window.set(initial);
         }
     }
 

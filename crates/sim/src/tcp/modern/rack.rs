@@ -10,10 +10,10 @@ use super::scoreboard::{Delivery, Scoreboard};
 /// A segment is lost when one that was sent sufficiently later has arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Rack {
-    /// Of the segment that was sent last among those that arrived: when, its number, how long it
-    /// took.
+    /// Of the segment that was sent last among those that arrived: when, in which order, and how
+    /// long it took.
     sent: Time,
-    seq: u32,
+    order: u64,
     rtt: Duration,
     /// Segments were seen to overtake each other.
     reordering: bool,
@@ -30,7 +30,7 @@ impl Rack {
     pub(super) fn new() -> Self {
         Self {
             sent: Time::ZERO,
-            seq: 0,
+            order: 0,
             rtt: Duration::ZERO,
             reordering: false,
             quarters: 1,
@@ -39,25 +39,30 @@ impl Rack {
         }
     }
 
-    /// A segment arrived.
+    /// A segment arrived, by an acknowledgement that echoes `echo`.
     pub(super) fn deliver(
         &mut self,
         now: Time,
         delivery: &Delivery<'_>,
         min_rtt: Option<Duration>,
+        echo: Time,
     ) {
-        let sent = delivery.record.stamp.sent;
-        let rtt = now.since(sent);
+        let stamp = &delivery.record.stamp;
+        let rtt = now.since(stamp.sent);
         if delivery.record.again {
-            // It cannot have come back so fast: it was an earlier copy that arrived.
-            if min_rtt.is_some_and(|min| rtt < min) {
+            // It was an earlier copy that arrived, if this one cannot have come back so fast, or if
+            // the time stamp says so, which it does for what continues the sequence.
+            let earlier = !delivery.out_of_order && echo < stamp.sent;
+            if earlier || min_rtt.is_some_and(|min| rtt < min) {
                 return;
             }
         } else if delivery.overtaken {
             self.reordering = true;
         }
-        if (self.sent, self.seq) < (sent, delivery.seq) {
-            (self.sent, self.seq, self.rtt) = (sent, delivery.seq, rtt);
+        // By the order of departure rather than, as the RFC has it, by time and number: a repair
+        // that leaves in the same moment as new data may leave behind it.
+        if self.order < stamp.order {
+            (self.sent, self.order, self.rtt) = (stamp.sent, stamp.order, rtt);
         }
     }
 
@@ -91,11 +96,10 @@ impl Rack {
     ) -> Option<Time> {
         let wait = self.rtt + self.patience(board, rtt, repairing);
         while let Some((seq, record)) = board.oldest() {
-            let sent = record.stamp.sent;
-            if (sent, seq) >= (self.sent, self.seq) {
+            if record.stamp.order >= self.order {
                 return None;
             }
-            if now < sent + wait {
+            if now < record.stamp.sent + wait {
                 // Everything that was sent before the newest arrival is decided by then.
                 return Some(self.sent + wait);
             }
@@ -202,7 +206,8 @@ mod tests {
                 again: false,
             };
             let (rack, min) = (&mut self.rack, self.rtt.min());
-            self.board.acknowledge(&ack, |d| rack.deliver(now, &d, min));
+            self.board
+                .acknowledge(&ack, |d| rack.deliver(now, &d, min, now));
             self.look(ms)
         }
 

@@ -11,6 +11,8 @@ use super::congestion::RateSample;
 pub(super) struct Stamp {
     /// When it left.
     pub(super) sent: Time,
+    /// How many left before it: tells apart what left in one moment.
+    pub(super) order: u64,
     /// When the segment left that was, then, the newest to be acknowledged.
     first_sent: Time,
     /// When that was acknowledged.
@@ -23,6 +25,7 @@ pub(super) struct Stamp {
 impl Stamp {
     pub(super) const NEVER: Self = Self {
         sent: Time::ZERO,
+        order: 0,
         first_sent: Time::ZERO,
         delivered_at: Time::ZERO,
         delivered: 0,
@@ -33,19 +36,22 @@ impl Stamp {
 /// Counts deliveries and makes samples of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sampler {
+    /// Segments sent, each copy by itself.
+    sent: u64,
     delivered: u64,
     delivered_at: Time,
     first_sent: Time,
     /// Segments sent until so many are delivered were sent by an idle application; zero: none.
     limited_until: u64,
     /// The newest segment that the acknowledgement in hand delivers.
-    newest: Option<(Stamp, u32)>,
+    newest: Option<Stamp>,
 }
 
 impl Sampler {
     /// Nothing was delivered.
     pub(super) fn new() -> Self {
         Self {
+            sent: 0,
             delivered: 0,
             delivered_at: Time::ZERO,
             first_sent: Time::ZERO,
@@ -75,8 +81,10 @@ impl Sampler {
             self.first_sent = now;
             self.delivered_at = now;
         }
+        self.sent += 1;
         Stamp {
             sent: now,
+            order: self.sent,
             first_sent: self.first_sent,
             delivered_at: self.delivered_at,
             delivered: self.delivered,
@@ -85,11 +93,10 @@ impl Sampler {
     }
 
     /// A segment was delivered.
-    pub(super) fn deliver(&mut self, seq: u32, stamp: &Stamp) {
+    pub(super) fn deliver(&mut self, stamp: &Stamp) {
         self.delivered += 1;
-        let newer = |(newest, at): &(Stamp, u32)| (newest.sent, *at) < (stamp.sent, seq);
-        if self.newest.as_ref().is_none_or(newer) {
-            self.newest = Some((*stamp, seq));
+        if self.newest.is_none_or(|newest| newest.order < stamp.order) {
+            self.newest = Some(*stamp);
         }
     }
 
@@ -98,7 +105,7 @@ impl Sampler {
         if self.limited_until > 0 && self.delivered > self.limited_until {
             self.limited_until = 0;
         }
-        let Some((stamp, _)) = self.newest.take() else {
+        let Some(stamp) = self.newest.take() else {
             return RateSample::default();
         };
         self.delivered_at = now;
@@ -129,7 +136,7 @@ mod tests {
     fn train(sampler: &mut Sampler, gap: u64) -> Vec<RateSample> {
         let stamps: Vec<_> = (0..10).map(|n| sampler.stamp(ms(n), n == 0)).collect();
         let ack = |n: usize| {
-            sampler.deliver(n as u32, &stamps[n]);
+            sampler.deliver(&stamps[n]);
             sampler.sample(ms(100 + gap * n as u64), None)
         };
         (0..10).map(ack).collect()
@@ -161,7 +168,7 @@ mod tests {
     fn an_interval_below_the_round_trip_is_no_sample() {
         let mut sampler = Sampler::new();
         let stamp = sampler.stamp(ms(0), true);
-        sampler.deliver(0, &stamp);
+        sampler.deliver(&stamp);
         let sample = sampler.sample(ms(10), Some(Duration::from_millis(50)));
         assert_eq!(
             (sample.interval, sample.per_second()),
@@ -173,11 +180,11 @@ mod tests {
     fn the_newest_segment_of_an_acknowledgement_counts() {
         let mut sampler = Sampler::new();
         let old = sampler.stamp(ms(0), true);
-        sampler.deliver(0, &old);
+        sampler.deliver(&old);
         sampler.sample(ms(50), None);
         let (first, second) = (sampler.stamp(ms(50), false), sampler.stamp(ms(60), false));
-        sampler.deliver(2, &second);
-        sampler.deliver(1, &first);
+        sampler.deliver(&second);
+        sampler.deliver(&first);
         let sample = sampler.sample(ms(110), None);
         assert_eq!((sample.prior, sample.delivered), (1, 2));
         assert_eq!(sample.interval, Duration::from_millis(60));

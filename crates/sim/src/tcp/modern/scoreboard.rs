@@ -166,9 +166,9 @@ impl Scoreboard {
     pub(super) fn forgive(&mut self) {
         while let Some(seq) = self.lost.first() {
             self.leave(seq);
-            let key = (self.record(seq).stamp.sent, seq);
+            let order = self.record(seq).stamp.order;
             let mut at = self.flight.head;
-            while at != NONE && (self.record(at).stamp.sent, at) < key {
+            while at != NONE && self.record(at).stamp.order < order {
                 at = self.record(at).after;
             }
             self.insert(Place::Flight, seq, at);
@@ -473,9 +473,9 @@ mod tests {
                 prop_assert_eq!(board.sacked() as usize, sacked.len());
                 let oldest = flight
                     .iter()
-                    .map(|seq| (board.flying(*seq).unwrap().stamp.sent, *seq))
+                    .map(|seq| (board.flying(*seq).unwrap().stamp.order, *seq))
                     .min();
-                prop_assert_eq!(board.oldest().map(|(seq, r)| (r.stamp.sent, seq)), oldest);
+                prop_assert_eq!(board.oldest().map(|(seq, r)| (r.stamp.order, seq)), oldest);
             }
         }
     }

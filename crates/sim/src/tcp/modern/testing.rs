@@ -36,5 +36,8 @@ pub(super) fn luck() -> Pcg64Mcg {
 
 /// Of a segment that leaves `ms` after the beginning.
 pub(super) fn stamp(ms: u64) -> Stamp {
-    Sampler::new().stamp(Time::from_millis(ms), false)
+    let mut stamp = Sampler::new().stamp(Time::from_millis(ms), false);
+    // In these tests no two segments leave within a millisecond.
+    stamp.order = ms + 1;
+    stamp
 }

@@ -46,6 +46,10 @@ impl Default for BbrConfig {
 
 /// Sends at the largest delivery rate seen, with a window of a few bandwidth-delay products.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, as the description of the algorithm has them"
+)]
 pub struct Bbr {
     config: BbrConfig,
     packet_bits: f64,

@@ -8,6 +8,7 @@ use crate::tcp::InitialWindow;
 
 /// Parameters of a [`Sender`](super::Sender). The defaults are those of Linux.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent options")]
 pub struct Config {
     /// A full packet on the wire, headers included, in bytes.
     pub packet_size: u32,

@@ -1,4 +1,4 @@
-//! Leaving slow start before the queue is full: HyStart++ (RFC 9406).
+//! Leaving slow start before the queue is full: `HyStart++` (RFC 9406).
 
 use core::time::Duration;
 

@@ -249,11 +249,10 @@ impl Sender {
                         .window(acked.delivered, acked.in_flight, ssthresh, safe);
                 self.window.set(window);
             }
-            Phase::Reduced | Phase::Recovery => {}
             Phase::Open | Phase::Loss if acked.acked > 0 => {
                 self.algorithm.on_ack(acked, &mut self.window, cx.rng);
             }
-            Phase::Open | Phase::Loss => {}
+            _ => {}
         }
     }
 }

@@ -23,7 +23,7 @@ impl Default for TimeoutConfig {
     fn default() -> Self {
         Self {
             min: Duration::from_millis(200),
-            max: Duration::from_secs(120),
+            max: Duration::from_mins(2),
             initial: Duration::from_secs(1),
         }
     }
@@ -152,7 +152,7 @@ fn approach(from: u64, to: u64, gain: u64) -> u64 {
 }
 
 /// As Linux: routes change within minutes.
-const MIN_WINDOW: Duration = Duration::from_secs(300);
+const MIN_WINDOW: Duration = Duration::from_mins(5);
 /// Doubled more often, even a microsecond would be above any limit.
 const MAX_BACKOFF: u32 = 40;
 

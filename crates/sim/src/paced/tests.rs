@@ -83,7 +83,9 @@ impl Pair {
             _ => &mut self.receiver,
         };
         match packet {
-            Some(Outgoing { size, ecn, body }) => {
+            Some(Outgoing {
+                size, ecn, body, ..
+            }) => {
                 agent.on_packet(&mut cx, &Arrival { size, ecn }, body);
             }
             None => agent.on_timer(&mut cx),

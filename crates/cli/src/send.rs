@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use tidegate_core::control::{Algorithm as _, Demand, Start};
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::media::FrameRate;
 use tidegate_core::promise::PlannerConfig;
 use tidegate_core::session::config::{SenderConfig, Streams};
@@ -51,7 +52,7 @@ pub(crate) struct SendArgs {
     /// Start a file again at its end
     #[arg(long = "loop")]
     looped: bool,
-    /// Rate control: `tfrc`, or `fixed:RATE` for none, as `fixed:2Mb/s`
+    /// Rate control: `tfrc`, `rap`, or `fixed:RATE` for none, as `fixed:2Mb/s`
     #[arg(long, value_name = "CONTROL", default_value = "tfrc", value_parser = control)]
     control: ControllerConfig,
     /// A frame is worth nothing this long after its capture
@@ -304,6 +305,7 @@ fn because(failure: SenderFailure, peer: SocketAddr) -> String {
 
 fn control(text: &str) -> Result<ControllerConfig, String> {
     match text.split_once(':') {
+        None if text == "rap" => Ok(ControllerConfig::Rap(RapConfig::default())),
         None if text == "tfrc" => Ok(ControllerConfig::default()),
         Some(("fixed", rate)) => match quantity::rate(rate) {
             Ok(rate) if rate > Rate::ZERO => Ok(ControllerConfig::Fixed { rate }),
@@ -311,7 +313,7 @@ fn control(text: &str) -> Result<ControllerConfig, String> {
             Err(e) => Err(e.to_string()),
         },
         _ => Err(format!(
-            "\"{text}\" is no rate control: choose tfrc, or fixed:RATE as in fixed:2Mb/s"
+            "\"{text}\" is no rate control: choose tfrc, rap, or fixed:RATE as in fixed:2Mb/s"
         )),
     }
 }
@@ -343,6 +345,8 @@ mod tests {
     #[test]
     fn controls_are_named() {
         assert_eq!(control("tfrc"), Ok(ControllerConfig::default()));
+        let rap = ControllerConfig::Rap(RapConfig::default());
+        assert_eq!(control("rap"), Ok(rap));
         let rate = Rate::kbps(2_000);
         assert_eq!(control("fixed:2Mb/s"), Ok(ControllerConfig::Fixed { rate }));
         for wrong in [

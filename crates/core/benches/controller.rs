@@ -7,28 +7,35 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate_core::control::{
     Algorithm, Cx, Demand, Ecn, Fate, FlowId, Kind, Outcome, RateController, Report, Sent, Start,
 };
+use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
 /// 20 packets 2.5 ms apart, then a report on them: 400 packets a second, a report each 50 ms.
 fn step(c: &mut Criterion) {
-    let mut group = c.benchmark_group("tfrc");
-    group.throughput(criterion::Throughput::Elements(PACKETS));
-    for (name, one_loss_in) in [("lossless", 0), ("one loss in 100", 100)] {
-        let demand = Demand {
-            floor: Rate::kbps(150),
-            ceiling: Rate::kbps(4_000),
-            shares: 1,
-        };
-        let start = Start::new(Time::ZERO, SIZE, demand);
-        let mut controller = TfrcConfig::default().start(&start);
-        let mut seq = 0;
-        group.bench_function(format!("20 packets and their report, {name}"), |b| {
-            b.iter(|| round(&mut *controller, &mut seq, one_loss_in));
-        });
+    let algorithms: [(&str, &dyn Algorithm); 2] = [
+        ("rap", &RapConfig::default()),
+        ("tfrc", &TfrcConfig::default()),
+    ];
+    for (name, algorithm) in algorithms {
+        let mut group = c.benchmark_group(name);
+        group.throughput(criterion::Throughput::Elements(PACKETS));
+        for (name, one_loss_in) in [("lossless", 0), ("one loss in 100", 100)] {
+            let demand = Demand {
+                floor: Rate::kbps(150),
+                ceiling: Rate::kbps(4_000),
+                shares: 1,
+            };
+            let start = Start::new(Time::ZERO, SIZE, demand);
+            let mut controller = algorithm.start(&start);
+            let mut seq = 0;
+            group.bench_function(format!("20 packets and their report, {name}"), |b| {
+                b.iter(|| round(&mut *controller, &mut seq, one_loss_in));
+            });
+        }
+        group.finish();
     }
-    group.finish();
 }
 
 fn round(controller: &mut dyn RateController, seq: &mut u64, one_loss_in: u64) {

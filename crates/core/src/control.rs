@@ -139,6 +139,8 @@ pub enum Why {
     Deadline,
     /// A feedback packet or a report is due.
     Feedback,
+    /// The rate grows if nothing was lost.
+    Increase,
     /// A packet may be presumed lost.
     Loss,
     /// The pacer may release a packet.

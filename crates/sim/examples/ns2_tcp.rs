@@ -2,34 +2,32 @@
 //! of the tests from such traces.
 //!
 //! A trace is a text file of lines `event,time_s,type,size_B,seq`: `+` for a packet that comes to
-//! the link that is watched, `d` for one that its queue dropped. For the network see `Kind` in
-//! `tests/tcp_bench`.
+//! the link that is watched, `d` for one that its queue dropped. `tests/data/ns2/trace.tcl` makes
+//! such files. For the words of a setup see `Setup` in `tests/tcp_bench/reference.rs`.
 //!
 //! `cargo run --release -p tidegate-sim --example ns2_tcp -- compare queue,reno trace.csv`
-//! `cargo run --release -p tidegate-sim --example ns2_tcp -- reduce trace.csv > reference.txt`
+//! `cargo run --release -p tidegate-sim --example ns2_tcp -- reduce queue,reno trace.csv > reference.txt`
 
 use std::error::Error;
 use std::fs;
 
 use tidegate_core::units::Time;
 
-#[path = "../tests/tcp_bench/reference.rs"]
-mod reference;
 #[path = "../tests/tcp_bench/mod.rs"]
 mod tcp_bench;
 
-use reference::{Event, Setup};
+use tcp_bench::reference::{self, Event, Setup};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["reduce", file] => {
-            print!("{}", reference::reduce(&read(file)?));
+        ["reduce", setup, file] => {
+            print!("{}", reference::reduce(setup, &read(file)?));
             Ok(())
         }
         ["compare", setup, file] => compare(&setup.parse()?, &read(file)?),
-        _ => Err("usage: ns2_tcp compare KIND,FLAVOUR[,OPTION=VALUE] TRACE | reduce TRACE".into()),
+        _ => Err("usage: ns2_tcp compare SETUP TRACE | reduce SETUP TRACE".into()),
     }
 }
 

@@ -12,7 +12,6 @@ use tidegate_core::media::FrameEncoder;
 use tidegate_core::promise::PlannerConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::session::assembler::ReceivedFrame;
-use tidegate_core::session::bulk::Bulk;
 use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::receiver::MediaReceiver;
@@ -22,7 +21,13 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::rtcp::Cname;
 
 use crate::run;
-use crate::scenario::{FlowPlan, MediaPlan, VideoPlan};
+use crate::scenario::{FlowPlan, VideoPlan};
+
+mod actor;
+mod framed;
+
+pub use actor::Actor;
+pub use framed::{Framed, Passage};
 
 /// One flow as it is played: as the scenario has it, or as one of its baselines.
 #[derive(Clone, Debug)]
@@ -47,9 +52,9 @@ pub struct Role {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are a handful of them")]
 pub enum Player<P> {
-    /// Sends packets as fast as its controller allows.
-    Bulk(Bulk),
-    /// Receives.
+    /// A modelled sender or receiver.
+    Model(Framed),
+    /// Receives video.
     Receiver(MediaReceiver),
     /// Sends video.
     Video(Streamer<P>),
@@ -65,8 +70,10 @@ pub struct Takings {
     pub sent: Vec<SentFrame>,
     /// Every frame of which something came, in decoding order, with its bits.
     pub received: Vec<ReceivedFrame>,
-    /// Every packet.
+    /// Every packet of a video.
     pub packets: Vec<PacketRow>,
+    /// Every packet of a modelled flow outside of the simulator.
+    pub passages: Vec<Passage>,
 }
 
 impl Role {
@@ -76,7 +83,11 @@ impl Role {
         run::FlowInfo {
             name: self.name.clone(),
             class: self.class.clone(),
-            control: self.controller().name().to_owned(),
+            control: match self.baseline {
+                Some(_) => "fixed",
+                None => self.plan.control_name(),
+            }
+            .to_owned(),
             baseline: self.baseline.is_some(),
             delay_bound: video.map(|v| v.delay_bound),
             floor: video.map_or(Rate::ZERO, |v| v.floor),
@@ -94,42 +105,33 @@ impl Role {
         seed: Seed,
         pipe: impl FnOnce(&VideoPlan) -> Result<P, E>,
     ) -> Result<Player<P>, E> {
+        let video = match self.plan.media.video() {
+            Some(video) => video,
+            None => match self.actors() {
+                Some((sender, _)) => return Ok(self.model(sender, "sender", seed)),
+                None => unreachable!("what is no video is modelled"),
+            },
+        };
         let mut rng = seed.stream(&format!("session/{}", self.name));
-        let streams = streams(&mut rng);
-        Ok(match &self.plan.media {
-            MediaPlan::Bulk { packet } => {
-                let demand = Demand {
-                    floor: Rate::ZERO,
-                    ceiling: Rate::MAX,
-                    shares: 1,
-                };
-                let start = Start::new(Time::ZERO + self.plan.start, *packet, demand);
-                let controller = self.controller().start(&start);
-                let ecn = self.plan.ecn;
-                let until = Time::ZERO + self.plan.stop;
-                Player::Bulk(Bulk::new(
-                    streams, *packet, ecn, controller, &mut rng, until,
-                ))
-            }
-            MediaPlan::Video(video) => {
-                let config = self.sender_config(video, streams);
-                let demand = Demand {
-                    floor: video.floor,
-                    ceiling: video.ceiling,
-                    shares: 1,
-                };
-                let start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
-                let controller = self.controller().start(&start);
-                let planner = PlannerConfig::new(video.floor, video.ceiling);
-                // A fixed rate has no bound in its configuration, hence no promise.
-                let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
-                Player::Video(Streamer::new(sender, pipe(video)?))
-            }
-        })
+        let config = self.sender_config(video, streams(&mut rng));
+        let demand = Demand {
+            floor: video.floor,
+            ceiling: video.ceiling,
+            shares: 1,
+        };
+        let start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
+        let controller = self.controller().start(&start);
+        let planner = PlannerConfig::new(video.floor, video.ceiling);
+        // A fixed rate has no bound in its configuration, hence no promise.
+        let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
+        Ok(Player::Video(Streamer::new(sender, pipe(video)?)))
     }
 
     /// The receiving endpoint.
     pub fn receiver<P>(&self, seed: Seed) -> Player<P> {
+        if let Some((_, receiver)) = self.actors() {
+            return self.model(receiver, "receiver", seed);
+        }
         let mut rng = seed.stream(&format!("receiver/{}", self.name));
         let hold = match (self.baseline, self.plan.media.video()) {
             (None, Some(video)) => video.delay_bound,
@@ -145,10 +147,15 @@ impl Role {
         )))
     }
 
+    fn model<P>(&self, actor: Actor, side: &str, seed: Seed) -> Player<P> {
+        let rng = seed.stream(&format!("party/{}/{side}", self.name));
+        Player::Model(Framed::new(actor, rng))
+    }
+
     fn controller(&self) -> ControllerConfig {
         match self.baseline {
             Some(rate) => ControllerConfig::Fixed { rate },
-            None => self.plan.control.clone(),
+            None => self.plan.control.clone().unwrap_or_default(),
         }
     }
 
@@ -167,7 +174,9 @@ impl Role {
                 config.pace = FIXED_PACE;
                 config.circuit_breaker = false;
             }
-            ControllerConfig::Tfrc(_) => config.delay_bound = Some(video.delay_bound),
+            ControllerConfig::Rap(_) | ControllerConfig::Tfrc(_) => {
+                config.delay_bound = Some(video.delay_bound);
+            }
         }
         config
     }
@@ -177,7 +186,7 @@ impl<P: EncodePipe> Player<P> {
     /// Moves what is final into `takings`.
     pub fn drain(&mut self, takings: &mut Takings) {
         match self {
-            Self::Bulk(bulk) => bulk.drain_rows(&mut takings.packets),
+            Self::Model(model) => model.drain(&mut takings.passages),
             Self::Video(streamer) => streamer
                 .sender_mut()
                 .drain_rows(&mut takings.sent, &mut takings.packets),
@@ -192,7 +201,7 @@ impl<P: EncodePipe> Player<P> {
     /// Moves all that is left into `takings`, at the end.
     pub fn finish(&mut self, takings: &mut Takings) {
         match self {
-            Self::Bulk(bulk) => bulk.finish_rows(&mut takings.packets),
+            Self::Model(model) => model.drain(&mut takings.passages),
             Self::Video(streamer) => streamer
                 .sender_mut()
                 .finish_rows(&mut takings.sent, &mut takings.packets),
@@ -209,7 +218,7 @@ impl<P: EncodePipe> Player<P> {
 impl<P: EncodePipe> Endpoint for Player<P> {
     fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
         match self {
-            Self::Bulk(e) => e.on_datagram(cx, datagram),
+            Self::Model(e) => e.on_datagram(cx, datagram),
             Self::Receiver(e) => e.on_datagram(cx, datagram),
             Self::Video(e) => e.on_datagram(cx, datagram),
         }
@@ -217,7 +226,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
 
     fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         match self {
-            Self::Bulk(e) => e.on_timeout(cx),
+            Self::Model(e) => e.on_timeout(cx),
             Self::Receiver(e) => e.on_timeout(cx),
             Self::Video(e) => e.on_timeout(cx),
         }
@@ -225,7 +234,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
 
     fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         match self {
-            Self::Bulk(e) => e.poll_transmit(cx, buffer),
+            Self::Model(e) => e.poll_transmit(cx, buffer),
             Self::Receiver(e) => e.poll_transmit(cx, buffer),
             Self::Video(e) => e.poll_transmit(cx, buffer),
         }
@@ -233,7 +242,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
 
     fn next_timeout(&self) -> Option<(Time, Why)> {
         match self {
-            Self::Bulk(e) => e.next_timeout(),
+            Self::Model(e) => e.next_timeout(),
             Self::Receiver(e) => e.next_timeout(),
             Self::Video(e) => e.next_timeout(),
         }
@@ -241,7 +250,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
 
     fn is_done(&self) -> bool {
         match self {
-            Self::Bulk(e) => e.is_done(),
+            Self::Model(e) => e.is_done(),
             Self::Receiver(e) => e.is_done(),
             Self::Video(e) => e.is_done(),
         }

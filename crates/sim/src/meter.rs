@@ -101,6 +101,7 @@ impl Meter {
             dropped: meter.drops.len() as u64,
             loss_events: loss_events(&meter.drops, rtt),
             rtt,
+            delay_min: meter.delays.min.unwrap_or(Duration::ZERO),
             delay_mean: meter.delays.mean(),
             delay_p50: meter.delays.percentile(50),
             delay_p95: meter.delays.percentile(95),
@@ -136,6 +137,8 @@ pub struct Totals {
     pub loss_events: u64,
     /// Mean one-way delays there and back together.
     pub rtt: Duration,
+    /// Shortest one-way delay of what was received.
+    pub delay_min: Duration,
     /// Mean one-way delay of what was received.
     pub delay_mean: Duration,
     /// Its median, within 3 % above.
@@ -235,6 +238,7 @@ struct Histogram {
     buckets: Vec<u32>,
     sum: Duration,
     count: u32,
+    min: Option<Duration>,
     max: Duration,
 }
 
@@ -248,6 +252,7 @@ impl Histogram {
         self.buckets[index] += 1;
         self.sum += value;
         self.count += 1;
+        self.min = Some(self.min.map_or(value, |min| min.min(value)));
         self.max = self.max.max(value);
     }
 

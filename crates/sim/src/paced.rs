@@ -6,6 +6,7 @@
 //! however many reports were lost in it. `docs/paced.md` has the rules and what they cost.
 
 mod receiver;
+mod samples;
 mod window;
 mod workload;
 
@@ -15,10 +16,11 @@ use tidegate_core::control::{
     Cx, Ecn, Fate, FlowId, Kind, Outcome, RateController, Report, Sent, Summary,
 };
 use tidegate_core::random::unit;
-use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
+use tidegate_core::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
 use crate::agent::{Agent, AgentCx, Arrival, Body, Seen};
 pub use receiver::{Receiver, ReceiverConfig, Reporting};
+use samples::Samples;
 use window::Window;
 pub use workload::Workload;
 use workload::{Backlog, Supply};
@@ -48,6 +50,9 @@ pub struct SenderConfig {
     /// A packet is lost once one that was sent this many later has arrived: 3 in RAP and RFC
     /// 5348, 1 in ns-2's TFRC. At least 1.
     pub reordering: u32,
+    /// Whether it says what it knows when a report comes, at most every 25 ms, as
+    /// [`Event::Sample`](tidegate_core::trace::Event::Sample).
+    pub samples: bool,
     /// Weight of the past in the round-trip time that packets tell the receiver, in 0..=1: 0.9 in
     /// RFC 5348, 0.95 in ns-2.
     pub rtt_memory: f64,
@@ -66,6 +71,7 @@ impl SenderConfig {
             spacing: Spacing::Reactive,
             overhead: Duration::ZERO,
             reordering: 3,
+            samples: false,
             rtt_memory: 0.9,
         }
     }
@@ -78,7 +84,9 @@ pub enum Spacing {
     /// over. A rate that rises from almost nothing takes effect at once.
     #[default]
     Reactive,
-    /// Nothing: the interval that began keeps its length, as in ns-2's RAP.
+    /// Nothing: the interval that began keeps its length. The controller is asked before each
+    /// packet whether an older one is overdue (its timeout is called early), and if it lowers the
+    /// rate for that, the packet is left out and the next interval begins. So does ns-2's RAP.
     Steady,
     /// Nothing; but before the first loss every report sends a packet at once, and so does every
     /// timeout of the controller, as in ns-2's TFRC. The next one follows an interval later.
@@ -106,6 +114,7 @@ pub struct Sender {
     stopped: bool,
     /// Room for the fates of one report.
     fates: Vec<Fate>,
+    samples: Option<Samples>,
 }
 
 impl Sender {
@@ -123,6 +132,7 @@ impl Sender {
             wake: config.start,
             stopped: false,
             fates: Vec::new(),
+            samples: config.samples.then(Samples::default),
             controller,
             config,
         }
@@ -164,7 +174,7 @@ impl Sender {
         self.last = Some(self.due);
         self.due += self.interval;
         if !self.config.overhead.is_zero() {
-            let share = unit(cx.rng) * self.config.overhead.as_nanos() as f64;
+            let share = unit(cx.rng) * nanos(self.config.overhead) as f64;
             self.held = Duration::from_nanos(share as u64);
         }
     }
@@ -202,21 +212,39 @@ impl Sender {
             self.wake = Time::FAR;
             return;
         }
-        if let Some(ready) = self.backlog.ready(cx.now) {
-            self.due = self.due.max(ready);
-            if self.due + self.held <= cx.now {
+        let mut next = self.next_packet(cx.now);
+        if next <= cx.now {
+            if self.is_overdue(cx) {
+                self.due = cx.now + self.interval;
+            } else {
                 self.send(cx);
             }
+            next = self.next_packet(cx.now);
         }
-        let next = match self.backlog.ready(cx.now) {
-            Some(ready) => self.due.max(ready) + self.held,
-            None => Time::FAR,
-        };
         let timeout = self
             .controller
             .next_timeout()
             .map_or(Time::FAR, |(at, _)| at);
         self.wake = next.min(timeout).min(self.config.stop);
+    }
+
+    /// Whether the controller lowers its rate rather than send another packet.
+    fn is_overdue(&mut self, cx: &mut AgentCx<'_>) -> bool {
+        if self.config.spacing != Spacing::Steady {
+            return false;
+        }
+        let before = self.rate;
+        self.controller.on_timeout(&mut inner(cx));
+        self.rate_changed() && self.rate < before
+    }
+
+    /// When the next packet leaves. One that its application makes later is due later.
+    fn next_packet(&mut self, now: Time) -> Time {
+        let Some(ready) = self.backlog.ready(now) else {
+            return Time::FAR;
+        };
+        self.due = self.due.max(ready);
+        self.due + self.held
     }
 
     /// Turns a report into fates, which are left in `self.fates`, and a round-trip sample.
@@ -270,7 +298,7 @@ impl Agent for Sender {
         let mut report = Report::new(&self.fates);
         if let Some(sample) = rtt {
             report = report.rtt(sample);
-            let (sample, memory) = (sample.as_nanos() as f64 / 1e9, self.config.rtt_memory);
+            let (sample, memory) = (nanos(sample) as f64 / 1e9, self.config.rtt_memory);
             self.rtt = if self.rtt > 0.0 {
                 memory * self.rtt + (1.0 - memory) * sample
             } else {
@@ -278,6 +306,12 @@ impl Agent for Sender {
             };
         }
         self.controller.on_report(&mut inner(cx), &report);
+        if let Some(samples) = &mut self.samples {
+            let rtt = Duration::from_nanos((self.rtt * 1e9) as u64);
+            if let Some(sample) = samples.add(cx.now, &self.fates, rtt, &*self.controller) {
+                cx.record(sample);
+            }
+        }
         let prompt = self.config.spacing == Spacing::Prompt
             && self.controller.summary().loss_event_rate <= 0.0;
         self.retime(cx.now, prompt);
@@ -320,8 +354,8 @@ fn inner<'a>(cx: &'a mut AgentCx<'_>) -> Cx<'a> {
 /// Rounded to the nearest nanosecond; for ever at a rate of zero.
 fn interval(size: Bytes, rate: Rate) -> Duration {
     // 4 GB are 3.4e10 bits, exact in an f64. Anything from 584 years on is for ever.
-    let nanos = size.bits() as f64 * 1e9 / rate.as_f64();
-    Duration::from_nanos((nanos + 0.5) as u64)
+    let span = size.bits() as f64 * 1e9 / rate.as_f64();
+    Duration::from_nanos((span + 0.5) as u64)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ impl Count {
 
 #[test]
 fn ten_seeds_keep_99_of_100_savable_frames_on_time() {
-    let scenario = demo();
+    let scenario = demo("tfrc");
     let mut shares = Vec::new();
     println!("seed   of savable   of all   fixed at its mean   fixed 2 Mb/s");
     for seed in 1..=10 {
@@ -58,10 +58,26 @@ fn ten_seeds_keep_99_of_100_savable_frames_on_time() {
     assert!(mean >= 0.99, "mean over seeds: {mean}");
 }
 
-fn demo() -> Scenario {
+/// The promise is kept over any controller that finds out what the path carries.
+#[test]
+fn rap_keeps_the_promise_too() {
+    let scenario = demo("rap");
+    for seed in 1..=3 {
+        let takes = play::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
+        let (role, takings) = &takes[0].flows[0];
+        assert_eq!(role.info().control, "rap");
+        let own = count(&scenario, role, takings);
+        println!("seed {seed}: {:.4} of savable, {own:?}", own.of_savable());
+        assert!(own.of_savable() >= 0.99, "seed {seed}: {own:?}");
+    }
+}
+
+/// With the model of an encoder, and rate control of this name.
+fn demo(control: &str) -> Scenario {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/demo.toml");
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.replace("encoder = \"x264\"", "encoder = \"model\"");
+    let text = text.replace("control = \"tfrc\"", &format!("control = \"{control}\""));
     Scenario::parse("demo.toml", &text, &|_| Err("no traces".to_owned())).unwrap()
 }
 

@@ -6,6 +6,7 @@
 
 use core::time::Duration;
 
+use super::rap::RapConfig;
 use super::replay::Input;
 use super::tfrc::TfrcConfig;
 use crate::control::{
@@ -19,16 +20,32 @@ use crate::units::{Bytes, Rate, RemoteTime, Time};
 use crate::wire::fuzzing::Target;
 
 /// All targets.
-pub const TARGETS: [Target; 2] = [
+pub const TARGETS: [Target; 3] = [
     Target {
         name: "promise",
         run: promise,
+    },
+    Target {
+        name: "rap",
+        run: rap,
     },
     Target {
         name: "tfrc",
         run: tfrc,
     },
 ];
+
+/// RAP alone; the first byte says how it is set.
+pub fn rap(data: &[u8]) {
+    let (first, story) = data.split_first().unwrap_or((&0, &[]));
+    let config = RapConfig {
+        fine_grain: first & 1 != 0,
+        report_interval: Duration::from_millis(u64::from(first & 2) * 25),
+        ..RapConfig::default()
+    };
+    let mut controller = config.start(&start());
+    play(story, &mut controller, &mut |_, _, _| {});
+}
 
 /// TFRC alone.
 pub fn tfrc(data: &[u8]) {

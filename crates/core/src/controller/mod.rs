@@ -2,12 +2,14 @@
 
 pub mod fixed;
 pub mod fuzzing;
+pub mod rap;
 pub mod replay;
 pub mod tfrc;
 
 use crate::control::{Algorithm, RateController, Start};
 use crate::units::Rate;
 use fixed::Fixed;
+use rap::RapConfig;
 use tfrc::TfrcConfig;
 
 /// Which controller, and how it is set. In files a table with the key `algorithm`, e.g.
@@ -25,6 +27,8 @@ pub enum ControllerConfig {
         #[cfg_attr(feature = "serde", serde(rename = "rate_bps"))]
         rate: Rate,
     },
+    /// The rate adaptation protocol: additive increase, multiplicative decrease.
+    Rap(RapConfig),
     /// TCP-friendly rate control (RFC 5348).
     Tfrc(TfrcConfig),
 }
@@ -34,6 +38,7 @@ impl ControllerConfig {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Fixed { .. } => "fixed",
+            Self::Rap(_) => "rap",
             Self::Tfrc(_) => "tfrc",
         }
     }
@@ -49,6 +54,7 @@ impl Algorithm for ControllerConfig {
     fn start(&self, start: &Start) -> Box<dyn RateController> {
         match self {
             Self::Fixed { rate } => Box::new(Fixed::new(*rate)),
+            Self::Rap(config) => config.start(start),
             Self::Tfrc(config) => config.start(start),
         }
     }
@@ -71,9 +77,12 @@ mod tests {
         let rate = Rate::kbps(700);
         let fixed = ControllerConfig::Fixed { rate };
         assert_eq!(fixed.start(&start).target().send, rate);
+        let rap = ControllerConfig::Rap(RapConfig::default());
+        assert_eq!(rap.start(&start).target().send, Rate::bps(4_800));
         let tfrc = ControllerConfig::default();
         assert_eq!(tfrc.start(&start).target().send, Rate::bps(9_600));
-        assert_eq!((fixed.name(), tfrc.name()), ("fixed", "tfrc"));
+        let names = [fixed, rap, tfrc].map(|config| config.name());
+        assert_eq!(names, ["fixed", "rap", "tfrc"]);
     }
 
     #[cfg(feature = "serde")]
@@ -89,6 +98,12 @@ mod tests {
             parse("algorithm = 'fixed'\nrate_bps = 4000000").unwrap(),
             ControllerConfig::Fixed { rate }
         );
+        let fine = RapConfig {
+            fine_grain: true,
+            ..RapConfig::per_packet()
+        };
+        let text = toml::to_string(&ControllerConfig::Rap(fine.clone())).unwrap();
+        assert_eq!(parse(&text).unwrap(), ControllerConfig::Rap(fine));
         let damped = TfrcConfig {
             damping: true,
             ..TfrcConfig::default()

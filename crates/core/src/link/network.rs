@@ -189,6 +189,11 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.links[link.0].observe(limit);
     }
 
+    /// Has a link keep at most `limit` notes of drops, see [`Link::observe_drops`].
+    pub fn observe_drops(&mut self, link: LinkId, limit: usize) {
+        self.links[link.0].observe_drops(limit);
+    }
+
     /// The oldest note of a link, see [`Link::pop_note`].
     pub fn pop_note(&mut self, link: LinkId) -> Option<LinkNote> {
         self.links[link.0].pop_note()

@@ -265,14 +265,22 @@ fn flow_metric(flow: &FlowSummary, metric: &str) -> Option<f64> {
         "frames.sent" => count(frames.sent),
         "freezes" => count(flow.freezes),
         "loss" => flow.loss,
+        "loss_event_rate" => flow.loss_event_rate,
         "on_time_of_all" => {
             let made = count(frames.made).filter(|made| *made > 0.0)?;
             Some(count(frames.on_time)? / made)
         }
+        "packet_delay_ms.max" => flow.packet_delay_ms.max,
+        "packet_delay_ms.mean" => flow.packet_delay_ms.mean,
+        "packet_delay_ms.p50" => flow.packet_delay_ms.p50,
+        "packet_delay_ms.p95" => flow.packet_delay_ms.p95,
+        "packet_delay_ms.p99" => flow.packet_delay_ms.p99,
         "psnr_y_db" => flow.psnr_y_db,
         "queue_ms.mean" => flow.queue_ms.mean,
         "queue_ms.p95" => flow.queue_ms.p95,
         "rate_bps" => flow.rate_bps,
+        "receive_bps" => flow.receive_bps,
+        "rtt_ms" => flow.rtt_ms,
         "ssim" => flow.ssim,
         _ => None,
     }
@@ -309,7 +317,15 @@ const COMPARISONS: [(&str, Comparison); 5] = [
 /// were on time, `on_time_of_all` that of all captured ones.
 pub const FLOW_METRICS: &[&str] = &[
     "rate_bps",
+    "receive_bps",
     "loss",
+    "loss_event_rate",
+    "rtt_ms",
+    "packet_delay_ms.mean",
+    "packet_delay_ms.p50",
+    "packet_delay_ms.p95",
+    "packet_delay_ms.p99",
+    "packet_delay_ms.max",
     "delay_ms.p50",
     "delay_ms.p95",
     "delay_ms.p99",
@@ -338,6 +354,7 @@ const EQUAL: f64 = 1e-6;
 #[cfg(test)]
 mod tests {
     use super::super::manifest::{Manifest, World};
+    use super::super::metrics::PacketDelaySummary;
     use super::*;
 
     fn judge(text: &str, flows: Vec<FlowSummary>) -> Verdict {
@@ -401,7 +418,17 @@ mod tests {
             name: "a".to_owned(),
             control: String::new(),
             rate_bps: Some(1.0),
+            receive_bps: Some(1.0),
             loss: Some(1.0),
+            loss_event_rate: Some(1.0),
+            rtt_ms: Some(1.0),
+            packet_delay_ms: PacketDelaySummary {
+                mean: Some(1.0),
+                p50: Some(1.0),
+                p95: Some(1.0),
+                p99: Some(1.0),
+                max: Some(1.0),
+            },
             delay_ms: DelaySummary {
                 p50: Some(1.0),
                 p95: Some(1.0),

@@ -2,12 +2,15 @@
 
 use core::time::Duration;
 
-use tidegate_core::link::{Capacity, Limit, LinkConfig, QueueConfig, Steps, StepsError};
+use tidegate_core::link::{
+    Capacity, CoDelConfig, DropTailConfig, Limit, LinkConfig, QueueConfig, Steps, StepsError,
+};
 use tidegate_core::units::{Rate, Time};
 
-use super::{BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, picture};
+use super::{BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, picture};
 use crate::oracle::{Hop, Service};
 use crate::run::{CapacityStep, FlowInfo, LinkInfo, Outage};
+use crate::tcp::classic::Flavour;
 
 impl Scenario {
     /// The way of a flow to its receiver as the oracle wants it.
@@ -66,6 +69,7 @@ impl LinkPlan {
             outages: self.outages.clone(),
             loss: self.loss,
             delay: self.delay,
+            jitter: self.jitter,
         })
     }
 
@@ -87,10 +91,14 @@ impl LinkPlan {
                 .map(|dark| (dark.from, dark.to))
                 .collect(),
             queue: match self.queue {
-                Some(QueueConfig::DropTail(config)) => match config.limit {
+                Some(
+                    QueueConfig::DropTail(DropTailConfig { limit, .. })
+                    | QueueConfig::CoDel(CoDelConfig { limit, .. }),
+                ) => match limit {
                     Limit::Bytes(bytes) => Some(bytes),
                     Limit::Packets(_) => None,
                 },
+                Some(QueueConfig::FqCoDel(config)) => Some(config.memory),
                 Some(QueueConfig::Red(_)) | None => None,
             },
         }
@@ -131,28 +139,46 @@ impl LinkPlan {
             capacity,
             queue: self.queue.as_ref().map(picture::queue).unwrap_or_default(),
             delay: self.delay,
-            loss: self.loss,
+            loss: self.loss.mean(),
             outages: self.outages.iter().map(outage).collect(),
         }
     }
 }
 
 impl FlowPlan {
+    /// What decides about its rate, in a word.
+    pub fn control_name(&self) -> &'static str {
+        match (&self.control, &self.media) {
+            (Some(control), _) => control.name(),
+            (None, MediaPlan::Tcp(tcp)) => tcp.name(),
+            (None, MediaPlan::Udp(_)) => "udp",
+            (None, MediaPlan::Bulk(_) | MediaPlan::Video(_)) => "none",
+        }
+    }
+
     /// What the manifest says of it, in a world with one clock.
     pub fn info(&self) -> FlowInfo {
-        let video = match &self.media {
-            MediaPlan::Video(video) => Some(video),
-            MediaPlan::Bulk { .. } => None,
-        };
+        let video = self.media.video();
         FlowInfo {
             name: self.name.clone(),
             class: self.name.clone(),
-            control: self.control.name().to_owned(),
+            control: self.control_name().to_owned(),
             baseline: false,
             delay_bound: video.map(|video| video.delay_bound),
             floor: video.map_or(Rate::ZERO, |video| video.floor),
             frame_rate: video.map(|video| video.frame_rate),
             one_clock: true,
+        }
+    }
+}
+
+impl TcpPlan {
+    /// Which TCP, in a word.
+    pub fn name(&self) -> &'static str {
+        match self.sender.flavour {
+            Flavour::NewReno => "newreno",
+            Flavour::Reno => "reno",
+            Flavour::Sack => "sack",
         }
     }
 }

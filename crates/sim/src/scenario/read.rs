@@ -2,6 +2,7 @@
 
 mod flow;
 mod link;
+mod models;
 mod routes;
 
 use core::time::Duration;
@@ -15,8 +16,9 @@ use super::error::{Fault, ScenarioError};
 use super::table::{Document, Table, Value};
 use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
 use crate::run::{ExpectError, Expectation};
-use flow::{ACCESS, BULK, CONTROL, FLOW, TFRC, VIDEO};
+use flow::{ACCESS, CONTROL, FLOW, RAP, TFRC, VIDEO};
 use link::{LINK, OUTAGE, QUEUE, RED, TRACE};
+use models::{BULK, ON_OFF, TCP, UDP};
 use routes::Nodes;
 
 type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
@@ -44,6 +46,10 @@ pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenari
             // TOML integers are signed.
             Some(seed) => Seed(seed.whole(0..=i64::MAX as u64)?),
             None => Seed(1),
+        },
+        measure: match head.get("measure") {
+            Some(value) => measure(&value, duration)?,
+            None => (Duration::ZERO, duration),
         },
         links: Vec::new(),
         flows: Vec::new(),
@@ -149,6 +155,25 @@ fn length(value: &Value<'_>) -> Result<Duration, ScenarioError> {
     Ok(duration)
 }
 
+/// From when until when totals are counted.
+fn measure(value: &Value<'_>, end: Duration) -> Result<(Duration, Duration), ScenarioError> {
+    let ends = value.list("two moments, as [\"10s\", \"60s\"]")?;
+    let [from, to] = ends.as_slice() else {
+        return Err(value.range(
+            &format!("a span of {} parts", ends.len()),
+            "write when it begins and when it ends, as [\"10s\", \"60s\"]",
+        ));
+    };
+    let (begin, over) = (from.duration()?, to.duration()?);
+    if begin >= over || over > end {
+        return Err(to.range(
+            &format!("{over:?} is not after {begin:?} and by the end of the run at {end:?}"),
+            "let the span lie within the run",
+        ));
+    }
+    Ok((begin, over))
+}
+
 fn expectations(list: &Value<'_>, scenario: &Scenario) -> Result<Vec<Expectation>, ScenarioError> {
     const WANTED: &str =
         "a list of statements in quotes, as [\"tidegate.on_time_of_savable >= 0.9\"]";
@@ -233,7 +258,7 @@ fn unused_links(scenario: &Scenario, links: &Value<'_>) -> Result<(), ScenarioEr
 }
 
 const HEAD: &[&str] = &[
-    "name", "about", "duration", "seed", "expect", "link", "flow", "baseline",
+    "name", "about", "duration", "seed", "measure", "expect", "link", "flow", "baseline",
 ];
 const BASELINE: &[&str] = &["name", "of", "rate"];
 
@@ -250,6 +275,10 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in the rate of a link", TRACE),
     ("in the access or exit of a flow", ACCESS),
     ("in the control of a flow", CONTROL),
+    ("in the rap of a control", RAP),
     ("in the tfrc of a control", TFRC),
     ("in the bulk of a flow", BULK),
+    ("in the tcp of a flow", TCP),
+    ("in the udp of a flow", UDP),
+    ("in the spacing of a udp flow", ON_OFF),
 ];

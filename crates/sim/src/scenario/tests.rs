@@ -1,10 +1,12 @@
 use proptest::prelude::*;
 
+use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
 use tidegate_core::link::{Capacity, DropTailConfig, LinkId, Network, RouteId};
 use tidegate_core::units::Time;
 
 use super::*;
+use crate::paced::Workload;
 use crate::staging;
 use crate::world::SimPacket;
 
@@ -120,21 +122,33 @@ fn the_other_forms_are_read_too() {
     let control = "control = \"tfrc\"";
     assert_eq!(
         with(control, "control = { fixed = \"2Mb/s\" }").flows[0].control,
-        ControllerConfig::Fixed {
+        Some(ControllerConfig::Fixed {
             rate: Rate::kbps(2_000)
-        }
+        })
+    );
+    assert_eq!(
+        with(control, "control = \"rap\"").flows[0].control,
+        Some(ControllerConfig::Rap(RapConfig::default()))
+    );
+    let fine = "control = { rap = { fine_grain = true } }";
+    assert_eq!(
+        with(control, fine).flows[0].control,
+        Some(ControllerConfig::Rap(RapConfig {
+            fine_grain: true,
+            ..RapConfig::default()
+        }))
     );
     let damped = "control = { tfrc = { damping = true, packet_size = \"nominal\" } }";
     assert_eq!(
         with(control, damped).flows[0].control,
-        ControllerConfig::Tfrc(TfrcConfig {
+        Some(ControllerConfig::Tfrc(TfrcConfig {
             damping: true,
             packet_size: PacketSize::Nominal,
             ..TfrcConfig::default()
-        })
+        }))
     );
     let percent = with("loss = 0.001", "loss = \"0.1%\"").links[0].loss;
-    assert!((percent - 0.001).abs() < 1e-12, "{percent}");
+    assert!((percent.mean() - 0.001).abs() < 1e-12, "{percent:?}");
     let ntsc = with("fps = 30", "fps = \"30000/1001\"");
     let video = ntsc.flows[0].media.video().unwrap();
     assert_eq!(
@@ -149,9 +163,11 @@ fn the_other_forms_are_read_too() {
     let bulk = parse(&bulk).unwrap();
     assert_eq!(
         bulk.flows[1].media,
-        MediaPlan::Bulk {
-            packet: Bytes(1_200)
-        }
+        MediaPlan::Bulk(BulkPlan {
+            packet: Bytes(1_200),
+            workload: Workload::Greedy,
+            overhead: Duration::ZERO,
+        })
     );
 }
 
@@ -233,7 +249,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"name = "demo""#,
         r#"nam = "demo""#,
-        r#"demo.toml:1: nam: no such key; did you mean "name"?; the keys here are name, about, duration, seed, expect, link, flow, baseline"#,
+        r#"demo.toml:1: nam: no such key; did you mean "name"?; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline"#,
     ),
     (
         r#"name = "demo"
@@ -279,7 +295,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "seed = 7",
         r#"droptail = "60kB""#,
-        r#"demo.toml:4: droptail: no such key; "droptail" belongs in the queue of a link; the keys here are name, about, duration, seed, expect, link, flow, baseline"#,
+        r#"demo.toml:4: droptail: no such key; "droptail" belongs in the queue of a link; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline"#,
     ),
     (
         r#"expect = ["tidegate.on_time_of_savable >= 0.9"]"#,
@@ -291,7 +307,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
 name = "uplink""#,
         r#"[[lnk]]
 name = "uplink""#,
-        r#"demo.toml:6: lnk: no such key; did you mean "link"?; the keys here are name, about, duration, seed, expect, link, flow, baseline"#,
+        r#"demo.toml:6: lnk: no such key; did you mean "link"?; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline"#,
     ),
     (
         r#"name = "downlink""#,
@@ -316,7 +332,7 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"jitter = "4ms""#,
-        "demo.toml:9: link: jitter: no such key; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage",
+        "demo.toml:9: link: jitter: no such key; \"jitter\" belongs in the udp of a flow; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage",
     ),
     (
         r#"delay = "40ms""#,
@@ -474,7 +490,7 @@ name = "uplink""#,
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,
         r#"["tidegate.speed >= 0.9"]"#,
-        r#"demo.toml:5: expect: "tidegate.speed >= 0.9": there is no metric "speed"; use one of rate_bps, loss, delay_ms.p50, delay_ms.p95, delay_ms.p99, delay_ms.max, queue_ms.mean, queue_ms.p95, frames.made, frames.sent, frames.on_time, frames.savable, frames.late, frames.dropped, on_time_of_savable, on_time_of_all, psnr_y_db, ssim, freezes"#,
+        r#"demo.toml:5: expect: "tidegate.speed >= 0.9": there is no metric "speed"; use one of rate_bps, receive_bps, loss, loss_event_rate, rtt_ms, packet_delay_ms.mean, packet_delay_ms.p50, packet_delay_ms.p95, packet_delay_ms.p99, packet_delay_ms.max, delay_ms.p50, delay_ms.p95, delay_ms.p99, delay_ms.max, queue_ms.mean, queue_ms.p95, frames.made, frames.sent, frames.on_time, frames.savable, frames.late, frames.dropped, on_time_of_savable, on_time_of_all, psnr_y_db, ssim, freezes"#,
     ),
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,
@@ -496,7 +512,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         r#"control = { tfrc = {}, fixed = "1Mb/s" }"#,
-        r#"demo.toml:20: flow "tidegate": control: exactly one controller is needed; write "tfrc", { tfrc = { … } } or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: exactly one controller is needed; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"lasts = "2s""#,
@@ -546,7 +562,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         r#"control = "bbr""#,
-        r#"demo.toml:20: flow "tidegate": control: there is no controller "bbr"; write "tfrc", { tfrc = { … } } or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: there is no controller "bbr"; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"control = "tfrc""#,
@@ -556,7 +572,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         "control = 2",
-        r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc", { tfrc = { … } } or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"delay_bound = "400ms""#,
@@ -572,7 +588,7 @@ name = "uplink""#,
     (
         r#"delay_bound = "400ms""#,
         r#"bulk = { packet = "1200B" }"#,
-        r#"demo.toml:16: flow "tidegate": it has video and bulk; write either video = { … } or bulk = { packet = "1200B" }"#,
+        r#"demo.toml:16: flow "tidegate": it has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … } and udp = { … }"#,
     ),
     (
         r#"start = "0s""#,

@@ -28,7 +28,7 @@ impl Default for RtoConfig {
         Self {
             tick: Duration::from_millis(10),
             min: Duration::from_millis(200),
-            max: Duration::from_secs(60),
+            max: Duration::from_mins(1),
             initial: Duration::from_secs(3),
             variation_exponent: 2,
             phase: None,
@@ -204,7 +204,7 @@ mod tests {
         for _ in 0..100 {
             rto.back_off();
         }
-        assert_eq!(rto.timeout(), Duration::from_secs(60));
+        assert_eq!(rto.timeout(), Duration::from_mins(1));
         assert_eq!(rto.srtt(), None);
         rto.end_back_off();
         assert_eq!(rto.timeout(), first);

@@ -35,7 +35,7 @@ impl Default for SinkConfig {
 }
 
 /// Receives segments in any order, answers with cumulative and selective acknowledgements, and
-/// echoes ECN marks until it is told that the window was reduced. As ns-2's TCPSink, with
+/// echoes ECN marks until it is told that the window was reduced. As ns-2's `TCPSink`, with
 /// `Sack1` and `DelAck` as options.
 #[derive(Clone, Debug)]
 pub struct Sink {
@@ -100,7 +100,7 @@ impl Sink {
         self.progress.get(i).map(|(at, _)| *at)
     }
 
-    fn on_segment(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, segment: &Segment) {
+    fn on_segment(&mut self, cx: &mut AgentCx<'_>, arrival: Arrival, segment: &Segment) {
         self.counters.segments += 1;
         let seq = segment.seq;
         if seq <= self.told && segment.sent >= self.echo {
@@ -134,7 +134,7 @@ impl Sink {
             return;
         }
         self.timer = Time::FAR;
-        self.acknowledge(cx, &held);
+        self.acknowledge(cx, held);
     }
 
     /// Whether it is new.
@@ -158,9 +158,9 @@ impl Sink {
         true
     }
 
-    fn acknowledge(&mut self, cx: &mut AgentCx<'_>, last: &Held) {
+    fn acknowledge(&mut self, cx: &mut AgentCx<'_>, last: Held) {
         let held = self.held.take();
-        let covers = |test: fn(&Held) -> bool| held.as_ref().is_some_and(test) || test(last);
+        let covers = |test: fn(&Held) -> bool| held.as_ref().is_some_and(test) || test(&last);
         if covers(|h| h.cwr) {
             self.congested = false;
         }
@@ -182,7 +182,7 @@ impl Sink {
     }
 
     /// Fills in the blocks, and says how many.
-    fn select(&mut self, last: &Held, sack: &mut [(u32, u32); 3]) -> usize {
+    fn select(&mut self, last: Held, sack: &mut [(u32, u32); 3]) -> usize {
         let limit = usize::from(self.config.sack_blocks.min(3));
         if self.next >= self.top {
             self.recent.clear();
@@ -210,7 +210,7 @@ impl Sink {
 impl Agent for Sink {
     fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
         if let Body::Segment(segment) = body {
-            self.on_segment(cx, arrival, &segment);
+            self.on_segment(cx, *arrival, &segment);
         }
     }
 
@@ -220,7 +220,7 @@ impl Agent for Sink {
         }
         self.timer = Time::FAR;
         if let Some(held) = self.held.take() {
-            self.acknowledge(cx, &held);
+            self.acknowledge(cx, held);
         }
     }
 

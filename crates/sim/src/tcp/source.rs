@@ -74,6 +74,7 @@ pub struct Source {
     /// Payload of the last segment of a transfer of known size.
     tail: u32,
     stream: Option<Stream>,
+    opened: bool,
     stopped: bool,
 }
 
@@ -92,6 +93,7 @@ impl Source {
             end: 0,
             tail: sizes.payload(),
             stream,
+            opened: false,
             stopped: false,
         }
     }
@@ -108,6 +110,7 @@ impl Source {
 
     /// The connection is opened: from now on [`end`](Self::end) says what there is.
     pub fn open(&mut self) {
+        self.opened = true;
         let first = self.sizes.first_data();
         let payload = u64::from(self.sizes.payload());
         let data = match self.config.kind {
@@ -174,7 +177,7 @@ impl Source {
             SourceKind::Endless | SourceKind::Stream { .. } => self.stopped,
             SourceKind::Packets(_) | SourceKind::Bytes(_) => true,
         };
-        closed && self.end > 0 && next >= self.end
+        self.opened && closed && next >= self.end
     }
 
     /// The socket buffer, if an application writes into one.
@@ -186,7 +189,7 @@ impl Source {
     /// not stopped.
     pub fn write(&mut self, bytes: u64) -> Written {
         match &mut self.stream {
-            Some(stream) if self.end > 0 && !self.stopped => {
+            Some(stream) if self.opened && !self.stopped => {
                 let written = stream.write(bytes);
                 self.end = self.end.max(stream.segments());
                 written

@@ -1,6 +1,6 @@
 use tidegate_core::endpoint::Transmit;
 use tidegate_core::link::{
-    Capacity, DropTailConfig, LinkConfig, NamedLink, NetworkConfig, QueueConfig,
+    Capacity, DropTailConfig, LinkConfig, LossConfig, NamedLink, NetworkConfig, QueueConfig,
 };
 use tidegate_core::random::unit;
 use tidegate_core::units::Rate;
@@ -111,7 +111,7 @@ fn network(loss: f64, seed: u64) -> Network<SimPacket> {
         config: LinkConfig {
             capacity: Capacity::Fixed(Rate::kbps(1_000)),
             queue: QueueConfig::DropTail(DropTailConfig::packets(5)),
-            loss,
+            loss: LossConfig::Bernoulli(loss),
             delay: ms(10),
             ..LinkConfig::default()
         },

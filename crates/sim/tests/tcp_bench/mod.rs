@@ -1,6 +1,7 @@
 //! A small world for TCP models: a sender, a sink, and chains of links between them whose times
 //! are exact to a fraction of a nanosecond.
-#![expect(dead_code, reason = "each test and example uses a part of it")]
+
+pub(crate) mod reference;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,32 +9,41 @@ use std::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::Ecn;
-use tidegate_core::units::{Rate, Time, nanos};
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Rate, Time};
 use tidegate_sim::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 
 /// What one link does.
 #[derive(Clone, Debug)]
-pub struct Hop {
-    pub rate: Rate,
-    pub delay: Duration,
+pub(crate) struct Hop {
+    pub(crate) rate: Rate,
+    pub(crate) delay: Duration,
     /// As in ns-2: a packet is dropped if with it this many would wait.
-    pub limit: usize,
+    pub(crate) limit: usize,
     /// Numbers of packets that are lost behind the transmitter, from zero, ascending.
-    pub losses: Vec<u64>,
-    /// Packets are marked if at least this many wait.
-    pub mark_at: Option<usize>,
+    pub(crate) losses: Vec<u64>,
+    /// Numbers of packets that are marked, if they can be, in the same way.
+    pub(crate) marks: Vec<u64>,
 }
 
 impl Hop {
-    pub fn new(rate: Rate, delay: Duration) -> Self {
+    pub(crate) fn new(rate: Rate, delay: Duration) -> Self {
         Self {
             rate,
             delay,
             limit: 1_000,
             losses: Vec::new(),
-            mark_at: None,
+            marks: Vec::new(),
         }
     }
+}
+
+/// Links there and back, and the number of the one forward that is watched.
+#[derive(Clone, Debug)]
+pub(crate) struct Links {
+    pub(crate) forward: Vec<Hop>,
+    pub(crate) back: Vec<Hop>,
+    pub(crate) watched: usize,
 }
 
 /// First in, first out. `core::link::Link` rounds each transmission up to a nanosecond, so that a
@@ -47,6 +57,7 @@ struct Fifo {
     begins: VecDeque<u128>,
     out: u64,
     next_loss: usize,
+    next_mark: usize,
 }
 
 enum Fate {
@@ -63,10 +74,6 @@ impl Fifo {
         if self.begins.len() + 1 >= self.hop.limit {
             return Fate::Dropped;
         }
-        let full = self.hop.mark_at.is_some_and(|n| self.begins.len() >= n);
-        if full && packet.ecn.is_capable() {
-            packet.ecn = Ecn::Ce;
-        }
         let begin = at.max(self.free);
         if begin > at {
             self.begins.push_back(begin);
@@ -74,6 +81,12 @@ impl Fifo {
         self.free = begin + u128::from(packet.size) * 8 * 1_000_000_000;
         let number = self.out;
         self.out += 1;
+        if self.hop.marks.get(self.next_mark) == Some(&number) {
+            self.next_mark += 1;
+            if packet.ecn.is_capable() {
+                packet.ecn = Ecn::Ce;
+            }
+        }
         if self.hop.losses.get(self.next_loss) == Some(&number) {
             self.next_loss += 1;
             return Fate::Lost;
@@ -85,24 +98,22 @@ impl Fifo {
 
 /// A packet came to the link that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    pub at: Time,
-    pub seq: u32,
-    pub size: u32,
-    pub dropped: bool,
-    pub marked: bool,
+pub(crate) struct Seen {
+    pub(crate) at: Time,
+    pub(crate) seq: u32,
+    pub(crate) dropped: bool,
 }
 
 /// Sender, sink and links.
 #[derive(Debug)]
-pub struct Bench<S, R> {
-    pub sender: S,
-    pub sink: R,
-    pub now: Time,
+pub(crate) struct Bench<S, R> {
+    pub(crate) sender: S,
+    pub(crate) sink: R,
+    pub(crate) now: Time,
     forward: Vec<Fifo>,
     back: Vec<Fifo>,
     watched: usize,
-    pub seen: Vec<Seen>,
+    pub(crate) seen: Vec<Seen>,
     events: BinaryHeap<Reverse<(Time, u64, u32)>>,
     packets: Vec<Option<(Place, Outgoing)>>,
     spare: Vec<u32>,
@@ -119,8 +130,8 @@ struct Place {
 }
 
 impl<S: Agent, R: Agent> Bench<S, R> {
-    /// Watches the forward link of number `watched`.
-    pub fn new(sender: S, sink: R, forward: &[Hop], back: &[Hop], watched: usize) -> Self {
+    /// Watches the forward link of number `watched`. The sender's luck comes from `seed`.
+    pub(crate) fn new(sender: S, sink: R, links: &Links, seed: u64) -> Self {
         let chain = |hops: &[Hop]| {
             hops.iter()
                 .map(|hop| Fifo {
@@ -129,6 +140,7 @@ impl<S: Agent, R: Agent> Bench<S, R> {
                     begins: VecDeque::new(),
                     out: 0,
                     next_loss: 0,
+                    next_mark: 0,
                 })
                 .collect()
         };
@@ -136,22 +148,22 @@ impl<S: Agent, R: Agent> Bench<S, R> {
             sender,
             sink,
             now: Time::ZERO,
-            forward: chain(forward),
-            back: chain(back),
-            watched,
+            forward: chain(&links.forward),
+            back: chain(&links.back),
+            watched: links.watched,
             seen: Vec::new(),
             events: BinaryHeap::new(),
             packets: Vec::new(),
             spare: Vec::new(),
             order: 0,
-            rngs: [Pcg64Mcg::new(1), Pcg64Mcg::new(2)],
+            rngs: [Seed(seed).stream("sender"), Seed(seed).stream("sink")],
             out: Outbox::default(),
             sent: Vec::new(),
         }
     }
 
     /// Plays what happens up to `end`, and stops there or when nothing can happen any more.
-    pub fn run(&mut self, end: Time) {
+    pub(crate) fn run(&mut self, end: Time) {
         loop {
             let packet = self.events.peek().map_or(Time::FAR, |e| e.0.0);
             let timer = self.sender.next_timer().min(self.sink.next_timer());
@@ -161,7 +173,7 @@ impl<S: Agent, R: Agent> Bench<S, R> {
                 return;
             }
             self.now = at;
-            if packet <= timer {
+            if packet < timer {
                 self.arrive();
             } else if self.sender.next_timer() == at {
                 self.call(false, |agent, cx| agent.on_timer(cx));
@@ -214,8 +226,8 @@ impl<S: Agent, R: Agent> Bench<S, R> {
         self.sent = sent;
     }
 
-    /// Calls the sender with a context, and sends what it says.
-    pub fn with_sender(&mut self, what: impl FnOnce(&mut S, &mut AgentCx<'_>)) {
+    /// Calls the sender, and sends what it says.
+    pub(crate) fn with_sender(&mut self, what: impl FnOnce(&mut S, &mut AgentCx<'_>)) {
         let mut trace = ();
         let mut cx = AgentCx::new(self.now, &mut self.rngs[0], &mut trace, &mut self.out);
         what(&mut self.sender, &mut cx);
@@ -246,9 +258,7 @@ impl<S: Agent, R: Agent> Bench<S, R> {
             self.seen.push(Seen {
                 at: now,
                 seq: segment.seq,
-                size: packet.size,
                 dropped: matches!(fate, Fate::Dropped),
-                marked: packet.ecn == Ecn::Ce,
             });
         }
         let Fate::Arrives(at) = fate else {
@@ -269,56 +279,6 @@ impl<S: Agent, R: Agent> Bench<S, R> {
 }
 
 /// Rounded to the nearest microsecond, as ns-2 prints it.
-pub fn micros(at: Time) -> u64 {
+pub(crate) fn micros(at: Time) -> u64 {
     (at.as_nanos() + 500) / 1_000
-}
-
-/// The random phase of the clock that ns-2 draws first with seed 1: 3.3957697466927441 µs.
-pub const NS2_PHASE: Duration = Duration::from_nanos(3_396);
-
-/// The two networks of the reference traces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// 10 Mb/s, 1 ms; 1.5 Mb/s, 20 ms, limit 10; 10 Mb/s, 1 ms.
-    Queue,
-    /// 10 Mb/s, 49 ms; packets 99, 199, ... are lost.
-    List,
-}
-
-impl Kind {
-    /// Forward links, links back, and the one that is watched.
-    pub fn links(self, losses: Option<Vec<u64>>) -> (Vec<Hop>, Vec<Hop>, usize) {
-        let fast = |ms| Hop::new(Rate::kbps(10_000), Duration::from_millis(ms));
-        match self {
-            Self::Queue => {
-                let slow = Hop {
-                    limit: 10,
-                    ..Hop::new(Rate::kbps(1_500), Duration::from_millis(20))
-                };
-                let free = Hop {
-                    limit: 1_000,
-                    ..slow.clone()
-                };
-                let forward = vec![fast(1), slow, fast(1)];
-                (forward, vec![fast(1), free, fast(1)], 1)
-            }
-            Self::List => {
-                let every = || (1..2_000).map(|k| k * 100 - 1).collect();
-                let lossy = Hop {
-                    losses: losses.unwrap_or_else(every),
-                    ..fast(49)
-                };
-                (vec![lossy], vec![fast(49)], 0)
-            }
-        }
-    }
-}
-
-/// Longest time that a link may hold a packet, for bounds in tests.
-pub fn span(hops: &[Hop]) -> Duration {
-    let held = |hop: &Hop| {
-        let bits = 8 * 1_500 * hop.limit as u64;
-        Duration::from_nanos(bits * 1_000_000_000 / hop.rate.as_bps()) + hop.delay
-    };
-    Duration::from_nanos(hops.iter().map(|hop| nanos(held(hop))).sum())
 }

@@ -3,13 +3,14 @@
 use core::time::Duration;
 
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
 use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::Rate;
 
 use super::routes::{self, Nodes};
-use super::{Names, packet_size};
+use super::{Names, models};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{AccessPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
@@ -58,8 +59,8 @@ pub(super) fn flow(
             .map(|value| access(&value))
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
-        control: control(&table.need("control", "control = \"tfrc\"")?)?,
-        media: media(&table)?,
+        control: control_of(&table)?,
+        media: media(&table, scenario.duration)?,
         ecn: match table.get("ecn") {
             Some(value) => value.boolean()?,
             None => false,
@@ -126,30 +127,42 @@ fn within(value: &Value<'_>, end: Duration) -> Result<Duration, ScenarioError> {
 }
 
 fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
-    const WANTED: &str = "\"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }";
+    const WANTED: &str =
+        "\"tfrc\", { tfrc = { … } }, \"rap\", { rap = { … } } or { fixed = \"2Mb/s\" }";
     match value.kind() {
         Form::Text => match value.text(WANTED)? {
+            "rap" => Ok(ControllerConfig::Rap(RapConfig::default())),
             "tfrc" => Ok(ControllerConfig::Tfrc(TfrcConfig::default())),
             other => Err(value.range(
                 &format!("there is no controller \"{other}\""),
-                "write \"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }",
+                &format!("write {WANTED}"),
             )),
         },
         Form::Table => {
             let table = value.table(CONTROL, WANTED)?;
-            match (table.get("tfrc"), table.get("fixed")) {
-                (Some(config), None) => tfrc(&config).map(ControllerConfig::Tfrc),
-                (None, Some(rate)) => Ok(ControllerConfig::Fixed {
+            match (table.get("tfrc"), table.get("rap"), table.get("fixed")) {
+                (Some(config), None, None) => tfrc(&config).map(ControllerConfig::Tfrc),
+                (None, Some(config), None) => rap(&config).map(ControllerConfig::Rap),
+                (None, None, Some(rate)) => Ok(ControllerConfig::Fixed {
                     rate: rate.positive_rate("a flow of rate zero sends nothing")?,
                 }),
                 _ => Err(value.range(
                     "exactly one controller is needed",
-                    "write \"tfrc\", { tfrc = { … } } or { fixed = \"2Mb/s\" }",
+                    &format!("write {WANTED}"),
                 )),
             }
         }
         Form::List | Form::Other => Err(value.wrong(WANTED)),
     }
+}
+
+fn rap(value: &Value<'_>) -> Result<RapConfig, ScenarioError> {
+    let table = value.table(RAP, "{ fine_grain = true }")?;
+    let mut config = RapConfig::default();
+    if let Some(value) = table.get("fine_grain") {
+        config.fine_grain = value.boolean()?;
+    }
+    Ok(config)
 }
 
 fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
@@ -170,31 +183,54 @@ fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
     Ok(config)
 }
 
-fn media(flow: &Table<'_>) -> Result<MediaPlan, ScenarioError> {
-    match (flow.get("video"), flow.get("bulk")) {
-        (Some(video), None) => {
-            let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
-            let bound = bound.positive_duration("no frame arrives at once")?;
-            video_plan(&video, bound).map(MediaPlan::Video)
-        }
-        (None, Some(bulk)) => {
-            if let Some(bound) = flow.get("delay_bound") {
-                return Err(bound.fault(Fault::Clash {
-                    why: "bulk data has no deadline".to_owned(),
-                    mend: "remove it, or send video = { … }".to_owned(),
-                }));
-            }
-            let table = bulk.table(BULK, "{ packet = \"1200B\" }")?;
-            let packet = table.need("packet", "packet = \"1200B\"")?;
-            packet_size(&packet).map(|packet| MediaPlan::Bulk { packet })
-        }
-        (both, _) => Err(flow.fault(Fault::Clash {
-            why: match both {
-                Some(_) => "it has video and bulk".to_owned(),
-                None => "it carries nothing".to_owned(),
-            },
-            mend: "write either video = { … } or bulk = { packet = \"1200B\" }".to_owned(),
+/// The controller, where the kind of the flow leaves it open.
+fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
+    let own = ["tcp", "udp"];
+    let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
+        return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
+    };
+    match flow.get("control") {
+        None => Ok(None),
+        Some(value) => Err(value.fault(Fault::Clash {
+            why: format!("a {kind} flow decides about its rate by itself"),
+            mend: "remove it, or send bulk or video".to_owned(),
         })),
+    }
+}
+
+fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
+    let kinds = ["bulk", "tcp", "udp", "video"];
+    let given: Vec<&str> = kinds
+        .into_iter()
+        .filter(|kind| flow.get(kind).is_some())
+        .collect();
+    let [kind] = given.as_slice() else {
+        return Err(flow.fault(Fault::Clash {
+            why: match given.as_slice() {
+                [] => "it carries nothing".to_owned(),
+                several => format!("it has {}", several.join(" and ")),
+            },
+            mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … } and \
+                   udp = { … }"
+                .to_owned(),
+        }));
+    };
+    let value = flow.need(kind, "bulk = { packet = \"1200B\" }")?;
+    if *kind == "video" {
+        let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
+        let bound = bound.positive_duration("no frame arrives at once")?;
+        return video_plan(&value, bound).map(MediaPlan::Video);
+    }
+    if let Some(bound) = flow.get("delay_bound") {
+        return Err(bound.fault(Fault::Clash {
+            why: format!("{kind} data has no deadline"),
+            mend: "remove it, or send video = { … }".to_owned(),
+        }));
+    }
+    match *kind {
+        "bulk" => models::bulk(&value, end).map(MediaPlan::Bulk),
+        "tcp" => models::tcp(&value).map(MediaPlan::Tcp),
+        _ => models::udp(&value, end).map(MediaPlan::Udp),
     }
 }
 
@@ -298,18 +334,20 @@ pub(super) const FLOW: &[&str] = &[
     "control",
     "video",
     "bulk",
+    "tcp",
+    "udp",
     "delay_bound",
     "ecn",
     "start",
     "stop",
 ];
 
-pub(super) const CONTROL: &[&str] = &["tfrc", "fixed"];
+pub(super) const CONTROL: &[&str] = &["tfrc", "rap", "fixed"];
+
+pub(super) const RAP: &[&str] = &["fine_grain"];
 
 pub(super) const TFRC: &[&str] = &["damping", "discounting", "packet_size"];
 
 pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
-
-pub(super) const BULK: &[&str] = &["packet"];
 
 pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling"];

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use tidegate_core::link::{DropTailConfig, Outage, QueueConfig, RedConfig};
+use tidegate_core::link::{DropTailConfig, LossConfig, Outage, QueueConfig, RedConfig};
 use tidegate_core::units::{Rate, Time};
 
 use super::{Names, Open, name, packet_size};
@@ -70,8 +70,8 @@ pub(super) fn link(
         }));
     }
     let loss = match table.get("loss") {
-        Some(loss) => loss.share()?,
-        None => 0.0,
+        Some(loss) => LossConfig::Bernoulli(loss.share()?),
+        None => LossConfig::NONE,
     };
     let delay = match table.get("delay") {
         Some(delay) => delay.duration()?,
@@ -86,6 +86,7 @@ pub(super) fn link(
         rate,
         delay,
         loss,
+        jitter: None,
         queue,
         outages,
     })
@@ -121,7 +122,10 @@ fn capacity(value: &Value<'_>, end: Duration, open: Open<'_>) -> Result<RatePlan
     }
 }
 
-fn steps(value: &Value<'_>, end: Duration) -> Result<Vec<(Duration, Rate)>, ScenarioError> {
+pub(super) fn steps(
+    value: &Value<'_>,
+    end: Duration,
+) -> Result<Vec<(Duration, Rate)>, ScenarioError> {
     const WANTED: &str = "a list of steps, as [[\"0s\", \"4Mb/s\"], [\"20s\", \"1Mb/s\"]]";
     let mut steps: Vec<(Duration, Rate)> = Vec::new();
     for item in value.list(WANTED)? {
@@ -228,6 +232,7 @@ fn red(value: &Value<'_>) -> Result<RedConfig, ScenarioError> {
             Some(value) => packet_size(&value)?,
             None => standard.mean_packet,
         },
+        ..standard
     })
 }
 

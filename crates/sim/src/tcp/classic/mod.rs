@@ -10,137 +10,24 @@ use tidegate_core::random::unit;
 use tidegate_core::units::{Bytes, Time, nanos};
 
 use super::source::Sizes;
-use super::{
-    Counters, HEADER, InitialWindow, Rto, RtoConfig, Source, SourceConfig, State, Written,
-};
+use super::{Counters, InitialWindow, Rto, Source, SourceConfig, State, Written};
 use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Segment};
 
+mod config;
 mod newreno;
 mod reno;
 mod sack;
 mod scoreboard;
 
+pub use config::{Config, Flavour, NewReno};
 use sack::Repair;
-
-/// How losses are repaired.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flavour {
-    /// Fast recovery ends with the first acknowledgement of new data (RFC 2581).
-    #[default]
-    Reno,
-    /// It lasts until everything is acknowledged that was out when it began (RFC 2582).
-    NewReno,
-    /// Selective acknowledgements and an estimate of what is in the pipe, after Fall and Floyd,
-    /// "Simulation-based comparisons of Tahoe, Reno, and SACK TCP" (1996). The sink must send
-    /// SACK blocks; without them losses are repaired by timeouts only.
-    Sack,
-}
-
-/// Parameters of a [`Sender`]. The defaults are those of ns-2.35, but for a window that does not
-/// limit the flow.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
-    /// How losses are repaired.
-    pub flavour: Flavour,
-    /// A full packet on the wire, headers included, in bytes.
-    pub packet_size: u32,
-    /// Headers in each packet, in bytes.
-    pub header_size: u32,
-    /// Whether the first segment is a SYN of `header_size` (`syn_`). Only its acknowledgement
-    /// opens the initial window.
-    pub syn: bool,
-    /// What the receiver allows, in segments (`window_`).
-    pub window: u32,
-    /// The first congestion window.
-    pub initial_window: InitialWindow,
-    /// Where the first slow start ends, in segments; `None` is `window`.
-    pub initial_ssthresh: Option<u32>,
-    /// The retransmission timer.
-    pub rto: RtoConfig,
-    /// Whether every acknowledgement gives a sample of the round trip from its time stamp
-    /// (`timestamps_`). Otherwise one segment at a time is timed, and none that was repeated.
-    pub timestamps: bool,
-    /// Packets are held back for a random time below this before they leave (`overhead_`), which
-    /// breaks up the phase effects of deterministic simulation. While one such wait lasts,
-    /// acknowledgements start no other; at its end all leaves that the window allows.
-    pub overhead: Duration,
-    /// Duplicate acknowledgements that stand for a loss (`numdupacks_`).
-    pub dup_acks: u32,
-    /// Whether each duplicate acknowledgement before these lets a new segment out (`singledup_`,
-    /// RFC 3042).
-    pub limited_transmit: bool,
-    /// Segments per acknowledgement, at most; zero is no limit (`maxburst_`).
-    pub max_burst: u32,
-    /// Whether the window falls to one segment when nothing was out for a timeout
-    /// (`slow_start_restart_`).
-    pub slow_start_restart: bool,
-    /// Whether losses of data from before the last reduction cause no other fast retransmit
-    /// (`bugFix_`).
-    pub bug_fix: bool,
-    /// Whether the window only grows while it is used up (`control_increase_`). ns-2's default is
-    /// that it grows with every acknowledgement.
-    pub control_increase: bool,
-    /// Explicit congestion notification (RFC 3168).
-    pub ecn: bool,
-    /// For [`Flavour::NewReno`].
-    pub newreno: NewReno,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            flavour: Flavour::default(),
-            packet_size: 1_000,
-            header_size: HEADER,
-            syn: true,
-            window: 10_000,
-            initial_window: InitialWindow::Segments(2),
-            initial_ssthresh: None,
-            rto: RtoConfig::default(),
-            timestamps: false,
-            overhead: Duration::ZERO,
-            dup_acks: 3,
-            limited_transmit: true,
-            max_burst: 0,
-            slow_start_restart: true,
-            bug_fix: true,
-            control_increase: false,
-            ecn: false,
-            newreno: NewReno::default(),
-        }
-    }
-}
-
-/// Variants of `NewReno`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewReno {
-    /// Whether only the first partial acknowledgement restarts the retransmission timer
-    /// (`newreno_changes1_`, the impatient variant of RFC 2582).
-    pub impatient: bool,
-    /// Whether a partial acknowledgement takes what it acknowledges off the window
-    /// (`partial_window_deflation_`).
-    pub deflate: bool,
-    /// Whether the window is no larger than what is out when recovery ends
-    /// (`exit_recovery_fix_`).
-    pub exit_fix: bool,
-    /// Hoe's changes (`newreno_changes_`): `ssthresh` from the spacing of the first
-    /// acknowledgements, and a new segment for every second duplicate one.
-    pub changes: bool,
-}
-
-impl Default for NewReno {
-    fn default() -> Self {
-        Self {
-            impatient: true,
-            deflate: true,
-            exit_fix: false,
-            changes: false,
-        }
-    }
-}
 
 /// A sender as in ns-2.35.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent conditions, not one state"
+)]
 pub struct Sender {
     config: Config,
     source: Source,
@@ -170,6 +57,8 @@ pub struct Sender {
     retransmit_at: Time,
     /// End of the random wait.
     send_at: Time,
+    /// The earliest of all timers.
+    due: Time,
     /// The network and the peer take part in ECN.
     ecn_agreed: bool,
     /// Marks go on although the window is down to a segment: the timer is used to slow down.
@@ -210,6 +99,7 @@ impl Sender {
             timed: None,
             retransmit_at: Time::FAR,
             send_at: Time::FAR,
+            due: source.start,
             ecn_agreed: false,
             ecn_backoff: false,
             cwr: false,
@@ -254,6 +144,7 @@ impl Sender {
         let written = self.source.write(bytes);
         if written.accepted > 0 {
             self.send_much(cx, Push::Held, self.config.max_burst);
+            self.note_due();
         }
         written
     }
@@ -273,15 +164,22 @@ impl Sender {
     }
 
     fn on_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
-        // Never sent, so never received: no sink says this.
-        if ack.next > self.sent_end {
+        // What was never sent cannot have arrived.
+        let beyond = |block: &(u32, u32)| block.0 < block.1 && block.1 > self.sent_end;
+        if self.sent_end == 0 || ack.next > self.sent_end || ack.sack.iter().any(beyond) {
             return;
         }
         self.counters.acks += 1;
         if self.config.flavour == Flavour::NewReno {
             self.observe_spacing(cx.now);
         }
-        if self.marked(ack) {
+        // The first acknowledgement always carries a mark, because it agrees to the use of ECN.
+        let agrees = !self.ecn_agreed && self.una == 0 && ack.next > 0;
+        let ack = &Ack {
+            ece: self.config.ecn && (ack.ece || agrees),
+            ..*ack
+        };
+        if ack.ece {
             self.on_mark(ack.next);
         }
         match self.config.flavour {
@@ -289,12 +187,6 @@ impl Sender {
             Flavour::NewReno => self.on_ack_newreno(cx, ack),
             Flavour::Sack => self.on_ack_sack(cx, ack),
         }
-    }
-
-    /// Whether it carries a congestion mark. The acknowledgement of the first segment always
-    /// does, because it agrees to the use of ECN.
-    fn marked(&self, ack: &Ack) -> bool {
-        self.config.ecn && (ack.ece || (!self.ecn_agreed && ack.next > 0))
     }
 
     /// Reduces the window for a mark, once per round trip (`ecn`).
@@ -318,16 +210,15 @@ impl Sender {
     /// New data is acknowledged, and nothing is being repaired (`recv_newack_helper`).
     fn on_new_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
         self.advance(cx.now, ack);
-        let marked = self.marked(ack);
         let used_up = self.nxt >= self.before + self.window();
-        if !(self.ecn_agreed && marked) && (used_up || !self.config.control_increase) {
+        if !(self.ecn_agreed && ack.ece) && (used_up || !self.config.control_increase) {
             self.cwnd += if self.cwnd < f64::from(self.ssthresh) {
                 1.0
             } else {
                 1.0 / self.cwnd
             };
         }
-        if marked {
+        if ack.ece {
             self.ecn_agreed = true;
         } else if self.ecn_agreed {
             self.ecn_backoff = false;
@@ -350,7 +241,7 @@ impl Sender {
         if let Some((seq, sent)) = self.timed
             && seq < ack.next
         {
-            if !(self.ecn_agreed && self.ecn_backoff && self.marked(ack)) {
+            if !(self.ecn_agreed && self.ecn_backoff && ack.ece) {
                 self.rto.end_back_off();
                 self.ecn_backoff = false;
             }
@@ -466,8 +357,6 @@ impl Sender {
                 self.cwnd = 1.0;
                 self.cwr = true;
             }
-            // The timer of ns-2 runs on, but to expire again would change nothing.
-            self.retransmit_at = Time::FAR;
         } else {
             self.counters.timeouts += 1;
             self.recover = self.sent_end;
@@ -479,7 +368,7 @@ impl Sender {
                     }
                 };
             }
-            if self.last_cut == Cut::Ecn && self.una < self.recover {
+            if self.last_cut == Cut::Ecn {
                 // The threshold was lowered already.
                 self.cwr = true;
             } else {
@@ -487,8 +376,9 @@ impl Sender {
             }
             self.cwnd = 1.0;
             self.rto.back_off();
-            self.set_timer(cx.now);
         }
+        // Also when nothing is out: a late mark may close the window, and then only this opens it.
+        self.set_timer(cx.now);
         self.nxt = self.una;
         self.timed = None;
         self.last_cut = Cut::Timeout;
@@ -518,6 +408,15 @@ impl Sender {
         };
     }
 
+    fn note_due(&mut self) {
+        let own = self.retransmit_at.min(self.send_at);
+        self.due = match self.phase {
+            Phase::Waiting => self.source.start(),
+            Phase::Open => own.min(self.source.stop()),
+            Phase::Stopped => own,
+        };
+    }
+
     /// In whole segments (`window`).
     fn window(&self) -> u32 {
         (self.cwnd as u32)
@@ -534,6 +433,7 @@ impl Agent for Sender {
     fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, body: Body) {
         if let Body::Ack(ack) = body {
             self.on_ack(cx, &ack);
+            self.note_due();
         }
     }
 
@@ -555,15 +455,11 @@ impl Agent for Sender {
             self.send_at = Time::FAR;
             self.send_much(cx, Push::Now, self.config.max_burst);
         }
+        self.note_due();
     }
 
     fn next_timer(&self) -> Time {
-        let own = self.retransmit_at.min(self.send_at);
-        match self.phase {
-            Phase::Waiting => self.source.start(),
-            Phase::Open => own.min(self.source.stop()),
-            Phase::Stopped => own,
-        }
+        self.due
     }
 
     fn is_done(&self) -> bool {

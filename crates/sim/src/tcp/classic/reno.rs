@@ -18,9 +18,10 @@ impl Sender {
         }
     }
 
-    /// Only what comes while something is out can mean that something is lost (RFC 5681).
+    /// ns-2 also counts duplicates when it has nothing left to send, and then repeats a segment
+    /// that does not exist.
     pub(super) fn is_duplicate(&self, ack: &Ack) -> bool {
-        ack.next == self.last && self.una < self.sent_end
+        ack.next == self.last && self.una < self.source.end()
     }
 
     /// Counts it. The third retransmits, later ones inflate the window.

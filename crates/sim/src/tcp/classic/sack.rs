@@ -15,10 +15,11 @@ impl Sender {
             self.on_new_ack(cx, ack);
             self.repair.after_timeout = false;
             self.repair.scoreboard.clear();
-        } else if self.is_duplicate(ack) && !self.repair.after_timeout {
-            if self.repair.scoreboard.update(self.una, ack) {
-                self.on_dup_ack_sack(cx);
-            }
+        } else if self.is_duplicate(ack)
+            && !self.repair.after_timeout
+            && self.repair.scoreboard.update(self.una, ack)
+        {
+            self.on_dup_ack_sack(cx);
         }
         if self.dup_acks == 0 {
             self.send_much(cx, Push::Held, self.config.max_burst);

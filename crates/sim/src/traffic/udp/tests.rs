@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use tidegate_core::link::{
-    Capacity, DropTailConfig, LinkConfig, LinkId, NamedLink, Network, NetworkConfig, QueueConfig,
-    RouteId,
+    Capacity, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, Network, NetworkConfig,
+    QueueConfig, RouteId,
 };
 use tidegate_core::random::Seed;
 
@@ -210,7 +210,11 @@ fn sinks_count_what_came_and_what_did_not() {
         },
     };
     let config = NetworkConfig {
-        links: vec![link("up", Capacity::Fixed(Rate::kbps(2_000)), 0.1)],
+        links: vec![link(
+            "up",
+            Capacity::Fixed(Rate::kbps(2_000)),
+            LossConfig::Bernoulli(0.1),
+        )],
         routes: vec![vec![LinkId(0)], vec![]],
     };
     let network = Network::new(&config, Seed(1)).unwrap();

@@ -1,8 +1,8 @@
 use core::time::Duration;
 
 use tidegate_core::link::{
-    Capacity, DropTailConfig, LinkConfig, LinkId, NamedLink, Network, NetworkConfig, QueueConfig,
-    RouteId,
+    Capacity, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, Network, NetworkConfig,
+    QueueConfig, RouteId,
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -59,8 +59,8 @@ fn network(rate: Option<Rate>, queue: u32, loss: f64, seed: u64) -> Network<SimP
     let down = rate.map_or(Capacity::Unlimited, Capacity::Fixed);
     let config = NetworkConfig {
         links: vec![
-            link("down", down, loss),
-            link("up", Capacity::Unlimited, loss),
+            link("down", down, LossConfig::Bernoulli(loss)),
+            link("up", Capacity::Unlimited, LossConfig::Bernoulli(loss)),
         ],
         routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
     };

@@ -1,0 +1,614 @@
+//! RAP, the rate adaptation protocol: additive increase and multiplicative decrease of a paced
+//! rate, on an acknowledgement of each packet.
+//!
+//! Source: R. Rejaie, M. Handley, D. Estrin, *RAP: An End-to-end Rate-based Congestion Control
+//! Mechanism for Realtime Streams in the Internet*, INFOCOM 1999. Where the paper leaves a choice,
+//! this one is ns-2's; `docs/rap.md` says where it is not.
+
+mod flight;
+
+use core::time::Duration;
+
+use crate::control::{
+    Algorithm, Change, Cx, Ecn, Outcome, RateController, Report, Sent, Start, Summary, Target, Why,
+    sooner,
+};
+use crate::trace::Event;
+use crate::units::{Bytes, Rate, Time, nanos};
+use flight::Flight;
+
+/// How RAP is set. The defaults are those of ns-2, but for `report_interval`. A number out of range
+/// counts as the nearest in range.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct RapConfig {
+    /// Scale the gap between packets by the ratio of a short-term to a long-term average of the
+    /// round-trip time: slower while a queue grows, faster while it drains (the fine-grain
+    /// adaptation of the paper, its section 2.4).
+    pub fine_grain: bool,
+    /// By how many packets per round trip the rate grows in a round trip (`alpha`), from
+    /// 0.001 to 1000.
+    pub increase: f64,
+    /// What a loss event leaves of the rate (`beta`), from 0.001 to 0.999.
+    pub decrease: f64,
+    /// Weight of a new sample in the averages of the round-trip time and of its deviation
+    /// (`delta`), from 0.001 to 1. TCP has 1/8 and 1/4; at 0.5 the average is that of two or three packets.
+    pub rtt_gain: f64,
+    /// The longest time between two reports in normal operation: zero where each packet has a
+    /// report of its own, as the paper has it. A packet has this much more time before it counts
+    /// as lost for want of a report.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "report_interval_ms", with = "crate::trace::ms")
+    )]
+    pub report_interval: Duration,
+}
+
+impl Default for RapConfig {
+    fn default() -> Self {
+        Self {
+            fine_grain: false,
+            increase: 1.0,
+            decrease: 0.5,
+            rtt_gain: 0.5,
+            report_interval: Duration::from_millis(50),
+        }
+    }
+}
+
+impl RapConfig {
+    /// As ns-2's `Agent/RAP`: each packet has a report of its own.
+    pub fn per_packet() -> Self {
+        Self {
+            report_interval: Duration::ZERO,
+            ..Self::default()
+        }
+    }
+}
+
+impl Algorithm for RapConfig {
+    fn start(&self, start: &Start) -> Box<dyn RateController> {
+        Box::new(Rap::new(self, start.packet_size))
+    }
+}
+
+/// One path under RAP. Times are in seconds.
+#[derive(Clone, Debug)]
+struct Rap {
+    config: RapConfig,
+    /// Mean size of a packet, in bytes.
+    size: f64,
+    /// Inter-packet gap.
+    gap: f64,
+    rtt: RoundTrip,
+    /// Packets whose loss would be a new event.
+    flight: Flight,
+    /// When the rate may grow next. `None` while nothing was sent since it last did.
+    step: Option<Time>,
+    /// Packets sent since.
+    sent: u32,
+    /// When to look for overdue packets if none is sent before.
+    check: Option<Time>,
+    /// Mean number of packets between two loss events.
+    interval: Option<f64>,
+    /// The first packet after the latest loss event.
+    event: u64,
+    published: Rate,
+    totals: Summary,
+}
+
+impl Rap {
+    fn new(config: &RapConfig, packet_size: Bytes) -> Self {
+        // `max` and `min` rather than `clamp`: they take NaN as the limit.
+        let within = |value: f64, least: f64, most: f64| value.max(least).min(most);
+        let config = RapConfig {
+            increase: within(config.increase, 1e-3, 1e3),
+            decrease: within(config.decrease, 1e-3, 0.999),
+            rtt_gain: within(config.rtt_gain, 1e-3, 1.0),
+            ..config.clone()
+        };
+        let mut rap = Self {
+            config,
+            size: packet_size.get().max(1) as f64,
+            gap: FIRST_GAP,
+            rtt: RoundTrip::default(),
+            flight: Flight::new(),
+            step: None,
+            sent: 0,
+            check: None,
+            interval: None,
+            event: 0,
+            published: Rate::ZERO,
+            totals: Summary::default(),
+        };
+        rap.published = rap.target().send;
+        rap
+    }
+
+    fn on_rtt(&mut self, sample: Duration) {
+        self.totals.min_rtt = Some(self.totals.min_rtt.map_or(sample, |min| min.min(sample)));
+        let first = self.rtt.samples == 0;
+        self.rtt.update(
+            seconds(sample).clamp(MIN_RTT, MAX_GAP),
+            self.config.rtt_gain,
+        );
+        if first {
+            // One packet per round trip to begin with.
+            self.gap = self.rtt.mean;
+        }
+    }
+
+    /// Whether a packet is overdue: its report should have come.
+    fn is_overdue(&self, now: Time) -> bool {
+        let wait = duration(self.rtt.timeout) + self.config.report_interval;
+        self.flight.oldest().is_some_and(|sent| sent + wait <= now)
+    }
+
+    /// Halves the rate for a loss. What was sent before belongs to the same event.
+    fn back_off(&mut self, cx: &mut Cx<'_>) {
+        self.gap = (self.gap / self.config.decrease).min(MAX_GAP);
+        let length = self.flight.next().saturating_sub(self.event).max(1) as f64;
+        let interval = self
+            .interval
+            .map_or(length, |mean| mean + EVENT_GAIN * (length - mean));
+        self.interval = Some(interval);
+        self.totals.loss_event_rate = 1.0 / interval;
+        let loss_event_rate = self.totals.loss_event_rate;
+        cx.trace
+            .record(cx.now, Event::LossEvent { loss_event_rate });
+        self.event = self.flight.next();
+        self.flight.clear();
+        self.step = Some(cx.now + self.rtt.duration());
+    }
+
+    /// A round trip without a loss event has passed.
+    fn grow(&mut self, now: Time) {
+        // As ns-2: who uses less than half of the rate learns nothing about the path.
+        let due = self.rtt.mean / self.gap;
+        if f64::from(self.sent) >= LEAST_USE * due && self.sent > 0 {
+            let faster = self.config.increase * self.gap + self.rtt.mean;
+            self.gap = (self.gap * self.rtt.mean / faster).max(MIN_GAP);
+        }
+        self.step = (self.sent > 0).then(|| now + self.rtt.duration());
+        self.sent = 0;
+    }
+
+    /// Seconds between two packets.
+    fn spacing(&self) -> f64 {
+        let ratio = if self.config.fine_grain {
+            self.rtt.ratio()
+        } else {
+            1.0
+        };
+        (self.gap * ratio).clamp(MIN_GAP, MAX_GAP)
+    }
+
+    fn publish(&mut self, cx: &mut Cx<'_>) {
+        let (from, to) = (self.published, self.target().send);
+        if from != to {
+            self.published = to;
+            cx.trace.record(cx.now, Event::RateChanged { from, to });
+        }
+    }
+}
+
+impl RateController for Rap {
+    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
+        if self.is_overdue(cx.now) {
+            self.back_off(cx);
+            self.publish(cx);
+        }
+        self.flight.send(packet.seq, cx.now);
+        self.sent = self.sent.saturating_add(1);
+        self.size += (packet.size.get().max(1) as f64 - self.size) * SIZE_GAIN;
+        if self.step.is_none() {
+            self.step = Some(cx.now + self.rtt.duration());
+        }
+        self.check = Some(cx.now + duration(self.spacing() * CHECK_AFTER));
+    }
+
+    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+        if let Some(sample) = report.rtt {
+            self.on_rtt(sample);
+        }
+        let mut congested = false;
+        for fate in report.fates {
+            let open = self.flight.settle(fate.seq);
+            match fate.outcome {
+                Outcome::Lost => {
+                    self.totals.lost = self.totals.lost.saturating_add(1);
+                    congested |= open;
+                }
+                Outcome::Received { ecn, .. } => {
+                    self.totals.delivered += fate.size;
+                    congested |= open && ecn == Ecn::Ce;
+                }
+            }
+        }
+        if congested {
+            self.back_off(cx);
+        }
+        self.publish(cx);
+    }
+
+    /// Looks for overdue packets whenever it is called, so that a driver may ask before it sends.
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.step.is_some_and(|at| at <= cx.now) {
+            self.grow(cx.now);
+        }
+        if self.is_overdue(cx.now) {
+            self.back_off(cx);
+        }
+        if self.check.is_some_and(|at| at <= cx.now) {
+            let again = duration(self.spacing() * CHECK_AFTER).max(LEAST_WAIT);
+            self.check = self.flight.oldest().map(|_| cx.now + again);
+        }
+        self.publish(cx);
+    }
+
+    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+        if let Change::Path { packet_size, .. } = change {
+            let published = self.published;
+            *self = Self::new(&self.config, *packet_size);
+            self.published = published;
+            self.publish(cx);
+        }
+    }
+
+    fn target(&self) -> Target {
+        // Rounded down. With a constant round-trip time a step and a packet fall due at the same
+        // moment again and again, and the step has to come first.
+        Target::of(Rate::bps((self.size * 8.0 / self.spacing()) as u64))
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        let step = self.step.map(|at| (at, Why::Increase));
+        sooner(step, self.check.map(|at| (at, Why::Loss)))
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            rate: self.target().send,
+            ..self.totals
+        }
+    }
+}
+
+/// Running averages of the round-trip time, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct RoundTrip {
+    samples: u32,
+    mean: f64,
+    deviation: f64,
+    /// How long a packet may stay without a report.
+    timeout: f64,
+    /// Short-term and long-term average for the fine-grain adaptation.
+    short: f64,
+    long: f64,
+}
+
+impl Default for RoundTrip {
+    /// Nothing is known: two seconds, as in ns-2.
+    fn default() -> Self {
+        Self {
+            samples: 0,
+            mean: FIRST_GAP,
+            deviation: 0.0,
+            timeout: FIRST_GAP,
+            short: FIRST_GAP,
+            long: FIRST_GAP,
+        }
+    }
+}
+
+impl RoundTrip {
+    fn update(&mut self, sample: f64, gain: f64) {
+        if self.samples == 0 {
+            (self.mean, self.short, self.long) = (sample, sample, sample);
+        }
+        self.samples = self.samples.saturating_add(1);
+        let error = sample - self.mean;
+        self.mean += gain * error;
+        self.deviation += gain * (error.abs() - self.deviation);
+        self.timeout = MEANS * self.mean + DEVIATIONS * self.deviation;
+        self.short += SHORT_GAIN * (sample - self.short);
+        self.long += LONG_GAIN * (sample - self.long);
+    }
+
+    fn ratio(&self) -> f64 {
+        self.short / self.long
+    }
+
+    fn duration(&self) -> Duration {
+        duration(self.mean)
+    }
+}
+
+fn seconds(d: Duration) -> f64 {
+    nanos(d) as f64 / 1e9
+}
+
+/// To the nearest nanosecond; saturates.
+fn duration(secs: f64) -> Duration {
+    Duration::from_nanos((secs * 1e9 + 0.5) as u64)
+}
+
+/// Gap and round-trip time before the first report, in seconds (ns-2: `ipg_`, `srtt_`).
+const FIRST_GAP: f64 = 2.0;
+
+/// No gap is longer: a packet in 64 seconds keeps a path alive, as in TFRC. ns-2 has no bound, and
+/// after a long outage it sends nothing for as long again.
+const MAX_GAP: f64 = 64.0;
+
+/// Nor shorter: 1200 bytes in it are 96 Gb/s.
+const MIN_GAP: f64 = 1e-7;
+
+/// A tenth of a switch hop, in seconds.
+const MIN_RTT: f64 = 1e-6;
+
+/// Share of the rate that has to be used for it to grow (ns-2: `dpthresh_` of 50 %).
+const LEAST_USE: f64 = 0.5;
+
+/// The time-out is so many mean round trips and so many mean deviations (ns-2: `mu_`, `phi_`).
+const MEANS: f64 = 1.2;
+const DEVIATIONS: f64 = 4.0;
+
+/// Weights of a new sample in the averages of the fine-grain adaptation (ns-2: `kfrtt_`, `kxrtt_`).
+const SHORT_GAIN: f64 = 0.9;
+const LONG_GAIN: f64 = 0.01;
+
+/// The next packet looks for overdue ones itself. This many gaps after the last one, none came.
+const CHECK_AFTER: f64 = 65.0 / 64.0;
+
+/// Between two looks: a timer of less than this would cost more than it tells.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
+
+/// Weight of the latest interval between two loss events, for the summary only.
+const EVENT_GAIN: f64 = 0.25;
+
+/// The packet size forgets over some 64 packets, which is two or more frames of video.
+const SIZE_GAIN: f64 = 1.0 / 64.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Demand, Fate, FlowId, Kind};
+    use crate::random::Seed;
+    use crate::units::RemoteTime;
+
+    /// RAP on a path of 100 ms, told of each packet of 1000 bytes.
+    struct Path {
+        rap: Box<dyn RateController>,
+        now: Time,
+        events: Vec<(Time, Event)>,
+        seq: u64,
+    }
+
+    impl Path {
+        fn new(config: &RapConfig) -> Self {
+            let demand = Demand {
+                floor: Rate::ZERO,
+                ceiling: Rate::MAX,
+                shares: 1,
+            };
+            Self {
+                rap: config.start(&Start::new(Time::ZERO, Bytes(1_000), demand)),
+                now: Time::ZERO,
+                events: Vec::new(),
+                seq: 0,
+            }
+        }
+
+        fn call<T>(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Cx<'_>) -> T) -> T {
+            let mut cx = Cx {
+                now: self.now,
+                rng: &mut Seed(1).stream("rap"),
+                trace: &mut self.events,
+            };
+            call(&mut *self.rap, &mut cx)
+        }
+
+        fn send(&mut self) -> u64 {
+            let packet = Sent {
+                flow: FlowId(0),
+                seq: self.seq,
+                size: Bytes(1_000),
+                kind: Kind::Media,
+                app_limited: false,
+            };
+            self.seq += 1;
+            self.call(|rap, cx| rap.on_sent(cx, &packet));
+            packet.seq
+        }
+
+        fn tell(&mut self, seq: u64, outcome: Outcome) {
+            let fate = Fate {
+                flow: FlowId(0),
+                seq,
+                size: Bytes(1_000),
+                sent: self.now.before(RTT),
+                outcome,
+            };
+            let report = Report::new(core::slice::from_ref(&fate));
+            let report = match outcome {
+                Outcome::Lost => report,
+                Outcome::Received { .. } => report.rtt(RTT),
+            };
+            self.call(|rap, cx| rap.on_report(cx, &report));
+        }
+
+        /// Lets time pass and timers fire.
+        fn wait(&mut self, span: Duration) {
+            let until = self.now + span;
+            while let Some((at, _)) = self.rap.next_timeout().filter(|(at, _)| *at <= until) {
+                self.now = self.now.max(at);
+                self.call(|rap, cx| rap.on_timeout(cx));
+            }
+            self.now = until;
+        }
+
+        /// Packets per round trip.
+        fn window(&self) -> f64 {
+            self.rap.target().send.as_f64() / 8_000.0 * 0.1
+        }
+
+        /// One packet was acknowledged.
+        fn started(config: &RapConfig) -> Self {
+            let mut path = Self::new(config);
+            path.send();
+            path.wait(RTT);
+            path.tell(0, ARRIVED);
+            path
+        }
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a / b - 1.0).abs() < 1e-4
+    }
+
+    #[test]
+    fn the_first_report_allows_a_packet_per_round_trip() {
+        let mut path = Path::new(&RapConfig::per_packet());
+        assert!(near(path.window(), 0.05), "a packet in two seconds");
+        path.send();
+        path.wait(RTT);
+        path.tell(0, ARRIVED);
+        assert!(near(path.window(), 1.0), "{}", path.window());
+    }
+
+    #[test]
+    fn the_rate_grows_by_a_packet_per_round_trip_that_is_used() {
+        let mut path = Path::started(&RapConfig::per_packet());
+        // The first step was set when nothing was known: two seconds after the start.
+        path.wait(Duration::from_millis(1_901));
+        assert!(near(path.window(), 2.0), "{}", path.window());
+        for (sent, window) in [(1, 3.0), (2, 4.0), (1, 4.0), (0, 4.0)] {
+            for _ in 0..sent {
+                let seq = path.send();
+                path.tell(seq, ARRIVED);
+            }
+            path.wait(RTT);
+            assert!(
+                near(path.window(), window),
+                "{} after {sent}",
+                path.window()
+            );
+        }
+        assert_eq!(
+            path.rap.next_timeout(),
+            None,
+            "an idle flow has nothing to wait for"
+        );
+    }
+
+    #[test]
+    fn a_loss_halves_the_rate_once_per_flight() {
+        let mut path = Path::started(&RapConfig::per_packet());
+        let seqs: Vec<u64> = (0..8).map(|_| path.send()).collect();
+        path.tell(seqs[0], Outcome::Lost);
+        assert!(near(path.window(), 0.5), "{}", path.window());
+        path.tell(seqs[1], Outcome::Lost);
+        path.tell(seqs[7], Outcome::Lost);
+        assert!(near(path.window(), 0.5), "one event");
+        let after = path.send();
+        path.tell(after, Outcome::Lost);
+        assert!(near(path.window(), 0.25), "{}", path.window());
+        path.tell(after, Outcome::Lost);
+        path.tell(77, Outcome::Lost);
+        assert!(near(path.window(), 0.25), "told twice, and never sent");
+        let summary = path.rap.summary();
+        assert!(near(summary.loss_event_rate, 1.0 / (0.75 * 9.0 + 0.25)));
+        assert_eq!(summary.min_rtt, Some(RTT));
+    }
+
+    #[test]
+    fn a_mark_is_a_loss_event() {
+        let mut path = Path::started(&RapConfig::per_packet());
+        let seq = path.send();
+        let marked = Outcome::Received {
+            at: RemoteTime(0),
+            ecn: Ecn::Ce,
+        };
+        path.tell(seq, marked);
+        assert!(near(path.window(), 0.5), "{}", path.window());
+        assert_eq!(path.rap.summary().lost, 0);
+    }
+
+    #[test]
+    fn a_packet_without_a_report_is_lost_after_a_while() {
+        // 1.2 round trips, and as long again as reports may be apart.
+        for (config, patience) in [(RapConfig::per_packet(), 120), (RapConfig::default(), 170)] {
+            let mut path = Path::started(&config);
+            path.send();
+            path.wait(Duration::from_millis(patience - 1));
+            path.send();
+            assert!(near(path.window(), 1.0), "{}", path.window());
+            path.wait(Duration::from_millis(1));
+            path.send();
+            assert!(near(path.window(), 0.5), "seen before the next packet");
+        }
+        let mut path = Path::started(&RapConfig::per_packet());
+        path.send();
+        path.wait(Duration::from_millis(250));
+        assert!(near(path.window(), 0.5), "seen if there is no next packet");
+        assert!(matches!(
+            path.events[..],
+            [
+                ..,
+                (_, Event::LossEvent { .. }),
+                (_, Event::RateChanged { .. })
+            ]
+        ));
+    }
+
+    #[test]
+    fn the_gap_has_an_end() {
+        let mut path = Path::started(&RapConfig::per_packet());
+        for _ in 0..100 {
+            let seq = path.send();
+            path.tell(seq, Outcome::Lost);
+        }
+        assert_eq!(path.rap.target().send, Rate::bps(125), "1000 bytes in 64 s");
+    }
+
+    #[test]
+    fn fine_grain_adaptation_follows_the_queue() {
+        let config = RapConfig {
+            fine_grain: true,
+            ..RapConfig::per_packet()
+        };
+        let mut path = Path::started(&config);
+        let seq = path.send();
+        let slow = Duration::from_millis(200);
+        let fate = Fate {
+            flow: FlowId(0),
+            seq,
+            size: Bytes(1_000),
+            sent: path.now,
+            outcome: ARRIVED,
+        };
+        let report = Report::new(core::slice::from_ref(&fate)).rtt(slow);
+        path.call(|rap, cx| rap.on_report(cx, &report));
+        // Short-term 190 ms, long-term 101 ms.
+        assert!(near(path.window(), 101.0 / 190.0), "{}", path.window());
+    }
+
+    #[test]
+    fn a_new_path_starts_again() {
+        let mut path = Path::started(&RapConfig::per_packet());
+        let change = Change::Path {
+            packet_size: Bytes(500),
+            prior: None,
+        };
+        path.call(|rap, cx| rap.on_change(cx, &change));
+        assert_eq!(path.rap.target().send, Rate::bps(2_000));
+        assert_eq!(path.rap.summary(), Summary::new(Rate::bps(2_000)));
+    }
+
+    const RTT: Duration = Duration::from_millis(100);
+    const ARRIVED: Outcome = Outcome::Received {
+        at: RemoteTime(0),
+        ecn: Ecn::NotEct,
+    };
+}

@@ -1,0 +1,134 @@
+//! When each packet left that is still out.
+
+use crate::units::Time;
+
+/// A ring that grows while more packets are out than ever before, up to [`MOST`].
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    /// Nanoseconds, or [`SETTLED`]; the length is a power of two.
+    slots: Vec<u64>,
+    base: u64,
+    next: u64,
+}
+
+impl Flight {
+    /// Nothing has left.
+    pub(super) fn new() -> Self {
+        Self {
+            slots: vec![SETTLED; LEAST],
+            base: 0,
+            next: 0,
+        }
+    }
+
+    /// Packet `seq` leaves. Numbers that were skipped count as settled, lower ones are ignored.
+    pub(super) fn send(&mut self, seq: u64, at: Time) {
+        if seq < self.next || seq == u64::MAX {
+            return;
+        }
+        if self.base == self.next || seq - self.base >= MOST as u64 {
+            self.base = seq;
+        } else {
+            while seq - self.base >= self.slots.len() as u64 {
+                self.grow();
+            }
+            for skipped in self.next..seq {
+                let slot = self.slot(skipped);
+                self.slots[slot] = SETTLED;
+            }
+        }
+        let slot = self.slot(seq);
+        self.slots[slot] = at.as_nanos();
+        self.next = seq + 1;
+    }
+
+    /// The fate of packet `seq` is known; whether it was out.
+    pub(super) fn settle(&mut self, seq: u64) -> bool {
+        if seq < self.base || seq >= self.next {
+            return false;
+        }
+        let slot = self.slot(seq);
+        let open = self.slots[slot] != SETTLED;
+        self.slots[slot] = SETTLED;
+        while self.base < self.next && self.slots[self.slot(self.base)] == SETTLED {
+            self.base += 1;
+        }
+        open
+    }
+
+    /// When the oldest packet left that is out.
+    pub(super) fn oldest(&self) -> Option<Time> {
+        (self.base < self.next).then(|| Time::from_nanos(self.slots[self.slot(self.base)]))
+    }
+
+    /// One above the highest number that left.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Nothing is out any more.
+    pub(super) fn clear(&mut self) {
+        self.base = self.next;
+    }
+
+    fn grow(&mut self) {
+        let mut slots = vec![SETTLED; 2 * self.slots.len()];
+        let mask = slots.len() as u64 - 1;
+        for seq in self.base..self.next {
+            slots[(seq & mask) as usize] = self.slots[self.slot(seq)];
+        }
+        self.slots = slots;
+    }
+
+    fn slot(&self, seq: u64) -> usize {
+        (seq & (self.slots.len() as u64 - 1)) as usize
+    }
+}
+
+/// No packet leaves at the end of time.
+const SETTLED: u64 = u64::MAX;
+/// At first.
+const LEAST: usize = 64;
+/// 65536 packets of 1200 bytes are a second at 630 Mb/s. When more are out, all but the newest are
+/// forgotten: a loss among them is not noticed.
+const MOST: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Time {
+        Time::from_nanos(ns)
+    }
+
+    #[test]
+    fn the_oldest_is_the_first_that_is_out() {
+        let mut flight = Flight::new();
+        assert_eq!(flight.oldest(), None);
+        for seq in 3..500 {
+            flight.send(seq, at(seq));
+        }
+        assert_eq!(flight.oldest(), Some(at(3)));
+        assert!(flight.settle(4) && flight.settle(3));
+        assert!(!flight.settle(3) && !flight.settle(2) && !flight.settle(500));
+        assert_eq!((flight.oldest(), flight.next()), (Some(at(5)), 500));
+        flight.send(600, at(600));
+        assert!(!flight.settle(550), "it never left");
+        assert!(flight.settle(600));
+        flight.clear();
+        assert_eq!(flight.oldest(), None);
+        assert!(!flight.settle(499));
+    }
+
+    #[test]
+    fn beyond_its_bound_it_keeps_the_newest() {
+        let mut flight = Flight::new();
+        for seq in 0..=MOST as u64 {
+            flight.send(seq, at(seq));
+        }
+        assert_eq!(flight.oldest(), Some(at(MOST as u64)));
+        flight.send(u64::MAX, at(0));
+        flight.send(u64::MAX - 1, at(7));
+        assert_eq!(flight.oldest(), Some(at(7)));
+    }
+}

@@ -1,0 +1,237 @@
+//! Paced flows over links, with an event loop of its own: what the tests against ns-2 share.
+
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::control::{Demand, Ecn, RateController, Start};
+use tidegate_core::link::{
+    Capacity, Delivery, DropTailConfig, LinkConfig, LinkId, NamedLink, Network, NetworkConfig,
+    Packet, QueueConfig, RouteId,
+};
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_sim::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
+use tidegate_sim::paced::{Receiver, ReceiverConfig, Sender, SenderConfig};
+
+/// The senders and receivers of some flows, and what is between them.
+pub(crate) struct Lab {
+    pub(crate) network: Network<Parcel>,
+    pub(crate) flows: Vec<Flow>,
+    seed: Seed,
+    out: Outbox,
+    pub(crate) now: Time,
+}
+
+/// One flow.
+pub(crate) struct Flow {
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    routes: [RouteId; 2],
+    rngs: [Pcg64Mcg; 2],
+    /// Data packets that are lost at the end of the way, by their order there.
+    pub(crate) dropped: BTreeSet<u64>,
+    reached: u64,
+    /// When each packet left and which came when, if asked for.
+    pub(crate) log: Option<Log>,
+}
+
+/// Numbers and times of one flow.
+#[derive(Default)]
+pub(crate) struct Log {
+    pub(crate) sent: Vec<Time>,
+    pub(crate) reports: Vec<Time>,
+}
+
+/// A packet on its way.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    flow: usize,
+    packet: Outgoing,
+}
+
+impl Packet for Parcel {
+    fn size(&self) -> Bytes {
+        Bytes(u64::from(self.packet.size))
+    }
+    fn ecn(&self) -> Ecn {
+        self.packet.ecn
+    }
+    fn set_ce(&mut self) {
+        self.packet.ecn = Ecn::Ce;
+    }
+}
+
+impl Lab {
+    /// Links without flows.
+    pub(crate) fn new(links: Vec<(&str, LinkConfig)>, routes: &[&[usize]], seed: u64) -> Self {
+        let config = NetworkConfig {
+            links: links
+                .into_iter()
+                .map(|(name, config)| NamedLink {
+                    name: name.to_owned(),
+                    config,
+                })
+                .collect(),
+            routes: routes
+                .iter()
+                .map(|route| route.iter().copied().map(LinkId).collect())
+                .collect(),
+        };
+        Self {
+            network: Network::new(&config, Seed(seed)).expect("a sound network"),
+            flows: Vec::new(),
+            seed: Seed(seed),
+            out: Outbox::default(),
+            now: Time::ZERO,
+        }
+    }
+
+    /// Adds a flow over a route there and a route back.
+    pub(crate) fn add(
+        &mut self,
+        config: SenderConfig,
+        controller: Box<dyn RateController>,
+        receiver: ReceiverConfig,
+        routes: [usize; 2],
+    ) {
+        let n = self.flows.len();
+        let stream = |side: &str| self.seed.stream(&format!("{side}/{n}"));
+        self.flows.push(Flow {
+            sender: Sender::new(config, controller),
+            receiver: Receiver::new(receiver),
+            routes: routes.map(RouteId),
+            rngs: [stream("sender"), stream("receiver")],
+            dropped: BTreeSet::new(),
+            reached: 0,
+            log: None,
+        });
+    }
+
+    /// Lets everything happen up to and including `until`.
+    pub(crate) fn run(&mut self, until: Time) {
+        loop {
+            let timers = self.flows.iter().map(Flow::next_timer).min();
+            let departure = self.network.next_departure();
+            let next = timers.into_iter().chain(departure).min();
+            let Some(now) = next
+                .map(|next| next.max(self.now))
+                .filter(|next| *next <= until)
+            else {
+                break;
+            };
+            self.now = now;
+            while let Some(Delivery { packet, route, .. }) = self.network.pop(now) {
+                let Parcel { flow, packet } = packet;
+                let end = usize::from(route == self.flows[flow].routes[0]);
+                self.give(flow, end, Some(packet));
+            }
+            for flow in 0..self.flows.len() {
+                if self.flows[flow].sender.next_timer() <= now {
+                    self.give(flow, 0, None);
+                }
+                if self.flows[flow].receiver.next_timer() <= now {
+                    self.give(flow, 1, None);
+                }
+            }
+        }
+        self.now = until;
+    }
+
+    fn give(&mut self, n: usize, end: usize, packet: Option<Outgoing>) {
+        let flow = &mut self.flows[n];
+        if end == 1 && packet.is_some() {
+            flow.reached += 1;
+            if flow.dropped.contains(&(flow.reached - 1)) {
+                return;
+            }
+        }
+        let mut silence = ();
+        let mut cx = AgentCx::new(self.now, &mut flow.rngs[end], &mut silence, &mut self.out);
+        let agent: &mut dyn Agent = match end {
+            0 => &mut flow.sender,
+            _ => &mut flow.receiver,
+        };
+        match packet {
+            Some(Outgoing {
+                size, ecn, body, ..
+            }) => {
+                agent.on_packet(&mut cx, &Arrival { size, ecn }, body);
+            }
+            None => agent.on_timer(&mut cx),
+        }
+        for packet in self.out.drain() {
+            if let Some(log) = &mut flow.log {
+                match packet.body {
+                    Body::Data { .. } => log.sent.push(self.now),
+                    _ => log.reports.push(self.now),
+                }
+            }
+            let route = flow.routes[end];
+            self.network
+                .push(self.now, route, Parcel { flow: n, packet });
+        }
+    }
+}
+
+impl Flow {
+    fn next_timer(&self) -> Time {
+        self.sender.next_timer().min(self.receiver.next_timer())
+    }
+}
+
+/// A link that drops from the tail of a queue of so many packets, as ns-2 counts: one of them is in
+/// transmission.
+pub(crate) fn link(rate: Rate, delay: Duration, limit: u32) -> LinkConfig {
+    LinkConfig {
+        capacity: Capacity::Fixed(rate),
+        queue: QueueConfig::DropTail(DropTailConfig::packets(limit - 1)),
+        delay,
+        ..LinkConfig::default()
+    }
+}
+
+/// A greedy flow's start.
+pub(crate) fn start(config: &SenderConfig) -> Start {
+    let demand = Demand {
+        floor: Rate::ZERO,
+        ceiling: Rate::MAX,
+        shares: 1,
+    };
+    Start::new(config.start, config.size, demand)
+}
+
+/// A table of reference numbers: a header and rows, separated by commas.
+pub(crate) struct Table {
+    columns: Vec<&'static str>,
+    cells: Vec<Vec<&'static str>>,
+}
+
+impl Table {
+    pub(crate) fn read(text: &'static str) -> Self {
+        let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        Self {
+            columns: lines.next().expect("a header"),
+            cells: lines.collect(),
+        }
+    }
+
+    /// The rows in which these columns have these values.
+    pub(crate) fn rows(&self, wanted: &[(&str, &str)]) -> Vec<usize> {
+        let fits = |row: &usize| {
+            wanted
+                .iter()
+                .all(|(name, value)| self.text(*row, name) == *value)
+        };
+        (0..self.cells.len()).filter(fits).collect()
+    }
+
+    pub(crate) fn text(&self, row: usize, column: &str) -> &'static str {
+        let place = self.columns.iter().position(|name| *name == column);
+        self.cells[row][place.expect("a column of the table")]
+    }
+
+    pub(crate) fn number(&self, row: usize, column: &str) -> f64 {
+        self.text(row, column).parse().expect("a number")
+    }
+}

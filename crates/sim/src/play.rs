@@ -38,6 +38,8 @@ pub struct Take {
     pub links: Vec<run::LinkSample>,
     /// What was counted of each flow, in the order of `flows`.
     pub meter: Meter,
+    /// How many packets came out of links: the work that was done.
+    pub hops: u64,
 }
 
 /// Plays the flows of `scenario` together and then each baseline alone, all with `seed`.
@@ -149,6 +151,10 @@ fn take(
         }
         progress(at.as_secs_f64() / (end + TAIL).as_secs_f64());
     }
+    let reached = world.now();
+    let hops = (0..links)
+        .map(|link| world.network().stats(LinkId(link), reached).delivered)
+        .sum();
     for (ledger, takings) in stage.ledgers.into_iter().zip(&mut takings) {
         takings
             .packets
@@ -173,6 +179,7 @@ fn take(
         events: stage.events,
         links: stage.links,
         meter: stage.meter,
+        hops,
     })
 }
 

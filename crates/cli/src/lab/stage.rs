@@ -96,6 +96,7 @@ pub(super) fn play(
     }
     stop.set();
     let mut take = Take {
+        hops: 0,
         meter: Meter::new(cast.len(), scenario.window(), BIN),
         flows: Vec::new(),
         events: Vec::new(),

@@ -42,6 +42,7 @@ fn every_scenario_is_sound() {
             "cellular",
             "demo",
             "lossy",
+            "mixed",
             "outage",
             "red-ecn",
             "steady",

@@ -14,6 +14,7 @@ mod trace_file;
 
 use core::time::Duration;
 use std::path::Path;
+use std::sync::Arc;
 
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::link::{JitterConfig, LossConfig, Outage, QueueConfig};
@@ -25,6 +26,7 @@ use crate::paced::Workload;
 use crate::run::Expectation;
 use crate::tcp::{SinkConfig, SourceKind, classic};
 use crate::traffic::udp;
+use crate::traffic::video::FrameTrace;
 
 pub use error::{Fault, ScenarioError};
 pub use trace_file::CapacityTrace;
@@ -227,7 +229,7 @@ pub struct TcpPlan {
 }
 
 /// Live video.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct VideoPlan {
     /// In pixels; even.
     pub width: u32,
@@ -246,10 +248,17 @@ pub struct VideoPlan {
 }
 
 /// What makes the bits of a video.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum EncoderKind {
     /// A model of frame sizes and quality, without pictures; fast.
     Model,
+    /// The sizes and quality of a recorded encode, without pictures; as fast.
+    Trace {
+        /// As the scenario names the file.
+        file: String,
+        /// What it says; its frame rate is that of the video.
+        frames: Arc<FrameTrace>,
+    },
     /// libx264 on a generated scene.
     X264,
 }

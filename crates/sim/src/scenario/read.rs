@@ -16,7 +16,7 @@ use super::error::{Fault, ScenarioError};
 use super::table::{Document, Table, Value};
 use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
 use crate::run::{ExpectError, Expectation};
-use flow::{ACCESS, CONTROL, FLOW, RAP, TFRC, VIDEO};
+use flow::{ACCESS, CONTROL, ENCODER, FLOW, RAP, TFRC, VIDEO};
 use link::{LINK, OUTAGE, QUEUE, RED, TRACE};
 use models::{BULK, ON_OFF, TCP, UDP};
 use routes::Nodes;
@@ -75,7 +75,7 @@ pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenari
         "a [[flow]] with name, path, back, control and video",
     )?;
     for item in flows.list("one or more [[flow]]")? {
-        let flow = flow::flow(&item, &scenario, &nodes, &mut names)?;
+        let flow = flow::flow(&item, &scenario, &nodes, &mut names, open)?;
         scenario.flows.push(flow);
     }
     if scenario.flows.is_empty() {
@@ -268,6 +268,7 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in a [[link]]", LINK),
     ("in a [[flow]]", FLOW),
     ("in the video of a flow", VIDEO),
+    ("in the encoder of a video", ENCODER),
     ("in a [[baseline]]", BASELINE),
     ("in the queue of a link", QUEUE),
     ("in the red queue of a link", RED),

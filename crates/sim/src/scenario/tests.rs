@@ -43,9 +43,36 @@ rate = "mean"
 fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse("demo.toml", text, &|name| match name {
         "good.mahi" => Ok("1\n2\n3\n".to_owned()),
+        "good.frames" => Ok(FRAMES.to_owned()),
+        "bad.frames" => Ok(FRAMES.replace("- 2", "- two")),
         "bad.mahi" => Ok("1\ntwo\n".to_owned()),
         _ => Err("no such file".to_owned()),
     })
+}
+
+const FRAMES: &str = "frame_rate 25\nrates 1000\nkey 9\n- 2\n";
+
+#[test]
+fn a_trace_of_frames_brings_its_frame_rate() {
+    let video = |encoder: &str| {
+        let text = GOOD.replace("fps = 30, encoder = \"model\"", encoder);
+        let plan = parse(&text).unwrap();
+        plan.flow("tidegate")
+            .unwrap()
+            .media
+            .video()
+            .unwrap()
+            .clone()
+    };
+    for fps in ["", "fps = 25, ", "fps = \"50/2\", "] {
+        let trace = video(&format!("{fps}encoder = {{ trace = \"good.frames\" }}"));
+        assert_eq!(trace.frame_rate.interval(), Duration::from_millis(40));
+        let EncoderKind::Trace { file, frames } = trace.encoder else {
+            panic!("{:?}", trace.encoder);
+        };
+        assert_eq!((file.as_str(), frames.len()), ("good.frames", 2));
+    }
+    assert_eq!(video("encoder = \"x264\"").encoder, EncoderKind::X264);
 }
 
 #[test]
@@ -630,6 +657,21 @@ stop = "10s""#,
         r#"encoder = "model""#,
         r#"encoder = "h265""#,
         r#"demo.toml:21: flow "tidegate": video: encoder: "h265" is not known here; use "model" or "x264""#,
+    ),
+    (
+        r#"encoder = "model""#,
+        r#"encoder = { trace = "good.frames" }"#,
+        r#"demo.toml:21: flow "tidegate": video: fps: the trace has 25/1 frames a second; remove it"#,
+    ),
+    (
+        r#"encoder = "model""#,
+        r#"encoder = { trace = "bad.frames" }"#,
+        r#"demo.toml:21: flow "tidegate": video: encoder: trace: bad.frames: line 4: `two` is no frame: write bytes, or bytes,psnr_y,psnr_u,psnr_v,ssim with decibels up to 99 and ssim up to 1"#,
+    ),
+    (
+        r#"encoder = "model""#,
+        r#"encoder = { trace = "no.frames" }"#,
+        r#"demo.toml:21: flow "tidegate": video: encoder: trace: cannot read no.frames: no such file; check the path"#,
     ),
     (
         r#"of = "tidegate""#,

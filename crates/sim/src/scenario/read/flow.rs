@@ -1,6 +1,7 @@
 //! Flows: routes, controllers, media.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
@@ -10,16 +11,18 @@ use tidegate_core::media::FrameRate;
 use tidegate_core::units::Rate;
 
 use super::routes::{self, Nodes};
-use super::{Names, models};
+use super::{Names, Open, models};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{AccessPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
+use crate::traffic::video::FrameTrace;
 
 pub(super) fn flow(
     item: &Value<'_>,
     scenario: &Scenario,
     nodes: &Nodes,
     names: &mut Names,
+    open: Open<'_>,
 ) -> Result<FlowPlan, ScenarioError> {
     let mut table = item.table(FLOW, "a table")?;
     let name = names.take(&table.need("name", "name = \"camera\"")?)?;
@@ -60,7 +63,7 @@ pub(super) fn flow(
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
         control: control_of(&table)?,
-        media: media(&table, scenario.duration)?,
+        media: media(&table, scenario.duration, open)?,
         ecn: match table.get("ecn") {
             Some(value) => value.boolean()?,
             None => false,
@@ -198,7 +201,7 @@ fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioErro
     }
 }
 
-fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
+fn media(flow: &Table<'_>, end: Duration, open: Open<'_>) -> Result<MediaPlan, ScenarioError> {
     let kinds = ["bulk", "tcp", "udp", "video"];
     let given: Vec<&str> = kinds
         .into_iter()
@@ -219,7 +222,7 @@ fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
     if *kind == "video" {
         let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
         let bound = bound.positive_duration("no frame arrives at once")?;
-        return video_plan(&value, bound).map(MediaPlan::Video);
+        return video_plan(&value, bound, open).map(MediaPlan::Video);
     }
     if let Some(bound) = flow.get("delay_bound") {
         return Err(bound.fault(Fault::Clash {
@@ -234,7 +237,11 @@ fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
     }
 }
 
-fn video_plan(value: &Value<'_>, delay_bound: Duration) -> Result<VideoPlan, ScenarioError> {
+fn video_plan(
+    value: &Value<'_>,
+    delay_bound: Duration,
+    open: Open<'_>,
+) -> Result<VideoPlan, ScenarioError> {
     let table = value.table(
         VIDEO,
         "{ size = \"640x360\", fps = 30, encoder = \"model\" }",
@@ -257,23 +264,41 @@ fn video_plan(value: &Value<'_>, delay_bound: Duration) -> Result<VideoPlan, Sce
             "raise the ceiling or lower the floor",
         ));
     }
+    let encoder = match table.get("encoder") {
+        Some(kind) => encoder(&kind, open)?,
+        None => EncoderKind::Model,
+    };
     Ok(VideoPlan {
         width,
         height,
-        frame_rate: match table.get("fps") {
-            Some(fps) => frame_rate(&fps)?,
-            None => FrameRate::fps(30),
-        },
-        encoder: match table.get("encoder") {
-            Some(kind) => {
-                kind.choice(&["model", "x264"], &[EncoderKind::Model, EncoderKind::X264])?
-            }
-            None => EncoderKind::Model,
-        },
+        frame_rate: frame_rate_of(&table, &encoder)?,
+        encoder,
         floor,
         ceiling,
         delay_bound,
     })
+}
+
+fn encoder(value: &Value<'_>, open: Open<'_>) -> Result<EncoderKind, ScenarioError> {
+    if value.kind() != Form::Table {
+        let kinds = [EncoderKind::Model, EncoderKind::X264];
+        let found = value.choice(&["model", "x264"], &[0, 1])?;
+        return Ok(kinds[found].clone());
+    }
+    let table = value.table(ENCODER, "\"model\", \"x264\" or { trace = \"file\" }")?;
+    let trace = table.need("trace", "trace = \"scene.frames\"")?;
+    let file = trace.text("a file name in quotes")?.to_owned();
+    let text = open(&file).map_err(|why| {
+        let file = file.clone();
+        trace.fault(Fault::Unreadable { file, why })
+    })?;
+    match FrameTrace::parse(&text) {
+        Ok(frames) => Ok(EncoderKind::Trace {
+            file,
+            frames: Arc::new(frames),
+        }),
+        Err(cause) => Err(trace.fault(Fault::FrameTrace { file, cause })),
+    }
 }
 
 fn picture_size(value: &Value<'_>) -> Result<(u32, u32), ScenarioError> {
@@ -291,6 +316,28 @@ fn picture_size(value: &Value<'_>) -> Result<(u32, u32), ScenarioError> {
                 "write width and height in pixels, even, from 16 to 4096, as \"640x360\"",
             )
         })
+}
+
+/// A trace has a frame rate of its own.
+fn frame_rate_of(table: &Table<'_>, encoder: &EncoderKind) -> Result<FrameRate, ScenarioError> {
+    let recorded = match encoder {
+        EncoderKind::Trace { frames, .. } => Some(frames.frame_rate()),
+        EncoderKind::Model | EncoderKind::X264 => None,
+    };
+    let Some(value) = table.get("fps") else {
+        return Ok(recorded.unwrap_or(FrameRate::fps(30)));
+    };
+    let fps = frame_rate(&value)?;
+    match recorded {
+        Some(recorded) if recorded.interval() != fps.interval() => Err(value.fault(Fault::Clash {
+            why: format!(
+                "the trace has {}/{} frames a second",
+                recorded.num, recorded.den
+            ),
+            mend: "remove it".to_owned(),
+        })),
+        _ => Ok(fps),
+    }
 }
 
 fn frame_rate(value: &Value<'_>) -> Result<FrameRate, ScenarioError> {
@@ -349,5 +396,7 @@ pub(super) const RAP: &[&str] = &["fine_grain"];
 pub(super) const TFRC: &[&str] = &["damping", "discounting", "packet_size"];
 
 pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
+
+pub(super) const ENCODER: &[&str] = &["trace"];
 
 pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling"];

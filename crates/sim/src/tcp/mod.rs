@@ -9,6 +9,7 @@
 use core::time::Duration;
 
 pub mod classic;
+pub mod modern;
 mod ranges;
 pub mod rto;
 pub mod sink;

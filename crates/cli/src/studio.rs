@@ -1,7 +1,6 @@
 //! Pictures and encoders for the flows of a scenario.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use rand_core::Rng as _;
 use tidegate_core::media::{EncodeError, FrameEncoder};
@@ -41,11 +40,9 @@ impl Studio {
                 let rng = seed.stream(&format!("video/{flow}"));
                 Ok(Box::new(VideoModel::new(config, rng)))
             }
-            EncoderKind::Trace { frames, .. } => {
+            EncoderKind::Trace(trace) => {
                 let mut rng = seed.stream(&format!("video/{flow}"));
-                // Flows that play the same trace are not in step.
-                let offset = rng.next_u64();
-                let player = TracePlayer::new(Arc::clone(frames), offset);
+                let player = TracePlayer::new(trace.clone(), rng.next_u64());
                 Ok(Box::new(TraceEncoder::new(player, rng)))
             }
             EncoderKind::X264 => {

@@ -6,7 +6,6 @@ use tidegate_core::link::TraceError;
 
 use super::quantity::QuantityError;
 use crate::run::ExpectError;
-use crate::traffic::video::FrameTraceError;
 
 /// The first fault of a scenario file.
 ///
@@ -94,13 +93,6 @@ pub enum Fault {
     },
     /// This is no TOML.
     Syntax(String),
-    /// A trace of frames is malformed.
-    FrameTrace {
-        /// The trace file.
-        file: String,
-        /// What is the matter, with its line.
-        cause: FrameTraceError,
-    },
     /// A trace file is malformed.
     Trace {
         /// The trace file.
@@ -157,7 +149,6 @@ impl fmt::Display for Fault {
             ),
             Self::Quantity(error) => error.fmt(f),
             Self::Syntax(message) => write!(f, "this is no TOML: {message}"),
-            Self::FrameTrace { file, cause } => write!(f, "{file}: {cause}"),
             Self::Trace { file, cause } => write!(f, "{file}: {cause}"),
             Self::Type { found, wanted } => write!(f, "is {found}; write {wanted}"),
             Self::UnknownKey { allowed, hint } => {

@@ -24,9 +24,9 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::paced::Workload;
 use crate::run::Expectation;
-use crate::tcp::{SinkConfig, SourceKind, classic};
-use crate::traffic::udp;
+use crate::tcp::{SinkConfig, SourceKind, classic, modern};
 use crate::traffic::video::FrameTrace;
+use crate::traffic::{udp, web};
 
 pub use error::{Fault, ScenarioError};
 pub use trace_file::CapacityTrace;
@@ -194,6 +194,8 @@ pub enum MediaPlan {
     Udp(udp::SourceConfig),
     /// Live video.
     Video(VideoPlan),
+    /// Browsers, one for each flow, and what they look at.
+    Web(Arc<web::Config>),
 }
 
 impl MediaPlan {
@@ -201,7 +203,7 @@ impl MediaPlan {
     pub fn video(&self) -> Option<&VideoPlan> {
         match self {
             Self::Video(video) => Some(video),
-            Self::Bulk(_) | Self::Tcp(_) | Self::Udp(_) => None,
+            Self::Bulk(_) | Self::Tcp(_) | Self::Udp(_) | Self::Web(_) => None,
         }
     }
 }
@@ -221,11 +223,20 @@ pub struct BulkPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpPlan {
     /// How the sender is set; whether it uses ECN is told by the flow.
-    pub sender: classic::Config,
+    pub sender: TcpSender,
     /// How the receiver is set.
     pub sink: SinkConfig,
     /// How much there is to send.
     pub amount: SourceKind,
+}
+
+/// Which model of a TCP sender, and how it is set.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TcpSender {
+    /// As in ns-2.
+    Classic(classic::Config),
+    /// As in Linux today.
+    Modern(Box<modern::Config>),
 }
 
 /// Live video.
@@ -252,13 +263,8 @@ pub struct VideoPlan {
 pub enum EncoderKind {
     /// A model of frame sizes and quality, without pictures; fast.
     Model,
-    /// The sizes and quality of a recorded encode, without pictures; as fast.
-    Trace {
-        /// As the scenario names the file.
-        file: String,
-        /// What it says; its frame rate is that of the video.
-        frames: Arc<FrameTrace>,
-    },
+    /// The sizes of a recorded encode, between its rates.
+    Trace(Arc<FrameTrace>),
     /// libx264 on a generated scene.
     X264,
 }

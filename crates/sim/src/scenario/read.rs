@@ -17,9 +17,9 @@ use super::error::{Fault, ScenarioError};
 use super::table::{Document, Table, Value};
 use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
 use crate::run::{ExpectError, Expectation};
-use flow::{ACCESS, CONTROL, ENCODER, FLOW, RAP, TFRC, VIDEO};
+use flow::{ACCESS, CONTROL, FLOW, RAP, TFRC, VIDEO};
 use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
-use models::{BULK, ON_OFF, TCP, UDP};
+use models::{BULK, ON_OFF, TCP, UDP, WEB};
 use queue::{CODEL, DUALPI2, FQ_CODEL, QUEUE, RED};
 use routes::Nodes;
 
@@ -270,7 +270,6 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in a [[link]]", LINK),
     ("in a [[flow]]", FLOW),
     ("in the video of a flow", VIDEO),
-    ("in the encoder of a video", ENCODER),
     ("in a [[baseline]]", BASELINE),
     ("in the queue of a link", QUEUE),
     ("in the red queue of a link", RED),
@@ -288,5 +287,6 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in the bulk of a flow", BULK),
     ("in the tcp of a flow", TCP),
     ("in the udp of a flow", UDP),
+    ("in the web of a flow", WEB),
     ("in the spacing of a udp flow", ON_OFF),
 ];

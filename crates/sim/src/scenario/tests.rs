@@ -42,13 +42,9 @@ of = "tidegate"
 rate = "mean"
 "#;
 
-mod frames;
-
 fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse("demo.toml", text, &|name| match name {
         "good.mahi" => Ok("1\n2\n3\n".to_owned()),
-        "good.frames" => Ok(frames::TEXT.to_owned()),
-        "bad.frames" => Ok(frames::TEXT.replace("- 2", "- two")),
         "bad.mahi" => Ok("1\ntwo\n".to_owned()),
         _ => Err("no such file".to_owned()),
     })
@@ -594,7 +590,7 @@ name = "uplink""#,
     (
         r#"delay_bound = "400ms""#,
         r#"bulk = { packet = "1200B" }"#,
-        r#"demo.toml:16: flow "tidegate": it has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … } and udp = { … }"#,
+        r#"demo.toml:16: flow "tidegate": it has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … }, udp = { … } and web = { … }"#,
     ),
     (
         r#"start = "0s""#,

@@ -11,7 +11,7 @@ use tidegate_core::media::FrameRate;
 use tidegate_core::units::Rate;
 
 use super::routes::{self, Nodes};
-use super::{Names, Open, models};
+use super::{Names, Open, link::TRACE, models};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{AccessPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
@@ -63,7 +63,7 @@ pub(super) fn flow(
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
         control: control_of(&table)?,
-        media: media(&table, scenario.duration, open)?,
+        media: media(&table, count, scenario.duration, open)?,
         ecn: match table.get("ecn") {
             Some(value) => value.boolean()?,
             None => false,
@@ -189,7 +189,7 @@ fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
 
 /// The controller, where the kind of the flow leaves it open.
 fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
-    let own = ["tcp", "udp"];
+    let own = ["tcp", "udp", "web"];
     let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
         return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
     };
@@ -202,8 +202,13 @@ fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioErro
     }
 }
 
-fn media(flow: &Table<'_>, end: Duration, open: Open<'_>) -> Result<MediaPlan, ScenarioError> {
-    let kinds = ["bulk", "tcp", "udp", "video"];
+fn media(
+    flow: &Table<'_>,
+    count: u32,
+    end: Duration,
+    open: Open<'_>,
+) -> Result<MediaPlan, ScenarioError> {
+    let kinds = ["bulk", "tcp", "udp", "video", "web"];
     let given: Vec<&str> = kinds
         .into_iter()
         .filter(|kind| flow.get(kind).is_some())
@@ -214,8 +219,8 @@ fn media(flow: &Table<'_>, end: Duration, open: Open<'_>) -> Result<MediaPlan, S
                 [] => "it carries nothing".to_owned(),
                 several => format!("it has {}", several.join(" and ")),
             },
-            mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … } and \
-                   udp = { … }"
+            mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … }, \
+                   udp = { … } and web = { … }"
                 .to_owned(),
         }));
     };
@@ -234,7 +239,8 @@ fn media(flow: &Table<'_>, end: Duration, open: Open<'_>) -> Result<MediaPlan, S
     match *kind {
         "bulk" => models::bulk(&value, end).map(MediaPlan::Bulk),
         "tcp" => models::tcp(&value).map(MediaPlan::Tcp),
-        _ => models::udp(&value, end).map(MediaPlan::Udp),
+        "udp" => models::udp(&value, end).map(MediaPlan::Udp),
+        _ => models::browsers(&value, count).map(MediaPlan::Web),
     }
 }
 
@@ -272,7 +278,24 @@ fn video_plan(
     Ok(VideoPlan {
         width,
         height,
-        frame_rate: frame_rate_of(&table, &encoder)?,
+        frame_rate: match (table.get("fps"), &encoder) {
+            (Some(fps), EncoderKind::Trace(trace)) => {
+                let wanted = frame_rate(&fps)?;
+                if wanted != trace.frame_rate() {
+                    return Err(fps.range(
+                        &format!(
+                            "the trace has {} frames a second",
+                            trace.frame_rate().as_f64()
+                        ),
+                        "leave fps out",
+                    ));
+                }
+                wanted
+            }
+            (None, EncoderKind::Trace(trace)) => trace.frame_rate(),
+            (Some(fps), _) => frame_rate(&fps)?,
+            (None, _) => FrameRate::fps(30),
+        },
         encoder,
         floor,
         ceiling,
@@ -281,25 +304,26 @@ fn video_plan(
 }
 
 fn encoder(value: &Value<'_>, open: Open<'_>) -> Result<EncoderKind, ScenarioError> {
-    if value.kind() != Form::Table {
-        let kinds = [EncoderKind::Model, EncoderKind::X264];
-        let found = value.choice(&["model", "x264"], &[0, 1])?;
-        return Ok(kinds[found].clone());
+    if value.kind() == Form::Table {
+        let table = value.table(TRACE, "{ trace = \"traces/scene.frames\" }")?;
+        let trace = table.need("trace", "trace = \"traces/scene.frames\"")?;
+        let file = trace.text("a file name in quotes")?;
+        let text = open(file).map_err(|why| {
+            trace.fault(Fault::Unreadable {
+                file: file.to_owned(),
+                why,
+            })
+        })?;
+        let recorded = FrameTrace::parse(&text)
+            .map_err(|error| trace.range(&format!("{file}: {error}"), "record it anew"))?;
+        return Ok(EncoderKind::Trace(Arc::new(recorded)));
     }
-    let table = value.table(ENCODER, "\"model\", \"x264\" or { trace = \"file\" }")?;
-    let trace = table.need("trace", "trace = \"scene.frames\"")?;
-    let file = trace.text("a file name in quotes")?.to_owned();
-    let text = open(&file).map_err(|why| {
-        let file = file.clone();
-        trace.fault(Fault::Unreadable { file, why })
-    })?;
-    match FrameTrace::parse(&text) {
-        Ok(frames) => Ok(EncoderKind::Trace {
-            file,
-            frames: Arc::new(frames),
-        }),
-        Err(cause) => Err(trace.fault(Fault::FrameTrace { file, cause })),
-    }
+    let x264 = value.choice(&["model", "x264"], &[false, true])?;
+    Ok(if x264 {
+        EncoderKind::X264
+    } else {
+        EncoderKind::Model
+    })
 }
 
 fn picture_size(value: &Value<'_>) -> Result<(u32, u32), ScenarioError> {
@@ -317,28 +341,6 @@ fn picture_size(value: &Value<'_>) -> Result<(u32, u32), ScenarioError> {
                 "write width and height in pixels, even, from 16 to 4096, as \"640x360\"",
             )
         })
-}
-
-/// A trace has a frame rate of its own.
-fn frame_rate_of(table: &Table<'_>, encoder: &EncoderKind) -> Result<FrameRate, ScenarioError> {
-    let recorded = match encoder {
-        EncoderKind::Trace { frames, .. } => Some(frames.frame_rate()),
-        EncoderKind::Model | EncoderKind::X264 => None,
-    };
-    let Some(value) = table.get("fps") else {
-        return Ok(recorded.unwrap_or(FrameRate::fps(30)));
-    };
-    let fps = frame_rate(&value)?;
-    match recorded {
-        Some(recorded) if recorded.interval() != fps.interval() => Err(value.fault(Fault::Clash {
-            why: format!(
-                "the trace has {}/{} frames a second",
-                recorded.num, recorded.den
-            ),
-            mend: "remove it".to_owned(),
-        })),
-        _ => Ok(fps),
-    }
 }
 
 fn frame_rate(value: &Value<'_>) -> Result<FrameRate, ScenarioError> {
@@ -384,6 +386,7 @@ pub(super) const FLOW: &[&str] = &[
     "bulk",
     "tcp",
     "udp",
+    "web",
     "delay_bound",
     "ecn",
     "start",
@@ -397,7 +400,5 @@ pub(super) const RAP: &[&str] = &["fine_grain"];
 pub(super) const TFRC: &[&str] = &["damping", "discounting", "packet_size"];
 
 pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
-
-pub(super) const ENCODER: &[&str] = &["trace"];
 
 pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling"];

@@ -183,7 +183,7 @@ impl Dumbbell {
     }
 
     fn next(&self) -> Option<Time> {
-        let links = [&self.link, &self.back].map(|link| link.next_departure());
+        let links = [&self.link, &self.back].map(Stage::next_departure);
         let timers = self
             .flows
             .iter()

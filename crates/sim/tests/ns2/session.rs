@@ -1,8 +1,6 @@
 //! Controllers over RTP, where reports on many packets come each 25 ms, against the same ones with
 //! modelled receivers, which report as the algorithms were made for.
 
-use core::time::Duration;
-
 use tidegate_core::control::Algorithm as _;
 use tidegate_core::link::LinkConfig;
 use tidegate_core::random::Seed;

@@ -5,15 +5,21 @@
 DEMO ?=
 # How long each target is fuzzed.
 FUZZ_SECONDS ?= 20
+# What other projects' controllers are played on; which of them, e.g. make peers PEERS="quinn-bbr".
+SCENARIOS ?=
+PEERS ?=
 
-.PHONY: help demo test check bench fuzz clean
+.PHONY: help demo test check bench bench-emulator fuzz peers clean
 
 help:
 	@echo 'make demo    live video over a bad network, with Tidegate and without; names a report'
 	@echo 'make test    every test'
 	@echo 'make check   format, lints, docs, licences, sizes and what else is not a test'
 	@echo 'make bench   what a controller step and a packet cost'
+	@echo 'make bench-emulator'
+	@echo '             the emulator in pairs with a plain forwarder in C (root or user namespaces)'
 	@echo 'make fuzz    $(FUZZ_SECONDS) s of fuzzing per wire format'
+	@echo 'make peers   other projects'\'' controllers on SCENARIOS; results go to runs/peers'
 	@echo 'make clean   removes what was built; runs stay'
 
 demo:
@@ -28,8 +34,14 @@ check:
 bench:
 	@scripts/bench
 
+bench-emulator:
+	@scripts/bench-emulator
+
 fuzz:
 	@scripts/fuzz $(FUZZ_SECONDS)
+
+peers:
+	@PEERS="$(PEERS)" scripts/peers $(SCENARIOS)
 
 clean:
 	@scripts/clean

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lab::{Capture, in_lab, set_ecn};
 use tidegate_core::control::Ecn;
 use tidegate_live::clock::Clock;
-use tidegate_live::emulator::Side;
+use tidegate_live::emulator::Host;
 use tidegate_live::netns::{Interface, Namespace};
 use tidegate_live::tun::Tun;
 
@@ -32,7 +32,7 @@ fn device() -> (Namespace, Tun) {
     let namespace = Namespace::new().unwrap();
     let tun = Tun::open(&namespace, DEVICE).unwrap();
     let interface = Interface {
-        address: Side::A.address(),
+        address: Host::A.address(),
         prefix: 30,
         mtu: 1_500,
         queue: 100,
@@ -43,9 +43,9 @@ fn device() -> (Namespace, Tun) {
 
 fn send(namespace: &Namespace, payload: usize, ecn: Ecn) -> std::io::Result<usize> {
     let send = || {
-        let socket = UdpSocket::bind((Side::A.address(), 5_000)).unwrap();
+        let socket = UdpSocket::bind((Host::A.address(), 5_000)).unwrap();
         set_ecn(&socket, ecn);
-        socket.send_to(&vec![7; payload], (Side::B.address(), 5_001))
+        socket.send_to(&vec![7; payload], (Host::B.address(), 5_001))
     };
     namespace.within(send).unwrap()
 }

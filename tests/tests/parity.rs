@@ -11,14 +11,14 @@ use std::time::Duration;
 use lab::{Capture, in_lab, set_ecn};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
-    Capacity, Delivery, DropTailConfig, LinkConfig, LinkId, NamedLink, Network, NetworkConfig,
-    Outage, Packet, QueueConfig, RedConfig, Steps,
+    Capacity, Delivery, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, Network,
+    NetworkConfig, Outage, Packet, QueueConfig, RedConfig, RouteId, Steps,
 };
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::clock::Clock;
 use tidegate_live::emulator::{
-    Departure, Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Side,
+    Departure, Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host,
 };
 
 /// What the models need of a packet, and nothing else.
@@ -27,6 +27,8 @@ struct Meta {
     id: u64,
     size: Bytes,
     ecn: Ecn,
+    dscp: u8,
+    flow: u32,
 }
 
 impl Packet for Meta {
@@ -40,6 +42,14 @@ impl Packet for Meta {
 
     fn set_ce(&mut self) {
         self.ecn = Ecn::Ce;
+    }
+
+    fn flow(&self) -> u32 {
+        self.flow
+    }
+
+    fn dscp(&self) -> u8 {
+        self.dscp
     }
 }
 
@@ -65,8 +75,9 @@ fn network() -> NetworkConfig {
         capacity: Capacity::Steps(Steps::new(&steps).unwrap()),
         queue: QueueConfig::DropTail(DropTailConfig::packets(40)),
         outages: (0..LIMIT.as_secs()).map(outage).collect(),
-        loss: 0.01,
+        loss: LossConfig::Bernoulli(0.01),
         delay: Duration::from_millis(7),
+        jitter: None,
     };
     let core = LinkConfig {
         capacity: Capacity::Fixed(Rate::kbps(11_000)),
@@ -132,12 +143,12 @@ fn run() -> Run {
             }
             (heard, capture.drift())
         };
-        (emulator.namespace(Side::B).run(listen).unwrap(), listening)
+        (emulator.namespace(Host::B).run(listen).unwrap(), listening)
     };
     listening.recv().unwrap();
     let (ready, bound) = std::sync::mpsc::channel();
     let echo = move || {
-        let socket = UdpSocket::bind((Side::B.address(), PORT)).unwrap();
+        let socket = UdpSocket::bind((Host::B.address(), PORT)).unwrap();
         // Longer than a packet can be under way: then it was the last one.
         socket
             .set_read_timeout(Some(Duration::from_millis(700)))
@@ -148,10 +159,10 @@ fn run() -> Run {
             let _ = socket.send_to(&buffer[..length.min(60)], from);
         }
     };
-    let echo = emulator.namespace(Side::B).run(echo).unwrap();
+    let echo = emulator.namespace(Host::B).run(echo).unwrap();
     bound.recv().unwrap();
     let blaster = emulator
-        .namespace(Side::A)
+        .namespace(Host::A)
         .run(move || blast(clock))
         .unwrap();
     blaster.join().unwrap();
@@ -169,7 +180,7 @@ fn run() -> Run {
 }
 
 fn blast(clock: Clock) {
-    let socket = UdpSocket::bind((Side::A.address(), PORT)).unwrap();
+    let socket = UdpSocket::bind((Host::A.address(), PORT)).unwrap();
     set_ecn(&socket, Ecn::Ect0);
     let mut rng = Seed(1).stream("blaster");
     let mut next = clock.now();
@@ -185,7 +196,7 @@ fn blast(clock: Clock) {
             }
         }
         let size = 200 + (1_272.0 * unit(&mut rng)) as usize;
-        let _ = socket.send_to(&vec![0; size], (Side::B.address(), PORT));
+        let _ = socket.send_to(&vec![0; size], (Host::B.address(), PORT));
     }
 }
 
@@ -197,6 +208,8 @@ fn replay(run: &Run) -> (Vec<Delivery<Meta>>, Network<Meta>) {
             id: a.id,
             size: a.size,
             ecn: a.ecn,
+            dscp: a.dscp,
+            flow: a.flow,
         };
         network.push(a.at, a.route, meta);
     }
@@ -250,12 +263,12 @@ fn the_same_fate_for_every_packet(run: &Run) {
     }
 }
 
-/// Side B got each packet after its logical time and before the emulator says it was written.
+/// Host B got each packet after its logical time and before the emulator says it was written.
 fn the_wire_agrees(run: &Run) {
     let forth = run.log.departures.iter().filter_map(|d| {
         let arrival = run.log.arrivals[d.id as usize];
         assert_eq!(arrival.id, d.id);
-        (arrival.route == run.config.forth).then_some((d, arrival.size))
+        (arrival.route == RouteId(0)).then_some((d, arrival.size))
     });
     let forth: Vec<_> = forth.collect();
     assert_eq!(forth.len(), run.captured.len());

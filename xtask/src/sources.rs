@@ -62,4 +62,4 @@ fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
         .collect::<anyhow::Result<_>>()
 }
 
-const DIRECTORIES: [&str; 4] = ["crates", "tests", "fuzz", "xtask"];
+const DIRECTORIES: [&str; 5] = ["crates", "tests", "fuzz", "peers", "xtask"];

@@ -9,8 +9,8 @@ use tidegate_sim::cast::{Role, Takings};
 use tidegate_sim::oracle::FloorSender;
 use tidegate_sim::play::Take;
 use tidegate_sim::run::{
-    Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter, SavableRow, SentFrame,
-    ShownFrame, Summary, World, summarise,
+    BinRow, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter, SavableRow, SentFrame,
+    ShownFrame, Summary, TotalsRow, World, summarise,
 };
 use tidegate_sim::scenario::Scenario;
 
@@ -77,6 +77,7 @@ pub(crate) fn write(
         for ((role, _), rows) in take.flows.iter().zip(&mut judged) {
             write_flow(&mut writer, &role.name, rows)?;
         }
+        write_counts(&mut writer, take)?;
     }
     writer.flush()?;
     let run = RunReader::load(dir)?;
@@ -153,6 +154,23 @@ fn write_flow(writer: &mut RunWriter, flow: &str, rows: &Rows) -> Result<()> {
     }
     for row in &rows.savable {
         writer.savable(flow, row)?;
+    }
+    Ok(())
+}
+
+/// What was counted of the flows.
+fn write_counts(writer: &mut RunWriter, take: &Take) -> Result<()> {
+    let length = take.meter.bin_length();
+    for (i, (role, _)) in take.flows.iter().enumerate() {
+        let flow = || role.name.clone();
+        let mut at = Time::ZERO;
+        for bin in take.meter.bins(i) {
+            let (flow, bin) = (flow(), *bin);
+            writer.bin(&BinRow { at, flow, bin })?;
+            at += length;
+        }
+        let (flow, totals) = (flow(), take.meter.totals(i));
+        writer.totals(&TotalsRow { flow, totals })?;
     }
     Ok(())
 }

@@ -9,10 +9,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use tidegate_core::random::Seed;
 use tidegate_live::driver::{Interrupts, StopFlag};
+use tidegate_live::emulator::MOST_HOSTS;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
-use tidegate_sim::play::{Take, baseline, roles};
+use tidegate_sim::play::{Take, baseline};
 use tidegate_sim::run::{Run, World};
 use tidegate_sim::scenario::Scenario;
+use tidegate_sim::staging;
 
 use crate::folder::{self, Script};
 use crate::sim::{self, Bar, RunArgs};
@@ -60,7 +62,7 @@ pub(crate) fn prepare() -> Result<()> {
 /// Plays a scenario in real time and leaves a run folder. [`prepare`] comes first.
 pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     let scenario = &script.scenario;
-    one_path(scenario)?;
+    few_hosts(scenario)?;
     folder::claim(dir)?;
     let runs = 1 + scenario.baselines.len();
     let mut bar = Bar::new("playing in real time");
@@ -73,8 +75,8 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
             break;
         }
         let cast = match number.checked_sub(1) {
-            None => roles(scenario),
-            Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0])],
+            None => staging::roles(scenario, seed),
+            Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0], seed)],
         };
         let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);
         eprintln!("playing {} in real time", cast[0].name);
@@ -93,18 +95,17 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     folder::write(dir, script, manifest, seed, &takes)
 }
 
-/// The emulator has two hosts and one way between them.
-fn one_path(scenario: &Scenario) -> Result<()> {
-    let first = &scenario.flows[0];
-    for flow in &scenario.flows {
-        if (&flow.path, &flow.back) != (&first.path, &first.back) {
-            bail!(
-                "flow {:?} takes another way than flow {:?}: the lab has two hosts and one way \
-                 between them; the simulator has no such limit (tidegate sim run)",
-                flow.name,
-                first.name
-            );
-        }
+/// Each flow has two hosts, and the emulator joins so many.
+fn few_hosts(scenario: &Scenario) -> Result<()> {
+    let (flows, most) = (
+        scenario.flow_infos().len() - scenario.baselines.len(),
+        usize::from(MOST_HOSTS) / 2,
+    );
+    if flows > most {
+        bail!(
+            "{flows} flows are too many for the lab, which has hosts for {most}: the simulator has \
+             no such limit (tidegate sim run)"
+        );
     }
     Ok(())
 }

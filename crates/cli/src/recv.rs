@@ -141,6 +141,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
 fn flow_info(args: &RecvArgs, fps: FrameRate) -> FlowInfo {
     FlowInfo {
         name: FLOW.to_owned(),
+        class: FLOW.to_owned(),
         control: "remote".to_owned(),
         baseline: false,
         delay_bound: Some(args.delay_bound),

@@ -157,6 +157,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
 fn flow_info(args: &SendArgs, config: &SenderConfig) -> FlowInfo {
     FlowInfo {
         name: FLOW.to_owned(),
+        class: FLOW.to_owned(),
         control: args.control.name().to_owned(),
         baseline: false,
         delay_bound: config.delay_bound,

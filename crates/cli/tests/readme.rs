@@ -5,7 +5,8 @@
 //! one block: the first ends in `&`, and the block ends in `wait`. What cannot run in a test (it
 //! installs, or opens a window) is a `console` block, whose commands begin with `$`. A block of the
 //! lab is left out where there are no namespaces.
-//! Ports that a block names after an address are replaced by free ones.
+//! Ports that a block names after an address are replaced by free ones, and each has a free one above
+//! it, which players want for RTCP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -168,13 +169,24 @@ fn with_free_ports(script: &str) -> String {
     for piece in pieces {
         let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
         let (port, rest) = piece.split_at(digits);
-        let socket = held
-            .entry(port)
-            .or_insert_with(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let [socket, _] = held.entry(port).or_insert_with(free_pair);
         let port = socket.local_addr().unwrap().port();
         text.extend([HOST, &port.to_string(), rest]);
     }
     text
+}
+
+/// An even port and the one above it.
+fn free_pair() -> [UdpSocket; 2] {
+    loop {
+        let low = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = low.local_addr().unwrap().port();
+        if port.is_multiple_of(2)
+            && let Ok(high) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port + 1))
+        {
+            return [low, high];
+        }
+    }
 }
 
 /// Whether the program named first is known, and has the verbs and options that follow.
@@ -280,4 +292,4 @@ const HOST: &str = "127.0.0.1:";
 const PATIENCE: &str = "420";
 
 /// Programs beside ours that commands may use.
-const OTHERS: [&str; 7] = ["cargo", "cd", "ffmpeg", "ffplay", "git", "sleep", "wait"];
+const OTHERS: [&str; 6] = ["cargo", "cd", "ffmpeg", "git", "sleep", "wait"];

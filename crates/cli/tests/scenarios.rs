@@ -123,7 +123,8 @@ fn the_lab_plays_the_same_file() {
     }
     let dir = folder("lab");
     let scenario = dir.join("short.toml");
-    std::fs::write(&scenario, short("\"tidegate.on_time_of_all >= 0.8\"")).unwrap();
+    let expect = r#""tidegate.on_time_of_all >= 0.8", "detour.on_time_of_all >= 0.8""#;
+    std::fs::write(&scenario, short(expect) + DETOUR).unwrap();
     let args = ["lab", "run", path(&scenario), "--json", "--out", "run"];
     let out = tidegate(&args, &dir);
     assert!(
@@ -133,7 +134,12 @@ fn the_lab_plays_the_same_file() {
         text(&out.stderr)
     );
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(json["flows"][0]["frames"]["made"], 120);
+    for flow in 0..2 {
+        assert_eq!(json["flows"][flow]["frames"]["made"], 120);
+        // Each flow is alone on its link and takes no other.
+        let link = [0, 2][flow];
+        assert!(json["links"][link]["utilisation"].as_f64().unwrap() > 0.1);
+    }
     let run = tidegate_sim::run::RunReader::load(dir.join("run")).unwrap();
     assert!(
         run.manifest.notes.iter().any(|n| n.contains("emulator")),
@@ -190,6 +196,21 @@ delay_bound = "400ms"
 "#
     )
 }
+
+/// A second flow, with a link of its own.
+const DETOUR: &str = r#"[[link]]
+name = "byway"
+rate = "1Mb/s"
+delay = "5ms"
+queue = { droptail = "50kB" }
+[[flow]]
+name = "detour"
+path = ["byway"]
+back = ["downlink"]
+control = "tfrc"
+video = { encoder = "model" }
+delay_bound = "400ms"
+"#;
 
 fn tidegate(args: &[&str], dir: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))

@@ -11,6 +11,7 @@
 )]
 #![forbid(unsafe_code)]
 
+pub mod agenda;
 pub mod control;
 pub mod controller;
 pub mod endpoint;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use tidegate_core::control::{Cx, Ecn};
 use tidegate_core::controller::fixed::Fixed;
 use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::media::Encoded;
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{
     MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig, SenderConfig, Streams,
@@ -13,7 +14,8 @@ use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::session::sender::MediaSender;
 use tidegate_core::trace::{Event, FeedbackFault};
 use tidegate_core::units::{Rate, Time};
-use tidegate_core::wire::rtcp::{self, Cname};
+use tidegate_core::wire::ntp::NtpShort;
+use tidegate_core::wire::rtcp::{self, Cname, Pli, ReportBlock, Rtcp};
 use tidegate_core::wire::rtp::RtpHeader;
 use tidegate_core::wire::rtx::RtxPayload;
 
@@ -78,6 +80,95 @@ fn nothing_is_an_answer_before_the_first_greeting() {
     assert_eq!(trace, [(now, Event::FeedbackRejected { cause })]);
 }
 
+/// Three intervals of five seconds without a report trip the circuit breaker, unless the peer
+/// shows by other feedback that it is there.
+//= rfc8083-5-reduced (test)
+//= rfc8083-4.1-other-streams (test)
+#[test]
+fn a_request_is_a_sign_of_life() {
+    let trips = |request: fn(&mut Vec<u8>)| {
+        let name = Cname::new("sender@example").unwrap();
+        let mut config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
+        config.delay_bound = None;
+        let mut rng = Seed(1).stream("sender");
+        let fixed = Box::new(Fixed::new(Rate::kbps(500)));
+        let mut sender = MediaSender::new(config, fixed, None, &mut rng);
+        let (mut trace, mut said) = (Vec::new(), Vec::new());
+        request(&mut said);
+        for ms in (0..20_000).step_by(100) {
+            let mut cx = Cx {
+                now: Time::from_millis(ms),
+                rng: &mut rng,
+                trace: &mut trace,
+            };
+            sender.on_timeout(&mut cx);
+            if ms == 10_000 {
+                let (ecn, payload) = (Ecn::NotEct, &said[..]);
+                sender.on_datagram(&mut cx, Datagram { ecn, payload });
+            }
+            if let Some(order) = sender.poll_order(&mut cx) {
+                let encoded = Encoded {
+                    frame: order.frame,
+                    captured: order.captured,
+                    key: true,
+                    data: vec![0, 0, 0, 1, 0x65, 0x88],
+                    quality: None,
+                };
+                sender.on_encoded(cx.now, Ok(encoded));
+            }
+            while sender.poll_transmit(&mut cx, &mut Vec::new()).is_some() {}
+        }
+        let tripped = |e: &Event| matches!(e, Event::BreakerTripped { .. });
+        trace.iter().find(|(_, e)| tripped(e)).map(|(at, _)| *at)
+    };
+    // The first frame leaves 0.6 s after a greeting that nobody answers.
+    assert_eq!(trips(|_| ()), Some(Time::from_millis(15_600)));
+    assert_eq!(trips(|out| rtcp::emit_nack(9, 1, [5], out)), None);
+    let pli = |out: &mut Vec<u8>| {
+        Pli {
+            sender: 9,
+            media: 1,
+        }
+        .emit(out);
+    };
+    assert_eq!(trips(pli), None);
+    let report_on_repairs = |out: &mut Vec<u8>| {
+        let block = ReportBlock {
+            ssrc: 2,
+            fraction_lost: 0,
+            cumulative_lost: 0,
+            highest_sequence: 0,
+            jitter: 0,
+            last_sr: NtpShort(0),
+            delay_since_last_sr: NtpShort(0),
+        };
+        rtcp::emit_receiver_report(9, &[block], out);
+    };
+    assert_eq!(trips(report_on_repairs), None);
+}
+
+//= rfc8083-4.1-report-interval (test)
+#[test]
+fn a_receiver_reports_more_often_than_each_five_seconds() {
+    let mut ear = Ear::new();
+    let (mut at, mut last) = (0, None);
+    for frame in 0..200 {
+        ear.frame(at, header(1, frame, u32::from(frame) * 3_000), frame == 0);
+        at += 33;
+        while let Some(said) = ear.says(at) {
+            if rtcp::packets(&said).flatten().any(|p| is_report(&p)) {
+                assert!(at - last.unwrap_or(0) <= 5_000);
+                last = Some(at);
+            }
+        }
+    }
+    assert!(last.is_some_and(|last| at - last <= 5_000));
+}
+
+fn is_report(packet: &Rtcp<'_>) -> bool {
+    matches!(packet, Rtcp::ReceiverReport(_))
+}
+
 struct Ear {
     receiver: MediaReceiver,
 }
@@ -125,6 +216,19 @@ impl Ear {
         self.receiver.on_timeout(&mut cx);
         self.receiver
             .on_datagram(&mut cx, Datagram { ecn, payload });
+    }
+
+    /// The next datagram that it sends.
+    fn says(&mut self, ms: u64) -> Option<Vec<u8>> {
+        let (mut rng, mut out) = (Seed(1).stream("receiver"), Vec::new());
+        let mut cx = Cx {
+            now: Time::from_millis(10_000 + ms),
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        self.receiver.on_timeout(&mut cx);
+        let said = self.receiver.poll_transmit(&mut cx, &mut out);
+        said.map(|_| out)
     }
 
     /// How many frames can be decoded since it was asked last.

@@ -15,10 +15,9 @@ use tidegate_core::trace::Trace;
 use tidegate_core::units::Time;
 
 use crate::clock::Clock;
+use crate::events::{self, Events, eventfd};
 use crate::udp::Socket;
-use events::{Events, eventfd};
 
-mod events;
 mod interrupts;
 
 pub use interrupts::Interrupts;
@@ -201,7 +200,7 @@ impl<E: Endpoint> Driver<'_, E> {
         let wake = next.min(until).min(self.now + TICK);
         let ready = self.events.wait(wake).map_err(DriveError::System)?;
         for socket in 0..self.sockets.len() {
-            if ready.socket(socket) {
+            if ready.source(socket) {
                 self.hear(socket)?;
             }
         }

@@ -1,8 +1,8 @@
-//! Link emulator: the real network stack on both sides of the core's link models.
+//! Link emulator: the real network stack on all sides of the core's link models.
 //!
-//! Two network namespaces have a TUN device each. What one host sends comes out of its device,
-//! enters the [`Network`] at the time of reading, and is written to the other device when the
-//! network says that it arrives. The emulator says how late it was with that.
+//! Two or more network namespaces have a TUN device each. What one host sends comes out of its
+//! device, enters the [`Network`] at the time of reading, and is written to the device of the host
+//! it is for when the network says that it arrives. The emulator says how late it was with that.
 
 mod engine;
 mod frame;
@@ -20,6 +20,7 @@ use tidegate_core::link::{Network, NetworkConfig, NetworkError, RouteId};
 use tidegate_core::random::Seed;
 
 use crate::clock::Clock;
+use crate::events::{self, Events};
 use crate::netns::{Interface, Namespace, NetnsError};
 use crate::tun::{Tun, TunError};
 use engine::{Conditions, Engine, Finished, Port};
@@ -31,62 +32,98 @@ pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport};
 pub struct EmulatorConfig {
     /// Links and routes, the same as a simulator takes.
     pub network: NetworkConfig,
-    /// The route of packets from side A to side B.
-    pub forth: RouteId,
-    /// The route of packets from side B to side A; another one than `forth`.
-    pub back: RouteId,
+    /// Who can send to whom, and along which route. There are as many hosts as this has numbers
+    /// for, at most [`MOST_HOSTS`]. A packet without a way is lost and counted.
+    pub ways: Vec<Way>,
     /// Of all luck.
     pub seed: Seed,
     /// Its zero is the zero of capacity steps and outages.
     pub clock: Clock,
     /// It stops by itself after this.
     pub limit: Duration,
-    /// It has kept up if it wrote 99 of 100 packets within this.
+    /// While packets come or go, it looks at the devices and the network once in this time, so
+    /// that dense traffic costs a wake-up per look and not per packet. A packet is late by up to
+    /// this at each end, and a single one is not. Zero: it looks whenever there is something.
+    pub granularity: Duration,
+    /// It has kept up if it read and wrote 99 of 100 packets within this.
     pub tolerance: Duration,
     /// How many arrivals and departures it logs; zero for none. An entry takes 40 bytes.
     pub log: usize,
 }
 
 impl EmulatorConfig {
-    /// Route 0 forth and route 1 back, seed 1, a clock that starts now, at most an hour, a
-    /// tolerance of 1 ms, no log.
+    /// Two hosts, route 0 from [`Host::A`] to [`Host::B`] and route 1 back, seed 1, a clock that starts now, at most an hour, a
+    /// granularity of 50 µs, a tolerance of 1 ms, no log.
     pub fn new(network: NetworkConfig) -> Self {
         Self {
             network,
-            forth: RouteId(0),
-            back: RouteId(1),
+            ways: Way::both(Host::A, Host::B, RouteId(0), RouteId(1)).to_vec(),
             seed: Seed(1),
             clock: Clock::start(),
             limit: Duration::from_hours(1),
+            granularity: Duration::from_micros(50),
             tolerance: Duration::from_millis(1),
             log: 0,
         }
     }
 }
 
-/// One of the two hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Where packets go forth from.
-    A,
-    /// Where packets go back from.
-    B,
+/// A host, by its number from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Host(pub u8);
+
+impl Host {
+    /// The first.
+    pub const A: Self = Self(0);
+    /// The second.
+    pub const B: Self = Self(1);
+
+    /// Its address, which only the hosts know. Numbers end at [`MOST_HOSTS`].
+    pub const fn address(self) -> Ipv4Addr {
+        let [a, b, c, first] = FIRST.octets();
+        Ipv4Addr::new(a, b, c, first.saturating_add(self.0))
+    }
+
+    /// Which host has this address, if it is one of the hosts' at all.
+    fn at(address: Ipv4Addr) -> Option<Self> {
+        let number = address.to_bits().checked_sub(FIRST.to_bits())?;
+        let number = u8::try_from(number).ok()?;
+        (number < MOST_HOSTS).then_some(Self(number))
+    }
 }
 
-impl Side {
-    /// Its address, which only the two namespaces know.
-    pub const fn address(self) -> Ipv4Addr {
-        match self {
-            Self::A => Ipv4Addr::new(10, 77, 0, 1),
-            Self::B => Ipv4Addr::new(10, 77, 0, 2),
-        }
+/// That one host can send to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Who sends.
+    pub from: Host,
+    /// Who receives, not the same.
+    pub to: Host,
+    /// Along which route of the network. Ways may share a route.
+    pub route: RouteId,
+}
+
+impl Way {
+    /// From `a` to `b` along `forth`, and from `b` to `a` along `back`.
+    pub const fn both(a: Host, b: Host, forth: RouteId, back: RouteId) -> [Self; 2] {
+        let there = Self {
+            from: a,
+            to: b,
+            route: forth,
+        };
+        let here = Self {
+            from: b,
+            to: a,
+            route: back,
+        };
+        [there, here]
     }
 }
 
 /// An emulator at work. Dropping it stops it, too.
 #[derive(Debug)]
 pub struct Emulator {
-    namespaces: [Namespace; 2],
+    namespaces: Vec<Namespace>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<io::Result<Finished>>>,
 }
@@ -99,42 +136,43 @@ impl Emulator {
     /// The network has a fault, or the system does not provide
     /// ([`availability`](crate::netns::availability) says why).
     pub fn start(config: &EmulatorConfig) -> Result<Self, EmulatorError> {
-        for route in [config.forth, config.back] {
-            if route.0 >= config.network.routes.len() {
-                return Err(EmulatorError::NoRoute(route));
-            }
-        }
-        if config.forth == config.back {
-            return Err(EmulatorError::SameRoute(config.forth));
-        }
+        let hosts = hosts(config)?;
         let network = Network::new(&config.network, config.seed).map_err(EmulatorError::Network)?;
-        let (a, near) = side(Side::A, config.forth)?;
-        let (b, far) = side(Side::B, config.back)?;
-        // SAFETY: takes numbers and touches no memory.
-        let stop = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        let stop = Arc::new(engine::owned(stop).map_err(EmulatorError::System)?);
+        let mut namespaces = Vec::with_capacity(hosts);
+        let mut ports = Vec::with_capacity(hosts);
+        for host in (0..hosts).map(|number| Host(number as u8)) {
+            let (namespace, tun) = furnish(host)?;
+            let mut routes = vec![None; hosts];
+            for way in config.ways.iter().filter(|way| way.from == host) {
+                routes[usize::from(way.to.0)] = Some(way.route);
+            }
+            namespaces.push(namespace);
+            ports.push(Port { tun, routes });
+        }
+        let stop = Arc::new(events::eventfd().map_err(EmulatorError::System)?);
         let conditions = Conditions {
             clock: config.clock,
             end: config.clock.now() + config.limit,
+            granularity: config.granularity,
+            tolerance: config.tolerance,
             log: config.log,
         };
-        let engine = Engine::new([near, far], network, Arc::clone(&stop), conditions)
-            .map_err(EmulatorError::System)?;
-        let tolerance = config.tolerance;
+        let engine =
+            Engine::new(ports, network, &stop, conditions).map_err(EmulatorError::System)?;
         let thread = thread::Builder::new()
             .name("emulator".into())
-            .spawn(move || engine.run(tolerance))
+            .spawn(move || engine.run())
             .map_err(EmulatorError::System)?;
         Ok(Self {
-            namespaces: [a, b],
+            namespaces,
             stop,
             thread: Some(thread),
         })
     }
 
-    /// The namespace of a side, to run its host in.
-    pub fn namespace(&self, side: Side) -> &Namespace {
-        &self.namespaces[side as usize]
+    /// The namespace of a host, to run its programs in. Panics if there is no such host.
+    pub fn namespace(&self, host: Host) -> &Namespace {
+        &self.namespaces[usize::from(host.0)]
     }
 
     /// Stops it and asks what it did. What is still under way is not delivered.
@@ -161,9 +199,7 @@ impl Emulator {
     }
 
     fn halt(&mut self) -> Option<thread::Result<io::Result<Finished>>> {
-        let one = 1_u64.to_ne_bytes();
-        // SAFETY: reads the eight bytes of `one`. It cannot fail: the counter is far from full.
-        unsafe { libc::write(self.stop.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        events::ring(self.stop.as_raw_fd());
         self.thread.take().map(JoinHandle::join)
     }
 }
@@ -182,16 +218,22 @@ pub enum EmulatorError {
     Namespace(NetnsError),
     /// The network cannot be built.
     Network(NetworkError),
+    /// The number of a host is too large.
+    NoHost(Host),
     /// There is no such route in the network.
     NoRoute(RouteId),
+    /// No host can send to any other.
+    NoWay,
     /// Its thread panicked.
     Panicked,
-    /// Both ways are the same route.
-    SameRoute(RouteId),
     /// A timer, the event queue, or a device that is gone.
     System(io::Error),
+    /// A way leads from a host to itself, where the kernel takes no other.
+    ToItself(Host),
     /// A TUN device.
     Tun(TunError),
+    /// There are two ways from one host to another.
+    TwoWays(Host, Host),
 }
 
 impl fmt::Display for EmulatorError {
@@ -199,39 +241,137 @@ impl fmt::Display for EmulatorError {
         match self {
             Self::Namespace(e) => e.fmt(f),
             Self::Network(e) => e.fmt(f),
-            Self::NoRoute(route) => write!(f, "the network has no route {}", route.0),
-            Self::Panicked => f.write_str("the emulator's thread panicked; see its message"),
-            Self::SameRoute(route) => write!(
+            Self::NoHost(host) => write!(
                 f,
-                "route {} is to lead both forth and back: give each way its own",
-                route.0
+                "there is no host {}: hosts have numbers below {MOST_HOSTS}",
+                host.0
             ),
+            Self::NoRoute(route) => write!(f, "the network has no route {}", route.0),
+            Self::NoWay => f.write_str("no host can send to any other: give the emulator ways"),
+            Self::Panicked => f.write_str("the emulator's thread panicked; see its message"),
             Self::System(e) => write!(f, "the emulator cannot go on: {e}"),
+            Self::ToItself(host) => write!(
+                f,
+                "a way leads from host {} to itself: the kernel keeps such packets, leave it out",
+                host.0
+            ),
             Self::Tun(e) => e.fmt(f),
+            Self::TwoWays(from, to) => write!(
+                f,
+                "two ways lead from host {} to host {}: give the second flow hosts of its own",
+                from.0, to.0
+            ),
         }
     }
 }
 
 impl std::error::Error for EmulatorError {}
 
-fn side(side: Side, route: RouteId) -> Result<(Namespace, Port), EmulatorError> {
+/// How many hosts there are, once all ways stand.
+fn hosts(config: &EmulatorConfig) -> Result<usize, EmulatorError> {
+    let mut most = None;
+    for (i, way) in config.ways.iter().enumerate() {
+        let number = way.from.max(way.to);
+        if number.0 >= MOST_HOSTS {
+            return Err(EmulatorError::NoHost(number));
+        }
+        if way.from == way.to {
+            return Err(EmulatorError::ToItself(way.from));
+        }
+        if way.route.0 >= config.network.routes.len() {
+            return Err(EmulatorError::NoRoute(way.route));
+        }
+        let ends = |way: &Way| (way.from, way.to);
+        if config.ways[..i]
+            .iter()
+            .any(|other| ends(other) == ends(way))
+        {
+            return Err(EmulatorError::TwoWays(way.from, way.to));
+        }
+        most = most.max(Some(number));
+    }
+    most.map(|host| usize::from(host.0) + 1)
+        .ok_or(EmulatorError::NoWay)
+}
+
+fn furnish(host: Host) -> Result<(Namespace, Tun), EmulatorError> {
     let namespace = Namespace::new().map_err(EmulatorError::Namespace)?;
     let tun = Tun::open(&namespace, DEVICE).map_err(EmulatorError::Tun)?;
     let interface = Interface {
-        address: side.address(),
-        prefix: 30,
+        address: host.address(),
+        prefix: PREFIX,
         mtu: MTU as u16,
         queue: KERNEL_QUEUE,
     };
     namespace
         .configure(DEVICE, interface)
         .map_err(EmulatorError::Namespace)?;
-    Ok((namespace, Port { tun, route }))
+    Ok((namespace, tun))
 }
 
-/// The name of the device, in both namespaces.
+/// How many hosts an emulator can join: as many as it can watch.
+pub const MOST_HOSTS: u8 = Events::SOURCES as u8;
+/// The address of the first host. All of them are in one network.
+const FIRST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const PREFIX: u8 = 24;
+/// The name of the device, in each namespace.
 const DEVICE: &str = "tide0";
 /// Of Ethernet, as on most paths.
 const MTU: usize = 1_500;
-/// Packets between the kernel and the emulator: 10 ms of 200,000 packets per second.
-const KERNEL_QUEUE: u16 = 2_000;
+/// Packets between the kernel and the emulator: 20 ms of 250,000 packets per second.
+const KERNEL_QUEUE: u16 = 5_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_hosts() {
+        for number in 0..MOST_HOSTS {
+            let host = Host(number);
+            assert_eq!(Host::at(host.address()), Some(host));
+        }
+        let last = Host(MOST_HOSTS - 1).address();
+        assert_eq!(last, Ipv4Addr::new(10, 77, 0, 62));
+        let strangers = [
+            [10, 77, 0, 0],
+            [10, 77, 0, 63],
+            [10, 77, 1, 1],
+            [224, 0, 0, 1],
+        ];
+        assert_eq!(strangers.map(|octets| Host::at(octets.into())), [None; 4]);
+    }
+
+    #[test]
+    fn ways_that_lead_nowhere_are_named() {
+        let way = |from, to, route| Way {
+            from: Host(from),
+            to: Host(to),
+            route: RouteId(route),
+        };
+        let network = NetworkConfig {
+            links: vec![],
+            routes: vec![vec![], vec![]],
+        };
+        let message = |ways: &[Way]| {
+            let config = EmulatorConfig {
+                ways: ways.to_vec(),
+                ..EmulatorConfig::new(network.clone())
+            };
+            hosts(&config).map_err(|e| e.to_string())
+        };
+        assert_eq!(message(&[way(0, 4, 0), way(4, 0, 0)]), Ok(5));
+        let starts = |ways: &[Way], text: &str| {
+            let message = message(ways).unwrap_err();
+            assert!(message.starts_with(text), "{message}");
+        };
+        starts(&[], "no host can send");
+        starts(&[way(0, 62, 0)], "there is no host 62");
+        starts(&[way(0, 1, 2)], "the network has no route 2");
+        starts(&[way(3, 3, 0)], "a way leads from host 3 to itself");
+        starts(
+            &[way(0, 1, 0), way(0, 1, 1)],
+            "two ways lead from host 0 to host 1",
+        );
+    }
+}

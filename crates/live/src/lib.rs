@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod driver;
 pub mod emulator;
+mod events;
 pub mod netns;
 pub mod pipe;
 pub mod tun;

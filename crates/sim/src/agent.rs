@@ -9,7 +9,7 @@ use core::fmt::Debug;
 use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::Ecn;
+use tidegate_core::control::{Ecn, Why};
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Time};
 
@@ -26,6 +26,11 @@ pub trait Agent: Debug {
 
     /// When to call [`on_timer`](Self::on_timer); [`Time::FAR`] while nothing is pending.
     fn next_timer(&self) -> Time;
+
+    /// Why it wants to be woken, for error messages.
+    fn why(&self) -> Option<Why> {
+        None
+    }
 
     /// Whether this party has said everything that it will ever say.
     fn is_done(&self) -> bool {
@@ -67,8 +72,21 @@ pub enum Body {
         /// In ascending order of numbers. The vector is given back to [`AgentCx::recycle`].
         seen: Vec<Seen>,
     },
+    /// A browser asks for an object.
+    Request(Request),
     /// A segment of a TCP model.
     Segment(Segment),
+}
+
+/// What a browser asks of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Counts the requests of the browser. A number that came before is the same request again.
+    pub number: u32,
+    /// Whether to answer over a new connection.
+    pub fresh: bool,
+    /// Size of the object, in bytes of payload. The browser knows it, since both ends are models.
+    pub bytes: u64,
 }
 
 /// A segment of a TCP model. Segments are numbered, as in ns-2, rather than their bytes.
@@ -153,6 +171,7 @@ impl<'a> AgentCx<'a> {
         self.out.packets.push(Outgoing {
             size: size.get() as u32,
             ecn,
+            dscp: None,
             body,
         });
     }
@@ -178,6 +197,9 @@ impl<'a> AgentCx<'a> {
 #[derive(Debug, Default)]
 pub struct Outbox {
     pub(crate) packets: Vec<Outgoing>,
+    /// For datagrams.
+    pub(crate) buffers: Vec<Vec<u8>>,
+    /// For reports.
     spare: Vec<Vec<Seen>>,
 }
 
@@ -195,6 +217,8 @@ pub struct Outgoing {
     pub size: u32,
     /// The ECN field.
     pub ecn: Ecn,
+    /// The DSCP, where it is not that of the party.
+    pub dscp: Option<u8>,
     /// What it carries.
     pub body: Body,
 }

@@ -7,11 +7,11 @@ use rand_core::Rng;
 use tidegate_core::control::{Algorithm as _, Cx, Demand, Outcome, Start, Why};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::link::LinkConfig;
 use tidegate_core::media::FrameEncoder;
 use tidegate_core::promise::PlannerConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::session::assembler::ReceivedFrame;
-use tidegate_core::session::bulk::Bulk;
 use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::receiver::MediaReceiver;
@@ -21,26 +21,40 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::rtcp::Cname;
 
 use crate::run;
-use crate::scenario::{FlowPlan, MediaPlan, VideoPlan};
+use crate::scenario::{FlowPlan, VideoPlan};
+
+mod actor;
+mod framed;
+
+pub use actor::Actor;
+pub use framed::{Framed, Passage};
 
 /// One flow as it is played: as the scenario has it, or as one of its baselines.
 #[derive(Clone, Debug)]
 pub struct Role {
     /// Name of the flow or of the baseline.
     pub name: String,
+    /// Name of the flow in the scenario, which may stand for several.
+    pub class: String,
+    /// Whose place it takes: the name of the flow. Its links are named after it.
+    pub of: String,
     /// The flow.
     pub plan: FlowPlan,
     /// `Some`: the baseline's constant media rate, without a delay promise.
     pub baseline: Option<Rate>,
+    /// The link of its own before the path, if it has one.
+    pub access: Option<LinkConfig>,
+    /// The one behind it.
+    pub exit: Option<LinkConfig>,
 }
 
 /// An endpoint of any kind.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are a handful of them")]
 pub enum Player<P> {
-    /// Sends packets as fast as its controller allows.
-    Bulk(Bulk),
-    /// Receives.
+    /// A modelled sender or receiver.
+    Model(Framed),
+    /// Receives video.
     Receiver(MediaReceiver),
     /// Sends video.
     Video(Streamer<P>),
@@ -56,8 +70,10 @@ pub struct Takings {
     pub sent: Vec<SentFrame>,
     /// Every frame of which something came, in decoding order, with its bits.
     pub received: Vec<ReceivedFrame>,
-    /// Every packet.
+    /// Every packet of a video.
     pub packets: Vec<PacketRow>,
+    /// Every packet of a modelled flow outside of the simulator.
+    pub passages: Vec<Passage>,
 }
 
 impl Role {
@@ -66,7 +82,12 @@ impl Role {
         let video = self.plan.media.video();
         run::FlowInfo {
             name: self.name.clone(),
-            control: self.controller().name().to_owned(),
+            class: self.class.clone(),
+            control: match self.baseline {
+                Some(_) => "fixed",
+                None => self.plan.control_name(),
+            }
+            .to_owned(),
             baseline: self.baseline.is_some(),
             delay_bound: video.map(|v| v.delay_bound),
             floor: video.map_or(Rate::ZERO, |v| v.floor),
@@ -84,42 +105,33 @@ impl Role {
         seed: Seed,
         pipe: impl FnOnce(&VideoPlan) -> Result<P, E>,
     ) -> Result<Player<P>, E> {
+        let video = match self.plan.media.video() {
+            Some(video) => video,
+            None => match self.actors() {
+                Some((sender, _)) => return Ok(self.model(sender, "sender", seed)),
+                None => unreachable!("what is no video is modelled"),
+            },
+        };
         let mut rng = seed.stream(&format!("session/{}", self.name));
-        let streams = streams(&mut rng);
-        Ok(match &self.plan.media {
-            MediaPlan::Bulk { packet } => {
-                let demand = Demand {
-                    floor: Rate::ZERO,
-                    ceiling: Rate::MAX,
-                    shares: 1,
-                };
-                let start = Start::new(Time::ZERO + self.plan.start, *packet, demand);
-                let controller = self.controller().start(&start);
-                let ecn = self.plan.ecn;
-                let until = Time::ZERO + self.plan.stop;
-                Player::Bulk(Bulk::new(
-                    streams, *packet, ecn, controller, &mut rng, until,
-                ))
-            }
-            MediaPlan::Video(video) => {
-                let config = self.sender_config(video, streams);
-                let demand = Demand {
-                    floor: video.floor,
-                    ceiling: video.ceiling,
-                    shares: 1,
-                };
-                let start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
-                let controller = self.controller().start(&start);
-                let planner = PlannerConfig::new(video.floor, video.ceiling);
-                // A fixed rate has no bound in its configuration, hence no promise.
-                let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
-                Player::Video(Streamer::new(sender, pipe(video)?))
-            }
-        })
+        let config = self.sender_config(video, streams(&mut rng));
+        let demand = Demand {
+            floor: video.floor,
+            ceiling: video.ceiling,
+            shares: 1,
+        };
+        let start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
+        let controller = self.controller().start(&start);
+        let planner = PlannerConfig::new(video.floor, video.ceiling);
+        // A fixed rate has no bound in its configuration, hence no promise.
+        let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
+        Ok(Player::Video(Streamer::new(sender, pipe(video)?)))
     }
 
     /// The receiving endpoint.
     pub fn receiver<P>(&self, seed: Seed) -> Player<P> {
+        if let Some((_, receiver)) = self.actors() {
+            return self.model(receiver, "receiver", seed);
+        }
         let mut rng = seed.stream(&format!("receiver/{}", self.name));
         let hold = match (self.baseline, self.plan.media.video()) {
             (None, Some(video)) => video.delay_bound,
@@ -135,10 +147,15 @@ impl Role {
         )))
     }
 
+    fn model<P>(&self, actor: Actor, side: &str, seed: Seed) -> Player<P> {
+        let rng = seed.stream(&format!("party/{}/{side}", self.name));
+        Player::Model(Framed::new(actor, rng))
+    }
+
     fn controller(&self) -> ControllerConfig {
         match self.baseline {
             Some(rate) => ControllerConfig::Fixed { rate },
-            None => self.plan.control.clone(),
+            None => self.plan.control.clone().unwrap_or_default(),
         }
     }
 
@@ -169,7 +186,7 @@ impl<P: EncodePipe> Player<P> {
     /// Moves what is final into `takings`.
     pub fn drain(&mut self, takings: &mut Takings) {
         match self {
-            Self::Bulk(bulk) => bulk.drain_rows(&mut takings.packets),
+            Self::Model(model) => model.drain(&mut takings.passages),
             Self::Video(streamer) => streamer
                 .sender_mut()
                 .drain_rows(&mut takings.sent, &mut takings.packets),
@@ -184,7 +201,7 @@ impl<P: EncodePipe> Player<P> {
     /// Moves all that is left into `takings`, at the end.
     pub fn finish(&mut self, takings: &mut Takings) {
         match self {
-            Self::Bulk(bulk) => bulk.finish_rows(&mut takings.packets),
+            Self::Model(model) => model.drain(&mut takings.passages),
             Self::Video(streamer) => streamer
                 .sender_mut()
                 .finish_rows(&mut takings.sent, &mut takings.packets),
@@ -201,7 +218,7 @@ impl<P: EncodePipe> Player<P> {
 impl<P: EncodePipe> Endpoint for Player<P> {
     fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
         match self {
-            Self::Bulk(e) => e.on_datagram(cx, datagram),
+            Self::Model(e) => e.on_datagram(cx, datagram),
             Self::Receiver(e) => e.on_datagram(cx, datagram),
             Self::Video(e) => e.on_datagram(cx, datagram),
         }
@@ -209,7 +226,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
 
     fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         match self {
-            Self::Bulk(e) => e.on_timeout(cx),
+            Self::Model(e) => e.on_timeout(cx),
             Self::Receiver(e) => e.on_timeout(cx),
             Self::Video(e) => e.on_timeout(cx),
         }
@@ -217,7 +234,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
 
     fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         match self {
-            Self::Bulk(e) => e.poll_transmit(cx, buffer),
+            Self::Model(e) => e.poll_transmit(cx, buffer),
             Self::Receiver(e) => e.poll_transmit(cx, buffer),
             Self::Video(e) => e.poll_transmit(cx, buffer),
         }
@@ -225,7 +242,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
 
     fn next_timeout(&self) -> Option<(Time, Why)> {
         match self {
-            Self::Bulk(e) => e.next_timeout(),
+            Self::Model(e) => e.next_timeout(),
             Self::Receiver(e) => e.next_timeout(),
             Self::Video(e) => e.next_timeout(),
         }
@@ -233,7 +250,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
 
     fn is_done(&self) -> bool {
         match self {
-            Self::Bulk(e) => e.is_done(),
+            Self::Model(e) => e.is_done(),
             Self::Receiver(e) => e.is_done(),
             Self::Video(e) => e.is_done(),
         }

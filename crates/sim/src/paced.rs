@@ -6,6 +6,7 @@
 //! however many reports were lost in it. `docs/paced.md` has the rules and what they cost.
 
 mod receiver;
+mod samples;
 mod window;
 mod workload;
 
@@ -23,6 +24,7 @@ use tidegate_core::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
 use crate::agent::{Agent, AgentCx, Arrival, Body, Seen};
 pub use receiver::{Receiver, ReceiverConfig, Reporting};
+use samples::Samples;
 use window::Window;
 pub use workload::Workload;
 use workload::{Backlog, Supply};
@@ -52,6 +54,9 @@ pub struct SenderConfig {
     /// A packet is lost once one that was sent this many later has arrived: 3 in RAP and RFC
     /// 5348, 1 in ns-2's TFRC. At least 1.
     pub reordering: u32,
+    /// Whether it says what it knows when a report comes, at most every 25 ms, as
+    /// [`Event::Sample`](tidegate_core::trace::Event::Sample).
+    pub samples: bool,
     /// Weight of the past in the round-trip time that packets tell the receiver, in 0..=1: 0.9 in
     /// RFC 5348, 0.95 in ns-2.
     pub rtt_memory: f64,
@@ -70,6 +75,7 @@ impl SenderConfig {
             spacing: Spacing::Reactive,
             overhead: Duration::ZERO,
             reordering: 3,
+            samples: false,
             rtt_memory: 0.9,
         }
     }
@@ -145,6 +151,7 @@ pub struct Sender {
     stopped: bool,
     /// Room for the fates of one report.
     fates: Vec<Fate>,
+    samples: Option<Samples>,
 }
 
 impl Sender {
@@ -162,6 +169,7 @@ impl Sender {
             wake: config.start,
             stopped: false,
             fates: Vec::new(),
+            samples: config.samples.then(Samples::default),
             controller,
             config,
         }
@@ -335,6 +343,12 @@ impl Agent for Sender {
             };
         }
         self.controller.on_report(&mut inner(cx), &report);
+        if let Some(samples) = &mut self.samples {
+            let rtt = Duration::from_nanos((self.rtt * 1e9) as u64);
+            if let Some(sample) = samples.add(cx.now, &self.fates, rtt, &*self.controller) {
+                cx.record(sample);
+            }
+        }
         let prompt = self.config.spacing == Spacing::Prompt
             && self.controller.summary().loss_event_rate <= 0.0;
         self.retime(cx.now, prompt);

@@ -1,19 +1,27 @@
 //! Plays a scenario in virtual time.
 
+mod ledger;
+
 use core::fmt;
 use core::time::Duration;
 
-use tidegate_core::link::{Network, NetworkError, StepsError};
+use tidegate_core::control::Why;
+use tidegate_core::link::{LinkId, Network, NetworkError, StepsError};
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_core::session::stream::Direct;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 
-use crate::cast::{Player, Role, SimPlayer, Takings};
+use crate::agent::{Agent, AgentCx, Arrival, Body};
+use crate::cast::{Actor, Player, Role, SimPlayer, Takings};
+use crate::meter::Meter;
 use crate::run;
-use crate::scenario::{BaselineRate, Scenario, VideoPlan, back_of, path_of};
-use crate::world::{Observer, Party, PartyId, Sample, World, WorldError};
+use crate::scenario::{BaselinePlan, BaselineRate, Scenario, VideoPlan};
+use crate::staging::{self, back_of, path_of};
+use crate::world::{Flight, Observer, Party, PartyId, Sample, Wired, World, WorldError};
+
+use ledger::Ledger;
 
 /// Makes the encoder of a video flow.
 pub type MakeEncoder<'a> =
@@ -28,6 +36,10 @@ pub struct Take {
     pub events: Vec<run::EventRow>,
     /// The links over time.
     pub links: Vec<run::LinkSample>,
+    /// What was counted of each flow, in the order of `flows`.
+    pub meter: Meter,
+    /// How many packets came out of links: the work that was done.
+    pub hops: u64,
 }
 
 /// Plays the flows of `scenario` together and then each baseline alone, all with `seed`.
@@ -43,15 +55,19 @@ pub fn scenario(
 ) -> Result<Vec<Take>, PlayError> {
     let runs = 1 + scenario.baselines.len();
     let mut within = |run: usize, share: f64| progress((run as f64 + share) / runs as f64);
-    let flows = roles(scenario);
-    let routes: Vec<_> = (0..flows.len()).collect();
-    let first = take(scenario, &flows, &routes, seed, encoder, &mut |share| {
-        within(0, share);
-    })?;
+    let first = take(
+        scenario,
+        &staging::roles(scenario, seed),
+        seed,
+        encoder,
+        &mut |share| {
+            within(0, share);
+        },
+    )?;
     let mut takes = vec![first];
     for (i, plan) in scenario.baselines.iter().enumerate() {
-        let role = baseline(scenario, plan, &takes[0]);
-        let take = take(scenario, &[role], &[plan.of], seed, encoder, &mut |share| {
+        let role = baseline(scenario, plan, &takes[0], seed);
+        let take = take(scenario, &[role], seed, encoder, &mut |share| {
             within(i + 1, share);
         })?;
         takes.push(take);
@@ -59,91 +75,97 @@ pub fn scenario(
     Ok(takes)
 }
 
-/// The flows of `scenario` as they are played together.
-pub fn roles(scenario: &Scenario) -> Vec<Role> {
-    let role = |plan: &crate::scenario::FlowPlan| Role {
-        name: plan.name.clone(),
-        plan: plan.clone(),
-        baseline: None,
-    };
-    scenario.flows.iter().map(role).collect()
-}
-
 /// The role of a baseline, once the flow that it stands in for has been played.
-pub fn baseline(scenario: &Scenario, plan: &crate::scenario::BaselinePlan, first: &Take) -> Role {
+pub fn baseline(scenario: &Scenario, plan: &BaselinePlan, first: &Take, seed: Seed) -> Role {
     let flow = &scenario.flows[plan.of];
     let rate = match (plan.rate, flow.media.video()) {
         (BaselineRate::Fixed(rate), _) => rate,
-        (BaselineRate::Mean, Some(video)) => first.flows[plan.of].1.mean_media_rate(video),
+        (BaselineRate::Mean, Some(video)) => {
+            let mut flows = first.flows.iter();
+            let played = flows.find(|(role, _)| role.name == flow.name);
+            let (_, takings) = played.expect("the flow of a baseline has been played");
+            takings.mean_media_rate(video)
+        }
         (BaselineRate::Mean, None) => unreachable!("a baseline stands in for a video"),
     };
-    Role {
-        name: plan.name.clone(),
-        plan: flow.clone(),
-        baseline: Some(rate),
-    }
+    staging::baseline(scenario, plan, rate, seed)
 }
 
-/// Plays `roles`, whose routes are those of the scenario's flows in `places`.
+/// Plays `roles` together.
 fn take(
     scenario: &Scenario,
     roles: &[Role],
-    places: &[usize],
     seed: Seed,
     encoder: MakeEncoder<'_>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Take, PlayError> {
-    let network = scenario.network().map_err(PlayError::Steps)?;
-    let network = Network::new(&network, seed).map_err(PlayError::Network)?;
-    let mut parties: Vec<Party<SimPlayer>> = Vec::with_capacity(roles.len() * 2);
-    for (role, place) in roles.iter().zip(places) {
+    let network = staging::network(scenario, roles).map_err(PlayError::Steps)?;
+    let mut network = Network::new(&network, seed).map_err(PlayError::Network)?;
+    let links = network.len();
+    for link in (0..links).map(LinkId) {
+        network.observe_drops(link, MOST_DROPS);
+    }
+    let mut parties: Vec<Party<Member>> = Vec::with_capacity(roles.len() * 2);
+    for (i, role) in roles.iter().enumerate() {
         let encoder = |video: &VideoPlan| encoder(&role.name, video, seed).map(Direct::new);
-        let sender = role
-            .sender(seed, encoder)
-            .map_err(|error| PlayError::Encoder {
-                flow: role.name.clone(),
-                error,
-            })?;
-        let first = parties.len();
-        let party = |name: &str, endpoint, peer, route| Party {
+        let (sender, receiver) = members(role, seed, encoder)?;
+        let party = |name: &str, agent, peer, route, flow| Party {
             name: format!("{}/{name}", role.name),
-            endpoint,
+            agent,
             peer: PartyId(peer),
             route,
+            flow: flow as u32,
+            dscp: 0,
             start: Time::ZERO + role.plan.start,
             stop: Time::ZERO + role.plan.stop + TAIL,
         };
-        parties.push(party("sender", sender, first + 1, path_of(*place)));
-        parties.push(party(
-            "receiver",
-            role.receiver(seed),
-            first,
-            back_of(*place),
-        ));
+        // What goes back is a flow of its own to queues and counters.
+        let back = roles.len() + i;
+        parties.push(party("sender", sender, 2 * i + 1, path_of(i), i));
+        parties.push(party("receiver", receiver, 2 * i, back_of(i), back));
     }
     let mut world = World::new(network, parties, seed).map_err(PlayError::World)?;
-    world.sample_every(SAMPLE);
+    world.sample_every(SAMPLE, scenario.links.len());
+    let end = Time::ZERO + scenario.duration;
     let mut stage = Stagehand {
+        ledgers: roles.iter().map(ledger).collect(),
         scenario,
         roles,
+        meter: Meter::new(roles.len(), scenario.window(), BIN),
         events: Vec::new(),
         links: Vec::new(),
     };
     let mut takings: Vec<Takings> = roles.iter().map(|_| Takings::default()).collect();
-    let end = Time::ZERO + scenario.duration + TAIL;
     let mut at = Time::ZERO;
-    while at < end {
-        at = (at + SLICE).min(end);
+    while at < end + TAIL {
+        at = (at + SLICE).min(end + TAIL);
         world.run(at, &mut stage).map_err(PlayError::World)?;
         for (i, takings) in takings.iter_mut().enumerate() {
-            world.endpoint_mut(PartyId(i * 2)).drain(takings);
-            world.endpoint_mut(PartyId(i * 2 + 1)).drain(takings);
+            world.agent_mut(PartyId(i * 2)).drain(takings);
+            world.agent_mut(PartyId(i * 2 + 1)).drain(takings);
         }
-        progress(at.as_secs_f64() / end.as_secs_f64());
+        for link in (0..links).map(LinkId) {
+            while let Some(note) = world.network().pop_note(link) {
+                stage.meter.dropped(note.flow as usize, note.at);
+            }
+        }
+        progress(at.as_secs_f64() / (end + TAIL).as_secs_f64());
     }
-    for (i, mut player) in world.into_endpoints().into_iter().enumerate() {
-        player.finish(&mut takings[i / 2]);
-        if let Player::Video(streamer) = &player
+    let reached = world.now();
+    let hops = (0..links)
+        .map(|link| world.network().stats(LinkId(link), reached).delivered)
+        .sum();
+    for (ledger, takings) in stage.ledgers.into_iter().zip(&mut takings) {
+        takings
+            .packets
+            .extend(ledger.into_iter().flat_map(|l| l.finish(end)));
+    }
+    for (i, member) in world.into_agents().into_iter().enumerate() {
+        let Member::Real(mut player) = member else {
+            continue;
+        };
+        player.0.finish(&mut takings[i / 2]);
+        if let Player::Video(streamer) = &player.0
             && let Some(error) = streamer.error()
         {
             return Err(PlayError::Encoder {
@@ -156,22 +178,111 @@ fn take(
         flows: roles.iter().cloned().zip(takings).collect(),
         events: stage.events,
         links: stage.links,
+        meter: stage.meter,
+        hops,
     })
+}
+
+/// Packets of single modelled flows are written down here, those of endpoints by themselves, and
+/// those of flows that are many are only counted.
+fn ledger(role: &Role) -> Option<Ledger> {
+    (role.plan.count == 1 && role.plan.media.video().is_none()).then(Ledger::default)
+}
+
+/// Sender and receiver of a flow.
+fn members(
+    role: &Role,
+    seed: Seed,
+    encoder: impl FnOnce(&VideoPlan) -> Result<Direct<Box<dyn FrameEncoder>>, EncodeError>,
+) -> Result<(Member, Member), PlayError> {
+    if let Some((sender, receiver)) = role.actors() {
+        return Ok((Member::Model(sender), Member::Model(receiver)));
+    }
+    let sender = role.sender(seed, encoder);
+    let sender = sender.map_err(|error| PlayError::Encoder {
+        flow: role.name.clone(),
+        error,
+    })?;
+    let real = |player| Member::Real(Box::new(Wired(player)));
+    Ok((real(sender), real(role.receiver(seed))))
+}
+
+/// A party of the simulator: a model, or an endpoint that speaks real formats.
+#[derive(Debug)]
+enum Member {
+    Model(Actor),
+    Real(Box<Wired<SimPlayer>>),
+}
+
+impl Member {
+    fn drain(&mut self, takings: &mut Takings) {
+        if let Self::Real(player) = self {
+            player.0.drain(takings);
+        }
+    }
+}
+
+impl Agent for Member {
+    #[inline]
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+        match self {
+            Self::Model(actor) => actor.on_packet(cx, arrival, body),
+            Self::Real(player) => player.on_packet(cx, arrival, body),
+        }
+    }
+
+    #[inline]
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        match self {
+            Self::Model(actor) => actor.on_timer(cx),
+            Self::Real(player) => player.on_timer(cx),
+        }
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Time {
+        match self {
+            Self::Model(actor) => actor.next_timer(),
+            Self::Real(player) => player.next_timer(),
+        }
+    }
+
+    fn why(&self) -> Option<Why> {
+        match self {
+            Self::Model(actor) => actor.why(),
+            Self::Real(player) => player.why(),
+        }
+    }
+
+    #[inline]
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Model(actor) => actor.is_done(),
+            Self::Real(player) => player.is_done(),
+        }
+    }
 }
 
 /// Writes down what happens.
 struct Stagehand<'a> {
     scenario: &'a Scenario,
     roles: &'a [Role],
+    meter: Meter,
+    ledgers: Vec<Option<Ledger>>,
     events: Vec<run::EventRow>,
     links: Vec<run::LinkSample>,
 }
 
 impl Observer for Stagehand<'_> {
     fn event(&mut self, party: PartyId, at: Time, event: Event) {
+        let role = &self.roles[party.0 / 2];
+        // Nobody reads what each of many says, and it would be most of the folder.
+        if role.plan.count > 1 {
+            return;
+        }
         self.events.push(run::EventRow {
             at,
-            flow: self.roles[party.0 / 2].name.clone(),
+            flow: role.name.clone(),
             side: if party.0.is_multiple_of(2) {
                 run::Side::Sender
             } else {
@@ -179,6 +290,30 @@ impl Observer for Stagehand<'_> {
             },
             event,
         });
+    }
+
+    #[inline]
+    fn sent(&mut self, at: Time, flight: Flight<'_>) {
+        if flight.party.0.is_multiple_of(2) {
+            let flow = flight.party.0 / 2;
+            self.meter.sent(flow, at, flight.size);
+            if let Some(ledger) = &mut self.ledgers[flow] {
+                ledger.sent(at, flight.size);
+            }
+        }
+    }
+
+    #[inline]
+    fn arrived(&mut self, at: Time, flight: Flight<'_>) {
+        let flow = flight.party.0 / 2;
+        if flight.party.0.is_multiple_of(2) {
+            self.meter.answered(flow, at, flight.entered);
+        } else {
+            self.meter.arrived(flow, at, flight.size, flight.entered);
+            if let Some(ledger) = &mut self.ledgers[flow] {
+                ledger.arrived(at, flight.entered, flight.ecn);
+            }
+        }
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -229,7 +364,11 @@ impl core::error::Error for PlayError {}
 
 /// The state of links is kept at this distance.
 const SAMPLE: Duration = Duration::from_millis(20);
+/// Flows are counted in bins of this length (RFC 8868 section 4).
+pub const BIN: Duration = Duration::from_millis(200);
 /// Rows are taken out at this distance.
 const SLICE: Duration = Duration::from_secs(1);
 /// After the last capture, what is under way may still arrive.
 const TAIL: Duration = Duration::from_secs(2);
+/// Drops of one link that are kept between two of these moments: more than 10 Gb/s can lose.
+const MOST_DROPS: usize = 1_000_000;

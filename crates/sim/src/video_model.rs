@@ -5,11 +5,33 @@
 //! dearer or worse. What comes out is a well-formed H.264 byte stream of exactly the modelled
 //! size, so that packetisers and receivers cannot tell the difference; a decoder could.
 
+use core::fmt::Debug;
+
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::media::{EncodeError, Encoded, FrameEncoder, FrameOrder, FrameRate, Quality};
 use tidegate_core::random::unit;
 use tidegate_core::units::Rate;
+
+/// What an encoder makes of frames, without the bytes: for whoever needs sizes only.
+pub trait FrameModel: Debug + Send {
+    /// The next frame, as ordered. Never fails: a modelled scene has no end.
+    fn shape(&mut self, order: &FrameOrder) -> FrameShape;
+
+    /// Frames per second of the source, as a fraction.
+    fn frame_rate(&self) -> FrameRate;
+}
+
+/// A frame as its model sees it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FrameShape {
+    /// Of the access unit, in bytes.
+    pub size: usize,
+    /// Whether it can be decoded alone.
+    pub key: bool,
+    /// How it compares with the picture that went in.
+    pub quality: Option<Quality>,
+}
 
 /// Parameters of a [`VideoModel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,9 +141,8 @@ impl VideoModel {
     }
 }
 
-impl FrameEncoder for VideoModel {
-    /// Never fails: the scene has no end.
-    fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError> {
+impl FrameModel for VideoModel {
+    fn shape(&mut self, order: &FrameOrder) -> FrameShape {
         let passed = match self.last.replace(order.frame) {
             Some(last) => order.frame.saturating_sub(last).max(1),
             None => 1,
@@ -133,15 +154,24 @@ impl FrameEncoder for VideoModel {
             (false, false) => Kind::Delta,
         };
         let share = self.follow(order.rate) / self.config.frame_rate.as_f64();
-        let bytes = self.size(share, kind) as usize;
-        let data = access_unit(order.key, bytes, &mut self.rng);
-        Ok(Encoded {
-            frame: order.frame,
-            captured: order.captured,
+        let size = unit_size(order.key, self.size(share, kind) as usize);
+        FrameShape {
+            size,
             key: order.key,
-            quality: Some(self.quality(data.len() as f64 * 8.0, kind)),
-            data,
-        })
+            quality: Some(self.quality(size as f64 * 8.0, kind)),
+        }
+    }
+
+    fn frame_rate(&self) -> FrameRate {
+        self.config.frame_rate
+    }
+}
+
+impl FrameEncoder for VideoModel {
+    /// Never fails: the scene has no end.
+    fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError> {
+        let shape = self.shape(order);
+        Ok(dress(order, &shape, &mut self.rng))
     }
 
     fn frame_rate(&self) -> FrameRate {
@@ -157,12 +187,31 @@ enum Kind {
     Key,
 }
 
+/// The frame with made-up bytes.
+pub(crate) fn dress(order: &FrameOrder, shape: &FrameShape, rng: &mut Pcg64Mcg) -> Encoded {
+    Encoded {
+        frame: order.frame,
+        captured: order.captured,
+        key: shape.key,
+        quality: shape.quality,
+        data: access_unit(shape.key, shape.size, rng),
+    }
+}
+
+/// What an access unit takes at least, or `size` if that is more.
+pub(crate) fn unit_size(key: bool, size: usize) -> usize {
+    let least = nal_units(key)
+        .iter()
+        .map(|header| START.len() + header.len())
+        .sum();
+    size.max(least)
+}
+
 /// An H.264 access unit of `size` bytes, or of the least that holds its NAL units.
 fn access_unit(key: bool, size: usize, rng: &mut Pcg64Mcg) -> Vec<u8> {
-    let headers: &[&[u8]] = if key { &[SPS, PPS, IDR] } else { &[SLICE] };
     let mut data = Vec::with_capacity(size.max(64));
-    for header in headers {
-        data.extend_from_slice(&[0, 0, 0, 1]);
+    for header in nal_units(key) {
+        data.extend_from_slice(START);
         data.extend_from_slice(header);
     }
     while data.len() < size {
@@ -174,6 +223,13 @@ fn access_unit(key: bool, size: usize, rng: &mut Pcg64Mcg) -> Vec<u8> {
     data
 }
 
+/// The NAL units that a frame begins with.
+fn nal_units(key: bool) -> &'static [&'static [u8]] {
+    if key { &[SPS, PPS, IDR] } else { &[SLICE] }
+}
+
+/// Before every NAL unit of a byte stream (ITU-T H.264 annex B).
+const START: &[u8] = &[0, 0, 0, 1];
 /// NAL units by their first bytes (ITU-T H.264, 7.3.1): sequence parameters of the baseline
 /// profile at level 3.1, picture parameters, and slices whose first macroblock is number zero
 /// (the leading one bit), IDR and not.

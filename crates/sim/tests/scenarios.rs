@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tidegate_sim::scenario::Scenario;
+use tidegate_sim::staging;
 
 #[path = "../examples/cellular_trace.rs"]
 #[expect(dead_code, reason = "an example has a main function")]
@@ -31,7 +32,7 @@ fn every_scenario_is_sound() {
             "{}",
             plan.name
         );
-        assert!(plan.network().is_ok());
+        assert!(staging::network(&plan, &staging::roles(&plan, plan.seed)).is_ok());
         seen.push(plan.name);
     }
     seen.sort();

@@ -6,11 +6,11 @@ mod session_lab;
 use std::time::Duration;
 
 use session_lab::{Play, dark};
-use tidegate_core::link::{Capacity, Steps};
+use tidegate_core::link::{Capacity, DropTailConfig, QueueConfig, Steps};
 use tidegate_core::session::config::FeedbackMode;
 use tidegate_core::session::sender::SenderFailure;
 use tidegate_core::trace::{BreakerCause, DropCause, Event, KeyCause};
-use tidegate_core::units::{Rate, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -147,10 +147,25 @@ fn a_path_below_the_floor_is_used_as_far_as_it_goes() {
     assert_eq!(played.links[0].queue_drops, 0, "no flood");
     assert!(played.dropped(DropCause::Skipped) > 200);
     assert!(played.whole().len() > 100, "{}", played.whole().len());
-    // Without a bound everything waits, and nothing breaks.
+    // Without a bound everything waits where it can, and nothing breaks.
     play.bound = None;
+    play.uplink.queue = QueueConfig::DropTail(DropTailConfig::bytes(Bytes(1_000_000)));
     let played = play.run(SECOND);
     assert_eq!(played.sent.len(), 600);
+    assert_eq!(played.events(tripped), []);
+}
+
+/// Twice as much as the path carries, with nothing that may be skipped: packets wait for six
+/// seconds or are lost, and TCP would send one a second.
+#[test]
+fn a_stream_that_floods_its_path_is_stopped() {
+    let mut play = Play::new();
+    play.uplink.capacity = Capacity::Fixed(Rate::kbps(80));
+    play.bound = None;
+    let played = play.run(SECOND);
+    let (trip, cause) = played.first(Time::ZERO, tripped).unwrap();
+    assert_eq!(cause, BreakerCause::Congestion);
+    assert!((8_000..15_000).contains(&ms(trip)), "{trip:?}");
 }
 
 /// A sender that has nothing in time to send must not wait for news that only packets can bring.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use session_lab::{Play, Played};
 use tidegate_core::control::Outcome;
-use tidegate_core::link::{Capacity, QueueConfig, RedConfig};
+use tidegate_core::link::{Capacity, LossConfig, QueueConfig, RedConfig};
 use tidegate_core::session::assembler::LATE_REPAIR;
 use tidegate_core::trace::{Event, KeyCause};
 use tidegate_core::units::{Rate, Time};
@@ -19,7 +19,7 @@ fn one_loss_in_a_hundred_is_repaired_in_time() {
     for seed in 1..=3 {
         let mut play = Play::new();
         play.seed = seed;
-        play.uplink.loss = 0.01;
+        play.uplink.loss = LossConfig::Bernoulli(0.01);
         let played = play.run(SECOND);
         assert!(played.links[0].loss_drops >= 10);
         assert!(played.on_time(0, 20) >= 0.99, "{}", played.on_time(0, 20));
@@ -40,7 +40,7 @@ fn one_loss_in_a_hundred_is_repaired_in_time() {
 #[test]
 fn nothing_is_sent_again_that_cannot_be_in_time() {
     let mut play = Play::new();
-    play.uplink.loss = 0.05;
+    play.uplink.loss = LossConfig::Bernoulli(0.05);
     play.bound = Some(Duration::from_millis(220));
     play.seconds = 60;
     let played = play.run(SECOND);
@@ -80,7 +80,7 @@ fn packets_that_overtake_each_other_are_not_sent_again() {
 fn the_same_seed_gives_the_same_packets() {
     let mut play = Play::new();
     play.seconds = 8;
-    play.uplink.loss = 0.02;
+    play.uplink.loss = LossConfig::Bernoulli(0.02);
     play.jitter = Duration::from_millis(3);
     let hash = |play: &Play| play.run(SECOND).log.hash;
     let first = hash(&play);

@@ -32,6 +32,8 @@ pub(super) fn link_samples(
             let mark = Mark {
                 size: arrival.size,
                 ecn: arrival.ecn,
+                dscp: arrival.dscp,
+                flow: arrival.flow,
             };
             network.push(arrival.at, arrival.route, mark);
         }
@@ -58,6 +60,8 @@ pub(super) fn link_samples(
 struct Mark {
     size: Bytes,
     ecn: Ecn,
+    dscp: u8,
+    flow: u32,
 }
 
 impl Packet for Mark {
@@ -69,6 +73,12 @@ impl Packet for Mark {
     }
     fn set_ce(&mut self) {
         self.ecn = Ecn::Ce;
+    }
+    fn flow(&self) -> u32 {
+        self.flow
+    }
+    fn dscp(&self) -> u8 {
+        self.dscp
     }
 }
 

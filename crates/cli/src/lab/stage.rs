@@ -1,6 +1,7 @@
 //! Hosts, sockets and threads of one take in the lab.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -8,17 +9,18 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, anyhow};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
-use tidegate_core::units::Time;
+use tidegate_core::units::{Bytes, Time};
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Conditions, Interrupts, StopFlag, drive};
-use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Side};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Host, Way};
 use tidegate_live::netns::Worker;
 use tidegate_live::pipe::Threaded;
 use tidegate_live::udp::Socket;
-use tidegate_sim::cast::{Player, Role, Takings};
-use tidegate_sim::play::Take;
+use tidegate_sim::cast::{Player, Role, Takings, packet_row};
+use tidegate_sim::meter::Meter;
+use tidegate_sim::play::{BIN, Take};
 use tidegate_sim::run;
-use tidegate_sim::scenario::{back_of, path_of};
+use tidegate_sim::staging::{self, back_of, path_of};
 
 use super::replay;
 use crate::folder::Script;
@@ -35,9 +37,13 @@ pub(super) fn play(
     progress: &mut dyn FnMut(f64),
 ) -> Result<(Take, EmulatorReport)> {
     let scenario = &script.scenario;
-    let network = scenario.network()?;
+    let network = staging::network(scenario, &cast)?;
     let mut config = EmulatorConfig::new(network.clone());
-    (config.forth, config.back) = (path_of(0), back_of(0));
+    let ways = (0..cast.len()).flat_map(|flow| {
+        let [sender, receiver] = hosts(flow);
+        Way::both(sender, receiver, path_of(flow), back_of(flow))
+    });
+    config.ways = ways.collect();
     config.seed = seed;
     config.limit = scenario.duration + TAIL * 2;
     config.log = LOG;
@@ -58,7 +64,7 @@ pub(super) fn play(
     let flags: Vec<StopFlag> = senders.iter().map(|(_, flag)| flag.clone()).collect();
     let mut workers = Vec::with_capacity(cast.len());
     for (i, (role, (sender, flag))) in cast.iter().zip(senders).enumerate() {
-        let port = PORT + 2 * i as u16;
+        let [a, b] = hosts(i);
         let at = |stop| Conditions {
             clock,
             until: Some(Time::ZERO + scenario.duration + TAIL),
@@ -66,14 +72,13 @@ pub(super) fn play(
         };
         let receiver = perform(
             &emulator,
-            Side::B,
-            port,
+            [b, a],
             role,
             role.receiver(seed),
             at(stop.clone()),
             seed,
         )?;
-        let sender = perform(&emulator, Side::A, port, role, sender, at(flag), seed)?;
+        let sender = perform(&emulator, [a, b], role, sender, at(flag), seed)?;
         workers.push((sender, receiver));
     }
     let whole = scenario.duration.as_secs_f64();
@@ -91,13 +96,16 @@ pub(super) fn play(
     }
     stop.set();
     let mut take = Take {
+        hops: 0,
+        meter: Meter::new(cast.len(), scenario.window(), BIN),
         flows: Vec::new(),
         events: Vec::new(),
         links: Vec::new(),
     };
-    for (role, (sender, receiver)) in cast.into_iter().zip(workers) {
+    for (i, (role, (sender, receiver))) in cast.into_iter().zip(workers).enumerate() {
         let mut takings = join(sender, &role.name, run::Side::Sender, &mut take.events)?;
         let other = join(receiver, &role.name, run::Side::Receiver, &mut take.events)?;
+        meter(&mut take.meter, i, &takings, &other);
         takings.received = other.received;
         take.flows.push((role, takings));
     }
@@ -106,6 +114,36 @@ pub(super) fn play(
     let name = &take.flows[0].0.name;
     take.links = replay::link_samples(scenario, &network, seed, &log, name)?;
     Ok((take, report))
+}
+
+/// Counts what passed. Drops are told from what did not arrive by the end.
+fn meter(meter: &mut Meter, flow: usize, sender: &Takings, receiver: &Takings) {
+    for row in sender.packets.iter().map(packet_row) {
+        meter.sent(flow, row.sent, row.size);
+        match row.arrived {
+            Some(at) => meter.arrived(flow, at, row.size, row.sent),
+            None if row.outcome == run::PacketOutcome::Lost => meter.dropped(flow, row.sent),
+            None => {}
+        }
+    }
+    let mut under_way = BTreeSet::new();
+    for passage in &sender.passages {
+        let size = Bytes(u64::from(passage.size));
+        if passage.arrived {
+            meter.answered(flow, passage.at, passage.sent);
+        } else {
+            meter.sent(flow, passage.at, size);
+            under_way.insert(passage.sent);
+        }
+    }
+    for passage in receiver.passages.iter().filter(|passage| passage.arrived) {
+        let size = Bytes(u64::from(passage.size));
+        meter.arrived(flow, passage.at, size, passage.sent);
+        under_way.remove(&passage.sent);
+    }
+    for sent in under_way {
+        meter.dropped(flow, sent);
+    }
 }
 
 /// How well the emulator kept time, for the notes of a run.
@@ -118,6 +156,9 @@ pub(super) fn describe(flow: &str, report: &EmulatorReport) -> String {
          {worst:.2} ms after their time",
         report.packets
     );
+    if !report.realtime_priority {
+        text.push_str("; it had no real-time priority");
+    }
     if !report.kept_up {
         text.push_str("; IT COULD NOT KEEP UP: this machine was too busy, believe the delays less");
     }
@@ -127,19 +168,15 @@ pub(super) fn describe(flow: &str, report: &EmulatorReport) -> String {
 /// Starts the thread of one endpoint inside its host.
 fn perform(
     emulator: &Emulator,
-    side: Side,
-    port: u16,
+    [host, other]: [Host; 2],
     role: &Role,
     mut player: LabPlayer,
     conditions: Conditions,
     seed: Seed,
 ) -> Result<Worker<Result<(Takings, Said)>>> {
-    let other = match side {
-        Side::A => Side::B,
-        Side::B => Side::A,
-    };
-    let (own, peer) = ((side.address(), port), (other.address(), port).into());
-    let mut rng = seed.stream(&format!("party/{}/{side:?}", role.name));
+    let (own, peer) = ((host.address(), PORT), (other.address(), PORT).into());
+    let side = if host < other { "A" } else { "B" };
+    let mut rng = seed.stream(&format!("party/{}/{side}", role.name));
     let start = Time::ZERO + role.plan.start;
     let job = move || {
         let socket = UdpSocket::bind(own)?;
@@ -165,8 +202,13 @@ fn perform(
         }
         Ok((takings, said))
     };
-    let namespace = emulator.namespace(side);
+    let namespace = emulator.namespace(host);
     namespace.run(job).context("cannot enter a host of the lab")
+}
+
+/// Each flow has two hosts of its own, sender and receiver, so that each can take its own way.
+fn hosts(flow: usize) -> [Host; 2] {
+    [2 * flow, 2 * flow + 1].map(|number| Host(number as u8))
 }
 
 fn join(
@@ -188,7 +230,7 @@ fn join(
     Ok(takings)
 }
 
-/// First port of the lab's hosts, which nobody else can see.
+/// Of the lab's hosts, which nobody else can see.
 const PORT: u16 = 5004;
 /// After the last capture, what is under way may still arrive.
 const TAIL: Duration = Duration::from_secs(2);

@@ -44,6 +44,7 @@ pub(super) fn run() -> Run {
     ] {
         manifest.flows.push(FlowInfo {
             name: name.to_owned(),
+            class: name.to_owned(),
             control: control.to_owned(),
             baseline,
             delay_bound: Some(BOUND),

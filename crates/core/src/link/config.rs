@@ -3,10 +3,12 @@
 use core::fmt;
 use core::time::Duration;
 
+use super::delay::{JitterConfig, JitterFault};
+use super::loss::{LossConfig, LossFault};
 use super::outage::{Outage, OutagesError};
-use super::queue::{DropTailConfig, Limit, QueueConfig, RedConfig};
+use super::queue::{CoDelFault, DropTailConfig, FqCoDelFault, QueueConfig, RedFault};
 use super::rate::Capacity;
-use crate::units::{Bytes, Rate};
+use crate::units::Rate;
 
 /// Parameters of a [`Link`](super::Link).
 #[derive(Clone, Debug, PartialEq)]
@@ -17,10 +19,12 @@ pub struct LinkConfig {
     pub queue: QueueConfig,
     /// When nothing passes, ascending.
     pub outages: Vec<Outage>,
-    /// Probability in 0..=1 that a packet is lost behind the transmitter.
-    pub loss: f64,
+    /// How packets are lost behind the transmitter.
+    pub loss: LossConfig,
     /// Propagation.
     pub delay: Duration,
+    /// Delay beyond that, which differs from packet to packet.
+    pub jitter: Option<JitterConfig>,
 }
 
 impl Default for LinkConfig {
@@ -31,8 +35,9 @@ impl Default for LinkConfig {
             capacity: Capacity::Unlimited,
             queue: QueueConfig::DropTail(DropTailConfig::packets(1_000)),
             outages: Vec::new(),
-            loss: 0.0,
+            loss: LossConfig::NONE,
             delay: Duration::ZERO,
+            jitter: None,
         }
     }
 }
@@ -42,36 +47,12 @@ impl LinkConfig {
         if self.capacity == Capacity::Fixed(Rate::ZERO) {
             return Err(LinkFault::NoCapacity);
         }
-        if !(0.0..=1.0).contains(&self.loss) {
-            return Err(LinkFault::Loss(self.loss));
+        self.loss.check().map_err(LinkFault::Loss)?;
+        if let Some(jitter) = &self.jitter {
+            jitter.check().map_err(LinkFault::Jitter)?;
         }
-        match &self.queue {
-            QueueConfig::DropTail(config) => match config.limit {
-                Limit::Bytes(Bytes::ZERO) | Limit::Packets(0) => Err(LinkFault::NoQueue),
-                Limit::Bytes(_) | Limit::Packets(_) => Ok(()),
-            },
-            QueueConfig::Red(RedConfig { limit: 0, .. }) => Err(LinkFault::NoQueue),
-            QueueConfig::Red(config) => check_red(config).map_err(LinkFault::Red),
-        }
+        self.queue.check()
     }
-}
-
-fn check_red(config: &RedConfig) -> Result<(), RedFault> {
-    // Written so that NaN is at fault.
-    let above_zero = |x: f64| x > 0.0 && x < f64::INFINITY;
-    if !above_zero(config.min_threshold) {
-        return Err(RedFault::MinThreshold(config.min_threshold));
-    }
-    if !(above_zero(config.max_threshold) && config.max_threshold > config.min_threshold) {
-        return Err(RedFault::MaxThreshold(config.max_threshold));
-    }
-    if !(above_zero(config.weight) && config.weight <= 1.0) {
-        return Err(RedFault::Weight(config.weight));
-    }
-    if !(0.0..=1.0).contains(&config.max_probability) {
-        return Err(RedFault::MaxProbability(config.max_probability));
-    }
-    Ok(())
 }
 
 /// Why a link cannot be built.
@@ -86,8 +67,14 @@ pub struct LinkError {
 /// What is wrong with a link.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LinkFault {
-    /// The probability of loss is not in 0..=1.
-    Loss(f64),
+    /// `CoDel` has a parameter out of range.
+    CoDel(CoDelFault),
+    /// FQ-CoDel has a parameter out of range.
+    FqCoDel(FqCoDelFault),
+    /// The jitter has a parameter out of range.
+    Jitter(JitterFault),
+    /// The loss model does not stand.
+    Loss(LossFault),
     /// The capacity is zero at all times.
     NoCapacity,
     /// Nothing may wait, so that nothing passes.
@@ -96,19 +83,6 @@ pub enum LinkFault {
     Outages(OutagesError),
     /// RED has a parameter out of range.
     Red(RedFault),
-}
-
-/// A parameter of RED that is out of range, with its value.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum RedFault {
-    /// Not in 0..=1.
-    MaxProbability(f64),
-    /// Not above the lower threshold.
-    MaxThreshold(f64),
-    /// Not above zero.
-    MinThreshold(f64),
-    /// Not above zero and up to 1.
-    Weight(f64),
 }
 
 impl fmt::Display for LinkError {
@@ -120,7 +94,10 @@ impl fmt::Display for LinkError {
 impl fmt::Display for LinkFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Loss(p) => write!(f, "a loss probability of {p} is not in 0..=1"),
+            Self::CoDel(e) => e.fmt(f),
+            Self::FqCoDel(e) => e.fmt(f),
+            Self::Jitter(e) => e.fmt(f),
+            Self::Loss(e) => e.fmt(f),
             Self::NoCapacity => f.write_str(
                 "its capacity is 0 b/s at all times: use steps for a stall, or an outage",
             ),
@@ -133,37 +110,16 @@ impl fmt::Display for LinkFault {
     }
 }
 
-impl fmt::Display for RedFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::MaxProbability(x) => {
-                write!(f, "a highest RED probability of {x} is not in 0..=1")
-            }
-            Self::MaxThreshold(x) => {
-                write!(
-                    f,
-                    "an upper RED threshold of {x} packets is not above the lower one"
-                )
-            }
-            Self::MinThreshold(x) => {
-                write!(f, "a lower RED threshold of {x} packets is not above 0")
-            }
-            Self::Weight(x) => write!(f, "a RED weight of {x} is not above 0 and up to 1"),
-        }
-    }
-}
-
 impl core::error::Error for LinkError {}
 impl core::error::Error for LinkFault {}
-impl core::error::Error for RedFault {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Link;
     use crate::link::testing::Parcel;
+    use crate::link::{CoDelConfig, DelayLaw, FqCoDelConfig, Link, RedConfig, Spread};
     use crate::random::Seed;
-    use crate::units::Time;
+    use crate::units::{Bytes, Time};
 
     fn fault(config: &LinkConfig) -> LinkFault {
         Link::<Parcel>::new(config, Seed(1), "up")
@@ -174,73 +130,99 @@ mod tests {
     #[test]
     fn faults_are_named() {
         let good = LinkConfig::default;
-        let red = |config| LinkConfig {
-            queue: QueueConfig::Red(config),
-            ..good()
-        };
-        let standard = RedConfig::default;
-
-        assert!(Link::<Parcel>::new(&good(), Seed(1), "up").is_ok());
-        assert_eq!(
-            fault(&LinkConfig {
-                loss: 1.5,
-                ..good()
-            }),
-            LinkFault::Loss(1.5)
-        );
-        assert!(matches!(
-            fault(&LinkConfig {
-                loss: f64::NAN,
-                ..good()
-            }),
-            LinkFault::Loss(_)
-        ));
-        assert_eq!(
-            fault(&LinkConfig {
-                capacity: Capacity::Fixed(Rate::ZERO),
-                ..good()
-            }),
-            LinkFault::NoCapacity
-        );
-        let none = QueueConfig::DropTail(DropTailConfig::bytes(Bytes::ZERO));
-        assert_eq!(
-            fault(&LinkConfig {
-                queue: none,
-                ..good()
-            }),
-            LinkFault::NoQueue
-        );
-        assert_eq!(
-            fault(&red(RedConfig {
-                limit: 0,
-                ..standard()
-            })),
-            LinkFault::NoQueue
-        );
-        let crossed = RedConfig {
-            max_threshold: 20.0,
-            ..standard()
-        };
-        assert_eq!(
-            fault(&red(crossed)),
-            LinkFault::Red(RedFault::MaxThreshold(20.0))
-        );
-        let still = RedConfig {
-            weight: 0.0,
-            ..standard()
-        };
-        assert_eq!(fault(&red(still)), LinkFault::Red(RedFault::Weight(0.0)));
         let outage = Outage {
             from: Time::FAR,
             to: Time::ZERO,
         };
+        let spread = Spread::Normal {
+            mean: Duration::ZERO,
+            deviation: Duration::ZERO,
+            max: Duration::ZERO,
+        };
+        let jitter = JitterConfig {
+            spread,
+            reorder: true,
+        };
+        assert!(Link::<Parcel>::new(&good(), Seed(1), "up").is_ok());
+        let with_loss = |probability| LinkConfig {
+            loss: LossConfig::Bernoulli(probability),
+            ..good()
+        };
+        let loss = LinkFault::Loss(LossFault::Probability(1.5));
+        assert_eq!(fault(&with_loss(1.5)), loss);
+        assert!(matches!(fault(&with_loss(f64::NAN)), LinkFault::Loss(_)));
+        let still = LinkConfig {
+            capacity: Capacity::Fixed(Rate::ZERO),
+            ..good()
+        };
+        assert_eq!(fault(&still), LinkFault::NoCapacity);
+        let dark = LinkConfig {
+            outages: vec![outage],
+            ..good()
+        };
         let outages = LinkFault::Outages(OutagesError::Empty { index: 0 });
-        assert_eq!(
-            fault(&LinkConfig {
-                outages: vec![outage],
-                ..good()
-            }),
-            outages
-        );
+        assert_eq!(fault(&dark), outages);
+        let shaking = LinkConfig {
+            jitter: Some(jitter),
+            ..good()
+        };
+        let deviation = LinkFault::Jitter(JitterFault::Deviation);
+        assert_eq!(fault(&shaking), deviation);
+    }
+
+    #[test]
+    fn faults_of_queues_are_named() {
+        let red = |change: fn(&mut RedConfig)| {
+            let mut red = RedConfig::default();
+            change(&mut red);
+            QueueConfig::Red(red)
+        };
+        let fair = |change: fn(&mut FqCoDelConfig)| {
+            let mut fair = FqCoDelConfig::default();
+            change(&mut fair);
+            QueueConfig::FqCoDel(fair)
+        };
+        let law = DelayLaw {
+            interval: Duration::ZERO,
+            ..DelayLaw::default()
+        };
+        let codel = CoDelConfig {
+            law,
+            ..CoDelConfig::default()
+        };
+        let quantum = FqCoDelFault::Quantum(Bytes(100));
+        for (queue, expected) in [
+            (
+                QueueConfig::DropTail(DropTailConfig::bytes(Bytes::ZERO)),
+                LinkFault::NoQueue,
+            ),
+            (red(|red| red.limit = 0), LinkFault::NoQueue),
+            (
+                red(|red| red.max_threshold = 20.0),
+                LinkFault::Red(RedFault::MaxThreshold(20.0)),
+            ),
+            (
+                red(|red| red.weight = 0.0),
+                LinkFault::Red(RedFault::Weight(0.0)),
+            ),
+            (
+                QueueConfig::CoDel(codel),
+                LinkFault::CoDel(CoDelFault::Interval),
+            ),
+            (
+                fair(|fair| fair.quantum = Bytes(100)),
+                LinkFault::FqCoDel(quantum),
+            ),
+            (
+                fair(|fair| fair.queues = 0),
+                LinkFault::FqCoDel(FqCoDelFault::Queues(0)),
+            ),
+        ] {
+            let config = LinkConfig {
+                queue,
+                ..LinkConfig::default()
+            };
+            assert_eq!(fault(&config), expected);
+        }
     }
 }

@@ -1,53 +1,321 @@
-//! Propagation.
+//! Propagation, with or without jitter.
 
+use core::cmp::Reverse;
+use core::fmt;
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BinaryHeap, VecDeque};
 
-use super::{Packet, Stage};
-use crate::units::Time;
+use rand_pcg::Pcg64Mcg;
 
-/// A wire: what goes in comes out later, in the same order.
-#[derive(Debug)]
-pub struct Delay<P> {
-    delay: Duration,
-    inside: VecDeque<(Time, P)>,
+use crate::random::unit;
+use crate::units::{Time, nanos};
+
+/// Delay that differs from packet to packet, beside that of propagation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct JitterConfig {
+    /// How it is distributed.
+    pub spread: Spread,
+    /// Whether a packet may overtake another. Otherwise one that would waits until the other is
+    /// there, so that they arrive together.
+    pub reorder: bool,
 }
 
-impl<P> Delay<P> {
-    /// An empty wire of this length.
-    pub fn new(delay: Duration) -> Self {
+/// A distribution of delays.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Spread {
+    /// Around a mean, cut off below zero and above `max`: whatever falls outside is drawn again.
+    Normal {
+        /// Of the curve before it is cut off; up to `max`.
+        mean: Duration,
+        /// Its standard deviation before it is cut off; above zero.
+        deviation: Duration,
+        /// The longest delay.
+        max: Duration,
+    },
+    /// Anything from zero up to `max`, equally likely.
+    Uniform {
+        /// The longest delay.
+        max: Duration,
+    },
+}
+
+impl JitterConfig {
+    pub(super) fn check(&self) -> Result<(), JitterFault> {
+        match self.spread {
+            Spread::Normal { mean, max, .. } if mean > max => Err(JitterFault::Mean { mean, max }),
+            Spread::Normal { deviation, .. } if deviation.is_zero() => Err(JitterFault::Deviation),
+            Spread::Normal { .. } | Spread::Uniform { .. } => Ok(()),
+        }
+    }
+}
+
+/// A parameter of jitter that is out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JitterFault {
+    /// A normal distribution without any spread.
+    Deviation,
+    /// The mean is above the longest delay.
+    Mean {
+        /// The mean.
+        mean: Duration,
+        /// The longest delay.
+        max: Duration,
+    },
+}
+
+impl fmt::Display for JitterFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deviation => f.write_str(
+                "the standard deviation of its jitter is 0: add it to the delay instead",
+            ),
+            Self::Mean { mean, max } => write!(
+                f,
+                "the mean of its jitter, {mean:?}, is above the longest, {max:?}: lower it"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for JitterFault {}
+
+/// What is on the way: what goes in comes out later. Packets are numbers of the link's slots.
+#[derive(Debug)]
+pub(super) struct Wire {
+    delay: u64,
+    jitter: Option<Jitter>,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// In order of departure.
+    Ordered(VecDeque<(Time, u32)>),
+    /// The second is the order of transmission, which holds at equal times.
+    Shuffled(BinaryHeap<Reverse<(Time, u64, u32)>>, u64),
+}
+
+impl Wire {
+    /// Empty. `rng` is the stream of the link.
+    pub(super) fn new(delay: Duration, jitter: Option<JitterConfig>, rng: Pcg64Mcg) -> Self {
         Self {
-            delay,
-            inside: VecDeque::new(),
+            delay: nanos(delay),
+            way: if jitter.is_some_and(|jitter| jitter.reorder) {
+                Way::Shuffled(BinaryHeap::new(), 0)
+            } else {
+                Way::Ordered(VecDeque::new())
+            },
+            jitter: jitter.map(|config| Jitter {
+                spread: config.spread,
+                rng,
+            }),
         }
     }
 
-    /// How long it takes.
-    pub fn delay(&self) -> Duration {
-        self.delay
+    /// The least that a packet needs.
+    pub(super) fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delay)
     }
 
-    /// How many packets are on the way.
-    pub fn len(&self) -> usize {
-        self.inside.len()
+    /// The extra delay of the next packet, in ns. To be called once for each, also for one that
+    /// is lost, so that losses do not change the luck of others.
+    #[inline]
+    pub(super) fn draw(&mut self) -> u64 {
+        self.jitter.as_mut().map_or(0, Jitter::draw)
     }
 
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.inside.is_empty()
+    /// Sends a packet off at `at`, not earlier than the one before, with what was drawn for it.
+    #[inline]
+    pub(super) fn push(&mut self, at: Time, drawn: u64, packet: u32) {
+        let out = later(later(at, self.delay), drawn);
+        match &mut self.way {
+            Way::Ordered(list) => {
+                let last = list.back().map_or(out, |(at, _)| *at);
+                list.push_back((out.max(last), packet));
+            }
+            Way::Shuffled(heap, sent) => {
+                heap.push(Reverse((out, *sent, packet)));
+                *sent += 1;
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self, now: Time) -> Option<(Time, u32)> {
+        match &mut self.way {
+            Way::Ordered(list) => list.pop_front_if(|(at, _)| *at <= now),
+            Way::Shuffled(heap, _) => {
+                let Reverse((at, _, packet)) = *heap.peek().filter(|next| next.0.0 <= now)?;
+                heap.pop();
+                Some((at, packet))
+            }
+        }
+    }
+
+    /// Not later than the next packet comes out, if the next one to be sent off is so at `next`.
+    #[inline]
+    pub(super) fn next_departure(&self, next: Option<Time>) -> Option<Time> {
+        match &self.way {
+            Way::Ordered(list) => match list.front() {
+                Some((at, _)) => Some(*at),
+                None => next.map(|at| later(at, self.delay)),
+            },
+            Way::Shuffled(heap, _) => {
+                let next = next.map(|at| later(at, self.delay));
+                let first = heap.peek().map(|first| first.0.0);
+                first.into_iter().chain(next).min()
+            }
+        }
     }
 }
 
-impl<P: Packet + Send> Stage<P> for Delay<P> {
-    fn push(&mut self, at: Time, packet: P) {
-        self.inside.push_back((at + self.delay, packet));
+#[derive(Clone, Debug)]
+struct Jitter {
+    spread: Spread,
+    rng: Pcg64Mcg,
+}
+
+impl Jitter {
+    fn draw(&mut self) -> u64 {
+        match self.spread {
+            Spread::Uniform { max } => (unit(&mut self.rng) * nanos(max) as f64) as u64,
+            Spread::Normal {
+                mean,
+                deviation,
+                max,
+            } => {
+                let (mean, max) = (nanos(mean) as f64, nanos(max) as f64);
+                self.normal(mean, nanos(deviation) as f64, max) as u64
+            }
+        }
     }
 
-    fn pop(&mut self, now: Time) -> Option<(Time, P)> {
-        self.inside.pop_front_if(|(at, _)| *at <= now)
+    /// By rejection: from the bell where that is narrow, from the whole range where it is wide.
+    /// With a mean within the range either accepts more than two of five.
+    fn normal(&mut self, mean: f64, deviation: f64, max: f64) -> f64 {
+        loop {
+            let (a, b) = (unit(&mut self.rng), unit(&mut self.rng));
+            if 3.0 * deviation > max {
+                let off = (a * max - mean) / deviation;
+                if b < libm::exp(-0.5 * off * off) {
+                    return a * max;
+                }
+            } else {
+                // Box and Muller (1958). `1 - a` is never zero.
+                let length = (-2.0 * libm::log(1.0 - a)).sqrt();
+                let x = mean + deviation * length * libm::cos(core::f64::consts::TAU * b);
+                if (0.0..=max).contains(&x) {
+                    return x;
+                }
+            }
+        }
+    }
+}
+
+fn later(at: Time, nanos: u64) -> Time {
+    Time::from_nanos(at.as_nanos().saturating_add(nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Seed;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
     }
 
-    fn next_departure(&self) -> Option<Time> {
-        self.inside.front().map(|(at, _)| *at)
+    /// Mean and standard deviation of 100,000 draws in ms; none is beyond `max`.
+    fn moments(spread: Spread, max: Duration) -> (f64, f64) {
+        let mut jitter = Jitter {
+            spread,
+            rng: Seed(1).stream("link/l/jitter"),
+        };
+        let draws: Vec<_> = (0..100_000).map(|_| jitter.draw()).collect();
+        assert!(draws.iter().all(|x| *x <= nanos(max)));
+        let mean = draws.iter().sum::<u64>() as f64 / 1e5;
+        let variance = draws
+            .iter()
+            .map(|x| (*x as f64 - mean) * (*x as f64 - mean));
+        (mean / 1e6, (variance.sum::<f64>() / 1e5).sqrt() / 1e6)
+    }
+
+    fn close(ours: (f64, f64), expected: (f64, f64)) {
+        let off = |a: f64, b: f64| (a / b - 1.0).abs();
+        assert!(
+            off(ours.0, expected.0) < 0.01 && off(ours.1, expected.1) < 0.01,
+            "{ours:?} {expected:?}"
+        );
+    }
+
+    #[test]
+    fn delays_are_distributed_as_asked() {
+        close(
+            moments(Spread::Uniform { max: ms(12) }, ms(12)),
+            (6.0, 12.0 / 12_f64.sqrt()),
+        );
+        let normal = |mean, deviation, max| {
+            let spread = Spread::Normal {
+                mean: ms(mean),
+                deviation: ms(deviation),
+                max: ms(max),
+            };
+            moments(spread, ms(max))
+        };
+        close(normal(50, 10, 100), (50.0, 10.0));
+        // Half of a bell: its mean is the deviation times the root of 2/pi.
+        let half = (2.0 / core::f64::consts::PI).sqrt();
+        close(
+            normal(0, 10, 100),
+            (10.0 * half, 10.0 * (1.0 - half * half).sqrt()),
+        );
+        // A bell much wider than the range is flat.
+        close(normal(1, 1_000, 12), (6.0, 12.0 / 12_f64.sqrt()));
+    }
+
+    fn arrivals(reorder: bool) -> Vec<(Time, u32)> {
+        let jitter = JitterConfig {
+            spread: Spread::Uniform { max: ms(10) },
+            reorder,
+        };
+        let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
+        for i in 0..100 {
+            let drawn = wire.draw();
+            wire.push(Time::from_millis(u64::from(i)), drawn, i);
+        }
+        let mut out = vec![];
+        while let Some(at) = wire.next_departure(None) {
+            assert_eq!(wire.pop(Time::from_nanos(at.as_nanos() - 1)), None);
+            out.extend(wire.pop(at));
+        }
+        out
+    }
+
+    #[test]
+    fn packets_overtake_only_where_they_may() {
+        let (kept, shuffled) = (arrivals(false), arrivals(true));
+        assert!(kept.is_sorted() && kept.is_sorted_by_key(|(_, i)| *i));
+        assert!(shuffled.is_sorted() && !shuffled.is_sorted_by_key(|(_, i)| *i));
+        // The same luck: without overtaking, each comes at the latest of its own and all before.
+        let mut own = shuffled;
+        own.sort_by_key(|(_, i)| *i);
+        let mut latest = Time::ZERO;
+        for (own, kept) in own.iter().zip(&kept) {
+            latest = latest.max(own.0);
+            assert_eq!(kept.0, latest);
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_still_sent_may_come_before_one_under_way() {
+        let jitter = JitterConfig {
+            spread: Spread::Uniform { max: ms(10) },
+            reorder: true,
+        };
+        let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
+        wire.push(Time::ZERO, 9_000_000, 0);
+        assert_eq!(wire.next_departure(None), Some(Time::from_millis(14)));
+        let next = wire.next_departure(Some(Time::from_millis(2)));
+        assert_eq!(next, Some(Time::from_millis(7)));
     }
 }

@@ -1,38 +1,51 @@
 //! A link: queue, transmitter, outages, random loss, propagation.
 
+use core::mem;
 use core::time::Duration;
 
 use super::config::{LinkConfig, LinkError, LinkFault};
-use super::delay::Delay;
-use super::loss::Bernoulli;
+use super::delay::Wire;
+use super::loss::Loss;
 use super::notes::{DropReason, Happening, LinkNote, Notes};
 use super::outage::Outages;
-use super::queue::{DropTail, Queue, QueueConfig, Red, Verdict};
+use super::queue::{Discipline, Held, Queue, Verdict};
 use super::rate::{Capacity, Transmitter};
+use super::stats::Records;
+use super::store::Store;
 use super::{Packet, Stage};
-use crate::control::Ecn;
 use crate::random::Seed;
 use crate::units::{Bytes, Time};
+
+pub use super::stats::{FlowCounts, LinkStats, Queued};
 
 /// One direction of one hop.
 ///
 /// At equal times, what leaves the transmitter goes before what arrives.
 #[derive(Debug)]
 pub struct Link<P> {
-    queue: Box<dyn Queue<Held<P>>>,
+    store: Store<P>,
+    queue: Discipline,
     transmitter: Transmitter,
-    in_service: Option<InService<P>>,
+    in_service: Option<InService>,
+    /// When that is out; [`Time::FAR`] if there is none, or the capacity stalls for ever.
+    free_at: Time,
     outages: Outages,
-    loss: Bernoulli,
-    wire: Delay<P>,
+    loss: Loss,
+    wire: Wire,
     /// The latest arrival: later ones cannot come before it.
     latest: Time,
+    /// Without the time that the transmitter worked.
     stats: LinkStats,
-    notes: Option<Notes>,
+    /// That time, in ns.
+    busy: u64,
+    records: Option<Box<Records>>,
+    /// What the queue has just dropped; empty between calls.
+    dropped: Vec<Held>,
 }
 
-impl<P: Packet + Send + 'static> Link<P> {
-    /// Builds the link. Its random streams are `link/<name>/loss` and `link/<name>/red`.
+impl<P: Packet> Link<P> {
+    /// Builds the link. Its random streams are `link/<name>/loss`, `link/<name>/jitter` and
+    /// `link/<name>/` with the name of the discipline.
     ///
     /// # Errors
     ///
@@ -44,44 +57,42 @@ impl<P: Packet + Send + 'static> Link<P> {
         };
         config.check().map_err(error)?;
         let outages = Outages::new(&config.outages).map_err(|e| error(LinkFault::Outages(e)))?;
-        let queue: Box<dyn Queue<Held<P>>> = match config.queue {
-            QueueConfig::DropTail(config) => Box::new(DropTail::new(config)),
-            QueueConfig::Red(red) => {
-                let packet_time = match config.capacity.nominal() {
-                    Some(rate) => red.mean_packet / rate,
-                    None => Duration::ZERO,
-                };
-                let rng = seed.stream(&format!("link/{name}/red"));
-                Box::new(Red::new(red, packet_time, rng))
-            }
-        };
+        let stream = |part: &str| seed.stream(&format!("link/{name}/{part}"));
         Ok(Self {
-            queue,
+            store: Store::new(),
+            queue: config.queue.build(&config.capacity, stream),
             transmitter: Transmitter::new(config.capacity.clone()),
             in_service: None,
+            free_at: Time::FAR,
             outages,
-            loss: Bernoulli::new(config.loss, seed.stream(&format!("link/{name}/loss"))),
-            wire: Delay::new(config.delay),
+            loss: Loss::new(config.loss, stream("loss")),
+            wire: Wire::new(config.delay, config.jitter, stream("jitter")),
             latest: Time::ZERO,
             stats: LinkStats::default(),
-            notes: None,
+            busy: 0,
+            records: None,
+            dropped: Vec::new(),
         })
     }
 
     /// Brings queue, transmitter and counters to `now`, whether something leaves or not.
     /// [`Stage::push`] and [`Stage::pop`] do this by themselves.
     pub fn advance(&mut self, now: Time) {
-        while let Some(end) = self.in_service.as_ref().and_then(|s| s.end)
-            && end <= now
-        {
-            self.finish(end);
-            self.begin(end);
+        while self.free_at <= now && self.free_at < Time::FAR {
+            let at = self.free_at;
+            if let Some(InService { held, start }) = self.in_service {
+                self.finish(at, start, held);
+            }
+            self.begin(at);
         }
     }
 
     /// What it counted up to the last call of `push`, `pop` or [`advance`](Self::advance).
     pub fn stats(&self) -> LinkStats {
-        self.stats
+        LinkStats {
+            busy: Duration::from_nanos(self.busy),
+            ..self.stats
+        }
     }
 
     /// What waits, without the packet in transmission, as of the last call.
@@ -94,7 +105,7 @@ impl<P: Packet + Send + 'static> Link<P> {
 
     /// How many packets are in the queue, in transmission or on the wire.
     pub fn inside(&self) -> usize {
-        self.queue.len() + usize::from(self.in_service.is_some()) + self.wire.len()
+        self.store.len()
     }
 
     /// What the transmitter can carry.
@@ -110,180 +121,242 @@ impl<P: Packet + Send + 'static> Link<P> {
     /// From now on, keeps notes of what happens to each packet: at most `limit` that nobody
     /// took; more are counted as missed. Off at first.
     pub fn observe(&mut self, limit: usize) {
-        self.notes = Some(Notes::new(limit));
+        self.records().notes = Some(Notes::new(limit, false));
+    }
+
+    /// As [`observe`](Self::observe), but notes only what is dropped.
+    pub fn observe_drops(&mut self, limit: usize) {
+        self.records().notes = Some(Notes::new(limit, true));
     }
 
     /// The oldest note that was not taken yet. Notes come in the order of their times.
     pub fn pop_note(&mut self) -> Option<LinkNote> {
-        self.notes.as_mut()?.take()
+        self.records.as_mut()?.notes.as_mut()?.take()
     }
 
     /// How many notes found no room.
     pub fn missed_notes(&self) -> u64 {
-        self.notes.as_ref().map_or(0, Notes::missed)
+        let notes = self.records.as_ref().and_then(|r| r.notes.as_ref());
+        notes.map_or(0, Notes::missed)
     }
 
+    /// From now on, counts apart what happens to each flow below `flows`, see [`Packet::flow`].
+    /// Off at first.
+    pub fn count_flows(&mut self, flows: usize) {
+        self.records().flows = vec![FlowCounts::default(); flows];
+    }
+
+    /// What was counted of each flow, in the order of their numbers; empty unless asked for by
+    /// [`count_flows`](Self::count_flows). As of the last call, as [`stats`](Self::stats).
+    pub fn flow_counts(&self) -> &[FlowCounts] {
+        self.records.as_ref().map_or(&[], |r| &r.flows)
+    }
+
+    fn records(&mut self) -> &mut Records {
+        self.records.get_or_insert_default()
+    }
+
+    /// The transmitter is free.
+    #[inline]
     fn begin(&mut self, at: Time) {
-        if let Some(held) = self.queue.dequeue(at) {
-            let end = self.transmitter.serve(at, held.size());
-            self.in_service = Some(InService {
-                held,
-                start: at,
-                end,
-            });
+        let next = self.queue.dequeue(at, &mut self.dropped);
+        if !self.dropped.is_empty() {
+            self.bury(at);
+        }
+        self.in_service = None;
+        self.free_at = Time::FAR;
+        if let Some(held) = next {
+            self.start(at, held);
         }
     }
 
-    fn finish(&mut self, end: Time) {
-        let Some(InService { held, start, .. }) = self.in_service.take() else {
-            return;
-        };
-        let (number, size) = (held.number, held.size());
-        self.stats.busy += end.since(start);
-        // Drawn in any case: an outage must not change the luck of the packets after it.
-        let unlucky = self.loss.loses();
-        let happening = if self.outages.covers(end) {
-            self.stats.outage_drops += 1;
-            Happening::Dropped(DropReason::Outage)
-        } else if unlucky {
-            self.stats.loss_drops += 1;
-            Happening::Dropped(DropReason::Loss)
-        } else {
-            let waited = start.since(held.arrived);
-            let served = end.since(start);
-            self.wire.push(end, held.packet);
-            Happening::Departed { waited, served }
-        };
-        self.note(end, number, size, happening);
+    #[inline]
+    fn start(&mut self, at: Time, held: Held) {
+        if held.marked {
+            self.mark(at, held.slot, held.number, held.flow, held.size);
+        }
+        self.free_at = self.transmitter.serve(at, held.size).unwrap_or(Time::FAR);
+        self.in_service = Some(InService { held, start: at });
     }
 
-    fn note(&mut self, at: Time, packet: u64, size: Bytes, happening: Happening) {
-        if let Some(notes) = &mut self.notes {
-            notes.add(LinkNote {
+    /// The last bit of a packet is out.
+    #[inline]
+    fn finish(&mut self, end: Time, start: Time, held: Held) {
+        self.busy += end.as_nanos() - start.as_nanos();
+        // Drawn in any case: an outage must not change the luck of the packets after it.
+        let unlucky = self.loss.loses();
+        let jitter = self.wire.draw();
+        if unlucky || self.outages.covers(end) {
+            return self.waste(end, held.slot, held.number, held.flow, held.size);
+        }
+        self.wire.push(end, jitter, held.slot);
+        if self.records.is_some() {
+            let departed = Happening::Departed {
+                waited: start.since(held.arrived),
+                served: end.since(start),
+            };
+            self.note(end, held.number, held.flow, held.size, departed);
+        }
+    }
+
+    /// A packet is lost behind the transmitter.
+    #[cold]
+    fn waste(&mut self, at: Time, slot: u32, number: u64, flow: u32, size: Bytes) {
+        let reason = if self.outages.covers(at) {
+            self.stats.outage_drops += 1;
+            DropReason::Outage
+        } else {
+            self.stats.loss_drops += 1;
+            DropReason::Loss
+        };
+        self.store.take(slot);
+        if let Some(records) = &mut self.records {
+            records.count(flow, |counts| counts.other_drops += 1);
+        }
+        self.note(at, number, flow, size, Happening::Dropped(reason));
+    }
+
+    /// Counts what the queue has just dropped.
+    #[cold]
+    fn bury(&mut self, at: Time) {
+        let mut dropped = mem::take(&mut self.dropped);
+        for held in dropped.drain(..) {
+            self.lose(at, held.slot, held.number, held.flow, held.size);
+        }
+        self.dropped = dropped;
+    }
+
+    /// The queue has dropped a packet.
+    #[cold]
+    fn lose(&mut self, at: Time, slot: u32, number: u64, flow: u32, size: Bytes) {
+        self.store.take(slot);
+        self.stats.queue_drops += 1;
+        if let Some(records) = &mut self.records {
+            records.count(flow, |counts| counts.queue_drops += 1);
+        }
+        let dropped = Happening::Dropped(DropReason::Queue);
+        self.note(at, number, flow, size, dropped);
+    }
+
+    /// The queue has marked a packet.
+    #[cold]
+    fn mark(&mut self, at: Time, slot: u32, number: u64, flow: u32, size: Bytes) {
+        if let Some(packet) = self.store.get_mut(slot) {
+            packet.set_ce();
+        }
+        self.stats.marks += 1;
+        if let Some(records) = &mut self.records {
+            records.count(flow, |counts| counts.marks += 1);
+        }
+        self.note(at, number, flow, size, Happening::Marked);
+    }
+
+    #[inline]
+    fn note(&mut self, at: Time, packet: u64, flow: u32, size: Bytes, happening: Happening) {
+        if let Some(records) = &mut self.records {
+            records.note(LinkNote {
                 at,
                 packet,
+                flow,
                 size,
                 happening,
             });
         }
     }
+
+    /// The packet as the queue sees it. It is kept from now on.
+    #[inline]
+    fn take_in(&mut self, at: Time, packet: P) -> Held {
+        let held = Held {
+            arrived: at,
+            size: packet.size(),
+            number: self.stats.arrivals,
+            flow: packet.flow(),
+            ecn: packet.ecn(),
+            dscp: packet.dscp(),
+            marked: false,
+            slot: self.store.put(packet),
+        };
+        self.stats.arrivals += 1;
+        self.stats.arrived_bytes += held.size;
+        if let Some(records) = &mut self.records {
+            records.count(held.flow, |counts| {
+                counts.arrivals += 1;
+                counts.arrived_bytes += held.size;
+            });
+        }
+        held
+    }
 }
 
-impl<P: Packet + Send + 'static> Stage<P> for Link<P> {
+impl<P: Packet + Send> Stage<P> for Link<P> {
+    #[inline]
     fn push(&mut self, at: Time, packet: P) {
         self.latest = self.latest.max(at);
         let at = self.latest;
         self.advance(at);
-        let (number, size) = (self.stats.arrivals, packet.size());
-        self.stats.arrivals += 1;
-        self.stats.arrived_bytes += size;
-        let verdict = self.queue.enqueue(
-            at,
-            Held {
-                arrived: at,
-                number,
-                packet,
-            },
-        );
-        let happening = match verdict {
-            Verdict::Accepted => Happening::Enqueued,
-            Verdict::Dropped => {
-                self.stats.queue_drops += 1;
-                Happening::Dropped(DropReason::Queue)
-            }
-            Verdict::Marked => {
-                self.stats.marks += 1;
-                Happening::Marked
-            }
+        let held = self.take_in(at, packet);
+        let idle = self.in_service.is_none();
+        let (verdict, direct) = match &mut self.queue {
+            // Nothing waits while the transmitter is idle, so that the packet need not either.
+            Discipline::DropTail(queue) if idle => (queue.judge(held), true),
+            queue => (queue.enqueue(at, held, &mut self.dropped), false),
         };
-        self.note(at, number, size, happening);
-        if self.in_service.is_none() {
-            self.begin(at);
-            self.advance(at);
+        if !self.dropped.is_empty() {
+            self.bury(at);
         }
+        match verdict {
+            Verdict::Dropped => {
+                return self.lose(at, held.slot, held.number, held.flow, held.size);
+            }
+            Verdict::Accepted => {
+                self.note(at, held.number, held.flow, held.size, Happening::Enqueued);
+            }
+            Verdict::Marked => self.mark(at, held.slot, held.number, held.flow, held.size),
+        }
+        if !idle {
+            return;
+        }
+        if !direct {
+            self.begin(at);
+        } else if self.transmitter.is_instant() {
+            return self.finish(at, at, held);
+        } else {
+            self.start(at, held);
+        }
+        self.advance(at);
     }
 
+    #[inline]
     fn pop(&mut self, now: Time) -> Option<(Time, P)> {
         self.advance(now);
-        let (at, packet) = self.wire.pop(now)?;
+        let (at, slot) = self.wire.pop(now)?;
+        let packet = self.store.take(slot)?;
+        let size = packet.size();
         self.stats.delivered += 1;
-        self.stats.delivered_bytes += packet.size();
+        self.stats.delivered_bytes += size;
+        if let Some(records) = &mut self.records {
+            records.count(packet.flow(), |counts| {
+                counts.delivered += 1;
+                counts.delivered_bytes += size;
+            });
+        }
         Some((at, packet))
     }
 
-    /// Not later than the next packet leaves. Where the packet in transmission gets lost, a
-    /// [`pop`](Self::pop) at that time gives nothing and moves this on.
+    /// Not later than the next packet leaves. Where the packet in transmission gets lost or
+    /// meets jitter, a [`pop`](Self::pop) at that time gives nothing and moves this on.
     fn next_departure(&self) -> Option<Time> {
-        self.wire.next_departure().or_else(|| {
-            let end = self.in_service.as_ref()?.end?;
-            Some(end + self.wire.delay())
-        })
+        let next = (self.free_at < Time::FAR).then_some(self.free_at);
+        self.wire.next_departure(next)
     }
 }
 
-/// What a link counted. Every arrival is delivered, dropped in one of three ways, or
-/// [inside](Link::inside).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkStats {
-    /// Packets that came.
-    pub arrivals: u64,
-    /// Their size.
-    pub arrived_bytes: Bytes,
-    /// Packets that came out at the far end, and were popped.
-    pub delivered: u64,
-    /// Their size.
-    pub delivered_bytes: Bytes,
-    /// Packets that the queue did not take.
-    pub queue_drops: u64,
-    /// Packets lost at random.
-    pub loss_drops: u64,
-    /// Packets lost in outages.
-    pub outage_drops: u64,
-    /// Packets that the queue marked.
-    pub marks: u64,
-    /// For how long the transmitter worked on packets that it has finished, stalls included.
-    /// Over a span, this is the utilisation; with steps or a trace, compare bytes with
-    /// [`Capacity::offered`] instead.
-    pub busy: Duration,
-}
-
-/// What waits in a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Queued {
-    /// Number of packets.
-    pub packets: usize,
-    /// Their size.
-    pub bytes: Bytes,
-}
-
-/// A packet in the queue.
-#[derive(Debug)]
-struct Held<P> {
-    arrived: Time,
-    number: u64,
-    packet: P,
-}
-
-impl<P: Packet> Packet for Held<P> {
-    fn size(&self) -> Bytes {
-        self.packet.size()
-    }
-
-    fn ecn(&self) -> Ecn {
-        self.packet.ecn()
-    }
-
-    fn set_ce(&mut self) {
-        self.packet.set_ce();
-    }
-}
-
-#[derive(Debug)]
-struct InService<P> {
-    held: Held<P>,
+/// The packet in transmission.
+#[derive(Clone, Copy, Debug)]
+struct InService {
+    held: Held,
     start: Time,
-    /// `None` if the capacity stalls for ever.
-    end: Option<Time>,
 }
 
 #[cfg(test)]
@@ -291,8 +364,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::link::testing::{Parcel, link_config};
-    use crate::link::{DropTailConfig, Outage};
+    use crate::control::Ecn;
+    use crate::link::testing::{Parcel, link_config, queue};
+    use crate::link::{
+        CoDelConfig, DelayLaw, DropTailConfig, JitterConfig, LossConfig, Outage, QueueConfig,
+        Spread,
+    };
     use crate::units::Rate;
 
     fn ms(ms: u64) -> Time {
@@ -354,6 +431,7 @@ mod tests {
         let departed = |waited, at| LinkNote {
             at: ms(at),
             packet: waited,
+            flow: waited as u32,
             size: Bytes(1_000),
             happening: Happening::Departed {
                 waited: Duration::from_millis(waited),
@@ -372,7 +450,7 @@ mod tests {
             to: ms(4),
         }];
         let lossy = LinkConfig {
-            loss: 0.5,
+            loss: LossConfig::Bernoulli(0.5),
             queue: QueueConfig::DropTail(DropTailConfig::packets(50)),
             ..config()
         };
@@ -414,64 +492,204 @@ mod tests {
         assert!(out.len() == 5_000 && out.iter().all(|(at, _)| *at == ms(6)));
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn a_packet_that_is_marked_as_it_leaves_says_so() {
+        let law = DelayLaw {
+            target: Duration::ZERO,
+            interval: Duration::from_nanos(1),
+            ecn: true,
+            ..DelayLaw::default()
+        };
+        let codel = CoDelConfig {
+            law,
+            ..CoDelConfig::default()
+        };
+        let mut link = link(&LinkConfig {
+            queue: QueueConfig::CoDel(codel),
+            ..config()
+        });
+        link.observe(100);
+        link.count_flows(2);
+        (0..6).for_each(|id| link.push(ms(0), kilobyte(id)));
+        let out = core::iter::from_fn(|| link.pop(Time::FAR));
+        let marked: Vec<_> = out
+            .filter(|(_, p)| p.ecn == Ecn::Ce)
+            .map(|(_, p)| p.id)
+            .collect();
+        // Packets 1 and 2 start the interval and end it; then 1500 bytes are left.
+        assert_eq!(marked, [2, 3]);
+        assert_eq!((link.stats().marks, link.stats().queue_drops), (2, 0));
+        // Packets 0 and 5 are of flow 0, packet 1 of flow 1; the others are not counted.
+        let counts = FlowCounts {
+            arrivals: 2,
+            arrived_bytes: Bytes(2_000),
+            delivered: 2,
+            delivered_bytes: Bytes(2_000),
+            ..FlowCounts::default()
+        };
+        let one = FlowCounts {
+            arrivals: 1,
+            arrived_bytes: Bytes(1_000),
+            delivered: 1,
+            delivered_bytes: Bytes(1_000),
+            ..FlowCounts::default()
+        };
+        assert_eq!(link.flow_counts(), [counts, one]);
+        let notes: Vec<_> = core::iter::from_fn(|| link.pop_note()).collect();
+        let of_two = notes.iter().filter(|note| note.packet == 2);
+        let times: Vec<_> = of_two.map(|note| (note.at, note.happening)).collect();
+        assert_eq!(
+            times[..2],
+            [(ms(0), Happening::Enqueued), (ms(2), Happening::Marked)]
+        );
+    }
 
-        /// Whatever the model: order holds, every packet is accounted for, and neither late nor
-        /// needless polls change when anything leaves.
+    #[test]
+    fn drops_alone_can_be_noted() {
+        let mut link = link(&config());
+        link.observe_drops(10);
+        (0..5).for_each(|id| link.push(ms(0), kilobyte(id)));
+        let _ = drain(&mut link, Time::FAR);
+        let notes = core::iter::from_fn(|| link.pop_note());
+        let drops: Vec<_> = notes.map(|note| (note.packet, note.flow)).collect();
+        assert_eq!((drops, link.missed_notes()), (vec![(3, 3), (4, 4)], 0));
+    }
+
+    #[test]
+    fn jitter_does_not_change_with_losses() {
+        let jitter = JitterConfig {
+            spread: Spread::Uniform {
+                max: Duration::from_millis(5),
+            },
+            reorder: true,
+        };
+        let config = LinkConfig {
+            jitter: Some(jitter),
+            queue: QueueConfig::DropTail(DropTailConfig::packets(50)),
+            ..config()
+        };
+        let arrivals = |config: &LinkConfig| {
+            let mut link = link(config);
+            (0..40).for_each(|id| link.push(ms(0), kilobyte(id)));
+            drain(&mut link, Time::FAR)
+        };
+        let all = arrivals(&config);
+        assert!(!all.is_sorted_by_key(|(_, id)| *id));
+        let some = arrivals(&LinkConfig {
+            loss: LossConfig::Bernoulli(0.3),
+            ..config
+        });
+        assert!(some.len() < all.len() && some.iter().all(|arrival| all.contains(arrival)));
+    }
+
+    /// Pushes packets with the given gaps and sizes and pops them at the times of `polls`.
+    /// Asserts on the way what holds at all times.
+    fn run(
+        config: &LinkConfig,
+        arrivals: &[(u64, u64, bool)],
+        polls: &[u64],
+    ) -> (Vec<(Time, Parcel)>, LinkStats, Vec<LinkNote>) {
+        let mut link = link(config);
+        link.observe(10_000);
+        link.count_flows(5);
+        let (mut out, mut now, mut poll, mut i) = (vec![], 0, 0, 0);
+        for (id, (gap, size, capable)) in arrivals.iter().enumerate() {
+            now += gap;
+            while poll <= now {
+                while let Some((at, p)) = link.pop(Time::from_nanos(poll)) {
+                    assert!(at <= Time::from_nanos(poll));
+                    out.push((at, p));
+                }
+                assert!(link.next_departure().is_none_or(|at| at.as_nanos() > poll));
+                poll += polls[i % polls.len()];
+                i += 1;
+            }
+            let ecn = if *capable { Ecn::Ect1 } else { Ecn::NotEct };
+            link.push(Time::from_nanos(now), Parcel::new(id as u64, *size, ecn));
+            let stats = link.stats();
+            let dropped = stats.queue_drops + stats.loss_drops + stats.outage_drops;
+            let inside = link.inside() as u64;
+            assert_eq!(stats.arrivals, stats.delivered + dropped + inside);
+            assert!(link.queued().packets <= link.inside());
+        }
+        while let Some(at) = link.next_departure() {
+            out.extend(core::iter::from_fn(|| link.pop(at)));
+        }
+        let flows = link.flow_counts();
+        let stats = link.stats();
+        let sum = |of: fn(&FlowCounts) -> u64| flows.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|c| c.arrivals), stats.arrivals);
+        assert_eq!(sum(|c| c.delivered), stats.delivered);
+        assert_eq!(sum(|c| c.queue_drops), stats.queue_drops);
+        assert_eq!(
+            sum(|c| c.other_drops),
+            stats.loss_drops + stats.outage_drops
+        );
+        assert_eq!(sum(|c| c.marks), stats.marks);
+        let notes: Vec<_> = core::iter::from_fn(|| link.pop_note()).collect();
+        (out, stats, notes)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        /// Whatever the model: order holds where it should, every packet is accounted for, and
+        /// neither late nor needless polls change when anything leaves.
         #[test]
         fn departures_do_not_depend_on_wakeups(
             config in link_config(),
             arrivals in prop::collection::vec((0..3_000_000_u64, 1..2_000_u64, any::<bool>()), 1..150),
             polls in prop::collection::vec(1..40_000_000_u64, 1..20),
         ) {
-            let run = |polls: &[u64]| {
-                let mut link = link(&config);
-                let (mut out, mut now, mut poll, mut i) = (vec![], 0, 0, 0);
-                for (id, (gap, size, capable)) in arrivals.iter().enumerate() {
-                    now += gap;
-                    while poll <= now {
-                        while let Some((at, p)) = link.pop(Time::from_nanos(poll)) {
-                            assert!(at <= Time::from_nanos(poll));
-                            out.push((at, p));
-                        }
-                        poll += polls[i % polls.len()];
-                        i += 1;
+            let punctual = run(&config, &arrivals, &[1_000_000]);
+            prop_assert!(punctual.0.is_sorted_by_key(|(at, _)| *at));
+            prop_assert!(punctual.2.is_sorted_by_key(|note| note.at));
+            if !config.jitter.is_some_and(|jitter| jitter.reorder) {
+                for flow in 0..5 {
+                    // Packets of different priority may pass each other.
+                    for dscp in 0..2 {
+                        let out = punctual.0.iter().map(|(_, p)| p);
+                        let alike = out.filter(|p| p.flow() == flow && p.dscp() == dscp);
+                        prop_assert!(alike.is_sorted_by_key(|p| p.id));
                     }
-                    let ecn = if *capable { Ecn::Ect1 } else { Ecn::NotEct };
-                    link.push(Time::from_nanos(now), Parcel::new(id as u64, *size, ecn));
-                    let dropped = link.stats().queue_drops + link.stats().loss_drops + link.stats().outage_drops;
-                    assert_eq!(link.stats().arrivals, link.stats().delivered + dropped + link.inside() as u64);
                 }
-                out.extend(core::iter::from_fn(|| link.pop(Time::FAR)));
-                (out, link.stats(), link.inside())
-            };
-            let punctual = run(&[1_000_000]);
-            let sloppy = run(&polls);
-            prop_assert!(punctual.0.is_sorted_by(|(at, a), (later, b)| at <= later && a.id < b.id));
-            prop_assert_eq!(punctual, sloppy);
+            }
+            prop_assert_eq!(punctual, run(&config, &arrivals, &polls));
         }
 
-        /// 1 b/s to 1 Tb/s and a microsecond to an hour, to the end of time.
+        /// 1 b/s to 2^64 b/s and a microsecond to 500,000 years, to the end of time.
         #[test]
         fn extremes_do_no_harm(
+            queue in queue(),
             bps in prop_oneof![Just(1_u64), Just(1_000_000_000_000), Just(u64::MAX)],
             micros in prop_oneof![Just(1_u64), Just(3_600_000_000), Just(u64::MAX)],
+            deviation in prop_oneof![Just(1_u64), Just(3_600_000_000), Just(u64::MAX)],
+            reorder: bool,
             start in prop_oneof![Just(0_u64), Just(u64::MAX - 1_000), Just(u64::MAX)],
+            gap in prop_oneof![Just(0_u64), Just(1), Just(3_600_000_000_000), Just(u64::MAX / 10)],
             sizes in prop::collection::vec(prop_oneof![Just(0_u64), Just(1), Just(1_500), Just(u64::MAX)], 1..20),
         ) {
+            let spread = Spread::Normal {
+                mean: Duration::from_micros(micros / 2),
+                deviation: Duration::from_micros(deviation),
+                max: Duration::from_micros(micros),
+            };
             let config = LinkConfig {
                 capacity: Capacity::Fixed(Rate::bps(bps)),
                 delay: Duration::from_micros(micros),
+                jitter: Some(JitterConfig { spread, reorder }),
+                queue,
                 ..config()
             };
             let mut link = link(&config);
+            let mut now = Time::from_nanos(start);
             for (id, size) in sizes.iter().enumerate() {
-                link.push(Time::from_nanos(start), Parcel::new(id as u64, *size, Ecn::Ect0));
-                let _ = (link.pop(Time::from_nanos(start)), link.next_departure());
+                link.push(now, Parcel::new(id as u64, *size, Ecn::Ect0));
+                let _ = (link.pop(now), link.next_departure());
+                now += Duration::from_nanos(gap);
             }
             let out = drain(&mut link, Time::FAR);
-            prop_assert!(out.is_sorted());
+            prop_assert!(out.is_sorted_by_key(|(at, _)| *at));
         }
     }
 }

@@ -1,26 +1,185 @@
-//! Random loss, independent from packet to packet.
+//! Random loss, independent from packet to packet or in bursts.
+
+use core::fmt;
 
 use rand_pcg::Pcg64Mcg;
 
 use crate::random::unit;
 
-/// Loses each packet with the same probability.
-#[derive(Clone, Debug)]
-pub struct Bernoulli {
-    probability: f64,
-    rng: Pcg64Mcg,
+/// How packets are lost behind the transmitter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LossConfig {
+    /// Each packet with the same probability, in 0..=1, whatever became of the others.
+    Bernoulli(f64),
+    /// In bursts.
+    GilbertElliott(GilbertElliott),
 }
 
-impl Bernoulli {
-    /// `probability` in 0..=1; `rng` is the stream of the link.
-    pub fn new(probability: f64, rng: Pcg64Mcg) -> Self {
-        Self { probability, rng }
+impl LossConfig {
+    /// None.
+    pub const NONE: Self = Self::Bernoulli(0.0);
+
+    /// The share of packets that are lost in the long run.
+    pub fn mean(&self) -> f64 {
+        match self {
+            Self::Bernoulli(probability) => *probability,
+            Self::GilbertElliott(model) => {
+                let bad = model.bad_share();
+                (1.0 - bad) * model.loss_good + bad * model.loss_bad
+            }
+        }
     }
 
-    /// Whether the next packet is lost. Draws once per call, whatever the probability, so that
-    /// the luck of packet n is that of draw n.
-    pub fn loses(&mut self) -> bool {
-        unit(&mut self.rng) < self.probability
+    pub(super) fn check(&self) -> Result<(), LossFault> {
+        let shares = match *self {
+            Self::Bernoulli(probability) => [probability, 0.0, 0.0, 0.0],
+            Self::GilbertElliott(model) => {
+                [model.to_bad, model.to_good, model.loss_good, model.loss_bad]
+            }
+        };
+        match shares.into_iter().find(|x| !(0.0..=1.0).contains(x)) {
+            Some(x) => Err(LossFault::Probability(x)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A channel with a good and a bad state (Gilbert, "Capacity of a Burst-Noise Channel", 1960;
+/// Elliott, "Estimates of Error Rates for Codes on Burst-Noise Channels", 1963). All are
+/// probabilities per packet, in 0..=1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GilbertElliott {
+    /// That the channel turns bad before a packet, `p`.
+    pub to_bad: f64,
+    /// That it turns good again, `r`.
+    pub to_good: f64,
+    /// That a packet is lost while it is good, `1 - k`.
+    pub loss_good: f64,
+    /// That one is lost while it is bad, `1 - h`.
+    pub loss_bad: f64,
+}
+
+impl GilbertElliott {
+    /// All packets are lost while the channel is bad and none while it is good, so that `mean` of
+    /// them are lost, in bursts of `burst` packets on the average.
+    ///
+    /// # Errors
+    ///
+    /// `mean` is not in 0..1, `burst` is below 1, or it takes longer bursts to lose that many.
+    pub fn bursts(mean: f64, burst: f64) -> Result<Self, LossFault> {
+        if !(0.0..1.0).contains(&mean) {
+            return Err(LossFault::Probability(mean));
+        }
+        if !(1.0..f64::INFINITY).contains(&burst) {
+            return Err(LossFault::Burst(burst));
+        }
+        let to_good = 1.0 / burst;
+        let to_bad = to_good * mean / (1.0 - mean);
+        if to_bad > 1.0 {
+            return Err(LossFault::TooOften { mean, burst });
+        }
+        Ok(Self {
+            to_bad,
+            to_good,
+            loss_good: 0.0,
+            loss_bad: 1.0,
+        })
+    }
+
+    /// The share of packets that find the channel bad in the long run. One that never changes is
+    /// good.
+    pub fn bad_share(&self) -> f64 {
+        let both = self.to_bad + self.to_good;
+        if both > 0.0 { self.to_bad / both } else { 0.0 }
+    }
+}
+
+/// Why a loss model does not stand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LossFault {
+    /// Bursts of less than a packet.
+    Burst(f64),
+    /// A probability that is not in 0..=1, or a mean of a channel with bursts that is 1.
+    Probability(f64),
+    /// The gaps between bursts would be shorter than a packet.
+    TooOften {
+        /// Share of packets to be lost.
+        mean: f64,
+        /// Length of a burst in packets.
+        burst: f64,
+    },
+}
+
+impl fmt::Display for LossFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Burst(x) => write!(f, "bursts of {x} packets: the mean is at least 1"),
+            Self::Probability(p) => write!(f, "a loss probability of {p} is not in 0..=1"),
+            Self::TooOften { mean, burst } => write!(
+                f,
+                "bursts of {burst} packets cannot lose a share of {mean}: make them {} or longer",
+                mean / (1.0 - mean)
+            ),
+        }
+    }
+}
+
+impl core::error::Error for LossFault {}
+
+/// The channel of a link.
+#[derive(Clone, Debug)]
+pub(super) enum Loss {
+    None,
+    Bernoulli {
+        probability: f64,
+        rng: Pcg64Mcg,
+    },
+    GilbertElliott {
+        model: GilbertElliott,
+        bad: bool,
+        rng: Pcg64Mcg,
+    },
+}
+
+impl Loss {
+    /// `rng` is the stream of the link. A channel with two states starts in one of them as in the
+    /// long run.
+    pub(super) fn new(config: LossConfig, mut rng: Pcg64Mcg) -> Self {
+        match config {
+            LossConfig::Bernoulli(probability) if probability > 0.0 => {
+                Self::Bernoulli { probability, rng }
+            }
+            LossConfig::Bernoulli(_) => Self::None,
+            LossConfig::GilbertElliott(model) => Self::GilbertElliott {
+                model,
+                bad: unit(&mut rng) < model.bad_share(),
+                rng,
+            },
+        }
+    }
+
+    /// Whether the next packet is lost. Draws the same number of times per call, so that the luck
+    /// of packet n does not depend on what became of those before.
+    #[inline]
+    pub(super) fn loses(&mut self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Bernoulli { probability, rng } => unit(rng) < *probability,
+            Self::GilbertElliott { model, bad, rng } => {
+                let (turn, dice) = (unit(rng), unit(rng));
+                *bad = if *bad {
+                    turn >= model.to_good
+                } else {
+                    turn < model.to_bad
+                };
+                let lost = if *bad {
+                    model.loss_bad
+                } else {
+                    model.loss_good
+                };
+                dice < lost
+            }
+        }
     }
 }
 
@@ -29,14 +188,80 @@ mod tests {
     use super::*;
     use crate::random::Seed;
 
+    fn losses(config: LossConfig, packets: usize) -> Vec<bool> {
+        assert_eq!(config.check(), Ok(()));
+        let mut loss = Loss::new(config, Seed(3).stream("link/l/loss"));
+        (0..packets).map(|_| loss.loses()).collect()
+    }
+
+    fn count(list: &[bool]) -> usize {
+        list.iter().filter(|lost| **lost).count()
+    }
+
     #[test]
     fn loses_its_share() {
-        let share = |probability| {
-            let mut loss = Bernoulli::new(probability, Seed(3).stream("link/l/loss"));
-            (0..100_000).filter(|_| loss.loses()).count()
-        };
+        let share = |p| count(&losses(LossConfig::Bernoulli(p), 100_000));
         assert_eq!((share(0.0), share(1.0)), (0, 100_000));
         // Four standard deviations of a binomial with p = 0.02 are 177.
         assert!(share(0.02).abs_diff(2_000) < 177, "{}", share(0.02));
+    }
+
+    #[test]
+    fn bursts_have_their_share_and_length() {
+        for (mean, burst) in [(0.01, 4.0), (0.2, 10.0), (0.5, 1.5)] {
+            let model = GilbertElliott::bursts(mean, burst).unwrap();
+            let config = LossConfig::GilbertElliott(model);
+            assert!((config.mean() - mean).abs() < 1e-12);
+            let list = losses(config, 1_000_000);
+            let starts = list.windows(2).filter(|w| !w[0] && w[1]).count();
+            let (share, length) = (
+                count(&list) as f64 / 1e6,
+                count(&list) as f64 / starts as f64,
+            );
+            // Some 2500 bursts in the first case: a standard deviation of 2.6 %.
+            assert!((share / mean - 1.0).abs() < 0.08, "{share} {mean}");
+            assert!((length / burst - 1.0).abs() < 0.08, "{length} {burst}");
+        }
+    }
+
+    #[test]
+    fn each_state_loses_its_share() {
+        let model = GilbertElliott {
+            to_bad: 0.02,
+            to_good: 0.06,
+            loss_good: 0.01,
+            loss_bad: 0.5,
+        };
+        let config = LossConfig::GilbertElliott(model);
+        // A quarter of all packets find the channel bad.
+        assert!((config.mean() - (0.75 * 0.01 + 0.25 * 0.5)).abs() < 1e-12);
+        let share = count(&losses(config, 1_000_000)) as f64 / 1e6;
+        assert!((share / config.mean() - 1.0).abs() < 0.03, "{share}");
+        // The channel is in the long run from its first packet on.
+        let first = |seed| {
+            let mut loss = Loss::new(config, Seed(seed).stream("link/l/loss"));
+            u32::from(loss.loses())
+        };
+        // Of a binomial with p = 0.1325 and n = 10,000, four standard deviations are 136.
+        let lost: u32 = (0..10_000).map(first).sum();
+        assert!(lost.abs_diff(1_325) < 136, "{lost}");
+    }
+
+    #[test]
+    fn faults_are_named() {
+        use LossFault::{Burst, Probability, TooOften};
+        assert_eq!(GilbertElliott::bursts(1.0, 4.0), Err(Probability(1.0)));
+        assert_eq!(GilbertElliott::bursts(0.1, 0.5), Err(Burst(0.5)));
+        assert!(GilbertElliott::bursts(0.1, f64::NAN).is_err());
+        let often = TooOften {
+            mean: 0.75,
+            burst: 2.0,
+        };
+        assert_eq!(GilbertElliott::bursts(0.75, 2.0), Err(often));
+        assert!(
+            often.to_string().ends_with("make them 3 or longer"),
+            "{often}"
+        );
+        assert_eq!(LossConfig::Bernoulli(1.5).check(), Err(Probability(1.5)));
     }
 }

@@ -14,17 +14,22 @@ mod notes;
 mod outage;
 mod queue;
 mod rate;
+mod stats;
+mod store;
 #[cfg(test)]
 mod testing;
 
-pub use config::{LinkConfig, LinkError, LinkFault, RedFault};
-pub use delay::Delay;
-pub use hop::{Link, LinkStats, Queued};
-pub use loss::Bernoulli;
+pub use config::{LinkConfig, LinkError, LinkFault};
+pub use delay::{JitterConfig, JitterFault, Spread};
+pub use hop::{FlowCounts, Link, LinkStats, Queued};
+pub use loss::{GilbertElliott, LossConfig, LossFault};
 pub use network::{Delivery, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId};
 pub use notes::{DropReason, Happening, LinkNote};
 pub use outage::{Outage, Outages, OutagesError};
-pub use queue::{DropTail, DropTailConfig, Limit, Queue, QueueConfig, Red, RedConfig, Verdict};
+pub use queue::{
+    CoDelConfig, CoDelFault, DelayLaw, DropTailConfig, FqCoDelConfig, FqCoDelFault, Limit,
+    QueueConfig, RedAdaptation, RedConfig, RedFault, RedUnit,
+};
 pub use rate::{Capacity, Steps, StepsError, Trace, TraceError, Transmitter};
 
 /// What a model needs to know of a packet; bytes or bare metadata, it does not matter.

@@ -1,14 +1,14 @@
 //! Links that form a network, with routes across them.
 
-use core::cmp::Reverse;
 use core::fmt;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use super::config::{LinkConfig, LinkError};
 use super::hop::{Link, LinkStats, Queued};
 use super::notes::LinkNote;
 use super::rate::Capacity;
 use super::{Packet, Stage};
+use crate::agenda::Agenda;
 use crate::control::Ecn;
 use crate::random::Seed;
 use crate::units::{Bytes, Time};
@@ -58,11 +58,12 @@ pub struct Delivery<P> {
 #[derive(Debug)]
 pub struct Network<P> {
     links: Vec<Link<Routed<P>>>,
-    routes: Vec<Vec<LinkId>>,
-    /// The next departure of each link as it stands in `agenda`.
-    planned: Vec<Option<Time>>,
-    /// Entries that differ from `planned` are out of date.
-    agenda: BinaryHeap<Reverse<(Time, usize)>>,
+    /// All routes one after the other: a link, or [`END`] with the number of the route.
+    hops: Vec<u32>,
+    /// Where each route begins in `hops`.
+    routes: Vec<u32>,
+    /// The next departure of each link.
+    agenda: Agenda,
     arrived: VecDeque<Delivery<P>>,
 }
 
@@ -74,62 +75,87 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// A link has a fault or a name that is taken, or a route leads nowhere.
     pub fn new(config: &NetworkConfig, seed: Seed) -> Result<Self, NetworkError> {
         let mut links = Vec::with_capacity(config.links.len());
-        for (i, NamedLink { name, config: link }) in config.links.iter().enumerate() {
-            if config.links[..i].iter().any(|other| other.name == *name) {
+        let mut names = BTreeSet::new();
+        for NamedLink { name, config: link } in &config.links {
+            if !names.insert(name) {
                 return Err(NetworkError::NameTaken { name: name.clone() });
             }
             links.push(Link::new(link, seed, name).map_err(NetworkError::Link)?);
         }
-        for (route, hops) in config.routes.iter().enumerate() {
-            if let Some(link) = hops.iter().find(|link| link.0 >= links.len()) {
+        let (mut hops, mut routes) = (Vec::new(), Vec::with_capacity(config.routes.len()));
+        for (route, path) in config.routes.iter().enumerate() {
+            if let Some(link) = path.iter().find(|link| link.0 >= links.len()) {
                 return Err(NetworkError::UnknownLink {
                     route: RouteId(route),
                     link: *link,
                 });
             }
+            routes.push(hops.len() as u32);
+            hops.extend(path.iter().map(|link| link.0 as u32));
+            hops.push(END | route as u32);
         }
         Ok(Self {
-            planned: vec![None; links.len()],
-            agenda: BinaryHeap::new(),
+            agenda: Agenda::new(links.len()),
             links,
-            routes: config.routes.clone(),
+            hops,
+            routes,
             arrived: VecDeque::new(),
         })
     }
 
     /// A packet enters `route` at `at`. Times never go back. Panics if there is no such route.
+    #[inline]
     pub fn push(&mut self, at: Time, route: RouteId, packet: P) {
         self.advance(at);
-        self.forward(
-            at,
-            Routed {
-                route,
-                hop: 0,
-                packet,
-            },
-        );
+        let hop = self.routes[route.0];
+        if let Some(delivery) = self.forward(at, Routed { hop, packet }) {
+            self.arrived.push_back(delivery);
+        }
     }
 
     /// The next packet to have reached the end of its route by `now`.
+    #[inline]
     pub fn pop(&mut self, now: Time) -> Option<Delivery<P>> {
-        if self.arrived.is_empty() {
-            self.advance_to_arrival(now);
+        if let Some(waiting) = self.arrived.front() {
+            return if waiting.at <= now {
+                self.arrived.pop_front()
+            } else {
+                None
+            };
         }
-        self.arrived.pop_front_if(|delivery| delivery.at <= now)
+        loop {
+            let (at, link) = self.agenda.first();
+            if at > now || at == Time::FAR {
+                return None;
+            }
+            if let Some(delivery) = self.step(at, link) {
+                return Some(delivery);
+            }
+        }
     }
 
     /// When to call [`pop`](Self::pop) next: not later than the next delivery, and possibly
     /// earlier, where a packet passes a link within the network or gets lost.
+    #[inline]
     pub fn next_departure(&self) -> Option<Time> {
         let arrived = self.arrived.front().map(|delivery| delivery.at);
-        arrived.or_else(|| self.planned.iter().flatten().min().copied())
+        arrived.or_else(|| {
+            let (at, _) = self.agenda.first();
+            (at != Time::FAR).then_some(at)
+        })
     }
 
     /// Brings all links and counters to `now`. What arrives meanwhile waits for
     /// [`pop`](Self::pop).
+    #[inline]
     pub fn advance(&mut self, now: Time) {
-        while let Some((at, link)) = self.take_next(now) {
-            self.step(at, link);
+        loop {
+            let (at, link) = self.agenda.first();
+            if at > now || at == Time::FAR {
+                return;
+            }
+            let delivery = self.step(at, link);
+            self.arrived.extend(delivery);
         }
     }
 
@@ -163,6 +189,11 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.links[link.0].observe(limit);
     }
 
+    /// Has a link keep at most `limit` notes of drops, see [`Link::observe_drops`].
+    pub fn observe_drops(&mut self, link: LinkId, limit: usize) {
+        self.links[link.0].observe_drops(limit);
+    }
+
     /// The oldest note of a link, see [`Link::pop_note`].
     pub fn pop_note(&mut self, link: LinkId) -> Option<LinkNote> {
         self.links[link.0].pop_note()
@@ -178,14 +209,6 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.arrived.len() + self.links.iter().map(Link::inside).sum::<usize>()
     }
 
-    fn advance_to_arrival(&mut self, now: Time) {
-        while self.arrived.is_empty()
-            && let Some((at, link)) = self.take_next(now)
-        {
-            self.step(at, link);
-        }
-    }
-
     fn settled(&mut self, link: LinkId, now: Time) -> &Link<Routed<P>> {
         self.advance(now);
         self.links[link.0].advance(now);
@@ -193,49 +216,35 @@ impl<P: Packet + Send + 'static> Network<P> {
         &self.links[link.0]
     }
 
-    /// The link with the earliest departure by `now`, and when that is.
-    fn take_next(&mut self, now: Time) -> Option<(Time, usize)> {
-        while let Some(&Reverse((at, link))) = self.agenda.peek()
-            && at <= now
-        {
-            self.agenda.pop();
-            if self.planned[link] == Some(at) {
-                self.planned[link] = None;
-                return Some((at, link));
-            }
-        }
-        None
-    }
-
-    fn step(&mut self, at: Time, link: usize) {
+    #[inline]
+    fn step(&mut self, at: Time, link: usize) -> Option<Delivery<P>> {
         let departed = self.links[link].pop(at);
         self.plan(link);
-        if let Some((at, mut routed)) = departed {
-            routed.hop += 1;
-            self.forward(at, routed);
-        }
+        let (at, mut routed) = departed?;
+        routed.hop += 1;
+        self.forward(at, routed)
     }
 
-    fn forward(&mut self, at: Time, routed: Routed<P>) {
-        match self.routes[routed.route.0].get(routed.hop) {
-            Some(&LinkId(link)) => {
-                self.links[link].push(at, routed);
-                self.plan(link);
-            }
-            None => self.arrived.push_back(Delivery {
-                at,
-                route: routed.route,
-                packet: routed.packet,
-            }),
+    /// Onto the next link of its route, or out.
+    #[inline]
+    fn forward(&mut self, at: Time, routed: Routed<P>) -> Option<Delivery<P>> {
+        let hop = self.hops[routed.hop as usize];
+        if hop & END == 0 {
+            self.links[hop as usize].push(at, routed);
+            self.plan(hop as usize);
+            return None;
         }
+        Some(Delivery {
+            at,
+            route: RouteId((hop & !END) as usize),
+            packet: routed.packet,
+        })
     }
 
+    #[inline]
     fn plan(&mut self, link: usize) {
         let next = self.links[link].next_departure();
-        if next != self.planned[link] {
-            self.planned[link] = next;
-            self.agenda.extend(next.map(|at| Reverse((at, link))));
-        }
+        self.agenda.set(link, next.unwrap_or(Time::FAR));
     }
 }
 
@@ -282,9 +291,8 @@ impl core::error::Error for NetworkError {}
 /// A packet under way.
 #[derive(Debug)]
 struct Routed<P> {
-    route: RouteId,
-    /// How many links it has passed.
-    hop: usize,
+    /// Where it is in the list of hops.
+    hop: u32,
     packet: P,
 }
 
@@ -300,7 +308,18 @@ impl<P: Packet> Packet for Routed<P> {
     fn set_ce(&mut self) {
         self.packet.set_ce();
     }
+
+    fn flow(&self) -> u32 {
+        self.packet.flow()
+    }
+
+    fn dscp(&self) -> u8 {
+        self.packet.dscp()
+    }
 }
+
+/// Marks the end of a route in the list of hops.
+const END: u32 = 1 << 31;
 
 #[cfg(test)]
 mod tests {

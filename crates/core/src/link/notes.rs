@@ -12,6 +12,8 @@ pub struct LinkNote {
     pub at: Time,
     /// Which packet: the number of its arrival at this link, from zero.
     pub packet: u64,
+    /// Whose it is, see [`Packet::flow`](super::Packet::flow).
+    pub flow: u32,
     /// How large it is.
     pub size: Bytes,
     /// What.
@@ -21,7 +23,8 @@ pub struct LinkNote {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happening {
-    /// It left the transmitter and was not lost. It arrives after the propagation delay.
+    /// It left the transmitter and was not lost. It arrives after the propagation delay, and
+    /// jitter if there is any.
     Departed {
         /// How long it waited for the transmitter.
         waited: Duration,
@@ -32,7 +35,8 @@ pub enum Happening {
     Dropped(DropReason),
     /// The queue took it.
     Enqueued,
-    /// The queue took it and marked it.
+    /// The queue marked it: as it took it, or as it let it go, long after it was noted as
+    /// [`Enqueued`](Self::Enqueued).
     Marked,
 }
 
@@ -43,7 +47,7 @@ pub enum DropReason {
     Loss,
     /// Its transmission ended in an outage.
     Outage,
-    /// The queue did not take it.
+    /// The queue did not take it, or took it and dropped it later.
     Queue,
 }
 
@@ -51,20 +55,25 @@ pub enum DropReason {
 #[derive(Debug)]
 pub(super) struct Notes {
     limit: usize,
+    only_drops: bool,
     list: VecDeque<LinkNote>,
     missed: u64,
 }
 
 impl Notes {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(super) fn new(limit: usize, only_drops: bool) -> Self {
         Self {
             limit,
+            only_drops,
             list: VecDeque::new(),
             missed: 0,
         }
     }
 
     pub(super) fn add(&mut self, note: LinkNote) {
+        if self.only_drops && !matches!(note.happening, Happening::Dropped(_)) {
+            return;
+        }
         if self.list.len() < self.limit {
             self.list.push_back(note);
         } else {

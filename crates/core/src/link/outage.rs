@@ -40,7 +40,11 @@ impl Outages {
     }
 
     /// Whether there is no signal at `at`.
+    #[inline]
     pub fn covers(&self, at: Time) -> bool {
+        if self.list.is_empty() {
+            return false;
+        }
         let after = self.list.partition_point(|o| o.from <= at);
         after > 0 && at < self.list[after - 1].to
     }

@@ -313,6 +313,9 @@ pub struct Transmitter {
     /// The opportunity of a trace that was used last, or the next one if that is used up.
     opportunity: u128,
     used: u64,
+    /// At a fixed rate: a size and how many nanoseconds it takes, since most packets have the
+    /// size of the one before.
+    known: Option<(Bytes, u64)>,
 }
 
 impl Transmitter {
@@ -322,6 +325,7 @@ impl Transmitter {
             capacity,
             opportunity: 0,
             used: 0,
+            known: None,
         }
     }
 
@@ -330,13 +334,32 @@ impl Transmitter {
         &self.capacity
     }
 
+    /// Whether transmission takes no time.
+    #[inline]
+    pub fn is_instant(&self) -> bool {
+        matches!(self.capacity, Capacity::Unlimited)
+    }
+
     /// When the last bit of a packet of `size` is out, if its transmission starts at `start`,
     /// rounded up to a nanosecond; `None` if that is never. `start` never goes back.
+    #[inline]
     pub fn serve(&mut self, start: Time, size: Bytes) -> Option<Time> {
+        let nanos = match (&self.capacity, self.known) {
+            (Capacity::Unlimited, _) => return Some(start),
+            (Capacity::Fixed(_), Some((known, nanos))) if known == size => nanos,
+            _ => return self.serve_anew(start, size),
+        };
+        let end = Time::from_nanos(start.as_nanos().checked_add(nanos)?);
+        (end < Time::FAR).then_some(end)
+    }
+
+    /// The same, where it is not known how long that takes.
+    fn serve_anew(&mut self, start: Time, size: Bytes) -> Option<Time> {
         match &self.capacity {
             Capacity::Unlimited => Some(start),
             Capacity::Fixed(rate) => {
                 let nanos = work(size).checked_div_ceil(u128::from(rate.as_bps()))?;
+                self.known = u64::try_from(nanos).ok().map(|nanos| (size, nanos));
                 within_reach(u128::from(start.as_nanos()) + nanos)
             }
             Capacity::Steps(steps) => steps.serve(start, size),

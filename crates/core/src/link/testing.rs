@@ -4,9 +4,11 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 
+use super::queue::Held;
 use super::{
-    Capacity, DropTailConfig, Limit, LinkConfig, Outage, Packet, QueueConfig, RedConfig, Steps,
-    Trace,
+    Capacity, CoDelConfig, DelayLaw, DropTailConfig, FqCoDelConfig, GilbertElliott, JitterConfig,
+    Limit, LinkConfig, LossConfig, Outage, Packet, QueueConfig, RedAdaptation, RedConfig, RedUnit,
+    Spread, Steps, Trace,
 };
 use crate::control::Ecn;
 use crate::units::{Bytes, Rate, Time};
@@ -36,12 +38,63 @@ impl Packet for Parcel {
     fn set_ce(&mut self) {
         self.ecn = Ecn::Ce;
     }
+
+    /// Packets that follow each other are of different flows.
+    fn flow(&self) -> u32 {
+        (self.id % 5) as u32
+    }
+
+    /// A third of them is less than best effort.
+    fn dscp(&self) -> u8 {
+        u8::from(self.id.is_multiple_of(3))
+    }
+}
+
+/// A packet as a queue sees it, which came at time zero.
+pub(super) fn held(size: u64, ecn: Ecn) -> Held {
+    Held {
+        arrived: Time::ZERO,
+        size: Bytes(size),
+        number: 0,
+        flow: 0,
+        slot: 0,
+        ecn,
+        dscp: 0,
+        marked: false,
+    }
 }
 
 /// Links of all kinds, around 1 Mb/s.
 pub(super) fn link_config() -> impl Strategy<Value = LinkConfig> {
     let ms = Time::from_millis;
-    let capacity = prop_oneof![
+    let outages = prop::collection::vec((1..100_u64, 1..50_u64), 0..3).prop_map(move |spans| {
+        let mut at = 0;
+        let list = spans.into_iter().map(|(gap, lasts)| {
+            let from = at + gap;
+            at = from + lasts;
+            Outage {
+                from: ms(from),
+                to: ms(at),
+            }
+        });
+        list.collect()
+    });
+    let delay = prop_oneof![Just(0), 1..60_000_000_u64].prop_map(Duration::from_nanos);
+    (capacity(), queue(), outages, loss(), delay, jitter()).prop_map(
+        |(capacity, queue, outages, loss, delay, jitter)| LinkConfig {
+            capacity,
+            queue,
+            outages,
+            loss,
+            delay,
+            jitter,
+        },
+    )
+}
+
+fn capacity() -> impl Strategy<Value = Capacity> {
+    let ms = Time::from_millis;
+    prop_oneof![
         Just(Capacity::Unlimited),
         (100..20_000_u64).prop_map(|kbps| Capacity::Fixed(Rate::kbps(kbps))),
         (1..200_u64, 1..200_u64, 0..5_000_u64).prop_map(move |(stall, back, kbps)| {
@@ -57,8 +110,36 @@ pub(super) fn link_config() -> impl Strategy<Value = LinkConfig> {
             let lines: Vec<_> = millis.iter().map(u32::to_string).collect();
             Capacity::Trace(Trace::parse(&lines.join("\n")).unwrap())
         }),
+    ]
+}
+
+fn loss() -> impl Strategy<Value = LossConfig> {
+    prop_oneof![
+        Just(LossConfig::NONE),
+        (0.0..0.3).prop_map(LossConfig::Bernoulli),
+        (0.0..0.3, 1.0..5.0).prop_map(|(mean, burst)| {
+            LossConfig::GilbertElliott(GilbertElliott::bursts(mean, burst).unwrap())
+        }),
+    ]
+}
+
+fn jitter() -> impl Strategy<Value = Option<JitterConfig>> {
+    let ms = Duration::from_millis;
+    let spread = prop_oneof![
+        (0..30_u64).prop_map(move |max| Spread::Uniform { max: ms(max) }),
+        (0..30_u64, 1..30_u64).prop_map(move |(mean, deviation)| Spread::Normal {
+            mean: ms(mean),
+            deviation: ms(deviation),
+            max: ms(30),
+        }),
     ];
-    let queue = prop_oneof![
+    let jitter = (spread, any::<bool>());
+    prop::option::of(jitter.prop_map(|(spread, reorder)| JitterConfig { spread, reorder }))
+}
+
+/// Queues of all kinds, which hold some 30 packets.
+pub(super) fn queue() -> impl Strategy<Value = QueueConfig> {
+    prop_oneof![
         (1..30_u32, prop::option::of(0..20_000_u64)).prop_map(|(packets, above)| {
             QueueConfig::DropTail(DropTailConfig {
                 limit: Limit::Packets(packets),
@@ -67,39 +148,54 @@ pub(super) fn link_config() -> impl Strategy<Value = LinkConfig> {
         }),
         (1_500..30_000_u64)
             .prop_map(|bytes| QueueConfig::DropTail(DropTailConfig::bytes(Bytes(bytes)))),
-        (any::<bool>(), any::<bool>(), any::<bool>(), 0.001..1.0).prop_map(
-            |(gentle, wait, ecn, weight)| QueueConfig::Red(RedConfig {
-                limit: 30,
-                min_threshold: 3.0,
-                max_threshold: 10.0,
-                weight,
-                gentle,
-                wait,
-                ecn,
-                ..RedConfig::default()
+        red().prop_map(QueueConfig::Red),
+        (limit(), law()).prop_map(|(limit, law)| QueueConfig::CoDel(CoDelConfig { limit, law })),
+        (1..30_u32, 100..30_000_u64, 1..8_u32, 256..3_000_u64, law()).prop_map(
+            |(limit, memory, queues, quantum, law)| QueueConfig::FqCoDel(FqCoDelConfig {
+                limit,
+                memory: Bytes(memory),
+                queues,
+                quantum: Bytes(quantum),
+                law,
             })
         ),
-    ];
-    let outages = prop::collection::vec((1..100_u64, 1..50_u64), 0..3).prop_map(move |spans| {
-        let mut at = 0;
-        let list = spans.into_iter().map(|(gap, lasts)| {
-            let from = at + gap;
-            at = from + lasts;
-            Outage {
-                from: ms(from),
-                to: ms(at),
-            }
-        });
-        list.collect()
-    });
-    let delay = prop_oneof![Just(0), 1..60_000_000_u64].prop_map(Duration::from_nanos);
-    (capacity, queue, outages, 0.0..0.3, delay).prop_map(
-        |(capacity, queue, outages, loss, delay)| LinkConfig {
-            capacity,
-            queue,
-            outages,
-            loss,
-            delay,
+    ]
+}
+
+fn limit() -> impl Strategy<Value = Limit> {
+    prop_oneof![
+        (1..30_u32).prop_map(Limit::Packets),
+        (100..30_000_u64).prop_map(|bytes| Limit::Bytes(Bytes(bytes))),
+    ]
+}
+
+fn law() -> impl Strategy<Value = DelayLaw> {
+    (0..20_u64, 1..100_u64, 0..3_000_u64, any::<bool>()).prop_map(
+        |(target, interval, max_packet, ecn)| DelayLaw {
+            target: Duration::from_millis(target),
+            interval: Duration::from_millis(interval),
+            max_packet: Bytes(max_packet),
+            ecn,
         },
     )
+}
+
+fn red() -> impl Strategy<Value = RedConfig> {
+    let flags = (any::<[bool; 5]>(), 0.001..1.0);
+    flags.prop_map(|([gentle, wait, ecn, bytes, adaptive], weight)| RedConfig {
+        limit: 30,
+        min_threshold: 3.0,
+        max_threshold: 10.0,
+        weight,
+        gentle,
+        wait,
+        ecn,
+        unit: if bytes {
+            RedUnit::Bytes
+        } else {
+            RedUnit::Packets
+        },
+        adaptation: adaptive.then(RedAdaptation::default),
+        ..RedConfig::default()
+    })
 }

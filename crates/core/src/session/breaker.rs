@@ -8,22 +8,27 @@ use crate::units::{Bytes, Rate, Time};
 /// Watches RTCP and stops a stream that does no good or does harm.
 ///
 /// RFC 8083 section 4.5 leaves open how a stream comes back. Here: after a trip only RTCP
-/// leaves, at [`PROBE_FIRST`] and then ever more rarely up to [`PROBE_LAST`]. A receiver report that answers one of these proves
-/// both directions; after a trip for congestion at least [`COOLING`] must have passed as well.
-/// The stream then starts like a new one, with nothing believed of what was known of the path.
+/// leaves, at [`PROBE_FIRST`] and then ever more rarely up to [`PROBE_LAST`]. A receiver report
+/// that answers one of these proves both directions, which is all that an RTCP timeout doubted.
+/// After a trip for congestion [`COOLING`] must have passed as well, and after a media timeout as
+/// long as it took to trip: there the answers never stopped. The stream then starts like a new
+/// one, with nothing believed of what was known of the path.
 #[derive(Clone, Copy, Debug)]
 pub struct Breaker {
-    /// Deterministic reporting interval Td of the receiver.
+    /// Deterministic reporting interval of the receiver, `Tdr`.
     interval: Duration,
     started: Option<Time>,
     last_rtcp: Time,
+    last_report: Option<Time>,
     highest: Option<u32>,
-    /// Consecutive reports without progress although media left in between.
+    open: Interval,
+    /// Intervals that were judged, the youngest first; `known` of them.
+    recent: [Interval; MOST_REPORTS],
+    known: usize,
+    /// Consecutive intervals without progress although media left in them.
     stuck: u32,
-    /// Consecutive reports at a rate far above TCP's.
-    congested: u32,
-    sent_since_report: Bytes,
-    last_report: Time,
+    /// `MEDIA_TIMEOUT`: how many of these trip.
+    patience: u32,
     tripped: Option<(Time, BreakerCause)>,
 }
 
@@ -36,8 +41,17 @@ pub struct ReportView {
     pub loss: f64,
     /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// Mean packet size on the wire.
-    pub packet: Bytes,
+}
+
+/// From one report to the next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interval {
+    span: Duration,
+    /// Seconds times the loss fraction of each.
+    lost: f64,
+    sent: Bytes,
+    packets: u32,
+    progress: bool,
 }
 
 impl Breaker {
@@ -47,11 +61,13 @@ impl Breaker {
             interval,
             started: None,
             last_rtcp: Time::ZERO,
+            last_report: None,
             highest: None,
+            open: Interval::default(),
+            recent: [Interval::default(); MOST_REPORTS],
+            known: 0,
             stuck: 0,
-            congested: 0,
-            sent_since_report: Bytes::ZERO,
-            last_report: Time::ZERO,
+            patience: 0,
             tripped: None,
         }
     }
@@ -63,47 +79,44 @@ impl Breaker {
 
     /// Media left.
     pub fn on_sent(&mut self, now: Time, size: Bytes) {
-        if self.started.is_none() {
-            (self.started, self.last_report) = (Some(now), now);
-        }
-        self.sent_since_report += size;
+        self.started.get_or_insert(now);
+        self.open.sent += size;
+        self.open.packets = self.open.packets.saturating_add(1);
     }
 
     /// Any RTCP about our streams came.
+    //= rfc8083-5-reduced
     pub fn on_rtcp(&mut self, now: Time) {
         self.last_rtcp = self.last_rtcp.max(now);
     }
 
-    /// A receiver report about the media stream came.
+    /// A receiver report about the media stream came. The first one begins the first interval.
     pub fn on_report(&mut self, now: Time, report: ReportView) -> Option<BreakerCause> {
         self.on_rtcp(now);
-        let span = now.since(self.last_report);
-        // Early and duplicate reports say nothing about an interval.
-        //= rfc8083-5-early
-        if span < self.interval / 2 || self.tripped.is_some() {
+        let progress = self.highest.replace(report.highest) != Some(report.highest);
+        let last = self.last_report.replace(now);
+        if self.tripped.is_some() {
             return None;
         }
-        let sent = core::mem::take(&mut self.sent_since_report);
-        self.last_report = now;
-        let progress = self.highest.replace(report.highest) != Some(report.highest);
-        //= rfc8083-4.2-media-timeout
-        self.stuck = if progress || sent == Bytes::ZERO {
-            0
-        } else {
-            self.stuck + 1
+        let Some(last) = last else {
+            self.open = Interval::default();
+            return None;
         };
-        //= rfc8083-4.3-congestion
-        let unfair = (sent / span).as_f64() > TCP_FACTOR * tcp_rate(&report).as_f64();
-        self.congested = if progress && report.loss > 0.0 && unfair {
-            self.congested + 1
+        //= rfc8083-5-early
+        let span = now.since(last);
+        self.open.span += span;
+        self.open.lost += report.loss * span.as_secs_f64();
+        self.open.progress |= progress;
+        if self.open.span < self.interval / 2 {
+            return None;
+        }
+        let interval = core::mem::take(&mut self.open);
+        let cause = if self.is_media_lost(&interval, report.rtt) {
+            BreakerCause::MediaTimeout
+        } else if self.is_congested(interval, report.rtt) {
+            BreakerCause::Congestion
         } else {
-            0
-        };
-        let limit = intervals(self.interval, report.rtt);
-        let cause = match () {
-            () if self.stuck >= limit => BreakerCause::MediaTimeout,
-            () if self.congested >= limit => BreakerCause::Congestion,
-            () => return None,
+            return None;
         };
         Some(self.trip(now, cause))
     }
@@ -131,20 +144,62 @@ impl Breaker {
 
     /// A report proved that a packet sent after the trip arrived. Closes the breaker if it may.
     pub fn on_answer(&mut self, now: Time) -> bool {
-        match self.tripped {
-            Some((at, cause)) if cause != BreakerCause::Congestion || now.since(at) >= COOLING => {
-                *self = Self::new(self.interval);
-                self.last_rtcp = now;
-                true
-            }
-            _ => false,
+        let may = self.tripped.is_some_and(|(at, cause)| {
+            let pause = match cause {
+                BreakerCause::RtcpTimeout => Duration::ZERO,
+                //= rfc8083-4.5-pause
+                BreakerCause::MediaTimeout => self.interval * self.patience,
+                BreakerCause::Congestion => COOLING,
+            };
+            now.since(at) >= pause
+        });
+        if may {
+            *self = Self::new(self.interval);
+            self.last_rtcp = now;
         }
+        may
     }
 
     /// How long to wait between probes while tripped.
     pub fn probe_interval(&self, now: Time) -> Duration {
         let since = self.tripped.map_or(Duration::ZERO, |(at, _)| now.since(at));
         (since / 4).clamp(PROBE_FIRST, PROBE_LAST)
+    }
+
+    //= rfc8083-4.2-media-timeout
+    fn is_media_lost(&mut self, interval: &Interval, rtt: Duration) -> bool {
+        let patience = media_timeout(self.interval, rtt);
+        if interval.progress || interval.packets == 0 {
+            (self.stuck, self.patience) = (0, patience);
+            return false;
+        }
+        //= rfc8083-4.2-reconsider
+        self.patience = self.patience.max(patience);
+        self.stuck += 1;
+        self.stuck >= self.patience
+    }
+
+    //= rfc8083-4.3-congestion
+    fn is_congested(&mut self, interval: Interval, rtt: Duration) -> bool {
+        let slowest = self.interval.max(rtt);
+        //= rfc8083-4.3-few-packets
+        if slowest * interval.packets < interval.span {
+            return false;
+        }
+        self.recent.rotate_right(1);
+        self.recent[0] = interval;
+        self.known = (self.known + 1).min(MOST_REPORTS);
+        let count = reports(self.interval, rtt);
+        let judged = &self.recent[..self.known];
+        let Some(judged) = judged.get(..count) else {
+            return false;
+        };
+        //= rfc8083-4.3-average
+        let lost: f64 = judged.iter().map(|i| i.lost).sum();
+        let span: f64 = judged.iter().map(|i| i.span.as_secs_f64()).sum();
+        let size = interval.sent.scale(1, u64::from(interval.packets));
+        let tcp = tcp_rate(lost / span, rtt, size);
+        lost > 0.0 && (interval.sent / interval.span).as_f64() > TCP_FACTOR * tcp.as_f64()
     }
 
     fn trip(&mut self, now: Time, cause: BreakerCause) -> BreakerCause {
@@ -154,25 +209,40 @@ impl Breaker {
 }
 
 /// Simplified TCP throughput (RFC 8083 section 4.3, from RFC 5348 without its time-out term).
-fn tcp_rate(report: &ReportView) -> Rate {
-    let loss = report.loss.max(1e-6);
-    let rtt = report.rtt.max(Duration::from_millis(1)).as_secs_f64();
-    Rate::from_f64(report.packet.bits() as f64 / (rtt * (2.0 * loss / 3.0).sqrt()))
+fn tcp_rate(loss: f64, rtt: Duration, size: Bytes) -> Rate {
+    let loss = loss.max(1e-6);
+    let rtt = rtt.max(Duration::from_millis(1)).as_secs_f64();
+    Rate::from_f64(size.bits() as f64 / (rtt * (2.0 * loss / 3.0).sqrt()))
 }
 
-/// RFC 8083 section 4.2: how many reports in a row it takes. The frame interval of its formula
-/// is below a round trip in all that we send.
+/// `MEDIA_TIMEOUT` of RFC 8083 section 4.2. The frame interval of its formula is never above
+/// the reporting interval in what we send.
 //= rfc8083-4.2-interval
-fn intervals(td: Duration, rtt: Duration) -> u32 {
-    let three = td * 3;
+fn media_timeout(tdr: Duration, rtt: Duration) -> u32 {
+    ratio(rtt.max(tdr) * SILENT_REPORTS, tdr)
+}
+
+/// `CB_INTERVAL` of RFC 8083 section 4.3, without its frame interval.
+//= rfc8083-4.3-interval
+fn reports(tdr: Duration, rtt: Duration) -> usize {
+    let three = tdr * 3;
     let span = (rtt * 10)
         .max(three)
         .min(three.max(Duration::from_secs(15)));
-    ((span.as_secs_f64() / td.as_secs_f64().max(1e-3)).ceil() as u32).max(3)
+    (ratio(span, tdr) as usize).min(MOST_REPORTS)
+}
+
+/// Rounded up.
+fn ratio(span: Duration, interval: Duration) -> u32 {
+    (span.as_secs_f64() / interval.as_secs_f64().max(1e-3)).ceil() as u32
 }
 
 /// RFC 8083 section 4.3: an order of magnitude.
 const TCP_FACTOR: f64 = 10.0;
+/// `k` of RFC 8083 section 4.2.
+const SILENT_REPORTS: u32 = 5;
+/// Fifteen seconds of reports a second are the most that RFC 8083 section 4.3 looks at.
+const MOST_REPORTS: usize = 15;
 /// First distance between probes after a trip.
 pub const PROBE_FIRST: Duration = Duration::from_millis(250);
 /// Last distance between probes: 50 bytes every 5 s hurt nobody.
@@ -191,8 +261,21 @@ mod tests {
             highest,
             loss,
             rtt: Duration::from_millis(100),
-            packet: Bytes(1_200),
         }
+    }
+
+    /// Reports each second; in each interval `packets` of 1200 bytes leave. What trips, and
+    /// with which report.
+    fn play(packets: u64, reports: &[ReportView]) -> (Breaker, Option<(usize, BreakerCause)>) {
+        let mut b = Breaker::new(TD);
+        for (i, report) in reports.iter().enumerate() {
+            let now = Time::from_secs(i as u64 + 1);
+            if let Some(cause) = b.on_report(now, *report) {
+                return (b, Some((i, cause)));
+            }
+            (0..packets).for_each(|_| b.on_sent(now, Bytes(1_200)));
+        }
+        (b, None)
     }
 
     #[test]
@@ -212,58 +295,106 @@ mod tests {
     }
 
     //= rfc8083-4.2-media-timeout (test)
+    //= rfc8083-4.5-pause (test)
     #[test]
     fn reports_without_progress_trip_only_while_media_leaves() {
-        let mut b = Breaker::new(TD);
-        for s in 1..20 {
-            assert_eq!(b.on_report(Time::from_secs(s), view(9, 0.0)), None);
-        }
-        let mut tripped = None;
-        for s in 20..24 {
-            b.on_sent(Time::from_millis(s * 1_000 - 500), Bytes(1_200));
-            tripped = tripped.or(b.on_report(Time::from_secs(s), view(9, 0.0)));
-        }
-        assert_eq!(tripped, Some(BreakerCause::MediaTimeout));
+        assert_eq!(play(0, &[view(9, 0.0); 20]).1, None);
+        // The first report begins the first of five intervals.
+        let (mut b, tripped) = play(1, &[view(9, 0.0); 20]);
+        assert_eq!(tripped, Some((5, BreakerCause::MediaTimeout)));
+        // Reports never stopped, so one more proves nothing for as long as it took.
+        assert!(!b.on_answer(Time::from_millis(10_999)));
+        assert!(b.on_answer(Time::from_secs(11)));
+        // One that shows progress begins the count anew.
+        let mut reports = [view(9, 0.0); 9];
+        reports[4..].fill(view(10, 0.0));
+        assert_eq!(play(1, &reports).1, None);
+    }
+
+    //= rfc8083-4.2-reconsider (test)
+    #[test]
+    fn a_media_timeout_grows_with_the_round_trip_and_does_not_shrink() {
+        let far = |ms| ReportView {
+            rtt: Duration::from_millis(ms),
+            ..view(9, 0.0)
+        };
+        // Two seconds are two intervals: ten reports, whatever the round trip is later.
+        let mut reports = [far(100); 20];
+        reports[3] = far(2_000);
+        let (_, tripped) = play(1, &reports);
+        assert_eq!(tripped, Some((10, BreakerCause::MediaTimeout)));
     }
 
     //= rfc8083-4.2-interval (test)
+    //= rfc8083-4.3-interval (test)
     #[test]
     fn a_long_round_trip_takes_more_reports() {
-        let reports = |td, rtt| intervals(Duration::from_secs(td), Duration::from_millis(rtt));
-        assert_eq!((reports(1, 100), reports(5, 100)), (3, 3));
-        // Ten round trips, but no more than fifteen seconds.
-        assert_eq!((reports(1, 600), reports(1, 9_000)), (6, 15));
+        let both = |td, rtt| {
+            let (td, rtt) = (Duration::from_secs(td), Duration::from_millis(rtt));
+            (media_timeout(td, rtt), reports(td, rtt))
+        };
+        assert_eq!((both(1, 100), both(5, 100)), ((5, 3), (5, 3)));
+        // Ten round trips, but no more than fifteen seconds; five round trips.
+        assert_eq!((both(1, 600), both(1, 9_000)), ((5, 6), (45, 15)));
     }
 
     //= rfc8083-5-early (test)
     #[test]
-    fn early_reports_do_not_count() {
+    fn early_reports_are_one_with_the_next() {
         let mut b = Breaker::new(TD);
-        for ms in 0..1_900 {
+        for ms in 0..2_400 {
             b.on_sent(Time::from_millis(ms), Bytes(1_200));
             assert_eq!(b.on_report(Time::from_millis(ms), view(9, 0.0)), None);
         }
+        // Every other report is early and has all of the loss: 10 % of a tenth of the time.
+        let mut b = Breaker::new(TD);
+        let mut tripped = None;
+        for s in 0..5 {
+            for (ms, loss) in [(100, 0.1), (1_000, 0.0)] {
+                (0..1_000).for_each(|_| b.on_sent(Time::from_secs(s), Bytes(1_200)));
+                let at = Time::from_millis(s * 1_000 + ms);
+                tripped = tripped.or(b.on_report(at, view(at.as_nanos() as u32, loss)));
+            }
+        }
+        // 19 Mb/s; at a mean of 1 % TCP gets 1.18 Mb/s.
+        assert_eq!(tripped, Some(BreakerCause::Congestion));
     }
 
     //= rfc8083-4.3-congestion (test)
     #[test]
-    fn ten_times_tcp_trips_and_twice_does_not() {
-        // 1,200 bytes, 100 ms, 5 % loss: TCP gets about 526 kb/s.
-        for (rate, expected) in [(1_052, None), (5_800, Some(BreakerCause::Congestion))] {
-            let mut b = Breaker::new(TD);
-            let mut tripped = None;
-            for s in 1..6_u32 {
-                b.on_sent(
-                    Time::from_millis(u64::from(s) * 1_000 - 999),
-                    Rate::kbps(rate) * TD,
-                );
-                tripped = tripped.or(b.on_report(Time::from_secs(u64::from(s)), view(s, 0.05)));
-            }
-            assert_eq!(tripped, expected);
-            if expected.is_some() {
-                assert!(!b.on_answer(Time::from_secs(20)));
-                assert!(b.on_answer(Time::from_secs(40)));
-            }
+    fn ten_times_tcp_trips_and_a_little_less_does_not() {
+        // 1,200 bytes, 100 ms, 5 % loss: TCP gets 54.8 packets a second.
+        let reports = [1, 2, 3, 4, 5, 6].map(|highest| view(highest, 0.05));
+        assert_eq!(play(540, &reports).1, None);
+        let (mut b, tripped) = play(555, &reports);
+        assert_eq!(tripped, Some((3, BreakerCause::Congestion)));
+        assert!(!b.on_answer(Time::from_secs(20)));
+        assert!(b.on_answer(Time::from_secs(40)));
+    }
+
+    //= rfc8083-4.3-average (test)
+    #[test]
+    fn loss_counts_in_the_mean_of_three_intervals() {
+        // 15 % in each third interval are 5 % on average.
+        let reports = [1, 2, 3, 4, 5, 6].map(|n| view(n, if n % 3 == 0 { 0.15 } else { 0.0 }));
+        assert_eq!(play(540, &reports).1, None);
+        let (_, tripped) = play(555, &reports);
+        assert_eq!(tripped, Some((3, BreakerCause::Congestion)));
+    }
+
+    //= rfc8083-4.3-few-packets (test)
+    #[test]
+    fn a_pause_does_not_thin_the_loss() {
+        // Every other second nothing is sent, and nothing lost: 5 % are no 2.5 %.
+        let mut b = Breaker::new(TD);
+        let mut tripped = None;
+        for s in 1..=7_u64 {
+            let (now, busy) = (Time::from_secs(s), s % 2 == 0);
+            let loss = if busy { 0.05 } else { 0.0 };
+            let cause = b.on_report(now, view(s as u32, loss));
+            tripped = tripped.or(cause.map(|_| s));
+            (0..555 * u64::from(!busy)).for_each(|_| b.on_sent(now, Bytes(1_200)));
         }
+        assert_eq!(tripped, Some(6));
     }
 }

@@ -129,6 +129,7 @@ impl ReceiverConfig {
             payload_types: (MEDIA_TYPE, REPAIR_TYPE),
             hold,
             feedback_interval: Duration::from_millis(25),
+            //= rfc8083-4.1-report-interval
             report_interval: Duration::from_secs(1),
             feedback: FeedbackMode::PerPacket,
         }

@@ -106,6 +106,7 @@ impl History {
         kind: Kind,
         content: Content,
     ) -> Sent {
+        //= rfc5348-5.1-retransmission
         let seq = self.base + self.packets.len() as u64;
         self.packets.push_back(Entry {
             sent: now,
@@ -217,6 +218,7 @@ impl History {
         for entry in self.packets.range_mut(from..upto).rev() {
             match entry.outcome {
                 Some((Outcome::Received { .. }, _)) => later += 1,
+                //= rfc5348-5.1-three-later
                 None if later >= duplicates
                     || later > 0 && newest_sent.since(entry.sent) >= reordering =>
                 {
@@ -490,6 +492,20 @@ mod tests {
         RemoteTime(ms * 1_000_000)
     }
 
+    //= rfc5348-5.1-retransmission (test)
+    #[test]
+    fn what_is_sent_again_has_a_number_of_its_own() {
+        let mut h = History::new(false);
+        let mut send = |stream, wire_seq, kind| {
+            let (now, size) = (Time::ZERO, Bytes(1_200));
+            h.on_sent(now, stream, wire_seq, size, kind, CONTENT).seq
+        };
+        assert_eq!(send(Stream::Media, 900, Kind::Media), 0);
+        assert_eq!(send(Stream::Repair, 20, Kind::Repair), 1);
+        assert_eq!(send(Stream::Media, 901, Kind::Media), 2);
+    }
+
+    //= rfc5348-5.1-three-later (test)
     #[test]
     fn three_later_packets_prove_a_loss_and_one_does_not() {
         let mut h = History::new(false);

@@ -2,12 +2,10 @@
 //!
 //! [`sender::MediaSender`] turns frames into packets that keep a delay bound;
 //! [`receiver::MediaReceiver`] turns packets into frames and says what it got;
-//! [`stream::Streamer`] joins a sender with an encoder; [`bulk::Bulk`] sends as fast as its
-//! controller lets it, to look at controllers alone.
+//! [`stream::Streamer`] joins a sender with an encoder.
 
 pub mod assembler;
 pub mod breaker;
-pub mod bulk;
 pub mod config;
 pub mod feedback;
 pub mod fuzzing;

@@ -24,6 +24,7 @@ impl Pacer {
     /// A packet leaves now. Time that the driver woke too late is made good, up to 2 ms:
     /// without that a coarse timer would lower the rate; with more of it bursts would form.
     //= rfc5348-4.6-granularity
+    //= rfc5348-4.6-burst
     pub fn on_sent(&mut self, now: Time, size: Bytes, rate: Rate) {
         self.next = self.next.max(now.before(SLACK)) + size / rate.max(Rate::bps(1));
     }
@@ -59,6 +60,7 @@ mod tests {
         );
     }
 
+    //= rfc5348-4.6-burst (test)
     #[test]
     fn a_pause_does_not_become_a_burst() {
         let mut pacer = Pacer::default();

@@ -4,7 +4,8 @@ use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::{io, mem, ptr};
 
-use super::{StopFlag, events};
+use super::StopFlag;
+use crate::events;
 use crate::netns::check;
 
 /// Counts SIGINT and SIGTERM, and wakes a driver at each.

@@ -1,40 +1,44 @@
-//! The loop of the emulator: one thread, two TUN devices, one timer.
+//! The loop of the emulator: one thread, a few TUN devices, one timer.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{io, mem, ptr};
 
 use tidegate_core::link::{LinkId, Network, Packet as _, RouteId};
-use tidegate_core::units::{Time, nanos};
+use tidegate_core::units::Time;
 
-use super::MTU;
-use super::frame::Frame;
+use super::Host;
+use super::frame::{Frame, Header, Pool};
 use super::report::{Arrival, Departure, EmulatorLog, EmulatorReport, Recorder};
 use super::timing::Lateness;
 use crate::clock::Clock;
-use crate::netns::check;
+use crate::events::{Events, Ready, sleep_until};
 use crate::tun::Tun;
 
-/// One side: its device, and the route of what comes out of it.
+/// A host's device, and the routes of what comes out of it.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) tun: Tun,
-    pub(super) route: RouteId,
+    /// By the number of the host that it goes to.
+    pub(super) routes: Vec<Option<RouteId>>,
 }
 
+/// It looks, carries what it finds, and sleeps until something happens. When it had to do so
+/// twice in a moment, it naps for the rest of the moment, so that dense traffic costs a wake-up
+/// per moment and not per packet, until a nap brought nothing.
 #[derive(Debug)]
 pub(super) struct Engine {
-    ports: [Port; 2],
+    ports: Vec<Port>,
     network: Network<Frame>,
-    clock: Clock,
-    end: Time,
-    epoll: OwnedFd,
-    timer: Timer,
-    /// Epoll forgets descriptors that nobody holds open.
-    _stop: Arc<OwnedFd>,
+    pool: Pool,
+    events: Events,
+    conditions: Conditions,
     recorder: Recorder,
     lateness: Lateness,
+    unread: Lateness,
+    /// For each port, when it was last known to have nothing to read.
+    empty: Vec<Time>,
     counts: Counts,
 }
 
@@ -43,6 +47,7 @@ struct Counts {
     packets: u64,
     delivered: u64,
     ignored: u64,
+    unrouted: u64,
     write_failures: u64,
 }
 
@@ -52,145 +57,200 @@ pub(super) struct Conditions {
     pub(super) clock: Clock,
     /// When it stops by itself.
     pub(super) end: Time,
+    /// Between two looks at the devices.
+    pub(super) granularity: Duration,
+    pub(super) tolerance: Duration,
     /// Entries per log.
     pub(super) log: usize,
 }
 
+/// A look at the network and the devices.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    start: Time,
+    work: Work,
+    /// Whether a sleep followed that nothing cut short.
+    napped: bool,
+}
+
+/// What came of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    None,
+    Some,
+    /// And more waits.
+    More,
+}
+
 impl Engine {
     pub(super) fn new(
-        ports: [Port; 2],
+        ports: Vec<Port>,
         network: Network<Frame>,
-        stop: Arc<OwnedFd>,
+        stop: &Arc<OwnedFd>,
         conditions: Conditions,
     ) -> io::Result<Self> {
-        // SAFETY: takes a number and touches no memory.
-        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        let timer = Timer::new(conditions.clock)?;
-        let level = libc::EPOLLIN as u32;
-        watch(&epoll, ports[0].tun.as_fd(), level, SIDE_A)?;
-        watch(&epoll, ports[1].tun.as_fd(), level, SIDE_B)?;
-        watch(&epoll, stop.as_fd(), level, STOP)?;
-        // By edge, so that nobody has to read the timer.
-        let edge = (libc::EPOLLIN | libc::EPOLLET) as u32;
-        watch(&epoll, timer.fd.as_fd(), edge, TIMER)?;
+        let tuns = ports.iter().map(|port| port.tun.as_fd());
+        let events = Events::new(tuns, stop, conditions.clock)?;
+        let now = conditions.clock.now();
         Ok(Self {
+            empty: vec![now; ports.len()],
             ports,
             network,
-            clock: conditions.clock,
-            end: conditions.end,
-            epoll,
-            timer,
-            _stop: stop,
+            pool: Pool::default(),
+            events,
+            conditions,
             recorder: Recorder::new(conditions.log),
             lateness: Lateness::new(),
+            unread: Lateness::new(),
             counts: Counts::default(),
         })
     }
 
     /// Runs until it is told to stop or time is over. The report lacks `overruns`, which count
     /// against `kept_up` as well.
-    pub(super) fn run(mut self, tolerance: Duration) -> io::Result<Finished> {
+    pub(super) fn run(mut self) -> io::Result<Finished> {
         let realtime_priority = ask_for_realtime();
-        // SAFETY: an epoll_event is integers, for which zero is a value.
-        let mut events: [libc::epoll_event; 4] = unsafe { mem::zeroed() };
+        ask_for_punctual_sleep();
+        let Conditions {
+            clock,
+            end,
+            granularity,
+            ..
+        } = self.conditions;
+        let mut turn = Turn {
+            start: Time::ZERO,
+            work: Work::None,
+            napped: false,
+        };
         loop {
-            let next = self.depart()?;
-            let now = self.clock.now();
-            if now >= self.end {
+            let next = self.network.next_departure().unwrap_or(end).min(end);
+            let ready = self.sleep(turn, next)?;
+            let start = clock.now();
+            if ready.woken() || start >= end {
                 break;
             }
-            self.timer
-                .arm(next.map_or(self.end, |next| next.min(self.end)))?;
-            let ready = self.wait(&mut events)?;
-            let ready = &events[..ready];
-            if ready.iter().any(|event| event.u64 == STOP) {
-                break;
-            }
-            for side in [SIDE_A, SIDE_B] {
-                if ready.iter().any(|event| event.u64 == side) {
-                    self.take(side as usize)?;
+            let mut work = Work::None;
+            for port in 0..self.ports.len() {
+                if ready.source(port) {
+                    work = work.and(self.take(port)?);
                 }
             }
+            let work = work.and(self.depart()?);
+            let dense = turn.napped || start.since(turn.start) < granularity;
+            let napped = work == Work::Some && dense;
+            if napped {
+                sleep_until(clock, start + granularity);
+            }
+            turn = Turn {
+                start,
+                work,
+                napped,
+            };
         }
-        Ok(self.finish(realtime_priority, tolerance))
+        Ok(self.finish(realtime_priority))
     }
 
-    /// Reads a few packets of one side. Epoll tells again if there are more.
-    fn take(&mut self, side: usize) -> io::Result<()> {
-        let mut buffer = [0; MTU + 1];
-        for _ in 0..BATCH {
-            let Some(length) = self.ports[side].tun.read(&mut buffer)? else {
-                break;
+    /// Sleeps until something happens, at the longest until `next`; not at all after a nap, and
+    /// when something is left to do.
+    fn sleep(&mut self, last: Turn, next: Time) -> io::Result<Ready> {
+        let before = self.conditions.clock.now();
+        if last.napped || last.work == Work::More || next <= before {
+            let ready = self.events.poll()?;
+            for (port, empty) in self.empty.iter_mut().enumerate() {
+                if !ready.source(port) {
+                    *empty = before;
+                }
+            }
+            Ok(ready)
+        } else {
+            let ready = self.events.wait(next)?;
+            // Who wakes late for the network is as late for the devices.
+            self.empty.fill(self.conditions.clock.now().min(next));
+            Ok(ready)
+        }
+    }
+
+    /// Reads a few packets of one host.
+    fn take(&mut self, port: usize) -> io::Result<Work> {
+        let Port { tun, routes } = &self.ports[port];
+        let mut last = None;
+        for _ in 0..READS {
+            let mut buffer = self.pool.take();
+            let Some(length) = tun.read(&mut buffer[..])? else {
+                self.pool.give(buffer);
+                self.empty[port] = last.unwrap_or(self.empty[port]);
+                return Ok(last.map_or(Work::None, |_| Work::Some));
             };
-            let frame = match &buffer[..length] {
-                bytes if bytes.len() <= MTU => Frame::new(self.counts.packets, bytes),
-                _ => None,
-            };
-            let Some(frame) = frame else {
+            let at = self.conditions.clock.now();
+            last = Some(at);
+            self.unread.add(at.since(self.empty[port]));
+            let Some(header) = Header::new(&buffer[..length]) else {
+                self.pool.give(buffer);
                 self.counts.ignored += 1;
                 continue;
             };
-            let (at, route) = (self.clock.now(), self.ports[side].route);
+            let to = Host::at(header.destination).map(|host| usize::from(host.0));
+            let Some((to, route)) = to.and_then(|to| Some((to, (*routes.get(to)?)?))) else {
+                self.pool.give(buffer);
+                self.counts.unrouted += 1;
+                continue;
+            };
+            let frame = Frame::new(self.counts.packets, to, header, buffer);
             self.counts.packets += 1;
-            self.recorder.arrival(Arrival {
+            self.recorder.arrival(|| Arrival {
                 at,
                 id: frame.id,
                 route,
                 size: frame.size(),
                 ecn: frame.ecn(),
+                dscp: frame.dscp(),
+                flow: frame.flow(),
             });
             self.network.push(at, route, frame);
         }
-        Ok(())
+        Ok(Work::More)
     }
 
-    /// Writes what is due, and tells when the next is.
-    fn depart(&mut self) -> io::Result<Option<Time>> {
-        let mut now = self.clock.now();
-        while let Some(delivery) = self.network.pop(now) {
+    /// Writes what is due.
+    fn depart(&mut self) -> io::Result<Work> {
+        let mut now = self.conditions.clock.now();
+        for i in 0..WRITES {
+            let Some(delivery) = self.network.pop(now) else {
+                return Ok(if i == 0 { Work::None } else { Work::Some });
+            };
             let frame = delivery.packet;
-            let far = usize::from(delivery.route == self.ports[0].route);
-            match self.ports[far].tun.write(frame.bytes()) {
+            match self.ports[frame.to].tun.write(frame.bytes()) {
                 Ok(()) => self.counts.delivered += 1,
                 // The device is gone, with its namespace.
                 Err(e) if e.raw_os_error() == Some(libc::EBADFD) => return Err(e),
                 Err(_) => self.counts.write_failures += 1,
             }
-            now = self.clock.now();
+            now = self.conditions.clock.now();
             self.lateness.add(now.since(delivery.at));
-            self.recorder.departure(Departure {
+            self.recorder.departure(|| Departure {
                 at: delivery.at,
                 written: now,
                 id: frame.id,
                 ecn: frame.ecn(),
             });
+            self.pool.give(frame.into_buffer());
         }
-        Ok(self.network.next_departure())
+        Ok(Work::More)
     }
 
-    fn wait(&self, events: &mut [libc::epoll_event]) -> io::Result<usize> {
-        // SAFETY: writes at most `events.len()` entries to `events`.
-        let ready = check(unsafe {
-            libc::epoll_wait(
-                self.epoll.as_raw_fd(),
-                events.as_mut_ptr(),
-                events.len() as libc::c_int,
-                -1,
-            )
-        });
-        match ready {
-            Ok(ready) => Ok(ready as usize),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn finish(mut self, realtime_priority: bool, tolerance: Duration) -> Finished {
-        let ended = self.clock.now();
+    fn finish(mut self, realtime_priority: bool) -> Finished {
+        let Conditions {
+            clock,
+            granularity,
+            tolerance,
+            ..
+        } = self.conditions;
+        let ended = clock.now();
         let links: Vec<_> = (0..self.network.len())
             .map(|i| self.network.stats(LinkId(i), ended))
             .collect();
-        let p99 = self.lateness.percentile(99);
+        let timing_p99 = self.lateness.percentile(99);
+        let unread_p99 = self.unread.percentile(99);
         let report = EmulatorReport {
             packets: self.counts.packets,
             delivered: self.counts.delivered,
@@ -200,20 +260,34 @@ impl Engine {
                 .sum(),
             marks: links.iter().map(|s| s.marks).sum(),
             ignored: self.counts.ignored,
+            unrouted: self.counts.unrouted,
             overruns: 0,
             write_failures: self.counts.write_failures,
             links,
             ended,
             timing_p50: self.lateness.percentile(50),
-            timing_p99: p99,
+            timing_p99,
             timing_worst: self.lateness.worst(),
+            unread_p99,
+            unread_worst: self.unread.worst(),
+            granularity,
             realtime_priority,
-            kept_up: p99 <= tolerance && self.counts.write_failures == 0,
+            kept_up: timing_p99.max(unread_p99) <= tolerance && self.counts.write_failures == 0,
         };
         Finished {
             report,
             log: self.recorder.finish(),
             _ports: self.ports,
+        }
+    }
+}
+
+impl Work {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::More, _) | (_, Self::More) => Self::More,
+            (Self::None, Self::None) => Self::None,
+            _ => Self::Some,
         }
     }
 }
@@ -224,57 +298,7 @@ pub(super) struct Finished {
     pub(super) report: EmulatorReport,
     pub(super) log: EmulatorLog,
     /// So that the devices, and their counters, are still there.
-    _ports: [Port; 2],
-}
-
-/// A timer on `CLOCK_MONOTONIC` that fires at a moment, not after a while.
-#[derive(Debug)]
-struct Timer {
-    fd: OwnedFd,
-    clock: Clock,
-    armed: Option<Time>,
-}
-
-impl Timer {
-    fn new(clock: Clock) -> io::Result<Self> {
-        let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
-        // SAFETY: takes numbers and touches no memory.
-        let fd = owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        Ok(Self {
-            fd,
-            clock,
-            armed: None,
-        })
-    }
-
-    /// Has it fire at `at`, at once if that is past.
-    fn arm(&mut self, at: Time) -> io::Result<()> {
-        if self.armed == Some(at) {
-            return Ok(());
-        }
-        let since_boot = self.clock.to_monotonic(at);
-        let spec = libc::itimerspec {
-            // SAFETY: a timespec is integers, for which zero is a value: fire once.
-            it_interval: unsafe { mem::zeroed() },
-            it_value: libc::timespec {
-                tv_sec: since_boot.as_secs() as libc::time_t,
-                // All zero would disarm it.
-                tv_nsec: i64::from(since_boot.subsec_nanos())
-                    .max(i64::from(nanos(since_boot) == 0)),
-            },
-        };
-        // SAFETY: `spec` is whole, and the old setting is not asked for.
-        check(unsafe {
-            libc::timerfd_settime(
-                self.fd.as_raw_fd(),
-                libc::TFD_TIMER_ABSTIME,
-                &raw const spec,
-                ptr::null_mut(),
-            )
-        })?;
-        self.armed = Some(at);
-        Ok(())
-    }
+    _ports: Vec<Port>,
 }
 
 /// Asks that this thread goes before all ordinary ones.
@@ -286,31 +310,18 @@ fn ask_for_realtime() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
 }
 
-fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, events: u32, token: u64) -> io::Result<()> {
-    let mut event = libc::epoll_event { events, u64: token };
-    // SAFETY: `event` is whole, and both descriptors are open.
-    check(unsafe {
-        libc::epoll_ctl(
-            epoll.as_raw_fd(),
-            libc::EPOLL_CTL_ADD,
-            fd.as_raw_fd(),
-            &raw mut event,
-        )
-    })
-    .map(drop)
+/// Without real-time priority the kernel has threads sleep up to 50 µs longer than they ask for,
+/// unless they ask for that, too. Not to be granted this is no reason to stop.
+fn ask_for_punctual_sleep() {
+    let nanosecond: libc::c_ulong = 1;
+    // SAFETY: takes numbers and touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanosecond) };
 }
 
-pub(super) fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: after the check this is a descriptor that the kernel has just made for us.
-    check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Tokens of epoll; those of the sides are their indices.
-const SIDE_A: u64 = 0;
-const SIDE_B: u64 = 1;
-const TIMER: u64 = 2;
-const STOP: u64 = 3;
-/// Reading takes about 2 µs a packet: after this many, others may be due.
-const BATCH: usize = 16;
+/// Reading takes about 1 µs a packet: after this many, others may be due.
+const READS: usize = 64;
+/// Writing takes about 2 µs a packet: after this many, the kernel's queue wants to be looked at.
+/// Larger than the number of reads, so that packets get out faster than in.
+const WRITES: usize = 256;
 /// In the lower half of 1..=99: interrupt threads of the kernel have 50.
 const PRIORITY: libc::c_int = 40;

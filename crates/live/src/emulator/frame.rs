@@ -1,52 +1,131 @@
 //! IPv4 packets as the link models see them.
 
+use std::net::Ipv4Addr;
+
 use tidegate_core::control::Ecn;
 use tidegate_core::link::Packet;
 use tidegate_core::units::Bytes;
+
+use super::MTU;
+
+/// Room for a packet, and for a sign that it is too long.
+pub(super) type Buffer = Box<[u8; MTU + 1]>;
+
+/// Buffers that wait to be used again. A packet that gets lost in the network takes its buffer
+/// with it; for all others there is nothing to allocate.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    spare: Vec<Buffer>,
+}
+
+impl Pool {
+    /// Filled with anything.
+    pub(super) fn take(&mut self) -> Buffer {
+        let spare = self.spare.pop();
+        spare.unwrap_or_else(|| Box::new([0; MTU + 1]))
+    }
+
+    pub(super) fn give(&mut self, buffer: Buffer) {
+        self.spare.push(buffer);
+    }
+}
+
+/// What the emulator reads in a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) destination: Ipv4Addr,
+    flow: u32,
+    length: usize,
+}
+
+impl Header {
+    /// `None` if the bytes are no IPv4 packet with just this length, or too many.
+    pub(super) fn new(bytes: &[u8]) -> Option<Self> {
+        let header: &[u8; HEADER] = bytes.first_chunk()?;
+        let whole = usize::from(u16::from_be_bytes([header[2], header[3]])) == bytes.len();
+        let ours = header[0] >> 4 == 4 && bytes.len() <= MTU && whole;
+        ours.then(|| Self {
+            destination: Ipv4Addr::from([header[16], header[17], header[18], header[19]]),
+            flow: flow(header, bytes),
+            length: bytes.len(),
+        })
+    }
+}
 
 /// A whole IPv4 packet.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) id: u64,
-    bytes: Box<[u8]>,
+    /// The port that it goes to.
+    pub(super) to: usize,
+    header: Header,
+    buffer: Buffer,
 }
 
 impl Frame {
-    /// `None` if the bytes are no IPv4 packet with just this length.
-    pub(super) fn new(id: u64, bytes: &[u8]) -> Option<Self> {
-        let [version, _, high, low, ..] = *bytes else {
-            return None;
-        };
-        let whole = usize::from(u16::from_be_bytes([high, low])) == bytes.len();
-        (version >> 4 == 4 && bytes.len() >= HEADER && whole).then(|| Self {
+    /// The header is that of the buffer.
+    pub(super) fn new(id: u64, to: usize, header: Header, buffer: Buffer) -> Self {
+        Self {
             id,
-            bytes: bytes.into(),
-        })
+            to,
+            header,
+            buffer,
+        }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.buffer[..self.header.length]
+    }
+
+    pub(super) fn into_buffer(self) -> Buffer {
+        self.buffer
     }
 }
 
 impl Packet for Frame {
     fn size(&self) -> Bytes {
-        Bytes(self.bytes.len() as u64)
+        Bytes(self.header.length as u64)
     }
 
     fn ecn(&self) -> Ecn {
-        Ecn::from_bits(self.bytes[TRAFFIC_CLASS])
+        Ecn::from_bits(self.buffer[TRAFFIC_CLASS])
     }
 
     fn set_ce(&mut self) {
-        let old = self.bytes[TRAFFIC_CLASS];
+        let old = self.buffer[TRAFFIC_CLASS];
         let new = old | Ecn::Ce.bits();
-        self.bytes[TRAFFIC_CLASS] = new;
-        let checksum = u16::from_be_bytes([self.bytes[CHECKSUM], self.bytes[CHECKSUM + 1]]);
+        self.buffer[TRAFFIC_CLASS] = new;
+        let checksum = u16::from_be_bytes([self.buffer[CHECKSUM], self.buffer[CHECKSUM + 1]]);
         // The version shares the word and stays, so that its part of the difference is zero.
         let fixed = update_checksum(checksum, old.into(), new.into());
-        self.bytes[CHECKSUM..CHECKSUM + 2].copy_from_slice(&fixed.to_be_bytes());
+        self.buffer[CHECKSUM..CHECKSUM + 2].copy_from_slice(&fixed.to_be_bytes());
     }
+
+    fn flow(&self) -> u32 {
+        self.header.flow
+    }
+
+    fn dscp(&self) -> u8 {
+        self.buffer[TRAFFIC_CLASS] >> 2
+    }
+}
+
+/// A number for addresses, protocol and ports, which others may share by chance. Fragments, of
+/// which only the first has ports, go without.
+fn flow(header: &[u8; HEADER], bytes: &[u8]) -> u32 {
+    let protocol = header[9];
+    let is_fragment = u16::from_be_bytes([header[6], header[7]]) & MORE_OR_OFFSET != 0;
+    let has_ports = PROTOCOLS_WITH_PORTS.contains(&protocol) && !is_fragment;
+    let payload = 4 * usize::from(header[0] & 0xf);
+    let ports = bytes.get(payload..payload + 4).filter(|_| has_ports);
+    let addresses = &header[12..20];
+    let all = addresses
+        .iter()
+        .chain([&protocol])
+        .chain(ports.unwrap_or_default());
+    all.fold(FNV_BASIS, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME)
+    })
 }
 
 /// The Internet checksum after a word of what it covers has changed: RFC 1624, equation 3.
@@ -61,12 +140,25 @@ fn update_checksum(checksum: u16, old: u16, new: u16) -> u16 {
 const HEADER: usize = 20;
 const TRAFFIC_CLASS: usize = 1;
 const CHECKSUM: usize = 10;
+/// The bits beside the offset of a fragment: more follow, or it is not the first.
+const MORE_OR_OFFSET: u16 = 0x3fff;
+/// TCP, UDP, DCCP, SCTP and UDP-Lite begin with source and destination port.
+const PROTOCOLS_WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+/// Of FNV-1a (Fowler, Noll and Vo) with 32 bits.
+const FNV_BASIS: u32 = 0x811c_9dc5;
+const FNV_PRIME: u32 = 0x0100_0193;
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn frame(bytes: &[u8]) -> Option<Frame> {
+        let mut buffer = Pool::default().take();
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        Some(Frame::new(0, 0, Header::new(bytes)?, buffer))
+    }
 
     /// From scratch, as RFC 1071 has it: zero over a header that is right.
     fn checksum(header: &[u8]) -> u16 {
@@ -86,8 +178,9 @@ mod tests {
             header[10..12].fill(0);
             let sum = checksum(&header);
             header[10..12].copy_from_slice(&sum.to_be_bytes());
-            let mut frame = Frame::new(0, &header).unwrap();
+            let mut frame = frame(&header).unwrap();
             prop_assert_eq!(frame.ecn(), Ecn::from_bits(header[1]));
+            prop_assert_eq!(frame.dscp(), header[1] >> 2);
             frame.set_ce();
             prop_assert_eq!(frame.ecn(), Ecn::Ce);
             prop_assert_eq!(frame.bytes()[1] >> 2, header[1] >> 2);
@@ -97,14 +190,63 @@ mod tests {
 
     #[test]
     fn only_whole_ipv4_packets_pass() {
-        let mut bytes = [0; 24];
+        let mut bytes = [0; MTU + 1];
         bytes[0] = 0x45;
-        bytes[3] = 24;
-        assert!(Frame::new(0, &bytes).is_some());
-        assert!(Frame::new(0, &bytes[..23]).is_none());
-        assert!(Frame::new(0, &[0x45, 0, 0, 4]).is_none());
-        assert!(Frame::new(0, &[]).is_none());
+        let mut passes = |length: usize, said: usize| {
+            bytes[2..4].copy_from_slice(&(said as u16).to_be_bytes());
+            frame(&bytes[..length]).is_some()
+        };
+        assert!(passes(20, 20) && passes(24, 24) && passes(MTU, MTU));
+        assert!(!passes(23, 24) && !passes(24, 23) && !passes(4, 4) && !passes(0, 0));
+        assert!(!passes(MTU + 1, MTU + 1));
         bytes[0] = 0x60;
-        assert!(Frame::new(0, &bytes).is_none());
+        bytes[3] = 24;
+        assert!(frame(&bytes[..24]).is_none());
+    }
+
+    #[test]
+    fn flows_are_told_apart() {
+        let flow = |change: &dyn Fn(&mut [u8])| {
+            let mut bytes = [0; 28];
+            bytes[..4].copy_from_slice(&[0x45, 0, 0, 28]);
+            bytes[9] = 17;
+            bytes[12..24].copy_from_slice(&[10, 77, 0, 1, 10, 77, 0, 2, 1, 2, 3, 4]);
+            change(&mut bytes);
+            frame(&bytes).unwrap().flow()
+        };
+        let same = flow(&|_| {});
+        assert_eq!(flow(&|b| b[4] = 9), same, "the identification");
+        assert_eq!(flow(&|b| b[6] = 0x40), same, "don't fragment");
+        assert_eq!(flow(&|b| b[27] = 9), same, "the payload");
+        for place in [9, 12, 19, 20, 23] {
+            assert_ne!(flow(&|b| b[place] ^= 1), same, "byte {place}");
+        }
+        // The first fragment, another, and one that has other bytes in place of the ports.
+        let first = flow(&|b| b[6] = 0x20);
+        assert_eq!(flow(&|b| b[7] = 3), first);
+        assert_eq!(
+            flow(&|b| b[6..24]
+                .copy_from_slice(&[0, 3, 0, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2, 9, 9, 9, 9])),
+            first
+        );
+        // Options move the ports.
+        let options = flow(&|b| {
+            b[0] = 0x46;
+            b.copy_within(20..24, 24);
+            b[20..24].fill(0);
+        });
+        assert_eq!(options, same);
+        // A header length that leads beyond the packet.
+        assert_eq!(flow(&|b| b[0] = 0x4f), first);
+    }
+
+    #[test]
+    fn buffers_are_used_again() {
+        let mut pool = Pool::default();
+        let mut buffer = pool.take();
+        buffer[0] = 7;
+        pool.give(buffer);
+        let first = [pool.take(), pool.take()].map(|buffer| buffer[0]);
+        assert_eq!(first, [7, 0]);
     }
 }

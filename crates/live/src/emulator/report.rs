@@ -9,9 +9,9 @@ use tidegate_core::units::{Bytes, Time};
 /// What an emulator did, and how well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmulatorReport {
-    /// IPv4 packets that came out of either namespace.
+    /// IPv4 packets that came out of any namespace and had a way.
     pub packets: u64,
-    /// Packets written to the other side.
+    /// Packets written to the host that they were for.
     pub delivered: u64,
     /// Packets lost in the links, by design.
     pub drops: u64,
@@ -20,6 +20,8 @@ pub struct EmulatorReport {
     /// What came and is no whole IPv4 packet of at most 1500 bytes, such as the kernel's IPv6
     /// router solicitations.
     pub ignored: u64,
+    /// IPv4 packets for an address to which their host has no way.
+    pub unrouted: u64,
     /// Packets that the kernel threw away before the emulator could read them.
     pub overruns: u64,
     /// Packets that the kernel did not take.
@@ -34,10 +36,19 @@ pub struct EmulatorReport {
     pub timing_p99: Duration,
     /// The largest such delay.
     pub timing_worst: Duration,
+    /// 99 of 100 packets were read within this after the device was last seen empty: they cannot
+    /// have waited longer for it, unless they woke the emulator and the kernel took its time.
+    pub unread_p99: Duration,
+    /// The largest such time.
+    pub unread_worst: Duration,
+    /// For how long it did not look at the devices on purpose, see
+    /// [`EmulatorConfig::granularity`](super::EmulatorConfig::granularity). The times above have
+    /// it in them.
+    pub granularity: Duration,
     /// Whether it ran with real-time priority (`SCHED_FIFO`).
     pub realtime_priority: bool,
     /// Whether the network that the hosts saw was the one that was asked for: no overruns, no
-    /// failed writes, and `timing_p99` within the tolerance.
+    /// failed writes, and `timing_p99` and `unread_p99` within the tolerance.
     pub kept_up: bool,
 }
 
@@ -65,6 +76,10 @@ pub struct Arrival {
     pub size: Bytes,
     /// As it came.
     pub ecn: Ecn,
+    /// Its DSCP.
+    pub dscp: u8,
+    /// What a fair queue knows it by: a number for addresses, protocol and ports.
+    pub flow: u32,
 }
 
 /// A packet that the emulator wrote.
@@ -95,22 +110,20 @@ impl Recorder {
         }
     }
 
-    pub(super) fn arrival(&mut self, arrival: Arrival) {
-        push(
-            &mut self.log.arrivals,
-            arrival,
-            self.limit,
-            &mut self.log.missed,
-        );
+    /// Asks for the entry only if there is a log.
+    pub(super) fn arrival(&mut self, arrival: impl FnOnce() -> Arrival) {
+        let EmulatorLog {
+            arrivals, missed, ..
+        } = &mut self.log;
+        push(arrivals, arrival, self.limit, missed);
     }
 
-    pub(super) fn departure(&mut self, departure: Departure) {
-        push(
-            &mut self.log.departures,
-            departure,
-            self.limit,
-            &mut self.log.missed,
-        );
+    /// Asks for the entry only if there is a log.
+    pub(super) fn departure(&mut self, departure: impl FnOnce() -> Departure) {
+        let EmulatorLog {
+            departures, missed, ..
+        } = &mut self.log;
+        push(departures, departure, self.limit, missed);
     }
 
     pub(super) fn finish(self) -> EmulatorLog {
@@ -118,9 +131,9 @@ impl Recorder {
     }
 }
 
-fn push<T>(list: &mut Vec<T>, entry: T, limit: usize, missed: &mut u64) {
+fn push<T>(list: &mut Vec<T>, entry: impl FnOnce() -> T, limit: usize, missed: &mut u64) {
     if list.len() < limit {
-        list.push(entry);
+        list.push(entry());
     } else if limit > 0 {
         *missed += 1;
     }

@@ -82,7 +82,9 @@ impl Pair {
             _ => &mut self.receiver,
         };
         match packet {
-            Some(Outgoing { size, ecn, body }) => {
+            Some(Outgoing {
+                size, ecn, body, ..
+            }) => {
                 agent.on_packet(&mut cx, &Arrival { size, ecn }, body);
             }
             None => agent.on_timer(&mut cx),
@@ -287,6 +289,29 @@ fn a_receiver_of_tfrc_reports_once_per_round_trip_and_at_loss_events() {
         "{:?}",
         told.rtts
     );
+}
+
+#[test]
+fn a_receiver_of_media_reports_at_even_distances() {
+    let config = SenderConfig {
+        workload: Workload::Packets(8),
+        ..kilobytes()
+    };
+    let (sender, told) = script(config, &[(0, 1_000)]);
+    let receiver = Receiver::new(ReceiverConfig {
+        reporting: Reporting::Every(Duration::from_millis(25)),
+        ..ReceiverConfig::tfrc()
+    });
+    let mut pair = Pair::new(sender, receiver, &[wire(), wire()]);
+    pair.run(ms(500));
+    let reports: Vec<u64> = pair
+        .reports
+        .iter()
+        .map(|report| report.0.as_nanos() / 1_000_000)
+        .collect();
+    assert_eq!(reports, [10, 35, 60, 85], "nothing came after 66 ms");
+    let told = told.lock().expect("one thread");
+    assert_eq!(told.fates.len(), 8);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! An expectation compares a number of a flow, `FLOW.METRIC`, or of a link, `link.LINK.METRIC`,
 //! with a number or with another metric, which may have a factor: `a.rate_bps >= 0.8 * b.rate_bps`.
+//! The name of flows that are several stands for their mean.
 //! The comparisons are `>=`, `<=`, `>`, `<` and `==`. A metric that the run does not tell makes
 //! the expectation fail.
 
@@ -148,11 +149,15 @@ impl Path {
     fn value(&self, run: &Run, summary: &Summary) -> Option<f64> {
         match self {
             Self::Flow { name, metric } => {
-                let flow = summary.flows.iter().find(|flow| flow.name == *name)?;
-                if *metric == "on_time_of_savable" {
-                    return on_time_of_savable(run.flow(name)?);
-                }
-                flow_metric(flow, metric)
+                let of = |flow: &FlowSummary| match *metric {
+                    "on_time_of_savable" => on_time_of_savable(run.flow(&flow.name)?),
+                    metric => flow_metric(flow, metric),
+                };
+                let flows = summary.flows.iter();
+                let named = |flow: &&FlowSummary| flow.name == *name || flow.class == *name;
+                let values: Option<Vec<f64>> = flows.filter(named).map(of).collect();
+                let values = values.filter(|values| !values.is_empty())?;
+                Some(values.iter().sum::<f64>() / values.len() as f64)
             }
             Self::Link { name, metric } => {
                 let link = summary.links.iter().find(|link| link.name == *name)?;
@@ -260,14 +265,22 @@ fn flow_metric(flow: &FlowSummary, metric: &str) -> Option<f64> {
         "frames.sent" => count(frames.sent),
         "freezes" => count(flow.freezes),
         "loss" => flow.loss,
+        "loss_event_rate" => flow.loss_event_rate,
         "on_time_of_all" => {
             let made = count(frames.made).filter(|made| *made > 0.0)?;
             Some(count(frames.on_time)? / made)
         }
+        "packet_delay_ms.max" => flow.packet_delay_ms.max,
+        "packet_delay_ms.mean" => flow.packet_delay_ms.mean,
+        "packet_delay_ms.p50" => flow.packet_delay_ms.p50,
+        "packet_delay_ms.p95" => flow.packet_delay_ms.p95,
+        "packet_delay_ms.p99" => flow.packet_delay_ms.p99,
         "psnr_y_db" => flow.psnr_y_db,
         "queue_ms.mean" => flow.queue_ms.mean,
         "queue_ms.p95" => flow.queue_ms.p95,
         "rate_bps" => flow.rate_bps,
+        "receive_bps" => flow.receive_bps,
+        "rtt_ms" => flow.rtt_ms,
         "ssim" => flow.ssim,
         _ => None,
     }
@@ -304,7 +317,15 @@ const COMPARISONS: [(&str, Comparison); 5] = [
 /// were on time, `on_time_of_all` that of all captured ones.
 pub const FLOW_METRICS: &[&str] = &[
     "rate_bps",
+    "receive_bps",
     "loss",
+    "loss_event_rate",
+    "rtt_ms",
+    "packet_delay_ms.mean",
+    "packet_delay_ms.p50",
+    "packet_delay_ms.p95",
+    "packet_delay_ms.p99",
+    "packet_delay_ms.max",
     "delay_ms.p50",
     "delay_ms.p95",
     "delay_ms.p99",
@@ -333,6 +354,7 @@ const EQUAL: f64 = 1e-6;
 #[cfg(test)]
 mod tests {
     use super::super::manifest::{Manifest, World};
+    use super::super::metrics::PacketDelaySummary;
     use super::*;
 
     fn judge(text: &str, flows: Vec<FlowSummary>) -> Verdict {
@@ -392,10 +414,21 @@ mod tests {
     fn every_metric_is_known_to_the_evaluation() {
         use super::super::metrics::{DelaySummary, FrameSummary, QueueSummary};
         let flow = FlowSummary {
+            class: "a".to_owned(),
             name: "a".to_owned(),
             control: String::new(),
             rate_bps: Some(1.0),
+            receive_bps: Some(1.0),
             loss: Some(1.0),
+            loss_event_rate: Some(1.0),
+            rtt_ms: Some(1.0),
+            packet_delay_ms: PacketDelaySummary {
+                mean: Some(1.0),
+                p50: Some(1.0),
+                p95: Some(1.0),
+                p99: Some(1.0),
+                max: Some(1.0),
+            },
             delay_ms: DelaySummary {
                 p50: Some(1.0),
                 p95: Some(1.0),

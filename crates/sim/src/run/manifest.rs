@@ -74,6 +74,8 @@ pub enum World {
 pub struct FlowInfo {
     /// Its name: also that of its folder, so letters, digits, `-` and `_` only.
     pub name: String,
+    /// The flows that it is averaged with; its own name where there are none.
+    pub class: String,
     /// Its rate control, as in scenario files.
     pub control: String,
     /// Whether it is there to be compared with.

@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::control::Kind;
-use tidegate_core::units::Time;
+use tidegate_core::units::{Rate, Time};
 
 use super::expect::Expectation;
 use super::manifest::LinkInfo;
 use super::reader::{FlowRun, Run};
 use super::rows::{FrameKind, LinkSample, PacketOutcome, ReceivedFrame};
+use crate::meter::Totals;
 
 /// The numbers of `run`, and whether it did what was expected of it.
 pub fn summarise(run: &Run, expect: &[Expectation]) -> Summary {
@@ -138,13 +139,23 @@ pub struct Summary {
 pub struct FlowSummary {
     /// Its name.
     pub name: String,
+    /// The flows that it is averaged with.
+    pub class: String,
     /// Its rate control.
     pub control: String,
     /// What it put on the wire with all headers, in b/s, from its first packet to the end of
     /// the run.
     pub rate_bps: Option<f64>,
+    /// What reached the receiver while it was measured, in b/s.
+    pub receive_bps: Option<f64>,
     /// Share of its packets that were lost, of those whose fate is known; dummies left aside.
     pub loss: Option<f64>,
+    /// Loss events over packets sent, while it was measured (RFC 5348 section 5.2).
+    pub loss_event_rate: Option<f64>,
+    /// Mean round-trip time of packets, while it was measured.
+    pub rtt_ms: Option<f64>,
+    /// One-way delay of packets, while it was measured.
+    pub packet_delay_ms: PacketDelaySummary,
     /// From capture to decodable, over the frames that became so. Without a common clock: above
     /// the smallest.
     pub delay_ms: DelaySummary,
@@ -170,6 +181,21 @@ pub struct DelaySummary {
     /// 99th percentile.
     pub p99: Option<f64>,
     /// The largest.
+    pub max: Option<f64>,
+}
+
+/// One-way delay of packets in ms; percentiles within 3 % above.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PacketDelaySummary {
+    /// Mean.
+    pub mean: Option<f64>,
+    /// Median.
+    pub p50: Option<f64>,
+    /// 95th percentile.
+    pub p95: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+    /// The longest.
     pub max: Option<f64>,
 }
 
@@ -226,6 +252,7 @@ pub struct Verdict {
 }
 
 fn of_flow(run: &Run, flow: &FlowRun) -> FlowSummary {
+    let totals = run.totals_of(&flow.info.name);
     let stories = stories(flow);
     let mut delays: Vec<i64> = stories.iter().filter_map(|s| s.delay).collect();
     delays.sort_unstable();
@@ -234,16 +261,25 @@ fn of_flow(run: &Run, flow: &FlowRun) -> FlowSummary {
     let shown: Vec<_> = shown.collect();
     FlowSummary {
         name: flow.info.name.clone(),
+        class: flow.info.class.clone(),
         control: flow.info.control.clone(),
-        rate_bps: rate(run, flow),
-        loss: loss(flow),
+        rate_bps: rate(run, flow).or(totals.map(|t| bps(t.send_rate()))),
+        receive_bps: totals.map(|t| bps(t.receive_rate())),
+        loss: loss(flow).or(totals.and_then(Totals::loss).map(|p| round(p, 6))),
+        loss_event_rate: totals
+            .and_then(Totals::loss_event_rate)
+            .map(|p| round(p, 8)),
+        rtt_ms: totals
+            .filter(|t| !t.rtt.is_zero())
+            .map(|t| in_millis(t.rtt)),
+        packet_delay_ms: packet_delay(totals),
         delay_ms: DelaySummary {
             p50: delay(50),
             p95: delay(95),
             p99: delay(99),
             max: delay(100),
         },
-        queue_ms: queueing(flow),
+        queue_ms: queueing(flow, totals),
         frames: frames(flow, &stories),
         psnr_y_db: mean(shown.iter().map(|q| q.psnr_y)).map(|m| round(m, 3)),
         ssim: mean(shown.iter().map(|q| q.ssim)).map(|m| round(m, 5)),
@@ -270,7 +306,39 @@ fn loss(flow: &FlowRun) -> Option<f64> {
     (lost + received > 0.0).then(|| round(lost / (lost + received), 6))
 }
 
-fn queueing(flow: &FlowRun) -> QueueSummary {
+/// One-way delays of packets, if any arrived.
+fn packet_delay(totals: Option<&Totals>) -> PacketDelaySummary {
+    let some = totals.filter(|t| t.received.packets > 0);
+    let of = |delay: fn(&Totals) -> Duration| some.map(|t| in_millis(delay(t)));
+    PacketDelaySummary {
+        mean: of(|t| t.delay_mean),
+        p50: of(|t| t.delay_p50),
+        p95: of(|t| t.delay_p95),
+        p99: of(|t| t.delay_p99),
+        max: of(|t| t.delay_max),
+    }
+}
+
+fn in_millis(span: Duration) -> f64 {
+    round(span.as_nanos() as f64 / 1e6, 3)
+}
+
+fn bps(rate: Rate) -> f64 {
+    rate.as_bps() as f64
+}
+
+/// From the packets, or where they were not written down from their counts.
+fn queueing(flow: &FlowRun, totals: Option<&Totals>) -> QueueSummary {
+    if flow.packets.is_empty() {
+        let some = totals.filter(|t| t.received.packets > 0);
+        let above = |delay: fn(&Totals) -> Duration| {
+            some.map(|t| in_millis(delay(t).saturating_sub(t.delay_min)))
+        };
+        return QueueSummary {
+            mean: above(|t| t.delay_mean),
+            p95: above(|t| t.delay_p95),
+        };
+    }
     let mut delays: Vec<i64> = queueing_delays(flow).map(|(_, delay)| delay).collect();
     delays.sort_unstable();
     QueueSummary {

@@ -19,8 +19,8 @@ pub use manifest::{CapacityStep, FORMAT, FlowInfo, LinkInfo, Manifest, Outage, T
 pub use metrics::{Summary, summarise};
 pub use reader::{FlowRun, LoadError, Run, RunReader};
 pub use rows::{
-    EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame, SavableRow,
-    SentFrame, ShownFrame, Side,
+    BinRow, EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame, SavableRow,
+    SentFrame, ShownFrame, Side, TotalsRow,
 };
 pub use writer::{CreateError, RunWriter, WriteError};
 

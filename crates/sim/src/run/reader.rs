@@ -13,12 +13,14 @@ use tidegate_core::units::{Rate, Time};
 use super::manifest::{FORMAT, FlowInfo, Manifest, World, time};
 use super::metrics::Summary;
 use super::rows::{
-    Cells, EventRow, LinkSample, PacketRow, ReceivedFrame, Row, SavableRow, SentFrame, ShownFrame,
-    Side,
+    BinRow, Cells, EventRow, LinkSample, PacketRow, ReceivedFrame, Row, SavableRow, SentFrame,
+    ShownFrame, Side, TotalsRow,
 };
 use super::writer::{
-    EVENTS, FLOWS, FRAMES_RECEIVED, FRAMES_SENT, LINKS, MANIFEST, PACKETS, SAVABLE, SHOWN, SUMMARY,
+    BINS, EVENTS, FLOWS, FRAMES_RECEIVED, FRAMES_SENT, LINKS, MANIFEST, PACKETS, SAVABLE, SHOWN,
+    SUMMARY, TOTALS,
 };
+use crate::meter::Totals;
 
 /// A run in memory.
 #[derive(Clone, Debug)]
@@ -33,6 +35,10 @@ pub struct Run {
     pub flows: Vec<FlowRun>,
     /// Samples of the links.
     pub links: Vec<LinkSample>,
+    /// `bins.csv`.
+    pub bins: Vec<BinRow>,
+    /// `totals.csv`.
+    pub totals: Vec<TotalsRow>,
     /// The numbers, if the run came to its end.
     pub summary: Option<Summary>,
     /// What is missing or could not be read.
@@ -49,6 +55,8 @@ impl Run {
             events: Vec::new(),
             flows,
             links: Vec::new(),
+            bins: Vec::new(),
+            totals: Vec::new(),
             summary: None,
             notes: Vec::new(),
         }
@@ -57,6 +65,12 @@ impl Run {
     /// The flow of that name.
     pub fn flow(&self, name: &str) -> Option<&FlowRun> {
         self.flows.iter().find(|flow| flow.info.name == name)
+    }
+
+    /// What was counted of the flow of that name.
+    pub fn totals_of(&self, flow: &str) -> Option<&Totals> {
+        let row = self.totals.iter().find(|row| row.flow == flow)?;
+        Some(&row.totals)
     }
 
     /// The events of one flow, in the order of the file.
@@ -136,7 +150,7 @@ impl RunReader {
             dir: dir.as_ref().to_owned(),
             notes: Vec::new(),
         };
-        let parts = [MANIFEST, EVENTS, FLOWS, LINKS, SUMMARY];
+        let parts = [MANIFEST, EVENTS, FLOWS, LINKS, BINS, TOTALS, SUMMARY];
         match fs::read_dir(&reader.dir) {
             Err(source) => {
                 let path = reader.dir;
@@ -154,6 +168,8 @@ impl RunReader {
             reader.flow(flow, run.manifest.world);
         }
         run.links = reader.table(LINKS, !run.manifest.links.is_empty());
+        run.bins = reader.table(BINS, false);
+        run.totals = reader.table(TOTALS, false);
         run.summary = reader.document(SUMMARY, "the run did not come to its end");
         run.notes = reader.notes;
         Ok(run)
@@ -189,6 +205,7 @@ impl RunReader {
         manifest.flows = names
             .into_iter()
             .map(|name| FlowInfo {
+                class: name.clone(),
                 name,
                 control: "unknown".to_owned(),
                 baseline: false,

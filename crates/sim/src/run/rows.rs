@@ -1,6 +1,7 @@
 //! The rows of a run folder's tables, and how they look as text.
 
 use core::fmt::Display;
+use core::time::Duration;
 
 use serde::de::value::{Error as WordError, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
@@ -9,6 +10,8 @@ use tidegate_core::control::Kind;
 use tidegate_core::media::Quality;
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_core::units::{Bytes, Time};
+
+use crate::meter::{Bin, Count, Totals};
 
 /// One line of `events.jsonl`.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,6 +165,26 @@ pub struct LinkSample {
     pub delivered: Bytes,
 }
 
+/// A row of `bins.csv`: what one flow did in a short span.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BinRow {
+    /// When the span began.
+    pub at: Time,
+    /// Name of the flow.
+    pub flow: String,
+    /// What it did.
+    pub bin: Bin,
+}
+
+/// A row of `totals.csv`: what one flow did while it was measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TotalsRow {
+    /// Name of the flow.
+    pub flow: String,
+    /// What it did.
+    pub totals: Totals,
+}
+
 /// A row of a table.
 pub(super) trait Row: Sized {
     /// The file's columns.
@@ -192,6 +215,17 @@ impl Cells<'_> {
 
     fn time(&mut self) -> Result<Time, NoRow> {
         parse_time(self.text()?).ok_or(NoRow)
+    }
+
+    fn span(&mut self) -> Result<Duration, NoRow> {
+        Ok(self.time()?.since(Time::ZERO))
+    }
+
+    fn count(&mut self) -> Result<Count, NoRow> {
+        Ok(Count {
+            packets: self.number()?,
+            bytes: Bytes(self.number()?),
+        })
     }
 
     fn word<T: DeserializeOwned>(&mut self) -> Result<T, NoRow> {
@@ -422,6 +456,112 @@ impl Row for LinkSample {
     }
 }
 
+impl Row for BinRow {
+    const HEADER: &'static [&'static str] = &[
+        "t_s",
+        "flow",
+        "sent_packets",
+        "sent_bytes",
+        "received_packets",
+        "received_bytes",
+        "delay_sum_s",
+        "delay_max_s",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let bin = &self.bin;
+        vec![
+            seconds(self.at),
+            self.flow.clone(),
+            bin.sent.packets.to_string(),
+            bin.sent.bytes.get().to_string(),
+            bin.received.packets.to_string(),
+            bin.received.bytes.get().to_string(),
+            span(bin.delay_sum),
+            span(bin.delay_max),
+        ]
+    }
+
+    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
+        Ok(Self {
+            at: cells.time()?,
+            flow: cells.text()?.to_owned(),
+            bin: Bin {
+                sent: cells.count()?,
+                received: cells.count()?,
+                delay_sum: cells.span()?,
+                delay_max: cells.span()?,
+            },
+        })
+    }
+}
+
+impl Row for TotalsRow {
+    const HEADER: &'static [&'static str] = &[
+        "flow",
+        "span_s",
+        "sent_packets",
+        "sent_bytes",
+        "received_packets",
+        "received_bytes",
+        "dropped",
+        "loss_events",
+        "rtt_s",
+        "delay_min_s",
+        "delay_mean_s",
+        "delay_p50_s",
+        "delay_p95_s",
+        "delay_p99_s",
+        "delay_max_s",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let totals = &self.totals;
+        vec![
+            self.flow.clone(),
+            span(totals.span),
+            totals.sent.packets.to_string(),
+            totals.sent.bytes.get().to_string(),
+            totals.received.packets.to_string(),
+            totals.received.bytes.get().to_string(),
+            totals.dropped.to_string(),
+            totals.loss_events.to_string(),
+            span(totals.rtt),
+            span(totals.delay_min),
+            span(totals.delay_mean),
+            span(totals.delay_p50),
+            span(totals.delay_p95),
+            span(totals.delay_p99),
+            span(totals.delay_max),
+        ]
+    }
+
+    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
+        Ok(Self {
+            flow: cells.text()?.to_owned(),
+            totals: Totals {
+                span: cells.span()?,
+                sent: cells.count()?,
+                received: cells.count()?,
+                dropped: cells.number()?,
+                loss_events: cells.number()?,
+                rtt: cells.span()?,
+                delay_min: cells.span()?,
+                delay_mean: cells.span()?,
+                delay_p50: cells.span()?,
+                delay_p95: cells.span()?,
+                delay_p99: cells.span()?,
+                delay_max: cells.span()?,
+            },
+        })
+    }
+}
+
+/// A span as [`seconds`].
+fn span(span: Duration) -> String {
+    seconds(Time::ZERO + span)
+}
+
 /// Seconds with nine decimals: the nanoseconds exactly.
 pub(super) fn seconds(at: Time) -> String {
     let nanos = at.as_nanos();
@@ -479,6 +619,8 @@ pub(super) fn columns() -> impl Iterator<Item = &'static str> {
         PacketRow::HEADER,
         SavableRow::HEADER,
         LinkSample::HEADER,
+        BinRow::HEADER,
+        TotalsRow::HEADER,
     ]
     .into_iter()
     .flatten()

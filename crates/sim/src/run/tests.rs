@@ -32,6 +32,7 @@ fn manifest() -> Manifest {
     manifest.seed = Some(u64::MAX);
     manifest.flows.push(FlowInfo {
         name: "tide-1".to_owned(),
+        class: "tide".to_owned(),
         control: "tide".to_owned(),
         baseline: false,
         delay_bound: Some(Duration::from_millis(150)),

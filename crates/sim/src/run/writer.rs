@@ -13,8 +13,8 @@ use tidegate_core::units::Time;
 use super::manifest::Manifest;
 use super::metrics::Summary;
 use super::rows::{
-    LinkSample, PacketRow, ReceivedFrame, Row, SavableRow, SentFrame, ShownFrame, Side, seconds,
-    word,
+    BinRow, LinkSample, PacketRow, ReceivedFrame, Row, SavableRow, SentFrame, ShownFrame, Side,
+    TotalsRow, seconds, word,
 };
 
 /// Writes a run folder, row by row.
@@ -164,6 +164,22 @@ impl RunWriter {
     /// When the disk refuses.
     pub fn link_sample(&mut self, row: &LinkSample) -> Result<(), WriteError> {
         self.row(self.dir.join(LINKS), row)
+    }
+
+    /// Appends to `bins.csv`.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn bin(&mut self, row: &BinRow) -> Result<(), WriteError> {
+        self.row(self.dir.join(BINS), row)
+    }
+
+    /// Appends to `totals.csv`.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn totals(&mut self, row: &TotalsRow) -> Result<(), WriteError> {
+        self.row(self.dir.join(TOTALS), row)
     }
 
     /// Writes `summary.json`.
@@ -352,7 +368,7 @@ fn clear(dir: &Path) -> io::Result<()> {
             }
         }
     }
-    for file in [EVENTS, LINKS, SUMMARY, MANIFEST] {
+    for file in [BINS, EVENTS, LINKS, SUMMARY, TOTALS, MANIFEST] {
         remove(&dir.join(file))?;
     }
     Ok(())
@@ -409,7 +425,9 @@ const BUFFER: usize = 1 << 16;
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const EVENTS: &str = "events.jsonl";
 pub(super) const FLOWS: &str = "flows";
+pub(super) const BINS: &str = "bins.csv";
 pub(super) const LINKS: &str = "links.csv";
+pub(super) const TOTALS: &str = "totals.csv";
 pub(super) const SUMMARY: &str = "summary.json";
 pub(super) const FRAMES_SENT: &str = "frames-sent.csv";
 pub(super) const FRAMES_RECEIVED: &str = "frames-received.csv";

@@ -16,15 +16,17 @@ use core::time::Duration;
 use std::path::Path;
 
 use tidegate_core::controller::ControllerConfig;
-use tidegate_core::link::{Outage, QueueConfig};
+use tidegate_core::link::{JitterConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
-use tidegate_core::units::{Bytes, Rate};
+use tidegate_core::units::{Bytes, Rate, Time};
 
+use crate::paced::Workload;
 use crate::run::Expectation;
+use crate::tcp::{SinkConfig, SourceKind, classic};
+use crate::traffic::udp;
 
 pub use error::{Fault, ScenarioError};
-pub use network::{back_of, path_of};
 pub use trace_file::CapacityTrace;
 
 /// A scenario that can be run.
@@ -38,6 +40,8 @@ pub struct Scenario {
     pub duration: Duration,
     /// The source of all randomness.
     pub seed: Seed,
+    /// From when until when totals are counted.
+    pub measure: (Duration, Duration),
     /// At least one. Flows refer to links by their place in this list.
     pub links: Vec<LinkPlan>,
     /// At least one. Baselines refer to flows by their place in this list.
@@ -84,6 +88,12 @@ impl Scenario {
         read::scenario(file, text, open)
     }
 
+    /// When totals are counted.
+    pub fn window(&self) -> (Time, Time) {
+        let (from, to) = self.measure;
+        (Time::ZERO + from, Time::ZERO + to)
+    }
+
     /// The flow called `name`.
     pub fn flow(&self, name: &str) -> Option<&FlowPlan> {
         self.flows.iter().find(|flow| flow.name == name)
@@ -107,8 +117,10 @@ pub struct LinkPlan {
     pub rate: Option<RatePlan>,
     /// Propagation, one way.
     pub delay: Duration,
-    /// Share of packets lost at random, in 0..=1.
-    pub loss: f64,
+    /// How packets are lost at random.
+    pub loss: LossConfig,
+    /// Delay beyond propagation, which differs from packet to packet.
+    pub jitter: Option<JitterConfig>,
     /// Present exactly when there is a rate.
     pub queue: Option<QueueConfig>,
     /// In order of time, without overlap, within the run.
@@ -129,32 +141,55 @@ pub enum RatePlan {
 /// One stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowPlan {
-    /// Unique among links, flows and baselines.
+    /// Unique among links, flows and baselines. With a count above one it names the class, and
+    /// the flows are `name-1`, `name-2` and so on.
     pub name: String,
+    /// How many flows these are; at least one.
+    pub count: u32,
     /// Links to the receiver, in order; at least one, none twice.
     pub path: Vec<usize>,
     /// Links back to the sender; at least one, none twice.
     pub back: Vec<usize>,
-    /// What decides about its rate.
-    pub control: ControllerConfig,
+    /// A link of each flow's own before the path, and one behind the way back.
+    pub access: Option<AccessPlan>,
+    /// A link of each flow's own behind the path, and one before the way back.
+    pub exit: Option<AccessPlan>,
+    /// What decides about its rate; none where the flow's kind does.
+    pub control: Option<ControllerConfig>,
     /// What it carries.
     pub media: MediaPlan,
     /// Whether its packets may be marked rather than dropped (ECT(0)).
     pub ecn: bool,
     /// When it starts.
     pub start: Duration,
+    /// Each flow starts up to so much later, uniformly.
+    pub start_spread: Duration,
     /// When it stops, after `start` and not after the end of the run.
     pub stop: Duration,
 }
 
+/// A link between one host and the shared links, the same in both directions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AccessPlan {
+    /// What it carries; absent when it has no limit.
+    pub rate: Option<Rate>,
+    /// Propagation, one way.
+    pub delay: Duration,
+    /// Each flow's is up to so much longer, uniformly.
+    pub delay_spread: Duration,
+    /// What may wait.
+    pub queue: QueueConfig,
+}
+
 /// What a flow carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum MediaPlan {
     /// As many packets as the controller allows.
-    Bulk {
-        /// Of one packet, headers included.
-        packet: Bytes,
-    },
+    Bulk(BulkPlan),
+    /// A model of TCP.
+    Tcp(TcpPlan),
+    /// Packets that nobody controls.
+    Udp(udp::SourceConfig),
     /// Live video.
     Video(VideoPlan),
 }
@@ -164,9 +199,31 @@ impl MediaPlan {
     pub fn video(&self) -> Option<&VideoPlan> {
         match self {
             Self::Video(video) => Some(video),
-            Self::Bulk { .. } => None,
+            Self::Bulk(_) | Self::Tcp(_) | Self::Udp(_) => None,
         }
     }
+}
+
+/// Packets paced by a controller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BulkPlan {
+    /// Of one packet, headers included.
+    pub packet: Bytes,
+    /// What there is to send.
+    pub workload: Workload,
+    /// Each packet is held back by up to so much, at random.
+    pub overhead: Duration,
+}
+
+/// A model of TCP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TcpPlan {
+    /// How the sender is set; whether it uses ECN is told by the flow.
+    pub sender: classic::Config,
+    /// How the receiver is set.
+    pub sink: SinkConfig,
+    /// How much there is to send.
+    pub amount: SourceKind,
 }
 
 /// Live video.

@@ -3,37 +3,16 @@
 use core::time::Duration;
 
 use tidegate_core::link::{
-    Capacity, Limit, LinkConfig, LinkId, NamedLink, NetworkConfig, QueueConfig, RouteId, Steps,
-    StepsError,
+    Capacity, CoDelConfig, DropTailConfig, Limit, LinkConfig, QueueConfig, Steps, StepsError,
 };
 use tidegate_core::units::{Rate, Time};
 
-use super::{BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, picture};
+use super::{BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, picture};
 use crate::oracle::{Hop, Service};
 use crate::run::{CapacityStep, FlowInfo, LinkInfo, Outage};
+use crate::tcp::classic::Flavour;
 
 impl Scenario {
-    /// The network: links in their order, and for each flow two routes, [`path_of`] and
-    /// [`back_of`].
-    ///
-    /// # Errors
-    /// When a rate has steps that do not follow each other; a plan that was read from a file
-    /// has none.
-    pub fn network(&self) -> Result<NetworkConfig, StepsError> {
-        let link = |link: &LinkPlan| {
-            Ok(NamedLink {
-                name: link.name.clone(),
-                config: link.config()?,
-            })
-        };
-        let route = |links: &Vec<usize>| links.iter().map(|link| LinkId(*link)).collect();
-        let routes = self.flows.iter().flat_map(|flow| [&flow.path, &flow.back]);
-        Ok(NetworkConfig {
-            links: self.links.iter().map(link).collect::<Result<_, _>>()?,
-            routes: routes.map(route).collect(),
-        })
-    }
-
     /// The way of a flow to its receiver as the oracle wants it.
     pub fn road(&self, flow: &FlowPlan) -> Vec<Hop> {
         let links = flow.path.iter().filter_map(|link| self.links.get(*link));
@@ -48,9 +27,18 @@ impl Scenario {
 
     /// What the manifest says of the flows and, after them, of the baselines.
     pub fn flow_infos(&self) -> Vec<FlowInfo> {
-        let flows = self.flows.iter().map(FlowPlan::info);
+        let flow = |plan: &FlowPlan| {
+            let info = plan.info();
+            let named = |number| FlowInfo {
+                name: plan.name_of(number),
+                ..info.clone()
+            };
+            (1..=plan.count).map(named).collect::<Vec<_>>()
+        };
+        let flows = self.flows.iter().flat_map(flow);
         let baseline = |plan: &BaselinePlan| FlowInfo {
             name: plan.name.clone(),
+            class: plan.name.clone(),
             control: "fixed".to_owned(),
             baseline: true,
             ..self.flows[plan.of].info()
@@ -59,21 +47,11 @@ impl Scenario {
     }
 }
 
-/// The route to the receiver of the flow of this number.
-pub fn path_of(flow: usize) -> RouteId {
-    RouteId(2 * flow)
-}
-
-/// The route back to its sender.
-pub fn back_of(flow: usize) -> RouteId {
-    RouteId(2 * flow + 1)
-}
-
 impl LinkPlan {
     /// What the link is built from.
     ///
     /// # Errors
-    /// As [`Scenario::network`].
+    /// As [`staging::network`](crate::staging::network).
     pub fn config(&self) -> Result<LinkConfig, StepsError> {
         let standard = LinkConfig::default();
         Ok(LinkConfig {
@@ -91,6 +69,7 @@ impl LinkPlan {
             outages: self.outages.clone(),
             loss: self.loss,
             delay: self.delay,
+            jitter: self.jitter,
         })
     }
 
@@ -112,10 +91,14 @@ impl LinkPlan {
                 .map(|dark| (dark.from, dark.to))
                 .collect(),
             queue: match self.queue {
-                Some(QueueConfig::DropTail(config)) => match config.limit {
+                Some(
+                    QueueConfig::DropTail(DropTailConfig { limit, .. })
+                    | QueueConfig::CoDel(CoDelConfig { limit, .. }),
+                ) => match limit {
                     Limit::Bytes(bytes) => Some(bytes),
                     Limit::Packets(_) => None,
                 },
+                Some(QueueConfig::FqCoDel(config)) => Some(config.memory),
                 Some(QueueConfig::Red(_)) | None => None,
             },
         }
@@ -156,27 +139,46 @@ impl LinkPlan {
             capacity,
             queue: self.queue.as_ref().map(picture::queue).unwrap_or_default(),
             delay: self.delay,
-            loss: self.loss,
+            loss: self.loss.mean(),
             outages: self.outages.iter().map(outage).collect(),
         }
     }
 }
 
 impl FlowPlan {
+    /// What decides about its rate, in a word.
+    pub fn control_name(&self) -> &'static str {
+        match (&self.control, &self.media) {
+            (Some(control), _) => control.name(),
+            (None, MediaPlan::Tcp(tcp)) => tcp.name(),
+            (None, MediaPlan::Udp(_)) => "udp",
+            (None, MediaPlan::Bulk(_) | MediaPlan::Video(_)) => "none",
+        }
+    }
+
     /// What the manifest says of it, in a world with one clock.
     pub fn info(&self) -> FlowInfo {
-        let video = match &self.media {
-            MediaPlan::Video(video) => Some(video),
-            MediaPlan::Bulk { .. } => None,
-        };
+        let video = self.media.video();
         FlowInfo {
             name: self.name.clone(),
-            control: self.control.name().to_owned(),
+            class: self.name.clone(),
+            control: self.control_name().to_owned(),
             baseline: false,
             delay_bound: video.map(|video| video.delay_bound),
             floor: video.map_or(Rate::ZERO, |video| video.floor),
             frame_rate: video.map(|video| video.frame_rate),
             one_clock: true,
+        }
+    }
+}
+
+impl TcpPlan {
+    /// Which TCP, in a word.
+    pub fn name(&self) -> &'static str {
+        match self.sender.flavour {
+            Flavour::NewReno => "newreno",
+            Flavour::Reno => "reno",
+            Flavour::Sack => "sack",
         }
     }
 }

@@ -3,7 +3,10 @@
 use core::fmt::Write as _;
 use core::time::Duration;
 
-use tidegate_core::link::{Capacity, Limit, QueueConfig};
+use tidegate_core::link::{
+    Capacity, CoDelConfig, FqCoDelConfig, GilbertElliott, JitterConfig, Limit, LossConfig,
+    QueueConfig, RedUnit, Spread,
+};
 use tidegate_core::units::{Bytes, Time};
 
 use super::{FlowPlan, LinkPlan, RatePlan, Scenario};
@@ -66,8 +69,9 @@ fn description(link: &LinkPlan) -> String {
     }];
     parts.extend(link.queue.as_ref().map(queue));
     parts.push(format!("delay {:?}", link.delay));
-    if link.loss > 0.0 {
-        parts.push(format!("loss {}", link.loss));
+    parts.extend(link.jitter.as_ref().map(jitter));
+    if link.loss.mean() > 0.0 {
+        parts.push(loss(&link.loss));
     }
     for outage in &link.outages {
         let moment = |time: Time| time.since(Time::ZERO);
@@ -77,24 +81,82 @@ fn description(link: &LinkPlan) -> String {
     parts.join("; ")
 }
 
+fn jitter(config: &JitterConfig) -> String {
+    let spread = match config.spread {
+        Spread::Uniform { max } => format!("jitter up to {max:?}"),
+        Spread::Normal {
+            mean,
+            deviation,
+            max,
+        } => format!("jitter {mean:?} +- {deviation:?} up to {max:?}"),
+    };
+    let order = if config.reorder { ", out of order" } else { "" };
+    format!("{spread}{order}")
+}
+
+fn loss(config: &LossConfig) -> String {
+    match config {
+        LossConfig::Bernoulli(share) => format!("loss {share}"),
+        LossConfig::GilbertElliott(GilbertElliott {
+            to_bad,
+            to_good,
+            loss_good,
+            loss_bad,
+        }) => format!("loss {loss_good}, {loss_bad} from {to_bad} to {to_good}"),
+    }
+}
+
 /// A queue in words, as `droptail 60 kB`.
 pub(super) fn queue(config: &QueueConfig) -> String {
+    let ecn = |ecn| if ecn { " with ECN" } else { "" };
     match config {
         QueueConfig::DropTail(config) => {
             let marks = match config.mark_above {
                 Some(above) => format!(", marks above {}", bytes(above)),
                 None => String::new(),
             };
-            match config.limit {
-                Limit::Bytes(limit) => format!("droptail {}{marks}", bytes(limit)),
-                Limit::Packets(limit) => format!("droptail {limit} packets{marks}"),
-            }
+            format!("droptail {}{marks}", limit(config.limit))
         }
+        QueueConfig::CoDel(CoDelConfig { limit: most, law }) => format!(
+            "codel {:?} in {:?} of {}{}",
+            law.target,
+            law.interval,
+            limit(*most),
+            ecn(law.ecn)
+        ),
+        QueueConfig::FqCoDel(FqCoDelConfig {
+            limit, law, queues, ..
+        }) => format!(
+            "fq_codel {:?} in {:?} of {limit} packets in {queues} queues{}",
+            law.target,
+            law.interval,
+            ecn(law.ecn)
+        ),
         QueueConfig::Red(red) => {
-            let ecn = if red.ecn { " with ECN" } else { "" };
             let (min, max) = (red.min_threshold, red.max_threshold);
-            format!("red {min} to {max} of {} packets{ecn}", red.limit)
+            let counts = match red.unit {
+                RedUnit::Packets => "",
+                RedUnit::Bytes => ", by bytes",
+            };
+            let adaptive = if red.adaptation.is_some() {
+                ", adaptive"
+            } else {
+                ""
+            };
+            format!(
+                "red {min} to {max} of {} packets{counts}{adaptive}{}",
+                red.limit,
+                ecn(red.ecn)
+            )
         }
+    }
+}
+
+fn limit(limit: Limit) -> String {
+    match limit {
+        Limit::Bytes(limit) => bytes(limit),
+        Limit::Packets(1) => "1 packet".to_owned(),
+        Limit::Packets(limit) => format!("{limit} packets"),
     }
 }
 

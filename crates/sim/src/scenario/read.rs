@@ -2,6 +2,8 @@
 
 mod flow;
 mod link;
+mod models;
+mod routes;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -12,10 +14,12 @@ use toml::de::DeTable;
 
 use super::error::{Fault, ScenarioError};
 use super::table::{Document, Table, Value};
-use super::{BaselinePlan, BaselineRate, Scenario};
+use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
 use crate::run::{ExpectError, Expectation};
-use flow::{BULK, CONTROL, FLOW, RAP, TFRC, VIDEO};
+use flow::{ACCESS, CONTROL, FLOW, RAP, TFRC, VIDEO};
 use link::{LINK, OUTAGE, QUEUE, RED, TRACE};
+use models::{BULK, ON_OFF, TCP, UDP};
+use routes::Nodes;
 
 type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
@@ -30,7 +34,7 @@ pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenari
     })?;
     let head = Table::new(&document, String::new(), &(0..0), tree.get_ref(), HEAD)?;
     let duration = length(&head.need("duration", "duration = \"60s\"")?)?;
-    let mut names = Names::default();
+    let (mut names, mut nodes) = (Names::default(), Nodes::default());
     let mut scenario = Scenario {
         name: name(&head.need("name", "name = \"demo\"")?)?,
         about: match head.get("about") {
@@ -43,6 +47,10 @@ pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenari
             Some(seed) => Seed(seed.whole(0..=i64::MAX as u64)?),
             None => Seed(1),
         },
+        measure: match head.get("measure") {
+            Some(value) => measure(&value, duration)?,
+            None => (Duration::ZERO, duration),
+        },
         links: Vec::new(),
         flows: Vec::new(),
         baselines: Vec::new(),
@@ -50,16 +58,24 @@ pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenari
     };
     let links = head.need("link", "a [[link]] with name, rate, delay and queue")?;
     for item in links.list("one or more [[link]]")? {
-        scenario
-            .links
-            .push(link::link(&item, duration, &mut names, open)?);
+        let plan = link::link(&item, duration, &mut names, open)?;
+        let ends = link::ends(&item)?;
+        if let Some(name) = link::duplex(&item, &mut names)? {
+            nodes.push(ends.clone());
+            nodes.push(ends.map(|(from, to)| (to, from)));
+            scenario.links.push(plan.clone());
+            scenario.links.push(LinkPlan { name, ..plan });
+        } else {
+            nodes.push(ends);
+            scenario.links.push(plan);
+        }
     }
     let flows = head.need(
         "flow",
         "a [[flow]] with name, path, back, control and video",
     )?;
     for item in flows.list("one or more [[flow]]")? {
-        let flow = flow::flow(&item, &scenario, &mut names)?;
+        let flow = flow::flow(&item, &scenario, &nodes, &mut names)?;
         scenario.flows.push(flow);
     }
     if scenario.flows.is_empty() {
@@ -84,11 +100,28 @@ struct Names(BTreeMap<String, usize>);
 
 impl Names {
     fn take(&mut self, value: &Value<'_>) -> Result<String, ScenarioError> {
-        let name = name(value)?;
+        self.take_as(value, &str::to_owned)
+    }
+
+    /// Takes a name that is made from the one that `value` has.
+    fn take_as(
+        &mut self,
+        value: &Value<'_>,
+        make: &dyn Fn(&str) -> String,
+    ) -> Result<String, ScenarioError> {
+        let name = make(&name(value)?);
         match self.0.insert(name.clone(), value.line()) {
             None => Ok(name),
             Some(first) => Err(value.fault(Fault::Duplicate { name, first })),
         }
+    }
+
+    /// Takes the names of the flows of a class.
+    fn take_members(&mut self, value: &Value<'_>, count: u32) -> Result<(), ScenarioError> {
+        for number in 1..=count {
+            self.take_as(value, &|name| format!("{name}-{number}"))?;
+        }
+        Ok(())
     }
 }
 
@@ -122,12 +155,32 @@ fn length(value: &Value<'_>) -> Result<Duration, ScenarioError> {
     Ok(duration)
 }
 
+/// From when until when totals are counted.
+fn measure(value: &Value<'_>, end: Duration) -> Result<(Duration, Duration), ScenarioError> {
+    let ends = value.list("two moments, as [\"10s\", \"60s\"]")?;
+    let [from, to] = ends.as_slice() else {
+        return Err(value.range(
+            &format!("a span of {} parts", ends.len()),
+            "write when it begins and when it ends, as [\"10s\", \"60s\"]",
+        ));
+    };
+    let (begin, over) = (from.duration()?, to.duration()?);
+    if begin >= over || over > end {
+        return Err(to.range(
+            &format!("{over:?} is not after {begin:?} and by the end of the run at {end:?}"),
+            "let the span lie within the run",
+        ));
+    }
+    Ok((begin, over))
+}
+
 fn expectations(list: &Value<'_>, scenario: &Scenario) -> Result<Vec<Expectation>, ScenarioError> {
     const WANTED: &str =
         "a list of statements in quotes, as [\"tidegate.on_time_of_savable >= 0.9\"]";
-    let flows = scenario.flows.iter().map(|flow| flow.name.as_str());
-    let baselines = scenario.baselines.iter().map(|plan| plan.name.as_str());
-    let flows: Vec<&str> = flows.chain(baselines).collect();
+    let flows = scenario.flow_infos();
+    let names = flows.iter().flat_map(|flow| [&flow.class, &flow.name]);
+    let mut flows: Vec<&str> = names.map(String::as_str).collect();
+    flows.dedup();
     let links: Vec<&str> = scenario
         .links
         .iter()
@@ -152,17 +205,12 @@ fn baseline(
     table.place(format!("baseline \"{name}\""));
     let value = table.need("of", "of = \"camera\"")?;
     let flow = value.text("the name of a flow in quotes")?;
-    let videos = scenario
-        .flows
-        .iter()
-        .filter(|flow| flow.media.video().is_some());
-    let Some(of) = scenario
-        .flows
-        .iter()
-        .position(|known| known.name == flow && known.media.video().is_some())
-    else {
+    let alone = |flow: &FlowPlan| flow.media.video().is_some() && flow.count == 1;
+    let videos = scenario.flows.iter().filter(|flow| alone(flow));
+    let mut flows = scenario.flows.iter();
+    let Some(of) = flows.position(|known| known.name == flow && alone(known)) else {
         return Err(value.fault(Fault::Name {
-            what: "flow with video",
+            what: "single flow with video",
             value: flow.to_owned(),
             known: videos.map(|flow| flow.name.clone()).collect(),
         }));
@@ -210,7 +258,7 @@ fn unused_links(scenario: &Scenario, links: &Value<'_>) -> Result<(), ScenarioEr
 }
 
 const HEAD: &[&str] = &[
-    "name", "about", "duration", "seed", "expect", "link", "flow", "baseline",
+    "name", "about", "duration", "seed", "measure", "expect", "link", "flow", "baseline",
 ];
 const BASELINE: &[&str] = &["name", "of", "rate"];
 
@@ -225,8 +273,12 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in the red queue of a link", RED),
     ("in an outage of a link", OUTAGE),
     ("in the rate of a link", TRACE),
+    ("in the access or exit of a flow", ACCESS),
     ("in the control of a flow", CONTROL),
     ("in the rap of a control", RAP),
     ("in the tfrc of a control", TFRC),
     ("in the bulk of a flow", BULK),
+    ("in the tcp of a flow", TCP),
+    ("in the udp of a flow", UDP),
+    ("in the spacing of a udp flow", ON_OFF),
 ];

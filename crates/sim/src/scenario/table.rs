@@ -175,6 +175,22 @@ impl<'a> Value<'a> {
             })
     }
 
+    /// A number above `low` and up to `high`.
+    pub(super) fn number(&self, low: f64, high: f64) -> Result<f64, ScenarioError> {
+        let value = match self.tree.get_ref() {
+            DeValue::Float(float) => float.as_str().parse().unwrap_or(f64::NAN),
+            DeValue::Integer(integer) => integer.as_str().parse().unwrap_or(f64::NAN),
+            _ => return Err(self.wrong("a number, as 1.5")),
+        };
+        if value > low && value <= high {
+            return Ok(value);
+        }
+        Err(self.range(
+            &format!("{value} is not above {low} and up to {high}"),
+            "write a number in this range",
+        ))
+    }
+
     /// A part of a whole, as a number or as a text with a percent sign, within 0..=1.
     pub(super) fn share(&self) -> Result<f64, ScenarioError> {
         let value = match self.tree.get_ref() {

@@ -6,6 +6,8 @@ use tidegate_core::link::{Capacity, DropTailConfig, LinkId, Network, RouteId};
 use tidegate_core::units::Time;
 
 use super::*;
+use crate::paced::Workload;
+use crate::staging;
 use crate::world::SimPacket;
 
 /// A correct file; tests replace one of its lines.
@@ -120,35 +122,35 @@ fn the_other_forms_are_read_too() {
     let control = "control = \"tfrc\"";
     assert_eq!(
         with(control, "control = { fixed = \"2Mb/s\" }").flows[0].control,
-        ControllerConfig::Fixed {
+        Some(ControllerConfig::Fixed {
             rate: Rate::kbps(2_000)
-        }
+        })
     );
     assert_eq!(
         with(control, "control = \"rap\"").flows[0].control,
-        ControllerConfig::Rap(RapConfig::default())
+        Some(ControllerConfig::Rap(RapConfig::default()))
     );
     let fine = "control = { rap = { fine_grain = true } }";
     assert_eq!(
         with(control, fine).flows[0].control,
-        ControllerConfig::Rap(RapConfig {
+        Some(ControllerConfig::Rap(RapConfig {
             fine_grain: true,
             ..RapConfig::default()
-        })
+        }))
     );
     let damped = "control = { tfrc = { damping = true, packet_size = \"nominal\" } }";
     assert_eq!(
         with(control, damped).flows[0].control,
-        ControllerConfig::Tfrc(TfrcConfig {
+        Some(ControllerConfig::Tfrc(TfrcConfig {
             damping: true,
             packet_size: PacketSize::Nominal,
             ..TfrcConfig::default()
-        })
+        }))
     );
     let older = "control = { tfrc = { flavour = \"rfc3448\", tick = \"10ms\", initial_window = 1, slow_increase = false, intervals = 16, discount_floor = 0.25, first_rate = \"8kb/s\" } }";
     assert_eq!(
         with(control, older).flows[0].control,
-        ControllerConfig::Tfrc(TfrcConfig {
+        Some(ControllerConfig::Tfrc(TfrcConfig {
             damping: true,
             flavour: Flavour::Rfc3448,
             rfc3448: Rfc3448 {
@@ -161,10 +163,10 @@ fn the_other_forms_are_read_too() {
                 ..Rfc3448::default()
             },
             ..TfrcConfig::default()
-        })
+        }))
     );
     let percent = with("loss = 0.001", "loss = \"0.1%\"").links[0].loss;
-    assert!((percent - 0.001).abs() < 1e-12, "{percent}");
+    assert!((percent.mean() - 0.001).abs() < 1e-12, "{percent:?}");
     let ntsc = with("fps = 30", "fps = \"30000/1001\"");
     let video = ntsc.flows[0].media.video().unwrap();
     assert_eq!(
@@ -179,9 +181,11 @@ fn the_other_forms_are_read_too() {
     let bulk = parse(&bulk).unwrap();
     assert_eq!(
         bulk.flows[1].media,
-        MediaPlan::Bulk {
-            packet: Bytes(1_200)
-        }
+        MediaPlan::Bulk(BulkPlan {
+            packet: Bytes(1_200),
+            workload: Workload::Greedy,
+            overhead: Duration::ZERO,
+        })
     );
 }
 
@@ -200,8 +204,11 @@ downlink  no limit; delay 40ms
 #[test]
 fn a_plan_makes_a_network_and_a_manifest() {
     let plan = parse(GOOD).unwrap();
-    let config = plan.network().unwrap();
-    assert_eq!((path_of(0), back_of(0)), (RouteId(0), RouteId(1)));
+    let config = staging::network(&plan, &staging::roles(&plan, plan.seed)).unwrap();
+    assert_eq!(
+        (staging::path_of(0), staging::back_of(0)),
+        (RouteId(0), RouteId(1))
+    );
     assert_eq!(config.routes, [[LinkId(0)], [LinkId(1)]]);
     assert_eq!(config.links[1].config.capacity, Capacity::Unlimited);
     let network = Network::<SimPacket>::new(&config, plan.seed).unwrap();
@@ -260,7 +267,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"name = "demo""#,
         r#"nam = "demo""#,
-        r#"demo.toml:1: nam: no such key; did you mean "name"?; the keys here are name, about, duration, seed, expect, link, flow, baseline"#,
+        r#"demo.toml:1: nam: no such key; did you mean "name"?; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline"#,
     ),
     (
         r#"name = "demo"
@@ -306,7 +313,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "seed = 7",
         r#"droptail = "60kB""#,
-        r#"demo.toml:4: droptail: no such key; "droptail" belongs in the queue of a link; the keys here are name, about, duration, seed, expect, link, flow, baseline"#,
+        r#"demo.toml:4: droptail: no such key; "droptail" belongs in the queue of a link; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline"#,
     ),
     (
         r#"expect = ["tidegate.on_time_of_savable >= 0.9"]"#,
@@ -318,7 +325,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
 name = "uplink""#,
         r#"[[lnk]]
 name = "uplink""#,
-        r#"demo.toml:6: lnk: no such key; did you mean "link"?; the keys here are name, about, duration, seed, expect, link, flow, baseline"#,
+        r#"demo.toml:6: lnk: no such key; did you mean "link"?; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline"#,
     ),
     (
         r#"name = "downlink""#,
@@ -333,7 +340,7 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"dealy = "40ms""#,
-        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"?; the keys here are name, rate, delay, loss, queue, outage"#,
+        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"?; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage"#,
     ),
     (
         r#"delay = "40ms""#,
@@ -343,12 +350,12 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"jitter = "4ms""#,
-        "demo.toml:9: link: jitter: no such key; the keys here are name, rate, delay, loss, queue, outage",
+        "demo.toml:9: link: jitter: no such key; \"jitter\" belongs in the udp of a flow; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage",
     ),
     (
         r#"delay = "40ms""#,
         r#"expect = ["a >= 1"]"#,
-        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, rate, delay, loss, queue, outage"#,
+        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
@@ -501,7 +508,7 @@ name = "uplink""#,
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,
         r#"["tidegate.speed >= 0.9"]"#,
-        r#"demo.toml:5: expect: "tidegate.speed >= 0.9": there is no metric "speed"; use one of rate_bps, loss, delay_ms.p50, delay_ms.p95, delay_ms.p99, delay_ms.max, queue_ms.mean, queue_ms.p95, frames.made, frames.sent, frames.on_time, frames.savable, frames.late, frames.dropped, on_time_of_savable, on_time_of_all, psnr_y_db, ssim, freezes"#,
+        r#"demo.toml:5: expect: "tidegate.speed >= 0.9": there is no metric "speed"; use one of rate_bps, receive_bps, loss, loss_event_rate, rtt_ms, packet_delay_ms.mean, packet_delay_ms.p50, packet_delay_ms.p95, packet_delay_ms.p99, packet_delay_ms.max, delay_ms.p50, delay_ms.p95, delay_ms.p99, delay_ms.max, queue_ms.mean, queue_ms.p95, frames.made, frames.sent, frames.on_time, frames.savable, frames.late, frames.dropped, on_time_of_savable, on_time_of_all, psnr_y_db, ssim, freezes"#,
     ),
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,
@@ -543,7 +550,7 @@ name = "uplink""#,
     (
         r#"{ at = "50s", lasts = "2s" }"#,
         r#"{ from = "50s", lasts = "2s" }"#,
-        r#"demo.toml:12: link "uplink": outage: from: no such key; the keys here are at, lasts"#,
+        r#"demo.toml:12: link "uplink": outage: from: no such key; "from" belongs in a [[link]]; the keys here are at, lasts"#,
     ),
     (
         r#"path = ["uplink"]"#,
@@ -604,7 +611,7 @@ name = "uplink""#,
     (
         r#"delay_bound = "400ms""#,
         r#"bulk = { packet = "1200B" }"#,
-        r#"demo.toml:16: flow "tidegate": it has video and bulk; write either video = { … } or bulk = { packet = "1200B" }"#,
+        r#"demo.toml:16: flow "tidegate": it has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … } and udp = { … }"#,
     ),
     (
         r#"start = "0s""#,

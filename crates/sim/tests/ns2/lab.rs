@@ -146,7 +146,9 @@ impl Lab {
             _ => &mut flow.receiver,
         };
         match packet {
-            Some(Outgoing { size, ecn, body }) => {
+            Some(Outgoing {
+                size, ecn, body, ..
+            }) => {
                 agent.on_packet(&mut cx, &Arrival { size, ecn }, body);
             }
             None => agent.on_timer(&mut cx),

@@ -5,6 +5,6 @@ mod lab;
 mod micro;
 mod rap;
 mod satellite;
-mod session;
+mod sparse;
 mod table;
 mod tfrc;

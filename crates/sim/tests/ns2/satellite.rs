@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use tidegate_core::control::{Algorithm, FlowId};
-use tidegate_core::link::{LinkConfig, Outage};
+use tidegate_core::link::{LinkConfig, LossConfig, Outage};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Rate, Time};
 use tidegate_sim::paced::{ReceiverConfig, SenderConfig};
@@ -106,13 +106,13 @@ impl Satellite {
             .into_iter()
             .collect();
         let there = LinkConfig {
-            loss: self.loss,
+            loss: LossConfig::Bernoulli(self.loss),
             outages: outages.clone(),
             ..link(Rate::kbps(10_400), way, 50)
         };
         let back = LinkConfig {
             delay: way,
-            loss: self.loss_back,
+            loss: LossConfig::Bernoulli(self.loss_back),
             outages,
             ..LinkConfig::default()
         };

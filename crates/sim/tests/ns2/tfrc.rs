@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tidegate_core::control::Algorithm as _;
 use tidegate_core::controller::tfrc::{Rfc3448, TfrcConfig};
-use tidegate_core::link::LinkConfig;
+use tidegate_core::link::{LinkConfig, LossConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::paced::{ReceiverConfig, SenderConfig};
 
@@ -93,7 +93,7 @@ fn the_rate_is_that_of_ns2() {
 fn response(loss: f64, rtt: f64, seed: u64) -> (f64, f64) {
     let way = Duration::from_secs_f64(rtt / 2.0);
     let there = LinkConfig {
-        loss,
+        loss: LossConfig::Bernoulli(loss),
         ..link(
             Rate::kbps(100_000),
             way.saturating_sub(Duration::from_micros(80)),

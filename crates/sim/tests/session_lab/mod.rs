@@ -34,7 +34,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::rtcp::{self, Cname};
 use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
-use tidegate_sim::world::{Flight, Observer, Party, PartyId, World};
+use tidegate_sim::world::{Flight, Observer, Party, PartyId, Wired, World};
 
 /// What is played.
 #[derive(Clone, Debug)]
@@ -98,7 +98,9 @@ impl Play {
         let network = Network::new(&network, seed).expect("a good network");
         let party = |name: &str, endpoint, peer| Party {
             name: name.into(),
-            endpoint,
+            agent: Wired(endpoint),
+            flow: 0,
+            dscp: 0,
             peer: PartyId(peer),
             // The sender's way is the first one.
             route: RouteId(1 - peer),
@@ -126,7 +128,7 @@ impl Play {
             failure: None,
             done: None,
         };
-        for node in world.into_endpoints() {
+        for Wired(node) in world.into_agents() {
             match node {
                 Node::Sender(mut streamer) => {
                     let sender = streamer.sender_mut();
@@ -296,7 +298,7 @@ impl Log {
             .to_le_bytes()
             .into_iter()
             .chain([flight.ecn.bits()]);
-        for byte in head.chain(flight.payload.iter().copied()) {
+        for byte in head.chain(flight.payload().iter().copied()) {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
@@ -309,11 +311,11 @@ impl Observer for Log {
 
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
         self.mix(at, flight);
-        if rtcp::is_rtcp(flight.payload) {
-            self.reports[flight.from.0] += 1;
+        if rtcp::is_rtcp(flight.payload()) {
+            self.reports[flight.party.0] += 1;
             return;
         }
-        let header = RtpPacket::new_checked(flight.payload)
+        let header = RtpPacket::new_checked(flight.payload())
             .expect("RTP")
             .header();
         self.rtp.push(Rtp {

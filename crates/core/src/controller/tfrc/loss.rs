@@ -40,7 +40,6 @@ impl LossHistory {
             return News::First;
         };
         //= rfc5348-5.2-event
-        //= rfc5348-7-sender-times
         // The receiver of the RFC guesses when a lost packet would have arrived. We know when it
         // left, and departures are as far apart as arrivals would have been.
         // A straggler of an earlier event, reported late, splits no interval that is closed.
@@ -69,7 +68,9 @@ impl LossHistory {
         let discount = self.discount(open, past);
         //= rfc5348-5.4-average
         let (mut total, mut weight) = (open * WEIGHTS[0], WEIGHTS[0]);
-        for (interval, w) in self.intervals().zip(&WEIGHTS[1..]) {
+        //= rfc5348-5.4-few-intervals
+        let younger = self.intervals().take(self.known - 1);
+        for (interval, w) in younger.zip(&WEIGHTS[1..]) {
             total += interval.length * w * interval.discount * discount;
             weight += w * interval.discount * discount;
         }
@@ -78,6 +79,7 @@ impl LossHistory {
         (1.0 / mean).min(1.0)
     }
 
+    //= rfc5348-5.3-open-interval
     /// The interval that is not over: packets since the latest event began, that one included.
     fn open(&self) -> f64 {
         self.event.map_or(0.0, |event| {
@@ -193,7 +195,6 @@ mod tests {
     }
 
     //= rfc5348-5.2-event (test)
-    //= rfc5348-7-sender-times (test)
     #[test]
     fn losses_within_a_round_trip_are_one_event() {
         let mut history = LossHistory::new(true);
@@ -236,6 +237,18 @@ mod tests {
         assert!(history(&lost, 1_100, false).event_rate() < after);
     }
 
+    //= rfc5348-5.4-few-intervals (test)
+    #[test]
+    fn the_oldest_of_few_intervals_gives_way_to_the_open_one() {
+        // One interval of 100, made up, beside an open one of 300: the longer of the two counts.
+        let p = history(&[100], 399, false).event_rate();
+        assert!((p - 1.0 / 300.0).abs() < 1e-12, "{p}");
+        // 300 and 100 closed: the open one of 200 with that of 300, rather than 300 with 100.
+        let p = history(&[100, 400], 599, false).event_rate();
+        assert!((p - 1.0 / 250.0).abs() < 1e-12, "{p}");
+    }
+
+    //= rfc5348-5.3-open-interval (test)
     //= rfc5348-5.5-discount (test)
     #[test]
     fn a_long_quiet_spell_discounts_the_past() {

@@ -30,8 +30,8 @@ pub use rfc3448::Rfc3448;
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct TfrcConfig {
     /// Lower the rate at once when a round-trip sample is above the average (section 4.5).
-    /// Helps where few flows share a queue of many packets. Off by default: the RFC makes it
-    /// optional, and it makes the rate follow every jitter of the path.
+    /// Helps where few flows share a queue of many packets. Off by default, although the RFC
+    /// recommends it: it makes the rate follow every jitter of the path.
     pub damping: bool,
     /// Let the past count for less during a long time without loss (section 5.5).
     pub discounting: bool,
@@ -218,7 +218,7 @@ impl Tfrc {
                     self.arrivals.add(at, fate.size, period);
                     self.round.on_arrival(unlimited);
                 }
-                //= rfc5348-5.2-ecn
+                //= rfc5348-5.1-ecn
                 if ecn == Ecn::Ce {
                     self.on_congestion(fate.seq, sent, rtt);
                 }
@@ -233,14 +233,13 @@ impl Tfrc {
             News::Another => {}
             News::First => {
                 //= rfc5348-6.3.1-first-interval
-                // X_recv so far stands for half of what was sent before the loss. A loss in the
-                // very first round trip finds none: then half of the initial rate is that half.
+                // X_recv so far stands for half of what was sent before the loss.
                 let rtt = self.rtt.unwrap_or(RoundTrip::new(UNKNOWN_RTT));
                 let so_far = self.arrivals.rate(self.period());
-                let target = match self.peak.max(so_far) {
-                    peak if peak > 0.0 => peak,
-                    _ => self.initial_rate(rtt) / 2.0,
-                };
+                //= rfc5348-6.3.1-first-packet
+                // TCP would wait for its timer; half a packet a round trip is about that.
+                let least = 0.5 * self.size / rtt.mean;
+                let target = self.peak.max(so_far).max(least);
                 let p = equation::loss_event_rate(self.size, rtt.mean, target);
                 self.losses.seed(1.0 / p);
             }

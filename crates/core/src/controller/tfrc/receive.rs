@@ -79,10 +79,12 @@ impl Round {
         let rtt_sample = (self.rtt_samples > 0).then(|| self.rtt_sum / f64::from(self.rtt_samples));
         let counted = arrivals.rate(period);
         arrivals.end_round(period);
+        let receive_rate = self.measured.map_or(counted, |rate| rate.as_f64() / 8.0);
         let feedback = Feedback {
-            receive_rate: self.measured.map_or(counted, |rate| rate.as_f64() / 8.0),
+            receive_rate,
             rtt_sample,
-            data_limited: !self.unlimited,
+            //= rfc5348-4.3-nothing-received
+            data_limited: !self.unlimited && receive_rate > 0.0,
             new_event: self.new_event,
         };
         *self = Self::new(now);
@@ -281,6 +283,17 @@ mod tests {
         let feedback = round.close(at(5), &mut Arrivals::default(), RTT);
         assert!(feedback.new_event && !feedback.data_limited);
         assert!(!round.is_due(at(500), RTT), "a new round is empty");
+    }
+
+    //= rfc5348-4.3-nothing-received (test)
+    #[test]
+    fn a_receive_rate_of_zero_is_no_data_limited_interval() {
+        for (rate, limited) in [(Rate::ZERO, false), (Rate::kbps(8), true)] {
+            let mut round = Round::new(at(0));
+            round.on_measured(rate, false);
+            let feedback = round.close(at(100), &mut Arrivals::default(), RTT);
+            assert_eq!(feedback.data_limited, limited);
+        }
     }
 
     //= rfc5348-4.3-set-start (test)

@@ -1,15 +1,14 @@
 //! First in, first out, up to a limit.
 
-use std::collections::VecDeque;
-
-use super::{Queue, Verdict};
-use crate::link::Packet;
+use super::fifo::Fifo;
+use super::{Held, Queue, Verdict};
 use crate::units::{Bytes, Time};
 
-/// Parameters of [`DropTail`].
+/// Parameters of a queue that drops what arrives while it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropTailConfig {
-    /// How much may wait.
+    /// How much may wait. ns-2 counts the packet in transmission too: what it calls a limit of q
+    /// packets is one of q - 1 here.
     pub limit: Limit,
     /// Packets that can carry a mark get one if, with them, more than this waits (the step
     /// marking of DCTCP, RFC 8257 section 3.1). `None`: never.
@@ -43,61 +42,75 @@ pub enum Limit {
     Packets(u32),
 }
 
-/// A queue that drops what arrives while it is full.
-#[derive(Debug)]
-pub struct DropTail<P> {
-    config: DropTailConfig,
-    queue: VecDeque<P>,
-    bytes: Bytes,
+impl Limit {
+    /// Whether nothing may wait.
+    pub fn is_zero(self) -> bool {
+        matches!(self, Self::Bytes(Bytes::ZERO) | Self::Packets(0))
+    }
+
+    /// Whether a packet of `size` may join `packets` others of `bytes` together.
+    #[inline]
+    pub(super) fn admits(self, packets: usize, bytes: Bytes, size: Bytes) -> bool {
+        match self {
+            Self::Bytes(limit) => bytes + size <= limit,
+            Self::Packets(limit) => packets < limit as usize,
+        }
+    }
 }
 
-impl<P> DropTail<P> {
-    /// Empty.
-    pub fn new(config: DropTailConfig) -> Self {
+/// The queue at work.
+#[derive(Debug)]
+pub(in crate::link) struct DropTail {
+    config: DropTailConfig,
+    fifo: Fifo,
+}
+
+impl DropTail {
+    pub(super) fn new(config: DropTailConfig) -> Self {
         Self {
             config,
-            queue: VecDeque::new(),
-            bytes: Bytes::ZERO,
+            fifo: Fifo::default(),
+        }
+    }
+
+    /// What would become of `packet`, without keeping it: for a transmitter that takes it at once.
+    #[inline]
+    pub(in crate::link) fn judge(&self, packet: Held) -> Verdict {
+        let DropTailConfig { limit, mark_above } = self.config;
+        let (packets, bytes) = (self.fifo.len(), self.fifo.bytes());
+        if !limit.admits(packets, bytes, packet.size) {
+            return Verdict::Dropped;
+        }
+        match mark_above {
+            Some(above) if bytes + packet.size > above && packet.ecn.is_capable() => {
+                Verdict::Marked
+            }
+            _ => Verdict::Accepted,
         }
     }
 }
 
-impl<P: Packet + Send> Queue<P> for DropTail<P> {
-    fn enqueue(&mut self, _: Time, mut packet: P) -> Verdict {
-        let bytes = self.bytes + packet.size();
-        let fits = match self.config.limit {
-            Limit::Bytes(limit) => bytes <= limit,
-            Limit::Packets(limit) => self.queue.len() < limit as usize,
-        };
-        if !fits {
-            return Verdict::Dropped;
+impl Queue for DropTail {
+    #[inline]
+    fn enqueue(&mut self, _: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
+        let verdict = self.judge(packet);
+        if verdict != Verdict::Dropped {
+            self.fifo.push(packet);
         }
-        let mark =
-            self.config.mark_above.is_some_and(|above| bytes > above) && packet.ecn().is_capable();
-        if mark {
-            packet.set_ce();
-        }
-        self.bytes = bytes;
-        self.queue.push_back(packet);
-        if mark {
-            Verdict::Marked
-        } else {
-            Verdict::Accepted
-        }
+        verdict
     }
 
-    fn dequeue(&mut self, _: Time) -> Option<P> {
-        let packet = self.queue.pop_front()?;
-        self.bytes -= packet.size();
-        Some(packet)
+    #[inline]
+    fn dequeue(&mut self, _: Time, _: &mut Vec<Held>) -> Option<Held> {
+        self.fifo.pop()
     }
 
     fn len(&self) -> usize {
-        self.queue.len()
+        self.fifo.len()
     }
 
     fn bytes(&self) -> Bytes {
-        self.bytes
+        self.fifo.bytes()
     }
 }
 
@@ -105,14 +118,13 @@ impl<P: Packet + Send> Queue<P> for DropTail<P> {
 mod tests {
     use super::*;
     use crate::control::Ecn;
-    use crate::link::testing::Parcel;
+    use crate::link::testing::held;
 
     fn verdicts(config: DropTailConfig, packets: &[(u64, Ecn)]) -> Vec<Verdict> {
         let mut queue = DropTail::new(config);
-        let parcel = |(size, ecn): &(u64, Ecn)| Parcel::new(0, *size, *ecn);
         packets
             .iter()
-            .map(|p| queue.enqueue(Time::ZERO, parcel(p)))
+            .map(|(size, ecn)| queue.enqueue(Time::ZERO, held(*size, *ecn), &mut vec![]))
             .collect()
     }
 

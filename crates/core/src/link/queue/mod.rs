@@ -1,56 +1,183 @@
 //! Queue disciplines.
 
+mod codel;
 mod droptail;
+mod fifo;
+mod fq_codel;
 mod red;
 
 use core::fmt::Debug;
+use core::time::Duration;
 
-use super::Packet;
+use rand_pcg::Pcg64Mcg;
+
+use super::config::LinkFault;
+use super::rate::Capacity;
+use crate::control::Ecn;
 use crate::units::{Bytes, Time};
+use codel::CoDel;
+use droptail::DropTail;
+use fq_codel::FqCoDel;
+use red::Red;
 
-pub use droptail::{DropTail, DropTailConfig, Limit};
-pub use red::{Red, RedConfig};
+pub use codel::{CoDelConfig, CoDelFault, DelayLaw};
+pub use droptail::{DropTailConfig, Limit};
+pub use fq_codel::{FqCoDelConfig, FqCoDelFault};
+pub use red::{RedAdaptation, RedConfig, RedFault, RedUnit};
 
 /// What waits for a transmitter, and who may.
 ///
-/// The discipline acts at the times that it is given, which are logical: the transmitter asks
-/// at the moment at which its last packet is out, not when somebody polls it.
-pub trait Queue<P: Packet>: Debug + Send {
-    /// `packet` arrives.
-    fn enqueue(&mut self, at: Time, packet: P) -> Verdict;
+/// A discipline acts at the times that it is given, which are logical: the transmitter asks at
+/// the moment at which its last packet is out, not when somebody polls it. It handles what the
+/// link knows of packets; the packets themselves stay with the link.
+pub(super) trait Queue: Debug {
+    /// `packet` arrives. Other packets that have to go for it are added to `drops`.
+    fn enqueue(&mut self, at: Time, packet: Held, drops: &mut Vec<Held>) -> Verdict;
 
-    /// The transmitter is free at `at` and asks for a packet. `None` means that it idles until
-    /// the next one arrives.
-    fn dequeue(&mut self, at: Time) -> Option<P>;
+    /// The transmitter is free at `at` and asks for a packet. `None` means that nothing waits any
+    /// more. Packets that are dropped instead of being served are added to `drops`; one that is
+    /// served and marked says so in [`Held::marked`].
+    fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held>;
 
     /// How many packets wait. The one in transmission does not.
     fn len(&self) -> usize;
 
     /// How much waits.
     fn bytes(&self) -> Bytes;
+}
 
-    /// Whether nothing waits.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
+/// What a link knows of a packet that is inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) arrived: Time,
+    pub(super) size: Bytes,
+    /// Of its arrival at this link, from zero.
+    pub(super) number: u64,
+    pub(super) flow: u32,
+    /// Where the link keeps the packet.
+    pub(super) slot: u32,
+    /// As it arrived.
+    pub(super) ecn: Ecn,
+    pub(super) dscp: u8,
+    /// Whether the discipline marked it as it left. One that marks arrivals answers
+    /// [`Verdict::Marked`].
+    pub(super) marked: bool,
+}
+
+impl Held {
+    /// Marks it as it leaves, if it can be marked; whether it was.
+    fn mark(&mut self) -> bool {
+        self.marked = self.ecn.is_capable();
+        self.marked
     }
 }
 
-/// What a queue did with a packet that arrived.
+/// What a discipline did with a packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// It waits.
     Accepted,
     /// It is gone.
     Dropped,
-    /// It waits, and says that there is congestion.
+    /// It waits, and is to be marked.
     Marked,
 }
 
 /// Which discipline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum QueueConfig {
+    /// Controlled delay (RFC 8289).
+    CoDel(CoDelConfig),
     /// First in, first out, up to a limit.
     DropTail(DropTailConfig),
+    /// Fair queues with controlled delay (RFC 8290).
+    FqCoDel(FqCoDelConfig),
     /// Random early detection.
     Red(RedConfig),
+}
+
+impl QueueConfig {
+    pub(super) fn check(&self) -> Result<(), LinkFault> {
+        match self {
+            Self::CoDel(config) => config.check().map_err(LinkFault::CoDel),
+            Self::DropTail(config) if config.limit.is_zero() => Err(LinkFault::NoQueue),
+            Self::DropTail(_) => Ok(()),
+            Self::FqCoDel(config) => config.check().map_err(LinkFault::FqCoDel),
+            Self::Red(config) if config.limit == 0 => Err(LinkFault::NoQueue),
+            Self::Red(config) => config.check().map_err(LinkFault::Red),
+        }
+    }
+
+    /// An empty queue before a transmitter of this capacity. `stream` gives the random stream of
+    /// this link that has the name of the discipline.
+    pub(super) fn build(
+        &self,
+        capacity: &Capacity,
+        stream: impl Fn(&str) -> Pcg64Mcg,
+    ) -> Discipline {
+        match *self {
+            Self::CoDel(config) => Discipline::CoDel(Box::new(CoDel::new(config))),
+            Self::DropTail(config) => Discipline::DropTail(DropTail::new(config)),
+            Self::FqCoDel(config) => {
+                Discipline::FqCoDel(Box::new(FqCoDel::new(config, &mut stream("fq-codel"))))
+            }
+            Self::Red(config) => {
+                let packet_time = match capacity.nominal() {
+                    Some(rate) => config.mean_packet / rate,
+                    None => Duration::ZERO,
+                };
+                Discipline::Red(Box::new(Red::new(config, packet_time, stream("red"))))
+            }
+        }
+    }
+}
+
+/// A queue at work. An enum, because a call through a table costs as much as drop-tail itself.
+#[derive(Debug)]
+pub(super) enum Discipline {
+    DropTail(DropTail),
+    CoDel(Box<CoDel>),
+    FqCoDel(Box<FqCoDel>),
+    Red(Box<Red>),
+}
+
+impl Discipline {
+    fn get(&self) -> &dyn Queue {
+        match self {
+            Self::DropTail(queue) => queue,
+            Self::CoDel(queue) => &**queue,
+            Self::FqCoDel(queue) => &**queue,
+            Self::Red(queue) => &**queue,
+        }
+    }
+}
+
+impl Queue for Discipline {
+    #[inline]
+    fn enqueue(&mut self, at: Time, packet: Held, drops: &mut Vec<Held>) -> Verdict {
+        match self {
+            Self::DropTail(queue) => queue.enqueue(at, packet, drops),
+            Self::CoDel(queue) => queue.enqueue(at, packet, drops),
+            Self::FqCoDel(queue) => queue.enqueue(at, packet, drops),
+            Self::Red(queue) => queue.enqueue(at, packet, drops),
+        }
+    }
+
+    #[inline]
+    fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held> {
+        match self {
+            Self::DropTail(queue) => queue.dequeue(at, drops),
+            Self::CoDel(queue) => queue.dequeue(at, drops),
+            Self::FqCoDel(queue) => queue.dequeue(at, drops),
+            Self::Red(queue) => queue.dequeue(at, drops),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.get().len()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.get().bytes()
+    }
 }

@@ -39,11 +39,12 @@ impl MediaSender {
     /// A report block of a receiver or sender report (RFC 3550 section 6.4.1).
     fn on_block(&mut self, cx: &mut Cx<'_>, block: &ReportBlock) {
         let streams = self.config.streams;
+        if block.ssrc == streams.repair_ssrc {
+            //= rfc8083-4.1-other-streams
+            return self.breaker.on_rtcp(cx.now);
+        }
         if block.ssrc != streams.media_ssrc {
-            if block.ssrc != streams.repair_ssrc {
-                reject(cx, FeedbackFault::UnknownSource);
-            }
-            return;
+            return reject(cx, FeedbackFault::UnknownSource);
         }
         let now = self.config.epoch.at(cx.now).middle();
         let sample = round_trip(now, block.last_sr, block.delay_since_last_sr);
@@ -63,7 +64,6 @@ impl MediaSender {
             highest: block.highest_sequence,
             loss,
             rtt: self.path.srtt(),
-            packet: self.config.packet_size,
         };
         let cause = self.breaker.on_report(cx.now, view);
         if let Some(cause) = cause.filter(|_| self.config.circuit_breaker) {
@@ -177,6 +177,7 @@ impl MediaSender {
         if nack.media() != self.config.streams.media_ssrc {
             return reject(cx, FeedbackFault::UnknownSource);
         }
+        self.breaker.on_rtcp(cx.now);
         // Where packets overtake each other, most requests are made too early.
         if self.peer == Peer::PerPacket && self.history.is_reordered() {
             return;
@@ -194,6 +195,7 @@ impl MediaSender {
     /// The receiver cannot decode (RFC 4585 section 6.3.1). A request that was made before the
     /// newest key frame can have arrived is answered already.
     fn on_pli(&mut self, cx: &mut Cx<'_>) {
+        self.breaker.on_rtcp(cx.now);
         let Some(key) = self.chain.last_key() else {
             return;
         };

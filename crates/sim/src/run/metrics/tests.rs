@@ -16,6 +16,7 @@ fn run() -> Run {
     let mut manifest = Manifest::new(World::Sim, "hand-made", Duration::from_secs(10));
     manifest.flows.push(FlowInfo {
         name: "a".to_owned(),
+        class: "a".to_owned(),
         control: "tide".to_owned(),
         baseline: false,
         delay_bound: Some(Duration::from_millis(200)),
@@ -103,6 +104,7 @@ fn an_empty_run_tells_nothing() {
     let summary = summarise(&run(), &[]);
     let flow = FlowSummary {
         name: "a".to_owned(),
+        class: "a".to_owned(),
         control: "tide".to_owned(),
         ..FlowSummary::default()
     };
@@ -118,8 +120,8 @@ fn an_empty_run_tells_nothing() {
 fn the_text_of_a_summary_has_these_keys() {
     let text = serde_json::to_string(&summarise(&run(), &[])).expect("plain data");
     let expected = concat!(
-        r#"{"scenario":"hand-made","seed":null,"flows":[{"name":"a","control":"tide","#,
-        r#""rate_bps":null,"loss":null,"delay_ms":{"p50":null,"p95":null,"p99":null,"max":null},"#,
+        r#"{"scenario":"hand-made","seed":null,"flows":[{"name":"a","class":"a","control":"tide","#,
+        r#""rate_bps":null,"receive_bps":null,"loss":null,"loss_event_rate":null,"rtt_ms":null,"packet_delay_ms":{"mean":null,"p50":null,"p95":null,"p99":null,"max":null},"delay_ms":{"p50":null,"p95":null,"p99":null,"max":null},"#,
         r#""queue_ms":{"mean":null,"p95":null},"frames":{"made":null,"sent":null,"on_time":null,"#,
         r#""savable":null,"late":null,"dropped":null},"psnr_y_db":null,"ssim":null,"#,
         r#""freezes":null}],"links":[{"name":"l","utilisation":null,"drops":null,"marks":null,"#,

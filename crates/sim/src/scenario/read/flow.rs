@@ -5,30 +5,40 @@ use core::time::Duration;
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::{Flavour, PacketSize, TfrcConfig};
+use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::Rate;
 
-use super::{Names, packet_size};
+use super::routes::{self, Nodes};
+use super::{Names, models};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
-use crate::scenario::{EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
+use crate::scenario::{AccessPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
 
 pub(super) fn flow(
     item: &Value<'_>,
     scenario: &Scenario,
+    nodes: &Nodes,
     names: &mut Names,
 ) -> Result<FlowPlan, ScenarioError> {
     let mut table = item.table(FLOW, "a table")?;
     let name = names.take(&table.need("name", "name = \"camera\"")?)?;
     table.place(format!("flow \"{name}\""));
-    let start = match table.get("start") {
-        Some(start) => within(&start, scenario.duration)?,
-        None => Duration::ZERO,
+    let count = match table.get("count") {
+        Some(value) => value.whole(1..=MOST_FLOWS)? as u32,
+        None => 1,
+    };
+    if count > 1 {
+        names.take_members(&table.need("name", "name = \"camera\"")?, count)?;
+    }
+    let (start, start_spread) = match table.get("start") {
+        Some(start) => span(&start, scenario.duration)?,
+        None => (Duration::ZERO, Duration::ZERO),
     };
     let stop = match table.get("stop") {
         Some(value) => {
             let stop = within(&value, scenario.duration)?;
-            if stop <= start {
+            if stop <= start + start_spread {
                 return Err(value.range(
                     &format!("the flow stops at {stop:?}, not after its start at {start:?}"),
                     "let it stop later",
@@ -38,18 +48,69 @@ pub(super) fn flow(
         }
         None => scenario.duration,
     };
+    let (path, back) = routes::of_flow(&table, scenario, nodes)?;
     Ok(FlowPlan {
         name,
-        path: route(&table.need("path", "path = [\"uplink\"]")?, scenario)?,
-        back: route(&table.need("back", "back = [\"downlink\"]")?, scenario)?,
-        control: control(&table.need("control", "control = \"tfrc\"")?)?,
-        media: media(&table)?,
+        count,
+        path,
+        back,
+        access: table
+            .get("access")
+            .map(|value| access(&value))
+            .transpose()?,
+        exit: table.get("exit").map(|value| access(&value)).transpose()?,
+        control: control_of(&table)?,
+        media: media(&table, scenario.duration)?,
         ecn: match table.get("ecn") {
             Some(value) => value.boolean()?,
             None => false,
         },
         start,
+        start_spread,
         stop,
+    })
+}
+
+/// One time span up to `end`, or two between which each flow draws its own: the lower one, and
+/// what may be added.
+fn span(value: &Value<'_>, end: Duration) -> Result<(Duration, Duration), ScenarioError> {
+    if value.kind() != Form::List {
+        return Ok((within(value, end)?, Duration::ZERO));
+    }
+    let ends = value.list("two time spans, as [\"1ms\", \"20ms\"]")?;
+    let [from, to] = ends.as_slice() else {
+        return Err(value.range(
+            &format!("a range of {} parts", ends.len()),
+            "write the shortest and the longest, as [\"1ms\", \"20ms\"]",
+        ));
+    };
+    let (low, high) = (within(from, end)?, within(to, end)?);
+    if high < low {
+        return Err(to.range(
+            &format!("{high:?} is less than {low:?}"),
+            "write the smaller one first",
+        ));
+    }
+    Ok((low, high.saturating_sub(low)))
+}
+
+fn access(value: &Value<'_>) -> Result<AccessPlan, ScenarioError> {
+    let table = value.table(ACCESS, "{ rate = \"100Mb/s\", delay = \"1ms\" }")?;
+    let (delay, delay_spread) = match table.get("delay") {
+        Some(delay) => span(&delay, Duration::MAX)?,
+        None => (Duration::ZERO, Duration::ZERO),
+    };
+    Ok(AccessPlan {
+        rate: match table.get("rate") {
+            Some(rate) => Some(rate.positive_rate("a link of rate zero carries nothing")?),
+            None => None,
+        },
+        delay,
+        delay_spread,
+        queue: match table.get("queue") {
+            Some(queue) => super::link::queue(&queue)?,
+            None => QueueConfig::DropTail(DropTailConfig::packets(ACCESS_QUEUE)),
+        },
     })
 }
 
@@ -63,37 +124,6 @@ fn within(value: &Value<'_>, end: Duration) -> Result<Duration, ScenarioError> {
         ));
     }
     Ok(moment)
-}
-
-fn route(value: &Value<'_>, scenario: &Scenario) -> Result<Vec<usize>, ScenarioError> {
-    const WANTED: &str = "a list of link names, as [\"uplink\"]";
-    let mut route = Vec::new();
-    for item in value.list(WANTED)? {
-        let name = item.text("a link name in quotes")?;
-        let found = scenario.links.iter().position(|link| link.name == name);
-        let Some(link) = found else {
-            return Err(item.fault(Fault::Name {
-                what: "link",
-                value: name.to_owned(),
-                known: scenario
-                    .links
-                    .iter()
-                    .map(|link| link.name.clone())
-                    .collect(),
-            }));
-        };
-        if route.contains(&link) {
-            return Err(item.range(
-                &format!("the link \"{name}\" is passed twice"),
-                "name each link once, in order of travel",
-            ));
-        }
-        route.push(link);
-    }
-    if route.is_empty() {
-        return Err(value.range("no link at all", "name at least one, as [\"uplink\"]"));
-    }
-    Ok(route)
 }
 
 fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
@@ -197,31 +227,54 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
     Ok(())
 }
 
-fn media(flow: &Table<'_>) -> Result<MediaPlan, ScenarioError> {
-    match (flow.get("video"), flow.get("bulk")) {
-        (Some(video), None) => {
-            let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
-            let bound = bound.positive_duration("no frame arrives at once")?;
-            video_plan(&video, bound).map(MediaPlan::Video)
-        }
-        (None, Some(bulk)) => {
-            if let Some(bound) = flow.get("delay_bound") {
-                return Err(bound.fault(Fault::Clash {
-                    why: "bulk data has no deadline".to_owned(),
-                    mend: "remove it, or send video = { … }".to_owned(),
-                }));
-            }
-            let table = bulk.table(BULK, "{ packet = \"1200B\" }")?;
-            let packet = table.need("packet", "packet = \"1200B\"")?;
-            packet_size(&packet).map(|packet| MediaPlan::Bulk { packet })
-        }
-        (both, _) => Err(flow.fault(Fault::Clash {
-            why: match both {
-                Some(_) => "it has video and bulk".to_owned(),
-                None => "it carries nothing".to_owned(),
-            },
-            mend: "write either video = { … } or bulk = { packet = \"1200B\" }".to_owned(),
+/// The controller, where the kind of the flow leaves it open.
+fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
+    let own = ["tcp", "udp"];
+    let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
+        return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
+    };
+    match flow.get("control") {
+        None => Ok(None),
+        Some(value) => Err(value.fault(Fault::Clash {
+            why: format!("a {kind} flow decides about its rate by itself"),
+            mend: "remove it, or send bulk or video".to_owned(),
         })),
+    }
+}
+
+fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
+    let kinds = ["bulk", "tcp", "udp", "video"];
+    let given: Vec<&str> = kinds
+        .into_iter()
+        .filter(|kind| flow.get(kind).is_some())
+        .collect();
+    let [kind] = given.as_slice() else {
+        return Err(flow.fault(Fault::Clash {
+            why: match given.as_slice() {
+                [] => "it carries nothing".to_owned(),
+                several => format!("it has {}", several.join(" and ")),
+            },
+            mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … } and \
+                   udp = { … }"
+                .to_owned(),
+        }));
+    };
+    let value = flow.need(kind, "bulk = { packet = \"1200B\" }")?;
+    if *kind == "video" {
+        let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
+        let bound = bound.positive_duration("no frame arrives at once")?;
+        return video_plan(&value, bound).map(MediaPlan::Video);
+    }
+    if let Some(bound) = flow.get("delay_bound") {
+        return Err(bound.fault(Fault::Clash {
+            why: format!("{kind} data has no deadline"),
+            mend: "remove it, or send video = { … }".to_owned(),
+        }));
+    }
+    match *kind {
+        "bulk" => models::bulk(&value, end).map(MediaPlan::Bulk),
+        "tcp" => models::tcp(&value).map(MediaPlan::Tcp),
+        _ => models::udp(&value, end).map(MediaPlan::Udp),
     }
 }
 
@@ -308,13 +361,25 @@ const FLOOR: Rate = Rate::kbps(150);
 /// The highest: beyond 6 Mb/s quality of 640x360 hardly grows.
 const CEILING: Rate = Rate::kbps(6_000);
 
+/// As many as a run folder can still list.
+const MOST_FLOWS: u64 = 100_000;
+/// Packets that an access link holds unless told, as a host's interface does.
+const ACCESS_QUEUE: u32 = 1_000;
+
 pub(super) const FLOW: &[&str] = &[
     "name",
+    "count",
     "path",
     "back",
+    "from",
+    "to",
+    "access",
+    "exit",
     "control",
     "video",
     "bulk",
+    "tcp",
+    "udp",
     "delay_bound",
     "ecn",
     "start",
@@ -347,6 +412,6 @@ const TFRC_3448: &[&str] = &[
     "discount_floor",
 ];
 
-pub(super) const BULK: &[&str] = &["packet"];
+pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
 
 pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling"];

@@ -2,13 +2,49 @@
 
 use core::time::Duration;
 
-use tidegate_core::link::{DropTailConfig, Outage, QueueConfig, RedConfig};
+use tidegate_core::link::{DropTailConfig, LossConfig, Outage, QueueConfig, RedConfig};
 use tidegate_core::units::{Rate, Time};
 
-use super::{Names, Open, packet_size};
+use super::{Names, Open, name, packet_size};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Value};
 use crate::scenario::{CapacityTrace, LinkPlan, RatePlan};
+
+/// Where a link leads from and to, if it says so.
+pub(super) fn ends(item: &Value<'_>) -> Result<Option<(String, String)>, ScenarioError> {
+    let table = item.table(LINK, "a table")?;
+    match (table.get("from"), table.get("to")) {
+        (None, None) => Ok(None),
+        (Some(from), Some(to)) => {
+            let (tail, head) = (name(&from)?, name(&to)?);
+            if tail == head {
+                return Err(to.range(
+                    &format!("the link leads from \"{tail}\" to itself"),
+                    "let it join two nodes",
+                ));
+            }
+            Ok(Some((tail, head)))
+        }
+        (Some(half), None) | (None, Some(half)) => Err(half.fault(Fault::Clash {
+            why: "a link has two ends".to_owned(),
+            mend: "write both from = \"…\" and to = \"…\", or neither".to_owned(),
+        })),
+    }
+}
+
+/// The name of the same link in the other direction, if it has one.
+pub(super) fn duplex(item: &Value<'_>, names: &mut Names) -> Result<Option<String>, ScenarioError> {
+    let table = item.table(LINK, "a table")?;
+    match table.get("duplex") {
+        Some(value) if value.boolean()? => {
+            let name = table.need("name", "name = \"uplink\"")?;
+            names
+                .take_as(&name, &|name| format!("{name}-back"))
+                .map(Some)
+        }
+        _ => Ok(None),
+    }
+}
 
 pub(super) fn link(
     item: &Value<'_>,
@@ -34,8 +70,8 @@ pub(super) fn link(
         }));
     }
     let loss = match table.get("loss") {
-        Some(loss) => loss.share()?,
-        None => 0.0,
+        Some(loss) => LossConfig::Bernoulli(loss.share()?),
+        None => LossConfig::NONE,
     };
     let delay = match table.get("delay") {
         Some(delay) => delay.duration()?,
@@ -50,6 +86,7 @@ pub(super) fn link(
         rate,
         delay,
         loss,
+        jitter: None,
         queue,
         outages,
     })
@@ -85,7 +122,10 @@ fn capacity(value: &Value<'_>, end: Duration, open: Open<'_>) -> Result<RatePlan
     }
 }
 
-fn steps(value: &Value<'_>, end: Duration) -> Result<Vec<(Duration, Rate)>, ScenarioError> {
+pub(super) fn steps(
+    value: &Value<'_>,
+    end: Duration,
+) -> Result<Vec<(Duration, Rate)>, ScenarioError> {
     const WANTED: &str = "a list of steps, as [[\"0s\", \"4Mb/s\"], [\"20s\", \"1Mb/s\"]]";
     let mut steps: Vec<(Duration, Rate)> = Vec::new();
     for item in value.list(WANTED)? {
@@ -129,7 +169,7 @@ fn steps(value: &Value<'_>, end: Duration) -> Result<Vec<(Duration, Rate)>, Scen
     Ok(steps)
 }
 
-fn queue(value: &Value<'_>) -> Result<QueueConfig, ScenarioError> {
+pub(super) fn queue(value: &Value<'_>) -> Result<QueueConfig, ScenarioError> {
     let table = value.table(
         QUEUE,
         "{ droptail = \"60kB\" }, { droptail = \"50 packets\" } or { red = { … } }",
@@ -192,6 +232,7 @@ fn red(value: &Value<'_>) -> Result<RedConfig, ScenarioError> {
             Some(value) => packet_size(&value)?,
             None => standard.mean_packet,
         },
+        ..standard
     })
 }
 
@@ -226,7 +267,9 @@ fn outages(list: &Value<'_>, end: Duration) -> Result<Vec<Outage>, ScenarioError
     Ok(outages)
 }
 
-pub(super) const LINK: &[&str] = &["name", "rate", "delay", "loss", "queue", "outage"];
+pub(super) const LINK: &[&str] = &[
+    "name", "from", "to", "duplex", "rate", "delay", "loss", "queue", "outage",
+];
 
 pub(super) const TRACE: &[&str] = &["trace"];
 

@@ -1,0 +1,39 @@
+//! Packets in the order of their arrival, and how much they are together.
+
+use std::collections::VecDeque;
+
+use super::Held;
+use crate::units::Bytes;
+
+/// What most disciplines are made of.
+#[derive(Debug, Default)]
+pub(super) struct Fifo {
+    list: VecDeque<Held>,
+    bytes: Bytes,
+}
+
+impl Fifo {
+    #[inline]
+    pub(super) fn push(&mut self, packet: Held) {
+        self.bytes += packet.size;
+        self.list.push_back(packet);
+    }
+
+    /// The oldest.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Held> {
+        let packet = self.list.pop_front()?;
+        self.bytes -= packet.size;
+        Some(packet)
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+}

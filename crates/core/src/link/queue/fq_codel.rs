@@ -1,0 +1,383 @@
+//! Fair queues with controlled delay (RFC 8290): flows are hashed to queues that take turns by
+//! deficit round robin, those that have just come first; CoDel looks after each of them.
+
+use core::fmt;
+use std::collections::VecDeque;
+
+use rand_core::Rng as _;
+use rand_pcg::Pcg64Mcg;
+
+use super::codel::{CoDelFault, Control, DelayLaw};
+use super::fifo::Fifo;
+use super::{Held, Queue, Verdict};
+use crate::units::{Bytes, Time};
+
+/// Parameters of FQ-CoDel. Flows are told apart by [`Packet::flow`](crate::link::Packet::flow).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FqCoDelConfig {
+    /// How many packets may wait in all. Beyond that the longest queue loses packets.
+    pub limit: u32,
+    /// How much may wait in all. Beyond that the longest queue loses packets.
+    pub memory: Bytes,
+    /// How many queues there are. Flows whose hashes meet share one.
+    pub queues: u32,
+    /// What a queue may send per turn; at least 256 bytes, as in Linux.
+    pub quantum: Bytes,
+    /// When to interfere with a queue.
+    pub law: DelayLaw,
+}
+
+impl Default for FqCoDelConfig {
+    /// 10,240 packets, 32 MB, 1024 queues, 1514 bytes per turn (RFC 8290 section 5.2), marks.
+    fn default() -> Self {
+        Self {
+            limit: 10_240,
+            memory: Bytes(32_000_000),
+            queues: 1_024,
+            quantum: Bytes(1_514),
+            law: DelayLaw {
+                ecn: true,
+                ..DelayLaw::default()
+            },
+        }
+    }
+}
+
+impl FqCoDelConfig {
+    pub(super) fn check(&self) -> Result<(), FqCoDelFault> {
+        if self.limit == 0 || self.memory == Bytes::ZERO {
+            return Err(FqCoDelFault::Limit);
+        }
+        if !(1..=MOST_QUEUES).contains(&self.queues) {
+            return Err(FqCoDelFault::Queues(self.queues));
+        }
+        if self.quantum < LEAST_QUANTUM {
+            return Err(FqCoDelFault::Quantum(self.quantum));
+        }
+        self.law.check().map_err(FqCoDelFault::Law)
+    }
+}
+
+/// A parameter of FQ-CoDel that is out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FqCoDelFault {
+    /// The law of its queues does not stand.
+    Law(CoDelFault),
+    /// Nothing may wait.
+    Limit,
+    /// Below 256 bytes, which would take too many turns per packet.
+    Quantum(Bytes),
+    /// Not in 1..=65536.
+    Queues(u32),
+}
+
+impl fmt::Display for FqCoDelFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Law(e) => e.fmt(f),
+            Self::Limit => f.write_str("its FQ-CoDel queue takes nothing: allow at least 1 packet"),
+            Self::Quantum(Bytes(n)) => write!(
+                f,
+                "an FQ-CoDel quantum of {n} B is below 256 B: use the size of a large packet"
+            ),
+            Self::Queues(n) => write!(f, "{n} FQ-CoDel queues are not in 1..=65536"),
+        }
+    }
+}
+
+impl core::error::Error for FqCoDelFault {}
+
+/// The queue at work.
+#[derive(Debug)]
+pub(in crate::link) struct FqCoDel {
+    config: FqCoDelConfig,
+    /// Which flows meet is a matter of luck, not of their numbers.
+    salt: u64,
+    queues: Vec<FlowQueue>,
+    /// Queues that had nothing to send a moment ago.
+    new: VecDeque<u32>,
+    old: VecDeque<u32>,
+    packets: usize,
+    bytes: Bytes,
+}
+
+#[derive(Debug, Default)]
+struct FlowQueue {
+    fifo: Fifo,
+    control: Control,
+    /// What it may still send in this turn, in bytes.
+    deficit: i64,
+    /// Whether it is in one of the lists.
+    listed: bool,
+}
+
+impl FqCoDel {
+    pub(super) fn new(config: FqCoDelConfig, rng: &mut Pcg64Mcg) -> Self {
+        Self {
+            config,
+            salt: rng.next_u64(),
+            queues: (0..config.queues).map(|_| FlowQueue::default()).collect(),
+            new: VecDeque::new(),
+            old: VecDeque::new(),
+            packets: 0,
+            bytes: Bytes::ZERO,
+        }
+    }
+
+    /// Where packets of `flow` wait.
+    fn queue_of(&self, flow: u32) -> u32 {
+        // A finaliser of SplitMix64, whose high bits are as good as its low ones; a product with
+        // the number of queues then needs no division.
+        let mut z = (u64::from(flow) ^ self.salt).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let hash = (z ^ (z >> 31)) >> 32;
+        ((hash * u64::from(self.config.queues)) >> 32) as u32
+    }
+
+    /// Drops from the head of the longest queue: half of it, up to 64 packets, so that a flood
+    /// does not cost a search per packet (RFC 8290 section 4.1). Gives that queue.
+    fn relieve(&mut self, drops: &mut Vec<Held>) -> Option<u32> {
+        let listed = self.new.iter().chain(&self.old).copied();
+        let longest = listed.max_by_key(|i| {
+            let queue = &self.queues[*i as usize];
+            (queue.fifo.bytes(), queue.fifo.len())
+        })?;
+        let fifo = &mut self.queues[longest as usize].fifo;
+        for _ in 0..(fifo.len() / 2).clamp(1, MOST_AT_ONCE) {
+            if let Some(packet) = fifo.pop() {
+                self.packets -= 1;
+                self.bytes -= packet.size;
+                drops.push(packet);
+            }
+        }
+        Some(longest)
+    }
+
+    fn is_over_limit(&self) -> bool {
+        self.packets > self.config.limit as usize || self.bytes > self.config.memory
+    }
+}
+
+impl Queue for FqCoDel {
+    fn enqueue(&mut self, _: Time, packet: Held, drops: &mut Vec<Held>) -> Verdict {
+        let home = self.queue_of(packet.flow);
+        let queue = &mut self.queues[home as usize];
+        queue.fifo.push(packet);
+        if !queue.listed {
+            queue.listed = true;
+            queue.deficit = i64::try_from(self.config.quantum.get()).unwrap_or(i64::MAX);
+            self.new.push_back(home);
+        }
+        self.packets += 1;
+        self.bytes += packet.size;
+        while self.is_over_limit()
+            && let Some(longest) = self.relieve(drops)
+        {
+            // It was alone, and larger than anything that waits.
+            if longest == home && drops.last().is_some_and(|d| d.number == packet.number) {
+                drops.pop();
+                return Verdict::Dropped;
+            }
+        }
+        Verdict::Accepted
+    }
+
+    fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held> {
+        loop {
+            let is_new = !self.new.is_empty();
+            let list = if is_new { &mut self.new } else { &mut self.old };
+            let turn = *list.front()?;
+            let queue = &mut self.queues[turn as usize];
+            if queue.deficit <= 0 {
+                queue.deficit += i64::try_from(self.config.quantum.get()).unwrap_or(i64::MAX);
+                list.pop_front();
+                self.old.push_back(turn);
+                continue;
+            }
+            let before = drops.len();
+            let law = &self.config.law;
+            let packet = queue.control.dequeue(law, at, &mut queue.fifo, drops);
+            for gone in drops[before..].iter().chain(&packet) {
+                self.packets -= 1;
+                self.bytes -= gone.size;
+            }
+            if let Some(packet) = packet {
+                queue.deficit -= packet.size.get().min(LARGEST_CHARGE) as i64;
+                return Some(packet);
+            }
+            list.pop_front();
+            if is_new {
+                // It has to wait for a turn among the old ones before it can be new again, so
+                // that packets one by one do not starve the others.
+                self.old.push_back(turn);
+            } else {
+                queue.listed = false;
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.packets
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+}
+
+/// As Linux has it.
+const LEAST_QUANTUM: Bytes = Bytes(256);
+/// As in the kernel, whose hash table has 16 bits.
+const MOST_QUEUES: u32 = 65_536;
+/// RFC 8290 section 4.1.
+const MOST_AT_ONCE: usize = 64;
+/// Larger packets, which no IPv4 network has, count as this: a deficit of 2^64 bytes would take
+/// for ever to make up in turns.
+const LARGEST_CHARGE: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Ecn;
+    use crate::link::testing::held;
+    use crate::random::Seed;
+
+    fn queue(config: FqCoDelConfig) -> FqCoDel {
+        FqCoDel::new(config, &mut Seed(1).stream("link/l/fq-codel"))
+    }
+
+    fn packet(flow: u32, number: u64, size: u64) -> Held {
+        Held {
+            number,
+            flow,
+            ..held(size, Ecn::NotEct)
+        }
+    }
+
+    /// Puts packets of these flows and sizes in, and gives the flows in the order of service.
+    fn served(queue: &mut FqCoDel, packets: &[(u32, u64)]) -> Vec<u32> {
+        for (number, (flow, size)) in packets.iter().enumerate() {
+            let packet = packet(*flow, number as u64, *size);
+            assert_eq!(
+                queue.enqueue(Time::ZERO, packet, &mut vec![]),
+                Verdict::Accepted
+            );
+        }
+        drain(queue)
+    }
+
+    fn drain(queue: &mut FqCoDel) -> Vec<u32> {
+        let next = || queue.dequeue(Time::ZERO, &mut vec![]).map(|p| p.flow);
+        core::iter::from_fn(next).collect()
+    }
+
+    /// Each of the flows has a queue of its own with this seed.
+    #[test]
+    fn turns_are_fair_in_bytes() {
+        let mut queue = queue(FqCoDelConfig::default());
+        let mut load = vec![(1, 1_514); 4];
+        load.extend([(2, 757); 8]);
+        assert_eq!(
+            served(&mut queue, &load),
+            [1, 2, 2, 1, 2, 2, 1, 2, 2, 1, 2, 2]
+        );
+        assert_eq!((queue.len(), queue.bytes()), (0, Bytes::ZERO));
+    }
+
+    #[test]
+    fn who_has_just_come_goes_first_but_only_once() {
+        let mut queue = queue(FqCoDelConfig::default());
+        let put = |queue: &mut FqCoDel, flow| {
+            queue.enqueue(Time::ZERO, packet(flow, 0, 1_514), &mut vec![]);
+        };
+        (0..6).for_each(|_| put(&mut queue, 1));
+        let mut order = vec![];
+        for round in 0..6 {
+            // Flow 2 always has one packet waiting and would starve flow 1 as a newcomer.
+            if round > 0 {
+                put(&mut queue, 2);
+            }
+            order.extend(
+                queue
+                    .dequeue(Time::ZERO, &mut vec![])
+                    .map(|packet| packet.flow),
+            );
+        }
+        assert_eq!(order, [1, 2, 1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn the_longest_queue_makes_room() {
+        let mut queue = queue(FqCoDelConfig {
+            limit: 100,
+            ..FqCoDelConfig::default()
+        });
+        let mut drops = vec![];
+        queue.enqueue(Time::ZERO, packet(7, 1_000, 1_500), &mut drops);
+        for number in 0..101 {
+            let verdict = queue.enqueue(Time::ZERO, packet(1, number, 100), &mut drops);
+            assert_eq!(verdict, Verdict::Accepted);
+        }
+        // Flow 1 was full twice: with 100 packets, of which it lost 50 from the head.
+        let lost: Vec<_> = drops.iter().map(|p| (p.flow, p.number)).collect();
+        let expected: Vec<_> = (0..50).map(|number| (1, number)).collect();
+        assert_eq!(lost, expected);
+        assert_eq!(queue.len(), 52);
+    }
+
+    #[test]
+    fn a_packet_that_is_alone_too_much_is_refused() {
+        let mut queue = queue(FqCoDelConfig {
+            memory: Bytes(2_000),
+            ..FqCoDelConfig::default()
+        });
+        let mut drops = vec![];
+        let mut put = |flow, size| queue.enqueue(Time::ZERO, packet(flow, 5, size), &mut drops);
+        assert_eq!(put(1, 900), Verdict::Accepted);
+        assert_eq!(put(2, 1_200), Verdict::Dropped);
+        assert_eq!(put(2, 1_100), Verdict::Accepted);
+        assert_eq!(
+            (queue.len(), queue.bytes(), drops.len()),
+            (2, Bytes(2_000), 0)
+        );
+    }
+
+    #[test]
+    fn only_the_queue_that_is_late_loses() {
+        let mut queue = queue(FqCoDelConfig::default());
+        let mut lost = vec![];
+        for ms in 0..1_000 {
+            let now = Time::from_millis(ms);
+            let mut drops = vec![];
+            let arrive = |flow| Held {
+                arrived: now,
+                ..packet(flow, ms, 1_000)
+            };
+            // Three packets per 2 ms of flow 1, one per 4 ms of flow 2: room for one per ms.
+            (0..=ms % 2).for_each(|_| {
+                queue.enqueue(now, arrive(1), &mut drops);
+            });
+            if ms % 4 == 0 {
+                queue.enqueue(now, arrive(2), &mut drops);
+            }
+            queue.dequeue(now, &mut drops);
+            lost.extend(drops.iter().map(|p| p.flow));
+        }
+        assert!(
+            lost.len() > 10 && lost.iter().all(|flow| *flow == 1),
+            "{lost:?}"
+        );
+    }
+
+    #[test]
+    fn flows_are_spread_over_the_queues() {
+        let queue = queue(FqCoDelConfig {
+            queues: 10,
+            ..FqCoDelConfig::default()
+        });
+        let mut count = [0_u32; 10];
+        (0..10_000).for_each(|flow| count[queue.queue_of(flow) as usize] += 1);
+        // Four standard deviations of a binomial with p = 0.1 are 120.
+        assert!(count.iter().all(|n| n.abs_diff(1_000) < 120), "{count:?}");
+    }
+}

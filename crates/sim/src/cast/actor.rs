@@ -1,0 +1,132 @@
+//! Modelled flows: from the plan of a flow to the two agents that play it.
+
+use tidegate_core::control::{Algorithm as _, Demand, Ecn, FlowId, Start, Why};
+use tidegate_core::units::{Rate, Time};
+
+use super::Role;
+use crate::agent::{Agent, AgentCx, Arrival, Body};
+use crate::scenario::{BulkPlan, MediaPlan, TcpPlan};
+use crate::tcp::{Sink, SourceConfig, classic};
+use crate::traffic::udp;
+use crate::{paced, tcp};
+
+/// An agent of any kind.
+#[derive(Debug)]
+pub enum Actor {
+    /// Sends as its controller says.
+    Paced(Box<paced::Sender>),
+    /// Reports what arrives from one of these.
+    PacedReceiver(Box<paced::Receiver>),
+    /// A TCP sender as in ns-2.
+    Tcp(Box<classic::Sender>),
+    /// A TCP receiver.
+    TcpSink(Box<Sink>),
+    /// A stream without control.
+    Udp(Box<udp::Source>),
+    /// Where that ends.
+    UdpSink(Box<udp::Sink>),
+}
+
+impl Role {
+    /// Sender and receiver, if the flow is one of models; none if it is one of datagrams.
+    pub(crate) fn actors(&self) -> Option<(Actor, Actor)> {
+        match &self.plan.media {
+            MediaPlan::Bulk(bulk) => Some(self.paced(bulk)),
+            MediaPlan::Tcp(tcp) => Some(self.tcp(tcp)),
+            MediaPlan::Udp(config) => {
+                let mut config = config.clone();
+                config.ecn = self.ecn();
+                let source = udp::Source::new(config).expect("a plan was checked when it was read");
+                Some((Actor::Udp(Box::new(source)), Actor::UdpSink(Box::default())))
+            }
+            MediaPlan::Video(_) => None,
+        }
+    }
+
+    fn paced(&self, bulk: &BulkPlan) -> (Actor, Actor) {
+        let demand = Demand {
+            floor: Rate::ZERO,
+            ceiling: Rate::MAX,
+            shares: 1,
+        };
+        let start = Time::ZERO + self.plan.start;
+        let control = self.controller().modelled();
+        let controller = control.start(&Start::new(start, bulk.packet, demand));
+        let (sender, receiver) = paced::ends(&control, bulk.packet);
+        let sender = paced::SenderConfig {
+            flow: FlowId(0),
+            ecn: self.ecn(),
+            start,
+            stop: Time::ZERO + self.plan.stop,
+            workload: bulk.workload.clone(),
+            overhead: bulk.overhead,
+            samples: self.plan.count == 1,
+            ..sender
+        };
+        (
+            Actor::Paced(Box::new(paced::Sender::new(sender, controller))),
+            Actor::PacedReceiver(Box::new(paced::Receiver::new(receiver))),
+        )
+    }
+
+    fn tcp(&self, plan: &TcpPlan) -> (Actor, Actor) {
+        let mut config = plan.sender;
+        config.ecn = self.plan.ecn;
+        let source = SourceConfig {
+            kind: plan.amount,
+            start: Time::ZERO + self.plan.start,
+            stop: Time::ZERO + self.plan.stop,
+        };
+        (
+            Actor::Tcp(Box::new(classic::Sender::new(&config, &source))),
+            Actor::TcpSink(Box::new(tcp::Sink::new(&plan.sink))),
+        )
+    }
+
+    fn ecn(&self) -> Ecn {
+        if self.plan.ecn {
+            Ecn::Ect0
+        } else {
+            Ecn::NotEct
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $agent:ident => $do:expr) => {
+        match $self {
+            Actor::Paced($agent) => $do,
+            Actor::PacedReceiver($agent) => $do,
+            Actor::Tcp($agent) => $do,
+            Actor::TcpSink($agent) => $do,
+            Actor::Udp($agent) => $do,
+            Actor::UdpSink($agent) => $do,
+        }
+    };
+}
+
+impl Agent for Actor {
+    #[inline]
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+        each!(self, agent => agent.on_packet(cx, arrival, body));
+    }
+
+    #[inline]
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        each!(self, agent => agent.on_timer(cx));
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Time {
+        each!(self, agent => agent.next_timer())
+    }
+
+    fn why(&self) -> Option<Why> {
+        each!(self, agent => agent.why())
+    }
+
+    #[inline]
+    fn is_done(&self) -> bool {
+        each!(self, agent => agent.is_done())
+    }
+}

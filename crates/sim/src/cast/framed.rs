@@ -1,0 +1,323 @@
+//! An agent as an endpoint: what it sends becomes bytes, so that models run over real sockets.
+
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::control::{Cx, Ecn, Why};
+use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD, Transmit};
+use tidegate_core::units::Time;
+
+use super::Actor;
+use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing, Request, Seen, Segment};
+
+/// An agent in the real world. Each datagram says what it carries and is filled with zeros up to
+/// its size; one whose content needs more than that is larger (a TCP acknowledgement by 27 bytes).
+#[derive(Debug)]
+pub struct Framed {
+    actor: Actor,
+    rng: Pcg64Mcg,
+    outbox: Outbox,
+    waiting: std::vec::IntoIter<Outgoing>,
+    log: Vec<Passage>,
+}
+
+/// A packet that was sent or that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// When.
+    pub at: Time,
+    /// When it was sent.
+    pub sent: Time,
+    /// On the wire, with the headers of IP and UDP.
+    pub size: u32,
+    /// Whether it arrived here, rather than left.
+    pub arrived: bool,
+}
+
+impl Framed {
+    /// A driver may now treat `actor`, which draws from `rng`, like any endpoint.
+    pub fn new(actor: Actor, rng: Pcg64Mcg) -> Self {
+        Self {
+            actor,
+            rng,
+            outbox: Outbox::default(),
+            waiting: Vec::new().into_iter(),
+            log: Vec::new(),
+        }
+    }
+
+    /// Moves what passed since the last call into `passages`.
+    pub fn drain(&mut self, passages: &mut Vec<Passage>) {
+        passages.append(&mut self.log);
+    }
+
+    fn run(&mut self, cx: &mut Cx<'_>, what: impl FnOnce(&mut Actor, &mut AgentCx<'_>)) {
+        let mut inner = AgentCx::new(cx.now, &mut self.rng, cx.trace, &mut self.outbox);
+        what(&mut self.actor, &mut inner);
+        if !self.outbox.packets.is_empty() {
+            let mut all: Vec<Outgoing> = self.waiting.by_ref().collect();
+            all.extend(self.outbox.drain());
+            self.waiting = all.into_iter();
+        }
+    }
+}
+
+impl Endpoint for Framed {
+    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        let size = datagram.payload.len() as u32 + OVERHEAD.get() as u32;
+        let Some((sent, body)) = read(datagram.payload) else {
+            return;
+        };
+        self.log.push(Passage {
+            at: cx.now,
+            sent,
+            size,
+            arrived: true,
+        });
+        let arrival = Arrival {
+            size,
+            ecn: datagram.ecn,
+        };
+        self.run(cx, |actor, cx| actor.on_packet(cx, &arrival, body));
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        self.run(cx, |actor, cx| actor.on_timer(cx));
+    }
+
+    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        let packet = self.waiting.next()?;
+        write(cx.now, &packet.body, buffer);
+        let size = (packet.size as usize).saturating_sub(OVERHEAD.get() as usize);
+        buffer.resize(buffer.len().max(size), 0);
+        self.log.push(Passage {
+            at: cx.now,
+            sent: cx.now,
+            size: buffer.len() as u32 + OVERHEAD.get() as u32,
+            arrived: false,
+        });
+        Some(Transmit {
+            ecn: packet.ecn,
+            dscp: packet.dscp.unwrap_or(0),
+        })
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        let at = self.actor.next_timer();
+        (at != Time::FAR).then(|| (at, self.actor.why().unwrap_or(Why::Schedule)))
+    }
+
+    fn is_done(&self) -> bool {
+        self.actor.is_done() && self.waiting.len() == 0
+    }
+}
+
+fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
+    out.extend(now.as_nanos().to_le_bytes());
+    match body {
+        Body::Data { seq, sent, rtt } => {
+            out.push(DATA);
+            out.extend(seq.to_le_bytes());
+            out.extend(sent.as_nanos().to_le_bytes());
+            out.extend((rtt.as_nanos() as u64).to_le_bytes());
+        }
+        Body::Report { sent, seen } => {
+            out.push(REPORT);
+            out.extend(sent.as_nanos().to_le_bytes());
+            out.extend((seen.len().min(MOST_SEEN) as u16).to_le_bytes());
+            for run in seen.iter().rev().take(MOST_SEEN).rev() {
+                out.extend(run.seq.to_le_bytes());
+                out.extend(run.run.to_le_bytes());
+                out.extend(run.at.as_nanos().to_le_bytes());
+                out.push(run.ecn.bits());
+            }
+        }
+        Body::Segment(segment) => {
+            out.push(SEGMENT);
+            out.extend(segment.seq.to_le_bytes());
+            out.extend(segment.sent.as_nanos().to_le_bytes());
+            out.push(u8::from(segment.again) | u8::from(segment.cwr) << 1);
+        }
+        Body::Ack(ack) => {
+            out.push(ACK);
+            out.extend(ack.next.to_le_bytes());
+            out.extend(ack.echo.as_nanos().to_le_bytes());
+            out.push(u8::from(ack.again) | u8::from(ack.ece) << 1);
+            for (from, to) in ack.sack {
+                out.extend(from.to_le_bytes());
+                out.extend(to.to_le_bytes());
+            }
+        }
+        Body::Request(request) => {
+            out.push(REQUEST);
+            out.extend(request.number.to_le_bytes());
+            out.extend(request.bytes.to_le_bytes());
+            out.push(u8::from(request.fresh));
+        }
+        Body::Datagram(bytes) => {
+            out.push(BYTES);
+            out.extend(bytes);
+        }
+    }
+}
+
+/// When a packet was sent and what it carries; none if it is not one of ours.
+fn read(payload: &[u8]) -> Option<(Time, Body)> {
+    let mut rest = Rest(payload);
+    let sent = rest.time()?;
+    let body = match rest.byte()? {
+        DATA => Body::Data {
+            seq: rest.u64()?,
+            sent: rest.time()?,
+            rtt: core::time::Duration::from_nanos(rest.u64()?),
+        },
+        REPORT => {
+            let sent = rest.time()?;
+            let runs = u16::from_le_bytes(rest.take()?);
+            let run = |rest: &mut Rest<'_>| {
+                Some(Seen {
+                    seq: rest.u64()?,
+                    run: rest.u32()?,
+                    at: rest.time()?,
+                    ecn: Ecn::from_bits(rest.byte()?),
+                })
+            };
+            let seen = (0..runs).map(|_| run(&mut rest)).collect::<Option<_>>()?;
+            Body::Report { sent, seen }
+        }
+        SEGMENT => {
+            let (seq, sent, flags) = (rest.u32()?, rest.time()?, rest.byte()?);
+            Body::Segment(Segment {
+                seq,
+                sent,
+                again: flags & 1 != 0,
+                cwr: flags & 2 != 0,
+            })
+        }
+        ACK => {
+            let (next, echo, flags) = (rest.u32()?, rest.time()?, rest.byte()?);
+            let mut sack = [(0, 0); 3];
+            for block in &mut sack {
+                *block = (rest.u32()?, rest.u32()?);
+            }
+            Body::Ack(Ack {
+                next,
+                echo,
+                sack,
+                ece: flags & 2 != 0,
+                again: flags & 1 != 0,
+            })
+        }
+        REQUEST => Body::Request(Request {
+            number: rest.u32()?,
+            bytes: rest.u64()?,
+            fresh: rest.byte()? != 0,
+        }),
+        BYTES => Body::Datagram(rest.0.to_vec()),
+        _ => return None,
+    };
+    Some((sent, body))
+}
+
+/// What has not been read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn time(&mut self) -> Option<Time> {
+        self.u64().map(Time::from_nanos)
+    }
+}
+
+const DATA: u8 = 1;
+const REPORT: u8 = 2;
+const SEGMENT: u8 = 3;
+const ACK: u8 = 4;
+const BYTES: u8 = 5;
+const REQUEST: u8 = 6;
+/// Runs in one datagram: 60 of 21 bytes fit into an Ethernet frame.
+const MOST_SEEN: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn body() -> impl Strategy<Value = Body> {
+        let time = any::<u64>().prop_map(Time::from_nanos);
+        let seen =
+            (any::<u64>(), any::<u32>(), time.clone(), 0..4_u8).prop_map(|(seq, run, at, ecn)| {
+                Seen {
+                    seq,
+                    run,
+                    at,
+                    ecn: Ecn::from_bits(ecn),
+                }
+            });
+        let sack = [(); 3].map(|()| (any::<u32>(), any::<u32>()));
+        prop_oneof![
+            (any::<u64>(), time.clone(), any::<u64>()).prop_map(|(seq, sent, rtt)| Body::Data {
+                seq,
+                sent,
+                rtt: core::time::Duration::from_nanos(rtt),
+            }),
+            (time.clone(), prop::collection::vec(seen, 0..MOST_SEEN))
+                .prop_map(|(sent, seen)| Body::Report { sent, seen }),
+            (any::<u32>(), any::<u64>(), any::<bool>()).prop_map(|(number, bytes, fresh)| {
+                Body::Request(Request {
+                    number,
+                    fresh,
+                    bytes,
+                })
+            }),
+            (any::<u32>(), time.clone(), any::<bool>(), any::<bool>()).prop_map(
+                |(seq, sent, again, cwr)| Body::Segment(Segment {
+                    seq,
+                    sent,
+                    again,
+                    cwr
+                })
+            ),
+            (any::<u32>(), time, sack, any::<bool>(), any::<bool>()).prop_map(
+                |(next, echo, sack, ece, again)| Body::Ack(Ack {
+                    next,
+                    echo,
+                    sack,
+                    ece,
+                    again
+                })
+            ),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_can_be_read(body in body(), now in any::<u64>(), padding in 0..100_usize) {
+            let mut bytes = Vec::new();
+            write(Time::from_nanos(now), &body, &mut bytes);
+            bytes.resize(bytes.len() + padding, 0);
+            prop_assert_eq!(read(&bytes), Some((Time::from_nanos(now), body)));
+        }
+
+        #[test]
+        fn anything_may_arrive(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read(&bytes);
+        }
+    }
+}

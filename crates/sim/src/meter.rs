@@ -1,0 +1,370 @@
+//! What is counted of every flow while a world runs: packets, bytes, delays, losses.
+//!
+//! Constant memory per flow and bin, so that it serves one video as well as a thousand transfers.
+
+use core::time::Duration;
+
+use tidegate_core::units::{Bytes, Rate, Time};
+
+/// Meters all flows of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Meter {
+    flows: Vec<FlowMeter>,
+    window: (Time, Time),
+    bin: Duration,
+}
+
+impl Meter {
+    /// For `flows` flows. Totals cover what happens from `window.0` until just before `window.1`;
+    /// bins of the length `bin`, above zero, cover the whole run.
+    pub fn new(flows: usize, window: (Time, Time), bin: Duration) -> Self {
+        Self {
+            flows: vec![FlowMeter::default(); flows],
+            window,
+            bin: bin.max(Duration::from_nanos(1)),
+        }
+    }
+
+    /// A flow's sender put a packet on its first link.
+    #[inline]
+    pub fn sent(&mut self, flow: usize, at: Time, size: Bytes) {
+        let inside = self.is_inside(at);
+        let bin = self.bin_of(at);
+        let meter = &mut self.flows[flow];
+        if inside {
+            meter.sent.add(size);
+        }
+        meter.bin(bin).sent.add(size);
+    }
+
+    /// A packet that entered its first link at `entered` reached the flow's receiver.
+    #[inline]
+    pub fn arrived(&mut self, flow: usize, at: Time, size: Bytes, entered: Time) {
+        let inside = self.is_inside(at);
+        let bin = self.bin_of(at);
+        let meter = &mut self.flows[flow];
+        let delay = at.since(entered);
+        if inside {
+            meter.received.add(size);
+            meter.delays.add(delay);
+        }
+        let bin = meter.bin(bin);
+        bin.received.add(size);
+        bin.delay_sum += delay;
+        bin.delay_max = bin.delay_max.max(delay);
+    }
+
+    /// A packet reached the flow's sender `delay` after it left the receiver.
+    #[inline]
+    pub fn answered(&mut self, flow: usize, at: Time, entered: Time) {
+        if self.is_inside(at) {
+            let meter = &mut self.flows[flow];
+            meter.back.0 += at.since(entered);
+            meter.back.1 += 1;
+        }
+    }
+
+    /// A link dropped a packet of the flow.
+    pub fn dropped(&mut self, flow: usize, at: Time) {
+        if self.is_inside(at)
+            && let Some(meter) = self.flows.get_mut(flow)
+        {
+            meter.drops.push(at);
+        }
+    }
+
+    /// The length of a bin.
+    pub fn bin_length(&self) -> Duration {
+        self.bin
+    }
+
+    /// What a flow did in each bin, from the start of the run. Panics if there is no such flow.
+    pub fn bins(&self, flow: usize) -> &[Bin] {
+        &self.flows[flow].bins
+    }
+
+    /// What a flow did within the window. Panics if there is no such flow.
+    pub fn totals(&self, flow: usize) -> Totals {
+        let meter = &self.flows[flow];
+        let (from, to) = self.window;
+        let span = to.since(from);
+        let back = meter
+            .back
+            .0
+            .checked_div(meter.back.1)
+            .unwrap_or(Duration::ZERO);
+        let rtt = meter.delays.mean() + back;
+        Totals {
+            span,
+            sent: meter.sent,
+            received: meter.received,
+            dropped: meter.drops.len() as u64,
+            loss_events: loss_events(&meter.drops, rtt),
+            rtt,
+            delay_min: meter.delays.min.unwrap_or(Duration::ZERO),
+            delay_mean: meter.delays.mean(),
+            delay_p50: meter.delays.percentile(50),
+            delay_p95: meter.delays.percentile(95),
+            delay_p99: meter.delays.percentile(99),
+            delay_max: meter.delays.max,
+        }
+    }
+
+    #[inline]
+    fn is_inside(&self, at: Time) -> bool {
+        self.window.0 <= at && at < self.window.1
+    }
+
+    #[inline]
+    fn bin_of(&self, at: Time) -> usize {
+        (at.as_nanos() / self.bin.as_nanos() as u64) as usize
+    }
+}
+
+/// The numbers of one flow within the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// How long the window is.
+    pub span: Duration,
+    /// What the sender put on the network.
+    pub sent: Count,
+    /// What reached the receiver.
+    pub received: Count,
+    /// Packets that links dropped, on their way there.
+    pub dropped: u64,
+    /// Drops that are further than a round trip behind the one that began the last event
+    /// (RFC 5348 section 5.2).
+    pub loss_events: u64,
+    /// Mean one-way delays there and back together.
+    pub rtt: Duration,
+    /// Shortest one-way delay of what was received.
+    pub delay_min: Duration,
+    /// Mean one-way delay of what was received.
+    pub delay_mean: Duration,
+    /// Its median, within 3 % above.
+    pub delay_p50: Duration,
+    /// Its 95th percentile, likewise.
+    pub delay_p95: Duration,
+    /// Its 99th percentile, likewise.
+    pub delay_p99: Duration,
+    /// The longest, exactly.
+    pub delay_max: Duration,
+}
+
+impl Totals {
+    /// Mean rate of what the sender put on the network.
+    pub fn send_rate(&self) -> Rate {
+        self.sent.bytes / self.span.max(Duration::from_nanos(1))
+    }
+
+    /// Mean rate of what was received.
+    pub fn receive_rate(&self) -> Rate {
+        self.received.bytes / self.span.max(Duration::from_nanos(1))
+    }
+
+    /// Dropped packets over sent ones; none if none was sent.
+    pub fn loss(&self) -> Option<f64> {
+        share(self.dropped, self.sent.packets)
+    }
+
+    /// Loss events over packets sent; none if none was sent.
+    pub fn loss_event_rate(&self) -> Option<f64> {
+        share(self.loss_events, self.sent.packets)
+    }
+}
+
+/// Packets and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How many.
+    pub packets: u64,
+    /// How large together, every header included.
+    pub bytes: Bytes,
+}
+
+impl Count {
+    #[inline]
+    fn add(&mut self, size: Bytes) {
+        self.packets += 1;
+        self.bytes += size;
+    }
+}
+
+/// What a flow did in a short span.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bin {
+    /// What the sender put on the network.
+    pub sent: Count,
+    /// What reached the receiver.
+    pub received: Count,
+    /// The one-way delays of what was received, together.
+    pub delay_sum: Duration,
+    /// The longest of them.
+    pub delay_max: Duration,
+}
+
+impl Bin {
+    /// The mean one-way delay of what was received; none if nothing was.
+    pub fn delay_mean(&self) -> Option<Duration> {
+        let count = u32::try_from(self.received.packets).unwrap_or(u32::MAX);
+        self.delay_sum.checked_div(count)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct FlowMeter {
+    sent: Count,
+    received: Count,
+    /// Delays on the way back: their sum and number.
+    back: (Duration, u32),
+    delays: Histogram,
+    drops: Vec<Time>,
+    bins: Vec<Bin>,
+}
+
+impl FlowMeter {
+    #[inline]
+    fn bin(&mut self, index: usize) -> &mut Bin {
+        if index >= self.bins.len() {
+            self.bins.resize(index + 1, Bin::default());
+        }
+        &mut self.bins[index]
+    }
+}
+
+/// Durations by size: buckets of 1/32 of a power of two, in units of 1.024 µs.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Histogram {
+    buckets: Vec<u32>,
+    sum: Duration,
+    count: u32,
+    min: Option<Duration>,
+    max: Duration,
+}
+
+impl Histogram {
+    #[inline]
+    fn add(&mut self, value: Duration) {
+        let index = bucket_of((value.as_nanos() as u64) >> 10);
+        if index >= self.buckets.len() {
+            self.buckets.resize(index + 1, 0);
+        }
+        self.buckets[index] += 1;
+        self.sum += value;
+        self.count += 1;
+        self.min = Some(self.min.map_or(value, |min| min.min(value)));
+        self.max = self.max.max(value);
+    }
+
+    fn mean(&self) -> Duration {
+        self.sum.checked_div(self.count).unwrap_or(Duration::ZERO)
+    }
+
+    /// By nearest rank: the upper end of the bucket, and never more than the longest.
+    fn percentile(&self, percent: u64) -> Duration {
+        let rank = (u64::from(self.count) * percent).div_ceil(100);
+        let mut seen = 0;
+        for (index, count) in self.buckets.iter().enumerate() {
+            seen += u64::from(*count);
+            if seen >= rank && rank > 0 {
+                return Duration::from_nanos(end_of(index) << 10).min(self.max);
+            }
+        }
+        Duration::ZERO
+    }
+}
+
+/// Values below 64 have a bucket each; above, the five bits behind the highest tell.
+#[inline]
+fn bucket_of(value: u64) -> usize {
+    if value < 64 {
+        return value as usize;
+    }
+    let shift = 58 - value.leading_zeros();
+    (shift as usize + 1) * 32 + ((value >> shift) as usize - 32)
+}
+
+/// The first value that is above everything in the bucket.
+fn end_of(index: usize) -> u64 {
+    if index < 64 {
+        return index as u64 + 1;
+    }
+    let (shift, rest) = (index / 32 - 1, index % 32);
+    (33 + rest as u64) << shift
+}
+
+/// An event lasts a round trip from the drop that began it.
+fn loss_events(drops: &[Time], rtt: Duration) -> u64 {
+    let mut events = 0;
+    let mut over: Option<Time> = None;
+    for at in drops {
+        if over.is_none_or(|over| *at > over) {
+            events += 1;
+            over = Some(*at + rtt);
+        }
+    }
+    events
+}
+
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::from_millis(ms)
+    }
+
+    #[test]
+    fn buckets_follow_each_other_and_are_narrow() {
+        let mut last = 0;
+        for index in 0..1_200 {
+            let end = end_of(index);
+            assert!(end > last);
+            assert_eq!((bucket_of(last), bucket_of(end - 1)), (index, index));
+            assert!((end - last) as f64 <= 1.0_f64.max(end as f64 / 32.0));
+            last = end;
+        }
+    }
+
+    #[test]
+    fn totals_cover_the_window_and_bins_the_run() {
+        let mut meter = Meter::new(2, (ms(1_000), ms(2_000)), Duration::from_millis(200));
+        for i in 0..30 {
+            let at = ms(i * 100);
+            meter.sent(1, at, Bytes(1_000));
+            meter.arrived(1, at + Duration::from_millis(10 + i), Bytes(1_000), at);
+            meter.answered(1, at + Duration::from_millis(30), at);
+        }
+        for at in [900, 1_200, 1_210, 1_300, 2_500] {
+            meter.dropped(1, ms(at));
+        }
+        let totals = meter.totals(1);
+        assert_eq!((totals.sent.packets, totals.received.packets), (10, 10));
+        assert_eq!(totals.send_rate(), Rate::bps(80_000));
+        assert_eq!(totals.delay_max, Duration::from_millis(29));
+        assert_eq!(totals.delay_mean, Duration::from_micros(24_500));
+        assert_eq!(totals.rtt, Duration::from_micros(54_500));
+        let exact = Duration::from_millis(24);
+        assert!(totals.delay_p50 >= exact && totals.delay_p50 <= exact.mul_f64(1.032));
+        // Two of the three drops are within a round trip.
+        assert_eq!((totals.dropped, totals.loss_events), (3, 2));
+        assert_eq!(totals.loss(), Some(0.3));
+        assert_eq!(meter.bins(1).len(), 15);
+        assert_eq!(meter.bins(1)[3].sent.packets, 2);
+        assert_eq!(
+            meter.bins(1)[0].delay_mean(),
+            Some(Duration::from_micros(10_500))
+        );
+        assert_eq!(
+            meter.totals(0),
+            Totals {
+                span: Duration::from_secs(1),
+                ..Totals::default()
+            }
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! What a paced sender says of the path, for plots.
+
+use core::time::Duration;
+
+use tidegate_core::control::{Fate, Outcome, RateController};
+use tidegate_core::trace::Event;
+use tidegate_core::units::{Bytes, Time};
+
+/// Collects what reports tell between two samples.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Samples {
+    since: Time,
+    received: Bytes,
+    lost: u64,
+    known: u64,
+    least: Option<Duration>,
+}
+
+impl Samples {
+    /// Adds a report; a sample, if the last one is old enough.
+    pub(super) fn add(
+        &mut self,
+        now: Time,
+        fates: &[Fate],
+        rtt: Duration,
+        controller: &dyn RateController,
+    ) -> Option<Event> {
+        for fate in fates {
+            self.known += 1;
+            match fate.outcome {
+                Outcome::Received { .. } => self.received += fate.size,
+                Outcome::Lost => self.lost += 1,
+            }
+        }
+        let least = self.least.map_or(rtt, |least| least.min(rtt));
+        self.least = Some(least);
+        let span = now.since(self.since);
+        if span < INTERVAL {
+            return None;
+        }
+        let target = controller.target();
+        let sample = Event::Sample {
+            rtt,
+            queue: rtt.saturating_sub(least),
+            loss: self.lost as f64 / self.known.max(1) as f64,
+            loss_event_rate: controller.summary().loss_event_rate,
+            send: target.send,
+            media: target.media,
+            receive: self.received / span,
+        };
+        *self = Self {
+            since: now,
+            least: self.least,
+            ..Self::default()
+        };
+        Some(sample)
+    }
+}
+
+/// As often as receivers of media report.
+const INTERVAL: Duration = Duration::from_millis(25);

@@ -1,0 +1,496 @@
+//! TCP senders that behave as those of ns-2.35: `Agent/TCP/Reno`, `/Newreno` and `/Sack1`.
+//!
+//! Names in parentheses are those of ns-2's variables. `docs/tcp.md` says where the models differ
+//! from ns-2 and what they were checked against.
+
+use core::time::Duration;
+
+use tidegate_core::control::Ecn;
+use tidegate_core::random::unit;
+use tidegate_core::units::{Bytes, Time, nanos};
+
+use super::source::Sizes;
+use super::{Counters, InitialWindow, Rto, Source, SourceConfig, State, Written};
+use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Segment};
+
+mod config;
+mod newreno;
+mod reno;
+mod sack;
+mod scoreboard;
+
+pub use config::{Config, Flavour, NewReno};
+use sack::Repair;
+
+/// A sender as in ns-2.35.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent conditions, not one state"
+)]
+pub struct Sender {
+    config: Config,
+    source: Source,
+    phase: Phase,
+    rto: Rto,
+    initial_window: InitialWindow,
+    cwnd: f64,
+    ssthresh: u32,
+    /// What duplicate acknowledgements add to the window.
+    dup_window: u32,
+    dup_acks: u32,
+    /// Everything before this is acknowledged (`highest_ack_` and one).
+    una: u32,
+    /// The same, but during recovery with SACK it stays (`last_ack_` and one).
+    last: u32,
+    /// `una` before the latest change.
+    before: u32,
+    /// What to send next; falls back after a timeout (`t_seqno_`).
+    nxt: u32,
+    /// One after the highest segment sent (`maxseq_` and one).
+    sent_end: u32,
+    /// One after the highest segment sent when the window was last reduced (`recover_` and one).
+    recover: u32,
+    last_cut: Cut,
+    /// The segment whose round trip is measured, and when it left.
+    timed: Option<(u32, Time)>,
+    retransmit_at: Time,
+    /// End of the random wait.
+    send_at: Time,
+    /// The earliest of all timers.
+    due: Time,
+    /// The network and the peer take part in ECN.
+    ecn_agreed: bool,
+    /// Marks go on although the window is down to a segment: the timer is used to slow down.
+    ecn_backoff: bool,
+    /// The next segment tells that the window was reduced.
+    cwr: bool,
+    hoe: newreno::Hoe,
+    first_partial: bool,
+    repair: Repair,
+    counters: Counters,
+}
+
+impl Sender {
+    /// Waits for the start of its source.
+    pub fn new(config: &Config, source: &SourceConfig) -> Self {
+        let sizes = Sizes {
+            packet: config.packet_size,
+            header: config.header_size,
+            syn: config.syn.then_some(config.header_size),
+        };
+        Self {
+            config: *config,
+            source: Source::new(source, sizes),
+            phase: Phase::Waiting,
+            rto: Rto::new(&config.rto, Duration::ZERO),
+            initial_window: config.initial_window,
+            cwnd: 1.0,
+            ssthresh: config.initial_ssthresh.unwrap_or(config.window),
+            dup_window: 0,
+            dup_acks: 0,
+            una: 0,
+            last: 0,
+            before: 0,
+            nxt: 0,
+            sent_end: 0,
+            recover: 1,
+            last_cut: Cut::None,
+            timed: None,
+            retransmit_at: Time::FAR,
+            send_at: Time::FAR,
+            due: source.start,
+            ecn_agreed: false,
+            ecn_backoff: false,
+            cwr: false,
+            hoe: newreno::Hoe::default(),
+            first_partial: false,
+            repair: Repair::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What it believes now.
+    pub fn state(&self) -> State {
+        State {
+            cwnd: self.cwnd,
+            ssthresh: f64::from(self.ssthresh),
+            rto: self.rto.timeout(),
+            srtt: self.rto.srtt(),
+            in_flight: match self.repair.pipe() {
+                Some(pipe) => pipe,
+                None => self.sent_end - self.una,
+            },
+            recovering: self.dup_window > 0 || self.repair.pipe().is_some(),
+        }
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            acked: self.una,
+            ..self.counters
+        }
+    }
+
+    /// What it sends.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Takes up to `bytes` from an application, and sends what the window allows. Takes nothing
+    /// unless the source is a stream, started and not stopped.
+    pub fn write(&mut self, cx: &mut AgentCx<'_>, bytes: u64) -> Written {
+        let written = self.source.write(bytes);
+        if written.accepted > 0 {
+            self.send_much(cx, Push::Held, self.config.max_burst);
+            self.note_due();
+        }
+        written
+    }
+
+    fn open(&mut self, cx: &mut AgentCx<'_>) {
+        self.phase = Phase::Open;
+        self.source.open();
+        let phase = self.config.rto.phase.unwrap_or_else(|| {
+            let tick = nanos(self.config.rto.tick) as f64;
+            Duration::from_nanos((unit(cx.rng) * tick) as u64)
+        });
+        self.rto = Rto::new(&self.config.rto, phase);
+        if !self.config.syn {
+            self.cwnd = self.first_window();
+        }
+        self.send_much(cx, Push::Held, self.config.max_burst);
+    }
+
+    fn on_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
+        // What was never sent cannot have arrived.
+        let beyond = |block: &(u32, u32)| block.0 < block.1 && block.1 > self.sent_end;
+        if self.sent_end == 0 || ack.next > self.sent_end || ack.sack.iter().any(beyond) {
+            return;
+        }
+        self.counters.acks += 1;
+        if self.config.flavour == Flavour::NewReno {
+            self.observe_spacing(cx.now);
+        }
+        // The first acknowledgement always carries a mark, because it agrees to the use of ECN.
+        let agrees = !self.ecn_agreed && self.una == 0 && ack.next > 0;
+        let ack = &Ack {
+            ece: self.config.ecn && (ack.ece || agrees),
+            ..*ack
+        };
+        if ack.ece {
+            self.on_mark(ack.next);
+        }
+        match self.config.flavour {
+            Flavour::Reno => self.on_ack_reno(cx, ack),
+            Flavour::NewReno => self.on_ack_newreno(cx, ack),
+            Flavour::Sack => self.on_ack_sack(cx, ack),
+        }
+    }
+
+    /// Reduces the window for a mark, once per round trip (`ecn`).
+    fn on_mark(&mut self, next: u32) {
+        if next <= self.recover && self.last_cut != Cut::Timeout {
+            return;
+        }
+        self.recover = self.sent_end;
+        self.last_cut = Cut::Ecn;
+        if self.cwnd > 1.0 {
+            self.ecn_backoff = false;
+        } else if self.ecn_backoff {
+            self.rto.back_off();
+        } else {
+            self.ecn_backoff = true;
+        }
+        self.halve();
+        self.counters.ecn_responses += 1;
+    }
+
+    /// New data is acknowledged, and nothing is being repaired (`recv_newack_helper`).
+    fn on_new_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
+        self.advance(cx.now, ack);
+        let used_up = self.nxt >= self.before + self.window();
+        if !(self.ecn_agreed && ack.ece) && (used_up || !self.config.control_increase) {
+            self.cwnd += if self.cwnd < f64::from(self.ssthresh) {
+                1.0
+            } else {
+                1.0 / self.cwnd
+            };
+        }
+        if ack.ece {
+            self.ecn_agreed = true;
+        } else if self.ecn_agreed {
+            self.ecn_backoff = false;
+        }
+        if self.una == 1 {
+            self.cwnd = self.first_window();
+        }
+    }
+
+    /// Takes in what is acknowledged, samples the round trip, restarts the timer (`newack`).
+    fn advance(&mut self, now: Time, ack: &Ack) {
+        self.dup_acks = 0;
+        self.before = self.una;
+        self.last = ack.next;
+        self.una = ack.next;
+        self.nxt = self.nxt.max(ack.next);
+        if self.config.timestamps {
+            self.rto.sample_echo(ack.echo, now);
+        }
+        if let Some((seq, sent)) = self.timed
+            && seq < ack.next
+        {
+            if !(self.ecn_agreed && self.ecn_backoff && ack.ece) {
+                self.rto.end_back_off();
+                self.ecn_backoff = false;
+            }
+            self.timed = None;
+            if !self.config.timestamps {
+                self.rto.sample(sent, now);
+            }
+        }
+        self.source.on_acked(self.una);
+        self.set_timer(now);
+    }
+
+    /// A first or second duplicate acknowledgement lets a new segment out (`send_one`).
+    fn send_one(&mut self, cx: &mut AgentCx<'_>) {
+        let allowed = f64::from(self.una) + self.cwnd + f64::from(self.dup_acks);
+        if self.nxt < self.source.end()
+            && self.nxt < self.una + self.config.window
+            && f64::from(self.nxt) + 1.0 <= allowed
+        {
+            self.output(cx, self.nxt);
+            self.nxt += 1;
+        }
+    }
+
+    /// Sends what the window allows (`send_much`).
+    fn send_much(&mut self, cx: &mut AgentCx<'_>, push: Push, burst: u32) {
+        if push == Push::Held && self.send_at < Time::FAR {
+            return;
+        }
+        if self.config.flavour == Flavour::Sack {
+            self.send_much_sack(cx, push, burst);
+            return;
+        }
+        if self.nxt == 0 {
+            self.hoe.first_sent = cx.now;
+        }
+        let mut sent = 0;
+        while self.nxt < self.una + self.window() && self.nxt < self.source.end() {
+            if self.wait(cx, push) {
+                return;
+            }
+            self.output(cx, self.nxt);
+            self.nxt += 1;
+            sent += 1;
+            if sent == burst {
+                return;
+            }
+        }
+    }
+
+    /// Whether packets have to wait for a random time, which starts now.
+    fn wait(&mut self, cx: &mut AgentCx<'_>, push: Push) -> bool {
+        if push == Push::Now || self.config.overhead.is_zero() {
+            return false;
+        }
+        let wait = unit(cx.rng) * nanos(self.config.overhead) as f64;
+        self.send_at = cx.now + Duration::from_nanos(wait as u64);
+        true
+    }
+
+    /// Sends segment `seq` (`output`).
+    fn output(&mut self, cx: &mut AgentCx<'_>, seq: u32) {
+        let again = seq < self.sent_end;
+        let idle = self.una == self.sent_end;
+        let cwr = self.config.ecn && core::mem::take(&mut self.cwr);
+        if again {
+            self.counters.repeated += 1;
+        } else {
+            self.sent_end = seq + 1;
+            self.source.on_sent(seq);
+            if self.timed.is_none() {
+                self.timed = Some((seq, cx.now));
+            }
+        }
+        self.counters.sent += 1;
+        // The first segment agrees on ECN and must not use it (RFC 3168 section 6.1.1).
+        let ecn = if self.config.ecn && seq > 0 {
+            Ecn::Ect0
+        } else {
+            Ecn::NotEct
+        };
+        let segment = Segment {
+            seq,
+            sent: cx.now,
+            again,
+            cwr,
+        };
+        let size = Bytes(u64::from(self.source.wire_size(seq)));
+        cx.send(size, ecn, Body::Segment(segment));
+        if self.retransmit_at == Time::FAR || idle {
+            self.set_timer(cx.now);
+        }
+    }
+
+    /// The retransmission timer expired (`timeout`).
+    fn on_timeout(&mut self, cx: &mut AgentCx<'_>) {
+        self.dup_acks = 0;
+        if self.config.flavour == Flavour::Sack {
+            self.last = self.last.max(self.una);
+            self.recover = self.sent_end;
+            self.repair.on_timeout();
+        } else {
+            self.dup_window = 0;
+            if self.config.bug_fix {
+                self.recover = self.sent_end;
+            }
+        }
+        self.cwnd = self.cwnd.max(1.0);
+        let idle = self.una == self.sent_end;
+        if idle {
+            if self.config.slow_start_restart {
+                self.recover = self.sent_end;
+                self.cwnd = 1.0;
+                self.cwr = true;
+            }
+        } else {
+            self.counters.timeouts += 1;
+            self.recover = self.sent_end;
+            if self.una == 0 {
+                self.initial_window = match self.initial_window {
+                    InitialWindow::Rfc3390 => InitialWindow::Segments(2),
+                    InitialWindow::Segments(_) | InitialWindow::Rfc6928 => {
+                        InitialWindow::Segments(1)
+                    }
+                };
+            }
+            if self.last_cut == Cut::Ecn {
+                // The threshold was lowered already.
+                self.cwr = true;
+            } else {
+                self.halve();
+            }
+            self.cwnd = 1.0;
+            self.rto.back_off();
+        }
+        // Also when nothing is out: a late mark may close the window, and then only this opens it.
+        self.set_timer(cx.now);
+        self.nxt = self.una;
+        self.timed = None;
+        self.last_cut = Cut::Timeout;
+        self.send_much(cx, Push::Held, self.config.max_burst);
+    }
+
+    /// Halves window and threshold (`slowdown`).
+    fn halve(&mut self) {
+        let limit = f64::from(self.config.window);
+        let half = (self.cwnd + f64::from(self.dup_window)).min(limit) / 2.0;
+        self.ssthresh = (half as u32).max(2);
+        self.cwnd = half;
+        self.cwr = true;
+    }
+
+    /// Restarts the timer for a repair that does not fall back (`reset_rtx_timer(1, 0)`).
+    fn restart_timer(&mut self, now: Time) {
+        self.set_timer(now);
+        self.timed = None;
+    }
+
+    fn set_timer(&mut self, now: Time) {
+        self.retransmit_at = if self.source.is_finished(self.una) {
+            Time::FAR
+        } else {
+            now + self.rto.timeout()
+        };
+    }
+
+    fn note_due(&mut self) {
+        let own = self.retransmit_at.min(self.send_at);
+        self.due = match self.phase {
+            Phase::Waiting => self.source.start(),
+            Phase::Open => own.min(self.source.stop()),
+            Phase::Stopped => own,
+        };
+    }
+
+    /// In whole segments (`window`).
+    fn window(&self) -> u32 {
+        (self.cwnd as u32)
+            .saturating_add(self.dup_window)
+            .min(self.config.window)
+    }
+
+    fn first_window(&self) -> f64 {
+        f64::from(self.initial_window.segments(self.config.packet_size))
+    }
+}
+
+impl Agent for Sender {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, body: Body) {
+        if let Body::Ack(ack) = body {
+            self.on_ack(cx, &ack);
+            self.note_due();
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        if self.phase == Phase::Waiting && self.source.start() <= cx.now {
+            self.open(cx);
+        }
+        if self.phase == Phase::Open && self.source.stop() <= cx.now {
+            self.phase = Phase::Stopped;
+            self.source.close(self.sent_end);
+            if self.is_done() {
+                self.retransmit_at = Time::FAR;
+            }
+        }
+        if self.retransmit_at <= cx.now {
+            self.on_timeout(cx);
+        }
+        if self.send_at <= cx.now {
+            self.send_at = Time::FAR;
+            self.send_much(cx, Push::Now, self.config.max_burst);
+        }
+        self.note_due();
+    }
+
+    fn next_timer(&self) -> Time {
+        self.due
+    }
+
+    fn is_done(&self) -> bool {
+        self.source.is_finished(self.una)
+    }
+}
+
+/// Where the connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Open,
+    /// No further data is made.
+    Stopped,
+}
+
+/// What changed the window last (`last_cwnd_action_`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    None,
+    DupAcks,
+    Ecn,
+    /// Fast recovery is over.
+    Exited,
+    Timeout,
+}
+
+/// Whether packets may have to wait for a random time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Push {
+    Held,
+    /// They did.
+    Now,
+}

@@ -1,0 +1,470 @@
+//! Random sizes and times.
+
+use core::cmp::Ordering;
+use core::f64::consts::{SQRT_2, TAU};
+use core::fmt;
+
+use rand_core::Rng;
+use tidegate_core::random::unit;
+
+/// How a positive quantity is spread. Sizes are in bytes and times in seconds; the user says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// Log-normal below `cut`, Pareto from there on: the sizes of files on web servers (Barford and
+    /// Crovella, Generating Representative Web Workloads, 1998).
+    BodyAndTail {
+        /// Median of the log-normal, before it is cut.
+        median: f64,
+        /// Standard deviation of its natural logarithm.
+        sigma: f64,
+        /// Where the body ends and the tail begins.
+        cut: f64,
+        /// Share of the draws that come from the tail, in 0..=1.
+        tail: f64,
+        /// Index of the tail.
+        shape: f64,
+        /// The largest; infinity for none.
+        most: f64,
+    },
+    /// Always the same.
+    Constant(f64),
+    /// Memoryless.
+    Exponential {
+        /// Mean.
+        mean: f64,
+    },
+    /// Its logarithm is normal.
+    LogNormal {
+        /// Half of the draws are smaller.
+        median: f64,
+        /// Standard deviation of the natural logarithm.
+        sigma: f64,
+    },
+    /// A power law: more than `x` with probability `(least/x)^shape`, and cut off at `most`.
+    Pareto {
+        /// Its index. Up to 2 the variance grows with the sample, up to 1 the mean does too.
+        shape: f64,
+        /// The smallest.
+        least: f64,
+        /// The largest; infinity for none.
+        most: f64,
+    },
+}
+
+impl Distribution {
+    /// A power law without upper bound by its mean, as in ns-2; `shape` has to be above 1.
+    pub fn pareto(shape: f64, mean: f64) -> Self {
+        Self::Pareto {
+            shape,
+            least: mean * (shape - 1.0) / shape,
+            most: f64::INFINITY,
+        }
+    }
+
+    /// The same with every draw `by` times as large.
+    pub fn scaled(self, by: f64) -> Self {
+        match self {
+            Self::BodyAndTail {
+                median,
+                sigma,
+                cut,
+                tail,
+                shape,
+                most,
+            } => Self::BodyAndTail {
+                median: median * by,
+                sigma,
+                cut: cut * by,
+                tail,
+                shape,
+                most: most * by,
+            },
+            Self::Constant(value) => Self::Constant(value * by),
+            Self::Exponential { mean } => Self::Exponential { mean: mean * by },
+            Self::LogNormal { median, sigma } => Self::LogNormal {
+                median: median * by,
+                sigma,
+            },
+            Self::Pareto { shape, least, most } => Self::Pareto {
+                shape,
+                least: least * by,
+                most: most * by,
+            },
+        }
+    }
+
+    /// Looks at the parameters.
+    ///
+    /// # Errors
+    /// The first that does not stand.
+    pub fn check(&self) -> Result<(), DistributionFault> {
+        let positive = |name, value: f64| {
+            if value > 0.0 && value < f64::INFINITY {
+                Ok(())
+            } else {
+                Err(DistributionFault::NotPositive { name, value })
+            }
+        };
+        match *self {
+            Self::BodyAndTail {
+                median,
+                sigma,
+                cut,
+                tail,
+                shape,
+                most,
+            } => {
+                positive("median", median)?;
+                positive("sigma", sigma)?;
+                positive("cut", cut)?;
+                if !(0.0..=1.0).contains(&tail) {
+                    return Err(DistributionFault::Tail(tail));
+                }
+                // Each try to draw from the body has to have a fair chance.
+                if tail < 1.0 && normal_below(libm::log(cut / median) / sigma) < LEAST_BODY {
+                    return Err(DistributionFault::Cut { cut, median });
+                }
+                check_pareto(shape, cut, most)
+            }
+            Self::Constant(value) => positive("value", value),
+            Self::Exponential { mean } => positive("mean", mean),
+            Self::LogNormal { median, sigma } => {
+                positive("median", median).and(positive("sigma", sigma))
+            }
+            Self::Pareto { shape, least, most } => {
+                check_pareto(shape, least, most)?;
+                positive("least", least)
+            }
+        }
+    }
+
+    /// Draws one.
+    pub fn draw(&self, rng: &mut dyn Rng) -> f64 {
+        match *self {
+            Self::BodyAndTail {
+                median,
+                sigma,
+                cut,
+                tail,
+                shape,
+                most,
+            } => {
+                if unit(rng) < tail {
+                    return pareto(shape, cut, most, rng);
+                }
+                loop {
+                    let body = median * libm::exp(sigma * normal(rng));
+                    if body < cut {
+                        return body;
+                    }
+                }
+            }
+            Self::Constant(value) => value,
+            Self::Exponential { mean } => exponential(mean, rng),
+            Self::LogNormal { median, sigma } => median * libm::exp(sigma * normal(rng)),
+            Self::Pareto { shape, least, most } => pareto(shape, least, most, rng),
+        }
+    }
+
+    /// What draws are on average in the long run; infinity for power laws without it.
+    pub fn mean(&self) -> f64 {
+        match *self {
+            Self::BodyAndTail {
+                median,
+                sigma,
+                cut,
+                tail,
+                shape,
+                most,
+            } => {
+                let z = libm::log(cut / median) / sigma;
+                let whole = median * libm::exp(sigma * sigma / 2.0);
+                let body = if tail < 1.0 {
+                    whole * normal_below(z - sigma) / normal_below(z)
+                } else {
+                    0.0
+                };
+                (1.0 - tail) * body + tail * pareto_mean(shape, cut, most)
+            }
+            Self::Constant(value) => value,
+            Self::Exponential { mean } => mean,
+            Self::LogNormal { median, sigma } => median * libm::exp(sigma * sigma / 2.0),
+            Self::Pareto { shape, least, most } => pareto_mean(shape, least, most),
+        }
+    }
+}
+
+/// With mean 1 unless told otherwise.
+pub(super) fn exponential(mean: f64, rng: &mut dyn Rng) -> f64 {
+    -mean * libm::log(1.0 - unit(rng))
+}
+
+/// By inversion. Without upper bound `least / most` is zero, and so is its power.
+fn pareto(shape: f64, least: f64, most: f64, rng: &mut dyn Rng) -> f64 {
+    let cut_off = libm::pow(least / most, shape);
+    least * libm::pow(1.0 - unit(rng) * (1.0 - cut_off), -1.0 / shape)
+}
+
+/// Box and Muller's first.
+fn normal(rng: &mut dyn Rng) -> f64 {
+    let radius = libm::log(1.0 - unit(rng)) * -2.0;
+    radius.sqrt() * libm::cos(TAU * unit(rng))
+}
+
+/// The normal distribution function.
+fn normal_below(z: f64) -> f64 {
+    0.5 * libm::erfc(-z / SQRT_2)
+}
+
+fn pareto_mean(shape: f64, least: f64, most: f64) -> f64 {
+    if most == f64::INFINITY {
+        return if shape > 1.0 {
+            least * shape / (shape - 1.0)
+        } else {
+            f64::INFINITY
+        };
+    }
+    let kept = 1.0 - libm::pow(least / most, shape);
+    let near_one = (shape - 1.0).abs() < 1e-9;
+    let sum = if near_one {
+        libm::log(most / least)
+    } else {
+        (1.0 - libm::pow(least / most, shape - 1.0)) / (shape - 1.0)
+    };
+    least * shape / kept * sum
+}
+
+fn check_pareto(shape: f64, least: f64, most: f64) -> Result<(), DistributionFault> {
+    // Written so that NaN is at fault.
+    if !(shape > 0.0 && shape < f64::INFINITY) {
+        return Err(DistributionFault::NotPositive {
+            name: "shape",
+            value: shape,
+        });
+    }
+    if most.partial_cmp(&least) != Some(Ordering::Greater) {
+        return Err(DistributionFault::Most { most, least });
+    }
+    if most == f64::INFINITY && shape <= 1.0 {
+        return Err(DistributionFault::NoMean(shape));
+    }
+    Ok(())
+}
+
+/// Why a distribution cannot be drawn from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum DistributionFault {
+    /// Hardly anything of the body lies below the cut.
+    Cut {
+        /// Where the tail begins.
+        cut: f64,
+        /// Median of the body.
+        median: f64,
+    },
+    /// The largest is not above the smallest.
+    Most {
+        /// The largest.
+        most: f64,
+        /// The smallest.
+        least: f64,
+    },
+    /// A power law of this index has no mean unless it is cut off.
+    NoMean(f64),
+    /// A parameter is zero, negative, infinite or no number.
+    NotPositive {
+        /// Which.
+        name: &'static str,
+        /// What it is.
+        value: f64,
+    },
+    /// The share of the tail is not in 0..=1.
+    Tail(f64),
+}
+
+impl fmt::Display for DistributionFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cut { cut, median } => write!(
+                f,
+                "a body of median {median} has next to nothing below its cut at {cut}: \
+                 raise the cut"
+            ),
+            Self::Most { most, least } => {
+                write!(f, "the largest, {most}, is not above the smallest, {least}")
+            }
+            Self::NoMean(shape) => write!(
+                f,
+                "a power law of shape {shape} has no mean: choose a shape above 1 or bound it"
+            ),
+            Self::NotPositive { name, value } => {
+                write!(
+                    f,
+                    "a {name} of {value} is not possible: write a number above 0"
+                )
+            }
+            Self::Tail(share) => write!(f, "a tail with a share of {share} is not in 0..=1"),
+        }
+    }
+}
+
+impl core::error::Error for DistributionFault {}
+
+/// Below it, a draw from the body may take a thousand tries.
+const LEAST_BODY: f64 = 1e-3;
+
+#[cfg(test)]
+mod tests {
+    use rand_pcg::Pcg64Mcg;
+    use tidegate_core::random::Seed;
+
+    use super::*;
+
+    fn rng(name: &str) -> Pcg64Mcg {
+        Seed(11).stream(name)
+    }
+
+    const FILES: Distribution = Distribution::BodyAndTail {
+        median: 11_600.0,
+        sigma: 1.318,
+        cut: 133_000.0,
+        tail: 0.07,
+        shape: 1.1,
+        most: 1e7,
+    };
+
+    #[test]
+    fn means_are_those_of_the_draws() {
+        let all = [
+            (Distribution::Constant(3.0), 1e-12),
+            (Distribution::Exponential { mean: 0.2 }, 0.01),
+            (
+                Distribution::LogNormal {
+                    median: 8_000.0,
+                    sigma: 1.0,
+                },
+                0.01,
+            ),
+            (Distribution::pareto(2.5, 12.0), 0.01),
+            (
+                Distribution::Pareto {
+                    shape: 1.0,
+                    least: 10.0,
+                    most: 1_000.0,
+                },
+                0.01,
+            ),
+            (
+                Distribution::Pareto {
+                    shape: 1.2,
+                    least: 10.0,
+                    most: 10_000.0,
+                },
+                0.02,
+            ),
+            (FILES, 0.03),
+        ];
+        for (distribution, tolerance) in all {
+            distribution.check().unwrap();
+            let mut rng = rng("mean");
+            let count = 200_000;
+            let sum: f64 = (0..count).map(|_| distribution.draw(&mut rng)).sum();
+            let error = sum / f64::from(count) / distribution.mean() - 1.0;
+            assert!(error.abs() <= tolerance, "{distribution:?}: off by {error}");
+            let tripled = distribution.scaled(3.0).mean() / distribution.mean();
+            assert!((tripled - 3.0).abs() < 1e-9, "{distribution:?}: {tripled}");
+        }
+    }
+
+    /// Hill's estimate over the largest `top` of `count` draws.
+    fn hill(distribution: &Distribution, count: usize, top: usize) -> f64 {
+        let mut rng = rng("hill");
+        let mut draws: Vec<f64> = (0..count).map(|_| distribution.draw(&mut rng)).collect();
+        draws.sort_by(|a, b| b.total_cmp(a));
+        let logs = draws[..top].iter().map(|x| libm::log(x / draws[top]));
+        top as f64 / logs.sum::<f64>()
+    }
+
+    #[test]
+    fn tails_have_the_index_that_was_asked_for() {
+        for shape in [1.1, 1.5, 2.4] {
+            let index = hill(&Distribution::pareto(shape, 1.0), 100_000, 5_000);
+            assert!((index / shape - 1.0).abs() < 0.05, "{index} for {shape}");
+        }
+        let unbounded = Distribution::BodyAndTail {
+            median: 11_600.0,
+            sigma: 1.318,
+            cut: 133_000.0,
+            tail: 0.07,
+            shape: 1.1,
+            most: f64::INFINITY,
+        };
+        let index = hill(&unbounded, 100_000, 5_000);
+        assert!((index / 1.1 - 1.0).abs() < 0.05, "{index}");
+        // A light tail shows no such index: the estimate keeps growing towards the extremes.
+        let light = Distribution::Exponential { mean: 1.0 };
+        assert!(hill(&light, 100_000, 500) > 4.0);
+    }
+
+    #[test]
+    fn draws_keep_to_their_bounds() {
+        let bounded = Distribution::Pareto {
+            shape: 0.5,
+            least: 2.0,
+            most: 50.0,
+        };
+        let mut rng = rng("bounds");
+        for _ in 0..10_000 {
+            assert!((2.0..=50.0).contains(&bounded.draw(&mut rng)));
+            let file = FILES.draw(&mut rng);
+            assert!(file > 0.0 && file <= 1e7, "{file}");
+        }
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let fault = |distribution: Distribution| distribution.check().unwrap_err().to_string();
+        assert_eq!(
+            fault(Distribution::Exponential { mean: f64::NAN }),
+            "a mean of NaN is not possible: write a number above 0"
+        );
+        assert_eq!(
+            fault(Distribution::Pareto {
+                shape: 0.9,
+                least: 1.0,
+                most: f64::INFINITY
+            }),
+            "a power law of shape 0.9 has no mean: choose a shape above 1 or bound it"
+        );
+        assert_eq!(
+            fault(Distribution::Pareto {
+                shape: 1.5,
+                least: 5.0,
+                most: 5.0
+            }),
+            "the largest, 5, is not above the smallest, 5"
+        );
+        assert_eq!(
+            fault(Distribution::BodyAndTail {
+                median: 1e6,
+                sigma: 0.1,
+                cut: 1e5,
+                tail: 0.1,
+                shape: 1.1,
+                most: 1e7
+            }),
+            "a body of median 1000000 has next to nothing below its cut at 100000: raise the cut"
+        );
+        assert_eq!(
+            fault(Distribution::BodyAndTail {
+                median: 1e4,
+                sigma: 1.0,
+                cut: 1e5,
+                tail: 1.1,
+                shape: 1.1,
+                most: 1e7
+            }),
+            "a tail with a share of 1.1 is not in 0..=1"
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! A rate over time, in steps.
+
+use core::fmt;
+
+use tidegate_core::units::{Rate, Time};
+
+/// A rate that changes at given moments of the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Until the first step.
+    pub first: Rate,
+    /// From each of these moments on; they increase.
+    pub steps: Vec<(Time, Rate)>,
+}
+
+impl From<Rate> for Schedule {
+    /// Always the same.
+    fn from(rate: Rate) -> Self {
+        Self {
+            first: rate,
+            steps: Vec::new(),
+        }
+    }
+}
+
+impl Schedule {
+    /// Looks at rates and moments.
+    ///
+    /// # Errors
+    /// When no rate is above zero, or the moments do not increase.
+    pub fn check(&self) -> Result<(), ScheduleFault> {
+        let unsorted = self.steps.windows(2).find(|pair| pair[1].0 <= pair[0].0);
+        if let Some(pair) = unsorted {
+            return Err(ScheduleFault::Order {
+                before: pair[0].0,
+                after: pair[1].0,
+            });
+        }
+        if self.most() == Rate::ZERO {
+            return Err(ScheduleFault::Nothing);
+        }
+        Ok(())
+    }
+
+    /// The rate at a moment.
+    pub fn at(&self, at: Time) -> Rate {
+        let passed = self.steps.partition_point(|step| step.0 <= at);
+        match passed.checked_sub(1) {
+            Some(last) => self.steps[last].1,
+            None => self.first,
+        }
+    }
+
+    /// The next change after a moment, [`Time::FAR`] if there is none.
+    pub fn next_after(&self, at: Time) -> Time {
+        let passed = self.steps.partition_point(|step| step.0 <= at);
+        self.steps.get(passed).map_or(Time::FAR, |step| step.0)
+    }
+
+    /// The highest rate.
+    pub fn most(&self) -> Rate {
+        let steps = self.steps.iter().map(|step| step.1);
+        steps.fold(self.first, Rate::max)
+    }
+}
+
+/// Why a schedule does not stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleFault {
+    /// Its rate is zero at all times.
+    Nothing,
+    /// A step does not come after the one before it.
+    Order {
+        /// The earlier in the list.
+        before: Time,
+        /// The later in the list.
+        after: Time,
+    },
+}
+
+impl fmt::Display for ScheduleFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => {
+                f.write_str("the rate is 0 at all times: write one above 0, or leave the flow out")
+            }
+            Self::Order { before, after } => write!(
+                f,
+                "the step at {after:?} follows the one at {before:?}: sort the steps by time, \
+                 one for each moment"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ScheduleFault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(first: u64, steps: &[(u64, u64)]) -> Schedule {
+        let step = |(at, kbps): &(u64, u64)| (Time::from_secs(*at), Rate::kbps(*kbps));
+        Schedule {
+            first: Rate::kbps(first),
+            steps: steps.iter().map(step).collect(),
+        }
+    }
+
+    #[test]
+    fn a_step_holds_from_its_moment_on() {
+        let steps = schedule(100, &[(2, 0), (5, 300)]);
+        assert_eq!(steps.check(), Ok(()));
+        let at = |ms| steps.at(Time::from_millis(ms));
+        assert_eq!(
+            [0, 1_999, 2_000, 5_000, 99_000].map(at),
+            [100, 100, 0, 300, 300].map(Rate::kbps)
+        );
+        assert_eq!(steps.next_after(Time::ZERO), Time::from_secs(2));
+        assert_eq!(steps.next_after(Time::from_secs(2)), Time::from_secs(5));
+        assert_eq!(steps.next_after(Time::from_secs(5)), Time::FAR);
+        assert_eq!(steps.most(), Rate::kbps(300));
+    }
+
+    #[test]
+    fn faults_are_named() {
+        assert_eq!(schedule(0, &[(1, 0)]).check(), Err(ScheduleFault::Nothing));
+        let twice = schedule(1, &[(3, 5), (3, 6)]).check().unwrap_err();
+        assert_eq!(
+            twice.to_string(),
+            "the step at 3.000000000s follows the one at 3.000000000s: sort the steps by time, \
+             one for each moment"
+        );
+    }
+}

@@ -1,0 +1,322 @@
+//! Video as traffic: frames of modelled or recorded size, cut into packets.
+//!
+//! [`Camera`] says when which frame is made and how large it is, for any transport; [`Source`]
+//! sends it without congestion control, and ends in a [`udp::Sink`](super::udp::Sink). Sizes come
+//! from a [`FrameModel`]: the [model](crate::video_model) of an encoder, or a recorded encode
+//! ([`TracePlayer`]).
+
+mod player;
+mod trace;
+
+pub use player::{TraceEncoder, TracePlayer};
+pub use trace::{FrameTrace, FrameTraceError, FrameTraceFault, RecordedFrame};
+
+use core::fmt;
+use core::time::Duration;
+
+use tidegate_core::control::{Ecn, Why};
+use tidegate_core::media::FrameOrder;
+use tidegate_core::units::{Bytes, Rate, Time, nanos};
+
+use super::{Schedule, ScheduleFault};
+use crate::agent::{Agent, AgentCx, Arrival, Body};
+use crate::video_model::{FrameModel, FrameShape};
+
+/// Makes frames at an even pace.
+#[derive(Debug)]
+pub struct Camera {
+    model: Box<dyn FrameModel>,
+    /// When frame zero is captured.
+    start: Time,
+    /// The next frame.
+    frame: u64,
+    key_interval: Option<u64>,
+    /// The next frame has to be a key frame.
+    key: bool,
+}
+
+impl Camera {
+    /// Captures frame zero at `start`. The first frame is a key frame, and so is every
+    /// `key_interval`th if there is such an interval; zero counts as one.
+    pub fn new(model: Box<dyn FrameModel>, start: Time, key_interval: Option<u64>) -> Self {
+        Self {
+            model,
+            start,
+            frame: 0,
+            key_interval: key_interval.map(|every| every.max(1)),
+            key: true,
+        }
+    }
+
+    /// When the next frame is captured.
+    pub fn due(&self) -> Time {
+        self.start + self.model.frame_rate().at(self.frame)
+    }
+
+    /// The time between two frames.
+    pub fn interval(&self) -> Duration {
+        self.model.frame_rate().interval()
+    }
+
+    /// The next frame will be a key frame, e.g. because the receiver lost one.
+    pub fn order_key(&mut self) {
+        self.key = true;
+    }
+
+    /// The frame that is due, encoded at `rate`; the next one is due an interval later. At rate
+    /// zero the frame is skipped.
+    pub fn shoot(&mut self, rate: Rate) -> Option<FrameShape> {
+        let order = FrameOrder {
+            frame: self.frame,
+            captured: self.due(),
+            rate,
+            key: self.key,
+        };
+        self.frame += 1;
+        let regular = self
+            .key_interval
+            .is_some_and(|every| self.frame.is_multiple_of(every));
+        if rate == Rate::ZERO {
+            self.key |= regular;
+            return None;
+        }
+        self.key = regular;
+        Some(self.model.shape(&order))
+    }
+}
+
+/// Parameters of a [`Source`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceConfig {
+    /// What the encoder is told; headers come on top. At rate zero frames are skipped.
+    pub rate: Schedule,
+    /// Of the largest packet on the wire, every header included; up to 65,535.
+    pub packet: Bytes,
+    /// What is not payload of each packet.
+    pub header: Bytes,
+    /// Distance of regular key frames, in frames.
+    pub key_interval: Option<u64>,
+    /// The share of a frame interval over which the packets of a frame leave evenly, in 0..=1. At
+    /// zero they leave together, as from a sender without pacing.
+    pub spread: f64,
+    /// Of its packets.
+    pub ecn: Ecn,
+}
+
+impl Default for SourceConfig {
+    /// 1 Mb/s in packets of up to 1240 bytes with 40 of headers (IPv4, UDP, RTP), spread over half
+    /// an interval, a key frame at the beginning only.
+    fn default() -> Self {
+        Self {
+            rate: Rate::kbps(1_000).into(),
+            packet: Bytes(1_240),
+            header: Bytes(40),
+            key_interval: None,
+            spread: 0.5,
+            ecn: Ecn::NotEct,
+        }
+    }
+}
+
+impl SourceConfig {
+    /// Looks at the parameters.
+    ///
+    /// # Errors
+    /// The first that does not stand.
+    pub fn check(&self) -> Result<(), SourceFault> {
+        self.rate.check().map_err(SourceFault::Rate)?;
+        if self.packet > Bytes(65_535) || self.packet <= self.header {
+            return Err(SourceFault::Packet {
+                packet: self.packet,
+                header: self.header,
+            });
+        }
+        if !(0.0..=1.0).contains(&self.spread) {
+            return Err(SourceFault::Spread(self.spread));
+        }
+        if self.key_interval == Some(0) {
+            return Err(SourceFault::KeyInterval);
+        }
+        Ok(())
+    }
+}
+
+/// Sends frames as [`Body::Data`] at rates of its own. Starts and stops with its party.
+#[derive(Debug)]
+pub struct Source {
+    config: SourceConfig,
+    camera: Camera,
+    /// Bytes of the present frame that wait.
+    waiting: u64,
+    /// Between its packets.
+    gap: Duration,
+    next: Time,
+    begun: bool,
+    counters: Counters,
+}
+
+/// What a source counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames that were encoded.
+    pub frames: u64,
+    /// Of these, key frames.
+    pub keys: u64,
+    /// Frames that were skipped because the rate was zero.
+    pub skipped: u64,
+    /// Bytes of encoded frames.
+    pub media: Bytes,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes on the wire.
+    pub wire: Bytes,
+}
+
+impl Source {
+    /// A source that starts with its party.
+    ///
+    /// # Errors
+    /// As [`SourceConfig::check`].
+    pub fn new(config: SourceConfig, model: Box<dyn FrameModel>) -> Result<Self, SourceFault> {
+        config.check()?;
+        Ok(Self {
+            camera: Camera::new(model, Time::ZERO, config.key_interval),
+            config,
+            waiting: 0,
+            gap: Duration::ZERO,
+            next: Time::ZERO,
+            begun: false,
+            counters: Counters::default(),
+        })
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn capture(&mut self) {
+        let rate = self.config.rate.at(self.next);
+        let Some(shape) = self.camera.shoot(rate) else {
+            self.counters.skipped += 1;
+            return;
+        };
+        self.counters.frames += 1;
+        self.counters.keys += u64::from(shape.key);
+        self.counters.media += Bytes(shape.size as u64);
+        self.waiting = shape.size as u64;
+        let packets = self.waiting.div_ceil(self.payload()).max(1);
+        let spread = nanos(self.camera.interval()) as f64 * self.config.spread;
+        self.gap = Duration::from_nanos((spread / packets as f64) as u64);
+    }
+
+    fn payload(&self) -> u64 {
+        (self.config.packet - self.config.header).get()
+    }
+
+    fn send(&mut self, cx: &mut AgentCx<'_>) {
+        let payload = self.waiting.min(self.payload());
+        self.waiting -= payload;
+        let size = Bytes(payload) + self.config.header;
+        let body = Body::Data {
+            seq: self.counters.packets,
+            sent: cx.now,
+            rtt: Duration::ZERO,
+        };
+        cx.send(size, self.config.ecn, body);
+        self.counters.packets += 1;
+        self.counters.wire += size;
+    }
+}
+
+impl Agent for Source {
+    fn on_packet(&mut self, _: &mut AgentCx<'_>, _: &Arrival, _: Body) {}
+
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        if !self.begun {
+            self.begun = true;
+            self.camera.start = cx.now;
+            self.next = cx.now;
+        }
+        while self.next <= cx.now {
+            if self.waiting == 0 {
+                self.capture();
+            }
+            if self.waiting > 0 {
+                self.send(cx);
+            }
+            self.next = if self.waiting > 0 {
+                self.next + self.gap
+            } else {
+                self.camera.due()
+            };
+        }
+    }
+
+    fn next_timer(&self) -> Time {
+        self.next
+    }
+
+    fn why(&self) -> Option<Why> {
+        Some(if self.waiting == 0 {
+            Why::Capture
+        } else {
+            Why::Pacing
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        let rate = &self.config.rate;
+        self.begun
+            && self.waiting == 0
+            && rate.next_after(self.next) == Time::FAR
+            && rate.at(self.next) == Rate::ZERO
+    }
+}
+
+/// Why a source cannot be built.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum SourceFault {
+    /// Key frames every zero frames.
+    KeyInterval,
+    /// Packets of this size are not possible.
+    Packet {
+        /// On the wire.
+        packet: Bytes,
+        /// What is not payload of it.
+        header: Bytes,
+    },
+    /// The rate does not stand.
+    Rate(ScheduleFault),
+    /// The spread is not in 0..=1.
+    Spread(f64),
+}
+
+impl fmt::Display for SourceFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeyInterval => f.write_str(
+                "a key frame every 0 frames is not possible: write 1 or more, or leave it out",
+            ),
+            Self::Packet { packet, header } => write!(
+                f,
+                "a packet of {} B with headers of {} B is not possible: \
+                 write a size above the headers and up to 65535",
+                packet.0, header.0
+            ),
+            Self::Rate(fault) => fault.fmt(f),
+            Self::Spread(spread) => {
+                write!(
+                    f,
+                    "a spread of {spread} is not in 0..=1, a share of the frame interval"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for SourceFault {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+use core::time::Duration;
+
+use tidegate_core::link::{
+    Capacity, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, Network, NetworkConfig,
+    QueueConfig, RouteId,
+};
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Bytes, Rate, Time};
+
+use super::*;
+use crate::agent::{Agent, AgentCx, Arrival, Body};
+use crate::tcp::{SinkConfig, classic};
+use crate::traffic::Distribution;
+use crate::world::{Party, PartyId, SimPacket, World};
+
+#[derive(Debug)]
+enum Player {
+    Client(Client),
+    Server(Server),
+}
+
+impl Agent for Player {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+        match self {
+            Self::Client(agent) => agent.on_packet(cx, arrival, body),
+            Self::Server(agent) => agent.on_packet(cx, arrival, body),
+        }
+    }
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        match self {
+            Self::Client(agent) => agent.on_timer(cx),
+            Self::Server(agent) => agent.on_timer(cx),
+        }
+    }
+    fn next_timer(&self) -> Time {
+        match self {
+            Self::Client(agent) => agent.next_timer(),
+            Self::Server(agent) => agent.next_timer(),
+        }
+    }
+}
+
+/// Pages go over route 0, requests over route 1; 20 ms each way.
+fn network(rate: Option<Rate>, queue: u32, loss: f64, seed: u64) -> Network<SimPacket> {
+    let link = |name: &str, capacity, loss| NamedLink {
+        name: name.to_owned(),
+        config: LinkConfig {
+            capacity,
+            loss,
+            queue: QueueConfig::DropTail(DropTailConfig::packets(queue)),
+            delay: Duration::from_millis(20),
+            ..LinkConfig::default()
+        },
+    };
+    let down = rate.map_or(Capacity::Unlimited, Capacity::Fixed);
+    let config = NetworkConfig {
+        links: vec![
+            link("down", down, LossConfig::Bernoulli(loss)),
+            link("up", Capacity::Unlimited, LossConfig::Bernoulli(loss)),
+        ],
+        routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
+    };
+    Network::new(&config, Seed(seed)).unwrap()
+}
+
+fn world(config: Config, browsers: usize, network: Network<SimPacket>) -> World<Player> {
+    let config = Arc::new(config);
+    let mut parties = Vec::new();
+    for n in 0..browsers {
+        let (client, server) = browser(&config).unwrap();
+        let party = |side: &str, agent, peer, route| Party {
+            name: format!("web-{n}/{side}"),
+            agent,
+            peer: PartyId(peer),
+            route: RouteId(route),
+            flow: n as u32,
+            dscp: 0,
+            start: Time::ZERO,
+            stop: Time::FAR,
+        };
+        parties.push(party("client", Player::Client(client), 2 * n + 1, 1));
+        parties.push(party("server", Player::Server(server), 2 * n, 0));
+    }
+    World::new(network, parties, Seed(1)).unwrap()
+}
+
+fn totals(world: &World<Player>, browsers: usize) -> Totals {
+    let mut totals = Totals::default();
+    for n in 0..browsers {
+        let pair = (world.agent(PartyId(2 * n)), world.agent(PartyId(2 * n + 1)));
+        let (Player::Client(client), Player::Server(server)) = pair else {
+            panic!("clients and servers take turns");
+        };
+        totals.add(client, server);
+    }
+    totals
+}
+
+/// Pages of so many objects of 10 kB, which are eleven segments, every second or so.
+fn plain(objects: f64, connections: Connections) -> Config {
+    Config {
+        think: Distribution::Constant(1.0),
+        objects: Distribution::Constant(objects),
+        size: Distribution::Constant(10_000.0),
+        connections,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn a_page_takes_the_round_trips_that_it_should() {
+    let page = |objects, connections| {
+        let mut world = world(plain(objects, connections), 1, network(None, 9, 0.0, 1));
+        world.run(Time::from_secs(10), &mut ()).unwrap();
+        let totals = totals(&world, 1);
+        assert_eq!(totals.page_times.least(), totals.page_times.most());
+        (
+            totals.page_times.mean().unwrap().as_millis(),
+            totals.server.connections / totals.client.pages,
+        )
+    };
+    // A round trip of 40 ms for request and SYN, then windows of 2, 4 and the last 5 segments.
+    assert_eq!(page(1.0, Connections::PerPage), (160, 1));
+    assert_eq!(page(3.0, Connections::PerObject), (480, 3));
+    // The window has grown to 13 at the end of the first object: each later one takes one round.
+    assert_eq!(page(3.0, Connections::PerPage), (240, 1));
+}
+
+#[test]
+fn counters_add_up() {
+    let mut world = world(
+        plain(2.0, Connections::PerObject),
+        1,
+        network(None, 9, 0.0, 1),
+    );
+    world.run(Time::from_secs(100), &mut ()).unwrap();
+    let totals = totals(&world, 1);
+    let Totals { client, server, .. } = &totals;
+    assert_eq!((client.pages, client.objects), (75, 150));
+    assert_eq!(client.bytes, 150 * 10_000);
+    // Eleven segments of data and a SYN each; the run ends while somebody thinks.
+    assert_eq!((server.sent, client.segments), (150 * 12, 150 * 12));
+    assert_eq!(
+        (server.repeated, client.repeated, server.timeouts),
+        (0, 0, 0)
+    );
+    assert_eq!(totals.loss(), 0.0);
+    assert_eq!(totals.page_times.count(), 75);
+}
+
+/// One in ten packets is lost, requests and acknowledgements included: every page still comes
+/// whole, whatever is repeated across the borders of objects and connections.
+#[test]
+fn losses_delay_pages_and_stop_none() {
+    for (connections, flavour) in [
+        (Connections::PerObject, classic::Flavour::Reno),
+        (Connections::PerPage, classic::Flavour::NewReno),
+        (Connections::PerPage, classic::Flavour::Sack),
+    ] {
+        let config = Config {
+            tcp: classic::Config {
+                flavour,
+                ..classic::Config::default()
+            },
+            sink: SinkConfig {
+                delay: Some(Duration::from_millis(40)),
+                ..SinkConfig::default()
+            },
+            ..plain(3.0, connections)
+        };
+        let mut world = world(config, 30, network(None, 9, 0.1, 7));
+        let mut before = 0;
+        for minutes in 1..=5 {
+            world.run(Time::from_secs(240 * minutes), &mut ()).unwrap();
+            let totals = totals(&world, 30);
+            assert!(totals.client.pages > before + 200, "{totals:?}");
+            before = totals.client.pages;
+        }
+        let totals = totals(&world, 30);
+        assert!((totals.loss() - 0.1).abs() < 0.01, "{}", totals.loss());
+        assert!(totals.client.repeated > 100, "{totals:?}");
+        assert_eq!(totals.client.objects / totals.client.pages, 3);
+    }
+}
+
+/// Browsers that do not disturb each other offer what their configuration says.
+#[test]
+fn the_load_is_what_was_set() {
+    let load = Rate::kbps(5_000);
+    let config = Config {
+        // Lighter tails than the default, so that a short run shows the mean.
+        size: Distribution::LogNormal {
+            median: 8_000.0,
+            sigma: 1.0,
+        },
+        objects: Distribution::pareto(2.43, 3.0),
+        think: Distribution::Exponential { mean: 1.0 },
+        ..Config::default()
+    };
+    let page = Duration::from_millis(400);
+    let config = config.with_load(200, load, page);
+    assert!((config.rate(page).as_f64() * 200.0 / load.as_f64() - 1.0).abs() < 1e-3);
+    let mut world = world(config.clone(), 200, network(None, 9, 0.0, 1));
+    world.run(Time::from_secs(400), &mut ()).unwrap();
+    let totals = totals(&world, 200);
+    let offered = 200.0 * config.rate(totals.page_times.mean().unwrap()).as_f64();
+    let found = totals.client.bytes as f64 * 8.0 / 400.0;
+    assert!((found / offered - 1.0).abs() < 0.02, "{found} of {offered}");
+    assert!((found / load.as_f64() - 1.0).abs() < 0.04, "{found}");
+}
+
+/// Loss is a result of how many browsers share a link, as in the papers' experiments.
+#[test]
+fn more_browsers_lose_more() {
+    let found = [200_usize, 300, 400].map(|browsers| {
+        // 20 kb/s each, so 4, 6 and 8 Mb/s on a link of 5 Mb/s.
+        let config = Config::default().with_load(100, Rate::kbps(2_000), Duration::from_secs(1));
+        let link = network(Some(Rate::kbps(5_000)), 50, 0.0, 3);
+        let mut world = world(config, browsers, link);
+        world.run(Time::from_secs(300), &mut ()).unwrap();
+        let totals = totals(&world, browsers);
+        (totals.loss(), totals.page_times.quantile(0.9).unwrap())
+    });
+    let [light, busy, heavy] = found;
+    assert!(light.0 < busy.0 && busy.0 < heavy.0, "{found:?}");
+    assert!(light.1 < heavy.1, "{found:?}");
+    assert!(
+        light.0 > 1e-4 && heavy.0 > 0.02 && heavy.0 < 0.2,
+        "{found:?}"
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_pages() {
+    let run = || {
+        let mut world = world(
+            Config::default(),
+            20,
+            network(Some(Rate::kbps(2_000)), 20, 0.01, 3),
+        );
+        world.run(Time::from_secs(60), &mut ()).unwrap();
+        totals(&world, 20)
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn faults_are_named() {
+    let fault = |config: Config| browser(&Arc::new(config)).unwrap_err().to_string();
+    assert_eq!(
+        fault(Config {
+            think: Distribution::pareto(1.0, 3.0),
+            ..Config::default()
+        }),
+        "think time: a power law of shape 1 has no mean: choose a shape above 1 or bound it"
+    );
+    assert_eq!(
+        fault(Config {
+            size: Distribution::Constant(0.0),
+            ..Config::default()
+        }),
+        "object size: a value of 0 is not possible: write a number above 0"
+    );
+    assert_eq!(
+        fault(Config {
+            request: Bytes(0),
+            ..Config::default()
+        }),
+        "a request of 0 B is not possible: write a size from 1 to 65535"
+    );
+    assert_eq!(
+        fault(Config {
+            retry: Duration::ZERO,
+            ..Config::default()
+        }),
+        "a request that is repeated at once never ends: write a time above 0, as 3 s"
+    );
+    assert_eq!(
+        fault(Config {
+            tcp: classic::Config {
+                packet_size: 40,
+                ..classic::Config::default()
+            },
+            ..Config::default()
+        }),
+        "packets of 40 B with headers of 40 B carry nothing: make them larger"
+    );
+}

@@ -1,0 +1,316 @@
+use tidegate_core::endpoint::Transmit;
+use tidegate_core::link::{
+    Capacity, DropTailConfig, LinkConfig, LossConfig, NamedLink, NetworkConfig, QueueConfig,
+};
+use tidegate_core::random::unit;
+use tidegate_core::units::Rate;
+
+use tidegate_core::control::{Cx, Why};
+use tidegate_core::endpoint::{Datagram, Endpoint};
+
+use super::*;
+
+/// Sends a numbered ping at random intervals; answers pings.
+#[derive(Debug)]
+enum Player {
+    Ping {
+        next: Time,
+        left: u32,
+        owed: bool,
+        pongs: Vec<(Time, u8)>,
+    },
+    Echo {
+        answers: Vec<u8>,
+        heard: u32,
+    },
+    /// Wants to be woken now, for ever.
+    Sleepless,
+    /// Sends for ever.
+    Chatty {
+        begun: bool,
+    },
+}
+
+impl Endpoint for Player {
+    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        match self {
+            Self::Ping { pongs, .. } => pongs.push((cx.now, datagram.payload[0])),
+            Self::Echo { answers, heard } => {
+                answers.push(datagram.payload[0]);
+                *heard += 1;
+                cx.trace.record(cx.now, Event::PeerReportsOnly);
+            }
+            Self::Sleepless | Self::Chatty { .. } => {}
+        }
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Ping { next, owed, .. } => {
+                *owed = true;
+                *next = cx.now + Duration::from_micros(1 + (unit(cx.rng) * 20_000.0) as u64);
+            }
+            Self::Chatty { begun } => *begun = true,
+            Self::Echo { .. } | Self::Sleepless => {}
+        }
+    }
+
+    fn poll_transmit(&mut self, _: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        assert!(buffer.is_empty(), "buffers come in empty");
+        let byte = match self {
+            Self::Ping { left, owed, .. } if *owed && *left > 0 => {
+                (*left, *owed) = (*left - 1, false);
+                *left as u8
+            }
+            Self::Echo { answers, .. } => answers.pop()?,
+            Self::Chatty { begun: true } => 0,
+            _ => return None,
+        };
+        buffer.resize(972, byte);
+        Some(Transmit::default())
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        match self {
+            Self::Ping { next, left, .. } => (*left > 0).then_some((*next, Why::Probe)),
+            Self::Echo { .. } => None,
+            Self::Sleepless => Some((Time::ZERO, Why::Breaker)),
+            Self::Chatty { begun } => (!begun).then_some((Time::ZERO, Why::Schedule)),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Ping { left, .. } => *left == 0,
+            Self::Echo { .. } => true,
+            Self::Sleepless | Self::Chatty { .. } => false,
+        }
+    }
+}
+
+fn ping(count: u32) -> Player {
+    Player::Ping {
+        next: Time::ZERO,
+        left: count,
+        owed: false,
+        pongs: Vec::new(),
+    }
+}
+
+fn echo() -> Player {
+    Player::Echo {
+        answers: Vec::new(),
+        heard: 0,
+    }
+}
+
+/// One link of 1 Mb/s and 10 ms each way; a packet of 1000 bytes takes 8 ms more.
+fn network(loss: f64, seed: u64) -> Network<SimPacket> {
+    let link = |name: &str| NamedLink {
+        name: name.to_owned(),
+        config: LinkConfig {
+            capacity: Capacity::Fixed(Rate::kbps(1_000)),
+            queue: QueueConfig::DropTail(DropTailConfig::packets(5)),
+            loss: LossConfig::Bernoulli(loss),
+            delay: ms(10),
+            ..LinkConfig::default()
+        },
+    };
+    let config = NetworkConfig {
+        links: vec![link("up"), link("down")],
+        routes: vec![vec![LinkId(0)], vec![LinkId(1)], vec![]],
+    };
+    Network::new(&config, Seed(seed)).unwrap()
+}
+
+fn party(name: &str, endpoint: Player, peer: usize, route: usize) -> Party<Wired<Player>> {
+    Party {
+        name: name.to_owned(),
+        agent: Wired(endpoint),
+        peer: PartyId(peer),
+        route: RouteId(route),
+        flow: 0,
+        dscp: 0,
+        start: Time::ZERO,
+        stop: Time::FAR,
+    }
+}
+
+fn pair(count: u32) -> Vec<Party<Wired<Player>>> {
+    vec![
+        party("ping", ping(count), 1, 0),
+        party("echo", echo(), 0, 1),
+    ]
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn pongs(player: &Player) -> &[(Time, u8)] {
+    match player {
+        Player::Ping { pongs, .. } => pongs,
+        other => panic!("{other:?} counts no pongs"),
+    }
+}
+
+/// Everything that can be seen, in order.
+#[derive(Debug, Default, PartialEq)]
+struct Log(Vec<(Time, String)>);
+
+impl Observer for Log {
+    fn event(&mut self, party: PartyId, at: Time, event: Event) {
+        self.0.push((at, format!("{party:?} {event:?}")));
+    }
+    fn sent(&mut self, at: Time, flight: Flight<'_>) {
+        let line = format!(
+            "sent {:?} {} {}",
+            flight.party,
+            flight.size.0,
+            flight.payload()[0]
+        );
+        self.0.push((at, line));
+    }
+    fn arrived(&mut self, at: Time, flight: Flight<'_>) {
+        self.0.push((
+            at,
+            format!("arrived {:?} {}", flight.party, flight.payload()[0]),
+        ));
+    }
+    fn sample(&mut self, sample: &Sample) {
+        self.0.push((sample.at, format!("{sample:?}")));
+    }
+}
+
+#[test]
+fn a_ping_comes_back_when_the_link_says() {
+    let mut world = World::new(network(0.0, 1), pair(1), Seed(1)).unwrap();
+    let end = world.run(Time::from_secs(9), &mut ()).unwrap();
+    // 8 ms of sending and 10 ms of propagation, both ways.
+    assert_eq!(end, Time::from_millis(36));
+    assert_eq!(
+        pongs(&world.agent(PartyId(0)).0),
+        [(Time::from_millis(36), 0)]
+    );
+    assert_eq!(world.into_agents().len(), 2);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_world() {
+    let log = |seed| {
+        let mut log = Log::default();
+        let mut world = World::new(network(0.2, seed), pair(100), Seed(seed)).unwrap();
+        world.sample_every(ms(7), 2);
+        world.run(Time::from_secs(9), &mut log).unwrap();
+        log
+    };
+    let first = log(1);
+    assert!(first.0.is_sorted_by_key(|(at, _)| *at));
+    assert!(
+        first
+            .0
+            .iter()
+            .any(|(_, line)| line.contains("PeerReportsOnly"))
+    );
+    assert_eq!(first, log(1));
+    assert_ne!(first, log(2));
+}
+
+#[test]
+fn pauses_change_nothing() {
+    let mut whole = Log::default();
+    let mut world = World::new(network(0.2, 1), pair(50), Seed(1)).unwrap();
+    world.run(Time::from_secs(2), &mut whole).unwrap();
+    let mut pieces = Log::default();
+    let mut world = World::new(network(0.2, 1), pair(50), Seed(1)).unwrap();
+    for step in 1..=200 {
+        world
+            .run(Time::from_millis(step * 10), &mut pieces)
+            .unwrap();
+    }
+    assert_eq!(whole, pieces);
+}
+
+#[test]
+fn a_party_is_there_from_start_to_stop_only() {
+    let mut parties = pair(250);
+    parties[0].start = Time::from_millis(500);
+    parties[1].start = Time::from_millis(600);
+    parties[1].stop = Time::from_millis(1_000);
+    let mut log = Log::default();
+    let mut world = World::new(network(0.0, 1), parties, Seed(1)).unwrap();
+    world.run(Time::from_secs(2), &mut log).unwrap();
+    let of = |word: &str| -> Vec<Time> {
+        let lines = log.0.iter().filter(|(_, line)| line.starts_with(word));
+        lines.map(|(at, _)| *at).collect()
+    };
+    assert_eq!(of("sent PartyId(0)")[0], Time::from_millis(500));
+    let heard = of("arrived PartyId(1)");
+    assert!(heard[0] >= Time::from_millis(600) && heard.len() > 10);
+    assert!(*heard.last().unwrap() < Time::from_millis(1_000));
+    assert!(*of("sent PartyId(0)").last().unwrap() > Time::from_millis(1_000));
+}
+
+#[test]
+fn links_are_sampled_on_the_dot() {
+    let mut log = Log::default();
+    let mut world = World::new(network(0.0, 1), vec![party("a", ping(3), 0, 0)], Seed(1)).unwrap();
+    world.sample_every(ms(4), 2);
+    world.run(Time::from_millis(8), &mut log).unwrap();
+    let at: Vec<Time> = log
+        .0
+        .iter()
+        .filter(|(_, line)| line.starts_with("Sample"))
+        .map(|(at, _)| *at)
+        .collect();
+    let ticks = [0, 0, 4, 4, 8, 8].map(Time::from_millis);
+    assert_eq!(at, ticks, "two links each");
+    let stats = world.network().stats(LinkId(0), Time::from_millis(8));
+    assert!(stats.arrivals >= 1);
+}
+
+#[test]
+fn a_party_that_stops_time_is_named() {
+    let stuck = |endpoint, route| {
+        let parties = vec![
+            party("odd", endpoint, 1, route),
+            party("echo", echo(), 0, route),
+        ];
+        let mut world = World::new(network(0.0, 1), parties, Seed(1)).unwrap();
+        world
+            .run(Time::from_secs(1), &mut ())
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        stuck(Player::Sleepless, 0),
+        "odd was woken more than 1000 times at 0.000000000s and asks again (Breaker): \
+         its on_timer must move next_timer on"
+    );
+    assert_eq!(
+        stuck(Player::Chatty { begun: false }, 0),
+        "odd sent more than 1000000 packets at 0.000000000s and did not stop: \
+         what it sends at one moment must come to an end"
+    );
+}
+
+#[test]
+fn two_echoes_without_delay_are_a_storm() {
+    let parties = vec![
+        party("ping", ping(1), 1, 2),
+        party("a", echo(), 2, 2),
+        party("b", echo(), 1, 2),
+    ];
+    let mut world = World::new(network(0.0, 1), parties, Seed(1)).unwrap();
+    let error = world.run(Time::from_secs(1), &mut ()).unwrap_err();
+    assert!(matches!(error, WorldError::Storm { .. }), "{error}");
+}
+
+#[test]
+fn a_peer_must_exist() {
+    let error = World::new(network(0.0, 1), vec![party("a", ping(1), 7, 0)], Seed(1)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "a sends to party 7, which does not exist: add it or name another"
+    );
+}

@@ -1,0 +1,79 @@
+//! An endpoint as a party of a world.
+
+use tidegate_core::control::{Cx, Why};
+use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD};
+use tidegate_core::units::{Bytes, Time};
+
+use super::MOST_PACKETS;
+use crate::agent::{Agent, AgentCx, Arrival, Body, Outgoing};
+
+/// Lets an [`Endpoint`] take part: its datagrams are bodies, the headers of IP and UDP around them.
+#[derive(Clone, Debug)]
+pub struct Wired<E>(pub E);
+
+impl<E: Endpoint> Wired<E> {
+    fn drain(&mut self, cx: &mut AgentCx<'_>) {
+        while cx.out.packets.len() <= MOST_PACKETS {
+            let mut payload = cx.out.buffers.pop().unwrap_or_default();
+            payload.clear();
+            let mut inner = Cx {
+                now: cx.now,
+                rng: cx.rng,
+                trace: cx.trace,
+            };
+            let Some(transmit) = self.0.poll_transmit(&mut inner, &mut payload) else {
+                cx.out.buffers.push(payload);
+                return;
+            };
+            let size = Bytes(payload.len() as u64) + OVERHEAD;
+            cx.out.packets.push(Outgoing {
+                size: size.get() as u32,
+                ecn: transmit.ecn,
+                dscp: Some(transmit.dscp),
+                body: Body::Datagram(payload),
+            });
+        }
+    }
+}
+
+impl<E: Endpoint> Agent for Wired<E> {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+        let Body::Datagram(payload) = body else {
+            return;
+        };
+        let mut inner = Cx {
+            now: cx.now,
+            rng: cx.rng,
+            trace: cx.trace,
+        };
+        let datagram = Datagram {
+            ecn: arrival.ecn,
+            payload: &payload,
+        };
+        self.0.on_datagram(&mut inner, datagram);
+        cx.out.buffers.push(payload);
+        self.drain(cx);
+    }
+
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        let mut inner = Cx {
+            now: cx.now,
+            rng: cx.rng,
+            trace: cx.trace,
+        };
+        self.0.on_timeout(&mut inner);
+        self.drain(cx);
+    }
+
+    fn next_timer(&self) -> Time {
+        self.0.next_timeout().map_or(Time::FAR, |(at, _)| at)
+    }
+
+    fn why(&self) -> Option<Why> {
+        self.0.next_timeout().map(|(_, why)| why)
+    }
+
+    fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+}

@@ -1,0 +1,130 @@
+//! What a peer is told of the flow that it plays.
+
+use core::time::Duration;
+
+use tidegate_core::endpoint::Endpoint;
+use tidegate_core::media::FrameRate;
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Rate, Time};
+use tidegate_sim::scenario::{MediaPlan, Scenario};
+
+/// A flow, as a peer needs to know it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// When it starts.
+    pub start: Time,
+    /// Whether its packets may be marked rather than dropped.
+    pub ecn: bool,
+    /// Frames per second of a peer that sends video.
+    pub frame_rate: FrameRate,
+    /// The lowest rate that such a peer may ask of the encoder.
+    pub floor: Rate,
+    /// The highest.
+    pub ceiling: Rate,
+    /// What such a peer believes of the path when it starts; within the two above.
+    pub first_rate: Rate,
+    /// Propagation to the receiver and back.
+    pub delays: (Duration, Duration),
+    /// For the peer's own randomness.
+    pub seed: u64,
+}
+
+impl Call {
+    /// What `scenario` says of flow number `place`.
+    pub fn new(scenario: &Scenario, place: usize, first_rate: Rate, seed: Seed) -> Self {
+        let flow = &scenario.flows[place];
+        let delay = |route: &[usize]| route.iter().map(|link| scenario.links[*link].delay).sum();
+        let (frame_rate, floor, ceiling) = match &flow.media {
+            MediaPlan::Bulk { .. } => (FrameRate::fps(30), BULK_FLOOR, BULK_CEILING),
+            MediaPlan::Video(video) => (video.frame_rate, video.floor, video.ceiling),
+        };
+        Self {
+            start: Time::ZERO + flow.start,
+            ecn: flow.ecn,
+            frame_rate,
+            floor,
+            ceiling,
+            first_rate: first_rate.clamp(floor, ceiling),
+            delays: (delay(&flow.path), delay(&flow.back)),
+            seed: seed
+                .0
+                .wrapping_mul(FLOWS_PER_SEED)
+                .wrapping_add(place as u64),
+        }
+    }
+}
+
+/// One end of a peer's flow.
+pub trait Part: Endpoint {
+    /// Why it cannot go on, if so.
+    fn failure(&self) -> Option<&str>;
+}
+
+/// Both ends of a peer's flow.
+#[derive(Debug)]
+pub struct Parts {
+    /// Sends media.
+    pub sender: Box<dyn Part>,
+    /// Receives it and reports.
+    pub receiver: Box<dyn Part>,
+}
+
+/// As of a scenario's video.
+const BULK_FLOOR: Rate = Rate::kbps(150);
+/// Up to which pion's estimator goes unless told otherwise; far above what its authors, and
+/// str0m's, have in mind.
+const BULK_CEILING: Rate = Rate::kbps(50_000);
+/// From which a peer that sends video starts unless told otherwise, as libwebrtc does.
+pub const FIRST_RATE: Rate = Rate::kbps(300);
+/// Flows of one run draw from seeds of their own.
+const FLOWS_PER_SEED: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+name = "two"
+duration = "10s"
+
+[[link]]
+name = "a"
+delay = "3ms"
+
+[[link]]
+name = "b"
+delay = "4ms"
+
+[[flow]]
+name = "video"
+path = ["a", "b"]
+back = ["b"]
+control = "tfrc"
+video = { fps = 25, floor = "400kb/s", ceiling = "1Mb/s" }
+delay_bound = "200ms"
+start = "2s"
+
+[[flow]]
+name = "bulk"
+path = ["a"]
+back = ["b"]
+control = "tfrc"
+bulk = { packet = "1200B" }
+"#;
+
+    #[test]
+    fn a_call_is_what_the_scenario_says() {
+        let scenario = Scenario::parse("two.toml", FILE, &|_| Err(String::new())).unwrap();
+        let call = |place, first_rate| Call::new(&scenario, place, first_rate, Seed(1));
+        let video = call(0, Rate::kbps(300));
+        assert_eq!(video.start, Time::from_secs(2));
+        assert_eq!(video.frame_rate, FrameRate::fps(25));
+        let millis = Duration::from_millis;
+        assert_eq!(video.delays, (millis(7), millis(4)));
+        assert_eq!(video.first_rate, Rate::kbps(400));
+        assert_eq!(call(0, Rate::kbps(2_000)).first_rate, Rate::kbps(1_000));
+        let bulk = call(1, Rate::kbps(300));
+        assert_eq!(bulk.first_rate, Rate::kbps(300));
+        assert_ne!(bulk.seed, video.seed);
+    }
+}

@@ -11,8 +11,8 @@ use std::time::Duration;
 use lab::{Capture, in_lab, set_ecn};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
-    Capacity, Delivery, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, Network,
-    NetworkConfig, Outage, Packet, QueueConfig, RedConfig, RouteId, Steps,
+    Capacity, Delivery, DropTailConfig, JitterConfig, LinkConfig, LinkId, LossConfig, NamedLink,
+    Network, NetworkConfig, Outage, Packet, QueueConfig, RedConfig, RouteId, Spread, Steps,
 };
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -53,7 +53,8 @@ impl Packet for Meta {
     }
 }
 
-/// Two links forth: a drop-tail queue before a capacity with steps and stalls, outages and loss;
+/// Two links forth: a drop-tail queue before a capacity with steps and stalls, outages, loss and
+/// jitter that changes the order;
 /// then RED with ECN. One link back. Steps and outages come every second, because nobody knows
 /// how long a busy machine takes to get going.
 fn network() -> NetworkConfig {
@@ -77,7 +78,12 @@ fn network() -> NetworkConfig {
         outages: (0..LIMIT.as_secs()).map(outage).collect(),
         loss: LossConfig::Bernoulli(0.01),
         delay: Duration::from_millis(7),
-        jitter: None,
+        jitter: Some(JitterConfig {
+            spread: Spread::Uniform {
+                max: Duration::from_millis(4),
+            },
+            reorder: true,
+        }),
     };
     let core = LinkConfig {
         capacity: Capacity::Fixed(Rate::kbps(11_000)),

@@ -83,8 +83,9 @@ pub enum Body {
 pub struct Request {
     /// Counts the requests of the browser. A number that came before is the same request again.
     pub number: u32,
-    /// Whether to answer over a new connection.
-    pub fresh: bool,
+    /// Number of the first segment of the connection that has to answer. Another one than before
+    /// asks for a new connection; since it is higher, nothing of an earlier one is mistaken for it.
+    pub first: u32,
     /// Size of the object, in bytes of payload. The browser knows it, since both ends are models.
     pub bytes: u64,
 }

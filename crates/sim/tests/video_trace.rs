@@ -1,9 +1,11 @@
 //! The recorded encode in `scenarios/traces`, and the frame model held against it.
 
+use std::sync::Arc;
+
 use tidegate_core::media::{FrameOrder, FrameRate};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::traffic::video::FrameTrace;
+use tidegate_sim::traffic::video::{FrameTrace, TracePlayer};
 use tidegate_sim::video_model::{FrameModel, VideoModel, VideoModelConfig};
 
 fn trace() -> FrameTrace {
@@ -87,27 +89,86 @@ impl Shares {
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
+
 #[test]
-fn show() {
+fn the_recording_keeps_its_rates() {
+    let trace = trace();
+    assert_eq!(trace.len(), 300);
+    assert_eq!((0..300).filter(|n| trace.is_key(*n)).count(), 5);
+    for rate in 0..3 {
+        let recorded = Shares::recorded(&trace, rate);
+        assert!((mean(&recorded.all) - 1.0).abs() < 0.005);
+        // Within half a second too, the one with the key frame included.
+        for window in recorded.all.chunks(15) {
+            assert!((mean(window) - 1.0).abs() < 0.15, "{}", mean(window));
+        }
+        let psnr = |n| trace.frame(n, rate).quality.unwrap().psnr_y;
+        let psnr = (0..trace.len()).map(psnr).sum::<f64>() / 300.0;
+        assert!((psnr - [24.0, 34.0, 42.0][rate]).abs() < 3.0, "{psnr}");
+    }
+}
+
+/// Rates in between and beyond are kept as well, whatever key frames are ordered.
+#[test]
+fn the_player_keeps_any_rate() {
+    let trace = Arc::new(trace());
+    for (kbps, key_every) in [
+        (150, 300),
+        (450, 60),
+        (700, 1_000_000),
+        (2_000, 20),
+        (5_000, 97),
+    ] {
+        let mut player = TracePlayer::new(Arc::clone(&trace), 40);
+        let size = |n: u64| {
+            player.shape(&FrameOrder {
+                frame: n,
+                captured: Time::ZERO,
+                rate: Rate::kbps(kbps),
+                key: n.is_multiple_of(key_every),
+            })
+        };
+        let bytes: usize = (0..3_000).map(size).map(|shape| shape.size).sum();
+        let error = bytes as f64 * 8.0 / 100.0 / (kbps as f64 * 1e3) - 1.0;
+        assert!(error.abs() < 0.01, "off by {error} at {kbps} kb/s");
+    }
+}
+
+/// What `docs/traffic.md` says under "Validation" of the model against the recording.
+#[test]
+fn the_model_has_the_sizes_of_the_recording() {
     let trace = trace();
     for rate in 0..3 {
-        for s in [
-            Shares::recorded(&trace, rate),
-            Shares::modelled(&trace, rate, 1),
-            Shares::modelled(&trace, rate, 2),
-        ] {
-            println!(
-                "{:?} mean {:.3} keys {:.2} ({:.2}..{:.2}) deltas {:.3} sd {:.3} q {:?} ac {:?}",
-                trace.rates()[rate],
-                mean(&s.all),
-                mean(&s.keys),
-                s.keys.iter().copied().fold(9.0, f64::min),
-                s.keys.iter().copied().fold(0.0, f64::max),
-                mean(&s.deltas),
-                s.deviation(),
-                [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0].map(|q| (s.quantile(q) * 100.0) as u32),
-                [1, 2, 3, 5, 10, 30].map(|l| (s.autocorrelation(l) * 100.0) as i32)
+        let recorded = Shares::recorded(&trace, rate);
+        for seed in 1..=5 {
+            let modelled = Shares::modelled(&trace, rate, seed);
+            assert!((mean(&modelled.all) - 1.0).abs() < 0.005);
+            let ratio = |shares: &Shares| mean(&shares.keys) / mean(&shares.deltas);
+            let (wanted, found) = (ratio(&recorded), ratio(&modelled));
+            assert!(
+                (1.0..1.25).contains(&(found / wanted)),
+                "{found} for {wanted}"
             );
+            for q in [0.05, 0.25, 0.5, 0.75, 0.95] {
+                let (wanted, found) = (recorded.quantile(q), modelled.quantile(q));
+                assert!((found - wanted).abs() < 0.15, "{found} for {wanted} at {q}");
+            }
+            let (wanted, found) = (recorded.deviation(), modelled.deviation());
+            assert!((found - wanted).abs() < 0.05, "{found} for {wanted}");
+            // Neighbours are alike, less so in the model; after a third of a second all is over.
+            let (wanted, found) = (recorded.autocorrelation(1), modelled.autocorrelation(1));
+            assert!(
+                (0.4..0.7).contains(&wanted) && (0.1..0.45).contains(&found),
+                "{wanted} {found}"
+            );
+            for lag in [10, 30] {
+                let (wanted, found) =
+                    (recorded.autocorrelation(lag), modelled.autocorrelation(lag));
+                assert!(
+                    (found - wanted).abs() < 0.2,
+                    "{found} for {wanted} at {lag}"
+                );
+            }
         }
     }
 }

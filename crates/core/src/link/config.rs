@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::delay::{JitterConfig, JitterFault};
 use super::loss::{LossConfig, LossFault};
 use super::outage::{Outage, OutagesError};
-use super::queue::{CoDelFault, DropTailConfig, FqCoDelFault, QueueConfig, RedFault};
+use super::queue::{CoDelFault, DropTailConfig, DualPi2Fault, FqCoDelFault, QueueConfig, RedFault};
 use super::rate::Capacity;
 use crate::units::Rate;
 
@@ -69,6 +69,8 @@ pub struct LinkError {
 pub enum LinkFault {
     /// `CoDel` has a parameter out of range.
     CoDel(CoDelFault),
+    /// `DualPI2` has a parameter out of range.
+    DualPi2(DualPi2Fault),
     /// FQ-CoDel has a parameter out of range.
     FqCoDel(FqCoDelFault),
     /// The jitter has a parameter out of range.
@@ -95,6 +97,7 @@ impl fmt::Display for LinkFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CoDel(e) => e.fmt(f),
+            Self::DualPi2(e) => e.fmt(f),
             Self::FqCoDel(e) => e.fmt(f),
             Self::Jitter(e) => e.fmt(f),
             Self::Loss(e) => e.fmt(f),

@@ -646,10 +646,11 @@ mod tests {
             prop_assert!(punctual.2.is_sorted_by_key(|note| note.at));
             if !config.jitter.is_some_and(|jitter| jitter.reorder) {
                 for flow in 0..5 {
-                    // Packets of different priority may pass each other.
-                    for dscp in 0..2 {
+                    // Packets of different priority or queue may pass each other.
+                    for (dscp, capable) in [(0, false), (0, true), (1, false), (1, true)] {
                         let out = punctual.0.iter().map(|(_, p)| p);
                         let alike = out.filter(|p| p.flow() == flow && p.dscp() == dscp);
+                        let alike = alike.filter(|p| p.ecn().is_capable() == capable);
                         prop_assert!(alike.is_sorted_by_key(|p| p.id));
                     }
                 }

@@ -27,8 +27,9 @@ pub use network::{Delivery, LinkId, NamedLink, Network, NetworkConfig, NetworkEr
 pub use notes::{DropReason, Happening, LinkNote};
 pub use outage::{Outage, Outages, OutagesError};
 pub use queue::{
-    CoDelConfig, CoDelFault, DelayLaw, DropTailConfig, FqCoDelConfig, FqCoDelFault, Limit,
-    QueueConfig, RedAdaptation, RedConfig, RedFault, RedUnit,
+    CoDelConfig, CoDelFault, DelayLaw, DropTailConfig, DualPi2Config, DualPi2Fault, DualScheduler,
+    FqCoDelConfig, FqCoDelFault, Limit, PriorityConfig, QueueConfig, RedAdaptation, RedConfig,
+    RedFault, RedUnit,
 };
 pub use rate::{Capacity, Steps, StepsError, Trace, TraceError, Transmitter};
 

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use super::queue::Held;
 use super::{
-    Capacity, CoDelConfig, DelayLaw, DropTailConfig, FqCoDelConfig, GilbertElliott, JitterConfig,
-    Limit, LinkConfig, LossConfig, Outage, Packet, QueueConfig, RedAdaptation, RedConfig, RedUnit,
-    Spread, Steps, Trace,
+    Capacity, CoDelConfig, DelayLaw, DropTailConfig, DualPi2Config, DualScheduler, FqCoDelConfig,
+    GilbertElliott, JitterConfig, Limit, LinkConfig, LossConfig, Outage, Packet, PriorityConfig,
+    QueueConfig, RedAdaptation, RedConfig, RedUnit, Spread, Steps, Trace,
 };
 use crate::control::Ecn;
 use crate::units::{Bytes, Rate, Time};
@@ -149,6 +149,8 @@ pub(super) fn queue() -> impl Strategy<Value = QueueConfig> {
         (1_500..30_000_u64)
             .prop_map(|bytes| QueueConfig::DropTail(DropTailConfig::bytes(Bytes(bytes)))),
         red().prop_map(QueueConfig::Red),
+        dualpi2().prop_map(QueueConfig::DualPi2),
+        limit().prop_map(|limit| QueueConfig::Priority(PriorityConfig { limit })),
         (limit(), law()).prop_map(|(limit, law)| QueueConfig::CoDel(CoDelConfig { limit, law })),
         (1..30_u32, 100..30_000_u64, 1..8_u32, 256..3_000_u64, law()).prop_map(
             |(limit, memory, queues, quantum, law)| QueueConfig::FqCoDel(FqCoDelConfig {
@@ -160,6 +162,37 @@ pub(super) fn queue() -> impl Strategy<Value = QueueConfig> {
             })
         ),
     ]
+}
+
+fn dualpi2() -> impl Strategy<Value = DualPi2Config> {
+    let scheduler = prop_oneof![
+        (0..50_u64).prop_map(|ms| DualScheduler::TimeShifted(Duration::from_millis(ms))),
+        (0.0..=1.0).prop_map(|classic| DualScheduler::Weighted { classic }),
+    ];
+    let gains = (0.0..5.0, 0.0..50.0, 0.0..4.0);
+    (
+        limit(),
+        0..30_u64,
+        100..50_000_u64,
+        gains,
+        scheduler,
+        0.0..=1.0,
+    )
+        .prop_map(
+            |(limit, target, update, (integral, proportional, coupling), scheduler, overload)| {
+                DualPi2Config {
+                    limit,
+                    target: Duration::from_millis(target),
+                    update: Duration::from_micros(update),
+                    integral,
+                    proportional,
+                    coupling,
+                    overload,
+                    scheduler,
+                    ..DualPi2Config::default()
+                }
+            },
+        )
 }
 
 fn limit() -> impl Strategy<Value = Limit> {

@@ -21,4 +21,4 @@ pub use exact::{
 pub use meter::{PathMeter, Reading};
 pub use paper::{Congested, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate};
 pub use planner::{Decision, Planner, PlannerConfig, Situation};
-pub use tcp::{CubicEpoch, TcpPath};
+pub use tcp::{BbrCycle, CubicEpoch, TcpPath};

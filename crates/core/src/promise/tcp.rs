@@ -26,6 +26,18 @@ pub struct CubicEpoch {
     pub horizon: Duration,
 }
 
+/// Where BBR (version 1) stands once it has found its bandwidth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BbrCycle {
+    /// What it believes that the path carries, of payload.
+    pub bandwidth: Rate,
+    /// From now until it next measures the round trip; at most ten seconds after it last did.
+    pub next_probe: Duration,
+    /// How far ahead to forecast. After that the rate is the mean over a cycle. At most 20 cycles
+    /// are forecast.
+    pub horizon: Duration,
+}
+
 impl TcpPath {
     /// Reno after a retransmission timeout (RFC 5681): a window of one segment, doubled per
     /// round trip up to `ssthresh`, then one segment more per round trip.
@@ -59,6 +71,38 @@ impl TcpPath {
         let w_max = self.segments(epoch.w_max);
         let start = w_max * BETA_TENTHS as f64 / 10.0;
         self.limited(self.cubic(Builder::new(), w_max, start, epoch.horizon))
+    }
+
+    /// BBR in steady state: its bandwidth, less the hundredth by which it paces below it, but for
+    /// the probes of the round trip, one each ten seconds. Such a probe lets nothing out until
+    /// what was in flight has arrived, which takes a round trip, and then four segments per round
+    /// trip for 200 ms, or for a round trip where that is longer.
+    ///
+    /// [`rtt`](Self::rtt) is to be the smallest that BBR knows. Its cycle of probes for bandwidth
+    /// is left out: within eight round trips their gains cancel out.
+    pub fn bbr_steady(&self, cycle: BbrCycle) -> ServiceCurve {
+        let rtt = self.rtt_secs();
+        let steady = cycle.bandwidth.as_f64() * BBR_MARGIN;
+        let trickle = steady.min(self.window_rate(BBR_MIN_WINDOW));
+        let hold = rtt.max(BBR_HOLD);
+        let horizon = cycle.horizon.as_secs_f64();
+        let mut build = Builder::new();
+        let mut at = 0.0;
+        let mut open = cycle.next_probe.as_secs_f64();
+        let mut probes = 0;
+        while at + open < horizon && probes < BBR_MAX_PROBES {
+            build.push(open, steady, 0.0);
+            build.push(rtt, 0.0, 0.0);
+            build.push(hold, trickle, 0.0);
+            at += open + rtt + hold;
+            open = BBR_PERIOD;
+            probes += 1;
+        }
+        let mean = (steady * BBR_PERIOD + trickle * hold) / (BBR_PERIOD + rtt + hold);
+        if at < horizon && probes < BBR_MAX_PROBES {
+            build.push(horizon - at, steady, 0.0);
+        }
+        self.limited(build.tail(mean, 0.0))
     }
 
     /// A piece per round trip, linear in between: CUBIC itself aims at the window of one round
@@ -129,6 +173,15 @@ impl TcpPath {
 const BETA_TENTHS: u64 = 7;
 /// RFC 9438 section 5: the aggressiveness, in segments per s³.
 const C: f64 = 0.4;
+/// Linux paces a hundredth below what it measured, so that queues drain.
+const BBR_MARGIN: f64 = 0.99;
+/// Segments that may be in flight while the round trip is measured.
+const BBR_MIN_WINDOW: f64 = 4.0;
+/// How long that lasts at least, and how far apart it happens, in seconds.
+const BBR_HOLD: f64 = 0.2;
+const BBR_PERIOD: f64 = 10.0;
+/// Three pieces each: 20 make as many pieces as a curve of CUBIC.
+const BBR_MAX_PROBES: u32 = 20;
 /// Keeps a plan over a forecast of many round trips within tens of microseconds.
 const MAX_PIECES: f64 = 64.0;
 
@@ -212,5 +265,61 @@ mod tests {
         // 1 to 64 segments in seven rounds, then 70 and up.
         assert!((rate(&c, 700) - 7e6).abs() < 1e5, "{}", rate(&c, 700));
         assert!(rate(&c, 3_500) > 7.1e6);
+    }
+
+    const CYCLE: BbrCycle = BbrCycle {
+        bandwidth: Rate::kbps(10_000),
+        next_probe: Duration::from_secs(4),
+        horizon: Duration::from_secs(30),
+    };
+
+    #[test]
+    fn bbr_stops_for_a_round_trip_and_trickles_for_200_ms() {
+        let c = PATH.bbr_steady(CYCLE);
+        let want = [
+            (3_990, 9.9e6),
+            (4_050, 0.0),
+            (4_150, 4e5),
+            (4_290, 4e5),
+            (4_310, 9.9e6),
+            (14_290, 9.9e6),
+            (14_350, 0.0),
+            (14_610, 9.9e6),
+            (29_990, 9.9e6),
+        ];
+        for (ms, want) in want {
+            assert!((rate(&c, ms) - want).abs() < 10.0, "{ms} {}", rate(&c, ms));
+        }
+        // 10 s of steady rate and 200 ms of trickle in 10.3 s.
+        let mean = (9.9e6 * 10.0 + 4e5 * 0.2) / 10.3;
+        assert!((rate(&c, 60_000) - mean).abs() < 10.0);
+    }
+
+    #[test]
+    fn on_a_long_path_bbr_trickles_for_a_round_trip() {
+        let path = TcpPath {
+            rtt: Duration::from_millis(600),
+            ..PATH
+        };
+        let c = path.bbr_steady(CYCLE);
+        assert!(rate(&c, 4_300).abs() < 1.0);
+        assert!(
+            (rate(&c, 5_150) - 4e4 / 0.6).abs() < 10.0,
+            "{}",
+            rate(&c, 5_150)
+        );
+        assert!((rate(&c, 5_250) - 9.9e6).abs() < 10.0);
+    }
+
+    #[test]
+    fn a_slow_path_carries_no_more_while_bbr_probes() {
+        let slow = BbrCycle {
+            bandwidth: Rate::kbps(100),
+            horizon: Duration::MAX,
+            ..CYCLE
+        };
+        let c = PATH.bbr_steady(slow);
+        assert!((rate(&c, 4_200) - 99_000.0).abs() < 1.0);
+        assert!(rate(&c, 10_000_000) > 97_000.0);
     }
 }

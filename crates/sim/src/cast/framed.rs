@@ -149,8 +149,8 @@ fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
         Body::Request(request) => {
             out.push(REQUEST);
             out.extend(request.number.to_le_bytes());
+            out.extend(request.first.to_le_bytes());
             out.extend(request.bytes.to_le_bytes());
-            out.push(u8::from(request.fresh));
         }
         Body::Datagram(bytes) => {
             out.push(BYTES);
@@ -208,8 +208,8 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
         }
         REQUEST => Body::Request(Request {
             number: rest.u32()?,
+            first: rest.u32()?,
             bytes: rest.u64()?,
-            fresh: rest.byte()? != 0,
         }),
         BYTES => Body::Datagram(rest.0.to_vec()),
         _ => return None,
@@ -279,10 +279,10 @@ mod tests {
             }),
             (time.clone(), prop::collection::vec(seen, 0..MOST_SEEN))
                 .prop_map(|(sent, seen)| Body::Report { sent, seen }),
-            (any::<u32>(), any::<u64>(), any::<bool>()).prop_map(|(number, bytes, fresh)| {
+            (any::<u32>(), any::<u32>(), any::<u64>()).prop_map(|(number, first, bytes)| {
                 Body::Request(Request {
                     number,
-                    fresh,
+                    first,
                     bytes,
                 })
             }),

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use tidegate_core::link::{
-    Capacity, CoDelConfig, DropTailConfig, Limit, LinkConfig, QueueConfig, Steps, StepsError,
+    Capacity, CoDelConfig, DropTailConfig, DualPi2Config, Limit, LinkConfig, PriorityConfig,
+    QueueConfig, Steps, StepsError,
 };
 use tidegate_core::units::{Rate, Time};
 
@@ -93,7 +94,9 @@ impl LinkPlan {
             queue: match self.queue {
                 Some(
                     QueueConfig::DropTail(DropTailConfig { limit, .. })
-                    | QueueConfig::CoDel(CoDelConfig { limit, .. }),
+                    | QueueConfig::CoDel(CoDelConfig { limit, .. })
+                    | QueueConfig::DualPi2(DualPi2Config { limit, .. })
+                    | QueueConfig::Priority(PriorityConfig { limit }),
                 ) => match limit {
                     Limit::Bytes(bytes) => Some(bytes),
                     Limit::Packets(_) => None,

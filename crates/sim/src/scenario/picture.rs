@@ -4,8 +4,8 @@ use core::fmt::Write as _;
 use core::time::Duration;
 
 use tidegate_core::link::{
-    Capacity, CoDelConfig, FqCoDelConfig, GilbertElliott, JitterConfig, Limit, LossConfig,
-    QueueConfig, RedUnit, Spread,
+    Capacity, CoDelConfig, DualPi2Config, FqCoDelConfig, GilbertElliott, JitterConfig, Limit,
+    LossConfig, QueueConfig, RedUnit, Spread,
 };
 use tidegate_core::units::{Bytes, Time};
 
@@ -95,14 +95,32 @@ fn jitter(config: &JitterConfig) -> String {
 }
 
 fn loss(config: &LossConfig) -> String {
+    let millionths = |x: f64| (x * 1e6 + 0.5) as u64 as f64 / 1e6;
+    let percent = |share: f64| format!("{}%", millionths(100.0 * share));
     match config {
         LossConfig::Bernoulli(share) => format!("loss {share}"),
+        LossConfig::GilbertElliott(GilbertElliott {
+            to_good,
+            loss_good,
+            loss_bad,
+            ..
+        }) if *loss_good <= 0.0 && *loss_bad >= 1.0 => format!(
+            "loss {} in bursts of {}",
+            percent(config.mean()),
+            millionths(1.0 / to_good)
+        ),
         LossConfig::GilbertElliott(GilbertElliott {
             to_bad,
             to_good,
             loss_good,
             loss_bad,
-        }) => format!("loss {loss_good}, {loss_bad} from {to_bad} to {to_good}"),
+        }) => format!(
+            "loss {} or {}, turns bad {}, good {}",
+            percent(*loss_good),
+            percent(*loss_bad),
+            percent(*to_bad),
+            percent(*to_good)
+        ),
     }
 }
 
@@ -124,6 +142,15 @@ pub(super) fn queue(config: &QueueConfig) -> String {
             limit(*most),
             ecn(law.ecn)
         ),
+        QueueConfig::DualPi2(DualPi2Config {
+            limit: most,
+            target,
+            step,
+            ..
+        }) => format!("dualpi2 {target:?}, {step:?} of {}", limit(*most)),
+        QueueConfig::Priority(config) => {
+            format!("priorities, droptail {}", limit(config.limit))
+        }
         QueueConfig::FqCoDel(FqCoDelConfig {
             limit, law, queues, ..
         }) => format!(

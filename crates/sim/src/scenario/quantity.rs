@@ -55,6 +55,19 @@ pub fn packets(text: &str) -> Result<u32, QuantityError> {
     count(text, value, Quantity::Packets)
 }
 
+/// Reads a mean number of packets, as `9.375 packets`.
+///
+/// # Errors
+/// [`QuantityError`] with the text and what is wrong with it.
+pub fn mean_packets(text: &str) -> Result<f64, QuantityError> {
+    // The text is checked as if its digits were whole: they need not be.
+    let whole: String = text.chars().filter(|c| *c != '.').collect();
+    let fault = |fault| QuantityError::new(text, Quantity::Packets, fault);
+    read(&whole, Quantity::Packets).map_err(|error| fault(error.fault))?;
+    let (digits, _) = split(text.trim());
+    digits.parse().map_err(|_| fault(QuantityFault::NoNumber))
+}
+
 fn count(text: &str, value: u64, quantity: Quantity) -> Result<u32, QuantityError> {
     u32::try_from(value).map_err(|_| QuantityError::new(text, quantity, QuantityFault::TooLarge))
 }
@@ -318,6 +331,8 @@ mod tests {
         assert_eq!(limit("50 packets"), Ok(Limit::Packets(50)));
         assert_eq!(limit("1 packet"), Ok(Limit::Packets(1)));
         assert_eq!(packets("25 packets"), Ok(25));
+        assert_eq!(mean_packets("9.375 packets"), Ok(9.375));
+        assert!(mean_packets("1.2.3 packets").is_err() && mean_packets("1.5kB").is_err());
         assert_eq!(limit("60kB"), Ok(Limit::Bytes(Bytes(60_000))));
         assert_eq!(share("0.1%"), Ok(0.001));
         assert_eq!(share("0.25"), Ok(0.25));
@@ -393,7 +408,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in "\\PC{0,24}", number in "[0-9.\\-]{0,40}", unit in "(b/s|Mb/s|ms|h|kB|packets|%)?") {
             for text in [text, format!("{number}{unit}")] {
-                let _ = (rate(&text), duration(&text), size(&text), limit(&text), packets(&text), share(&text));
+                let _ = (rate(&text), duration(&text), size(&text), limit(&text), packets(&text), mean_packets(&text), share(&text));
             }
         }
 

@@ -3,6 +3,7 @@
 mod flow;
 mod link;
 mod models;
+mod queue;
 mod routes;
 
 use core::time::Duration;
@@ -17,8 +18,9 @@ use super::table::{Document, Table, Value};
 use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
 use crate::run::{ExpectError, Expectation};
 use flow::{ACCESS, CONTROL, FLOW, RAP, TFRC, VIDEO};
-use link::{LINK, OUTAGE, QUEUE, RED, TRACE};
+use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
 use models::{BULK, ON_OFF, TCP, UDP};
+use queue::{CODEL, DUALPI2, FQ_CODEL, QUEUE, RED};
 use routes::Nodes;
 
 type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
@@ -271,6 +273,11 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in a [[baseline]]", BASELINE),
     ("in the queue of a link", QUEUE),
     ("in the red queue of a link", RED),
+    ("in the codel queue of a link", CODEL),
+    ("in the fq_codel queue of a link", FQ_CODEL),
+    ("in the dualpi2 queue of a link", DUALPI2),
+    ("in the jitter of a link", JITTER),
+    ("in the loss of a link", LOSS),
     ("in an outage of a link", OUTAGE),
     ("in the rate of a link", TRACE),
     ("in the access or exit of a flow", ACCESS),

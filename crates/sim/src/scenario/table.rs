@@ -175,22 +175,6 @@ impl<'a> Value<'a> {
             })
     }
 
-    /// A number above `low` and up to `high`.
-    pub(super) fn number(&self, low: f64, high: f64) -> Result<f64, ScenarioError> {
-        let value = match self.tree.get_ref() {
-            DeValue::Float(float) => float.as_str().parse().unwrap_or(f64::NAN),
-            DeValue::Integer(integer) => integer.as_str().parse().unwrap_or(f64::NAN),
-            _ => return Err(self.wrong("a number, as 1.5")),
-        };
-        if value > low && value <= high {
-            return Ok(value);
-        }
-        Err(self.range(
-            &format!("{value} is not above {low} and up to {high}"),
-            "write a number in this range",
-        ))
-    }
-
     /// A part of a whole, as a number or as a text with a percent sign, within 0..=1.
     pub(super) fn share(&self) -> Result<f64, ScenarioError> {
         let value = match self.tree.get_ref() {
@@ -207,6 +191,28 @@ impl<'a> Value<'a> {
                 mend: "write a number from 0 to 1, as 0.001 or \"0.1%\"".to_owned(),
             }))
         }
+    }
+
+    /// A number within `range`; `example` is one.
+    pub(super) fn number(
+        &self,
+        range: core::ops::RangeInclusive<f64>,
+        example: &str,
+    ) -> Result<f64, ScenarioError> {
+        let value: f64 = match self.tree.get_ref() {
+            DeValue::Float(float) => float.as_str().parse().unwrap_or(f64::NAN),
+            DeValue::Integer(integer) => integer.as_str().parse().unwrap_or(f64::NAN),
+            _ => return Err(self.wrong("a number without quotes")),
+        };
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        let mend = format!(
+            "write a number from {} to {}, as {example}",
+            range.start(),
+            range.end()
+        );
+        Err(self.range(&format!("{value} is out of range"), &mend))
     }
 
     pub(super) fn rate(&self) -> Result<Rate, ScenarioError> {
@@ -263,6 +269,18 @@ impl<'a> Value<'a> {
             0 => Err(self.range("it is zero", "write at least \"1 packet\"")),
             packets => Ok(packets),
         }
+    }
+
+    /// A mean number of packets, above zero.
+    pub(super) fn mean_packets(&self) -> Result<f64, ScenarioError> {
+        let packets = self.quantity_of(
+            quantity::mean_packets,
+            "a number of packets in quotes, as \"50 packets\"",
+        )?;
+        if packets > 0.0 {
+            return Ok(packets);
+        }
+        Err(self.range("it is zero", "write at least \"1 packet\""))
     }
 
     pub(super) fn choice<T: Copy>(

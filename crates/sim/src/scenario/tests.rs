@@ -1,3 +1,5 @@
+mod links;
+
 use proptest::prelude::*;
 
 use tidegate_core::controller::rap::RapConfig;
@@ -251,7 +253,7 @@ fn a_trace_is_shown_by_its_mean() {
 /// Each row: what is replaced in the good file, by what, and the whole message.
 #[test]
 fn faults_name_line_key_and_mend() {
-    for (from, to, message) in FAULTS {
+    for (from, to, message) in FAULTS.iter().chain(links::FAULTS) {
         assert!(GOOD.contains(from), "{from} is not in the good file");
         let error = parse(&GOOD.replacen(from, to, 1)).expect_err(to);
         assert_eq!(error.to_string(), *message);
@@ -340,7 +342,7 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"dealy = "40ms""#,
-        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"?; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage"#,
+        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"?; the keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage"#,
     ),
     (
         r#"delay = "40ms""#,
@@ -349,13 +351,13 @@ name = "uplink""#,
     ),
     (
         r#"delay = "40ms""#,
-        r#"jitter = "4ms""#,
-        "demo.toml:9: link: jitter: no such key; \"jitter\" belongs in the udp of a flow; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage",
+        r#"wobble = "4ms""#,
+        "demo.toml:9: link: wobble: no such key; the keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage",
     ),
     (
         r#"delay = "40ms""#,
         r#"expect = ["a >= 1"]"#,
-        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage"#,
+        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
@@ -453,12 +455,12 @@ name = "uplink""#,
     (
         r#"droptail = "60kB""#,
         r#"codel = "60kB""#,
-        r#"demo.toml:11: link "uplink": queue: codel: no such key; the keys here are droptail, mark_above, red"#,
+        r#"demo.toml:11: link "uplink": queue: codel: is a text; write { } or { target = "5ms", interval = "100ms" }"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         "{ }",
-        r#"demo.toml:11: link "uplink": queue: it is neither droptail nor red; write either droptail = "60kB" or red = { … }"#,
+        r#"demo.toml:11: link "uplink": queue: it is of no kind; write { droptail = "60kB" }, { red = { … } }, { codel = { } }, { fq_codel = { } }, { dualpi2 = { } } or { priority = "60kB" }"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
@@ -473,7 +475,7 @@ name = "uplink""#,
     (
         r#"{ droptail = "60kB" }"#,
         r#""60kB""#,
-        r#"demo.toml:11: link "uplink": queue: is a text; write { droptail = "60kB" }, { droptail = "50 packets" } or { red = { … } }"#,
+        r#"demo.toml:11: link "uplink": queue: is a text; write { droptail = "60kB" }, { red = { … } }, { codel = { } }, { fq_codel = { } }, { dualpi2 = { } } or { priority = "60kB" }"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
@@ -493,7 +495,7 @@ name = "uplink""#,
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ droptail = "60kB", red = { min = "20 packets", max = "60 packets", limit = "120 packets" } }"#,
-        r#"demo.toml:11: link "uplink": queue: it is droptail and red; write either droptail = "60kB" or red = { … }"#,
+        r#"demo.toml:11: link "uplink": queue: it is droptail and red; write one of them"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,

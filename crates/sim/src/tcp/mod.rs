@@ -8,6 +8,7 @@
 
 use core::time::Duration;
 
+pub mod modern;
 pub mod classic;
 mod ranges;
 pub mod rto;

@@ -120,8 +120,9 @@ impl Distribution {
                 if !(0.0..=1.0).contains(&tail) {
                     return Err(DistributionFault::Tail(tail));
                 }
-                // Each try to draw from the body has to have a fair chance.
-                if tail < 1.0 && normal_below(libm::log(cut / median) / sigma) < LEAST_BODY {
+                // Each try to draw from the body has to have a fair chance, also of one that is met.
+                let z = libm::log(cut / median) / sigma - sigma;
+                if tail < 1.0 && normal_below(z) < LEAST_BODY {
                     return Err(DistributionFault::Cut { cut, median });
                 }
                 check_pareto(shape, cut, most)
@@ -152,18 +153,43 @@ impl Distribution {
                 if unit(rng) < tail {
                     return pareto(shape, cut, most, rng);
                 }
-                loop {
-                    let body = median * libm::exp(sigma * normal(rng));
-                    if body < cut {
-                        return body;
-                    }
-                }
+                body(median, sigma, cut, rng)
             }
             Self::Constant(value) => value,
             Self::Exponential { mean } => exponential(mean, rng),
             Self::LogNormal { median, sigma } => median * libm::exp(sigma * normal(rng)),
             Self::Pareto { shape, least, most } => pareto(shape, least, most, rng),
         }
+    }
+
+    /// What is left of a time that has begun already, seen at a moment that has nothing to do with
+    /// it: who starts with this is in its stride at once. A long time is more likely to be met than
+    /// a short one, so that for a power law this has a heavier tail than the time itself.
+    pub fn draw_rest(&self, rng: &mut dyn Rng) -> f64 {
+        let met = match *self {
+            Self::BodyAndTail {
+                median,
+                sigma,
+                cut,
+                tail,
+                shape,
+                most,
+            } => {
+                let in_tail = tail * pareto_mean(shape, cut, most) / self.mean();
+                if unit(rng) < in_tail {
+                    pareto(shape - 1.0, cut, most, rng)
+                } else {
+                    body(median * libm::exp(sigma * sigma), sigma, cut, rng)
+                }
+            }
+            Self::Constant(value) => value,
+            Self::Exponential { mean } => exponential(mean, rng) + exponential(mean, rng),
+            Self::LogNormal { median, sigma } => {
+                median * libm::exp(sigma * sigma) * libm::exp(sigma * normal(rng))
+            }
+            Self::Pareto { shape, least, most } => pareto(shape - 1.0, least, most, rng),
+        };
+        unit(rng) * met
     }
 
     /// What draws are on average in the long run; infinity for power laws without it.
@@ -199,8 +225,22 @@ pub(super) fn exponential(mean: f64, rng: &mut dyn Rng) -> f64 {
     -mean * libm::log(1.0 - unit(rng))
 }
 
-/// By inversion. Without upper bound `least / most` is zero, and so is its power.
+/// A log-normal below `cut`, by trial. [`Distribution::check`] sees to it that there is enough.
+fn body(median: f64, sigma: f64, cut: f64, rng: &mut dyn Rng) -> f64 {
+    loop {
+        let body = median * libm::exp(sigma * normal(rng));
+        if body < cut {
+            return body;
+        }
+    }
+}
+
+/// By inversion. Without upper bound `least / most` is zero, and so is its power. With one, the
+/// shape may be zero or negative.
 fn pareto(shape: f64, least: f64, most: f64, rng: &mut dyn Rng) -> f64 {
+    if shape.abs() < 1e-9 {
+        return least * libm::pow(most / least, unit(rng));
+    }
     let cut_off = libm::pow(least / most, shape);
     least * libm::pow(1.0 - unit(rng) * (1.0 - cut_off), -1.0 / shape)
 }
@@ -404,6 +444,38 @@ mod tests {
         // A light tail shows no such index: the estimate keeps growing towards the extremes.
         let light = Distribution::Exponential { mean: 1.0 };
         assert!(hill(&light, 100_000, 500) > 4.0);
+    }
+
+    /// The mean of what is left is half the mean square over the mean, as of any renewal process.
+    #[test]
+    fn what_is_left_has_the_mean_of_a_renewal_process() {
+        let bounded = |shape| Distribution::Pareto {
+            shape,
+            least: 1.0,
+            most: 100.0,
+        };
+        for distribution in [
+            Distribution::Constant(3.0),
+            Distribution::Exponential { mean: 0.2 },
+            Distribution::LogNormal {
+                median: 5.0,
+                sigma: 0.8,
+            },
+            bounded(0.5),
+            bounded(1.0),
+            bounded(1.5),
+            FILES,
+        ] {
+            let (count, mut rng) = (400_000, rng("rest"));
+            let (mut rest, mut square) = (0.0, 0.0);
+            for _ in 0..count {
+                rest += distribution.draw_rest(&mut rng);
+                let draw = distribution.draw(&mut rng);
+                square += draw * draw;
+            }
+            let error = rest / (square / 2.0 / distribution.mean()) - 1.0;
+            assert!(error.abs() < 0.03, "{distribution:?}: off by {error}");
+        }
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub enum Spacing {
         jitter: f64,
     },
     /// Evenly while on, not at all while off. What a gap had left when a burst ended is left when
-    /// the next begins, so that no rate is lost to rounding. Whether it begins on or off is drawn
-    /// in proportion to the means.
+    /// the next begins, so that no rate is lost to rounding. It starts as if it had run for ever:
+    /// on or off in proportion to the means, and somewhere in the middle.
     OnOff {
         /// Mean time on.
         on: Duration,
@@ -170,14 +170,17 @@ impl Source {
         self.begun = true;
         self.since = now;
         self.step = self.config.rate.next_after(now);
-        if self.config.times().is_some() {
-            // The turn draws how long it stays so.
-            self.gate.open = unit(rng) >= self.config.duty();
-            self.turn(now, rng);
+        if let Some([on, off]) = self.config.times() {
+            self.gate.open = unit(rng) < self.config.duty();
+            let rest = if self.gate.open { on } else { off };
+            self.gate.until = now + secs(rest.draw_rest(rng));
         }
-        if self.config.spacing == Spacing::Poisson {
-            self.left = self.gap(rng);
-        }
+        self.left = match self.config.spacing {
+            Spacing::Constant { .. } => 0,
+            // In the middle of a gap, as of a burst.
+            Spacing::OnOff { .. } => (unit(rng) * self.gap(rng) as f64) as i128,
+            Spacing::Poisson => self.gap(rng),
+        };
         self.set_speed(now);
     }
 

@@ -27,6 +27,21 @@ impl Fifo {
         Some(packet)
     }
 
+    pub(super) fn pop_newest(&mut self) -> Option<Held> {
+        let packet = self.list.pop_back()?;
+        self.bytes -= packet.size;
+        Some(packet)
+    }
+
+    /// The oldest, which stays.
+    pub(super) fn head(&self) -> Option<&Held> {
+        self.list.front()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.list.len()

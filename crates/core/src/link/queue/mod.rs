@@ -2,8 +2,10 @@
 
 mod codel;
 mod droptail;
+mod dualpi2;
 mod fifo;
 mod fq_codel;
+mod priority;
 mod red;
 
 use core::fmt::Debug;
@@ -17,12 +19,16 @@ use crate::control::Ecn;
 use crate::units::{Bytes, Time};
 use codel::CoDel;
 use droptail::DropTail;
+use dualpi2::DualPi2;
 use fq_codel::FqCoDel;
+use priority::Priority;
 use red::Red;
 
 pub use codel::{CoDelConfig, CoDelFault, DelayLaw};
 pub use droptail::{DropTailConfig, Limit};
+pub use dualpi2::{DualPi2Config, DualPi2Fault, DualScheduler};
 pub use fq_codel::{FqCoDelConfig, FqCoDelFault};
+pub use priority::PriorityConfig;
 pub use red::{RedAdaptation, RedConfig, RedFault, RedUnit};
 
 /// What waits for a transmitter, and who may.
@@ -90,8 +96,12 @@ pub enum QueueConfig {
     CoDel(CoDelConfig),
     /// First in, first out, up to a limit.
     DropTail(DropTailConfig),
+    /// Two coupled queues, for scalable and for classic flows (RFC 9332).
+    DualPi2(DualPi2Config),
     /// Fair queues with controlled delay (RFC 8290).
     FqCoDel(FqCoDelConfig),
+    /// Best effort before less than best effort (RFC 8622).
+    Priority(PriorityConfig),
     /// Random early detection.
     Red(RedConfig),
 }
@@ -100,8 +110,14 @@ impl QueueConfig {
     pub(super) fn check(&self) -> Result<(), LinkFault> {
         match self {
             Self::CoDel(config) => config.check().map_err(LinkFault::CoDel),
-            Self::DropTail(config) if config.limit.is_zero() => Err(LinkFault::NoQueue),
-            Self::DropTail(_) => Ok(()),
+            Self::DropTail(DropTailConfig { limit, .. })
+            | Self::Priority(PriorityConfig { limit }) => {
+                if limit.is_zero() {
+                    return Err(LinkFault::NoQueue);
+                }
+                Ok(())
+            }
+            Self::DualPi2(config) => config.check().map_err(LinkFault::DualPi2),
             Self::FqCoDel(config) => config.check().map_err(LinkFault::FqCoDel),
             Self::Red(config) if config.limit == 0 => Err(LinkFault::NoQueue),
             Self::Red(config) => config.check().map_err(LinkFault::Red),
@@ -118,6 +134,8 @@ impl QueueConfig {
         match *self {
             Self::CoDel(config) => Discipline::CoDel(Box::new(CoDel::new(config))),
             Self::DropTail(config) => Discipline::DropTail(DropTail::new(config)),
+            Self::DualPi2(config) => Discipline::DualPi2(Box::new(DualPi2::new(config))),
+            Self::Priority(config) => Discipline::Priority(Box::new(Priority::new(config))),
             Self::FqCoDel(config) => {
                 Discipline::FqCoDel(Box::new(FqCoDel::new(config, &mut stream("fq-codel"))))
             }
@@ -137,7 +155,9 @@ impl QueueConfig {
 pub(super) enum Discipline {
     DropTail(DropTail),
     CoDel(Box<CoDel>),
+    DualPi2(Box<DualPi2>),
     FqCoDel(Box<FqCoDel>),
+    Priority(Box<Priority>),
     Red(Box<Red>),
 }
 
@@ -146,7 +166,9 @@ impl Discipline {
         match self {
             Self::DropTail(queue) => queue,
             Self::CoDel(queue) => &**queue,
+            Self::DualPi2(queue) => &**queue,
             Self::FqCoDel(queue) => &**queue,
+            Self::Priority(queue) => &**queue,
             Self::Red(queue) => &**queue,
         }
     }
@@ -158,7 +180,9 @@ impl Queue for Discipline {
         match self {
             Self::DropTail(queue) => queue.enqueue(at, packet, drops),
             Self::CoDel(queue) => queue.enqueue(at, packet, drops),
+            Self::DualPi2(queue) => queue.enqueue(at, packet, drops),
             Self::FqCoDel(queue) => queue.enqueue(at, packet, drops),
+            Self::Priority(queue) => queue.enqueue(at, packet, drops),
             Self::Red(queue) => queue.enqueue(at, packet, drops),
         }
     }
@@ -168,7 +192,9 @@ impl Queue for Discipline {
         match self {
             Self::DropTail(queue) => queue.dequeue(at, drops),
             Self::CoDel(queue) => queue.dequeue(at, drops),
+            Self::DualPi2(queue) => queue.dequeue(at, drops),
             Self::FqCoDel(queue) => queue.dequeue(at, drops),
+            Self::Priority(queue) => queue.dequeue(at, drops),
             Self::Red(queue) => queue.dequeue(at, drops),
         }
     }

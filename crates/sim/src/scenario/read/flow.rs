@@ -100,15 +100,16 @@ fn access(value: &Value<'_>) -> Result<AccessPlan, ScenarioError> {
         Some(delay) => span(&delay, Duration::MAX)?,
         None => (Duration::ZERO, Duration::ZERO),
     };
+    let rate = match table.get("rate") {
+        Some(rate) => Some(rate.positive_rate("a link of rate zero carries nothing")?),
+        None => None,
+    };
     Ok(AccessPlan {
-        rate: match table.get("rate") {
-            Some(rate) => Some(rate.positive_rate("a link of rate zero carries nothing")?),
-            None => None,
-        },
+        rate,
         delay,
         delay_spread,
         queue: match table.get("queue") {
-            Some(queue) => super::link::queue(&queue)?,
+            Some(queue) => super::queue::queue(&queue, rate, delay)?,
             None => QueueConfig::DropTail(DropTailConfig::packets(ACCESS_QUEUE)),
         },
     })

@@ -1,13 +1,16 @@
-//! Links: capacity, queue, outages.
+//! Links: capacity, jitter, loss, outages.
 
 use core::time::Duration;
 
-use tidegate_core::link::{DropTailConfig, LossConfig, Outage, QueueConfig, RedConfig};
+use tidegate_core::link::{
+    Capacity, GilbertElliott, JitterConfig, LossConfig, LossFault, Outage, Spread,
+};
 use tidegate_core::units::{Rate, Time};
 
-use super::{Names, Open, name, packet_size};
+use super::queue::queue;
+use super::{Names, Open, name};
 use crate::scenario::error::{Fault, ScenarioError};
-use crate::scenario::table::{Form, Value};
+use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{CapacityTrace, LinkPlan, RatePlan};
 
 /// Where a link leads from and to, if it says so.
@@ -59,7 +62,15 @@ pub(super) fn link(
         .get("rate")
         .map(|value| capacity(&value, end, open))
         .transpose()?;
-    let queue = table.get("queue").map(|value| queue(&value)).transpose()?;
+    let delay = match table.get("delay") {
+        Some(delay) => delay.duration()?,
+        None => Duration::ZERO,
+    };
+    let nominal = rate.as_ref().and_then(nominal);
+    let queue = table
+        .get("queue")
+        .map(|value| queue(&value, nominal, delay))
+        .transpose()?;
     if rate.is_some() && queue.is_none() {
         table.need("queue", "queue = { droptail = \"60kB\" }")?;
     }
@@ -70,13 +81,13 @@ pub(super) fn link(
         }));
     }
     let loss = match table.get("loss") {
-        Some(loss) => LossConfig::Bernoulli(loss.share()?),
+        Some(value) => loss(&value)?,
         None => LossConfig::NONE,
     };
-    let delay = match table.get("delay") {
-        Some(delay) => delay.duration()?,
-        None => Duration::ZERO,
-    };
+    let jitter = table
+        .get("jitter")
+        .map(|value| jitter(&value))
+        .transpose()?;
     let outages = match table.get("outage") {
         Some(list) => outages(&list, end)?,
         None => Vec::new(),
@@ -86,10 +97,22 @@ pub(super) fn link(
         rate,
         delay,
         loss,
-        jitter: None,
+        jitter,
         queue,
         outages,
     })
+}
+
+/// The rate by which a queue may configure itself.
+fn nominal(rate: &RatePlan) -> Option<Rate> {
+    match rate {
+        RatePlan::Fixed(rate) => Some(*rate),
+        RatePlan::Steps(steps) => {
+            let mut rates = steps.iter().map(|(_, rate)| *rate);
+            rates.find(|rate| *rate > Rate::ZERO)
+        }
+        RatePlan::Trace(trace) => Capacity::Trace(trace.trace.clone()).nominal(),
+    }
 }
 
 fn capacity(value: &Value<'_>, end: Duration, open: Open<'_>) -> Result<RatePlan, ScenarioError> {
@@ -169,71 +192,90 @@ pub(super) fn steps(
     Ok(steps)
 }
 
-pub(super) fn queue(value: &Value<'_>) -> Result<QueueConfig, ScenarioError> {
-    let table = value.table(
-        QUEUE,
-        "{ droptail = \"60kB\" }, { droptail = \"50 packets\" } or { red = { … } }",
-    )?;
-    match (
-        table.get("droptail"),
-        table.get("red"),
-        table.get("mark_above"),
-    ) {
-        (Some(limit), None, mark) => Ok(QueueConfig::DropTail(DropTailConfig {
-            limit: limit.limit()?,
-            mark_above: mark.map(|mark| mark.size()).transpose()?,
-        })),
-        (None, Some(config), None) => red(&config).map(QueueConfig::Red),
-        (None, Some(_), Some(mark)) => Err(mark.fault(Fault::Clash {
-            why: "only a droptail queue marks above a size".to_owned(),
-            mend: "write ecn = true within red instead".to_owned(),
-        })),
-        (drop_tail, ..) => Err(table.fault(Fault::Clash {
-            why: match drop_tail {
-                Some(_) => "it is droptail and red".to_owned(),
-                None => "it is neither droptail nor red".to_owned(),
-            },
-            mend: "write either droptail = \"60kB\" or red = { … }".to_owned(),
-        })),
+fn loss(value: &Value<'_>) -> Result<LossConfig, ScenarioError> {
+    if value.kind() != Form::Table {
+        return value.share().map(LossConfig::Bernoulli);
     }
+    let table = value.table(LOSS, "a share as \"1%\", or { mean = \"1%\", burst = 4 }")?;
+    if table.get("mean").is_some() || table.get("burst").is_some() {
+        let odd = ["to_bad", "to_good", "loss_good", "loss_bad"];
+        if let Some(other) = odd.iter().find_map(|key| table.get(key)) {
+            return Err(other.fault(Fault::Clash {
+                why: "mean and burst say all of it".to_owned(),
+                mend: "write either mean and burst, or to_bad, to_good, loss_bad and loss_good"
+                    .to_owned(),
+            }));
+        }
+        return bursts(&table);
+    }
+    let share = |key, example| table.need(key, example)?.share();
+    Ok(LossConfig::GilbertElliott(GilbertElliott {
+        to_bad: share("to_bad", "to_bad = \"0.5%\"")?,
+        to_good: share("to_good", "to_good = \"25%\"")?,
+        loss_bad: match table.get("loss_bad") {
+            Some(value) => value.share()?,
+            None => 1.0,
+        },
+        loss_good: match table.get("loss_good") {
+            Some(value) => value.share()?,
+            None => 0.0,
+        },
+    }))
 }
 
-fn red(value: &Value<'_>) -> Result<RedConfig, ScenarioError> {
+fn bursts(table: &Table<'_>) -> Result<LossConfig, ScenarioError> {
+    let mean = table.need("mean", "mean = \"1%\"")?;
+    let burst = table.need("burst", "burst = 4")?;
+    let (share, length) = (mean.share()?, burst.number(1.0..=1e9, "4")?);
+    let model = GilbertElliott::bursts(share, length).map_err(|fault| match fault {
+        LossFault::TooOften { .. } => burst.range(
+            &format!("bursts of {length} packets cannot lose a share of {share}"),
+            &format!(
+                "write {} or more",
+                (1_000.0 * share / (1.0 - share)).ceil() / 1_000.0
+            ),
+        ),
+        LossFault::Burst(_) | LossFault::Probability(_) => mean.range(
+            "a link that loses everything has no bursts",
+            "write a share below 1, as \"1%\"",
+        ),
+    })?;
+    Ok(LossConfig::GilbertElliott(model))
+}
+
+fn jitter(value: &Value<'_>) -> Result<JitterConfig, ScenarioError> {
     let table = value.table(
-        RED,
-        "{ min = \"25 packets\", max = \"125 packets\", limit = \"300 packets\" }",
+        JITTER,
+        "{ max = \"5ms\" } or { mean = \"5ms\", deviation = \"2ms\", max = \"20ms\" }",
     )?;
-    let low = table.need("min", "min = \"25 packets\"")?.packets()?;
-    let value = table.need("max", "max = \"125 packets\"")?;
-    let high = value.packets()?;
-    if low >= high {
+    let max = table
+        .need("max", "max = \"5ms\"")?
+        .positive_duration("jitter of zero does nothing")?;
+    let reorder = match table.get("reorder") {
+        Some(reorder) => reorder.boolean()?,
+        None => false,
+    };
+    if table.get("mean").is_none() && table.get("deviation").is_none() {
+        let spread = Spread::Uniform { max };
+        return Ok(JitterConfig { spread, reorder });
+    }
+    let value = table.need("mean", "mean = \"5ms\"")?;
+    let mean = value.duration()?;
+    if mean > max {
         return Err(value.range(
-            &format!("max ({high}) is not above min ({low})"),
-            "let max be at least twice min",
+            &format!("the mean, {mean:?}, is above the longest delay, {max:?}"),
+            "lower it or raise max",
         ));
     }
-    let standard = RedConfig::default();
-    let share = |key, standard| table.get(key).map_or(Ok(standard), |value| value.share());
-    let flag = |key, standard| table.get(key).map_or(Ok(standard), |value| value.boolean());
-    let weight = share("weight", standard.weight)?;
-    if let Some(value) = table.get("weight").filter(|_| weight <= 0.0) {
-        return Err(value.range("with a weight of zero the mean never moves", "write 0.002"));
-    }
-    Ok(RedConfig {
-        limit: table.need("limit", "limit = \"300 packets\"")?.packets()?,
-        min_threshold: f64::from(low),
-        max_threshold: f64::from(high),
-        weight,
-        max_probability: share("max_p", standard.max_probability)?,
-        gentle: flag("gentle", standard.gentle)?,
-        wait: flag("wait", standard.wait)?,
-        ecn: flag("ecn", standard.ecn)?,
-        mean_packet: match table.get("mean_packet") {
-            Some(value) => packet_size(&value)?,
-            None => standard.mean_packet,
-        },
-        ..standard
-    })
+    let deviation = table
+        .need("deviation", "deviation = \"2ms\"")?
+        .positive_duration("without a deviation this is no jitter but delay")?;
+    let spread = Spread::Normal {
+        mean,
+        deviation,
+        max,
+    };
+    Ok(JitterConfig { spread, reorder })
 }
 
 fn outages(list: &Value<'_>, end: Duration) -> Result<Vec<Outage>, ScenarioError> {
@@ -268,23 +310,20 @@ fn outages(list: &Value<'_>, end: Duration) -> Result<Vec<Outage>, ScenarioError
 }
 
 pub(super) const LINK: &[&str] = &[
-    "name", "from", "to", "duplex", "rate", "delay", "loss", "queue", "outage",
+    "name", "from", "to", "duplex", "rate", "delay", "jitter", "loss", "queue", "outage",
+];
+
+pub(super) const JITTER: &[&str] = &["max", "mean", "deviation", "reorder"];
+
+pub(super) const LOSS: &[&str] = &[
+    "mean",
+    "burst",
+    "to_bad",
+    "to_good",
+    "loss_bad",
+    "loss_good",
 ];
 
 pub(super) const TRACE: &[&str] = &["trace"];
-
-pub(super) const QUEUE: &[&str] = &["droptail", "mark_above", "red"];
-
-pub(super) const RED: &[&str] = &[
-    "min",
-    "max",
-    "limit",
-    "max_p",
-    "weight",
-    "gentle",
-    "wait",
-    "ecn",
-    "mean_packet",
-];
 
 pub(super) const OUTAGE: &[&str] = &["at", "lasts"];

@@ -130,7 +130,7 @@ fn spacing(table: &Table<'_>) -> Result<Spacing, ScenarioError> {
         on: long("on", "on = \"500ms\"")?,
         off: long("off", "off = \"500ms\"")?,
         shape: match table.get("shape") {
-            Some(shape) => Some(shape.number(1.0, 100.0)?),
+            Some(shape) => Some(shape.number(1.01..=100.0, "1.5")?),
             None => None,
         },
     })

@@ -3,20 +3,19 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Ecn, Why};
 use tidegate_core::random::unit;
 use tidegate_core::units::Time;
 
 use super::config::{Config, Connections};
-use crate::agent::{Agent, AgentCx, Arrival, Body, Request};
+use crate::agent::{Agent, AgentCx, Arrival, Body, Request, Segment};
 use crate::tcp::Sink;
 use crate::traffic::{Spans, secs};
 
 /// A browser and the person before it.
 ///
-/// Its first page comes after a random part of a think time, so that many who start together do
-/// not ask together.
+/// It starts in the middle of a think time, so that many who start together do not ask together,
+/// and ask as often as later on.
 #[derive(Clone, Debug)]
 pub struct Client {
     config: Arc<Config>,
@@ -29,10 +28,9 @@ pub struct Client {
     /// Objects of this page that were not asked for yet.
     waiting: u32,
     page_began: Time,
-    /// When the connection was asked for: what was sent before belongs to an earlier one.
-    opened: Time,
+    /// Counts segments of this connection from zero.
     sink: Sink,
-    /// The first segment of the present object.
+    /// The first segment of the present object, as the sink counts.
     begin: u32,
     /// The object is complete when the sink waits for this segment.
     end: u32,
@@ -72,13 +70,12 @@ impl Client {
             wake: Time::ZERO,
             request: Request {
                 number: 0,
-                fresh: true,
+                first: 0,
                 bytes: 0,
             },
             patience: config.retry,
             waiting: 0,
             page_began: Time::ZERO,
-            opened: Time::ZERO,
             sink: Sink::new(&config.sink),
             begin: 0,
             end: 0,
@@ -98,9 +95,9 @@ impl Client {
         &self.page_times
     }
 
-    fn think(&mut self, now: Time, share: f64, rng: &mut Pcg64Mcg) {
+    fn think(&mut self, now: Time, seconds: f64) {
         self.stage = Stage::Thinking;
-        self.wake = now + secs(share * self.config.think.draw(rng));
+        self.wake = now + secs(seconds);
     }
 
     fn begin_page(&mut self, cx: &mut AgentCx<'_>) {
@@ -112,19 +109,17 @@ impl Client {
 
     fn begin_object(&mut self, cx: &mut AgentCx<'_>, fresh: bool) {
         self.waiting -= 1;
-        self.request = Request {
-            number: self.request.number + 1,
-            fresh,
-            bytes: self.config.object(self.config.size.draw(cx.rng)),
-        };
         self.begin = self.end;
         if fresh {
+            // Acknowledgements of the connection before name `end` at most.
+            self.request.first += self.end + 1;
             self.sink = Sink::new(&self.config.sink);
-            self.opened = cx.now;
             self.begin = 0;
             // Segment zero may stand for the SYN.
             self.end = u32::from(self.config.tcp.syn);
         }
+        self.request.number += 1;
+        self.request.bytes = self.config.object(self.config.size.draw(cx.rng));
         self.end += self.config.segments(self.request.bytes);
         self.patience = self.config.retry;
         self.stage = Stage::Asking;
@@ -141,6 +136,21 @@ impl Client {
         self.patience = self.patience.saturating_mul(2).min(MOST_PATIENCE);
     }
 
+    /// Lets the sink act, and gives its acknowledgements the numbers of this connection.
+    fn with_sink(&mut self, cx: &mut AgentCx<'_>, act: impl FnOnce(&mut Sink, &mut AgentCx<'_>)) {
+        let before = cx.out.packets.len();
+        act(&mut self.sink, cx);
+        for packet in &mut cx.out.packets[before..] {
+            if let Body::Ack(ack) = &mut packet.body {
+                ack.next += self.request.first;
+                for block in ack.sack.iter_mut().filter(|block| block.0 < block.1) {
+                    block.0 += self.request.first;
+                    block.1 += self.request.first;
+                }
+            }
+        }
+    }
+
     fn object_arrived(&mut self, cx: &mut AgentCx<'_>) {
         self.counters.objects += 1;
         self.counters.bytes += self.request.bytes;
@@ -150,7 +160,7 @@ impl Client {
         }
         self.counters.pages += 1;
         self.page_times.add(cx.now.since(self.page_began));
-        self.think(cx.now, 1.0, cx.rng);
+        self.think(cx.now, self.config.think.draw(cx.rng));
     }
 }
 
@@ -160,31 +170,31 @@ impl Agent for Client {
             return;
         };
         self.counters.segments += 1;
-        if segment.sent < self.opened {
+        let Some(seq) = segment.seq.checked_sub(self.request.first) else {
             return;
-        }
+        };
         // What belongs to the object before may be repeated for want of an acknowledgement; that
         // says nothing of the present request.
-        if self.stage == Stage::Asking && segment.seq >= self.begin {
+        if self.stage == Stage::Asking && seq >= self.begin {
             self.stage = Stage::Receiving;
             self.wake = Time::FAR;
         }
-        self.sink.on_packet(cx, arrival, body);
+        let segment = Segment { seq, ..segment };
+        self.with_sink(cx, |sink, cx| {
+            sink.on_packet(cx, arrival, Body::Segment(segment));
+        });
         if self.stage == Stage::Receiving && self.sink.next() >= self.end {
             self.object_arrived(cx);
         }
     }
 
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
-        self.sink.on_timer(cx);
+        self.with_sink(cx, Sink::on_timer);
         if self.wake > cx.now {
             return;
         }
         match self.stage {
-            Stage::Absent => {
-                let share = unit(cx.rng);
-                self.think(cx.now, share, cx.rng);
-            }
+            Stage::Absent => self.think(cx.now, self.config.think.draw_rest(cx.rng)),
             Stage::Asking => {
                 self.counters.repeated += 1;
                 self.ask(cx);
@@ -208,6 +218,6 @@ impl Agent for Client {
 }
 
 /// As TCP's timeout for SYNs.
-const MOST_PATIENCE: Duration = Duration::from_secs(60);
+const MOST_PATIENCE: Duration = Duration::from_mins(1);
 /// So that the segments of a page have numbers.
 const MOST_OBJECTS: u32 = 1_000;

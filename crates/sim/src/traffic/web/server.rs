@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_core::units::Time;
 
 use super::config::Config;
-use crate::agent::{Agent, AgentCx, Arrival, Body, Request};
+use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Request};
 use crate::tcp::classic::Sender;
 use crate::tcp::{SourceConfig, SourceKind, State};
 
@@ -15,9 +15,10 @@ pub struct Server {
     config: Arc<Config>,
     /// Of the latest request.
     number: u32,
+    /// Counts segments of its connection from zero.
     sender: Option<Sender>,
-    /// When the connection began: acknowledgements of earlier segments belong to an earlier one.
-    opened: Time,
+    /// On the wire, the number of that segment.
+    first: u32,
     /// Of earlier connections.
     past: ServerCounters,
 }
@@ -41,7 +42,7 @@ impl Server {
             config,
             number: 0,
             sender: None,
-            opened: Time::ZERO,
+            first: 0,
             past: ServerCounters::default(),
         }
     }
@@ -70,25 +71,56 @@ impl Server {
             return;
         }
         self.number = request.number;
-        if request.fresh {
-            self.open(cx);
+        if self.sender.is_none() || request.first > self.first {
+            self.open(cx, request.first);
         }
-        if let Some(sender) = &mut self.sender {
+        self.with_sender(cx, |sender, cx| {
             sender.write(cx, request.bytes);
-        }
+        });
     }
 
-    fn open(&mut self, cx: &mut AgentCx<'_>) {
+    fn open(&mut self, cx: &mut AgentCx<'_>, first: u32) {
         self.past = self.counters();
-        self.opened = cx.now;
+        self.first = first;
         let source = SourceConfig {
             kind: SourceKind::Stream { buffer: u64::MAX },
             start: cx.now,
             ..SourceConfig::default()
         };
-        let mut sender = Sender::new(&self.config.tcp, &source);
-        sender.on_timer(cx);
-        self.sender = Some(sender);
+        self.sender = Some(Sender::new(&self.config.tcp, &source));
+        self.with_sender(cx, Sender::on_timer);
+    }
+
+    fn on_ack(&mut self, cx: &mut AgentCx<'_>, arrival: Arrival, ack: Ack) {
+        let Some(next) = ack.next.checked_sub(self.first) else {
+            return;
+        };
+        let own = |seq: u32| seq.saturating_sub(self.first);
+        let ack = Ack {
+            next,
+            sack: ack.sack.map(|(from, to)| (own(from), own(to))),
+            ..ack
+        };
+        self.with_sender(cx, |sender, cx| {
+            sender.on_packet(cx, &arrival, Body::Ack(ack));
+        });
+    }
+
+    /// Lets the sender act, and gives its segments the numbers of this connection.
+    fn with_sender(
+        &mut self,
+        cx: &mut AgentCx<'_>,
+        act: impl FnOnce(&mut Sender, &mut AgentCx<'_>),
+    ) {
+        let before = cx.out.packets.len();
+        if let Some(sender) = &mut self.sender {
+            act(sender, cx);
+        }
+        for packet in &mut cx.out.packets[before..] {
+            if let Body::Segment(segment) = &mut packet.body {
+                segment.seq += self.first;
+            }
+        }
     }
 }
 
@@ -96,23 +128,13 @@ impl Agent for Server {
     fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
         match body {
             Body::Request(request) => self.on_request(cx, request),
-            Body::Ack(ack) => {
-                // A sink that has nothing in order yet echoes time zero.
-                let earlier = ack.echo < self.opened && ack.next > 0;
-                if let Some(sender) = &mut self.sender
-                    && !earlier
-                {
-                    sender.on_packet(cx, arrival, body);
-                }
-            }
+            Body::Ack(ack) => self.on_ack(cx, *arrival, ack),
             _ => {}
         }
     }
 
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
-        if let Some(sender) = &mut self.sender {
-            sender.on_timer(cx);
-        }
+        self.with_sender(cx, Sender::on_timer);
     }
 
     fn next_timer(&self) -> Time {

@@ -1,0 +1,477 @@
+//! Two coupled queues (`DualPI2`, RFC 9332 appendix A): one for scalable flows, which are marked
+//! early, and a classic one whose delay a proportional integral controller holds at its target.
+//! Classic packets go with the square of the probability with which the others are marked.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::fifo::Fifo;
+use super::{Held, Limit, Queue, Verdict};
+use crate::control::Ecn;
+use crate::units::{Bytes, Time, nanos};
+
+/// Parameters of `DualPI2`. Packets with ECT(1) or CE wait in the low-latency queue, all others in
+/// the classic one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DualPi2Config {
+    /// How much may wait in both queues together. What comes beyond that is dropped.
+    pub limit: Limit,
+    /// The delay that the classic queue should have; 15 ms is usual.
+    pub target: Duration,
+    /// How often the base probability moves: each 16 ms, and not more often than each 100 us.
+    pub update: Duration,
+    /// How much it moves per second of delay above the target, in Hz: 0.16 is usual.
+    pub integral: f64,
+    /// How much it moves per second by which the delay has grown, in Hz: 3.2 is usual.
+    pub proportional: f64,
+    /// By how much more low-latency packets are marked than the base probability; 2 is usual.
+    pub coupling: f64,
+    /// A low-latency packet that has waited this long is marked in any case, if another one
+    /// waits behind it; 1 ms is usual.
+    pub step: Duration,
+    /// From this probability on, classic packets are dropped even if they could be marked; in
+    /// 0..=1. A quarter is usual. Low-latency packets meet the same probability of being dropped
+    /// once all of them are marked.
+    pub overload: f64,
+    /// Whose turn it is.
+    pub scheduler: DualScheduler,
+    /// While less than two of these wait, nothing is dropped or marked for the delay.
+    pub max_packet: Bytes,
+}
+
+impl Default for DualPi2Config {
+    /// As RFC 9332 and Linux have it: 10,000 packets, and a tenth for the classic queue.
+    fn default() -> Self {
+        Self {
+            limit: Limit::Packets(10_000),
+            target: Duration::from_millis(15),
+            update: Duration::from_millis(16),
+            integral: 0.16,
+            proportional: 3.2,
+            coupling: 2.0,
+            step: Duration::from_millis(1),
+            overload: 0.25,
+            scheduler: DualScheduler::Weighted { classic: 0.1 },
+            max_packet: Bytes(1_500),
+        }
+    }
+}
+
+/// Which of two queues that both have packets goes first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DualScheduler {
+    /// The low-latency queue, unless a classic packet has waited longer by this; twice the target
+    /// is usual.
+    TimeShifted(Duration),
+    /// The low-latency queue, but the other has this share of the bytes, in 0..=1.
+    Weighted {
+        /// The share of the classic queue.
+        classic: f64,
+    },
+}
+
+impl DualPi2Config {
+    pub(super) fn check(&self) -> Result<(), DualPi2Fault> {
+        if self.limit.is_zero() {
+            return Err(DualPi2Fault::Limit);
+        }
+        if self.update < SHORTEST_UPDATE {
+            return Err(DualPi2Fault::Update(self.update));
+        }
+        let gains = [self.integral, self.proportional, self.coupling];
+        // Written so that NaN is at fault.
+        if let Some(x) = gains.into_iter().find(|x| !(0.0..1e9).contains(x)) {
+            return Err(DualPi2Fault::Gain(x));
+        }
+        let share = match self.scheduler {
+            DualScheduler::TimeShifted(_) => 0.0,
+            DualScheduler::Weighted { classic } => classic,
+        };
+        let shares = [self.overload, share];
+        match shares.into_iter().find(|x| !(0.0..=1.0).contains(x)) {
+            Some(x) => Err(DualPi2Fault::Share(x)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A parameter of `DualPI2` that is out of range.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DualPi2Fault {
+    /// A gain or the coupling is negative or beyond all reason.
+    Gain(f64),
+    /// Nothing may wait.
+    Limit,
+    /// A share or a probability is not in 0..=1.
+    Share(f64),
+    /// Updates follow each other too fast.
+    Update(Duration),
+}
+
+impl fmt::Display for DualPi2Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gain(x) => write!(
+                f,
+                "a gain or coupling of {x} of its DualPI2 queue is not in 0..1e9"
+            ),
+            Self::Limit => f.write_str("its DualPI2 queue takes nothing: allow at least 1 packet"),
+            Self::Share(x) => write!(f, "a share of {x} of its DualPI2 queue is not in 0..=1"),
+            Self::Update(every) => write!(
+                f,
+                "DualPI2 updates each {every:?} are more than one in 100 us: use 16 ms"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for DualPi2Fault {}
+
+/// The queues at work.
+#[derive(Debug)]
+pub(in crate::link) struct DualPi2 {
+    config: DualPi2Config,
+    low: Lane,
+    classic: Lane,
+    /// The base probability, `p'`, in 0..=1.
+    base: f64,
+    /// The delay at the last update, in s.
+    delay: f64,
+    /// The moment of the last update: a multiple of the time between two.
+    updated: Time,
+    /// Bytes that the classic queue is owed, if the scheduler is weighted.
+    owed: f64,
+}
+
+/// A queue and the remainder of its probabilities.
+#[derive(Debug, Default)]
+struct Lane {
+    fifo: Fifo,
+    sum: f64,
+}
+
+impl Lane {
+    /// Whether the next of a series of events is due, each of which has the given probability:
+    /// they are spaced evenly instead of at random (`recur` of RFC 9332).
+    fn is_due(&mut self, probability: f64) -> bool {
+        self.sum += probability.min(1.0);
+        let due = self.sum >= 1.0;
+        if due {
+            self.sum -= 1.0;
+        }
+        due
+    }
+
+    /// How long its oldest packet has waited.
+    fn delay(&self, at: Time) -> Duration {
+        let oldest = self.fifo.head();
+        oldest.map_or(Duration::ZERO, |packet| at.since(packet.arrived))
+    }
+}
+
+impl DualPi2 {
+    pub(super) fn new(config: DualPi2Config) -> Self {
+        Self {
+            config,
+            low: Lane::default(),
+            classic: Lane::default(),
+            base: 0.0,
+            delay: 0.0,
+            updated: Time::ZERO,
+            owed: 0.0,
+        }
+    }
+
+    /// Plays the updates up to `at`. Queues do not change between two calls, so that each finds
+    /// what it would have found in time.
+    fn catch_up(&mut self, at: Time) {
+        let every = nanos(self.config.update);
+        let missed = nanos(at.since(self.updated)) / every;
+        // Enough for any probability to reach its end, as the delay of queues that do not change
+        // only grows or is zero.
+        let played = missed.min(MOST_UPDATES);
+        let first = self.updated.as_nanos() + (missed - played) * every;
+        for i in 1..=played {
+            self.update(Time::from_nanos(first + i * every));
+        }
+        self.updated = Time::from_nanos(first + played * every);
+    }
+
+    fn update(&mut self, at: Time) {
+        let delay = self.low.delay(at).max(self.classic.delay(at)).as_secs_f64();
+        let above = delay - self.config.target.as_secs_f64();
+        let grown = delay - self.delay;
+        let step = self.config.integral * above + self.config.proportional * grown;
+        self.base = (self.base + step).clamp(0.0, 1.0);
+        self.delay = delay;
+    }
+
+    fn is_low_turn(&self, at: Time) -> bool {
+        if self.low.fifo.is_empty() || self.classic.fifo.is_empty() {
+            return !self.low.fifo.is_empty();
+        }
+        match self.config.scheduler {
+            DualScheduler::TimeShifted(shift) => {
+                self.low.delay(at).saturating_add(shift) >= self.classic.delay(at)
+            }
+            DualScheduler::Weighted { .. } => self.owed <= 0.0,
+        }
+    }
+
+    /// Takes the next packet out of its queue.
+    fn take(&mut self, low: bool) -> Option<Held> {
+        let both = !self.low.fifo.is_empty() && !self.classic.fifo.is_empty();
+        let lane = if low {
+            &mut self.low
+        } else {
+            &mut self.classic
+        };
+        let packet = lane.fifo.pop()?;
+        self.owed = match self.config.scheduler {
+            DualScheduler::Weighted { classic } if both => {
+                let size = packet.size.get() as f64;
+                let share = if low { classic } else { classic - 1.0 };
+                self.owed + share * size
+            }
+            _ => 0.0,
+        };
+        Some(packet)
+    }
+
+    /// Whether a low-latency packet goes on; it may be marked.
+    fn judge_low(&mut self, at: Time, packet: &mut Held, quiet: bool) -> bool {
+        let coupled = self.config.coupling * self.base;
+        if !quiet && coupled >= 1.0 && self.low.is_due(self.base * self.base) {
+            return false;
+        }
+        let late = at.since(packet.arrived) >= self.config.step && !self.low.fifo.is_empty();
+        let probability = match (late, quiet) {
+            (true, _) => 1.0,
+            (false, true) => 0.0,
+            (false, false) => coupled,
+        };
+        if self.low.is_due(probability) {
+            packet.mark();
+        }
+        true
+    }
+
+    /// Whether a classic packet goes on; it may be marked.
+    fn judge_classic(&mut self, packet: &mut Held, quiet: bool) -> bool {
+        let probability = self.base * self.base;
+        if quiet || !self.classic.is_due(probability) {
+            return true;
+        }
+        probability < self.config.overload && packet.mark()
+    }
+}
+
+impl Queue for DualPi2 {
+    fn enqueue(&mut self, at: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
+        self.catch_up(at);
+        if !self
+            .config
+            .limit
+            .admits(self.len(), self.bytes(), packet.size)
+        {
+            return Verdict::Dropped;
+        }
+        match packet.ecn {
+            Ecn::Ect1 | Ecn::Ce => self.low.fifo.push(packet),
+            Ecn::NotEct | Ecn::Ect0 => self.classic.fifo.push(packet),
+        }
+        Verdict::Accepted
+    }
+
+    fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held> {
+        self.catch_up(at);
+        loop {
+            let quiet = self.bytes() < self.config.max_packet + self.config.max_packet;
+            let low = self.is_low_turn(at);
+            let mut packet = self.take(low)?;
+            let passes = if low {
+                self.judge_low(at, &mut packet, quiet)
+            } else {
+                self.judge_classic(&mut packet, quiet)
+            };
+            if passes {
+                return Some(packet);
+            }
+            drops.push(packet);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.low.fifo.len() + self.classic.fifo.len()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.low.fifo.bytes() + self.classic.fifo.bytes()
+    }
+}
+
+const SHORTEST_UPDATE: Duration = Duration::from_micros(100);
+/// 16 s of updates at their usual distance. An empty queue takes 420 of them at the usual gains to
+/// bring the probability from 1 to 0.
+const MOST_UPDATES: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::testing::held;
+
+    fn ms(ms: u64) -> Time {
+        Time::from_millis(ms)
+    }
+
+    fn packet(at: Time, ecn: Ecn) -> Held {
+        Held {
+            arrived: at,
+            ..held(1_000, ecn)
+        }
+    }
+
+    /// Probabilities that stay where they are put.
+    fn still(base: f64, scheduler: DualScheduler) -> DualPi2 {
+        let mut queue = DualPi2::new(DualPi2Config {
+            integral: 0.0,
+            proportional: 0.0,
+            scheduler,
+            ..DualPi2Config::default()
+        });
+        queue.base = base;
+        queue
+    }
+
+    /// Sends 10,000 packets without delay; how many of them are dropped and marked.
+    fn fates(base: f64, ecn: Ecn) -> (usize, usize) {
+        let mut queue = still(base, DualScheduler::Weighted { classic: 0.1 });
+        let (mut drops, mut marks) = (vec![], 0);
+        for _ in 0..5 {
+            queue.enqueue(ms(0), packet(ms(0), ecn), &mut drops);
+        }
+        for _ in 0..10_000 {
+            queue.enqueue(ms(0), packet(ms(0), ecn), &mut drops);
+            while queue.len() > 5 {
+                let served = queue.dequeue(ms(0), &mut drops);
+                marks += usize::from(served.is_some_and(|p| p.marked));
+            }
+        }
+        (drops.len(), marks)
+    }
+
+    /// The base probability p marks 2p of the scalable packets and p squared of the classic ones.
+    #[test]
+    fn the_queues_are_coupled_by_a_square() {
+        let near = |ours: (usize, usize), drops: usize, marks: usize| {
+            let off = ours.0.abs_diff(drops).max(ours.1.abs_diff(marks));
+            assert!(off <= 2, "{ours:?} {drops} {marks}");
+        };
+        near(fates(0.2, Ecn::Ect1), 0, 4_000);
+        near(fates(0.2, Ecn::Ce), 0, 4_000);
+        near(fates(0.2, Ecn::Ect0), 0, 400);
+        near(fates(0.2, Ecn::NotEct), 400, 0);
+        // From a base of one half on, both are dropped alike, and what is left is marked.
+        near(fates(0.6, Ecn::Ect0), 3_600, 0);
+        near(fates(0.6, Ecn::Ect1), 3_600, 6_400);
+    }
+
+    #[test]
+    fn the_base_follows_delay_and_its_growth() {
+        let mut queue = DualPi2::new(DualPi2Config::default());
+        queue.enqueue(ms(0), packet(ms(0), Ecn::NotEct), &mut vec![]);
+        // At 16 ms the packet has waited for 16 ms, 1 ms more than it should; then for 16 more.
+        queue.catch_up(ms(31));
+        let first = 0.16 * 0.001 + 3.2 * 0.016;
+        assert!((queue.base - first).abs() < 1e-12, "{}", queue.base);
+        queue.catch_up(ms(32));
+        let second = first + 0.16 * 0.017 + 3.2 * 0.016;
+        assert!((queue.base - second).abs() < 1e-12, "{}", queue.base);
+        // Stuck for ever, it ends at one; gone, at zero.
+        queue.catch_up(Time::FAR);
+        assert!(queue.base >= 1.0);
+        let mut empty = DualPi2::new(DualPi2Config::default());
+        (empty.base, empty.delay) = (1.0, 0.0);
+        empty.catch_up(ms(16 * 300));
+        assert!((empty.base - (1.0 - 300.0 * 0.16 * 0.015)).abs() < 1e-9);
+        empty.catch_up(ms(16 * 420));
+        assert!(empty.base <= 0.0);
+    }
+
+    #[test]
+    fn late_packets_of_the_low_queue_are_marked_unless_alone() {
+        let mut queue = still(0.0, DualScheduler::Weighted { classic: 0.1 });
+        for _ in 0..3 {
+            queue.enqueue(ms(0), packet(ms(0), Ecn::Ect1), &mut vec![]);
+        }
+        let mut served = |at| queue.dequeue(Time::from_micros(at), &mut vec![]);
+        let marks = [999, 1_000, 5_000].map(|at| served(at).map(|p| p.marked));
+        assert_eq!(marks, [Some(false), Some(true), Some(false)]);
+    }
+
+    /// The order of service of 200 packets of each kind; true for the low queue.
+    fn order(scheduler: DualScheduler, classic_since: Time) -> Vec<bool> {
+        let mut queue = still(0.0, scheduler);
+        for _ in 0..200 {
+            queue.enqueue(ms(50), packet(classic_since, Ecn::NotEct), &mut vec![]);
+            queue.enqueue(ms(50), packet(ms(50), Ecn::Ect1), &mut vec![]);
+        }
+        let next = || queue.dequeue(ms(50), &mut vec![]);
+        core::iter::from_fn(next)
+            .map(|packet| packet.ecn == Ecn::Ect1)
+            .collect()
+    }
+
+    #[test]
+    fn schedulers_favour_the_low_queue_within_limits() {
+        let weighted = order(DualScheduler::Weighted { classic: 0.1 }, ms(0));
+        assert_eq!(weighted[..100].iter().filter(|low| !**low).count(), 10);
+        assert_eq!(weighted.len(), 400);
+        let shifted = DualScheduler::TimeShifted(Duration::from_millis(30));
+        assert!(order(shifted, ms(20))[..200].iter().all(|low| *low));
+        assert!(order(shifted, ms(19))[..200].iter().all(|low| !*low));
+    }
+
+    #[test]
+    fn a_short_queue_is_let_be() {
+        let mut queue = still(1.0, DualScheduler::Weighted { classic: 0.1 });
+        let mut drops = vec![];
+        queue.enqueue(ms(0), packet(ms(0), Ecn::NotEct), &mut drops);
+        queue.enqueue(ms(0), packet(ms(0), Ecn::Ect1), &mut drops);
+        assert!(queue.dequeue(ms(9), &mut drops).is_some_and(|p| !p.marked));
+        assert!(queue.dequeue(ms(9), &mut drops).is_some_and(|p| !p.marked));
+        assert!(drops.is_empty());
+    }
+
+    /// 6 Mb/s of packets that nothing slows down into 5 Mb/s: the controller drops what is too
+    /// much and holds the classic queue at its target.
+    #[test]
+    fn the_classic_queue_is_held_at_its_target() {
+        let mut queue = DualPi2::new(DualPi2Config::default());
+        let (mut drops, mut arrivals, mut waited, mut served) = (vec![], 0, Duration::ZERO, 0);
+        // A packet per 4/3 ms comes, one per 1.6 ms leaves.
+        let mut next_out = Time::ZERO;
+        for i in 0..45_000_u64 {
+            let now = Time::from_nanos(i * 4_000_000 / 3);
+            while next_out <= now {
+                let before = drops.len();
+                if let Some(p) = queue.dequeue(next_out, &mut drops)
+                    && next_out > ms(20_000)
+                {
+                    waited += next_out.since(p.arrived);
+                    served += 1;
+                }
+                if next_out <= ms(20_000) {
+                    drops.truncate(before);
+                }
+                next_out += Duration::from_micros(1_600);
+            }
+            arrivals += u32::from(now > ms(20_000));
+            queue.enqueue(now, packet(now, Ecn::NotEct), &mut drops);
+        }
+        let share = drops.len() as f64 / f64::from(arrivals);
+        assert!((share - 1.0 / 6.0).abs() < 0.002, "{share}");
+        let mean = (waited / served).as_secs_f64();
+        assert!((mean - 0.015).abs() < 0.001, "{mean}");
+    }
+}

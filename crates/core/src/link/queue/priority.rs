@@ -1,0 +1,147 @@
+//! Two priorities in one space: best effort before less than best effort (RFC 8622), which makes
+//! room where there is none.
+
+use super::fifo::Fifo;
+use super::{Held, Limit, Queue, Verdict};
+use crate::units::{Bytes, Time};
+
+/// Parameters of a queue with two priorities. Packets with the DSCP LE, which is 1, are of the
+/// lower one: they are served when no other waits, and leave a full queue for any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PriorityConfig {
+    /// How much may wait, of both priorities together.
+    pub limit: Limit,
+}
+
+/// The queue at work.
+#[derive(Debug)]
+pub(in crate::link) struct Priority {
+    limit: Limit,
+    normal: Fifo,
+    low: Fifo,
+}
+
+impl Priority {
+    pub(super) fn new(config: PriorityConfig) -> Self {
+        Self {
+            limit: config.limit,
+            normal: Fifo::default(),
+            low: Fifo::default(),
+        }
+    }
+
+    fn admits(&self, size: Bytes) -> bool {
+        self.limit.admits(self.len(), self.bytes(), size)
+    }
+
+    /// Whether a packet of `size` could come in if no low packet waited.
+    fn could_admit(&self, size: Bytes) -> bool {
+        let normal = &self.normal;
+        self.limit.admits(normal.len(), normal.bytes(), size)
+    }
+}
+
+impl Queue for Priority {
+    fn enqueue(&mut self, _: Time, packet: Held, drops: &mut Vec<Held>) -> Verdict {
+        if packet.dscp == LOWER_EFFORT {
+            if !self.admits(packet.size) {
+                return Verdict::Dropped;
+            }
+            self.low.push(packet);
+            return Verdict::Accepted;
+        }
+        if !self.could_admit(packet.size) {
+            return Verdict::Dropped;
+        }
+        while !self.admits(packet.size) {
+            // The newest: those before it keep their place.
+            drops.extend(self.low.pop_newest());
+        }
+        self.normal.push(packet);
+        Verdict::Accepted
+    }
+
+    fn dequeue(&mut self, _: Time, _: &mut Vec<Held>) -> Option<Held> {
+        self.normal.pop().or_else(|| self.low.pop())
+    }
+
+    fn len(&self) -> usize {
+        self.normal.len() + self.low.len()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.normal.bytes() + self.low.bytes()
+    }
+}
+
+/// RFC 8622 section 3.
+const LOWER_EFFORT: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Ecn;
+    use crate::link::testing::held;
+
+    struct Bench {
+        queue: Priority,
+        drops: Vec<Held>,
+        next: u64,
+    }
+
+    impl Bench {
+        fn new(limit: Limit) -> Self {
+            Self {
+                queue: Priority::new(PriorityConfig { limit }),
+                drops: vec![],
+                next: 0,
+            }
+        }
+
+        fn put(&mut self, dscp: u8, size: u64) -> Verdict {
+            let packet = Held {
+                number: self.next,
+                dscp,
+                ..held(size, Ecn::NotEct)
+            };
+            self.next += 1;
+            self.queue.enqueue(Time::ZERO, packet, &mut self.drops)
+        }
+
+        fn drain(&mut self) -> Vec<u64> {
+            let next = || self.queue.dequeue(Time::ZERO, &mut vec![]);
+            core::iter::from_fn(next).map(|p| p.number).collect()
+        }
+    }
+
+    #[test]
+    fn low_packets_wait_for_all_others_and_make_room() {
+        use Verdict::{Accepted, Dropped};
+        let mut bench = Bench::new(Limit::Packets(4));
+        let verdicts = [1, 1, 0, 1, 1, 46, 0, 0, 0].map(|dscp| bench.put(dscp, 1_000));
+        // Four fit. Of the low packets 0, 1 and 3, each normal one sends the newest away.
+        let expected = [
+            Accepted, Accepted, Accepted, Accepted, Dropped, Accepted, Accepted, Accepted, Dropped,
+        ];
+        assert_eq!(verdicts, expected);
+        let gone: Vec<_> = bench.drops.iter().map(|p| p.number).collect();
+        assert_eq!(gone, [3, 1, 0]);
+        assert_eq!(bench.put(1, 1), Dropped);
+        assert_eq!(bench.drain(), [2, 5, 6, 7]);
+        let mut bench = Bench::new(Limit::Packets(4));
+        let _ = [1, 0, 1, 0].map(|dscp| bench.put(dscp, 1_000));
+        assert_eq!(bench.drain(), [1, 3, 0, 2]);
+    }
+
+    #[test]
+    fn in_bytes_nobody_goes_in_vain() {
+        let mut bench = Bench::new(Limit::Bytes(Bytes(1_000)));
+        let _ = [(0, 400), (1, 200), (1, 300)].map(|(dscp, size)| bench.put(dscp, size));
+        // Without low packets there would be room for 600 bytes, not for 601.
+        assert_eq!(bench.put(0, 601), Verdict::Dropped);
+        assert!(bench.drops.is_empty());
+        assert_eq!(bench.put(0, 350), Verdict::Accepted);
+        assert_eq!(bench.drops.len(), 1);
+        assert_eq!(bench.drain(), [0, 4, 1]);
+    }
+}

@@ -1,0 +1,334 @@
+//! Queues of links.
+
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
+use tidegate_core::link::{
+    CoDelConfig, DelayLaw, DropTailConfig, DualPi2Config, DualScheduler, FqCoDelConfig, Limit,
+    PriorityConfig, QueueConfig, RedAdaptation, RedConfig, RedUnit,
+};
+use tidegate_core::units::{Bytes, Rate};
+
+use super::packet_size;
+use crate::scenario::error::{Fault, ScenarioError};
+use crate::scenario::table::{Table, Value};
+
+/// The queue of a link of this rate, by which RED may configure itself, and delay.
+pub(super) fn queue(
+    value: &Value<'_>,
+    rate: Option<Rate>,
+    delay: Duration,
+) -> Result<QueueConfig, ScenarioError> {
+    let table = value.table(QUEUE, FORMS)?;
+    let mut found = KINDS
+        .iter()
+        .filter_map(|kind| Some((*kind, table.get(kind)?)));
+    let (Some((kind, config)), other) = (found.next(), found.next()) else {
+        return Err(table.fault(Fault::Clash {
+            why: "it is of no kind".to_owned(),
+            mend: format!("write {FORMS}"),
+        }));
+    };
+    if let Some((other, _)) = other {
+        return Err(table.fault(Fault::Clash {
+            why: format!("it is {kind} and {other}"),
+            mend: "write one of them".to_owned(),
+        }));
+    }
+    let mark_above = table.get("mark_above");
+    if let Some(mark) = mark_above.as_ref().filter(|_| kind != "droptail") {
+        let mend = match kind {
+            "red" | "codel" | "fq_codel" => format!("write ecn = true within {kind} instead"),
+            _ => "remove it".to_owned(),
+        };
+        return Err(mark.fault(Fault::Clash {
+            why: "only a droptail queue marks above a size".to_owned(),
+            mend,
+        }));
+    }
+    match kind {
+        "droptail" => Ok(QueueConfig::DropTail(DropTailConfig {
+            limit: config.limit()?,
+            mark_above: mark_above.map(|mark| mark.size()).transpose()?,
+        })),
+        "red" => red(&config, rate, delay).map(QueueConfig::Red),
+        "codel" => codel(&config).map(QueueConfig::CoDel),
+        "fq_codel" => fq_codel(&config).map(QueueConfig::FqCoDel),
+        "dualpi2" => dualpi2(&config).map(QueueConfig::DualPi2),
+        _ => Ok(QueueConfig::Priority(PriorityConfig {
+            limit: config.limit()?,
+        })),
+    }
+}
+
+fn red(value: &Value<'_>, rate: Option<Rate>, delay: Duration) -> Result<RedConfig, ScenarioError> {
+    let table = value.table(
+        RED,
+        "{ min = \"25 packets\", max = \"125 packets\", limit = \"300 packets\" }",
+    )?;
+    let mean_packet = match table.get("mean_packet") {
+        Some(value) => packet_size(&value)?,
+        None => RedConfig::default().mean_packet,
+    };
+    let standard = match table.get("auto") {
+        Some(target) => automatic(&table, &target, rate, delay, mean_packet)?,
+        None => thresholds(&table)?,
+    };
+    let share = |key, standard| table.get(key).map_or(Ok(standard), |value| value.share());
+    let weight = share("weight", standard.weight)?;
+    if let Some(value) = table.get("weight").filter(|_| weight <= 0.0) {
+        return Err(value.range("with a weight of zero the mean never moves", "write 0.002"));
+    }
+    let in_bytes = flag(&table, "bytes", standard.unit == RedUnit::Bytes)?;
+    Ok(RedConfig {
+        limit: table.need("limit", "limit = \"300 packets\"")?.packets()?,
+        weight,
+        max_probability: share("max_p", standard.max_probability)?,
+        gentle: flag(&table, "gentle", standard.gentle)?,
+        wait: flag(&table, "wait", standard.wait)?,
+        ecn: flag(&table, "ecn", standard.ecn)?,
+        unit: if in_bytes {
+            RedUnit::Bytes
+        } else {
+            RedUnit::Packets
+        },
+        adaptation: flag(&table, "adaptive", false)?.then(RedAdaptation::default),
+        mean_packet,
+        ..standard
+    })
+}
+
+fn thresholds(table: &Table<'_>) -> Result<RedConfig, ScenarioError> {
+    let low = table.need("min", "min = \"25 packets\"")?.mean_packets()?;
+    let value = table.need("max", "max = \"125 packets\"")?;
+    let high = value.mean_packets()?;
+    if low >= high {
+        return Err(value.range(
+            &format!("max ({high}) is not above min ({low})"),
+            "let max be at least twice min",
+        ));
+    }
+    Ok(RedConfig {
+        min_threshold: low,
+        max_threshold: high,
+        ..RedConfig::default()
+    })
+}
+
+fn automatic(
+    table: &Table<'_>,
+    target: &Value<'_>,
+    rate: Option<Rate>,
+    delay: Duration,
+    mean_packet: Bytes,
+) -> Result<RedConfig, ScenarioError> {
+    for key in ["min", "max", "weight"] {
+        if let Some(given) = table.get(key) {
+            return Err(given.fault(Fault::Clash {
+                why: "auto finds min, max and weight by itself".to_owned(),
+                mend: format!("remove {key} or auto"),
+            }));
+        }
+    }
+    let target = target.positive_duration("no queue has a delay of zero")?;
+    let rate = rate.unwrap_or(Rate::ZERO);
+    Ok(RedConfig::automatic(rate, delay, target, mean_packet))
+}
+
+fn codel(value: &Value<'_>) -> Result<CoDelConfig, ScenarioError> {
+    let table = value.table(CODEL, "{ } or { target = \"5ms\", interval = \"100ms\" }")?;
+    let standard = CoDelConfig::default();
+    Ok(CoDelConfig {
+        limit: limit(&table, standard.limit)?,
+        law: law(&table, standard.law)?,
+    })
+}
+
+fn fq_codel(value: &Value<'_>) -> Result<FqCoDelConfig, ScenarioError> {
+    let table = value.table(
+        FQ_CODEL,
+        "{ } or { target = \"5ms\", interval = \"100ms\" }",
+    )?;
+    let standard = FqCoDelConfig::default();
+    let quantum = match table.get("quantum") {
+        Some(value) => size_within(&value, Bytes(256)..=Bytes(1_000_000), "\"1514B\"")?,
+        None => standard.quantum,
+    };
+    Ok(FqCoDelConfig {
+        limit: match table.get("limit") {
+            Some(value) => value.packets()?,
+            None => standard.limit,
+        },
+        memory: match table.get("memory") {
+            Some(value) => size_within(&value, Bytes(1_500)..=Bytes(u64::MAX), "\"32MB\"")?,
+            None => standard.memory,
+        },
+        queues: match table.get("queues") {
+            Some(value) => value.whole(1..=65_536)? as u32,
+            None => standard.queues,
+        },
+        quantum,
+        law: law(&table, standard.law)?,
+    })
+}
+
+/// The keys that CoDel and FQ-CoDel share.
+fn law(table: &Table<'_>, standard: DelayLaw) -> Result<DelayLaw, ScenarioError> {
+    Ok(DelayLaw {
+        target: span(table, "target", standard.target)?,
+        interval: match table.get("interval") {
+            Some(value) => value.positive_duration("an interval of zero gives no time to react")?,
+            None => standard.interval,
+        },
+        max_packet: match table.get("max_packet") {
+            Some(value) => value.size()?,
+            None => standard.max_packet,
+        },
+        ecn: flag(table, "ecn", standard.ecn)?,
+    })
+}
+
+fn dualpi2(value: &Value<'_>) -> Result<DualPi2Config, ScenarioError> {
+    let table = value.table(DUALPI2, "{ } or { target = \"15ms\", step = \"1ms\" }")?;
+    let standard = DualPi2Config::default();
+    let gain = |key, standard, example| match table.get(key) {
+        Some(value) => value.number(0.0..=1e6, example),
+        None => Ok(standard),
+    };
+    let update = span(&table, "update", standard.update)?;
+    if let Some(value) = table.get("update")
+        && update < Duration::from_micros(100)
+    {
+        return Err(value.range(
+            &format!("an update each {update:?} is more often than one in 100us"),
+            "write a longer time, as \"16ms\"",
+        ));
+    }
+    let scheduler = match (table.get("classic_share"), table.get("shift")) {
+        (None, None) => standard.scheduler,
+        (Some(share), None) => DualScheduler::Weighted {
+            classic: share.share()?,
+        },
+        (None, Some(shift)) => DualScheduler::TimeShifted(shift.duration()?),
+        (Some(_), Some(shift)) => {
+            return Err(shift.fault(Fault::Clash {
+                why: "a scheduler with shares has no shift".to_owned(),
+                mend: "write either classic_share = \"10%\" or shift = \"30ms\"".to_owned(),
+            }));
+        }
+    };
+    Ok(DualPi2Config {
+        limit: limit(&table, standard.limit)?,
+        target: span(&table, "target", standard.target)?,
+        update,
+        integral: gain("integral", standard.integral, "0.16")?,
+        proportional: gain("proportional", standard.proportional, "3.2")?,
+        coupling: gain("coupling", standard.coupling, "2")?,
+        step: span(&table, "step", standard.step)?,
+        overload: match table.get("overload") {
+            Some(value) => value.share()?,
+            None => standard.overload,
+        },
+        scheduler,
+        max_packet: match table.get("max_packet") {
+            Some(value) => value.size()?,
+            None => standard.max_packet,
+        },
+    })
+}
+
+fn limit(table: &Table<'_>, standard: Limit) -> Result<Limit, ScenarioError> {
+    table
+        .get("limit")
+        .map_or(Ok(standard), |value| value.limit())
+}
+
+fn span(
+    table: &Table<'_>,
+    key: &'static str,
+    standard: Duration,
+) -> Result<Duration, ScenarioError> {
+    table
+        .get(key)
+        .map_or(Ok(standard), |value| value.duration())
+}
+
+fn flag(table: &Table<'_>, key: &'static str, standard: bool) -> Result<bool, ScenarioError> {
+    table.get(key).map_or(Ok(standard), |value| value.boolean())
+}
+
+fn size_within(
+    value: &Value<'_>,
+    range: RangeInclusive<Bytes>,
+    example: &str,
+) -> Result<Bytes, ScenarioError> {
+    let size = value.size()?;
+    if range.contains(&size) {
+        return Ok(size);
+    }
+    let least = range.start().0;
+    let why = if size < *range.start() {
+        format!("{} B is less than {least} B", size.0)
+    } else {
+        format!("{} B is more than {} B", size.0, range.end().0)
+    };
+    Err(value.range(&why, &format!("write a size as {example}")))
+}
+
+const FORMS: &str = "{ droptail = \"60kB\" }, { red = { … } }, { codel = { } }, { fq_codel = { } }, { dualpi2 = { } } or { priority = \"60kB\" }";
+
+const KINDS: &[&str] = &[
+    "droptail", "red", "codel", "fq_codel", "dualpi2", "priority",
+];
+
+pub(super) const QUEUE: &[&str] = &[
+    "droptail",
+    "mark_above",
+    "red",
+    "codel",
+    "fq_codel",
+    "dualpi2",
+    "priority",
+];
+
+pub(super) const RED: &[&str] = &[
+    "min",
+    "max",
+    "limit",
+    "auto",
+    "max_p",
+    "weight",
+    "gentle",
+    "wait",
+    "ecn",
+    "bytes",
+    "adaptive",
+    "mean_packet",
+];
+
+pub(super) const CODEL: &[&str] = &["limit", "target", "interval", "max_packet", "ecn"];
+
+pub(super) const FQ_CODEL: &[&str] = &[
+    "limit",
+    "memory",
+    "queues",
+    "quantum",
+    "target",
+    "interval",
+    "max_packet",
+    "ecn",
+];
+
+pub(super) const DUALPI2: &[&str] = &[
+    "limit",
+    "target",
+    "update",
+    "integral",
+    "proportional",
+    "coupling",
+    "step",
+    "overload",
+    "classic_share",
+    "shift",
+    "max_packet",
+];

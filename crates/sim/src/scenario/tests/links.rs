@@ -1,0 +1,240 @@
+//! Queues, loss and jitter of links.
+
+use tidegate_core::link::{
+    CoDelConfig, DelayLaw, DualPi2Config, DualScheduler, FqCoDelConfig, GilbertElliott, Limit,
+    Network, PriorityConfig, RedAdaptation, RedConfig, RedUnit, Spread,
+};
+
+use super::super::*;
+use super::{GOOD, parse};
+use crate::world::SimPacket;
+
+/// Each row: a queue as it is written, as it is meant, and as people see it.
+#[test]
+fn every_queue_is_read_and_shown() {
+    let law = |target, ecn| DelayLaw {
+        target: Duration::from_millis(target),
+        ecn,
+        ..DelayLaw::default()
+    };
+    let red = RedConfig {
+        limit: 300,
+        min_threshold: 9.375,
+        max_threshold: 30.0,
+        unit: RedUnit::Bytes,
+        adaptation: Some(RedAdaptation::default()),
+        ..RedConfig::default()
+    };
+    let auto = RedConfig {
+        limit: 100,
+        ..RedConfig::automatic(
+            Rate::kbps(4_000),
+            Duration::from_millis(40),
+            Duration::from_millis(50),
+            Bytes(500),
+        )
+    };
+    for (text, meant, words) in [
+        (
+            r#"red = { min = "9.375 packets", max = "30 packets", limit = "300 packets", bytes = true, adaptive = true }"#,
+            QueueConfig::Red(red),
+            "red 9.375 to 30 of 300 packets, by bytes, adaptive",
+        ),
+        (
+            r#"red = { auto = "50ms", limit = "100 packets", mean_packet = "500B" }"#,
+            QueueConfig::Red(auto),
+            "red 25 to 75 of 100 packets, by bytes",
+        ),
+        (
+            r#"codel = { limit = "60kB", target = "10ms", ecn = true }"#,
+            QueueConfig::CoDel(CoDelConfig {
+                limit: Limit::Bytes(Bytes(60_000)),
+                law: law(10, true),
+            }),
+            "codel 10ms in 100ms of 60 kB with ECN",
+        ),
+        (
+            r#"fq_codel = { queues = 16, quantum = "300B", memory = "1MB", ecn = false }"#,
+            QueueConfig::FqCoDel(FqCoDelConfig {
+                queues: 16,
+                quantum: Bytes(300),
+                memory: Bytes(1_000_000),
+                law: law(5, false),
+                ..FqCoDelConfig::default()
+            }),
+            "fq_codel 5ms in 100ms of 10240 packets in 16 queues",
+        ),
+        (
+            r#"dualpi2 = { target = "20ms", step = "800us", shift = "40ms", coupling = 1.5 }"#,
+            QueueConfig::DualPi2(DualPi2Config {
+                target: Duration::from_millis(20),
+                step: Duration::from_micros(800),
+                scheduler: DualScheduler::TimeShifted(Duration::from_millis(40)),
+                coupling: 1.5,
+                ..DualPi2Config::default()
+            }),
+            "dualpi2 20ms, 800µs of 10000 packets",
+        ),
+        (
+            r#"priority = "1 packet""#,
+            QueueConfig::Priority(PriorityConfig {
+                limit: Limit::Packets(1),
+            }),
+            "priorities, droptail 1 packet",
+        ),
+    ] {
+        let plan = parse(&GOOD.replace(r#"droptail = "60kB""#, text)).unwrap();
+        assert_eq!(plan.links[0].queue, Some(meant));
+        assert!(plan.topology().contains(words), "{}", plan.topology());
+        let network =
+            crate::staging::network(&plan, &crate::staging::roles(&plan, plan.seed)).unwrap();
+        assert!(Network::<SimPacket>::new(&network, plan.seed).is_ok());
+    }
+}
+
+#[test]
+fn loss_and_jitter_have_more_forms() {
+    let link = |text: &str| {
+        let plan = parse(&GOOD.replace("loss = 0.001", text)).unwrap();
+        let network =
+            crate::staging::network(&plan, &crate::staging::roles(&plan, plan.seed)).unwrap();
+        assert!(Network::<SimPacket>::new(&network, plan.seed).is_ok());
+        let shown = plan.topology();
+        (plan.links[0].clone(), plan.link_infos()[0].loss, shown)
+    };
+    let (bursty, mean, shown) = link(r#"loss = { mean = "20%", burst = 5 }"#);
+    let model = GilbertElliott::bursts(0.2, 5.0).unwrap();
+    assert_eq!(bursty.loss, LossConfig::GilbertElliott(model));
+    assert!((mean - 0.2).abs() < 1e-12, "{mean}");
+    assert!(shown.contains("loss 20% in bursts of 5"), "{shown}");
+    let (full, _, shown) =
+        link(r#"loss = { to_bad = "1%", to_good = "25%", loss_bad = 0.5, loss_good = "0.1%" }"#);
+    let model = GilbertElliott {
+        to_bad: 0.01,
+        to_good: 0.25,
+        loss_good: 0.001,
+        loss_bad: 0.5,
+    };
+    assert_eq!(full.loss, LossConfig::GilbertElliott(model));
+    assert!(
+        shown.contains("loss 0.1% or 50%, turns bad 1%, good 25%"),
+        "{shown}"
+    );
+    let (uniform, _, shown) = link(r#"jitter = { max = "5ms" }"#);
+    let spread = Spread::Uniform {
+        max: Duration::from_millis(5),
+    };
+    let reorder = false;
+    assert_eq!(uniform.jitter, Some(JitterConfig { spread, reorder }));
+    assert!(
+        shown.contains("jitter up to 5ms; ") || shown.contains("jitter up to 5ms\n"),
+        "{shown}"
+    );
+    let (normal, _, shown) =
+        link(r#"jitter = { mean = "4ms", deviation = "2ms", max = "9ms", reorder = true }"#);
+    let spread = Spread::Normal {
+        mean: Duration::from_millis(4),
+        deviation: Duration::from_millis(2),
+        max: Duration::from_millis(9),
+    };
+    let reorder = true;
+    assert_eq!(normal.jitter, Some(JitterConfig { spread, reorder }));
+    assert!(
+        shown.contains("jitter 4ms +- 2ms up to 9ms, out of order"),
+        "{shown}"
+    );
+}
+
+/// As those of the whole file.
+pub(super) const FAULTS: &[(&str, &str, &str)] = &[
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ mark_above = "60kB", priority = "60kB" }"#,
+        r#"demo.toml:11: link "uplink": queue: mark_above: only a droptail queue marks above a size; remove it"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ red = { auto = "5ms", min = "5 packets", limit = "120 packets" } }"#,
+        r#"demo.toml:11: link "uplink": queue: red: min: auto finds min, max and weight by itself; remove min or auto"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ codel = { interval = "0s" } }"#,
+        r#"demo.toml:11: link "uplink": queue: codel: interval: an interval of zero gives no time to react; write a time span above zero, as "400ms""#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ codel = { quantum = "1500B" } }"#,
+        r#"demo.toml:11: link "uplink": queue: codel: quantum: no such key; "quantum" belongs in the fq_codel queue of a link; the keys here are limit, target, interval, max_packet, ecn"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ fq_codel = { quantum = "100B" } }"#,
+        r#"demo.toml:11: link "uplink": queue: fq_codel: quantum: 100 B is less than 256 B; write a size as "1514B""#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        "{ fq_codel = { queues = 0 } }",
+        r#"demo.toml:11: link "uplink": queue: fq_codel: queues: 0 is out of range; write a whole number from 1 to 65536"#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ dualpi2 = { update = "1us" } }"#,
+        r#"demo.toml:11: link "uplink": queue: dualpi2: update: an update each 1µs is more often than one in 100us; write a longer time, as "16ms""#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        r#"{ dualpi2 = { shift = "30ms", classic_share = 0.1 } }"#,
+        r#"demo.toml:11: link "uplink": queue: dualpi2: shift: a scheduler with shares has no shift; write either classic_share = "10%" or shift = "30ms""#,
+    ),
+    (
+        r#"{ droptail = "60kB" }"#,
+        "{ dualpi2 = { coupling = -2 } }",
+        r#"demo.toml:11: link "uplink": queue: dualpi2: coupling: -2 is out of range; write a number from 0 to 1000000, as 2"#,
+    ),
+    (
+        "loss = 0.001",
+        r#"loss = { mean = "90%", burst = 2 }"#,
+        r#"demo.toml:10: link "uplink": loss: burst: bursts of 2 packets cannot lose a share of 0.9; write 9.001 or more"#,
+    ),
+    (
+        "loss = 0.001",
+        r#"loss = { mean = "100%", burst = 2 }"#,
+        r#"demo.toml:10: link "uplink": loss: mean: a link that loses everything has no bursts; write a share below 1, as "1%""#,
+    ),
+    (
+        "loss = 0.001",
+        r#"loss = { mean = "1%" }"#,
+        r#"demo.toml:10: link "uplink": loss: burst: is missing; add, for example, burst = 4"#,
+    ),
+    (
+        "loss = 0.001",
+        r#"loss = { mean = "1%", burst = 0.5 }"#,
+        r#"demo.toml:10: link "uplink": loss: burst: 0.5 is out of range; write a number from 1 to 1000000000, as 4"#,
+    ),
+    (
+        "loss = 0.001",
+        r#"loss = { mean = "1%", burst = 2, to_bad = "1%" }"#,
+        r#"demo.toml:10: link "uplink": loss: to_bad: mean and burst say all of it; write either mean and burst, or to_bad, to_good, loss_bad and loss_good"#,
+    ),
+    (
+        "loss = 0.001",
+        r#"loss = { to_bad = "1%" }"#,
+        r#"demo.toml:10: link "uplink": loss: to_good: is missing; add, for example, to_good = "25%""#,
+    ),
+    (
+        "loss = 0.001",
+        r#"jitter = { max = "5ms", mean = "6ms", deviation = "1ms" }"#,
+        r#"demo.toml:10: link "uplink": jitter: mean: the mean, 6ms, is above the longest delay, 5ms; lower it or raise max"#,
+    ),
+    (
+        "loss = 0.001",
+        r#"jitter = { max = "5ms", mean = "4ms" }"#,
+        r#"demo.toml:10: link "uplink": jitter: deviation: is missing; add, for example, deviation = "2ms""#,
+    ),
+    (
+        "loss = 0.001",
+        r#"jitter = "5ms""#,
+        r#"demo.toml:10: link "uplink": jitter: is a text; write { max = "5ms" } or { mean = "5ms", deviation = "2ms", max = "20ms" }"#,
+    ),
+];

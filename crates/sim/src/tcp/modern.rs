@@ -1,0 +1,284 @@
+//! A TCP sender as Linux has it today: selective acknowledgements, RACK-TLP, proportional rate
+//! reduction, delivery rates, and Reno, CUBIC or BBR on top.
+//!
+//! `docs/tcp-modern.md` says what it was checked against. The receiver is the common
+//! [`Sink`](super::Sink) with three SACK blocks; segments are numbered, not their bytes, and a
+//! window counts segments.
+
+use core::time::Duration;
+
+use tidegate_core::units::{Bytes, Rate, Time};
+
+use super::source::Sizes;
+use super::{Counters, Source, SourceConfig, State, Written};
+use crate::agent::{Agent, AgentCx, Arrival, Body};
+
+pub mod bbr;
+mod config;
+pub mod congestion;
+pub mod cubic;
+pub mod hystart;
+mod input;
+mod output;
+mod prr;
+mod rack;
+mod rate;
+pub mod reno;
+mod rtt;
+mod scoreboard;
+#[cfg(test)]
+mod testing;
+mod timers;
+mod windowed;
+
+pub use bbr::{Bbr, BbrConfig, BbrMode};
+pub use config::{Config, ConfigError, Detection};
+pub use congestion::{Algorithm, Congestion, CongestionConfig, Phase, RateSample};
+pub use cubic::{Cubic, CubicConfig};
+pub use hystart::HyStartConfig;
+pub use reno::{Reno, RenoConfig};
+pub use rtt::TimeoutConfig;
+
+use congestion::Window;
+use output::{Pacer, Usage};
+use prr::Reduction;
+use rack::{Duplicates, Rack};
+use rate::Sampler;
+use rtt::Rtt;
+use scoreboard::Scoreboard;
+use timers::{Probe, Timers};
+
+/// A sender.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    config: Config,
+    source: Source,
+    life: Life,
+    board: Scoreboard,
+    rtt: Rtt,
+    sampler: Sampler,
+    rack: Rack,
+    duplicates: Duplicates,
+    window: Window,
+    algorithm: Algorithm,
+    reduction: Reduction,
+    phase: Phase,
+    /// The phase ends when everything before this segment is acknowledged.
+    phase_end: u32,
+    undo: Option<Undo>,
+    timers: Timers,
+    probe: Option<Probe>,
+    pacer: Pacer,
+    usage: Usage,
+    /// The next new segment tells that the window was reduced.
+    cwr: bool,
+    last_sent: Time,
+    /// The source makes no further data.
+    stopped: bool,
+    last_rate: RateSample,
+    counters: Counters,
+    more: MoreCounters,
+}
+
+impl Sender {
+    /// Waits for the start of its source.
+    ///
+    /// # Errors
+    /// Names the parameter that is out of range.
+    pub fn new(config: &Config, source: &SourceConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let sizes = Sizes {
+            packet: config.packet_size,
+            header: config.header_size,
+            syn: config.syn.then_some(config.header_size),
+        };
+        let packet = Bytes(u64::from(config.packet_size));
+        let initial = config.initial_window.segments(sizes.payload());
+        Ok(Self {
+            config: *config,
+            source: Source::new(source, sizes),
+            life: Life::Waiting,
+            board: Scoreboard::new(),
+            rtt: Rtt::new(config.timeout),
+            sampler: Sampler::new(),
+            rack: Rack::new(),
+            duplicates: Duplicates::default(),
+            window: Window::new(initial, config.window),
+            algorithm: config.congestion.build(packet, initial),
+            reduction: Reduction::default(),
+            phase: Phase::Open,
+            phase_end: 0,
+            undo: None,
+            timers: Timers::new(),
+            probe: None,
+            pacer: Pacer::new(),
+            usage: Usage::default(),
+            cwr: false,
+            last_sent: Time::ZERO,
+            stopped: false,
+            last_rate: RateSample::default(),
+            counters: Counters::default(),
+            more: MoreCounters::default(),
+        })
+    }
+
+    /// What it believes now.
+    pub fn state(&self) -> State {
+        let srtt = self.rtt.smoothed();
+        State {
+            cwnd: f64::from(self.window.cwnd()),
+            ssthresh: f64::from(self.window.ssthresh),
+            rto: self.rtt.timeout(),
+            srtt: (!srtt.is_zero()).then_some(srtt),
+            in_flight: self.board.in_flight(),
+            recovering: self.phase == Phase::Recovery,
+        }
+    }
+
+    /// What it measured of the path.
+    pub fn path(&self) -> PathState {
+        let packet = Bytes(u64::from(self.config.packet_size)).bits() as f64;
+        PathState {
+            phase: self.phase,
+            min_rtt: self.rtt.min(),
+            delivered: self.sampler.delivered(),
+            delivery_rate: self
+                .last_rate
+                .per_second()
+                .map(|segments| Rate::from_f64(segments * packet)),
+            app_limited: self.sampler.app_limited(),
+            pacing: self.pacing_rate(),
+        }
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            acked: self.board.una(),
+            ..self.counters
+        }
+    }
+
+    /// What it counted beyond that.
+    pub fn more_counters(&self) -> MoreCounters {
+        self.more
+    }
+
+    /// The congestion control.
+    pub fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    /// What it sends.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Takes up to `bytes` from an application, and sends what the window allows. Takes nothing
+    /// unless the source is a stream, started and not stopped.
+    pub fn write(&mut self, cx: &mut AgentCx<'_>, bytes: u64) -> Written {
+        let written = self.source.write(bytes);
+        if written.accepted > 0 {
+            self.transmit(cx);
+        }
+        written
+    }
+
+    fn open(&mut self, cx: &mut AgentCx<'_>) {
+        self.source.open();
+        self.life = if self.config.syn {
+            Life::Opening
+        } else {
+            Life::Open
+        };
+        self.transmit(cx);
+    }
+}
+
+impl Agent for Sender {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, body: Body) {
+        if let Body::Ack(ack) = body {
+            self.on_ack(cx, &ack);
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        if self.life == Life::Waiting {
+            if cx.now >= self.source.start() {
+                self.open(cx);
+            }
+            return;
+        }
+        if cx.now >= self.source.stop() && !self.stopped {
+            self.stopped = true;
+            self.source.close(self.board.next());
+        }
+        self.on_deadlines(cx);
+    }
+
+    fn next_timer(&self) -> Time {
+        match self.life {
+            Life::Waiting => self.source.start(),
+            Life::Opening | Life::Open if self.is_done() => Time::FAR,
+            Life::Opening | Life::Open => {
+                let stop = if self.stopped {
+                    Time::FAR
+                } else {
+                    self.source.stop()
+                };
+                self.timers.next().min(self.pacer.wake()).min(stop)
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.source.is_finished(self.board.una())
+    }
+}
+
+/// What a sender measured of its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathState {
+    /// What it is busy with.
+    pub phase: Phase,
+    /// The smallest round trip of the last five minutes.
+    pub min_rtt: Option<Duration>,
+    /// Segments delivered since the beginning.
+    pub delivered: u64,
+    /// The latest sample of the delivery rate, headers included.
+    pub delivery_rate: Option<Rate>,
+    /// What is sent now says little of the path, as the application has no more to send.
+    pub app_limited: bool,
+    /// At what rate segments leave; `None`: as fast as the window allows.
+    pub pacing: Option<Rate>,
+}
+
+/// What a sender counted, beyond [`Counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoreCounters {
+    /// Segments given up for lost, each copy by itself.
+    pub lost: u64,
+    /// Tail loss probes.
+    pub probes: u64,
+    /// Reductions taken back, because what had been given up arrived.
+    pub undone: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// For the start of the source.
+    Waiting,
+    /// For the acknowledgement of the SYN.
+    Opening,
+    Open,
+}
+
+/// How to take back the last reduction.
+#[derive(Clone, Copy, Debug)]
+struct Undo {
+    cwnd: u32,
+    ssthresh: u32,
+    /// The lowest segment that was given up, and when it was sent again.
+    head: u32,
+    again: Option<Time>,
+}

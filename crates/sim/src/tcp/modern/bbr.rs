@@ -1,0 +1,631 @@
+//! BBR, version 1 (Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016), with what
+//! Linux added to it later but its detection of policers.
+
+use core::time::Duration;
+
+use rand_core::Rng as _;
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::units::{Bytes, Rate, Time};
+
+use super::congestion::{Acked, Congestion, Phase, Signal, Window};
+use super::windowed::Windowed;
+
+/// Parameters of [`Bbr`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BbrConfig {
+    /// Pacing gain of startup, and its inverse that of drain: 2/ln 2 doubles the rate once per
+    /// round trip.
+    pub high_gain: f64,
+    /// Window in bandwidth-delay products while probing for bandwidth.
+    pub cwnd_gain: f64,
+    /// The path is paced below the estimate by this share, so that a queue drains.
+    pub margin: f64,
+    /// How many round trips the largest delivery rate is remembered.
+    pub bandwidth_rounds: u64,
+    /// How long the smallest round trip is remembered.
+    pub min_rtt_window: Duration,
+    /// How long the window is kept at four segments to measure it anew.
+    pub probe_rtt: Duration,
+    /// Allows for acknowledgements that come in lumps.
+    pub aggregation: bool,
+}
+
+impl Default for BbrConfig {
+    fn default() -> Self {
+        Self {
+            high_gain: 2.885,
+            cwnd_gain: 2.0,
+            margin: 0.01,
+            bandwidth_rounds: 10,
+            min_rtt_window: Duration::from_secs(10),
+            probe_rtt: Duration::from_millis(200),
+            aggregation: true,
+        }
+    }
+}
+
+/// Sends at the largest delivery rate seen, with a window of a few bandwidth-delay products.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, as the description of the algorithm has them"
+)]
+pub struct Bbr {
+    config: BbrConfig,
+    packet_bits: f64,
+    initial: u32,
+    mode: BbrMode,
+    /// Delivery rate, segments per second, by round.
+    bandwidth: Windowed<f64>,
+    round: u64,
+    round_start: bool,
+    /// A round ends when a segment is acknowledged that was sent after so many were delivered.
+    round_end: u64,
+    min_rtt: Option<Duration>,
+    min_rtt_at: Time,
+    full: FullPipe,
+    cycle: usize,
+    cycle_start: Time,
+    /// Bits per second.
+    pacing: f64,
+    /// The rate stands for a measured round trip, not for a guess.
+    pacing_from_rtt: bool,
+    /// The window before recovery or before the round trip was probed.
+    prior_cwnd: u32,
+    prior_phase: Phase,
+    conservation: bool,
+    idle_restart: bool,
+    /// When probing the round trip may end, once the window is small.
+    probe_done: Option<Time>,
+    probe_round_done: bool,
+    aggregation: Aggregation,
+}
+
+/// What [`Bbr`] is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BbrMode {
+    /// The rate doubles per round trip until the delivery rate stops growing.
+    Startup,
+    /// The queue that startup made is emptied.
+    Drain,
+    /// The rate goes around the estimate in a cycle of eight phases.
+    ProbeBandwidth,
+    /// The window is tiny for a moment, so that the path without a queue shows.
+    ProbeRtt,
+}
+
+/// Whether the delivery rate has stopped growing.
+#[derive(Clone, Copy, Debug, Default)]
+struct FullPipe {
+    rate: f64,
+    rounds: u32,
+    reached: bool,
+}
+
+impl Bbr {
+    /// At the beginning of a connection. `packet` is a full segment on the wire, `initial` the
+    /// first window in segments.
+    pub fn new(config: BbrConfig, packet: Bytes, initial: u32) -> Self {
+        let packet_bits = packet.get().max(1) as f64 * 8.0;
+        Self {
+            config,
+            packet_bits,
+            initial,
+            mode: BbrMode::Startup,
+            bandwidth: Windowed::new(config.bandwidth_rounds),
+            round: 0,
+            round_start: false,
+            round_end: 0,
+            min_rtt: None,
+            min_rtt_at: Time::ZERO,
+            full: FullPipe::default(),
+            cycle: 0,
+            cycle_start: Time::ZERO,
+            pacing: config.high_gain * f64::from(initial) * packet_bits / GUESSED_RTT.as_secs_f64(),
+            pacing_from_rtt: false,
+            prior_cwnd: 0,
+            prior_phase: Phase::Open,
+            conservation: false,
+            idle_restart: false,
+            probe_done: None,
+            probe_round_done: false,
+            aggregation: Aggregation::default(),
+        }
+    }
+
+    /// What it is doing.
+    pub fn mode(&self) -> BbrMode {
+        self.mode
+    }
+
+    /// What it believes that the path carries, headers included.
+    pub fn bandwidth(&self) -> Rate {
+        Rate::from_f64(self.per_second() * self.packet_bits)
+    }
+
+    /// The round trip that it believes the path to have without a queue.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.min_rtt
+    }
+
+    /// Segments per second.
+    fn per_second(&self) -> f64 {
+        self.bandwidth.get().unwrap_or(0.0)
+    }
+
+    fn update_round(&mut self, ack: &Acked) {
+        self.round_start = false;
+        let Some(rate) = ack.rate.per_second() else {
+            return;
+        };
+        if ack.rate.prior >= self.round_end {
+            self.round_end = ack.total;
+            self.round += 1;
+            self.round_start = true;
+            self.conservation = false;
+        }
+        // A rate that the application limited still counts if it is the largest.
+        if !ack.rate.app_limited || rate >= self.per_second() {
+            self.bandwidth.add(self.round, rate);
+        }
+    }
+
+    fn update_cycle(&mut self, ack: &Acked) {
+        if self.mode == BbrMode::ProbeBandwidth && self.phase_is_over(ack) {
+            self.cycle = (self.cycle + 1) % CYCLE.len();
+            self.cycle_start = ack.now;
+        }
+    }
+
+    fn phase_is_over(&self, ack: &Acked) -> bool {
+        let long = ack.now.since(self.cycle_start) > self.min_rtt.unwrap_or_default();
+        let in_flight = f64::from(ack.prior_in_flight);
+        match CYCLE[self.cycle] {
+            // It takes more than one round trip to fill a pipe of which the queue is small.
+            gain if gain > 1.0 => long && (ack.lost > 0 || in_flight >= self.target(gain)),
+            gain if gain < 1.0 => long || in_flight <= self.target(1.0),
+            _ => long,
+        }
+    }
+
+    fn check_full(&mut self, ack: &Acked) {
+        if self.full.reached || !self.round_start || ack.rate.app_limited {
+            return;
+        }
+        let rate = self.per_second();
+        if rate >= self.full.rate * GROWTH {
+            self.full.rate = rate;
+            self.full.rounds = 0;
+        } else {
+            self.full.rounds += 1;
+            self.full.reached = self.full.rounds >= FLAT_ROUNDS;
+        }
+    }
+
+    fn check_drain(&mut self, ack: &Acked, window: &mut Window, luck: &mut Pcg64Mcg) {
+        if self.mode == BbrMode::Startup && self.full.reached {
+            self.mode = BbrMode::Drain;
+            window.ssthresh = self.target(1.0) as u32;
+        }
+        if self.mode == BbrMode::Drain && f64::from(ack.in_flight) <= self.target(1.0) {
+            self.probe_bandwidth(ack.now, luck);
+        }
+    }
+
+    /// Begins in any phase but the one that drains, so that flows do not march in step.
+    fn probe_bandwidth(&mut self, now: Time, luck: &mut Pcg64Mcg) {
+        self.mode = BbrMode::ProbeBandwidth;
+        let behind = (luck.next_u64() >> 32) as usize % (CYCLE.len() - 1);
+        self.cycle = (CYCLE.len() - behind) % CYCLE.len();
+        self.cycle_start = now;
+    }
+
+    fn update_min_rtt(&mut self, ack: &Acked, window: &mut Window, luck: &mut Pcg64Mcg) {
+        let expired = ack.now > self.min_rtt_at + self.config.min_rtt_window;
+        if let Some(rtt) = ack.rtt
+            && (self.min_rtt.is_none_or(|low| rtt < low) || (expired && !ack.delayed))
+        {
+            self.min_rtt = Some(rtt);
+            self.min_rtt_at = ack.now;
+        }
+        if expired && !self.idle_restart && self.mode != BbrMode::ProbeRtt {
+            self.mode = BbrMode::ProbeRtt;
+            self.save_cwnd(window);
+            self.probe_done = None;
+        }
+        if self.mode == BbrMode::ProbeRtt {
+            match self.probe_done {
+                None if ack.in_flight <= MIN_CWND => {
+                    self.probe_done = Some(ack.now + self.config.probe_rtt);
+                    self.probe_round_done = false;
+                    self.round_end = ack.total;
+                }
+                None => {}
+                Some(_) => {
+                    self.probe_round_done |= self.round_start;
+                    self.check_probe_done(ack.now, window, luck);
+                }
+            }
+        }
+        if ack.delivered > 0 {
+            self.idle_restart = false;
+        }
+    }
+
+    fn check_probe_done(&mut self, now: Time, window: &mut Window, luck: &mut Pcg64Mcg) {
+        if self.probe_round_done && self.probe_done.is_some_and(|done| now > done) {
+            self.min_rtt_at = now;
+            window.set(window.cwnd().max(self.prior_cwnd));
+            if self.full.reached {
+                self.probe_bandwidth(now, luck);
+            } else {
+                self.mode = BbrMode::Startup;
+            }
+        }
+    }
+
+    fn pacing_gain(&self) -> f64 {
+        match self.mode {
+            BbrMode::Startup => self.config.high_gain,
+            BbrMode::Drain => 1.0 / self.config.high_gain,
+            BbrMode::ProbeBandwidth => CYCLE[self.cycle],
+            BbrMode::ProbeRtt => 1.0,
+        }
+    }
+
+    fn cwnd_gain(&self) -> f64 {
+        match self.mode {
+            BbrMode::Startup | BbrMode::Drain => self.config.high_gain,
+            BbrMode::ProbeBandwidth => self.config.cwnd_gain,
+            BbrMode::ProbeRtt => 1.0,
+        }
+    }
+
+    fn update_pacing(&mut self, ack: &Acked) {
+        if !self.pacing_from_rtt && ack.srtt > Duration::ZERO {
+            self.pacing_from_rtt = true;
+            let initial = f64::from(self.initial) / ack.srtt.as_secs_f64();
+            self.pacing = self.config.high_gain * initial * self.packet_bits;
+        }
+        let rate = self.paced(self.pacing_gain());
+        // Startup does not slow down for one low sample.
+        if self.full.reached || rate > self.pacing {
+            self.pacing = rate;
+        }
+    }
+
+    fn paced(&self, gain: f64) -> f64 {
+        self.per_second() * self.packet_bits * gain * (1.0 - self.config.margin)
+    }
+
+    /// `gain` bandwidth-delay products in segments.
+    fn product(&self, gain: f64) -> f64 {
+        match self.min_rtt {
+            Some(rtt) => (self.per_second() * rtt.as_secs_f64() * gain).min(f64::from(u32::MAX)),
+            None => f64::from(self.initial),
+        }
+    }
+
+    /// What is in flight with `gain`, and room for what sender and receiver do in lumps.
+    fn target(&self, gain: f64) -> f64 {
+        self.allow_for_lumps(self.product(gain))
+    }
+
+    fn allow_for_lumps(&self, window: f64) -> f64 {
+        // Three bursts: one in the sender, one on the way, one at the receiver.
+        let burst = (self.pacing * BURST.as_secs_f64() / self.packet_bits) as u32;
+        let least = if self.pacing < SLOW { 1 } else { 2 };
+        let burst = burst.clamp(least, MAX_BURST);
+        // Even, as acknowledgements come for two segments at a time.
+        let even = (libm::ceil(window) + f64::from(3 * burst) + 1.0) / 2.0;
+        let probing = self.mode == BbrMode::ProbeBandwidth && self.cycle == 0;
+        libm::floor(even) * 2.0 + if probing { 2.0 } else { 0.0 }
+    }
+
+    fn update_cwnd(&mut self, ack: &Acked, window: &mut Window) {
+        if ack.delivered > 0 && !self.recover(ack, window) {
+            let extra = self.aggregation.extra(self.per_second(), &self.full);
+            let target = self.allow_for_lumps(self.product(self.cwnd_gain()) + extra);
+            let target = target.min(f64::from(u32::MAX)) as u32;
+            let grown = window.cwnd().saturating_add(ack.delivered);
+            if self.full.reached {
+                window.set(grown.min(target));
+            } else if window.cwnd() < target || ack.total < u64::from(self.initial) {
+                window.set(grown);
+            }
+            window.set(window.cwnd().max(MIN_CWND));
+        }
+        if self.mode == BbrMode::ProbeRtt {
+            window.set(window.cwnd().min(MIN_CWND));
+        }
+    }
+
+    /// The window in recovery: for a round trip no more leaves than arrives. Whether the window
+    /// is settled.
+    fn recover(&mut self, ack: &Acked, window: &mut Window) -> bool {
+        if ack.lost > 0 {
+            window.set(window.cwnd().saturating_sub(ack.lost));
+        }
+        let repairing = |phase| matches!(phase, Phase::Recovery | Phase::Loss);
+        if ack.phase == Phase::Recovery && self.prior_phase != Phase::Recovery {
+            self.conservation = true;
+            self.round_end = ack.total;
+            window.set(ack.in_flight.saturating_add(ack.delivered));
+        } else if repairing(self.prior_phase) && !repairing(ack.phase) {
+            window.set(window.cwnd().max(self.prior_cwnd));
+            self.conservation = false;
+        }
+        self.prior_phase = ack.phase;
+        if self.conservation {
+            let kept = ack.in_flight.saturating_add(ack.delivered);
+            window.set(window.cwnd().max(kept));
+        }
+        self.conservation
+    }
+
+    fn save_cwnd(&mut self, window: &Window) {
+        let undisturbed = matches!(self.prior_phase, Phase::Open | Phase::Reduced)
+            && self.mode != BbrMode::ProbeRtt;
+        self.prior_cwnd = if undisturbed {
+            window.cwnd()
+        } else {
+            self.prior_cwnd.max(window.cwnd())
+        };
+    }
+}
+
+impl Congestion for Bbr {
+    fn on_ack(&mut self, ack: &Acked, window: &mut Window, luck: &mut Pcg64Mcg) {
+        self.update_round(ack);
+        if self.config.aggregation {
+            let clock = (self.round_start, self.per_second());
+            self.aggregation
+                .update(ack, clock, &self.full, window.cwnd());
+        }
+        self.update_cycle(ack);
+        self.check_full(ack);
+        self.check_drain(ack, window, luck);
+        self.update_min_rtt(ack, window, luck);
+        self.update_pacing(ack);
+        self.update_cwnd(ack, window);
+    }
+
+    fn on_congestion(&mut self, _: Time, signal: Signal, window: &Window) -> u32 {
+        self.save_cwnd(window);
+        if signal == Signal::Timeout {
+            self.prior_phase = Phase::Loss;
+            self.full.rate = 0.0;
+            self.round_start = true;
+        }
+        window.ssthresh
+    }
+
+    fn on_undo(&mut self, window: &mut Window) {
+        // The estimate of a full pipe may rest on a round in which nothing was sent.
+        self.full.rate = 0.0;
+        self.full.rounds = 0;
+        window.set(window.cwnd().max(self.prior_cwnd));
+    }
+
+    fn on_restart(&mut self, now: Time, _: Duration, app_limited: bool) {
+        if !app_limited {
+            return;
+        }
+        self.idle_restart = true;
+        self.aggregation.restart(now);
+        if self.mode == BbrMode::ProbeBandwidth {
+            // At the estimate at first: there is no queue to probe, and none to drain.
+            self.pacing = self.paced(1.0);
+        }
+    }
+
+    fn pacing(&self) -> Option<Rate> {
+        Some(Rate::from_f64(self.pacing))
+    }
+
+    fn owns_window(&self) -> bool {
+        true
+    }
+
+    fn holds_back(&self) -> bool {
+        self.mode == BbrMode::ProbeRtt
+    }
+}
+
+/// How many more segments are acknowledged at once than the bandwidth accounts for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Aggregation {
+    start: Time,
+    acked: u64,
+    /// Largest excess of this and of the last window of rounds.
+    extra: [u32; 2],
+    rounds: u32,
+}
+
+impl Aggregation {
+    fn update(&mut self, ack: &Acked, clock: (bool, f64), full: &FullPipe, cwnd: u32) {
+        if ack.delivered == 0 || ack.rate.interval.is_zero() {
+            return;
+        }
+        let (round_start, bandwidth) = clock;
+        if round_start {
+            self.rounds += 1;
+            if self.rounds >= if full.reached { EXTRA_ROUNDS } else { 1 } {
+                self.rounds = 0;
+                self.extra = [0, self.extra[0]];
+            }
+        }
+        let mut expected = bandwidth * ack.now.since(self.start).as_secs_f64();
+        if self.acked as f64 <= expected || self.acked >= EPOCH_SEGMENTS {
+            self.restart(ack.now);
+            expected = 0.0;
+        }
+        self.acked += u64::from(ack.delivered);
+        let extra = (self.acked as f64 - expected).min(f64::from(cwnd)) as u32;
+        self.extra[0] = self.extra[0].max(extra);
+    }
+
+    fn restart(&mut self, now: Time) {
+        self.start = now;
+        self.acked = 0;
+    }
+
+    /// To be added to the window, in segments: at most what 100 ms carry.
+    fn extra(&self, bandwidth: f64, full: &FullPipe) -> f64 {
+        if full.reached {
+            f64::from(self.extra[0].max(self.extra[1])).min(bandwidth * EXTRA_LIMIT.as_secs_f64())
+        } else {
+            0.0
+        }
+    }
+}
+
+/// Pacing gains of the eight phases of probing for bandwidth, a round trip each.
+const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+/// Enough to keep acknowledgements coming where they are delayed, at either end.
+const MIN_CWND: u32 = 4;
+/// The pipe is full when the rate grew by less than this factor in each of so many rounds.
+const GROWTH: f64 = 1.25;
+const FLAT_ROUNDS: u32 = 3;
+/// Before there is a sample, as Linux: a pacing rate that does not stand in the way.
+const GUESSED_RTT: Duration = Duration::from_millis(1);
+/// What the host hands to the network card at once: a millisecond's worth, up to 64 KiB; two
+/// segments at least, one below 1.2 Mb/s.
+const BURST: Duration = Duration::from_millis(1);
+const MAX_BURST: u32 = 44;
+const SLOW: f64 = 1.2e6;
+/// The excess of acknowledgements is the largest of five to ten round trips.
+const EXTRA_ROUNDS: u32 = 5;
+const EXTRA_LIMIT: Duration = Duration::from_millis(100);
+/// Long epochs add up rounding errors and old luck.
+const EPOCH_SEGMENTS: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::super::congestion::RateSample;
+    use super::super::testing::{acked, luck};
+    use super::*;
+
+    /// An ideal path of `per_second` segments and `rtt_ms`, by round trips: what is sent in one is
+    /// acknowledged in the next, as fast as the path carries it.
+    struct Pipe {
+        bbr: Bbr,
+        window: Window,
+        now: Time,
+        total: u64,
+        per_second: f64,
+        rtt_ms: u64,
+    }
+
+    impl Pipe {
+        fn new(per_second: f64, rtt_ms: u64) -> Self {
+            Self {
+                bbr: Bbr::new(BbrConfig::default(), Bytes(1_250), 10),
+                window: Window::new(10, 1 << 20),
+                now: Time::ZERO,
+                total: 0,
+                per_second,
+                rtt_ms,
+            }
+        }
+
+        fn round(&mut self) {
+            let rtt = Duration::from_millis(self.rtt_ms);
+            let sent_at = self.total;
+            let wanted = self.bbr.pacing / self.bbr.packet_bits * rtt.as_secs_f64();
+            let flight = wanted.min(f64::from(self.window.cwnd())).max(1.0);
+            let carried = flight.min(self.per_second * rtt.as_secs_f64()) as u32;
+            for i in 1..=carried.max(1) {
+                self.total += 1;
+                let ack = Acked {
+                    now: self.now + rtt * i / carried.max(1),
+                    srtt: rtt,
+                    rtt: Some(rtt),
+                    total: self.total,
+                    in_flight: flight as u32,
+                    prior_in_flight: flight as u32,
+                    rate: RateSample {
+                        prior: sent_at,
+                        delivered: u64::from(carried.max(1)),
+                        interval: rtt,
+                        app_limited: false,
+                    },
+                    ..acked(1)
+                };
+                self.bbr.on_ack(&ack, &mut self.window, &mut luck());
+            }
+            self.now += rtt;
+        }
+    }
+
+    #[test]
+    fn finds_the_rate_and_settles_on_a_window_of_two_products() {
+        let mut pipe = Pipe::new(1_000.0, 100);
+        for _ in 0..8 {
+            pipe.round();
+        }
+        assert!(
+            pipe.bbr.full.reached || pipe.bbr.mode == BbrMode::Startup,
+            "{pipe:?}",
+            pipe = pipe.bbr
+        );
+        for _ in 0..30 {
+            pipe.round();
+        }
+        assert_eq!(pipe.bbr.mode, BbrMode::ProbeBandwidth);
+        let bandwidth = pipe.bbr.bandwidth().as_f64();
+        assert!((bandwidth - 1e7).abs() < 2e5, "{bandwidth}");
+        // 200 segments, three bursts of two, rounding up to even, two in the probing phase.
+        let cwnd = pipe.window.cwnd();
+        assert!((200..=200 + 12).contains(&cwnd), "{cwnd}");
+    }
+
+    #[test]
+    fn the_cycle_has_a_mean_of_one() {
+        assert!((CYCLE.iter().sum::<f64>() / 8.0 - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn probes_the_round_trip_every_ten_seconds() {
+        let mut pipe = Pipe::new(1_000.0, 100);
+        // An old minimum of 50 ms: the path never shows it again.
+        pipe.rtt_ms = 50;
+        for _ in 0..20 {
+            pipe.round();
+        }
+        pipe.rtt_ms = 100;
+        let mut probes = 0;
+        let mut last = pipe.bbr.mode;
+        for _ in 0..400 {
+            pipe.round();
+            probes += u32::from(pipe.bbr.mode == BbrMode::ProbeRtt && last != BbrMode::ProbeRtt);
+            last = pipe.bbr.mode;
+        }
+        // 40 s; a minimum that is only met again does not count as new.
+        assert!((3..=4).contains(&probes), "{probes}");
+        assert_eq!(pipe.bbr.min_rtt(), Some(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn a_window_comes_back_after_recovery() {
+        let mut pipe = Pipe::new(1_000.0, 100);
+        for _ in 0..40 {
+            pipe.round();
+        }
+        let before = pipe.window.cwnd();
+        pipe.bbr.on_congestion(pipe.now, Signal::Loss, &pipe.window);
+        let ack = |phase, lost| Acked {
+            now: pipe.now,
+            phase,
+            lost,
+            in_flight: 100,
+            total: pipe.total,
+            ..acked(1)
+        };
+        let (lossy, healed) = (ack(Phase::Recovery, 3), ack(Phase::Open, 0));
+        pipe.bbr.on_ack(&lossy, &mut pipe.window, &mut luck());
+        assert_eq!(pipe.window.cwnd(), 101);
+        pipe.bbr.on_ack(&healed, &mut pipe.window, &mut luck());
+        assert!(pipe.window.cwnd() >= before - 8, "{}", pipe.window.cwnd());
+    }
+}

@@ -1,0 +1,258 @@
+//! Acknowledgements in.
+
+use core::time::Duration;
+
+use tidegate_core::units::Time;
+
+use super::congestion::{Acked, Congestion as _, Phase, Signal};
+use super::prr::Reduction;
+use super::{Detection, Life, Sender, Undo};
+use crate::agent::{Ack, AgentCx};
+
+/// What an acknowledgement brought.
+#[derive(Clone, Copy, Debug, Default)]
+struct News {
+    acked: u32,
+    delivered: u32,
+    /// When the segments left that were sent only once: the first, and the last.
+    oldest: Option<Time>,
+    newest: Option<Time>,
+}
+
+impl Sender {
+    pub(super) fn on_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
+        // Never sent, so never received: no sink says this.
+        if ack.next > self.board.next() {
+            return;
+        }
+        self.counters.acks += 1;
+        let prior_in_flight = self.board.in_flight();
+        // What was out before the losses of which this is the first sign (RFC 9937, RecoverFS).
+        let out = self.board.outstanding() - self.board.sacked();
+        let news = self.take(cx.now, ack);
+        if self.life == Life::Opening {
+            self.established(news);
+        }
+        let rtt = self.sample_rtt(cx.now, ack, &news);
+        if news.acked > 0 {
+            self.source.on_acked(self.board.una());
+            self.rtt.forget_backoff();
+        }
+        let rate = self.sampler.sample(cx.now, self.rtt.min());
+        if rate.per_second().is_some() {
+            self.last_rate = rate;
+        }
+        self.judge_undo(cx.now, ack);
+        self.judge_probe(cx.now, ack);
+        let lost = self.detect(cx.now);
+        self.change_phase(cx.now, ack, out);
+        let acked = Acked {
+            now: cx.now,
+            phase: self.phase,
+            una: self.board.una(),
+            next: self.board.next(),
+            acked: news.acked,
+            delivered: news.delivered,
+            lost,
+            prior_in_flight,
+            in_flight: self.board.in_flight(),
+            rtt,
+            delayed: prior_in_flight == 1,
+            srtt: self.rtt.smoothed(),
+            total: self.sampler.delivered(),
+            rate,
+            window_limited: self.window_limited(),
+        };
+        self.adjust_window(cx, &acked);
+        if news.acked > 0 {
+            self.arm(cx.now);
+        }
+        self.transmit(cx);
+    }
+
+    /// Marks what arrived.
+    fn take(&mut self, now: Time, ack: &Ack) -> News {
+        let mut news = News::default();
+        let (rack, duplicates, sampler, undo) = (
+            &mut self.rack,
+            &mut self.duplicates,
+            &mut self.sampler,
+            &mut self.undo,
+        );
+        let min_rtt = self.rtt.min();
+        news.acked = self.board.acknowledge(ack, |delivery| {
+            news.delivered += 1;
+            let sent = delivery.record.stamp.sent;
+            if !delivery.record.again {
+                news.oldest = Some(news.oldest.map_or(sent, |oldest| oldest.min(sent)));
+                news.newest = Some(news.newest.map_or(sent, |newest| newest.max(sent)));
+            }
+            sampler.deliver(&delivery.record.stamp);
+            rack.deliver(now, &delivery, min_rtt, ack.echo);
+            if delivery.out_of_order {
+                duplicates.deliver(delivery.seq);
+                // The time stamp that will come back is not that of this segment.
+                undo.take_if(|undo| undo.head == delivery.seq);
+            }
+        });
+        news
+    }
+
+    fn established(&mut self, news: News) {
+        if news.acked > 0 {
+            self.life = Life::Open;
+            self.phase = Phase::Open;
+            // RFC 5681 section 3.1: a path that loses SYNs is not asked for more. Linux forgives
+            // one.
+            let initial = match self.counters.repeated {
+                0 | 1 => self.initial_window(),
+                _ => 1,
+            };
+            self.window.set(initial);
+        }
+    }
+
+    /// Returns the round trip of the newest segment, if one is known.
+    fn sample_rtt(&mut self, now: Time, ack: &Ack, news: &News) -> Option<Duration> {
+        let (longest, newest) = match (news.oldest, news.newest) {
+            (Some(oldest), Some(newest)) => (now.since(oldest), Some(now.since(newest))),
+            // Of a segment that was sent again, the echo tells which copy arrived.
+            _ if news.acked > 0 => (now.since(ack.echo), None),
+            _ => return None,
+        };
+        let reach = (self.board.una(), self.board.next());
+        let shortest = newest.unwrap_or(longest);
+        self.rtt.sample(now, longest, shortest, reach);
+        newest
+    }
+
+    /// Finds losses; returns how many are new.
+    pub(super) fn detect(&mut self, now: Time) -> u32 {
+        let before = self.board.lost();
+        match self.config.detection {
+            Detection::RackTlp => {
+                let repairing = matches!(self.phase, Phase::Recovery | Phase::Loss);
+                let again = self.rack.detect(now, &mut self.board, &self.rtt, repairing);
+                self.timers.late = again.unwrap_or(Time::FAR);
+            }
+            Detection::Duplicates => self.duplicates.detect(&mut self.board),
+        }
+        let lost = self.board.lost() - before;
+        self.more.lost += u64::from(lost);
+        lost
+    }
+
+    /// What was given up first has arrived: was it a copy that left before it was sent again?
+    fn judge_undo(&mut self, now: Time, ack: &Ack) {
+        let una = self.board.una();
+        let Some(undo) = self.undo.take_if(|undo| undo.head < una) else {
+            return;
+        };
+        if !self.config.undo || undo.again.is_some_and(|at| ack.echo >= at) {
+            return;
+        }
+        self.more.undone += 1;
+        self.board.forgive();
+        self.rack.on_mistake(una, self.board.next());
+        self.window.set(self.window.cwnd().max(undo.cwnd));
+        self.window.ssthresh = self.window.ssthresh.max(undo.ssthresh);
+        self.algorithm.on_undo(&mut self.window);
+        self.phase = Phase::Open;
+        self.arm(now);
+    }
+
+    /// A tail loss probe came back: if it was it that filled the hole, there had been a loss,
+    /// which nothing else will show (RFC 8985 section 7.4).
+    fn judge_probe(&mut self, now: Time, ack: &Ack) {
+        let una = self.board.una();
+        let Some(probe) = self.probe.take_if(|probe| probe.end <= una) else {
+            return;
+        };
+        let repaired = probe.again.is_some_and(|at| ack.echo >= at);
+        if repaired && self.phase == Phase::Open {
+            let ssthresh = self
+                .algorithm
+                .on_congestion(now, Signal::Loss, &self.window);
+            self.counters.fast_retransmits += 1;
+            if !self.algorithm.owns_window() {
+                self.window.ssthresh = ssthresh;
+                self.window.set(ssthresh.min(self.window.cwnd()));
+            }
+        }
+    }
+
+    fn change_phase(&mut self, now: Time, ack: &Ack, out: u32) {
+        if self.phase != Phase::Open && self.board.una() >= self.phase_end {
+            self.end_phase();
+        }
+        if self.board.lost() > 0 && matches!(self.phase, Phase::Open | Phase::Reduced) {
+            self.enter_recovery(now, out);
+        } else if ack.ece && self.config.ecn && self.phase == Phase::Open {
+            self.counters.ecn_responses += 1;
+            self.cwr = true;
+            self.reduce(now, Signal::Mark, out);
+            self.phase = Phase::Reduced;
+        }
+    }
+
+    fn end_phase(&mut self) {
+        if matches!(self.phase, Phase::Reduced | Phase::Recovery) && !self.algorithm.owns_window() {
+            self.window.set(self.window.ssthresh);
+        }
+        if self.phase == Phase::Recovery {
+            self.rack.on_recovered();
+        }
+        self.phase = Phase::Open;
+    }
+
+    pub(super) fn enter_recovery(&mut self, now: Time, out: u32) {
+        self.counters.fast_retransmits += 1;
+        if self.phase == Phase::Open {
+            let head = self.board.first_lost().unwrap_or(self.board.una());
+            self.remember(head);
+            self.reduce(now, Signal::Loss, out);
+        }
+        self.phase = Phase::Recovery;
+        self.phase_end = self.board.next();
+        self.probe = None;
+        self.timers.probe = Time::FAR;
+        self.timers.timeout = now + self.rtt.timeout();
+    }
+
+    fn reduce(&mut self, now: Time, signal: Signal, out: u32) {
+        self.window.ssthresh = self.algorithm.on_congestion(now, signal, &self.window);
+        self.reduction = Reduction::begin(out);
+        self.phase_end = self.board.next();
+    }
+
+    /// Keeps what is needed to take the reduction back that follows.
+    pub(super) fn remember(&mut self, head: u32) {
+        self.undo = Some(Undo {
+            cwnd: self.window.cwnd(),
+            ssthresh: self.window.ssthresh,
+            head,
+            again: None,
+        });
+    }
+
+    fn adjust_window(&mut self, cx: &mut AgentCx<'_>, acked: &Acked) {
+        if self.algorithm.owns_window() {
+            self.algorithm.on_ack(acked, &mut self.window, cx.rng);
+            return;
+        }
+        match self.phase {
+            Phase::Reduced | Phase::Recovery if acked.delivered > 0 => {
+                let safe = acked.acked > 0 && acked.lost == 0;
+                let ssthresh = self.window.ssthresh;
+                let window =
+                    self.reduction
+                        .window(acked.delivered, acked.in_flight, ssthresh, safe);
+                self.window.set(window);
+            }
+            Phase::Open | Phase::Loss if acked.acked > 0 => {
+                self.algorithm.on_ack(acked, &mut self.window, cx.rng);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Segments out: which, how many, and how fast.
+
+use core::time::Duration;
+
+use tidegate_core::control::Ecn;
+use tidegate_core::units::{Bytes, Rate, Time};
+
+use super::congestion::{Congestion as _, Phase};
+use super::{Life, Sender};
+use crate::agent::{AgentCx, Body, Segment};
+
+/// Spaces segments.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pacer {
+    /// When the next one may leave.
+    at: Time,
+    /// Whether one waits for that.
+    waits: bool,
+}
+
+impl Pacer {
+    pub(super) fn new() -> Self {
+        Self {
+            at: Time::ZERO,
+            waits: false,
+        }
+    }
+
+    pub(super) fn wake(&self) -> Time {
+        if self.waits { self.at } else { Time::FAR }
+    }
+}
+
+/// Whether the window is used up, which is looked at once per window (RFC 7661, as Linux does).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    limited: bool,
+    /// The largest number of segments that were outstanding.
+    peak: u32,
+    /// Until this segment is acknowledged.
+    until: u32,
+}
+
+impl Usage {
+    fn update(&mut self, limited: bool, outstanding: u32, una: u32, next: u32) {
+        if limited || una >= self.until || (!self.limited && outstanding > self.peak) {
+            self.limited = limited;
+            self.peak = outstanding;
+            self.until = next;
+        }
+    }
+}
+
+impl Sender {
+    /// Sends what window, pacing and source allow.
+    pub(super) fn transmit(&mut self, cx: &mut AgentCx<'_>) {
+        self.pacer.waits = false;
+        let rate = self.pacing_rate();
+        let mut burst = 0;
+        let limited = loop {
+            let again = self.board.first_lost();
+            if again.is_none() && !self.has_new() {
+                break false;
+            }
+            if self.board.in_flight() >= self.window.cwnd() {
+                break true;
+            }
+            if burst == 0 {
+                if let Some(rate) = rate {
+                    if cx.now < self.pacer.at {
+                        self.pacer.waits = true;
+                        break false;
+                    }
+                    burst = burst_of(rate, self.config.packet_size);
+                } else {
+                    burst = u32::MAX;
+                }
+            }
+            burst -= 1;
+            match again {
+                Some(seq) => self.send_again(cx, seq),
+                None => self.send_new(cx),
+            }
+        };
+        self.usage.update(
+            limited,
+            self.board.outstanding(),
+            self.board.una(),
+            self.board.next(),
+        );
+        let idle = self.life == Life::Open
+            && self.board.next() >= self.source.end()
+            && self.board.lost() == 0
+            && self.board.in_flight() < self.window.cwnd();
+        if idle || self.algorithm.holds_back() {
+            self.sampler.limit(self.board.in_flight());
+        }
+    }
+
+    /// Whether window and source have room for a segment that was never sent.
+    pub(super) fn has_new(&self) -> bool {
+        self.board.next() < self.source.end()
+            && self.board.outstanding() < self.config.window
+            && (self.life == Life::Open || self.board.next() == 0)
+    }
+
+    pub(super) fn send_new(&mut self, cx: &mut AgentCx<'_>) {
+        let idle = self.board.outstanding() == 0;
+        if idle {
+            self.restart(cx.now);
+        }
+        let stamp = self.sampler.stamp(cx.now, idle);
+        let seq = self.board.send(stamp);
+        self.source.on_sent(seq);
+        let cwr = core::mem::take(&mut self.cwr);
+        // A SYN says that ECN is understood by other means than a mark.
+        let ecn = if self.config.ecn && self.life == Life::Open {
+            Ecn::Ect0
+        } else {
+            Ecn::NotEct
+        };
+        self.emit(cx, seq, false, cwr, ecn);
+        if idle {
+            self.timers.timeout = cx.now + self.rtt.timeout();
+        }
+        self.arm_probe(cx.now);
+    }
+
+    pub(super) fn send_again(&mut self, cx: &mut AgentCx<'_>, seq: u32) {
+        let stamp = self.sampler.stamp(cx.now, false);
+        self.board.send_again(seq, stamp);
+        if let Some(undo) = &mut self.undo
+            && undo.head == seq
+            && undo.again.is_none()
+        {
+            undo.again = Some(cx.now);
+        }
+        self.counters.repeated += 1;
+        // RFC 3168 section 6.1.5: a repair cannot be marked.
+        self.emit(cx, seq, true, false, Ecn::NotEct);
+    }
+
+    fn emit(&mut self, cx: &mut AgentCx<'_>, seq: u32, again: bool, cwr: bool, ecn: Ecn) {
+        let size = self.source.wire_size(seq);
+        if let Some(rate) = self.pacing_rate() {
+            self.pacer.at = self.pacer.at.max(cx.now) + Bytes(u64::from(size)) / rate;
+        }
+        self.reduction.on_sent();
+        self.counters.sent += 1;
+        self.last_sent = cx.now;
+        let segment = Segment {
+            seq,
+            sent: cx.now,
+            again,
+            cwr,
+        };
+        cx.send(Bytes(u64::from(size)), ecn, Body::Segment(segment));
+    }
+
+    /// Something is sent after a pause.
+    fn restart(&mut self, now: Time) {
+        if self.board.next() == 0 || self.life != Life::Open {
+            return;
+        }
+        let idle = now.since(self.last_sent);
+        self.algorithm
+            .on_restart(now, idle, self.sampler.app_limited());
+        let timeout = self.rtt.timeout();
+        if !self.config.slow_start_restart || self.algorithm.owns_window() || idle <= timeout {
+            return;
+        }
+        let cwnd = self.window.cwnd();
+        let floor = self.initial_window().min(cwnd);
+        let halvings = idle.as_nanos() / timeout.as_nanos().max(1);
+        let halved = cwnd.checked_shr(halvings.min(32) as u32).unwrap_or(0);
+        // RFC 2861: three quarters of the window was in use, and may be reached fast again.
+        let used = self.window.ssthresh.max(cwnd / 4 * 3);
+        self.window.ssthresh = used;
+        self.window.set(halved.max(floor));
+    }
+
+    pub(super) fn initial_window(&self) -> u32 {
+        let payload = self.config.packet_size - self.config.header_size;
+        self.config.initial_window.segments(payload)
+    }
+
+    /// Whether the window, rather than the application, limited the sender of late.
+    pub(super) fn window_limited(&self) -> bool {
+        self.usage.limited
+            || (self.window.in_slow_start()
+                && self.window.cwnd() < self.usage.peak.saturating_mul(2))
+    }
+
+    pub(super) fn pacing_rate(&self) -> Option<Rate> {
+        if let Some(rate) = self.algorithm.pacing() {
+            return Some(rate.max(SLOWEST));
+        }
+        let srtt = self.rtt.smoothed();
+        if !self.config.pacing || srtt.is_zero() || self.phase == Phase::Loss {
+            return None;
+        }
+        let cwnd = self.window.cwnd();
+        // As Linux: room to double in slow start, and to grow afterwards.
+        let percent = if cwnd < self.window.ssthresh / 2 {
+            200
+        } else {
+            120
+        };
+        let window =
+            u64::from(cwnd.max(self.board.in_flight())) * u64::from(self.config.packet_size);
+        Some((Bytes(window).scale(percent, 100) / srtt).max(SLOWEST))
+    }
+}
+
+/// How many segments leave together: what a millisecond carries, and two as Linux, up to 64 KiB.
+fn burst_of(rate: Rate, packet: u32) -> u32 {
+    let carried = (rate * BURST).get() / u64::from(packet.max(1));
+    let least = if rate < SLOW { 1 } else { 2 };
+    carried.clamp(least, MAX_BURST) as u32
+}
+
+const BURST: Duration = Duration::from_millis(1);
+const MAX_BURST: u64 = 44;
+/// BBR in Linux sends one segment at a time below this.
+const SLOW: Rate = Rate::bps(1_200_000);
+/// So that a wait is never for ever.
+const SLOWEST: Rate = Rate::bps(1);

@@ -1,0 +1,287 @@
+//! Which segments are lost: RACK (RFC 8985), or three later ones that arrived (RFC 6675).
+
+use core::time::Duration;
+
+use tidegate_core::units::Time;
+
+use super::rtt::Rtt;
+use super::scoreboard::{Delivery, Scoreboard};
+
+/// A segment is lost when one that was sent sufficiently later has arrived.
+#[derive(Clone, Debug)]
+pub(super) struct Rack {
+    /// Of the segment that was sent last among those that arrived: when, in which order, and how
+    /// long it took.
+    sent: Time,
+    order: u64,
+    rtt: Duration,
+    /// Segments were seen to overtake each other.
+    reordering: bool,
+    /// Quarters of the smallest round trip that an overtaken segment is waited for.
+    quarters: u32,
+    /// After so many recoveries without a mistake, one quarter will do again.
+    recoveries_left: u32,
+    /// A mistake counts once per round trip, until this segment is acknowledged.
+    mistake_until: u32,
+}
+
+impl Rack {
+    /// Nothing arrived.
+    pub(super) fn new() -> Self {
+        Self {
+            sent: Time::ZERO,
+            order: 0,
+            rtt: Duration::ZERO,
+            reordering: false,
+            quarters: 1,
+            recoveries_left: 0,
+            mistake_until: 0,
+        }
+    }
+
+    /// A segment arrived, by an acknowledgement that echoes `echo`.
+    pub(super) fn deliver(
+        &mut self,
+        now: Time,
+        delivery: &Delivery<'_>,
+        min_rtt: Option<Duration>,
+        echo: Time,
+    ) {
+        let stamp = &delivery.record.stamp;
+        let rtt = now.since(stamp.sent);
+        if delivery.record.again {
+            // It was an earlier copy that arrived, if this one cannot have come back so fast, or if
+            // the time stamp says so, which it does for what continues the sequence.
+            let earlier = !delivery.out_of_order && echo < stamp.sent;
+            if earlier || min_rtt.is_some_and(|min| rtt < min) {
+                return;
+            }
+        } else if delivery.overtaken {
+            self.reordering = true;
+        }
+        // By the order of departure rather than, as the RFC has it, by time and number: a repair
+        // that leaves in the same moment as new data may leave behind it.
+        if self.order < stamp.order {
+            (self.sent, self.order, self.rtt) = (stamp.sent, stamp.order, rtt);
+        }
+    }
+
+    /// What was held for lost had only been late: be more patient (RFC 8985 section 7.2, with
+    /// time stamps in the place of duplicate acknowledgements).
+    pub(super) fn on_mistake(&mut self, una: u32, next: u32) {
+        self.reordering = true;
+        self.recoveries_left = PERSISTENCE;
+        if una >= self.mistake_until {
+            self.quarters = self.quarters.saturating_add(1);
+            self.mistake_until = next;
+        }
+    }
+
+    /// Losses were repaired, and they had been losses.
+    pub(super) fn on_recovered(&mut self) {
+        self.recoveries_left = self.recoveries_left.saturating_sub(1);
+        if self.recoveries_left == 0 {
+            self.quarters = 1;
+        }
+    }
+
+    /// Marks in `board` what is lost. Returns when to look again, if something may become lost by
+    /// the mere passing of time.
+    pub(super) fn detect(
+        &self,
+        now: Time,
+        board: &mut Scoreboard,
+        rtt: &Rtt,
+        repairing: bool,
+    ) -> Option<Time> {
+        let wait = self.rtt + self.patience(board, rtt, repairing);
+        while let Some((seq, record)) = board.oldest() {
+            if record.stamp.order >= self.order {
+                return None;
+            }
+            if now < record.stamp.sent + wait {
+                // Everything that was sent before the newest arrival is decided by then.
+                return Some(self.sent + wait);
+            }
+            board.lose(seq);
+        }
+        None
+    }
+
+    /// How long what was overtaken is waited for, beyond a round trip.
+    pub(super) fn patience(&self, board: &Scoreboard, rtt: &Rtt, repairing: bool) -> Duration {
+        if !self.reordering && (repairing || board.sacked() >= DUPLICATES) {
+            return Duration::ZERO;
+        }
+        let min = rtt.min().unwrap_or_default();
+        (min / 4).saturating_mul(self.quarters).min(rtt.smoothed())
+    }
+
+    /// Whether a segment that was sent at `sent` should have been answered, with so much
+    /// patience.
+    pub(super) fn overdue(&self, now: Time, sent: Time, patience: Duration) -> bool {
+        now >= sent + (self.rtt + patience)
+    }
+}
+
+/// A segment is lost when three later ones arrived (RFC 6675 section 4).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Duplicates {
+    /// The three highest segments that arrived, the lowest first.
+    highest: [u32; DUPLICATES as usize],
+    count: usize,
+    /// Everything below was judged.
+    judged: u32,
+}
+
+impl Duplicates {
+    /// A segment arrived beyond one that is missing.
+    pub(super) fn deliver(&mut self, seq: u32) {
+        if self.count < self.highest.len() {
+            self.highest[self.count] = seq;
+            self.count += 1;
+            self.highest[..self.count].sort_unstable();
+        } else if seq > self.highest[0] {
+            self.highest[0] = seq;
+            self.highest.sort_unstable();
+        }
+    }
+
+    /// Marks in `board` what is lost. A segment that was sent again is not judged a second time.
+    pub(super) fn detect(&mut self, board: &mut Scoreboard) {
+        if self.count < self.highest.len() {
+            return;
+        }
+        for seq in self.judged.max(board.una())..self.highest[0] {
+            if board.flying(seq).is_some_and(|record| !record.again) {
+                board.lose(seq);
+            }
+        }
+        self.judged = self.judged.max(self.highest[0]);
+    }
+}
+
+/// RFC 5681 and 6675.
+const DUPLICATES: u32 = 3;
+/// RFC 8985 section 6.2, step 4.
+const PERSISTENCE: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::super::rtt::TimeoutConfig;
+    use super::super::testing::stamp;
+    use super::*;
+    use crate::agent::Ack;
+
+    /// A sender that knows a round trip of 100 ms and sends a segment per millisecond.
+    struct Bench {
+        rack: Rack,
+        board: Scoreboard,
+        rtt: Rtt,
+    }
+
+    impl Bench {
+        fn new(segments: u32) -> Self {
+            let mut bench = Self {
+                rack: Rack::new(),
+                board: Scoreboard::new(),
+                rtt: Rtt::new(TimeoutConfig::default()),
+            };
+            let hundred = Duration::from_millis(100);
+            bench.rtt.sample(Time::ZERO, hundred, hundred, (0, 1));
+            for n in 0..segments {
+                bench.board.send(stamp(u64::from(n)));
+            }
+            bench
+        }
+
+        /// Takes an acknowledgement at `ms`; returns how many are lost then, and the timer.
+        fn ack(&mut self, ms: u64, next: u32, sack: (u32, u32)) -> (u32, Option<Time>) {
+            let now = Time::from_millis(ms);
+            let ack = Ack {
+                next,
+                echo: Time::ZERO,
+                sack: [sack, (0, 0), (0, 0)],
+                ece: false,
+                again: false,
+            };
+            let (rack, min) = (&mut self.rack, self.rtt.min());
+            self.board
+                .acknowledge(&ack, |d| rack.deliver(now, &d, min, now));
+            self.look(ms)
+        }
+
+        fn look(&mut self, ms: u64) -> (u32, Option<Time>) {
+            let now = Time::from_millis(ms);
+            let timer = self.rack.detect(now, &mut self.board, &self.rtt, false);
+            (self.board.lost(), timer)
+        }
+    }
+
+    #[test]
+    fn three_later_arrivals_are_enough_without_reordering() {
+        let mut bench = Bench::new(10);
+        assert_eq!(bench.ack(100, 1, (0, 0)), (0, None));
+        // Segment 1 is missing; a quarter of a round trip after its time it is lost.
+        let (lost, timer) = bench.ack(102, 1, (2, 3));
+        assert_eq!((lost, timer), (0, Some(Time::from_millis(127))));
+        bench.ack(103, 1, (2, 4));
+        assert_eq!(bench.ack(104, 1, (2, 5)), (1, None));
+        assert_eq!(bench.board.first_lost(), Some(1));
+    }
+
+    #[test]
+    fn time_alone_finds_the_loss_of_a_tail() {
+        let mut bench = Bench::new(4);
+        bench.ack(102, 1, (2, 3));
+        assert_eq!(bench.look(120).0, 0);
+        assert_eq!(bench.look(127).0, 1);
+        // Segment 3 was sent after the newest arrival: nothing is known of it.
+        assert_eq!(bench.look(10_000).0, 1);
+    }
+
+    #[test]
+    fn a_lost_repair_is_found() {
+        let mut bench = Bench::new(10);
+        bench.ack(104, 1, (2, 5));
+        bench.board.send_again(1, stamp(104));
+        bench.board.send(stamp(105));
+        assert_eq!(bench.ack(109, 1, (2, 10)), (0, None));
+        assert_eq!(bench.ack(205, 1, (2, 11)).0, 1);
+    }
+
+    #[test]
+    fn who_was_overtaken_is_waited_for() {
+        let mut bench = Bench::new(20);
+        bench.ack(102, 1, (2, 3));
+        bench.ack(103, 3, (0, 0));
+        assert!(bench.rack.reordering);
+        assert_eq!(bench.ack(108, 3, (4, 8)).0, 0);
+        assert_eq!(bench.look(108 + 25).0, 1);
+        bench.rack.on_mistake(3, 20);
+        bench.rack.on_mistake(4, 20);
+        assert_eq!(bench.rack.quarters, 2);
+        for _ in 0..PERSISTENCE {
+            bench.rack.on_recovered();
+        }
+        assert_eq!(bench.rack.quarters, 1);
+    }
+
+    #[test]
+    fn duplicates_judge_each_segment_once() {
+        let mut bench = Bench::new(10);
+        let mut duplicates = Duplicates::default();
+        for seq in [9, 4, 5] {
+            duplicates.deliver(seq);
+        }
+        duplicates.detect(&mut bench.board);
+        assert_eq!(bench.board.lost(), 4);
+        for seq in 0..4 {
+            bench.board.send_again(seq, stamp(50));
+        }
+        duplicates.deliver(8);
+        duplicates.detect(&mut bench.board);
+        assert_eq!(bench.board.lost(), 1);
+        assert_eq!(bench.board.first_lost(), Some(4));
+    }
+}

@@ -1,0 +1,217 @@
+//! Round-trip times and the retransmission timeout (RFC 6298), as Linux reckons them.
+
+use core::cmp::Reverse;
+use core::time::Duration;
+
+use tidegate_core::units::{Time, nanos};
+
+use super::windowed::Windowed;
+
+/// Limits of the retransmission timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeoutConfig {
+    /// What is added to the smoothed round trip at least, as in Linux, where the timeout of a
+    /// steady path is this much longer than a round trip.
+    pub min: Duration,
+    /// The most, back-off included.
+    pub max: Duration,
+    /// Before there is a sample.
+    pub initial: Duration,
+}
+
+impl Default for TimeoutConfig {
+    fn default() -> Self {
+        Self {
+            min: Duration::from_millis(200),
+            max: Duration::from_mins(2),
+            initial: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Smoothed round trip, its variation, its minimum, and the timeout that follows.
+#[derive(Clone, Debug)]
+pub(super) struct Rtt {
+    config: TimeoutConfig,
+    /// All in nanoseconds. Zero before the first sample.
+    smoothed: u64,
+    /// Four mean deviations, and the largest value of this since `round_end` was set.
+    deviation: u64,
+    largest: u64,
+    /// Four variations as they enter into the timeout.
+    variation: u64,
+    /// A round trip ends when this segment is acknowledged.
+    round_end: u32,
+    min: Windowed<Reverse<u64>>,
+    backoff: u32,
+}
+
+impl Rtt {
+    /// Before the first sample.
+    pub(super) fn new(config: TimeoutConfig) -> Self {
+        Self {
+            config,
+            smoothed: 0,
+            deviation: 0,
+            largest: 0,
+            variation: 0,
+            round_end: 0,
+            min: Windowed::new(nanos(MIN_WINDOW)),
+            backoff: 0,
+        }
+    }
+
+    /// Smoothed round trip; zero before the first sample.
+    pub(super) fn smoothed(&self) -> Duration {
+        Duration::from_nanos(self.smoothed)
+    }
+
+    /// The smallest of the last five minutes; `None` before the first sample.
+    pub(super) fn min(&self) -> Option<Duration> {
+        self.min.get().map(|Reverse(ns)| Duration::from_nanos(ns))
+    }
+
+    /// The timeout, back-off included.
+    pub(super) fn timeout(&self) -> Duration {
+        let base = if self.smoothed == 0 {
+            nanos(self.config.initial)
+        } else {
+            self.smoothed.saturating_add(self.variation)
+        };
+        let factor = 1_u64 << self.backoff.min(MAX_BACKOFF);
+        Duration::from_nanos(base.saturating_mul(factor)).min(self.config.max)
+    }
+
+    /// How often the timeout was doubled.
+    pub(super) fn backoff(&self) -> u32 {
+        self.backoff
+    }
+
+    /// A timeout expired.
+    pub(super) fn back_off(&mut self) {
+        self.backoff = self.backoff.saturating_add(1);
+    }
+
+    /// Something new was acknowledged.
+    pub(super) fn forget_backoff(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// `longest` is the sample for the timeout, of the oldest segment that was acknowledged;
+    /// `newest` is that of the newest, for the minimum. `una` and `next` say how far the sender is.
+    pub(super) fn sample(
+        &mut self,
+        now: Time,
+        longest: Duration,
+        newest: Duration,
+        (una, next): (u32, u32),
+    ) {
+        self.min.add(now.as_nanos(), Reverse(nanos(newest).max(1)));
+        let sample = nanos(longest).max(1);
+        if self.smoothed == 0 {
+            self.smoothed = sample;
+            self.deviation = sample.saturating_mul(2);
+            self.variation = self.deviation.max(nanos(self.config.min));
+            self.largest = self.variation;
+            self.round_end = next;
+            return;
+        }
+        let error = sample.abs_diff(self.smoothed);
+        let shorter = sample < self.smoothed;
+        // A sudden fall of the round trip is no reason for a longer timeout, so a deviation that
+        // comes from one counts an eighth.
+        let gain = if shorter && error > self.deviation / 4 {
+            32
+        } else {
+            4
+        };
+        let fourfold = error.saturating_mul(4);
+        self.deviation = approach(self.deviation, fourfold, gain);
+        self.smoothed = approach(self.smoothed, sample, 8);
+        self.largest = self.largest.max(self.deviation);
+        self.variation = self.variation.max(self.largest);
+        if una > self.round_end {
+            // It falls once per round trip, not per sample: many samples in a round trip would
+            // make it forget within one (RFC 7323 appendix G).
+            if self.largest < self.variation {
+                self.variation = approach(self.variation, self.largest, 4);
+            }
+            self.round_end = next;
+            self.largest = nanos(self.config.min);
+        }
+    }
+}
+
+/// `from` moved by one `gain`th of the way to `to`.
+fn approach(from: u64, to: u64, gain: u64) -> u64 {
+    if to >= from {
+        from + (to - from) / gain
+    } else {
+        from - (from - to) / gain
+    }
+}
+
+/// As Linux: routes change within minutes.
+const MIN_WINDOW: Duration = Duration::from_mins(5);
+/// Doubled more often, even a microsecond would be above any limit.
+const MAX_BACKOFF: u32 = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn feed(rtt: &mut Rtt, samples: &[u64]) {
+        for (n, sample) in samples.iter().enumerate() {
+            let n = n as u32;
+            let at = Time::from_millis(u64::from(n) * 10);
+            rtt.sample(at, ms(*sample), ms(*sample), (n * 10, n * 10 + 9));
+        }
+    }
+
+    #[test]
+    fn a_second_at_first_and_three_times_the_first_sample() {
+        let mut rtt = Rtt::new(TimeoutConfig::default());
+        assert_eq!(rtt.timeout(), ms(1_000));
+        feed(&mut rtt, &[300]);
+        assert_eq!((rtt.timeout(), rtt.smoothed()), (ms(900), ms(300)));
+    }
+
+    #[test]
+    fn on_a_steady_path_it_is_a_round_trip_and_the_minimum() {
+        let mut rtt = Rtt::new(TimeoutConfig::default());
+        feed(&mut rtt, &[300; 100]);
+        assert!(rtt.timeout() - ms(500) < ms(1), "{:?}", rtt.timeout());
+        assert_eq!(rtt.min(), Some(ms(300)));
+    }
+
+    #[test]
+    fn it_rises_at_once_with_the_delay_and_hardly_with_a_fall() {
+        let mut rtt = Rtt::new(TimeoutConfig::default());
+        feed(&mut rtt, &[300; 100]);
+        let steady = rtt.clone();
+        feed(&mut rtt, &[900]);
+        assert!(rtt.timeout() > ms(900), "{:?}", rtt.timeout());
+        let mut fallen = steady;
+        feed(&mut fallen, &[20]);
+        assert!(fallen.timeout() < ms(500), "{:?}", fallen.timeout());
+    }
+
+    #[test]
+    fn it_doubles_up_to_its_limit() {
+        let mut rtt = Rtt::new(TimeoutConfig::default());
+        for want in [1_000, 2_000, 4_000, 8_000] {
+            assert_eq!(rtt.timeout(), ms(want));
+            rtt.back_off();
+        }
+        for _ in 0..100 {
+            rtt.back_off();
+        }
+        assert_eq!(rtt.timeout(), ms(120_000));
+        rtt.forget_backoff();
+        assert_eq!(rtt.timeout(), ms(1_000));
+    }
+}

@@ -1,0 +1,92 @@
+//! The best value of late, in constant memory.
+
+/// The largest value of a span that moves; with [`Reverse`](core::cmp::Reverse), the smallest.
+///
+/// Keeps the best value, the best of those after it, and the best of those after that one, so
+/// that there is a successor when the best grows old (Nichols' method, as in Linux). A successor
+/// is at most half a span older than the best one could be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Windowed<T> {
+    span: u64,
+    kept: Option<[Sample<T>; 3]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample<T> {
+    at: u64,
+    value: T,
+}
+
+impl<T: Copy + PartialOrd> Windowed<T> {
+    /// Over `span`, in the unit in which samples say when they were taken.
+    pub(super) fn new(span: u64) -> Self {
+        Self { span, kept: None }
+    }
+
+    /// The best; `None` before the first sample.
+    pub(super) fn get(&self) -> Option<T> {
+        self.kept.map(|[best, ..]| best.value)
+    }
+
+    /// Takes a sample that is no older than those before it.
+    pub(super) fn add(&mut self, at: u64, value: T) {
+        let new = Sample { at, value };
+        let Some([first, second, third]) = &mut self.kept else {
+            self.kept = Some([new; 3]);
+            return;
+        };
+        if value >= first.value || at.saturating_sub(third.at) > self.span {
+            self.kept = Some([new; 3]);
+            return;
+        }
+        if value >= second.value {
+            (*second, *third) = (new, new);
+        } else if value >= third.value {
+            *third = new;
+        }
+        if at.saturating_sub(first.at) > self.span {
+            (*first, *second, *third) = (*second, *third, new);
+            if at.saturating_sub(first.at) > self.span {
+                (*first, *second, *third) = (*second, *third, new);
+            }
+        } else if second.at == first.at && at.saturating_sub(first.at) > self.span / 4 {
+            // A successor from the second quarter, and one from the second half.
+            (*second, *third) = (new, new);
+        } else if third.at == second.at && at.saturating_sub(first.at) > self.span / 2 {
+            *third = new;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_smallest_with_reverse() {
+        use core::cmp::Reverse;
+        let mut low = Windowed::new(10);
+        for (at, value) in [(0, 5), (3, 7), (4, 6), (9, 8)] {
+            low.add(at, Reverse(value));
+        }
+        assert_eq!(low.get(), Some(Reverse(5)));
+        low.add(11, Reverse(9));
+        assert_eq!(low.get(), Some(Reverse(6)));
+    }
+
+    proptest! {
+        /// Never more than the largest of the span, never less than the largest of its newer half.
+        #[test]
+        fn between_half_a_span_and_a_span(values in prop::collection::vec(0_u32..100, 1..200)) {
+            let mut max = Windowed::new(20);
+            for (at, value) in values.iter().enumerate() {
+                max.add(at as u64, *value);
+                let over = |span: usize| values[at.saturating_sub(span)..=at].iter().max().copied();
+                prop_assert!(max.get() <= over(20));
+                prop_assert!(max.get() >= over(1));
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! How losses, delays and marks are answered.
+
+use core::time::Duration;
+
+use tidegate_core::units::{Bytes, Time};
+use tidegate_sim::agent::Agent as _;
+use tidegate_sim::tcp::modern::{Config, CongestionConfig, Detection, Phase};
+use tidegate_sim::tcp::{SinkConfig, SourceConfig, SourceKind};
+
+use super::dumbbell::{Dumbbell, Path, delayed};
+use super::wire::{Sent, Way, Wire, segment};
+use super::{at, endless, ms, packets, with};
+
+fn duplicates() -> Config {
+    Config {
+        detection: Detection::Duplicates,
+        ..Config::default()
+    }
+}
+
+/// 50 ms each way; segment `seq` is lost `times` times.
+fn losing(seq: u32, times: u32) -> impl FnMut(&Sent<'_>) -> Option<Duration> {
+    let mut left = times;
+    move |sent| {
+        let hit = left > 0 && segment(sent).is_some_and(|(n, _)| n == seq);
+        left -= u32::from(hit);
+        (!hit).then_some(ms(50))
+    }
+}
+
+/// Runs a transfer to its end and returns the wire.
+fn transfer<'a>(
+    config: &Config,
+    n: u32,
+    fate: impl FnMut(&Sent<'_>) -> Option<Duration> + 'a,
+) -> Wire<'a> {
+    let mut wire = Wire::new(config, &packets(n), &SinkConfig::default(), fate);
+    while !wire.sender.is_done() {
+        assert!(wire.step(at(100)), "{:?}", wire.sender);
+    }
+    wire
+}
+
+#[test]
+fn it_opens_with_ten_segments_and_doubles() {
+    let mut left = [0; 4];
+    let config = Config::default();
+    let mut wire = Wire::new(&config, &endless(), &SinkConfig::default(), |sent| {
+        if sent.way == Way::Data && sent.at < Time::from_millis(400) {
+            left[(sent.at.as_nanos() / 100_000_000) as usize] += 1;
+        }
+        Some(ms(50))
+    });
+    wire.run(Time::from_millis(450));
+    drop(wire);
+    assert_eq!(left, [1, 10, 20, 40]);
+}
+
+/// A tail has nothing behind it that would show its loss: the probe does (RFC 8985 section 7).
+#[test]
+fn a_lost_tail_costs_a_probe_and_no_timeout() {
+    let config = Config::default();
+    let one = transfer(&config, 20, losing(20, 1));
+    let (counters, more) = (one.sender.counters(), one.sender.more_counters());
+    assert_eq!((counters.timeouts, more.probes), (0, 1));
+    // The probe itself was the repair, and the window fell for it.
+    assert_eq!(counters.fast_retransmits, 1);
+
+    let two = || {
+        let mut left = [true; 2];
+        move |sent: &Sent<'_>| {
+            let which = segment(sent).and_then(|(seq, _)| seq.checked_sub(19));
+            let hit = which.is_some_and(|n| core::mem::take(&mut left[n as usize]));
+            (!hit).then_some(ms(50))
+        }
+    };
+    let quick = transfer(&config, 20, two());
+    let (counters, more) = (quick.sender.counters(), quick.sender.more_counters());
+    assert_eq!((counters.timeouts, more.probes), (0, 1));
+    // Three round trips to the first sign, two without any and 2 ms to the probe, which shows the
+    // other loss a round trip later, and one for its repair.
+    assert_eq!(quick.now, Time::from_millis(702));
+
+    let slow = transfer(&duplicates(), 20, two());
+    assert_eq!(slow.sender.counters().timeouts, 1);
+    assert!(slow.now > quick.now, "{:?}", slow.now);
+}
+
+#[test]
+fn a_repair_that_is_lost_is_repaired_without_a_timeout() {
+    let wire = transfer(&Config::default(), 400, losing(60, 3));
+    let counters = wire.sender.counters();
+    assert_eq!((counters.timeouts, counters.repeated), (0, 3));
+    assert_eq!(counters.fast_retransmits, 1);
+    let slow = transfer(&duplicates(), 400, losing(60, 3));
+    assert!(slow.sender.counters().timeouts > 0);
+}
+
+/// One loss in a window of 80: the window falls to seven tenths, evenly, and nothing else is
+/// sent twice.
+#[test]
+fn one_loss_costs_three_tenths_of_the_window() {
+    for config in [Config::default(), duplicates()] {
+        let mut wire = Wire::new(&config, &endless(), &SinkConfig::default(), losing(100, 1));
+        wire.run(Time::from_millis(460));
+        let before = wire.sender.state().cwnd;
+        while wire.sender.path().phase == Phase::Open {
+            assert!(wire.step(at(2)));
+        }
+        assert!(wire.sender.state().recovering);
+        while wire.sender.path().phase == Phase::Recovery {
+            assert!(wire.step(at(2)));
+        }
+        let after = wire.sender.state();
+        assert_eq!(wire.sender.counters().repeated, 1);
+        // The loss was found while the window still grew.
+        assert!(after.cwnd >= 0.7 * before - 1.0 && after.cwnd < 1.4 * before);
+        assert!((after.cwnd - after.ssthresh).abs() < 1.5, "{after:?}");
+    }
+}
+
+/// A delay of 600 ms looks like a loss to the timer. The time stamps tell better (RFC 3522).
+#[test]
+fn a_delay_spike_is_undone() {
+    let spike = |sent: &Sent<'_>| {
+        let (from, to) = (Time::from_millis(900), Time::from_millis(1_500));
+        let held = sent.way == Way::Data && sent.at >= from && sent.at < to;
+        Some(
+            ms(50)
+                + if held {
+                    to.since(sent.at)
+                } else {
+                    Duration::ZERO
+                },
+        )
+    };
+    let capped = Config {
+        window: 100,
+        ..Config::default()
+    };
+    let wire = transfer(&capped, 2_000, spike);
+    let (counters, more) = (wire.sender.counters(), wire.sender.more_counters());
+    assert_eq!((counters.timeouts, more.undone), (1, 1));
+    assert!(counters.repeated < 10, "{counters:?}");
+    let stubborn = Config {
+        undo: false,
+        ..capped
+    };
+    let slow = transfer(&stubborn, 2_000, spike);
+    assert!(slow.sender.counters().repeated > 50);
+    assert!(slow.now > wire.now + ms(200));
+}
+
+/// Every twentieth segment is overtaken by 10 ms' worth of others.
+#[test]
+fn reordering_is_learnt() {
+    let reordering = |sent: &Sent<'_>| {
+        let late = sent.way == Way::Data && sent.number % 20 == 7;
+        Some(if late { ms(60) } else { ms(50) })
+    };
+    let paced = Config {
+        pacing: true,
+        ..Config::default()
+    };
+    let wire = transfer(&paced, 5_000, reordering);
+    assert!(
+        wire.sender.counters().repeated <= 20,
+        "{:?} {:?}",
+        wire.sender.counters(),
+        wire.sender.more_counters()
+    );
+    let fixed = Config {
+        detection: Detection::Duplicates,
+        ..paced
+    };
+    let slow = transfer(&fixed, 5_000, reordering);
+    assert!(slow.sender.counters().repeated > 100);
+    assert!(slow.now > wire.now);
+}
+
+#[test]
+fn marks_reduce_the_window_once_per_round_trip_and_nothing_is_lost() {
+    let path = Path {
+        mark_above: Some(Bytes(30_000)),
+        ..Path::new(10, 40, 4.0)
+    };
+    let config = Config {
+        ecn: true,
+        ..Config::default()
+    };
+    let mut dumbbell = Dumbbell::new(&path, &delayed(), &[(config, endless())]);
+    let measured = dumbbell.measure(at(60));
+    let counters = dumbbell.flows[0].sender.counters();
+    assert_eq!((measured.drops, counters.repeated), (0, 0));
+    assert!(counters.ecn_responses > 20, "{counters:?}");
+    assert!(dumbbell.link.stats().marks > u64::from(counters.acked) / 1_000);
+    assert!(
+        measured.queue < 20.0 && measured.goodput > 8.5e6,
+        "{measured:?}"
+    );
+}
+
+/// An application that writes 1 Mb/s does not widen the window, and its rate is not taken for the
+/// path's; when it stops for long, the window shrinks.
+#[test]
+fn an_application_that_needs_little_learns_little() {
+    for congestion in [CongestionConfig::cubic(), CongestionConfig::bbr()] {
+        let stream = SourceConfig {
+            kind: SourceKind::Stream { buffer: 1 << 20 },
+            ..endless()
+        };
+        let sink = SinkConfig::default();
+        let mut wire = Wire::new(&with(congestion), &stream, &sink, |_| Some(ms(50)));
+        wire.run(at(1));
+        for n in 0..2_000 {
+            wire.write(2_896);
+            wire.run(at(1) + ms(23) * n);
+        }
+        let (state, path) = (wire.sender.state(), wire.sender.path());
+        // Nine segments per round trip.
+        assert!(state.cwnd < 70.0, "{state:?}");
+        assert!(path.app_limited);
+        assert_eq!(
+            wire.sender.source().stream().map(|s| s.unacked() > 40_000),
+            Some(false)
+        );
+        if congestion == CongestionConfig::cubic() {
+            wire.run(at(100));
+            wire.write(1_448);
+            assert!(
+                wire.sender.state().cwnd <= 10.0,
+                "{:?}",
+                wire.sender.state()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_source_that_stops_is_finished() {
+    let source = SourceConfig {
+        stop: at(1),
+        ..endless()
+    };
+    let config = Config {
+        window: 50,
+        ..Config::default()
+    };
+    let mut wire = Wire::new(&config, &source, &SinkConfig::default(), losing(300, 2));
+    wire.run(at(10));
+    assert!(wire.sender.is_done());
+    assert_eq!(wire.sender.next_timer(), Time::FAR);
+    let sent = wire.sender.counters().acked;
+    assert!((300..500).contains(&sent), "{sent}");
+    assert_eq!(wire.sink.next(), sent);
+}
+
+/// Spaced segments need less of a queue.
+#[test]
+fn pacing_spares_a_short_queue() {
+    let first_drops = |pacing| {
+        let config = Config {
+            pacing,
+            ..Config::default()
+        };
+        let path = Path::new(100, 100, 0.02);
+        let mut dumbbell = Dumbbell::new(&path, &delayed(), &[(config, endless())]);
+        dumbbell.measure(at(10)).goodput
+    };
+    let (paced, bursty) = (first_drops(true), first_drops(false));
+    assert!(paced > 1.5 * bursty, "{paced} {bursty}");
+}

@@ -30,7 +30,7 @@ pub(crate) fn judge(
         return Ok(Vec::new());
     };
     let mut screen: Box<dyn Screen> = match video.encoder {
-        EncoderKind::Model => Box::new(ModelScreen::new(sent)),
+        EncoderKind::Model | EncoderKind::Trace(_) => Box::new(ModelScreen::new(sent)),
         EncoderKind::X264 => Box::new(PictureScreen::new(studio.pictures(video, seed)?)?),
     };
     let units: BTreeMap<u32, &[u8]> = takings

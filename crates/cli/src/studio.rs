@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
+use rand_core::Rng as _;
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_media::{
     EncoderSession, FileOptions, FileSource, Preset, Scene, SceneSource, Size, VideoSource,
 };
 use tidegate_sim::scenario::{EncoderKind, VideoPlan};
+use tidegate_sim::traffic::video::{TraceEncoder, TracePlayer};
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
 
 /// Where the pictures of a run come from. Flows and baselines of one run see the same.
@@ -28,7 +30,7 @@ impl Studio {
         plan: &VideoPlan,
         seed: Seed,
     ) -> Result<Box<dyn FrameEncoder>, EncodeError> {
-        match plan.encoder {
+        match &plan.encoder {
             EncoderKind::Model => {
                 let config = VideoModelConfig {
                     width: plan.width,
@@ -37,6 +39,11 @@ impl Studio {
                 };
                 let rng = seed.stream(&format!("video/{flow}"));
                 Ok(Box::new(VideoModel::new(config, rng)))
+            }
+            EncoderKind::Trace(trace) => {
+                let mut rng = seed.stream(&format!("video/{flow}"));
+                let player = TracePlayer::new(trace.clone(), rng.next_u64());
+                Ok(Box::new(TraceEncoder::new(player, rng)))
             }
             EncoderKind::X264 => {
                 let source = self.pictures(plan, seed)?;

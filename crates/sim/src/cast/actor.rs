@@ -5,9 +5,9 @@ use tidegate_core::units::{Rate, Time};
 
 use super::Role;
 use crate::agent::{Agent, AgentCx, Arrival, Body};
-use crate::scenario::{BulkPlan, MediaPlan, TcpPlan};
-use crate::tcp::{Sink, SourceConfig, classic};
-use crate::traffic::udp;
+use crate::scenario::{BulkPlan, MediaPlan, TcpPlan, TcpSender};
+use crate::tcp::{Sink, SourceConfig, classic, modern};
+use crate::traffic::{udp, web};
 use crate::{paced, tcp};
 
 /// An agent of any kind.
@@ -19,12 +19,18 @@ pub enum Actor {
     PacedReceiver(Box<paced::Receiver>),
     /// A TCP sender as in ns-2.
     Tcp(Box<classic::Sender>),
+    /// A TCP sender as in Linux.
+    Modern(Box<modern::Sender>),
     /// A TCP receiver.
     TcpSink(Box<Sink>),
     /// A stream without control.
     Udp(Box<udp::Source>),
     /// Where that ends.
     UdpSink(Box<udp::Sink>),
+    /// Looks at pages.
+    Browser(Box<web::Client>),
+    /// Serves them.
+    Server(Box<web::Server>),
 }
 
 impl Role {
@@ -36,8 +42,16 @@ impl Role {
             MediaPlan::Udp(config) => {
                 let mut config = config.clone();
                 config.ecn = self.ecn();
-                let source = udp::Source::new(config).expect("a plan was checked when it was read");
+                let source = udp::Source::new(config).expect(CHECKED);
                 Some((Actor::Udp(Box::new(source)), Actor::UdpSink(Box::default())))
+            }
+            MediaPlan::Web(config) => {
+                let browser = web::browser(config);
+                let (client, server) = browser.expect(CHECKED);
+                Some((
+                    Actor::Server(Box::new(server)),
+                    Actor::Browser(Box::new(client)),
+                ))
             }
             MediaPlan::Video(_) => None,
         }
@@ -70,17 +84,25 @@ impl Role {
     }
 
     fn tcp(&self, plan: &TcpPlan) -> (Actor, Actor) {
-        let mut config = plan.sender;
-        config.ecn = self.plan.ecn;
         let source = SourceConfig {
             kind: plan.amount,
             start: Time::ZERO + self.plan.start,
             stop: Time::ZERO + self.plan.stop,
         };
-        (
-            Actor::Tcp(Box::new(classic::Sender::new(&config, &source))),
-            Actor::TcpSink(Box::new(tcp::Sink::new(&plan.sink))),
-        )
+        let sender = match &plan.sender {
+            TcpSender::Classic(config) => {
+                let mut config = *config;
+                config.ecn = self.plan.ecn;
+                Actor::Tcp(Box::new(classic::Sender::new(&config, &source)))
+            }
+            TcpSender::Modern(config) => {
+                let mut config = **config;
+                config.ecn = self.plan.ecn;
+                let sender = modern::Sender::new(&config, &source).expect(CHECKED);
+                Actor::Modern(Box::new(sender))
+            }
+        };
+        (sender, Actor::TcpSink(Box::new(tcp::Sink::new(&plan.sink))))
     }
 
     fn ecn(&self) -> Ecn {
@@ -92,6 +114,8 @@ impl Role {
     }
 }
 
+const CHECKED: &str = "a plan is checked when it is read";
+
 macro_rules! each {
     ($self:ident, $agent:ident => $do:expr) => {
         match $self {
@@ -101,6 +125,9 @@ macro_rules! each {
             Actor::TcpSink($agent) => $do,
             Actor::Udp($agent) => $do,
             Actor::UdpSink($agent) => $do,
+            Actor::Modern($agent) => $do,
+            Actor::Browser($agent) => $do,
+            Actor::Server($agent) => $do,
         }
     };
 }

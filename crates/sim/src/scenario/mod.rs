@@ -14,6 +14,7 @@ mod trace_file;
 
 use core::time::Duration;
 use std::path::Path;
+use std::sync::Arc;
 
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::link::{JitterConfig, LossConfig, Outage, QueueConfig};
@@ -23,8 +24,9 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::paced::Workload;
 use crate::run::Expectation;
-use crate::tcp::{SinkConfig, SourceKind, classic};
-use crate::traffic::udp;
+use crate::tcp::{SinkConfig, SourceKind, classic, modern};
+use crate::traffic::video::FrameTrace;
+use crate::traffic::{udp, web};
 
 pub use error::{Fault, ScenarioError};
 pub use trace_file::CapacityTrace;
@@ -192,6 +194,8 @@ pub enum MediaPlan {
     Udp(udp::SourceConfig),
     /// Live video.
     Video(VideoPlan),
+    /// Browsers, one for each flow, and what they look at.
+    Web(Arc<web::Config>),
 }
 
 impl MediaPlan {
@@ -199,7 +203,7 @@ impl MediaPlan {
     pub fn video(&self) -> Option<&VideoPlan> {
         match self {
             Self::Video(video) => Some(video),
-            Self::Bulk(_) | Self::Tcp(_) | Self::Udp(_) => None,
+            Self::Bulk(_) | Self::Tcp(_) | Self::Udp(_) | Self::Web(_) => None,
         }
     }
 }
@@ -219,15 +223,24 @@ pub struct BulkPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpPlan {
     /// How the sender is set; whether it uses ECN is told by the flow.
-    pub sender: classic::Config,
+    pub sender: TcpSender,
     /// How the receiver is set.
     pub sink: SinkConfig,
     /// How much there is to send.
     pub amount: SourceKind,
 }
 
+/// Which model of a TCP sender, and how it is set.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TcpSender {
+    /// As in ns-2.
+    Classic(classic::Config),
+    /// As in Linux today.
+    Modern(Box<modern::Config>),
+}
+
 /// Live video.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct VideoPlan {
     /// In pixels; even.
     pub width: u32,
@@ -246,10 +259,12 @@ pub struct VideoPlan {
 }
 
 /// What makes the bits of a video.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum EncoderKind {
     /// A model of frame sizes and quality, without pictures; fast.
     Model,
+    /// The sizes of a recorded encode, between its rates.
+    Trace(Arc<FrameTrace>),
     /// libx264 on a generated scene.
     X264,
 }

@@ -8,10 +8,13 @@ use tidegate_core::link::{
 };
 use tidegate_core::units::{Rate, Time};
 
-use super::{BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, picture};
+use super::{
+    BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, TcpSender, picture,
+};
 use crate::oracle::{Hop, Service};
 use crate::run::{CapacityStep, FlowInfo, LinkInfo, Outage};
 use crate::tcp::classic::Flavour;
+use crate::tcp::modern::CongestionConfig;
 
 impl Scenario {
     /// The way of a flow to its receiver as the oracle wants it.
@@ -155,6 +158,7 @@ impl FlowPlan {
             (Some(control), _) => control.name(),
             (None, MediaPlan::Tcp(tcp)) => tcp.name(),
             (None, MediaPlan::Udp(_)) => "udp",
+            (None, MediaPlan::Web(_)) => "web",
             (None, MediaPlan::Bulk(_) | MediaPlan::Video(_)) => "none",
         }
     }
@@ -178,10 +182,17 @@ impl FlowPlan {
 impl TcpPlan {
     /// Which TCP, in a word.
     pub fn name(&self) -> &'static str {
-        match self.sender.flavour {
-            Flavour::NewReno => "newreno",
-            Flavour::Reno => "reno",
-            Flavour::Sack => "sack",
+        match &self.sender {
+            TcpSender::Classic(config) => match config.flavour {
+                Flavour::NewReno => "newreno",
+                Flavour::Reno => "reno",
+                Flavour::Sack => "sack",
+            },
+            TcpSender::Modern(config) => match config.congestion {
+                CongestionConfig::Bbr(_) => "bbr",
+                CongestionConfig::Cubic(_) => "cubic",
+                CongestionConfig::Reno(_) => "linux-reno",
+            },
         }
     }
 }

@@ -19,7 +19,7 @@ use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
 use crate::run::{ExpectError, Expectation};
 use flow::{ACCESS, CONTROL, FLOW, RAP, TFRC, VIDEO};
 use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
-use models::{BULK, ON_OFF, TCP, UDP};
+use models::{BULK, ON_OFF, TCP, UDP, WEB};
 use queue::{CODEL, DUALPI2, FQ_CODEL, QUEUE, RED};
 use routes::Nodes;
 
@@ -77,7 +77,7 @@ pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenari
         "a [[flow]] with name, path, back, control and video",
     )?;
     for item in flows.list("one or more [[flow]]")? {
-        let flow = flow::flow(&item, &scenario, &nodes, &mut names)?;
+        let flow = flow::flow(&item, &scenario, &nodes, &mut names, open)?;
         scenario.flows.push(flow);
     }
     if scenario.flows.is_empty() {
@@ -287,5 +287,6 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in the bulk of a flow", BULK),
     ("in the tcp of a flow", TCP),
     ("in the udp of a flow", UDP),
+    ("in the web of a flow", WEB),
     ("in the spacing of a udp flow", ON_OFF),
 ];

@@ -613,7 +613,7 @@ name = "uplink""#,
     (
         r#"delay_bound = "400ms""#,
         r#"bulk = { packet = "1200B" }"#,
-        r#"demo.toml:16: flow "tidegate": it has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … } and udp = { … }"#,
+        r#"demo.toml:16: flow "tidegate": it has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … }, udp = { … } and web = { … }"#,
     ),
     (
         r#"start = "0s""#,

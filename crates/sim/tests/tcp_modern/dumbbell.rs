@@ -105,12 +105,12 @@ impl Dumbbell {
                 limit: Limit::Packets(path.queue),
                 mark_above: path.mark_above,
             }),
-            loss: path.loss,
+            loss: tidegate_core::link::LossConfig::Bernoulli(path.loss),
             delay: path.rtt / 2,
             ..LinkConfig::default()
         };
         let back = LinkConfig {
-            loss: path.ack_loss,
+            loss: tidegate_core::link::LossConfig::Bernoulli(path.ack_loss),
             delay: path.rtt / 2,
             ..LinkConfig::default()
         };

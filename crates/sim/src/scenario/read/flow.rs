@@ -1,6 +1,7 @@
 //! Flows: routes, controllers, media.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
@@ -10,16 +11,18 @@ use tidegate_core::media::FrameRate;
 use tidegate_core::units::Rate;
 
 use super::routes::{self, Nodes};
-use super::{Names, models};
+use super::{Names, Open, link::TRACE, models};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{AccessPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
+use crate::traffic::video::FrameTrace;
 
 pub(super) fn flow(
     item: &Value<'_>,
     scenario: &Scenario,
     nodes: &Nodes,
     names: &mut Names,
+    open: Open<'_>,
 ) -> Result<FlowPlan, ScenarioError> {
     let mut table = item.table(FLOW, "a table")?;
     let name = names.take(&table.need("name", "name = \"camera\"")?)?;
@@ -60,7 +63,7 @@ pub(super) fn flow(
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
         control: control_of(&table)?,
-        media: media(&table, scenario.duration)?,
+        media: media(&table, count, scenario.duration, open)?,
         ecn: match table.get("ecn") {
             Some(value) => value.boolean()?,
             None => false,
@@ -230,7 +233,7 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
 
 /// The controller, where the kind of the flow leaves it open.
 fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
-    let own = ["tcp", "udp"];
+    let own = ["tcp", "udp", "web"];
     let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
         return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
     };
@@ -243,8 +246,13 @@ fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioErro
     }
 }
 
-fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
-    let kinds = ["bulk", "tcp", "udp", "video"];
+fn media(
+    flow: &Table<'_>,
+    count: u32,
+    end: Duration,
+    open: Open<'_>,
+) -> Result<MediaPlan, ScenarioError> {
+    let kinds = ["bulk", "tcp", "udp", "video", "web"];
     let given: Vec<&str> = kinds
         .into_iter()
         .filter(|kind| flow.get(kind).is_some())
@@ -255,8 +263,8 @@ fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
                 [] => "it carries nothing".to_owned(),
                 several => format!("it has {}", several.join(" and ")),
             },
-            mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … } and \
-                   udp = { … }"
+            mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … }, \
+                   udp = { … } and web = { … }"
                 .to_owned(),
         }));
     };
@@ -264,7 +272,7 @@ fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
     if *kind == "video" {
         let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
         let bound = bound.positive_duration("no frame arrives at once")?;
-        return video_plan(&value, bound).map(MediaPlan::Video);
+        return video_plan(&value, bound, open).map(MediaPlan::Video);
     }
     if let Some(bound) = flow.get("delay_bound") {
         return Err(bound.fault(Fault::Clash {
@@ -275,11 +283,16 @@ fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
     match *kind {
         "bulk" => models::bulk(&value, end).map(MediaPlan::Bulk),
         "tcp" => models::tcp(&value).map(MediaPlan::Tcp),
-        _ => models::udp(&value, end).map(MediaPlan::Udp),
+        "udp" => models::udp(&value, end).map(MediaPlan::Udp),
+        _ => models::browsers(&value, count).map(MediaPlan::Web),
     }
 }
 
-fn video_plan(value: &Value<'_>, delay_bound: Duration) -> Result<VideoPlan, ScenarioError> {
+fn video_plan(
+    value: &Value<'_>,
+    delay_bound: Duration,
+    open: Open<'_>,
+) -> Result<VideoPlan, ScenarioError> {
     let table = value.table(
         VIDEO,
         "{ size = \"640x360\", fps = 30, encoder = \"model\" }",
@@ -302,22 +315,58 @@ fn video_plan(value: &Value<'_>, delay_bound: Duration) -> Result<VideoPlan, Sce
             "raise the ceiling or lower the floor",
         ));
     }
+    let encoder = match table.get("encoder") {
+        Some(kind) => encoder(&kind, open)?,
+        None => EncoderKind::Model,
+    };
     Ok(VideoPlan {
         width,
         height,
-        frame_rate: match table.get("fps") {
-            Some(fps) => frame_rate(&fps)?,
-            None => FrameRate::fps(30),
-        },
-        encoder: match table.get("encoder") {
-            Some(kind) => {
-                kind.choice(&["model", "x264"], &[EncoderKind::Model, EncoderKind::X264])?
+        frame_rate: match (table.get("fps"), &encoder) {
+            (Some(fps), EncoderKind::Trace(trace)) => {
+                let wanted = frame_rate(&fps)?;
+                if wanted != trace.frame_rate() {
+                    return Err(fps.range(
+                        &format!(
+                            "the trace has {} frames a second",
+                            trace.frame_rate().as_f64()
+                        ),
+                        "leave fps out",
+                    ));
+                }
+                wanted
             }
-            None => EncoderKind::Model,
+            (None, EncoderKind::Trace(trace)) => trace.frame_rate(),
+            (Some(fps), _) => frame_rate(&fps)?,
+            (None, _) => FrameRate::fps(30),
         },
+        encoder,
         floor,
         ceiling,
         delay_bound,
+    })
+}
+
+fn encoder(value: &Value<'_>, open: Open<'_>) -> Result<EncoderKind, ScenarioError> {
+    if value.kind() == Form::Table {
+        let table = value.table(TRACE, "{ trace = \"traces/scene.frames\" }")?;
+        let trace = table.need("trace", "trace = \"traces/scene.frames\"")?;
+        let file = trace.text("a file name in quotes")?;
+        let text = open(file).map_err(|why| {
+            trace.fault(Fault::Unreadable {
+                file: file.to_owned(),
+                why,
+            })
+        })?;
+        let recorded = FrameTrace::parse(&text)
+            .map_err(|error| trace.range(&format!("{file}: {error}"), "record it anew"))?;
+        return Ok(EncoderKind::Trace(Arc::new(recorded)));
+    }
+    let x264 = value.choice(&["model", "x264"], &[false, true])?;
+    Ok(if x264 {
+        EncoderKind::X264
+    } else {
+        EncoderKind::Model
     })
 }
 
@@ -381,6 +430,7 @@ pub(super) const FLOW: &[&str] = &[
     "bulk",
     "tcp",
     "udp",
+    "web",
     "delay_bound",
     "ecn",
     "start",

@@ -1,6 +1,7 @@
 //! Flows of models: paced data, TCP, streams without control.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use tidegate_core::units::{Bytes, Time};
 
@@ -8,11 +9,13 @@ use super::packet_size;
 use crate::paced::Workload;
 use crate::scenario::error::ScenarioError;
 use crate::scenario::table::{Form, Table, Value};
-use crate::scenario::{BulkPlan, TcpPlan};
+use crate::scenario::{BulkPlan, TcpPlan, TcpSender};
 use crate::tcp::classic::{self, Flavour};
+use crate::tcp::modern::{self, CongestionConfig};
 use crate::tcp::{InitialWindow, SinkConfig, SourceKind};
 use crate::traffic::Schedule;
 use crate::traffic::udp::{self, Spacing};
+use crate::traffic::web::{self, Connections};
 
 pub(super) fn bulk(value: &Value<'_>, end: Duration) -> Result<BulkPlan, ScenarioError> {
     let table = value.table(BULK, "{ packet = \"1200B\" }")?;
@@ -41,33 +44,15 @@ pub(super) fn bulk(value: &Value<'_>, end: Duration) -> Result<BulkPlan, Scenari
 
 pub(super) fn tcp(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
     let table = value.table(TCP, "{ kind = \"sack\" }")?;
-    let flavours = [Flavour::NewReno, Flavour::Reno, Flavour::Sack];
     let kind = table.need("kind", "kind = \"sack\"")?;
-    let mut sender = classic::Config {
-        flavour: kind.choice(&["newreno", "reno", "sack"], &flavours)?,
-        overhead: overhead(&table)?,
-        ..classic::Config::default()
-    };
-    let whole = |key, range| table.get(key).map(|value| value.whole(range)).transpose();
-    if let Some(packet) = table.get("packet") {
-        sender.packet_size = packet_size(&packet)?.get() as u32;
-    }
-    if let Some(window) = table.get("window") {
-        sender.window = window.packets()?.max(1);
-    }
-    if let Some(window) = whole("initial_window", 1..=1_000)? {
-        sender.initial_window = InitialWindow::Segments(window as u32);
-    }
-    if let Some(shortest) = table.get("min_rto") {
-        sender.rto.min = shortest.positive_duration("a timeout of zero fires for ever")?;
-    }
-    if let Some(tick) = table.get("tick") {
-        sender.rto.tick = tick.positive_duration("a clock has to tick")?;
-    }
-    if let Some(on) = table.get("limited_transmit") {
-        sender.limited_transmit = on.boolean()?;
-    }
-    let sack = sender.flavour == Flavour::Sack;
+    let kind = kind.choice(TCP_KINDS, TCP_KINDS)?;
+    let sender = match kind {
+        "bbr" | "cubic" => {
+            modern_sender(kind, &table).map(|config| TcpSender::Modern(Box::new(config)))
+        }
+        _ => classic_sender(kind, &table).map(TcpSender::Classic),
+    }?;
+    let sack = !matches!(kind, "newreno" | "reno");
     Ok(TcpPlan {
         sender,
         sink: SinkConfig {
@@ -87,6 +72,98 @@ pub(super) fn tcp(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
             None => SourceKind::Endless,
         },
     })
+}
+
+fn classic_sender(kind: &str, table: &Table<'_>) -> Result<classic::Config, ScenarioError> {
+    let mut sender = classic::Config {
+        flavour: match kind {
+            "newreno" => Flavour::NewReno,
+            "reno" => Flavour::Reno,
+            _ => Flavour::Sack,
+        },
+        overhead: overhead(table)?,
+        ..classic::Config::default()
+    };
+    if let Some(packet) = table.get("packet") {
+        sender.packet_size = packet_size(&packet)?.get() as u32;
+    }
+    if let Some(window) = table.get("window") {
+        sender.window = window.packets()?.max(1);
+    }
+    if let Some(window) = initial_window(table)? {
+        sender.initial_window = window;
+    }
+    if let Some(shortest) = table.get("min_rto") {
+        sender.rto.min = shortest.positive_duration("a timeout of zero fires for ever")?;
+    }
+    if let Some(tick) = table.get("tick") {
+        sender.rto.tick = tick.positive_duration("a clock has to tick")?;
+    }
+    if let Some(on) = table.get("limited_transmit") {
+        sender.limited_transmit = on.boolean()?;
+    }
+    Ok(sender)
+}
+
+fn modern_sender(kind: &str, table: &Table<'_>) -> Result<modern::Config, ScenarioError> {
+    for key in ["tick", "overhead", "limited_transmit"] {
+        if let Some(value) = table.get(key) {
+            return Err(value.range(
+                &format!("{kind} is as in Linux, which has no {key}"),
+                "remove it, or choose kind = \"sack\"",
+            ));
+        }
+    }
+    let mut sender = modern::Config {
+        congestion: if kind == "bbr" {
+            CongestionConfig::bbr()
+        } else {
+            CongestionConfig::cubic()
+        },
+        ..modern::Config::default()
+    };
+    if let Some(packet) = table.get("packet") {
+        sender.packet_size = packet_size(&packet)?.get() as u32;
+    }
+    if let Some(window) = table.get("window") {
+        sender.window = window.packets()?.clamp(1, 1 << 20);
+    }
+    if let Some(window) = initial_window(table)? {
+        sender.initial_window = window;
+    }
+    if let Some(shortest) = table.get("min_rto") {
+        sender.timeout.min = shortest.positive_duration("a timeout of zero fires for ever")?;
+    }
+    Ok(sender)
+}
+
+fn initial_window(table: &Table<'_>) -> Result<Option<InitialWindow>, ScenarioError> {
+    let window = table.get("initial_window");
+    let window = window.map(|value| value.whole(1..=1_000)).transpose()?;
+    Ok(window.map(|window| InitialWindow::Segments(window as u32)))
+}
+
+/// A browser for each of `count` flows.
+pub(super) fn browsers(value: &Value<'_>, count: u32) -> Result<Arc<web::Config>, ScenarioError> {
+    let table = value.table(WEB, "{ load = \"2Mb/s\" }")?;
+    let mut config = web::Config::default();
+    if let Some(connections) = table.get("connections") {
+        config.connections = connections.choice(
+            &["object", "page"],
+            &[Connections::PerObject, Connections::PerPage],
+        )?;
+    }
+    if let Some(load) = table.get("load") {
+        let rate = load.positive_rate("browsers that load nothing need no flow")?;
+        config = config.with_load(count, rate, PAGE_TIME);
+    }
+    config.check().map_err(|fault| {
+        value.range(
+            &fault.to_string(),
+            "change the load or the count of browsers",
+        )
+    })?;
+    Ok(Arc::new(config))
 }
 
 pub(super) fn udp(value: &Value<'_>, end: Duration) -> Result<udp::SourceConfig, ScenarioError> {
@@ -161,6 +238,13 @@ fn overhead(table: &Table<'_>) -> Result<Duration, ScenarioError> {
 }
 
 pub(super) const BULK: &[&str] = &["packet", "limit", "demand", "overhead"];
+
+/// How long a page is expected to take, by which think times are set for a load.
+const PAGE_TIME: Duration = Duration::from_secs(1);
+
+const TCP_KINDS: &[&str] = &["bbr", "cubic", "newreno", "reno", "sack"];
+
+pub(super) const WEB: &[&str] = &["load", "connections"];
 
 pub(super) const TCP: &[&str] = &[
     "kind",

@@ -37,6 +37,15 @@ impl ReceiverConfig {
             reordering: 3,
         }
     }
+
+    /// As TFRC's in ns-2, where one packet out of order means a loss.
+    pub fn ns2_tfrc() -> Self {
+        Self {
+            reporting: Reporting::OnArrival,
+            reordering: 1,
+            ..Self::tfrc()
+        }
+    }
 }
 
 /// When to report. In any case at once on the first packet.
@@ -44,6 +53,8 @@ impl ReceiverConfig {
 pub enum Reporting {
     /// Each packet.
     EachPacket,
+    /// So far apart if anything came meanwhile, as a receiver of media does over RTP (RFC 8888).
+    Every(Duration),
     /// A timer of one round trip, the sender's, and at once on a new loss event or a CE mark that
     /// begins one. When the timer finds nothing new, the next packet is reported at once
     /// (RFC 5348 sections 6.1 and 6.2).
@@ -127,6 +138,7 @@ impl Receiver {
     fn is_due(&self, now: Time, event: bool) -> bool {
         match self.config.reporting {
             Reporting::EachPacket => true,
+            Reporting::Every(_) => self.timer == Time::FAR,
             // A sender without a round-trip time waits for a report, and there is no timer.
             Reporting::EachRoundTrip => event || self.waiting || self.timer == Time::FAR,
             Reporting::OnArrival => {
@@ -139,7 +151,7 @@ impl Receiver {
     fn report(&mut self, cx: &mut AgentCx<'_>) {
         let repeats = match self.config.reporting {
             Reporting::EachPacket => REPEATED_PER_PACKET,
-            Reporting::EachRoundTrip | Reporting::OnArrival => REPEATED,
+            Reporting::EachRoundTrip | Reporting::Every(_) | Reporting::OnArrival => REPEATED,
         };
         let mut seen = cx.report();
         seen.extend_from_slice(&self.runs);
@@ -155,6 +167,7 @@ impl Receiver {
 
     fn set_timer(&mut self, now: Time) {
         self.timer = match self.config.reporting {
+            Reporting::Every(span) => now + span.max(LEAST_SPAN),
             _ if self.rtt.is_zero() => Time::FAR,
             Reporting::EachPacket => Time::FAR,
             Reporting::EachRoundTrip => now + self.rtt,
@@ -173,7 +186,7 @@ impl Agent for Receiver {
         self.news = true;
         self.rtt = rtt;
         let event = match self.config.reporting {
-            Reporting::EachPacket => false,
+            Reporting::EachPacket | Reporting::Every(_) => false,
             Reporting::EachRoundTrip | Reporting::OnArrival => {
                 let marked = arrival.ecn == Ecn::Ce;
                 self.events.on_packet(seq, sent, marked, &self.config, rtt)
@@ -247,7 +260,13 @@ impl Events {
         let Some(left) = lost.or(marked.then_some(sent)) else {
             return false;
         };
-        let new = self.began.is_none_or(|began| left > began + rtt);
+        let Some(began) = self.began else {
+            // ns-2 takes the packet that shows the first loss for its beginning.
+            let late = config.reporting == Reporting::OnArrival;
+            self.began = Some(if late { sent } else { left });
+            return true;
+        };
+        let new = left > began + rtt;
         if new {
             self.began = Some(left);
         }
@@ -255,6 +274,8 @@ impl Events {
     }
 }
 
+/// Between two reports; nothing reports more often.
+const LEAST_SPAN: Duration = Duration::from_micros(100);
 /// Runs that a report repeats after they were told once. A run ends with a loss or a mark, so of
 /// 100 packets of which 1 in 100 is lost, eight runs repeat the last 800.
 const REPEATED_PER_PACKET: usize = 8;

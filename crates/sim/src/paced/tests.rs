@@ -2,7 +2,6 @@
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Algorithm as _, Change, Demand, Start};
-use tidegate_core::controller::ControllerConfig;
 use tidegate_core::link::{
     Capacity, DropTailConfig, Link, LinkConfig, Outage, Packet, QueueConfig, Stage as _,
 };
@@ -293,6 +292,29 @@ fn a_receiver_of_tfrc_reports_once_per_round_trip_and_at_loss_events() {
 }
 
 #[test]
+fn a_receiver_of_media_reports_at_even_distances() {
+    let config = SenderConfig {
+        workload: Workload::Packets(8),
+        ..kilobytes()
+    };
+    let (sender, told) = script(config, &[(0, 1_000)]);
+    let receiver = Receiver::new(ReceiverConfig {
+        reporting: Reporting::Every(Duration::from_millis(25)),
+        ..ReceiverConfig::tfrc()
+    });
+    let mut pair = Pair::new(sender, receiver, &[wire(), wire()]);
+    pair.run(ms(500));
+    let reports: Vec<u64> = pair
+        .reports
+        .iter()
+        .map(|report| report.0.as_nanos() / 1_000_000)
+        .collect();
+    assert_eq!(reports, [10, 35, 60, 85], "nothing came after 66 ms");
+    let told = told.lock().expect("one thread");
+    assert_eq!(told.fates.len(), 8);
+}
+
+#[test]
 fn random_delays_change_no_rate_and_no_order() {
     let config = SenderConfig {
         overhead: Duration::from_millis(20),
@@ -350,15 +372,11 @@ fn tfrc_fills_a_link() {
         ceiling: Rate::MAX,
         shares: 1,
     };
-    let config = kilobytes();
+    let control = ControllerConfig::default().modelled();
+    let (config, receiver) = ends(&control, Bytes(1_000));
     let start = Start::new(config.start, config.size, demand);
-    let controller = ControllerConfig::default().start(&start);
-    let receiver = Receiver::new(ReceiverConfig::tfrc());
-    let mut pair = Pair::new(
-        Sender::new(config, controller),
-        receiver,
-        &[bottleneck, wire()],
-    );
+    let sender = Sender::new(config, control.start(&start));
+    let mut pair = Pair::new(sender, Receiver::new(receiver), &[bottleneck, wire()]);
     pair.run(ms(5_000));
     let before = pair.receiver.packets();
     pair.run(ms(25_000));

@@ -1,0 +1,74 @@
+//! Controllers with reports on many packets, each 25 ms, as over RTP, against the same ones with
+//! reports as the algorithms were made for.
+
+use core::time::Duration;
+
+use tidegate_core::control::Algorithm as _;
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::rap::RapConfig;
+use tidegate_core::controller::tfrc::{Flavour, TfrcConfig};
+use tidegate_core::link::{LinkConfig, LossConfig};
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_sim::paced::{ReceiverConfig, Reporting, SenderConfig, ends};
+
+use crate::lab::{Lab, link, start};
+
+#[test]
+fn sparse_reports_cost_little() {
+    let older = TfrcConfig {
+        damping: true,
+        flavour: Flavour::Rfc3448,
+        ..TfrcConfig::default()
+    };
+    for (name, control) in [
+        ("RAP", ControllerConfig::Rap(RapConfig::default())),
+        ("RFC 5348", ControllerConfig::default()),
+        ("RFC 3448", ControllerConfig::Tfrc(older)),
+    ] {
+        println!("{name}\nrtt_ms  loss  sparse    own  ratio  (packets per second)");
+        for (delay, loss) in [(10, 0.01), (50, 0.0), (50, 0.001), (50, 0.01), (150, 0.003)] {
+            let mean = |own| {
+                (1..=3)
+                    .map(|seed| rate(&control, own, delay, loss, seed))
+                    .sum::<f64>()
+                    / 3.0
+            };
+            let (sparse, own) = (mean(false), mean(true));
+            let ratio = sparse / own;
+            println!(
+                "{:6} {loss:5} {sparse:7.1} {own:6.1} {ratio:6.3}",
+                2 * delay
+            );
+            assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
+        }
+    }
+}
+
+/// Packets a second over 8 Mb/s, from 10 s to 70 s; with the algorithm's `own` reports or sparse ones.
+fn rate(control: &ControllerConfig, own: bool, delay: u64, loss: f64, seed: u64) -> f64 {
+    let delay = Duration::from_millis(delay);
+    let there = LinkConfig {
+        loss: LossConfig::Bernoulli(loss),
+        ..link(Rate::kbps(8_000), delay, 51)
+    };
+    let back = LinkConfig {
+        delay,
+        ..LinkConfig::default()
+    };
+    let mut lab = Lab::new(vec![("there", there), ("back", back)], &[&[0], &[1]], seed);
+    let size = Bytes(1_200);
+    let sparse = ReceiverConfig {
+        reporting: Reporting::Every(Duration::from_millis(25)),
+        ..ReceiverConfig::tfrc()
+    };
+    let (control, (sender, receiver)) = match own {
+        true => (control.clone().modelled(), ends(control, size)),
+        false => (control.clone(), (SenderConfig::new(size), sparse)),
+    };
+    let controller = control.start(&start(&sender));
+    lab.add(sender, controller, receiver, [0, 1]);
+    lab.run(Time::from_secs(10));
+    let before = lab.flows[0].receiver.packets();
+    lab.run(Time::from_secs(70));
+    (lab.flows[0].receiver.packets() - before) as f64 / 60.0
+}

@@ -45,6 +45,7 @@ fn every_scenario_is_sound() {
             "outage",
             "red-ecn",
             "steady",
+            "sweep-queue",
             "tfrc-alone"
         ]
     );

@@ -190,11 +190,14 @@ impl Gauge {
         self.done += work;
     }
 
-    /// On a terminal a line that changes, elsewhere a line now and then.
+    /// On a terminal a line that changes, elsewhere a line after the first run and now and then.
     fn show(&mut self, done: usize, runs: usize) {
         let pause = if self.terminal { BLINK } else { LINE };
-        let since = self.shown.unwrap_or(self.began).elapsed();
-        if since < pause || done == runs {
+        let is_due = match self.shown {
+            Some(shown) => shown.elapsed() >= pause,
+            None => done > 0 || self.began.elapsed() >= pause,
+        };
+        if !is_due || done == runs {
             return;
         }
         self.shown = Some(Instant::now());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tidegate_sim::run::expect::{FLOW_METRICS, LINK_METRICS, flow_metric, link_metric};
 use tidegate_sim::run::metrics::FlowSummary;
-use tidegate_sim::run::{Run, Summary};
+use tidegate_sim::run::{Expectation, Run, Summary};
 use tidegate_sim::scenario::Scenario;
 
 /// What one run says of one thing.
@@ -53,7 +53,7 @@ pub(super) fn labels(scenario: &Scenario) -> Vec<(Kind, &str)> {
     let flows = scenario.flows.iter().map(|flow| flow.name.as_str());
     let baselines = scenario.baselines.iter().map(|b| b.name.as_str());
     let links = scenario.links.iter().map(|link| link.name.as_str());
-    let expect = scenario.expect.iter().map(|e| e.text());
+    let expect = scenario.expect.iter().map(Expectation::text);
     let of = |kind: Kind| move |name| (kind, name);
     let flows = flows.chain(baselines).map(of(Kind::Flow));
     let links = links.map(of(Kind::Link));
@@ -134,7 +134,7 @@ fn of_class(run: &Run, flows: &[&FlowSummary]) -> Vec<Option<f64>> {
             .copied()
             .reduce(f64::max)
             .filter(|_| several),
-        Some(jain).filter(|_| several && squares > 0.0),
+        Some(tidy(jain)).filter(|_| several && squares > 0.0),
     ]);
     values
 }
@@ -179,13 +179,19 @@ pub(super) fn figures(point: usize, runs: &[&[Row]]) -> Vec<Figure> {
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    let count = values.len() as f64;
+    (!values.is_empty()).then(|| tidy(values.iter().sum::<f64>() / count))
 }
 
 /// The standard deviation of a sample, with n - 1.
 fn deviation(values: &[f64], mean: f64) -> Option<f64> {
     let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
-    (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt())
+    (values.len() > 1).then(|| tidy((squares / (values.len() - 1) as f64).sqrt()))
+}
+
+/// To twelve digits: what is behind them comes from dividing, not from a run.
+fn tidy(value: f64) -> f64 {
+    format!("{value:.11e}").parse().unwrap_or(value)
 }
 
 /// What only several flows have: the rate of the slowest and of the fastest, and Jain's index

@@ -94,9 +94,12 @@ fn align(lines: &[Vec<String>], left: usize) -> String {
     for line in lines {
         let cells = line.iter().zip(&widths).enumerate();
         let cells: Vec<String> = cells
-            .map(|(i, (cell, width))| match i < left {
-                true => format!("{cell:width$}"),
-                false => format!("{cell:>width$}"),
+            .map(|(i, (cell, width))| {
+                if i < left {
+                    format!("{cell:width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
             })
             .collect();
         let _ = writeln!(out, "{}", cells.join("  ").trim_end());

@@ -338,9 +338,11 @@ impl<'a> Grid<'a> {
         let with: Vec<String> = keys
             .map(|(key, value)| format!("{key} = {value}"))
             .collect();
-        let mut place = match self.swept.iter().any(is_here) {
-            true if self.swept.len() == 1 || is_of_one_value(&error.fault) => PLACE.to_owned(),
-            _ => format!("{PLACE}, with {}", with.join(", ")),
+        let is_clear = self.swept.len() == 1 || is_of_one_value(&error.fault);
+        let mut place = if is_clear && self.swept.iter().any(is_here) {
+            PLACE.to_owned()
+        } else {
+            format!("{PLACE}, with {}", with.join(", "))
         };
         if !error.place.is_empty() {
             place = format!("{place}: {}", error.place);
@@ -478,13 +480,11 @@ fn set<'a>(table: &mut DeTable<'a>, key: &'a str, at: &Range<usize>, value: Span
 
 /// A value on one line, without quotes if it is a text.
 fn written(value: &Spanned<DeValue<'_>>, text: &str) -> String {
-    match value.get_ref() {
-        DeValue::String(content) => content.as_ref().to_owned(),
-        _ => {
-            let words = text.get(value.span()).unwrap_or_default();
-            words.split_whitespace().collect::<Vec<_>>().join(" ")
-        }
+    if let DeValue::String(content) = value.get_ref() {
+        return content.as_ref().to_owned();
     }
+    let words = text.get(value.span()).unwrap_or_default();
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn missing(file: &str, line: Option<usize>) -> ScenarioError {

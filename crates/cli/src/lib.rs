@@ -15,6 +15,7 @@ mod report_verb;
 mod send;
 mod sim;
 mod studio;
+mod sweep;
 mod table;
 
 use std::process::ExitCode;

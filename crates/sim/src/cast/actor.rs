@@ -1,5 +1,7 @@
 //! Modelled flows: from the plan of a flow to the two agents that play it.
 
+use std::sync::Arc;
+
 use tidegate_core::control::{Algorithm as _, Demand, Ecn, FlowId, Start, Why};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::units::{Rate, Time};
@@ -8,7 +10,7 @@ use super::Role;
 use crate::agent::{Agent, AgentCx, Arrival, Body};
 use crate::scenario::{BulkPlan, MediaPlan, TcpPlan};
 use crate::tcp::{Sink, SourceConfig, classic};
-use crate::traffic::udp;
+use crate::traffic::{udp, web};
 use crate::{paced, tcp};
 
 /// An agent of any kind.
@@ -26,6 +28,10 @@ pub enum Actor {
     Udp(Box<udp::Source>),
     /// Where that ends.
     UdpSink(Box<udp::Sink>),
+    /// Answers a browser.
+    Server(Box<web::Server>),
+    /// A browser.
+    Browser(Box<web::Client>),
 }
 
 impl Role {
@@ -41,6 +47,13 @@ impl Role {
                 Some((Actor::Udp(Box::new(source)), Actor::UdpSink(Box::default())))
             }
             MediaPlan::Video(_) => None,
+            MediaPlan::Web(config) => {
+                let browser = web::browser(&Arc::new(config.clone()));
+                let (client, server) = browser.expect("a plan was checked when it was read");
+                // Pages are what flows; requests go the way of acknowledgements.
+                let server = Actor::Server(Box::new(server));
+                Some((server, Actor::Browser(Box::new(client))))
+            }
         }
     }
 
@@ -120,6 +133,8 @@ macro_rules! each {
             Actor::TcpSink($agent) => $do,
             Actor::Udp($agent) => $do,
             Actor::UdpSink($agent) => $do,
+            Actor::Server($agent) => $do,
+            Actor::Browser($agent) => $do,
         }
     };
 }

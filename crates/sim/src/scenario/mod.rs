@@ -24,7 +24,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use crate::paced::Workload;
 use crate::run::Expectation;
 use crate::tcp::{SinkConfig, SourceKind, classic};
-use crate::traffic::udp;
+use crate::traffic::{udp, web};
 
 pub use error::{Fault, ScenarioError};
 pub use trace_file::CapacityTrace;
@@ -192,6 +192,8 @@ pub enum MediaPlan {
     Udp(udp::SourceConfig),
     /// Live video.
     Video(VideoPlan),
+    /// Somebody who fetches pages over a model of TCP, thinks, and fetches the next.
+    Web(web::Config),
 }
 
 impl MediaPlan {
@@ -199,7 +201,7 @@ impl MediaPlan {
     pub fn video(&self) -> Option<&VideoPlan> {
         match self {
             Self::Video(video) => Some(video),
-            Self::Bulk(_) | Self::Tcp(_) | Self::Udp(_) => None,
+            Self::Bulk(_) | Self::Tcp(_) | Self::Udp(_) | Self::Web(_) => None,
         }
     }
 }
@@ -227,7 +229,7 @@ pub struct TcpPlan {
 }
 
 /// Live video.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VideoPlan {
     /// In pixels; even.
     pub width: u32,
@@ -243,6 +245,9 @@ pub struct VideoPlan {
     pub ceiling: Rate,
     /// From capture to the moment when a frame can be decoded whole; above zero.
     pub delay_bound: Duration,
+    /// From when until when the camera is off, from the start of the run: in order, without
+    /// overlap, within the life of the flow.
+    pub pauses: Vec<(Duration, Duration)>,
 }
 
 /// What makes the bits of a video.

@@ -152,6 +152,7 @@ impl FlowPlan {
             (Some(control), _) => control.name(),
             (None, MediaPlan::Tcp(tcp)) => tcp.name(),
             (None, MediaPlan::Udp(_)) => "udp",
+            (None, MediaPlan::Web(_)) => "web",
             (None, MediaPlan::Bulk(_) | MediaPlan::Video(_)) => "none",
         }
     }

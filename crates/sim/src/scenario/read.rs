@@ -16,9 +16,9 @@ use super::error::{Fault, ScenarioError};
 use super::table::{Document, Table, Value};
 use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
 use crate::run::{ExpectError, Expectation};
-use flow::{ACCESS, CONTROL, FLOW, RAP, TFRC, VIDEO};
-use link::{LINK, OUTAGE, QUEUE, RED, TRACE};
-use models::{BULK, ON_OFF, TCP, UDP};
+use flow::{ACCESS, CONTROL, FLOW, PAUSE, RAP, TFRC, VIDEO};
+use link::{JITTER, LINK, OUTAGE, QUEUE, RED, TRACE};
+use models::{BULK, ON_OFF, TCP, UDP, WEB};
 use routes::Nodes;
 
 type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
@@ -268,11 +268,13 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in a [[link]]", LINK),
     ("in a [[flow]]", FLOW),
     ("in the video of a flow", VIDEO),
+    ("in a pause of a video", PAUSE),
     ("in a [[baseline]]", BASELINE),
     ("in the queue of a link", QUEUE),
     ("in the red queue of a link", RED),
     ("in an outage of a link", OUTAGE),
     ("in the rate of a link", TRACE),
+    ("in the jitter of a link", JITTER),
     ("in the access or exit of a flow", ACCESS),
     ("in the control of a flow", CONTROL),
     ("in the rap of a control", RAP),
@@ -281,4 +283,5 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in the tcp of a flow", TCP),
     ("in the udp of a flow", UDP),
     ("in the spacing of a udp flow", ON_OFF),
+    ("in the web of a flow", WEB),
 ];

@@ -60,7 +60,7 @@ pub(super) fn flow(
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
         control: control_of(&table)?,
-        media: media(&table, scenario.duration)?,
+        media: media(&table, scenario.duration, (start, stop))?,
         ecn: match table.get("ecn") {
             Some(value) => value.boolean()?,
             None => false,
@@ -185,7 +185,7 @@ fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
 
 /// The controller, where the kind of the flow leaves it open.
 fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
-    let own = ["tcp", "udp"];
+    let own = ["tcp", "udp", "web"];
     let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
         return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
     };
@@ -198,8 +198,12 @@ fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioErro
     }
 }
 
-fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
-    let kinds = ["bulk", "tcp", "udp", "video"];
+fn media(
+    flow: &Table<'_>,
+    end: Duration,
+    life: (Duration, Duration),
+) -> Result<MediaPlan, ScenarioError> {
+    let kinds = ["bulk", "tcp", "udp", "video", "web"];
     let given: Vec<&str> = kinds
         .into_iter()
         .filter(|kind| flow.get(kind).is_some())
@@ -210,8 +214,8 @@ fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
                 [] => "it carries nothing".to_owned(),
                 several => format!("it has {}", several.join(" and ")),
             },
-            mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … } and \
-                   udp = { … }"
+            mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … }, \
+                   udp = { … } and web = { … }"
                 .to_owned(),
         }));
     };
@@ -219,7 +223,7 @@ fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
     if *kind == "video" {
         let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
         let bound = bound.positive_duration("no frame arrives at once")?;
-        return video_plan(&value, bound).map(MediaPlan::Video);
+        return video_plan(&value, bound, life).map(MediaPlan::Video);
     }
     if let Some(bound) = flow.get("delay_bound") {
         return Err(bound.fault(Fault::Clash {
@@ -230,11 +234,16 @@ fn media(flow: &Table<'_>, end: Duration) -> Result<MediaPlan, ScenarioError> {
     match *kind {
         "bulk" => models::bulk(&value, end).map(MediaPlan::Bulk),
         "tcp" => models::tcp(&value).map(MediaPlan::Tcp),
+        "web" => models::web(&value).map(MediaPlan::Web),
         _ => models::udp(&value, end).map(MediaPlan::Udp),
     }
 }
 
-fn video_plan(value: &Value<'_>, delay_bound: Duration) -> Result<VideoPlan, ScenarioError> {
+fn video_plan(
+    value: &Value<'_>,
+    delay_bound: Duration,
+    life: (Duration, Duration),
+) -> Result<VideoPlan, ScenarioError> {
     let table = value.table(
         VIDEO,
         "{ size = \"640x360\", fps = 30, encoder = \"model\" }",
@@ -273,7 +282,54 @@ fn video_plan(value: &Value<'_>, delay_bound: Duration) -> Result<VideoPlan, Sce
         floor,
         ceiling,
         delay_bound,
+        pauses: match table.get("pause") {
+            Some(list) => pauses(&list, life)?,
+            None => Vec::new(),
+        },
     })
+}
+
+/// Spans within the `life` of a flow in which its camera is off.
+fn pauses(
+    list: &Value<'_>,
+    life: (Duration, Duration),
+) -> Result<Vec<(Duration, Duration)>, ScenarioError> {
+    const WANTED: &str = "a list, as [{ at = \"40s\", lasts = \"20s\" }]";
+    let mut pauses: Vec<(Duration, Duration)> = Vec::new();
+    for item in list.list(WANTED)? {
+        let table = item.table(PAUSE, "{ at = \"40s\", lasts = \"20s\" }")?;
+        let at = table.need("at", "at = \"40s\"")?;
+        let lasts = table.need("lasts", "lasts = \"20s\"")?;
+        let start = at.duration()?;
+        let over =
+            start.saturating_add(lasts.positive_duration("a pause of zero length does nothing")?);
+        if start < life.0 {
+            return Err(at.range(
+                &format!(
+                    "the pause begins at {start:?}, before the flow does at {:?}",
+                    life.0
+                ),
+                "let it begin later, or start the flow later",
+            ));
+        }
+        if over > life.1 {
+            return Err(lasts.range(
+                &format!(
+                    "the pause lasts until {over:?}, but the flow stops at {:?}",
+                    life.1
+                ),
+                "move it forward or shorten it; a flow that does not come back has a stop",
+            ));
+        }
+        if pauses.last().is_some_and(|last| last.1 > start) {
+            return Err(at.range(
+                &format!("the pause at {start:?} begins before the one above is over"),
+                "sort the pauses and let them not overlap",
+            ));
+        }
+        pauses.push((start, over));
+    }
+    Ok(pauses)
 }
 
 fn picture_size(value: &Value<'_>) -> Result<(u32, u32), ScenarioError> {
@@ -336,6 +392,7 @@ pub(super) const FLOW: &[&str] = &[
     "bulk",
     "tcp",
     "udp",
+    "web",
     "delay_bound",
     "ecn",
     "start",
@@ -350,4 +407,6 @@ pub(super) const TFRC: &[&str] = &["damping", "discounting", "packet_size"];
 
 pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
 
-pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling"];
+pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling", "pause"];
+
+pub(super) const PAUSE: &[&str] = &["at", "lasts"];

@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use tidegate_core::link::{DropTailConfig, LossConfig, Outage, QueueConfig, RedConfig};
+use tidegate_core::link::{
+    DropTailConfig, JitterConfig, LossConfig, Outage, QueueConfig, RedConfig, Spread,
+};
 use tidegate_core::units::{Rate, Time};
 
 use super::{Names, Open, name, packet_size};
@@ -77,6 +79,10 @@ pub(super) fn link(
         Some(delay) => delay.duration()?,
         None => Duration::ZERO,
     };
+    let jitter = table
+        .get("jitter")
+        .map(|value| jitter(&value))
+        .transpose()?;
     let outages = match table.get("outage") {
         Some(list) => outages(&list, end)?,
         None => Vec::new(),
@@ -86,7 +92,7 @@ pub(super) fn link(
         rate,
         delay,
         loss,
-        jitter: None,
+        jitter,
         queue,
         outages,
     })
@@ -236,6 +242,41 @@ fn red(value: &Value<'_>) -> Result<RedConfig, ScenarioError> {
     })
 }
 
+fn jitter(value: &Value<'_>) -> Result<JitterConfig, ScenarioError> {
+    let table = value.table(
+        JITTER,
+        "{ max = \"5ms\" } or { mean = \"5ms\", deviation = \"2ms\", max = \"20ms\" }",
+    )?;
+    let max = table
+        .need("max", "max = \"5ms\"")?
+        .positive_duration("jitter of zero does nothing")?;
+    let reorder = match table.get("reorder") {
+        Some(reorder) => reorder.boolean()?,
+        None => false,
+    };
+    if table.get("mean").is_none() && table.get("deviation").is_none() {
+        let spread = Spread::Uniform { max };
+        return Ok(JitterConfig { spread, reorder });
+    }
+    let value = table.need("mean", "mean = \"5ms\"")?;
+    let mean = value.duration()?;
+    if mean > max {
+        return Err(value.range(
+            &format!("the mean, {mean:?}, is above the longest delay, {max:?}"),
+            "lower it or raise max",
+        ));
+    }
+    let deviation = table
+        .need("deviation", "deviation = \"2ms\"")?
+        .positive_duration("without a deviation this is no jitter but delay")?;
+    let spread = Spread::Normal {
+        mean,
+        deviation,
+        max,
+    };
+    Ok(JitterConfig { spread, reorder })
+}
+
 fn outages(list: &Value<'_>, end: Duration) -> Result<Vec<Outage>, ScenarioError> {
     const WANTED: &str = "a list, as [{ at = \"50s\", lasts = \"2s\" }]";
     let mut outages: Vec<Outage> = Vec::new();
@@ -268,8 +309,10 @@ fn outages(list: &Value<'_>, end: Duration) -> Result<Vec<Outage>, ScenarioError
 }
 
 pub(super) const LINK: &[&str] = &[
-    "name", "from", "to", "duplex", "rate", "delay", "loss", "queue", "outage",
+    "name", "from", "to", "duplex", "rate", "delay", "jitter", "loss", "queue", "outage",
 ];
+
+pub(super) const JITTER: &[&str] = &["max", "mean", "deviation", "reorder"];
 
 pub(super) const TRACE: &[&str] = &["trace"];
 

@@ -11,8 +11,8 @@ use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{BulkPlan, TcpPlan};
 use crate::tcp::classic::{self, Flavour};
 use crate::tcp::{InitialWindow, SinkConfig, SourceKind};
-use crate::traffic::Schedule;
 use crate::traffic::udp::{self, Spacing};
+use crate::traffic::{Distribution, Schedule, web};
 
 pub(super) fn bulk(value: &Value<'_>, end: Duration) -> Result<BulkPlan, ScenarioError> {
     let table = value.table(BULK, "{ packet = \"1200B\" }")?;
@@ -107,6 +107,46 @@ pub(super) fn udp(value: &Value<'_>, end: Duration) -> Result<udp::SourceConfig,
     Ok(config)
 }
 
+/// Whoever reads is modelled simply: pages of one object, of a size that is equally likely within
+/// a range, and times to think without memory.
+pub(super) fn web(value: &Value<'_>) -> Result<web::Config, ScenarioError> {
+    let table = value.table(WEB, "{ page = [\"100kB\", \"1MB\"], think = \"10s\" }")?;
+    let page = table.need("page", "page = [\"100kB\", \"1MB\"]")?;
+    let think = table.need("think", "think = \"10s\"")?;
+    let mean = think.positive_duration("who never thinks has a flow of tcp")?;
+    let standard = web::Config::default();
+    let config = web::Config {
+        think: Distribution::Exponential {
+            mean: mean.as_secs_f64(),
+        },
+        objects: Distribution::Constant(1.0),
+        size: page_size(&page)?,
+        ..standard
+    };
+    config
+        .check()
+        .map_err(|fault| value.range(&fault.to_string(), "write sizes as \"100kB\", above zero"))?;
+    Ok(config)
+}
+
+fn page_size(page: &Value<'_>) -> Result<Distribution, ScenarioError> {
+    let bytes = |value: &Value<'_>| value.size().map(|size| size.get() as f64);
+    if page.kind() != Form::List {
+        return bytes(page).map(Distribution::Constant);
+    }
+    let ends = page.list("two sizes, as [\"100kB\", \"1MB\"]")?;
+    let [least, most] = ends.as_slice() else {
+        return Err(page.range(
+            &format!("a range of {} parts", ends.len()),
+            "write the smallest and the largest, as [\"100kB\", \"1MB\"]",
+        ));
+    };
+    Ok(Distribution::Uniform {
+        least: bytes(least)?,
+        most: bytes(most)?,
+    })
+}
+
 fn spacing(table: &Table<'_>) -> Result<Spacing, ScenarioError> {
     let jitter = match table.get("jitter") {
         Some(jitter) => jitter.share()?,
@@ -177,5 +217,7 @@ pub(super) const TCP: &[&str] = &[
 ];
 
 pub(super) const UDP: &[&str] = &["rate", "packet", "spacing", "jitter"];
+
+pub(super) const WEB: &[&str] = &["page", "think"];
 
 pub(super) const ON_OFF: &[&str] = &["on", "off", "shape"];

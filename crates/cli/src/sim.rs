@@ -10,6 +10,7 @@ use tidegate_sim::play;
 use tidegate_sim::run::{Run, World};
 
 use crate::folder::{self, Script};
+use crate::rmcat::{self, RmcatArgs};
 use crate::{report, table};
 
 /// What to simulate.
@@ -23,6 +24,8 @@ pub(crate) struct SimArgs {
 enum SimVerb {
     /// Play a scenario in virtual time and say whether it did what was expected of it
     Run(RunArgs),
+    /// Play the test cases of RFC 8867 and 8869, and draw a scorecard
+    Rmcat(RmcatArgs),
 }
 
 /// What to play.
@@ -46,7 +49,10 @@ pub(crate) struct RunArgs {
 
 /// Plays. The exit code is 1 when an expectation of the scenario does not hold.
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
-    let SimVerb::Run(args) = &args.verb;
+    let args = match &args.verb {
+        SimVerb::Run(args) => args,
+        SimVerb::Rmcat(args) => return rmcat::run(args),
+    };
     let script = Script::load(&args.scenario)?;
     let seed = args.seed.map_or(script.scenario.seed, Seed);
     let dir = args.out.clone();

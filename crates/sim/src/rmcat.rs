@@ -11,12 +11,16 @@ mod fair;
 mod outcome;
 mod scores;
 
+use core::time::Duration;
+
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
+use tidegate_core::units::{Bytes, Rate, Time};
 
+use crate::paced::Workload;
 use crate::play::{self, PlayError};
-use crate::scenario::{Scenario, ScenarioError, VideoPlan};
+use crate::scenario::{BulkPlan, MediaPlan, Scenario, ScenarioError, VideoPlan};
 use crate::video_model::{VideoModel, VideoModelConfig};
 
 pub use cases::{Bound, CASES, Case, Limit, Metric};
@@ -54,11 +58,15 @@ impl Case {
         })
     }
 
-    /// The scenario with `control` in place of that of all media flows.
+    /// The scenario with `control` in place of that of all media flows, which send `source`.
     ///
     /// # Errors
     /// As [`scenario`](Self::scenario).
-    pub fn scenario_with(&self, control: &ControllerConfig) -> Result<Scenario, ScenarioError> {
+    pub fn scenario_with(
+        &self,
+        control: &ControllerConfig,
+        source: Source,
+    ) -> Result<Scenario, ScenarioError> {
         let mut scenario = self.scenario()?;
         for flow in scenario
             .flows
@@ -66,6 +74,9 @@ impl Case {
             .filter(|flow| is_media(&flow.name))
         {
             flow.control = Some(control.clone());
+            if let (Source::Greedy, MediaPlan::Video(video)) = (source, &flow.media) {
+                flow.media = MediaPlan::Bulk(greedy(video));
+            }
         }
         Ok(scenario)
     }
@@ -73,6 +84,32 @@ impl Case {
     /// What the scenario is called: `rmcat-5-1` for case `5.1`.
     pub fn scenario_name(&self) -> String {
         format!("rmcat-{}", self.id.replace('.', "-"))
+    }
+}
+
+/// What the flows under test send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Full packets whenever the controller allows, except in pauses: the controller alone.
+    Greedy,
+    /// Video under a delay promise, as in a call.
+    Video,
+}
+
+/// What is sent in place of `video`.
+fn greedy(video: &VideoPlan) -> BulkPlan {
+    let mut steps = vec![(Time::ZERO, Rate::MAX)];
+    for (from, to) in &video.pauses {
+        steps.push((Time::ZERO + *from, Rate::ZERO));
+        steps.push((Time::ZERO + *to, Rate::MAX));
+    }
+    BulkPlan {
+        packet: Bytes(1_200),
+        workload: match video.pauses.as_slice() {
+            [] => Workload::Greedy,
+            _ => Workload::Application(steps),
+        },
+        overhead: Duration::ZERO,
     }
 }
 

@@ -170,7 +170,7 @@ fn indices_and_ranks() {
 #[test]
 fn a_case_is_played_the_same_twice_and_pauses_are_silent() {
     let mut scenario = case("5.8")
-        .scenario_with(&ControllerConfig::default())
+        .scenario_with(&ControllerConfig::default(), Source::Video)
         .unwrap();
     scenario.duration = Duration::from_secs(64);
     scenario.measure.1 = scenario.duration;

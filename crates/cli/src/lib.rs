@@ -12,6 +12,7 @@ mod progress;
 mod recv;
 pub mod report;
 mod report_verb;
+mod rmcat;
 mod send;
 mod sim;
 mod studio;

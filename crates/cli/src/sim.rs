@@ -10,6 +10,7 @@ use tidegate_sim::play;
 use tidegate_sim::run::{Run, World};
 
 use crate::folder::{self, Script};
+use crate::rmcat::{self, RmcatArgs};
 use crate::sweep::{self, SweepArgs};
 use crate::{report, table};
 
@@ -26,6 +27,8 @@ enum SimVerb {
     Run(RunArgs),
     /// Play a scenario with many values and seeds, on all cores
     Sweep(SweepArgs),
+    /// Play the test cases of RFC 8867 and 8869, and draw a scorecard
+    Rmcat(RmcatArgs),
 }
 
 /// What to play.
@@ -51,6 +54,7 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     match &args.verb {
         SimVerb::Run(args) => run_one(args),
+        SimVerb::Rmcat(args) => rmcat::run(args),
         SimVerb::Sweep(args) => sweep::run(args),
     }
 }

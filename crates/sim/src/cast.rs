@@ -167,6 +167,11 @@ impl Role {
         config.log = true;
         let lasts = self.plan.stop.saturating_sub(self.plan.start);
         config.frames = Some(frames_in(video, lasts));
+        let since = |at: Duration| at.saturating_sub(self.plan.start);
+        let pauses = video.pauses.iter();
+        config.pauses = pauses
+            .map(|(from, to)| (since(*from), since(*to)))
+            .collect();
         match self.controller() {
             ControllerConfig::Fixed { rate } => {
                 config.rates = (rate, rate);

@@ -6,6 +6,7 @@ pub mod meter;
 pub mod oracle;
 pub mod paced;
 pub mod play;
+pub mod rmcat;
 pub mod run;
 pub mod scenario;
 pub mod staging;

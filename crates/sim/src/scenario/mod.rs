@@ -245,6 +245,9 @@ pub struct VideoPlan {
     pub ceiling: Rate,
     /// From capture to the moment when a frame can be decoded whole; above zero.
     pub delay_bound: Duration,
+    /// From when until when the camera is off, from the start of the run: in order, without
+    /// overlap, within the life of the flow.
+    pub pauses: Vec<(Duration, Duration)>,
 }
 
 /// What makes the bits of a video.

@@ -17,7 +17,7 @@ use super::error::{Fault, ScenarioError};
 use super::table::{Document, Form, Table, Value};
 use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
 use crate::run::{ExpectError, Expectation};
-use flow::{ACCESS, CONTROL, FLOW, RAP, TFRC, VIDEO};
+use flow::{ACCESS, CONTROL, FLOW, PAUSE, RAP, TFRC, VIDEO};
 use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
 use models::{BULK, ON_OFF, TCP, UDP, WEB};
 use queue::{CODEL, DUALPI2, FQ_CODEL, QUEUE, RED};
@@ -287,6 +287,7 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in a [[link]]", LINK),
     ("in a [[flow]]", FLOW),
     ("in the video of a flow", VIDEO),
+    ("in a pause of a video", PAUSE),
     ("in a [[baseline]]", BASELINE),
     ("in the queue of a link", QUEUE),
     ("in the red queue of a link", RED),

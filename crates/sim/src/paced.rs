@@ -15,6 +15,10 @@ use core::time::Duration;
 use tidegate_core::control::{
     Cx, Ecn, Fate, FlowId, Kind, Outcome, RateController, Report, Sent, Summary,
 };
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::tfrc::Flavour;
+#[cfg(doc)]
+use tidegate_core::controller::{rap::RapConfig, tfrc::TfrcConfig};
 use tidegate_core::random::unit;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
@@ -73,6 +77,39 @@ impl SenderConfig {
             reordering: 3,
             samples: false,
             rtt_memory: 0.9,
+        }
+    }
+
+    /// The same for RAP as in ns-2: with [`RapConfig::per_packet`] and [`ReceiverConfig::rap`].
+    pub fn ns2_rap(size: Bytes) -> Self {
+        Self {
+            spacing: Spacing::Steady,
+            ..Self::new(size)
+        }
+    }
+
+    /// The same for TFRC as in ns-2: with [`TfrcConfig::ns2`] and [`ReceiverConfig::ns2_tfrc`].
+    pub fn ns2_tfrc(size: Bytes) -> Self {
+        Self {
+            spacing: Spacing::Prompt,
+            reordering: 1,
+            rtt_memory: 0.95,
+            ..Self::new(size)
+        }
+    }
+}
+
+/// The two ends of a flow of packets of this size under this control: those of ns-2 for RAP and for the
+/// older TFRC, those of RFC 5348 otherwise. The controller itself is to be built from
+/// [`ControllerConfig::modelled`].
+pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverConfig) {
+    match control {
+        ControllerConfig::Rap(_) => (SenderConfig::ns2_rap(size), ReceiverConfig::rap()),
+        ControllerConfig::Tfrc(tfrc) if tfrc.flavour == Flavour::Rfc3448 => {
+            (SenderConfig::ns2_tfrc(size), ReceiverConfig::ns2_tfrc())
+        }
+        ControllerConfig::Fixed { .. } | ControllerConfig::Tfrc(_) => {
+            (SenderConfig::new(size), ReceiverConfig::tfrc())
         }
     }
 }

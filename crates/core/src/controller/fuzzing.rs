@@ -47,10 +47,12 @@ pub fn rap(data: &[u8]) {
     play(story, &mut controller, &mut |_, _, _| {});
 }
 
-/// TFRC alone.
+/// TFRC alone, in its flavours.
 pub fn tfrc(data: &[u8]) {
-    let mut controller = TfrcConfig::default().start(&start());
-    play(data, &mut controller, &mut |_, _, _| {});
+    for config in [TfrcConfig::default(), TfrcConfig::ns2()] {
+        let mut controller = config.start(&start());
+        play(data, &mut controller, &mut |_, _, _| {});
+    }
 }
 
 /// The delay promise around TFRC, with what only a driver knows: backlogs, budgets, stalls.

@@ -6,6 +6,8 @@ pub mod rap;
 pub mod replay;
 pub mod tfrc;
 
+use core::time::Duration;
+
 use crate::control::{Algorithm, RateController, Start};
 use crate::units::Rate;
 use fixed::Fixed;
@@ -41,6 +43,22 @@ impl ControllerConfig {
             Self::Rap(_) => "rap",
             Self::Tfrc(_) => "tfrc",
         }
+    }
+}
+
+impl ControllerConfig {
+    /// The same for a path on which receivers report by themselves what the algorithm was made
+    /// for: each packet for RAP, each round trip for TFRC. Modelled receivers do.
+    pub fn modelled(mut self) -> Self {
+        match &mut self {
+            Self::Fixed { .. } => {}
+            Self::Rap(config) => config.report_interval = Duration::ZERO,
+            Self::Tfrc(config) => {
+                config.report_interval = Duration::ZERO;
+                config.rfc3448.each_report = true;
+            }
+        }
+        self
     }
 }
 
@@ -85,6 +103,15 @@ mod tests {
         assert_eq!(names, ["fixed", "rap", "tfrc"]);
     }
 
+    #[test]
+    fn modelled_receivers_report_by_themselves() {
+        let rap = ControllerConfig::Rap(RapConfig::default());
+        let per_packet = ControllerConfig::Rap(RapConfig::per_packet());
+        assert_eq!(rap.modelled(), per_packet);
+        let ns2 = ControllerConfig::Tfrc(TfrcConfig::ns2());
+        assert_eq!(ns2.clone().modelled(), ns2);
+    }
+
     #[cfg(feature = "serde")]
     #[test]
     fn files_name_the_algorithm() {
@@ -110,6 +137,12 @@ mod tests {
         };
         let text = toml::to_string(&ControllerConfig::Tfrc(damped.clone())).unwrap();
         assert_eq!(parse(&text).unwrap(), ControllerConfig::Tfrc(damped));
+        let older = "algorithm = 'tfrc'\nflavour = 'rfc3448'\n[rfc3448]\ntick_ms = 10.0";
+        let ControllerConfig::Tfrc(older) = parse(older).unwrap() else {
+            panic!("not TFRC")
+        };
+        assert_eq!(older.flavour, tfrc::Flavour::Rfc3448);
+        assert_eq!(older.rfc3448.tick, Duration::from_millis(10));
         assert!(parse("algorithm = 'tfrc'\ndampening = true").is_err());
         assert!(parse("algorithm = 'fixed'\nrate_bps = 1\nburst = 2").is_err());
         assert!(parse("algorithm = 'magic'").is_err());

@@ -1,7 +1,6 @@
 //! Modelled flows: from the plan of a flow to the two agents that play it.
 
 use tidegate_core::control::{Algorithm as _, Demand, Ecn, FlowId, Start, Why};
-use tidegate_core::controller::ControllerConfig;
 use tidegate_core::units::{Rate, Time};
 
 use super::Role;
@@ -51,9 +50,9 @@ impl Role {
             shares: 1,
         };
         let start = Time::ZERO + self.plan.start;
-        let control = self.controller();
+        let control = self.controller().modelled();
         let controller = control.start(&Start::new(start, bulk.packet, demand));
-        let (sender, receiver) = manners(&control);
+        let (sender, receiver) = paced::ends(&control, bulk.packet);
         let sender = paced::SenderConfig {
             flow: FlowId(0),
             size: bulk.packet,
@@ -91,23 +90,6 @@ impl Role {
         } else {
             Ecn::NotEct
         }
-    }
-}
-
-/// How the ends of a paced flow behave around this controller.
-fn manners(control: &ControllerConfig) -> (paced::SenderConfig, paced::ReceiverConfig) {
-    let sender = paced::SenderConfig::new(tidegate_core::units::Bytes(1_000));
-    match control {
-        ControllerConfig::Fixed { .. } | ControllerConfig::Tfrc(_) => {
-            (sender, paced::ReceiverConfig::tfrc())
-        }
-        ControllerConfig::Rap(_) => (
-            paced::SenderConfig {
-                spacing: paced::Spacing::Steady,
-                ..sender
-            },
-            paced::ReceiverConfig::rap(),
-        ),
     }
 }
 

@@ -37,6 +37,15 @@ impl ReceiverConfig {
             reordering: 3,
         }
     }
+
+    /// As TFRC's in ns-2, where one packet out of order means a loss.
+    pub fn ns2_tfrc() -> Self {
+        Self {
+            reporting: Reporting::OnArrival,
+            reordering: 1,
+            ..Self::tfrc()
+        }
+    }
 }
 
 /// When to report. In any case at once on the first packet.
@@ -247,7 +256,13 @@ impl Events {
         let Some(left) = lost.or(marked.then_some(sent)) else {
             return false;
         };
-        let new = self.began.is_none_or(|began| left > began + rtt);
+        let Some(began) = self.began else {
+            // ns-2 takes the packet that shows the first loss for its beginning.
+            let late = config.reporting == Reporting::OnArrival;
+            self.began = Some(if late { sent } else { left });
+            return true;
+        };
+        let new = left > began + rtt;
         if new {
             self.began = Some(left);
         }

@@ -2,7 +2,6 @@
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Algorithm as _, Change, Demand, Start};
-use tidegate_core::controller::ControllerConfig;
 use tidegate_core::link::{
     Capacity, DropTailConfig, Link, LinkConfig, Outage, Packet, QueueConfig, Stage as _,
 };
@@ -350,15 +349,11 @@ fn tfrc_fills_a_link() {
         ceiling: Rate::MAX,
         shares: 1,
     };
-    let config = kilobytes();
+    let control = ControllerConfig::default().modelled();
+    let (config, receiver) = ends(&control, Bytes(1_000));
     let start = Start::new(config.start, config.size, demand);
-    let controller = ControllerConfig::default().start(&start);
-    let receiver = Receiver::new(ReceiverConfig::tfrc());
-    let mut pair = Pair::new(
-        Sender::new(config, controller),
-        receiver,
-        &[bottleneck, wire()],
-    );
+    let sender = Sender::new(config, control.start(&start));
+    let mut pair = Pair::new(sender, Receiver::new(receiver), &[bottleneck, wire()]);
     pair.run(ms(5_000));
     let before = pair.receiver.packets();
     pair.run(ms(25_000));

@@ -3,7 +3,7 @@ mod links;
 use proptest::prelude::*;
 
 use tidegate_core::controller::rap::RapConfig;
-use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
+use tidegate_core::controller::tfrc::{Flavour, PacketSize, Rfc3448, TfrcConfig};
 use tidegate_core::link::{Capacity, DropTailConfig, LinkId, Network, RouteId};
 use tidegate_core::units::Time;
 
@@ -146,6 +146,24 @@ fn the_other_forms_are_read_too() {
         Some(ControllerConfig::Tfrc(TfrcConfig {
             damping: true,
             packet_size: PacketSize::Nominal,
+            ..TfrcConfig::default()
+        }))
+    );
+    let older = "control = { tfrc = { flavour = \"rfc3448\", tick = \"10ms\", initial_window = 1, slow_increase = false, intervals = 16, discount_floor = 0.25, first_rate = \"8kb/s\" } }";
+    assert_eq!(
+        with(control, older).flows[0].control,
+        Some(ControllerConfig::Tfrc(TfrcConfig {
+            damping: true,
+            flavour: Flavour::Rfc3448,
+            rfc3448: Rfc3448 {
+                tick: Duration::from_millis(10),
+                initial_window: Some(1.0),
+                slow_increase: false,
+                intervals: 16,
+                discount_floor: 0.25,
+                first_rate: Rate::kbps(8),
+                ..Rfc3448::default()
+            },
             ..TfrcConfig::default()
         }))
     );
@@ -504,7 +522,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         "control = { tfrc = { dampen = true } }",
-        r#"demo.toml:20: flow "tidegate": control: tfrc: dampen: no such key; did you mean "damping"?; the keys here are damping, discounting, packet_size"#,
+        r#"demo.toml:20: flow "tidegate": control: tfrc: dampen: no such key; did you mean "damping"?; the keys here are flavour, damping, discounting, packet_size, tick, slow_increase, initial_window, first_rate, intervals, discount_floor"#,
     ),
     (
         r#"control = "tfrc""#,
@@ -560,6 +578,11 @@ name = "uplink""#,
         r#"path = ["uplink"]"#,
         r#"path = ["downlink"]"#,
         r#"demo.toml:6: link: no flow passes the link "uplink"; name it in the path or back of a flow, or remove it"#,
+    ),
+    (
+        r#"control = "tfrc""#,
+        r#"control = { tfrc = { tick = "10ms" } }"#,
+        r#"demo.toml:20: flow "tidegate": control: tfrc: tick: RFC 5348 has no such thing; remove it, or add flavour = "rfc3448""#,
     ),
     (
         r#"control = "tfrc""#,

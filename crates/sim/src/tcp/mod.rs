@@ -8,8 +8,8 @@
 
 use core::time::Duration;
 
-pub mod modern;
 pub mod classic;
+pub mod modern;
 mod ranges;
 pub mod rto;
 pub mod sink;

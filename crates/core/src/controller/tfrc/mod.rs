@@ -9,6 +9,7 @@ pub mod equation;
 mod ledger;
 mod loss;
 mod receive;
+mod rfc3448;
 
 use core::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::units::{Bytes, Rate, Time, nanos};
 use ledger::Ledger;
 use loss::{LossHistory, News};
 use receive::{Arrivals, Feedback, ReceiveRates, Round};
+pub use rfc3448::Rfc3448;
 
 /// How TFRC is set. The defaults are those of RFC 5348.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +46,27 @@ pub struct TfrcConfig {
         serde(rename = "report_interval_ms", with = "crate::trace::ms")
     )]
     pub report_interval: Duration,
+    /// Which text is followed.
+    pub flavour: Flavour,
+    /// More of the older flavour.
+    pub rfc3448: Rfc3448,
+}
+
+impl TfrcConfig {
+    /// As ns-2 does it, over receivers that report once per round trip by themselves: the older
+    /// flavour with oscillation damping.
+    pub fn ns2() -> Self {
+        Self {
+            damping: true,
+            report_interval: Duration::ZERO,
+            flavour: Flavour::Rfc3448,
+            rfc3448: Rfc3448 {
+                each_report: true,
+                ..Rfc3448::default()
+            },
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for TfrcConfig {
@@ -53,14 +76,31 @@ impl Default for TfrcConfig {
             discounting: true,
             packet_size: PacketSize::Mean,
             report_interval: Duration::from_millis(50),
+            flavour: Flavour::default(),
+            rfc3448: Rfc3448::default(),
         }
     }
 }
 
 impl Algorithm for TfrcConfig {
     fn start(&self, start: &Start) -> Box<dyn RateController> {
-        Box::new(Tfrc::new(self, start.now, start.packet_size))
+        match self.flavour {
+            Flavour::Rfc3448 => Box::new(rfc3448::Tfrc::new(self, start.now, start.packet_size)),
+            Flavour::Rfc5348 => Box::new(Tfrc::new(self, start.now, start.packet_size)),
+        }
     }
+}
+
+/// Which text is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum Flavour {
+    /// RFC 3448 as ns-2 does it, for comparison with simulations of that time.
+    Rfc3448,
+    /// RFC 5348.
+    #[default]
+    Rfc5348,
 }
 
 /// The `s` of the RFC.

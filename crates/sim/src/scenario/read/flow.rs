@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
-use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
+use tidegate_core::controller::tfrc::{Flavour, PacketSize, TfrcConfig};
 use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::Rate;
@@ -169,6 +169,14 @@ fn rap(value: &Value<'_>) -> Result<RapConfig, ScenarioError> {
 fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
     let table = value.table(TFRC, "{ damping = true }")?;
     let mut config = TfrcConfig::default();
+    if let Some(value) = table.get("flavour") {
+        config.flavour = value.choice(
+            &["rfc3448", "rfc5348"],
+            &[Flavour::Rfc3448, Flavour::Rfc5348],
+        )?;
+        // On unless told in the one, as in ns-2, and off in the other.
+        config.damping = config.flavour == Flavour::Rfc3448;
+    }
     if let Some(value) = table.get("damping") {
         config.damping = value.boolean()?;
     }
@@ -181,7 +189,43 @@ fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
             &[PacketSize::Mean, PacketSize::Nominal],
         )?;
     }
+    older_tfrc(&table, &mut config)?;
     Ok(config)
+}
+
+/// What only the older flavour has.
+fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), ScenarioError> {
+    for key in TFRC_3448 {
+        if let Some(value) = table
+            .get(key)
+            .filter(|_| config.flavour != Flavour::Rfc3448)
+        {
+            return Err(value.fault(Fault::Clash {
+                why: "RFC 5348 has no such thing".to_owned(),
+                mend: "remove it, or add flavour = \"rfc3448\"".to_owned(),
+            }));
+        }
+    }
+    let options = &mut config.rfc3448;
+    if let Some(value) = table.get("tick") {
+        options.tick = value.positive_duration("a clock has ticks")?;
+    }
+    if let Some(value) = table.get("slow_increase") {
+        options.slow_increase = value.boolean()?;
+    }
+    if let Some(value) = table.get("initial_window") {
+        options.initial_window = Some(value.whole(1..=100)? as f64);
+    }
+    if let Some(value) = table.get("first_rate") {
+        options.first_rate = value.positive_rate("a flow has to begin")?;
+    }
+    if let Some(value) = table.get("intervals") {
+        options.intervals = value.whole(2..=32)? as u8;
+    }
+    if let Some(value) = table.get("discount_floor") {
+        options.discount_floor = value.share()?;
+    }
+    Ok(())
 }
 
 /// The controller, where the kind of the flow leaves it open.
@@ -347,7 +391,27 @@ pub(super) const CONTROL: &[&str] = &["tfrc", "rap", "fixed"];
 
 pub(super) const RAP: &[&str] = &["fine_grain"];
 
-pub(super) const TFRC: &[&str] = &["damping", "discounting", "packet_size"];
+pub(super) const TFRC: &[&str] = &[
+    "flavour",
+    "damping",
+    "discounting",
+    "packet_size",
+    "tick",
+    "slow_increase",
+    "initial_window",
+    "first_rate",
+    "intervals",
+    "discount_floor",
+];
+
+const TFRC_3448: &[&str] = &[
+    "tick",
+    "slow_increase",
+    "initial_window",
+    "first_rate",
+    "intervals",
+    "discount_floor",
+];
 
 pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
 

@@ -1,4 +1,4 @@
-//! TFRC under inputs that nobody should send.
+//! TFRC and RAP under inputs that nobody should send.
 
 use core::time::Duration;
 
@@ -7,8 +7,9 @@ use tidegate_core::control::{
     Algorithm, Change, Cx, Demand, Ecn, Fate, FlowId, Kind, Measured, Observer, Outcome,
     RateController, Sent, Start,
 };
+use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::replay::Input;
-use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
+use tidegate_core::controller::tfrc::{Flavour, PacketSize, Rfc3448, TfrcConfig};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
@@ -77,7 +78,8 @@ fn input() -> impl Strategy<Value = Input> {
     prop_oneof![12 => sent, 8 => report, 3 => Just(Input::Timeout), 1 => path]
 }
 
-fn run(config: &TfrcConfig, inputs: &[(Duration, Input)]) -> Vec<(Time, Event)> {
+/// What happens. The rate of one that `grows` may rise by a timeout.
+fn run(config: &dyn Algorithm, inputs: &[(Duration, Input)], grows: bool) -> Vec<(Time, Event)> {
     let demand = Demand {
         floor: Rate::ZERO,
         ceiling: Rate::MAX,
@@ -96,12 +98,15 @@ fn run(config: &TfrcConfig, inputs: &[(Duration, Input)]) -> Vec<(Time, Event)> 
             trace: &mut trace,
         };
         input.apply(&mut *controller, &mut cx);
-        check(&*controller, now, input, before);
+        check(&*controller, now, input);
+        if *input == Input::Timeout && !grows {
+            assert!(controller.target().send <= before);
+        }
     }
     trace
 }
 
-fn check(controller: &dyn RateController, now: Time, input: &Input, before: Rate) {
+fn check(controller: &dyn RateController, now: Time, input: &Input) {
     let target = controller.target();
     assert!(target.media <= target.send);
     let summary = controller.summary();
@@ -113,7 +118,6 @@ fn check(controller: &dyn RateController, now: Time, input: &Input, before: Rate
         // A timeout that was due leaves no deadline in the past, or a driver would spin.
         Input::Timeout if now < Time::FAR => {
             assert!(controller.next_timeout().is_none_or(|(at, _)| at > now));
-            assert!(target.send <= before);
         }
         Input::Sent(_) => assert!(controller.next_timeout().is_some()),
         _ => {}
@@ -124,14 +128,33 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn no_input_breaks_it(
+    fn no_input_breaks_tfrc(
         inputs in proptest::collection::vec((span(), input()), 1..60),
         damping: bool,
         nominal: bool,
+        older: bool,
+        each_report: bool,
     ) {
-        let packet_size = if nominal { PacketSize::Nominal } else { PacketSize::Mean };
-        let config = TfrcConfig { damping, packet_size, ..TfrcConfig::default() };
+        let config = TfrcConfig {
+            damping,
+            packet_size: if nominal { PacketSize::Nominal } else { PacketSize::Mean },
+            flavour: if older { Flavour::Rfc3448 } else { Flavour::Rfc5348 },
+            rfc3448: Rfc3448 { each_report, ..Rfc3448::default() },
+            ..TfrcConfig::default()
+        };
         // And the same inputs give the same events.
-        prop_assert_eq!(run(&config, &inputs), run(&config, &inputs));
+        prop_assert_eq!(run(&config, &inputs, false), run(&config, &inputs, false));
+    }
+
+    #[test]
+    fn no_input_breaks_rap(
+        inputs in proptest::collection::vec((span(), input()), 1..60),
+        fine_grain: bool,
+        increase: f64,
+        decrease: f64,
+        rtt_gain: f64,
+    ) {
+        let config = RapConfig { fine_grain, increase, decrease, rtt_gain, ..RapConfig::default() };
+        prop_assert_eq!(run(&config, &inputs, true), run(&config, &inputs, true));
     }
 }

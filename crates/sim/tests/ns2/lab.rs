@@ -1,4 +1,4 @@
-//! Paced flows over links, with an event loop of its own: what the tests against ns-2 share.
+//! Paced flows over links, with an event loop of its own.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use tidegate_core::link::{
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_sim::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
+use tidegate_sim::agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
 use tidegate_sim::paced::{Receiver, ReceiverConfig, Sender, SenderConfig};
 
 /// The senders and receivers of some flows, and what is between them.
@@ -32,15 +32,8 @@ pub(crate) struct Flow {
     /// Data packets that are lost at the end of the way, by their order there.
     pub(crate) dropped: BTreeSet<u64>,
     reached: u64,
-    /// When each packet left and which came when, if asked for.
-    pub(crate) log: Option<Log>,
-}
-
-/// Numbers and times of one flow.
-#[derive(Default)]
-pub(crate) struct Log {
-    pub(crate) sent: Vec<Time>,
-    pub(crate) reports: Vec<Time>,
+    /// When each packet left, if asked for.
+    pub(crate) log: Option<Vec<Time>>,
 }
 
 /// A packet on its way.
@@ -161,11 +154,8 @@ impl Lab {
             None => agent.on_timer(&mut cx),
         }
         for packet in self.out.drain() {
-            if let Some(log) = &mut flow.log {
-                match packet.body {
-                    Body::Data { .. } => log.sent.push(self.now),
-                    _ => log.reports.push(self.now),
-                }
+            if let Some(log) = flow.log.as_mut().filter(|_| end == 0) {
+                log.push(self.now);
             }
             let route = flow.routes[end];
             self.network
@@ -199,39 +189,4 @@ pub(crate) fn start(config: &SenderConfig) -> Start {
         shares: 1,
     };
     Start::new(config.start, config.size, demand)
-}
-
-/// A table of reference numbers: a header and rows, separated by commas.
-pub(crate) struct Table {
-    columns: Vec<&'static str>,
-    cells: Vec<Vec<&'static str>>,
-}
-
-impl Table {
-    pub(crate) fn read(text: &'static str) -> Self {
-        let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
-        Self {
-            columns: lines.next().expect("a header"),
-            cells: lines.collect(),
-        }
-    }
-
-    /// The rows in which these columns have these values.
-    pub(crate) fn rows(&self, wanted: &[(&str, &str)]) -> Vec<usize> {
-        let fits = |row: &usize| {
-            wanted
-                .iter()
-                .all(|(name, value)| self.text(*row, name) == *value)
-        };
-        (0..self.cells.len()).filter(fits).collect()
-    }
-
-    pub(crate) fn text(&self, row: usize, column: &str) -> &'static str {
-        let place = self.columns.iter().position(|name| *name == column);
-        self.cells[row][place.expect("a column of the table")]
-    }
-
-    pub(crate) fn number(&self, row: usize, column: &str) -> f64 {
-        self.text(row, column).parse().expect("a number")
-    }
 }

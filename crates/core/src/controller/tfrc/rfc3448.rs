@@ -1,0 +1,528 @@
+//! TFRC as it was before RFC 5348: RFC 3448, and where that is silent, ns-2.
+//!
+//! For comparison with simulations of that time. What differs from the parent module, and by how
+//! much, is in `docs/tfrc.md`. Rates are in bytes per second and times in seconds.
+
+mod equation;
+mod headers;
+mod round_trip;
+mod throughput;
+mod wali;
+
+use core::time::Duration;
+
+use super::ledger::Ledger;
+use super::receive::has_passed;
+use super::{MIN_RTT, PacketSize, SIZE_GAIN, T_MBI, TfrcConfig, duration, seconds, sound};
+use crate::control::{
+    Change, Cx, Ecn, Fate, Outcome, RateController, Report, Sent, Summary, Target, Why,
+};
+use crate::trace::Event;
+use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
+use equation::Equation;
+use headers::Headers;
+use round_trip::RoundTrip;
+use throughput::Throughput;
+use wali::Wali;
+
+/// What only the older flavour has. The defaults are those of ns-2.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct Rfc3448 {
+    /// The clock in which the time-out of the equation is measured (`tcp_tick_`).
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "tick_ms", with = "crate::trace::ms")
+    )]
+    pub tick: Duration,
+    /// In slow start, reach a new rate within a round trip, packet by packet, rather than at once
+    /// (`slow_increase_`).
+    pub slow_increase: bool,
+    /// The rate at the first report, in packets per round trip (`rate_init_`); `None`: what RFC
+    /// 3390 allows, four packets of up to 1095 bytes, three of up to 2190, else two
+    /// (`rate_init_option_` 2).
+    pub initial_window: Option<f64>,
+    /// The rate before the first report (`InitRate_`).
+    #[cfg_attr(feature = "serde", serde(rename = "first_rate_bps"))]
+    pub first_rate: Rate,
+    /// By what slow start multiplies the rate in a round trip (`ssmult_`), at least 1.
+    pub slow_start_factor: f64,
+    /// Weight of the past in the averages of the round-trip time (`df_`), in 0..=1.
+    pub rtt_memory: f64,
+    /// How many loss intervals count (`NumSamples_`), from 2 to 32.
+    pub intervals: u8,
+    /// The past never counts for less than this share (`minDiscountRatio_`), in 0..=1.
+    pub discount_floor: f64,
+    /// Each report is a feedback packet: receivers report once per round trip by themselves.
+    /// Otherwise reports are gathered, as in the newer flavour.
+    pub each_report: bool,
+}
+
+impl Default for Rfc3448 {
+    fn default() -> Self {
+        Self {
+            tick: Duration::from_millis(100),
+            slow_increase: true,
+            initial_window: None,
+            first_rate: Rate::bps(2_400),
+            slow_start_factor: 2.0,
+            rtt_memory: 0.95,
+            intervals: 8,
+            discount_floor: 0.5,
+            each_report: false,
+        }
+    }
+}
+
+/// One path under the older TFRC.
+#[derive(Clone, Debug)]
+pub(super) struct Tfrc {
+    config: TfrcConfig,
+    /// `s`.
+    size: f64,
+    /// What is allowed.
+    rate: f64,
+    /// What a sender in slow start has reached of it, and what each packet adds.
+    reached: f64,
+    ramp: f64,
+    /// At which the next packet is spaced: the rate with every correction.
+    instant: f64,
+    slow_start: bool,
+    /// When the rate was last set, other than at the end of slow start.
+    changed: Time,
+    rtt: Option<RoundTrip>,
+    headers: Headers,
+    ledger: Ledger,
+    losses: Wali,
+    /// Losses and marks that no later arrival has shown yet.
+    pending: Vec<(u64, Time)>,
+    /// The loss that began the latest event: when it left, and the round in which it was seen.
+    last_event: Option<(Time, u32)>,
+    arrivals: Throughput,
+    gathered: Gathered,
+    silence: Option<Time>,
+    limited: Limited,
+    published: Rate,
+    totals: Summary,
+}
+
+impl Tfrc {
+    pub(super) fn new(config: &TfrcConfig, now: Time, packet_size: Bytes) -> Self {
+        let size = packet_size.get().max(1) as f64;
+        let first = (config.rfc3448.first_rate.as_f64() / 8.0).max(size / T_MBI);
+        let mut config = config.clone();
+        config.rfc3448.rtt_memory = share(config.rfc3448.rtt_memory);
+        let mut tfrc = Self {
+            losses: Wali::new(&config.rfc3448, config.discounting),
+            config,
+            size,
+            rate: first,
+            reached: first,
+            ramp: 0.0,
+            instant: first,
+            slow_start: true,
+            changed: now,
+            rtt: None,
+            headers: Headers::new(),
+            ledger: Ledger::new(),
+            pending: Vec::new(),
+            last_event: None,
+            arrivals: Throughput::default(),
+            gathered: Gathered::new(now),
+            silence: None,
+            limited: Limited::default(),
+            published: Rate::ZERO,
+            totals: Summary::default(),
+        };
+        tfrc.published = tfrc.target().send;
+        tfrc
+    }
+
+    /// Takes one fate into account; whether the packet arrived.
+    fn on_fate(&mut self, now: Time, fate: &Fate) -> bool {
+        if self.ledger.settle(fate.seq).is_none() {
+            return false;
+        }
+        self.losses.on_fate(fate.seq);
+        let sent = fate.sent.min(now);
+        match fate.outcome {
+            Outcome::Lost => {
+                self.totals.lost = self.totals.lost.saturating_add(1);
+                self.pending.push((fate.seq, sent));
+                false
+            }
+            Outcome::Received { at, ecn } => {
+                self.totals.delivered += fate.size;
+                self.arrivals.add(at);
+                self.gathered.newest = Some((at, fate.sent));
+                if ecn == Ecn::Ce {
+                    self.pending.push((fate.seq, sent));
+                }
+                self.judge(fate.seq, sent, at);
+                true
+            }
+        }
+    }
+
+    /// Finds out which of the pending losses began an event. Packet `by`, which left at `shown` and
+    /// came at `at`, is the first to arrive after them; its header is what a receiver judges by.
+    fn judge(&mut self, by: u64, shown: Time, at: RemoteTime) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let header = self.headers.of(by);
+        if self.losses.is_empty() {
+            let rate = self.arrivals.rate(at, header.rtt) * self.size;
+            let p = self.equation(header.rtt).inverse(rate);
+            self.losses.seed(p);
+            self.gathered.first_p = Some(p);
+            self.gathered.new_event = true;
+            self.last_event = Some((shown, header.round));
+            self.pending.clear();
+            return;
+        }
+        let rtt = duration(header.rtt);
+        for (seq, sent) in self.pending.drain(..) {
+            // As ns-2 (`PreciseLoss_`): between two events the sender has heard of a report. The
+            // round-trip time may have grown since it was told.
+            let new = self
+                .last_event
+                .is_none_or(|(last, round)| sent > last + rtt && header.round > round);
+            if new && self.losses.begin(seq) {
+                self.last_event = Some((sent, header.round));
+                self.gathered.new_event = true;
+            }
+        }
+    }
+
+    fn on_feedback(&mut self, cx: &mut Cx<'_>) {
+        let gathered = core::mem::replace(&mut self.gathered, Gathered::new(cx.now));
+        let received = self.receive_rate(cx.now, &gathered);
+        let first = self.rtt.is_none();
+        let options = &self.config.rfc3448;
+        if let Some(sample) = gathered.rtt_sample() {
+            match &mut self.rtt {
+                Some(rtt) => rtt.update(sample, options.rtt_memory, options.tick),
+                None => self.rtt = Some(RoundTrip::new(sample, options.tick)),
+            }
+        }
+        let Some(rtt) = self.rtt.map(|rtt| rtt.mean) else {
+            return;
+        };
+        self.set_timer(cx.now);
+        self.headers.next_round(rtt);
+        let p = match (gathered.measured, gathered.first_p) {
+            (Some((_, p)), _) | (None, Some(p)) => p,
+            (None, None) => self.losses.event_rate(),
+        };
+        let worse = gathered.new_event || p > self.totals.loss_event_rate;
+        self.totals.loss_event_rate = p;
+        if worse && p > 0.0 {
+            let loss_event_rate = p;
+            cx.trace
+                .record(cx.now, Event::LossEvent { loss_event_rate });
+        }
+        if !self.slow_start {
+            self.follow(cx.now, p, 2.0 * received, rtt);
+        } else if first || p <= 0.0 {
+            self.grow(cx.now, 2.0 * received, rtt);
+        } else {
+            self.slow_start = false;
+            self.rate = self.equation(rtt).rate(p).max(self.least_rate());
+            let rate = Rate::from_f64(self.rate * 8.0);
+            cx.trace.record(cx.now, Event::SlowStartEnded { rate });
+        }
+        self.instant = self.damped();
+    }
+
+    /// In bytes per second, as the receiver of the latest report would have counted it.
+    fn receive_rate(&mut self, now: Time, gathered: &Gathered) -> f64 {
+        if let Some((rate, _)) = gathered.measured {
+            return rate;
+        }
+        let Some((at, sent)) = gathered.newest else {
+            return 0.0;
+        };
+        // The receiver's holding time is not in the sample, so it is what is left of the way there
+        // and back.
+        let held = gathered
+            .rtt
+            .map_or(Duration::ZERO, |rtt| now.since(sent).saturating_sub(rtt));
+        let report = RemoteTime(at.0.saturating_add(nanos(held)));
+        self.arrivals.feedback(report, self.headers.told()) * self.size
+    }
+
+    /// Slow start; `limit` is twice what was received.
+    fn grow(&mut self, now: Time, limit: f64, rtt: f64) {
+        let (packet, window) = (self.size / rtt, self.initial_window());
+        let (initial, round) = (window * packet, self.headers.round());
+        let before = self.rate;
+        // The first receive rate is that of a single packet.
+        let early = round <= 1 || (round == 2 && window > 1.0);
+        self.rate = if early || (limit < initial && self.was_limited(now, rtt)) {
+            before.max(initial)
+        } else if before > limit {
+            limit / 2.0
+        } else if before < limit && now.since(self.changed) + HAIR > duration(rtt) {
+            (self.config.rfc3448.slow_start_factor.max(1.0) * before)
+                .min(limit)
+                .max(packet)
+        } else {
+            return;
+        };
+        self.changed = now;
+        self.reached = before.min(self.rate);
+        // A round trip of packets at the new rate makes up the difference.
+        self.ramp = (self.rate - self.reached) * packet / self.rate;
+    }
+
+    /// After slow start: up to the equation's rate by a packet per round trip, down to it at once;
+    /// not above `limit`, nor below a packet per round trip for it.
+    fn follow(&mut self, now: Time, p: f64, limit: f64, rtt: f64) {
+        let packet = self.size / rtt;
+        let fair = self.equation(rtt).rate(p);
+        let mut most = limit.max(packet);
+        if fair > self.rate {
+            if self.was_limited(now, rtt) {
+                most = limit.max(self.initial_window() * packet);
+            }
+            let passed = (seconds(now.since(self.changed)) / rtt).min(2.0);
+            self.rate = (self.rate + packet * passed).min(most).min(fair);
+        } else {
+            self.rate = fair.min(most);
+        }
+        self.rate = self.rate.max(self.least_rate());
+        self.changed = now;
+    }
+
+    /// The no-feedback timer expired.
+    fn on_silence(&mut self) {
+        let half = (self.rate / 2.0).max(self.least_rate());
+        if !self.limited.now {
+            self.rate = half;
+        } else if let Some(rtt) = self.rtt {
+            // Idle: not below the initial window per round trip.
+            let initial = self.initial_window() * self.size / rtt.mean;
+            self.rate = half.max(self.rate.min(initial));
+        }
+        self.headers.next_round(self.headers.told());
+        self.instant = self.instant.min(self.damped());
+    }
+
+    fn set_timer(&mut self, now: Time) {
+        let rtt = self.rtt.map_or(0.0, |rtt| rtt.mean);
+        let round = rtt.max(seconds(self.config.report_interval));
+        let span = if self.rtt.is_some() { 2.0 * round } else { 0.0 };
+        self.silence = Some(now + duration(span.max(2.0 * self.size / self.rate)));
+    }
+
+    /// The rate with the correction for the latest round-trip sample (`ca_`).
+    fn damped(&self) -> f64 {
+        match self.rtt {
+            Some(rtt) if self.config.damping => self.rate * rtt.root / rtt.latest.sqrt(),
+            _ => self.rate,
+        }
+    }
+
+    fn equation(&self, rtt: f64) -> Equation {
+        Equation {
+            size: self.size,
+            rtt,
+            rto: self
+                .rtt
+                .map_or(0.0, |now| now.rto(self.config.rfc3448.tick)),
+        }
+    }
+
+    /// In packets.
+    fn initial_window(&self) -> f64 {
+        match self.config.rfc3448.initial_window {
+            Some(packets) => packets.max(1.0),
+            None if self.size <= 1_095.0 => 4.0,
+            None if self.size < 2_190.0 => 3.0,
+            None => 2.0,
+        }
+    }
+
+    /// Whether the application has been the limit within the last one and a half round trips.
+    fn was_limited(&self, now: Time, rtt: f64) -> bool {
+        let ended = self.limited.ended;
+        self.limited.now || ended.is_some_and(|at| now.since(at) < duration(1.5 * rtt))
+    }
+
+    /// ns-2 has no lower bound; this one is RFC 3448's.
+    fn least_rate(&self) -> f64 {
+        self.size / T_MBI
+    }
+
+    fn publish(&mut self, cx: &mut Cx<'_>) {
+        let (from, to) = (self.published, self.target().send);
+        if from != to {
+            self.published = to;
+            cx.trace.record(cx.now, Event::RateChanged { from, to });
+        }
+    }
+}
+
+impl RateController for Tfrc {
+    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
+        self.ledger.send(packet.seq, !packet.app_limited);
+        self.headers.next = self.headers.next.max(packet.seq.saturating_add(1));
+        if self.limited.now {
+            self.limited.ended = Some(cx.now);
+        }
+        self.limited.now = packet.app_limited;
+        if self.config.packet_size == PacketSize::Mean {
+            self.size += (packet.size.get().max(1) as f64 - self.size) * SIZE_GAIN;
+        }
+        if self.silence.is_none() {
+            self.set_timer(cx.now);
+        }
+        let ramps = self.config.rfc3448.slow_increase && self.slow_start;
+        if ramps && self.headers.round() > 2 && self.reached < self.rate {
+            self.reached += self.ramp;
+            self.instant = self.reached;
+        } else {
+            self.instant = self.damped();
+        }
+        self.publish(cx);
+    }
+
+    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+        self.gathered.rtt = report.rtt;
+        if let Some(sample) = report.rtt {
+            self.totals.min_rtt = Some(self.totals.min_rtt.map_or(sample, |min| min.min(sample)));
+            self.gathered.on_rtt(seconds(sample).clamp(MIN_RTT, T_MBI));
+        }
+        let mut arrived = false;
+        for fate in report.fates {
+            arrived |= self.on_fate(cx.now, fate);
+        }
+        // What a driver gives up for lost without a later arrival.
+        let at = self.arrivals.newest().unwrap_or(RemoteTime(0));
+        self.judge(self.headers.next, cx.now, at);
+        if let Some(measured) = report.measured.filter(|_| report.fates.is_empty()) {
+            let rate = measured.receive_rate.as_f64() / 8.0;
+            self.gathered.measured = Some((rate, sound(measured)));
+            arrived = true;
+        }
+        self.gathered.arrived |= arrived;
+        if arrived {
+            self.set_timer(cx.now);
+        }
+        let rtt = self.rtt.map_or(Duration::ZERO, |rtt| duration(rtt.mean));
+        let due = self.config.rfc3448.each_report
+            || self.gathered.new_event
+            || has_passed(rtt, self.gathered.began, cx.now);
+        if self.gathered.arrived && due {
+            self.on_feedback(cx);
+        }
+        self.publish(cx);
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.silence.is_none_or(|deadline| cx.now < deadline) {
+            return;
+        }
+        let before = self.rate;
+        self.on_silence();
+        if self.rate < before {
+            let rate = self.target().send;
+            cx.trace.record(cx.now, Event::NoFeedback { rate });
+        }
+        self.set_timer(cx.now);
+        self.publish(cx);
+    }
+
+    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+        if let Change::Path { packet_size, .. } = change {
+            let published = self.published;
+            *self = Self::new(&self.config, cx.now, *packet_size);
+            self.published = published;
+            self.publish(cx);
+        }
+    }
+
+    fn target(&self) -> Target {
+        // Rounded down. Where a round trip is a whole number of gaps, a report and a packet fall due
+        // at the same moment, and the report has to come first.
+        Target::of(Rate::bps(
+            (self.instant.max(self.least_rate()) * 8.0) as u64,
+        ))
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        self.silence.map(|deadline| (deadline, Why::Silence))
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            rate: self.target().send,
+            ..self.totals
+        }
+    }
+}
+
+/// What came since the last feedback packet.
+#[derive(Clone, Copy, Debug)]
+struct Gathered {
+    began: Time,
+    arrived: bool,
+    new_event: bool,
+    rtt_sum: f64,
+    rtt_samples: u32,
+    /// The newest packet that came: when it came and when it had left.
+    newest: Option<(RemoteTime, Time)>,
+    /// The sample of the latest report, if it had one.
+    rtt: Option<Duration>,
+    /// By the inverse of the equation, at the first loss.
+    first_p: Option<f64>,
+    /// Somebody else's receive rate and loss event rate.
+    measured: Option<(f64, f64)>,
+}
+
+impl Gathered {
+    fn new(began: Time) -> Self {
+        Self {
+            began,
+            arrived: false,
+            new_event: false,
+            rtt_sum: 0.0,
+            rtt_samples: 0,
+            newest: None,
+            rtt: None,
+            first_p: None,
+            measured: None,
+        }
+    }
+
+    fn on_rtt(&mut self, sample: f64) {
+        self.rtt_sum += sample;
+        self.rtt_samples = self.rtt_samples.saturating_add(1);
+    }
+
+    fn rtt_sample(&self) -> Option<f64> {
+        (self.rtt_samples > 0).then(|| self.rtt_sum / f64::from(self.rtt_samples))
+    }
+}
+
+/// Whether the application has less to send than it may.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limited {
+    /// The latest packet left with nothing behind it.
+    now: bool,
+    /// When that last ended.
+    ended: Option<Time>,
+}
+
+/// Within 0..=1; NaN is zero.
+fn share(value: f64) -> f64 {
+    if value > 0.0 { value.min(1.0) } else { 0.0 }
+}
+
+/// A report that is early by this much counts as a round trip after the last one.
+const HAIR: Duration = Duration::from_micros(1);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! The older flavour, step by step.
+
+use super::*;
+use crate::control::{FlowId, Kind, Measured, Observer};
+use crate::random::Seed;
+
+const RTT: Duration = Duration::from_millis(100);
+
+/// A flow of 1000-byte packets that gets a feedback packet each 100 ms.
+struct Flow {
+    tfrc: Tfrc,
+    now: Time,
+    seq: u64,
+}
+
+impl Flow {
+    fn new() -> Self {
+        let config = TfrcConfig {
+            damping: false,
+            ..TfrcConfig::ns2()
+        };
+        Self {
+            tfrc: Tfrc::new(&config, Time::ZERO, Bytes(1_000)),
+            now: Time::ZERO,
+            seq: 0,
+        }
+    }
+
+    fn call(&mut self, call: impl FnOnce(&mut Tfrc, &mut Cx<'_>)) {
+        let mut cx = Cx {
+            now: self.now,
+            rng: &mut Seed(1).stream("tfrc"),
+            trace: &mut (),
+        };
+        call(&mut self.tfrc, &mut cx);
+    }
+
+    /// So many packets leave at even distances in a round trip, arrive half a one later, and are
+    /// reported at its end; some are lost.
+    fn round(&mut self, packets: u64, lost: &[u64]) {
+        let began = self.now;
+        let mut fates = Vec::new();
+        for n in 0..packets {
+            self.now = began + RTT * n as u32 / packets as u32;
+            let sent = Sent {
+                flow: FlowId(0),
+                seq: self.seq,
+                size: Bytes(1_000),
+                kind: Kind::Media,
+                app_limited: false,
+            };
+            let outcome = if lost.contains(&self.seq) {
+                Outcome::Lost
+            } else {
+                Outcome::Received {
+                    at: RemoteTime(self.now.as_nanos() + 50_000_000),
+                    ecn: Ecn::NotEct,
+                }
+            };
+            fates.push(Fate {
+                flow: FlowId(0),
+                seq: self.seq,
+                size: Bytes(1_000),
+                sent: self.now,
+                outcome,
+            });
+            self.seq += 1;
+            self.call(|tfrc, cx| tfrc.on_sent(cx, &sent));
+        }
+        let hold = self.now.since(began);
+        self.now = began + RTT + hold;
+        self.call(|tfrc, cx| tfrc.on_report(cx, &Report::new(&fates).rtt(RTT)));
+        self.now = began + RTT;
+    }
+
+    /// Packets per round trip.
+    fn window(&self) -> f64 {
+        self.tfrc.rate / 10_000.0
+    }
+}
+
+fn near(a: f64, b: f64) -> bool {
+    (a / b - 1.0).abs() < 1e-6
+}
+
+#[test]
+fn slow_start_begins_with_four_packets_and_doubles_up_to_twice_what_came() {
+    let mut flow = Flow::new();
+    assert_eq!(flow.tfrc.target().send, Rate::bps(2_400));
+    let mut windows = Vec::new();
+    for packets in [1, 4, 4, 8, 9] {
+        flow.round(packets, &[]);
+        windows.push(flow.window());
+    }
+    // The second report tells of a single packet and is not believed. The fourth tells of 8
+    // packets in 112.5 ms since the one before, 7.1 per round trip.
+    let expected = [4.0, 4.0, 8.0, 14.2, 17.8];
+    let mut pairs = windows.iter().zip(expected);
+    assert!(pairs.all(|(a, b)| (a - b).abs() < 0.1), "{windows:?}");
+    // Less than half of the rate came, five packets and one of the round before: it falls to that.
+    flow.round(5, &[]);
+    assert!(near(flow.window(), 6.0), "{}", flow.window());
+}
+
+#[test]
+fn a_slow_increase_reaches_the_new_rate_within_a_round_trip() {
+    let mut flow = Flow::new();
+    for packets in [1, 4, 4] {
+        flow.round(packets, &[]);
+    }
+    let before = flow.tfrc.target().send.as_f64() / 80_000.0;
+    assert!((before - 8.0).abs() < 0.5, "allowed: {before}");
+    let mut rates = Vec::new();
+    for _ in 0..9 {
+        let seq = flow.seq;
+        flow.seq += 1;
+        let sent = Sent {
+            flow: FlowId(0),
+            seq,
+            size: Bytes(1_000),
+            kind: Kind::Media,
+            app_limited: false,
+        };
+        flow.call(|tfrc, cx| tfrc.on_sent(cx, &sent));
+        rates.push(flow.tfrc.target().send.as_f64() / 80_000.0);
+    }
+    // By (8 - 4) / 8 packets per round trip with each packet.
+    assert!(
+        (rates[0] - 4.5).abs() < 0.3 && (rates[3] - 6.0).abs() < 0.3,
+        "{rates:?}"
+    );
+    assert!((rates[8] - 8.0).abs() < 0.3, "{rates:?}");
+}
+
+#[test]
+fn the_first_loss_ends_slow_start_at_what_came() {
+    let mut flow = Flow::new();
+    for packets in [1, 4, 4, 8] {
+        flow.round(packets, &[]);
+    }
+    flow.round(16, &[30]);
+    // 15 of 16 came; the inverse is exact to 5 %.
+    assert!((14.0..=16.8).contains(&flow.window()), "{}", flow.window());
+    assert!(flow.tfrc.summary().loss_event_rate > 0.0);
+}
+
+#[test]
+fn after_slow_start_the_rate_grows_by_a_packet_per_round_trip() {
+    let mut flow = Flow::new();
+    for packets in [1, 4, 4, 8] {
+        flow.round(packets, &[]);
+    }
+    flow.round(16, &[20]);
+    let mut last = flow.window();
+    for _ in 0..40 {
+        flow.round(16, &[]);
+        let window = flow.window();
+        assert!(window <= last + 1.000_001, "{window} after {last}");
+        last = window;
+    }
+    assert!(last > 20.0, "{last}");
+}
+
+#[test]
+fn silence_halves_the_rate_after_two_round_trips() {
+    let mut flow = Flow::new();
+    flow.round(1, &[]);
+    flow.round(4, &[]);
+    let (before, reported) = (flow.window(), flow.now + Duration::from_millis(75));
+    let (at, why) = flow.tfrc.next_timeout().expect("a timer");
+    assert_eq!((at, why), (reported + 2 * RTT, Why::Silence));
+    flow.now = at;
+    flow.call(RateController::on_timeout);
+    assert!(near(flow.window(), before / 2.0), "{}", flow.window());
+    assert_eq!(
+        flow.tfrc.next_timeout().map(|next| next.0),
+        Some(at + 2 * RTT)
+    );
+}
+
+#[test]
+fn an_idle_sender_keeps_its_initial_window() {
+    let mut flow = Flow::new();
+    flow.round(1, &[]);
+    flow.round(4, &[]);
+    flow.tfrc.limited.now = true;
+    for _ in 0..3 {
+        flow.now = flow.tfrc.next_timeout().expect("a timer").0;
+        flow.call(RateController::on_timeout);
+    }
+    assert!(near(flow.window(), 4.0), "{}", flow.window());
+}
+
+#[test]
+fn what_somebody_else_measured_is_taken_as_it_is() {
+    let mut flow = Flow::new();
+    flow.round(1, &[]);
+    let measured = Measured {
+        by: Observer::AggregationPoint,
+        receive_rate: Rate::kbps(8_000),
+        loss_event_rate: 0.01,
+    };
+    flow.now += RTT;
+    flow.call(|tfrc, cx| tfrc.on_report(cx, &Report::default().measured(measured).rtt(RTT)));
+    // sqrt(0.02/3) = 0.08165; 3 * sqrt(0.00375) = 0.18371 times 0.3 s * 0.01 * 1.0032 is
+    // 0.000553: 1 / (0.1 * 0.08165 + 0.000553) = 114.7 packets a second.
+    assert!((flow.window() - 11.47).abs() < 0.01, "{}", flow.window());
+}

@@ -1,0 +1,193 @@
+//! The weighted average of loss intervals, as ns-2's receivers keep it.
+
+use super::{Rfc3448, share};
+
+/// The recent loss intervals of one path, in packets.
+///
+/// Three things differ from RFC 5348. An interval ends with the packet that began the next event
+/// rather than before it. The discount that a closed interval keeps is that of the last evaluation.
+/// And the interval after the first loss begins with the first packet after the evaluation before it.
+#[derive(Clone, Debug)]
+pub(super) struct Wali {
+    discounting: bool,
+    floor: f64,
+    intervals: usize,
+    /// One above the highest number whose fate is known, and what it was at the last evaluation.
+    next: u64,
+    evaluated: u64,
+    /// The first packet of the open interval.
+    begins: u64,
+    /// Closed intervals and what they have been discounted to, the youngest first.
+    lengths: [f64; MOST],
+    kept: [f64; MOST],
+    known: usize,
+    /// What the past counts for as long as the open interval lasts.
+    discount: f64,
+}
+
+impl Wali {
+    /// No loss yet.
+    pub(super) fn new(config: &Rfc3448, discounting: bool) -> Self {
+        Self {
+            discounting,
+            floor: share(config.discount_floor),
+            intervals: usize::from(config.intervals).clamp(2, MOST),
+            next: 0,
+            evaluated: 0,
+            begins: 0,
+            lengths: [0.0; MOST],
+            kept: [1.0; MOST],
+            known: 0,
+            discount: 1.0,
+        }
+    }
+
+    /// Whether there was no loss event.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known == 0
+    }
+
+    /// Packet `seq` is accounted for, lost or not.
+    pub(super) fn on_fate(&mut self, seq: u64) {
+        self.next = self.next.max(seq.saturating_add(1));
+    }
+
+    /// The first loss: the loss event rate `p` stands in for the interval before it.
+    pub(super) fn seed(&mut self, p: f64) {
+        self.close((1.0 / p).max(1.0) as u64);
+        self.begins = self.evaluated;
+    }
+
+    /// A loss event began with packet `seq`; whether it was later than the one before.
+    pub(super) fn begin(&mut self, seq: u64) -> bool {
+        if seq < self.begins {
+            return false;
+        }
+        self.close(seq - self.begins + 1);
+        self.begins = seq + 1;
+        true
+    }
+
+    /// The loss event rate in 0..=1; zero before the first loss.
+    pub(super) fn event_rate(&mut self) -> f64 {
+        self.evaluated = self.next;
+        if self.known == 0 {
+            return 0.0;
+        }
+        let open = self.next.saturating_sub(self.begins) as f64;
+        let past = self.past_mean();
+        if self.discounting && open > 2.0 * past {
+            self.discount = (2.0 * past / open).max(self.floor);
+        }
+        let (mut total, mut weights) = (open, 1.0);
+        for n in 1..=self.known.min(self.intervals - 1) {
+            let weight = self.weight(n) * self.kept[n - 1] * self.discount;
+            total += weight * self.lengths[n - 1];
+            weights += weight;
+        }
+        (1.0 / (total / weights).max(past)).min(1.0)
+    }
+
+    fn past_mean(&self) -> f64 {
+        let (mut total, mut weights) = (0.0, 0.0);
+        for n in 0..self.known {
+            let weight = self.weight(n) * self.kept[n];
+            total += weight * self.lengths[n];
+            weights += weight;
+        }
+        total / weights
+    }
+
+    /// Of interval `n`, the youngest of which is 0: one for the younger half, then falling to just
+    /// above zero.
+    fn weight(&self, n: usize) -> f64 {
+        let half = self.intervals / 2;
+        let beyond = (n + 1).saturating_sub(half) as f64;
+        1.0 - beyond / (half as f64 + 1.0)
+    }
+
+    fn close(&mut self, length: u64) {
+        for kept in &mut self.kept {
+            *kept *= self.discount;
+        }
+        self.lengths.rotate_right(1);
+        self.kept.rotate_right(1);
+        (self.lengths[0], self.kept[0]) = (length as f64, 1.0);
+        self.known = (self.known + 1).min(self.intervals);
+        self.discount = 1.0;
+    }
+}
+
+/// Of intervals.
+const MOST: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(intervals: u8) -> Wali {
+        let config = Rfc3448 {
+            intervals,
+            ..Rfc3448::default()
+        };
+        Wali::new(&config, true)
+    }
+
+    fn until(wali: &mut Wali, seq: u64) -> f64 {
+        wali.on_fate(seq);
+        wali.event_rate()
+    }
+
+    #[test]
+    fn an_interval_ends_with_the_packet_that_begins_the_next() {
+        let mut wali = history(8);
+        assert!(until(&mut wali, 89) <= 0.0 && wali.is_empty());
+        wali.on_fate(99);
+        wali.seed(0.011_9);
+        assert!(
+            (until(&mut wali, 99) - 1.0 / 84.0).abs() < 1e-12,
+            "a whole interval"
+        );
+        // The open interval began with the packet after the evaluation before the first loss.
+        wali.on_fate(149);
+        assert!(wali.begin(149));
+        assert!(!wali.begin(149) && !wali.begin(80), "not later");
+        // 60 packets, 90 to 149, and 84.
+        assert!((wali.event_rate() - 2.0 / 144.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_past_is_discounted_to_a_half() {
+        let mut wali = history(8);
+        wali.seed(0.01);
+        for n in 1..=8_u64 {
+            wali.on_fate(100 * n - 1);
+            wali.begin(100 * n - 1);
+        }
+        assert!((wali.event_rate() - 0.01).abs() < 1e-12);
+        // 300 open, 100 before: 200 / 300; the weights of seven closed intervals sum to 5.
+        let two_thirds = (300.0 + 100.0 * 5.0 * 2.0 / 3.0) / (1.0 + 5.0 * 2.0 / 3.0);
+        let p = until(&mut wali, 1_099);
+        assert!((p - 1.0 / two_thirds).abs() < 1e-12, "{p}");
+        let p = until(&mut wali, 1_799);
+        assert!((p - 1.0 / ((1_000.0 + 250.0) / 3.5)).abs() < 1e-12, "{p}");
+        // What was discounted stays so when the interval is closed.
+        wali.begin(1_799);
+        let p = wali.event_rate();
+        assert!((p - 1.0 / ((1_000.0 + 250.0) / 3.5)).abs() < 1e-12, "{p}");
+    }
+
+    #[test]
+    fn more_intervals_have_more_weights() {
+        let weights = |n: u8| -> Vec<f64> {
+            let wali = history(n);
+            (0..usize::from(n)).map(|i| wali.weight(i)).collect()
+        };
+        let eight = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
+        let same = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12);
+        assert!(same(&weights(8), &eight));
+        let sixteen = weights(16);
+        assert!(same(&sixteen[..8], &[1.0; 8]));
+        assert!((sixteen[15] - 1.0 / 9.0).abs() < 1e-12);
+    }
+}

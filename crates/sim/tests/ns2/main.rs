@@ -1,0 +1,10 @@
+//! Paced flows against those of ns-2: packet by packet where nothing is random, in the mean where losses
+//! are. `tests/data/ns2/README.md` says how ns-2 was run, `docs/rap.md` and `docs/tfrc.md` what came out.
+
+mod lab;
+mod micro;
+mod rap;
+mod satellite;
+mod session;
+mod table;
+mod tfrc;

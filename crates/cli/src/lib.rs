@@ -16,6 +16,7 @@ mod send;
 mod sim;
 mod studio;
 mod table;
+mod validate;
 
 use std::process::ExitCode;
 

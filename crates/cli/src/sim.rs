@@ -23,6 +23,8 @@ pub(crate) struct SimArgs {
 enum SimVerb {
     /// Play a scenario in virtual time and say whether it did what was expected of it
     Run(RunArgs),
+    /// Play what ns-2 has played and print ours beside theirs
+    Validate(crate::validate::ValidateArgs),
 }
 
 /// What to play.
@@ -46,7 +48,10 @@ pub(crate) struct RunArgs {
 
 /// Plays. The exit code is 1 when an expectation of the scenario does not hold.
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
-    let SimVerb::Run(args) = &args.verb;
+    let args = match &args.verb {
+        SimVerb::Run(args) => args,
+        SimVerb::Validate(args) => return crate::validate::run(args),
+    };
     let script = Script::load(&args.scenario)?;
     let seed = args.seed.map_or(script.scenario.seed, Seed);
     let dir = args.out.clone();

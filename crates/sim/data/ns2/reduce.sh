@@ -71,7 +71,7 @@ once() { echo "$1,$2,$3,$4,0,1"; }
         for proto in reno newreno sack rap tfrc; do
             set=$([ $kind = queue ] && echo queue || echo every)
             zcat "micro/${kind}_$proto.csv.gz" | awk -F, -v t="$set,$proto" '
-                $1 == "r" { at = sprintf("%.0f", $2 * 1e6); if (n % 200 == 0) print t "," n "," at; n++ }
+                $1 == "r" { at = sprintf("%.0f", $2 * 1e6); if (n % 200 == 0) print t "," n + 0 "," at; n++ }
                 END { if ((n - 1) % 200) print t "," n - 1 "," at }'
         done
     done

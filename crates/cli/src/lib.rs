@@ -18,6 +18,7 @@ mod sim;
 mod studio;
 mod sweep;
 mod table;
+mod validate;
 
 use std::process::ExitCode;
 

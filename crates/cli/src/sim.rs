@@ -12,6 +12,7 @@ use tidegate_sim::run::{Run, World};
 use crate::folder::{self, Script};
 use crate::rmcat::{self, RmcatArgs};
 use crate::sweep::{self, SweepArgs};
+use crate::validate::{self, ValidateArgs};
 use crate::{report, table};
 
 /// What to simulate.
@@ -29,6 +30,8 @@ enum SimVerb {
     Sweep(SweepArgs),
     /// Play the test cases of RFC 8867 and 8869, and draw a scorecard
     Rmcat(RmcatArgs),
+    /// Play what ns-2 has played and print ours beside theirs
+    Validate(ValidateArgs),
 }
 
 /// What to play.
@@ -56,6 +59,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
         SimVerb::Run(args) => run_one(args),
         SimVerb::Rmcat(args) => rmcat::run(args),
         SimVerb::Sweep(args) => sweep::run(args),
+        SimVerb::Validate(args) => validate::run(args),
     }
 }
 

@@ -12,5 +12,6 @@ pub mod scenario;
 pub mod staging;
 pub mod tcp;
 pub mod traffic;
+pub mod validate;
 pub mod video_model;
 pub mod world;

@@ -105,12 +105,11 @@ impl Role {
         seed: Seed,
         pipe: impl FnOnce(&VideoPlan) -> Result<P, E>,
     ) -> Result<Player<P>, E> {
-        let video = match self.plan.media.video() {
-            Some(video) => video,
-            None => match self.actors() {
-                Some((sender, _)) => return Ok(self.model(sender, "sender", seed)),
-                None => unreachable!("what is no video is modelled"),
-            },
+        if let Some((sender, _)) = self.actors() {
+            return Ok(self.model(sender, "sender", seed));
+        }
+        let Some(video) = self.plan.media.video() else {
+            unreachable!("what is no video is modelled");
         };
         let mut rng = seed.stream(&format!("session/{}", self.name));
         let config = self.sender_config(video, streams(&mut rng));

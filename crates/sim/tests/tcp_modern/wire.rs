@@ -136,7 +136,7 @@ impl<'a> Wire<'a> {
             ecn: Ecn::NotEct,
         };
         self.act(Way::Data, |agent, cx| {
-            agent.on_packet(cx, &arrival, Body::Ack(ack))
+            agent.on_packet(cx, &arrival, Body::Ack(ack));
         });
     }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::agent::Agent as _;
+use tidegate_sim::agent::{Ack, Agent as _};
 use tidegate_sim::tcp::modern::{Config, CongestionConfig, Detection};
 use tidegate_sim::tcp::{InitialWindow, SinkConfig};
 
@@ -110,6 +110,37 @@ proptest! {
             (wire.now, wire.sender.counters(), wire.sender.more_counters())
         };
         prop_assert_eq!(run(false), run(true));
+    }
+
+    /// No acknowledgement, however false, makes a sender panic, wait for nothing or believe that
+    /// more arrived than it sent.
+    #[test]
+    fn lies_are_believed(
+        config in config(),
+        lies in prop::collection::vec((0..500_u32, any::<[u32; 6]>(), 0..10_000_u64, any::<[bool; 3]>()), 1..200),
+        seed: u64,
+    ) {
+        let fate = lottery(seed, (0.1, 0.1), ms(20), ms(5));
+        let mut wire = Wire::new(&config, &packets(400), &SinkConfig::default(), fate);
+        for (next, numbers, echo, flags) in lies {
+            for _ in 0..5 {
+                wire.step(at(1_000_000));
+            }
+            // Near what was sent, or anything.
+            let number = |n: usize| if flags[2] { numbers[n] % 500 } else { numbers[n] };
+            let block = |n: usize| (number(2 * n), number(2 * n + 1));
+            wire.lie(Ack {
+                next,
+                echo: Time::from_millis(echo),
+                sack: [block(0), block(1), block(2)],
+                ece: flags[0],
+                again: flags[1],
+            });
+            let (sender, counters) = (&wire.sender, wire.sender.counters());
+            prop_assert!(sender.path().delivered <= counters.sent);
+            prop_assert!(sender.is_done() || sender.next_timer() < Time::FAR);
+            prop_assert!(u64::from(counters.acked) <= counters.sent);
+        }
     }
 }
 

@@ -5,9 +5,10 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use rand_pcg::Pcg64Mcg;
+use tidegate_core::control::Ecn;
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
-use tidegate_sim::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
+use tidegate_sim::agent::{Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 use tidegate_sim::tcp::modern::{Config, Sender};
 use tidegate_sim::tcp::{Sink, SinkConfig, SourceConfig};
 
@@ -126,6 +127,17 @@ impl<'a> Wire<'a> {
         for way in [Way::Data, Way::Acks] {
             self.act(way, |agent, cx| agent.on_timer(cx));
         }
+    }
+
+    /// The sender gets an acknowledgement that nobody sent.
+    pub(crate) fn lie(&mut self, ack: Ack) {
+        let arrival = Arrival {
+            size: 40,
+            ecn: Ecn::NotEct,
+        };
+        self.act(Way::Data, |agent, cx| {
+            agent.on_packet(cx, &arrival, Body::Ack(ack));
+        });
     }
 
     /// The application writes.

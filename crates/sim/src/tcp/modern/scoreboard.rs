@@ -188,7 +188,8 @@ impl Scoreboard {
         for block in ack.sack {
             self.sack(block, &mut tell);
         }
-        self.known = ack.sack;
+        // What was not sent yet did not arrive, whatever is said.
+        self.known = ack.sack.map(|(from, to)| (from, to.min(self.next)));
         self.una - before
     }
 

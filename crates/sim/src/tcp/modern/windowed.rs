@@ -3,8 +3,9 @@
 /// The largest value of a span that moves; with [`Reverse`](core::cmp::Reverse), the smallest.
 ///
 /// Keeps the best value, the best of those after it, and the best of those after that one, so
-/// that there is a successor when the best grows old (Nichols' method, as in Linux). A successor
-/// is at most half a span older than the best one could be.
+/// that there is a successor when the best grows old (Nichols' method, as in Linux). A value
+/// between two better ones is forgotten, so what is told is never above the best of the span and
+/// may be below it for a while after the best has left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windowed<T> {
     span: u64,
@@ -76,16 +77,30 @@ mod tests {
         assert_eq!(low.get(), Some(Reverse(6)));
     }
 
+    #[test]
+    fn what_falls_steadily_is_followed_with_a_lag_of_half_a_span_to_a_span() {
+        let mut max = Windowed::new(100);
+        for at in 0..1_000 {
+            max.add(at, 1_000 - at as i64);
+            let lag = max.get().unwrap() - (1_000 - at as i64);
+            assert!(lag <= 100 && (at < 100 || lag >= 49), "{at} {lag}");
+        }
+    }
+
     proptest! {
-        /// Never more than the largest of the span, never less than the largest of its newer half.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
-        fn between_half_a_span_and_a_span(values in prop::collection::vec(0_u32..100, 1..200)) {
+        fn never_above_the_best_of_the_span(values in prop::collection::vec(0_u32..100, 1..200)) {
             let mut max = Windowed::new(20);
             for (at, value) in values.iter().enumerate() {
                 max.add(at as u64, *value);
                 let over = |span: usize| values[at.saturating_sub(span)..=at].iter().max().copied();
                 prop_assert!(max.get() <= over(20));
-                prop_assert!(max.get() >= over(1));
+                prop_assert!(max.get() >= over(2));
             }
         }
     }

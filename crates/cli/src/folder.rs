@@ -1,5 +1,6 @@
 //! From what was played to a run folder.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -9,10 +10,10 @@ use tidegate_sim::cast::{Role, Takings};
 use tidegate_sim::oracle::FloorSender;
 use tidegate_sim::play::Take;
 use tidegate_sim::run::{
-    BinRow, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter, SavableRow, SentFrame,
-    ShownFrame, Summary, TotalsRow, World, summarise,
+    BinRow, FlowInfo, FlowRun, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter,
+    SavableRow, SentFrame, ShownFrame, Summary, TotalsRow, World, summarise,
 };
-use tidegate_sim::scenario::Scenario;
+use tidegate_sim::scenario::{EncoderKind, Scenario};
 
 use crate::judge;
 use crate::studio::Studio;
@@ -47,47 +48,71 @@ impl Script {
 pub(crate) fn write(
     dir: &Path,
     script: &Script,
-    mut manifest: Manifest,
+    manifest: Manifest,
     seed: Seed,
-    takes: &[Take],
+    takes: Vec<Take>,
 ) -> Result<Run> {
-    let scenario = &script.scenario;
-    manifest.scenario_text = Some(script.text.clone());
-    manifest.seed = Some(seed.0);
-    let played = |name: &str| {
-        let flows = takes.iter().flat_map(|take| &take.flows);
-        flows
-            .map(|(role, _)| &role.name)
-            .any(|played| played == name)
-    };
-    manifest.flows = scenario.flow_infos();
-    manifest.flows.retain(|flow| played(&flow.name));
-    manifest.links = scenario.link_infos();
     let mut writer = RunWriter::create(dir)?;
-    writer.manifest(&manifest)?;
-    let judged = judge_all(script, takes, seed)?;
-    let mut judged = judged.iter();
-    for take in takes {
-        for row in &take.events {
-            writer.event(row.at, &row.flow, row.side, &row.event)?;
-        }
-        for row in &take.links {
-            writer.link_sample(row)?;
-        }
-        for ((role, _), rows) in take.flows.iter().zip(&mut judged) {
-            write_flow(&mut writer, &role.name, rows)?;
-        }
-        write_counts(&mut writer, take)?;
+    let run = assemble(script, manifest, seed, takes)?;
+    writer.manifest(&run.manifest)?;
+    for row in &run.events {
+        writer.event(row.at, &row.flow, row.side, &row.event)?;
     }
-    writer.flush()?;
-    let run = RunReader::load(dir)?;
-    let summary = summarise(&run, &scenario.expect);
-    writer.summary(&summary)?;
+    for row in &run.links {
+        writer.link_sample(row)?;
+    }
+    for flow in &run.flows {
+        write_flow(&mut writer, flow)?;
+    }
+    for row in &run.bins {
+        writer.bin(row)?;
+    }
+    for row in &run.totals {
+        writer.totals(row)?;
+    }
+    let summary = run.summary.as_ref();
+    writer.summary(summary.expect("a run that was assembled has one"))?;
     writer.flush()?;
     Ok(RunReader::load(dir)?)
 }
 
-/// What a flow leaves in the folder.
+/// The run in memory, with its summary; the same as what [`write`] leaves on the disk.
+///
+/// # Errors
+/// When the pictures cannot be judged.
+pub(crate) fn assemble(
+    script: &Script,
+    mut manifest: Manifest,
+    seed: Seed,
+    takes: Vec<Take>,
+) -> Result<Run> {
+    let scenario = &script.scenario;
+    manifest.scenario_text = Some(script.text.clone());
+    manifest.seed = Some(seed.0);
+    let flows = takes.iter().flat_map(|take| &take.flows);
+    let played: BTreeSet<&str> = flows.map(|(role, _)| role.name.as_str()).collect();
+    manifest.flows = scenario.flow_infos();
+    let is_played = |flow: &FlowInfo| played.contains(flow.name.as_str());
+    manifest.flows.retain(is_played);
+    manifest.links = scenario.link_infos();
+    let mut run = Run::new(Path::new(""), manifest);
+    let mut rows: BTreeMap<String, Rows> = judge_all(script, &takes, seed)?;
+    for flow in &mut run.flows {
+        if let Some(rows) = rows.remove(&flow.info.name) {
+            rows.fill(flow);
+        }
+    }
+    for take in takes {
+        count(&mut run, &take);
+        run.events.extend(take.events);
+        run.links.extend(take.links);
+    }
+    run.round_as_kept();
+    run.summary = Some(summarise(&run, &scenario.expect));
+    Ok(run)
+}
+
+/// The rows of a flow.
 struct Rows {
     sent: Vec<SentFrame>,
     received: Vec<ReceivedFrame>,
@@ -96,18 +121,44 @@ struct Rows {
     savable: Vec<SavableRow>,
 }
 
-/// The rows of each flow. Looking at pictures takes most of the time, so each flow has a thread.
-fn judge_all(script: &Script, takes: &[Take], seed: Seed) -> Result<Vec<Rows>> {
+impl Rows {
+    fn fill(self, flow: &mut FlowRun) {
+        flow.sent = self.sent;
+        flow.received = self.received;
+        flow.shown = self.shown;
+        flow.packets = self.packets;
+        flow.savable = self.savable;
+    }
+}
+
+/// The rows of each flow. Looking at pictures takes most of the time, so each flow that has any
+/// has a thread.
+fn judge_all(script: &Script, takes: &[Take], seed: Seed) -> Result<BTreeMap<String, Rows>> {
     let flows = takes.iter().flat_map(|take| &take.flows);
     std::thread::scope(|scope| {
-        let judge = |(role, takings)| scope.spawn(move || judge_flow(script, role, takings, seed));
-        let threads: Vec<_> = flows.map(|(role, t)| judge((role, t))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Rows>>| {
+        let judge = |(role, takings): &'_ (Role, Takings)| {
+            let rows = judge_flow(script, role, takings, seed)?;
+            Ok((role.name.clone(), rows))
+        };
+        let has_pictures = |role: &Role| {
+            let video = role.plan.media.video();
+            video.is_some_and(|video| video.encoder == EncoderKind::X264)
+        };
+        let (seen, modelled): (Vec<_>, Vec<_>) = flows.partition(|(role, _)| has_pictures(role));
+        let threads: Vec<_> = seen
+            .into_iter()
+            .map(|flow| scope.spawn(move || judge(flow)))
+            .collect();
+        let modelled: Vec<Result<_>> = modelled.into_iter().map(judge).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<_>>| {
             thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        threads.into_iter().map(join).collect()
+        modelled
+            .into_iter()
+            .chain(threads.into_iter().map(join))
+            .collect()
     })
 }
 
@@ -139,40 +190,40 @@ fn judge_flow(script: &Script, role: &Role, takings: &Takings, seed: Seed) -> Re
     })
 }
 
-fn write_flow(writer: &mut RunWriter, flow: &str, rows: &Rows) -> Result<()> {
-    for row in &rows.packets {
-        writer.packet(flow, row)?;
+fn write_flow(writer: &mut RunWriter, flow: &FlowRun) -> Result<()> {
+    let name = &flow.info.name;
+    for row in &flow.packets {
+        writer.packet(name, row)?;
     }
-    for row in &rows.sent {
-        writer.sent_frame(flow, row)?;
+    for row in &flow.sent {
+        writer.sent_frame(name, row)?;
     }
-    for row in &rows.received {
-        writer.received_frame(flow, row)?;
+    for row in &flow.received {
+        writer.received_frame(name, row)?;
     }
-    for row in &rows.shown {
-        writer.shown_frame(flow, row)?;
+    for row in &flow.shown {
+        writer.shown_frame(name, row)?;
     }
-    for row in &rows.savable {
-        writer.savable(flow, row)?;
+    for row in &flow.savable {
+        writer.savable(name, row)?;
     }
     Ok(())
 }
 
 /// What was counted of the flows.
-fn write_counts(writer: &mut RunWriter, take: &Take) -> Result<()> {
+fn count(run: &mut Run, take: &Take) {
     let length = take.meter.bin_length();
     for (i, (role, _)) in take.flows.iter().enumerate() {
         let flow = || role.name.clone();
         let mut at = Time::ZERO;
         for bin in take.meter.bins(i) {
             let (flow, bin) = (flow(), *bin);
-            writer.bin(&BinRow { at, flow, bin })?;
+            run.bins.push(BinRow { at, flow, bin });
             at += length;
         }
         let (flow, totals) = (flow(), take.meter.totals(i));
-        writer.totals(&TotalsRow { flow, totals })?;
+        run.totals.push(TotalsRow { flow, totals });
     }
-    Ok(())
 }
 
 /// A manifest for a scenario that is played in `world`.

@@ -92,7 +92,7 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
         eprintln!("{note}");
         manifest.notes.push(note);
     }
-    folder::write(dir, script, manifest, seed, &takes)
+    folder::write(dir, script, manifest, seed, takes)
 }
 
 /// Each flow has two hosts, and the emulator joins so many.

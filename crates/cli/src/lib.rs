@@ -12,10 +12,13 @@ mod progress;
 mod recv;
 pub mod report;
 mod report_verb;
+mod rmcat;
 mod send;
 mod sim;
 mod studio;
+mod sweep;
 mod table;
+mod validate;
 
 use std::process::ExitCode;
 

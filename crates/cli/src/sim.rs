@@ -10,6 +10,9 @@ use tidegate_sim::play;
 use tidegate_sim::run::{Run, World};
 
 use crate::folder::{self, Script};
+use crate::rmcat::{self, RmcatArgs};
+use crate::sweep::{self, SweepArgs};
+use crate::validate::{self, ValidateArgs};
 use crate::{report, table};
 
 /// What to simulate.
@@ -23,6 +26,12 @@ pub(crate) struct SimArgs {
 enum SimVerb {
     /// Play a scenario in virtual time and say whether it did what was expected of it
     Run(RunArgs),
+    /// Play a scenario with many values and seeds, on all cores
+    Sweep(SweepArgs),
+    /// Play the test cases of RFC 8867 and 8869, and draw a scorecard
+    Rmcat(RmcatArgs),
+    /// Play what ns-2 has played and print ours beside theirs
+    Validate(ValidateArgs),
 }
 
 /// What to play.
@@ -46,7 +55,15 @@ pub(crate) struct RunArgs {
 
 /// Plays. The exit code is 1 when an expectation of the scenario does not hold.
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
-    let SimVerb::Run(args) = &args.verb;
+    match &args.verb {
+        SimVerb::Run(args) => run_one(args),
+        SimVerb::Rmcat(args) => rmcat::run(args),
+        SimVerb::Sweep(args) => sweep::run(args),
+        SimVerb::Validate(args) => validate::run(args),
+    }
+}
+
+fn run_one(args: &RunArgs) -> Result<ExitCode> {
     let script = Script::load(&args.scenario)?;
     let seed = args.seed.map_or(script.scenario.seed, Seed);
     let dir = args.out.clone();
@@ -65,7 +82,7 @@ pub(crate) fn simulate(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     })?;
     bar.done();
     let manifest = folder::manifest(World::Sim, &script.scenario);
-    folder::write(dir, script, manifest, seed, &takes)
+    folder::write(dir, script, manifest, seed, takes)
 }
 
 /// Prints what there is to say of a run that is over.

@@ -1,14 +1,17 @@
 //! The numbers of a run as a table for a terminal.
 
 use core::fmt::Write as _;
+use std::collections::BTreeSet;
 
 use tidegate_core::units::Bytes;
+use tidegate_sim::run::metrics::FlowSummary;
 use tidegate_sim::run::{Run, Summary};
 
 /// Flows one below the other, then what was expected.
 pub(crate) fn render(run: &Run, summary: &Summary) -> String {
     let mut out = String::new();
-    let width = summary.flows.iter().map(|f| f.name.chars().count()).max();
+    let names = summary.flows.iter().map(|flow| &flow.class);
+    let width = names.map(|name| name.chars().count()).max();
     let width = width.unwrap_or(0).max(4);
     let _ = writeln!(
         out,
@@ -24,7 +27,14 @@ pub(crate) fn render(run: &Run, summary: &Summary) -> String {
         "bits used",
         "loss",
     );
+    let mut classes = BTreeSet::new();
     for flow in &summary.flows {
+        if flow.class != flow.name {
+            if classes.insert(&flow.class) {
+                out.push_str(&class(summary, &flow.class, width));
+            }
+            continue;
+        }
         let frames = &flow.frames;
         let share = |part: Option<u64>, whole: Option<u64>| match (part, whole) {
             (Some(part), Some(whole)) if whole > 0 => 100.0 * part as f64 / whole as f64,
@@ -61,6 +71,35 @@ pub(crate) fn render(run: &Run, summary: &Summary) -> String {
         let _ = writeln!(out, "{mark}  {}  (measured {measured})", verdict.text);
     }
     out
+}
+
+/// Flows that are several, in one line: their means.
+fn class(summary: &Summary, name: &str, width: usize) -> String {
+    let members = || summary.flows.iter().filter(|flow| flow.class == name);
+    let mean = |of: fn(&FlowSummary) -> Option<f64>| {
+        let known: Vec<f64> = members().filter_map(of).collect();
+        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+    };
+    let received = || members().filter_map(|flow| flow.receive_bps);
+    let least = received().fold(f64::INFINITY, f64::min);
+    let most = received().fold(0.0, f64::max);
+    let mut line = format!(
+        "{name:width$}  {} flows, each: sent {}, received {}",
+        members().count(),
+        mean(|flow| flow.rate_bps).map_or_else(|| "-".to_owned(), rate),
+        mean(|flow| flow.receive_bps).map_or_else(|| "-".to_owned(), rate),
+    );
+    if least <= most {
+        let _ = write!(line, " ({} to {})", rate(least), rate(most));
+    }
+    if let Some(loss) = mean(|flow| flow.loss) {
+        let _ = write!(line, ", loss {:.1} %", loss * 100.0);
+    }
+    if let Some(rtt) = mean(|flow| flow.rtt_ms) {
+        let _ = write!(line, ", round trip {rtt:.0} ms");
+    }
+    line.push('\n');
+    line
 }
 
 /// What a flow put on the wire, with all headers.

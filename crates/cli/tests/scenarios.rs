@@ -25,8 +25,13 @@ fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() 
     let flow = &json["flows"][0];
     let expected = [
         "name",
+        "class",
         "control",
         "rate_bps",
+        "receive_bps",
+        "loss_event_rate",
+        "rtt_ms",
+        "packet_delay_ms",
         "loss",
         "delay_ms",
         "queue_ms",

@@ -6,8 +6,8 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
-    Capacity, CoDelConfig, DropTailConfig, FqCoDelConfig, Link, LinkConfig, LossConfig, Packet,
-    QueueConfig, RedConfig, Stage as _,
+    Capacity, CoDelConfig, DropTailConfig, DualPi2Config, FqCoDelConfig, Link, LinkConfig,
+    LossConfig, Packet, QueueConfig, RedConfig, Stage as _,
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -72,6 +72,8 @@ fn hops(c: &mut Criterion) {
         &gigabit(fair),
         7_619,
     );
+    let dual = QueueConfig::DualPi2(DualPi2Config::default());
+    hop(&mut group, "DualPI2, 5% too much", &gigabit(dual), 7_619);
     group.finish();
 }
 

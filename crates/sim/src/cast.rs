@@ -105,12 +105,11 @@ impl Role {
         seed: Seed,
         pipe: impl FnOnce(&VideoPlan) -> Result<P, E>,
     ) -> Result<Player<P>, E> {
-        let video = match self.plan.media.video() {
-            Some(video) => video,
-            None => match self.actors() {
-                Some((sender, _)) => return Ok(self.model(sender, "sender", seed)),
-                None => unreachable!("what is no video is modelled"),
-            },
+        if let Some((sender, _)) = self.actors() {
+            return Ok(self.model(sender, "sender", seed));
+        }
+        let Some(video) = self.plan.media.video() else {
+            unreachable!("what is no video is modelled");
         };
         let mut rng = seed.stream(&format!("session/{}", self.name));
         let config = self.sender_config(video, streams(&mut rng));
@@ -167,6 +166,11 @@ impl Role {
         config.log = true;
         let lasts = self.plan.stop.saturating_sub(self.plan.start);
         config.frames = Some(frames_in(video, lasts));
+        let since = |at: Duration| at.saturating_sub(self.plan.start);
+        let pauses = video.pauses.iter();
+        config.pauses = pauses
+            .map(|(from, to)| (since(*from), since(*to)))
+            .collect();
         match self.controller() {
             ControllerConfig::Fixed { rate } => {
                 config.rates = (rate, rate);

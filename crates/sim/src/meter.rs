@@ -83,6 +83,12 @@ impl Meter {
         &self.flows[flow].bins
     }
 
+    /// When links dropped packets of a flow, within the window and as they were told; not sorted
+    /// where several links drop. Panics if there is no such flow.
+    pub fn drops(&self, flow: usize) -> &[Time] {
+        &self.flows[flow].drops
+    }
+
     /// What a flow did within the window. Panics if there is no such flow.
     pub fn totals(&self, flow: usize) -> Totals {
         let meter = &self.flows[flow];

@@ -55,21 +55,15 @@ pub fn scenario(
 ) -> Result<Vec<Take>, PlayError> {
     let runs = 1 + scenario.baselines.len();
     let mut within = |run: usize, share: f64| progress((run as f64 + share) / runs as f64);
-    let first = take(
-        scenario,
-        &staging::roles(scenario, seed),
-        seed,
-        encoder,
-        &mut |share| {
-            within(0, share);
-        },
-    )?;
+    let roles = staging::roles(scenario, seed);
+    let stage = Stagehand::new(scenario, &roles, Keep::ALL);
+    let first = take(stage, seed, encoder, &mut |share| within(0, share))?;
     let mut takes = vec![first];
     for (i, plan) in scenario.baselines.iter().enumerate() {
         let role = baseline(scenario, plan, &takes[0], seed);
-        let take = take(scenario, &[role], seed, encoder, &mut |share| {
-            within(i + 1, share);
-        })?;
+        let roles = [role];
+        let stage = Stagehand::new(scenario, &roles, Keep::ALL);
+        let take = take(stage, seed, encoder, &mut |share| within(i + 1, share))?;
         takes.push(take);
     }
     Ok(takes)
@@ -91,14 +85,50 @@ pub fn baseline(scenario: &Scenario, plan: &BaselinePlan, first: &Take, seed: Se
     staging::baseline(scenario, plan, rate, seed)
 }
 
-/// Plays `roles` together.
-fn take(
+/// Plays the flows of `scenario` together with `seed`, without its baselines, and keeps less of it: for
+/// many runs of which only numbers are wanted.
+///
+/// # Errors
+/// As [`scenario`].
+pub fn flows(
     scenario: &Scenario,
-    roles: &[Role],
+    seed: Seed,
+    keep: Keep,
+    encoder: MakeEncoder<'_>,
+) -> Result<Take, PlayError> {
+    let roles = staging::roles(scenario, seed);
+    let stage = Stagehand::new(scenario, &roles, keep);
+    take(stage, seed, encoder, &mut |_| {})
+}
+
+/// What is kept of a run beside what the meter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keep {
+    /// Every packet of a single modelled flow.
+    pub packets: bool,
+    /// What single flows say.
+    pub events: bool,
+    /// The links over time.
+    pub links: bool,
+}
+
+impl Keep {
+    /// Everything.
+    pub const ALL: Self = Self {
+        packets: true,
+        events: true,
+        links: true,
+    };
+}
+
+/// Plays the roles of `stage` together.
+fn take(
+    mut stage: Stagehand<'_>,
     seed: Seed,
     encoder: MakeEncoder<'_>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Take, PlayError> {
+    let (scenario, roles) = (stage.scenario, stage.roles);
     let network = staging::network(scenario, roles).map_err(PlayError::Steps)?;
     let mut network = Network::new(&network, seed).map_err(PlayError::Network)?;
     let links = network.len();
@@ -125,16 +155,10 @@ fn take(
         parties.push(party("receiver", receiver, 2 * i, back_of(i), back));
     }
     let mut world = World::new(network, parties, seed).map_err(PlayError::World)?;
-    world.sample_every(SAMPLE, scenario.links.len());
+    if stage.keep.links {
+        world.sample_every(SAMPLE, scenario.links.len());
+    }
     let end = Time::ZERO + scenario.duration;
-    let mut stage = Stagehand {
-        ledgers: roles.iter().map(ledger).collect(),
-        scenario,
-        roles,
-        meter: Meter::new(roles.len(), scenario.window(), BIN),
-        events: Vec::new(),
-        links: Vec::new(),
-    };
     let mut takings: Vec<Takings> = roles.iter().map(|_| Takings::default()).collect();
     let mut at = Time::ZERO;
     while at < end + TAIL {
@@ -267,17 +291,33 @@ impl Agent for Member {
 struct Stagehand<'a> {
     scenario: &'a Scenario,
     roles: &'a [Role],
+    keep: Keep,
     meter: Meter,
     ledgers: Vec<Option<Ledger>>,
     events: Vec<run::EventRow>,
     links: Vec<run::LinkSample>,
 }
 
+impl<'a> Stagehand<'a> {
+    fn new(scenario: &'a Scenario, roles: &'a [Role], keep: Keep) -> Self {
+        let ledger = |role| ledger(role).filter(|_| keep.packets);
+        Self {
+            scenario,
+            roles,
+            keep,
+            meter: Meter::new(roles.len(), scenario.window(), BIN),
+            ledgers: roles.iter().map(ledger).collect(),
+            events: Vec::new(),
+            links: Vec::new(),
+        }
+    }
+}
+
 impl Observer for Stagehand<'_> {
     fn event(&mut self, party: PartyId, at: Time, event: Event) {
         let role = &self.roles[party.0 / 2];
         // Nobody reads what each of many says, and it would be most of the folder.
-        if role.plan.count > 1 {
+        if role.plan.count > 1 || !self.keep.events {
             return;
         }
         self.events.push(run::EventRow {

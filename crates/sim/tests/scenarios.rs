@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tidegate_sim::scenario::Scenario;
+use tidegate_sim::scenario::{Scenario, Sweep};
 use tidegate_sim::staging;
 
 #[path = "../examples/cellular_trace.rs"]
@@ -42,9 +42,11 @@ fn every_scenario_is_sound() {
             "cellular",
             "demo",
             "lossy",
+            "mixed",
             "outage",
             "red-ecn",
             "steady",
+            "sweep-queue",
             "tfrc-alone"
         ]
     );
@@ -93,6 +95,35 @@ fn every_example_is_read() {
         kinds.push(kind.trim());
     }
     assert!(kinds.len() >= 12, "{kinds:?}");
+}
+
+#[test]
+fn sweeps_that_are_shown_can_be_played() {
+    let file = root().join("scenarios/sweep-queue.toml");
+    let sweep = Sweep::load(&file).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((sweep.points.len(), sweep.runs()), (8, 40));
+
+    let text = std::fs::read_to_string(root().join("docs/sweeps.md")).unwrap();
+    let (_, rest) = text.split_once("```toml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let sweep = Sweep::parse("depth.toml", example, &|_| Err(String::new()));
+    assert_eq!(sweep.unwrap().runs(), 30);
+    for (from, to, wanted) in [
+        (
+            "up.delay",
+            "up.dealy",
+            "depth.toml:25: sweep: link: dealy: no such key",
+        ),
+        (
+            "[\"10ms\", \"50ms\"]",
+            "[\"10ms\"]\nstart = [1]",
+            "depth.toml:26: sweep: start: no such key",
+        ),
+    ] {
+        let changed = example.replacen(from, to, 1);
+        let error = Sweep::parse("depth.toml", &changed, &|_| Err(String::new())).unwrap_err();
+        assert!(error.to_string().starts_with(wanted), "{error}");
+    }
 }
 
 #[test]

@@ -100,11 +100,11 @@ fn the_recording_keeps_its_rates() {
         assert!((mean(&recorded.all) - 1.0).abs() < 0.005);
         // Within half a second too, the one with the key frame included.
         for window in recorded.all.chunks(15) {
-            assert!((mean(window) - 1.0).abs() < 0.15, "{}", mean(window));
+            assert!((mean(window) - 1.0).abs() < 0.03, "{}", mean(window));
         }
         let psnr = |n| trace.frame(n, rate).quality.unwrap().psnr_y;
         let psnr = (0..trace.len()).map(psnr).sum::<f64>() / 300.0;
-        assert!((psnr - [24.0, 34.0, 42.0][rate]).abs() < 3.0, "{psnr}");
+        assert!((psnr - [30.5, 38.2, 44.0][rate]).abs() < 0.1, "{psnr}");
     }
 }
 
@@ -154,7 +154,10 @@ fn the_model_has_the_sizes_of_the_recording() {
                 assert!((found - wanted).abs() < 0.15, "{found} for {wanted} at {q}");
             }
             let (wanted, found) = (recorded.deviation(), modelled.deviation());
-            assert!((found - wanted).abs() < 0.05, "{found} for {wanted}");
+            assert!(
+                (0.0..0.06).contains(&(found - wanted)),
+                "{found} for {wanted}"
+            );
             // Neighbours are alike, less so in the model; after a third of a second all is over.
             let (wanted, found) = (recorded.autocorrelation(1), modelled.autocorrelation(1));
             assert!(

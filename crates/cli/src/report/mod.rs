@@ -11,6 +11,7 @@ mod figures;
 mod page;
 mod png;
 mod scale;
+mod scorecard;
 mod series;
 mod states;
 mod svg;
@@ -27,6 +28,8 @@ use tidegate_sim::run::{Run, Summary, summarise};
 
 use chart::Form;
 use figures::{FIGURES, Figure, View};
+
+use crate::rmcat::Entry;
 
 /// Writes `report.html` and `figures/*.svg` and `*.png` to the folder `out`, which is made if
 /// need be.
@@ -72,6 +75,21 @@ pub fn write(runs: &[Run], out: &Path) -> Result<Written, ReportError> {
     let page = out.join("report.html");
     fs::write(&page, page::page(&chapters)).map_err(failed(&page))?;
     Ok(Written { page, figures })
+}
+
+/// Writes `scorecard.html` to the folder `out`, which is made if need be.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(crate) fn scorecard(entries: &[Entry], out: &Path) -> Result<PathBuf, ReportError> {
+    let page = out.join("scorecard.html");
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReportError::Io { path, source }
+    };
+    fs::create_dir_all(out).map_err(failed(out))?;
+    fs::write(&page, scorecard::page(entries)).map_err(failed(&page))?;
+    Ok(page)
 }
 
 /// What [`write()`] wrote.

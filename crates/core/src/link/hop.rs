@@ -77,13 +77,10 @@ impl<P: Packet> Link<P> {
 
     /// Brings queue, transmitter and counters to `now`, whether something leaves or not.
     /// [`Stage::push`] and [`Stage::pop`] do this by themselves.
+    #[inline]
     pub fn advance(&mut self, now: Time) {
-        while self.free_at <= now && self.free_at < Time::FAR {
-            let at = self.free_at;
-            if let Some(InService { held, start }) = self.in_service {
-                self.finish(at, start, held);
-            }
-            self.begin(at);
+        if self.free_at <= now {
+            self.work(now);
         }
     }
 
@@ -156,6 +153,20 @@ impl<P: Packet> Link<P> {
         self.records.get_or_insert_default()
     }
 
+    /// Transmits what is out by `now`.
+    fn work(&mut self, now: Time) {
+        while self.free_at <= now
+            && let Some(InService { held, start }) = self.in_service
+        {
+            let at = self.free_at;
+            if at == Time::FAR {
+                return;
+            }
+            self.finish(at, start, held);
+            self.begin(at);
+        }
+    }
+
     /// The transmitter is free.
     #[inline]
     fn begin(&mut self, at: Time) {
@@ -163,11 +174,12 @@ impl<P: Packet> Link<P> {
         if !self.dropped.is_empty() {
             self.bury(at);
         }
-        self.in_service = None;
-        self.free_at = Time::FAR;
-        if let Some(held) = next {
-            self.start(at, held);
-        }
+        let Some(held) = next else {
+            self.in_service = None;
+            self.free_at = Time::FAR;
+            return;
+        };
+        self.start(at, held);
     }
 
     #[inline]

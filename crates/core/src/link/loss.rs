@@ -1,6 +1,7 @@
-//! Random loss, independent from packet to packet or in bursts.
+//! Loss: random, independent from packet to packet or in bursts, or regular.
 
 use core::fmt;
+use core::num::NonZeroU32;
 
 use rand_pcg::Pcg64Mcg;
 
@@ -11,6 +12,8 @@ use crate::random::unit;
 pub enum LossConfig {
     /// Each packet with the same probability, in 0..=1, whatever became of the others.
     Bernoulli(f64),
+    /// Without luck: the last of every so many packets.
+    Every(NonZeroU32),
     /// In bursts.
     GilbertElliott(GilbertElliott),
 }
@@ -23,6 +26,7 @@ impl LossConfig {
     pub fn mean(&self) -> f64 {
         match self {
             Self::Bernoulli(probability) => *probability,
+            Self::Every(packets) => 1.0 / f64::from(packets.get()),
             Self::GilbertElliott(model) => {
                 let bad = model.bad_share();
                 (1.0 - bad) * model.loss_good + bad * model.loss_bad
@@ -33,6 +37,7 @@ impl LossConfig {
     pub(super) fn check(&self) -> Result<(), LossFault> {
         let shares = match *self {
             Self::Bernoulli(probability) => [probability, 0.0, 0.0, 0.0],
+            Self::Every(_) => return Ok(()),
             Self::GilbertElliott(model) => {
                 [model.to_bad, model.to_good, model.loss_good, model.loss_bad]
             }
@@ -134,6 +139,11 @@ pub(super) enum Loss {
         probability: f64,
         rng: Pcg64Mcg,
     },
+    Every {
+        packets: NonZeroU32,
+        /// How many still pass before the next one is lost.
+        left: u32,
+    },
     GilbertElliott {
         model: GilbertElliott,
         bad: bool,
@@ -150,6 +160,10 @@ impl Loss {
                 Self::Bernoulli { probability, rng }
             }
             LossConfig::Bernoulli(_) => Self::None,
+            LossConfig::Every(packets) => Self::Every {
+                packets,
+                left: packets.get() - 1,
+            },
             LossConfig::GilbertElliott(model) => Self::GilbertElliott {
                 model,
                 bad: unit(&mut rng) < model.bad_share(),
@@ -165,6 +179,11 @@ impl Loss {
         match self {
             Self::None => false,
             Self::Bernoulli { probability, rng } => unit(rng) < *probability,
+            Self::Every { packets, left } => {
+                let lost = *left == 0;
+                *left = if lost { packets.get() } else { *left } - 1;
+                lost
+            }
             Self::GilbertElliott { model, bad, rng } => {
                 let (turn, dice) = (unit(rng), unit(rng));
                 *bad = if *bad {
@@ -204,6 +223,15 @@ mod tests {
         assert_eq!((share(0.0), share(1.0)), (0, 100_000));
         // Four standard deviations of a binomial with p = 0.02 are 177.
         assert!(share(0.02).abs_diff(2_000) < 177, "{}", share(0.02));
+    }
+
+    #[test]
+    fn the_last_of_so_many_is_lost() {
+        let config = LossConfig::Every(NonZeroU32::new(3).unwrap());
+        let expected = [false, false, true, false, false, true, false];
+        assert_eq!(losses(config, 7), expected);
+        assert!((config.mean() - 1.0 / 3.0).abs() < 1e-15);
+        assert_eq!(count(&losses(LossConfig::Every(NonZeroU32::MIN), 5)), 5);
     }
 
     #[test]

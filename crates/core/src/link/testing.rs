@@ -117,6 +117,7 @@ fn loss() -> impl Strategy<Value = LossConfig> {
     prop_oneof![
         Just(LossConfig::NONE),
         (0.0..0.3).prop_map(LossConfig::Bernoulli),
+        (1_u32..50).prop_map(|n| LossConfig::Every(n.try_into().unwrap())),
         (0.0..0.3, 1.0..5.0).prop_map(|(mean, burst)| {
             LossConfig::GilbertElliott(GilbertElliott::bursts(mean, burst).unwrap())
         }),

@@ -69,6 +69,9 @@ pub struct SenderConfig {
     pub patience: Duration,
     /// Stop after this many frames.
     pub frames: Option<u64>,
+    /// From when until when the camera is off, counted from the start of the session: in order,
+    /// without overlap. Frames keep their numbers, so those of a pause are missing.
+    pub pauses: Vec<(Duration, Duration)>,
     /// Keep rows for the tables of a run.
     pub log: bool,
 }
@@ -93,6 +96,7 @@ impl SenderConfig {
             circuit_breaker: true,
             patience: Duration::from_secs(20),
             frames: None,
+            pauses: Vec::new(),
             log: false,
         }
     }

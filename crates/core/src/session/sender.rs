@@ -136,7 +136,7 @@ impl MediaSender {
             control,
             phase: Phase::Greeting { since: Time::FAR },
             peer: Peer::Unknown,
-            capture: Capture::new(config.frame_rate, config.frames),
+            capture: Capture::new(config.frame_rate, config.frames, &config.pauses),
             frames: Frames::default(),
             repairs: VecDeque::new(),
             history: History::new(config.log),

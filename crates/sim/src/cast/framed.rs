@@ -80,7 +80,7 @@ impl Endpoint for Framed {
     }
 
     fn on_timeout(&mut self, cx: &mut Cx<'_>) {
-        self.run(cx, |actor, cx| actor.on_timer(cx));
+        self.run(cx, Agent::on_timer);
     }
 
     fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {

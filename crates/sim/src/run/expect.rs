@@ -149,10 +149,7 @@ impl Path {
     fn value(&self, run: &Run, summary: &Summary) -> Option<f64> {
         match self {
             Self::Flow { name, metric } => {
-                let of = |flow: &FlowSummary| match *metric {
-                    "on_time_of_savable" => on_time_of_savable(run.flow(&flow.name)?),
-                    metric => flow_metric(flow, metric),
-                };
+                let of = |flow| flow_metric(run, flow, metric);
                 let flows = summary.flows.iter();
                 let named = |flow: &&FlowSummary| flow.name == *name || flow.class == *name;
                 let values: Option<Vec<f64>> = flows.filter(named).map(of).collect();
@@ -249,7 +246,9 @@ impl fmt::Display for ExpectError {
 
 impl core::error::Error for ExpectError {}
 
-fn flow_metric(flow: &FlowSummary, metric: &str) -> Option<f64> {
+/// The number of `flow`, a flow of `run`, that is called `metric`, one of [`FLOW_METRICS`]; none if
+/// the run does not tell.
+pub fn flow_metric(run: &Run, flow: &FlowSummary, metric: &str) -> Option<f64> {
     let frames = &flow.frames;
     let count = |n: Option<u64>| n.map(|n| n as f64);
     match metric {
@@ -270,6 +269,7 @@ fn flow_metric(flow: &FlowSummary, metric: &str) -> Option<f64> {
             let made = count(frames.made).filter(|made| *made > 0.0)?;
             Some(count(frames.on_time)? / made)
         }
+        "on_time_of_savable" => on_time_of_savable(run.flow(&flow.name)?),
         "packet_delay_ms.max" => flow.packet_delay_ms.max,
         "packet_delay_ms.mean" => flow.packet_delay_ms.mean,
         "packet_delay_ms.p50" => flow.packet_delay_ms.p50,
@@ -286,7 +286,9 @@ fn flow_metric(flow: &FlowSummary, metric: &str) -> Option<f64> {
     }
 }
 
-fn link_metric(link: &LinkSummary, metric: &str) -> Option<f64> {
+/// The number of `link` that is called `metric`, one of [`LINK_METRICS`]; none if the run does not
+/// tell.
+pub fn link_metric(link: &LinkSummary, metric: &str) -> Option<f64> {
     match metric {
         "drops" => link.drops.map(|n| n as f64),
         "marks" => link.marks.map(|n| n as f64),
@@ -357,11 +359,15 @@ mod tests {
     use super::super::metrics::PacketDelaySummary;
     use super::*;
 
-    fn judge(text: &str, flows: Vec<FlowSummary>) -> Verdict {
-        let run = Run::new(
+    fn empty_run() -> Run {
+        Run::new(
             std::path::Path::new("none"),
             Manifest::new(World::Sim, "s", core::time::Duration::ZERO),
-        );
+        )
+    }
+
+    fn judge(text: &str, flows: Vec<FlowSummary>) -> Verdict {
+        let run = empty_run();
         let summary = Summary {
             flows,
             ..Summary::default()
@@ -452,7 +458,8 @@ mod tests {
             freezes: Some(1),
         };
         for metric in FLOW_METRICS.iter().filter(|m| **m != "on_time_of_savable") {
-            assert_eq!(flow_metric(&flow, metric), Some(1.0), "{metric}");
+            let value = flow_metric(&empty_run(), &flow, metric);
+            assert_eq!(value, Some(1.0), "{metric}");
         }
         let link = LinkSummary {
             name: String::new(),

@@ -14,7 +14,7 @@ use super::manifest::{FORMAT, FlowInfo, Manifest, World, time};
 use super::metrics::Summary;
 use super::rows::{
     BinRow, Cells, EventRow, LinkSample, PacketRow, ReceivedFrame, Row, SavableRow, SentFrame,
-    ShownFrame, Side, TotalsRow,
+    ShownFrame, Side, TotalsRow, as_kept,
 };
 use super::writer::{
     BINS, EVENTS, FLOWS, FRAMES_RECEIVED, FRAMES_SENT, LINKS, MANIFEST, PACKETS, SAVABLE, SHOWN,
@@ -59,6 +59,19 @@ impl Run {
             totals: Vec::new(),
             summary: None,
             notes: Vec::new(),
+        }
+    }
+
+    /// Rounds what tables keep rounded, after which the run has the numbers that it would have if
+    /// it were written and read again.
+    pub fn round_as_kept(&mut self) {
+        for flow in &mut self.flows {
+            let sent = flow.sent.iter_mut().map(|row| &mut row.quality);
+            let received = flow.received.iter_mut().map(|row| &mut row.quality);
+            let shown = flow.shown.iter_mut().map(|row| &mut row.quality);
+            for quality in sent.chain(received).chain(shown).flatten() {
+                *quality = as_kept(*quality);
+            }
         }
     }
 

@@ -607,6 +607,18 @@ fn quality(quality: Option<Quality>) -> [String; 4] {
     })
 }
 
+/// A quality as a table keeps it, so that numbers of a run in memory are those of its folder.
+pub(super) fn as_kept(exact: Quality) -> Quality {
+    let cells = quality(Some(exact));
+    let [psnr_y, psnr_u, psnr_v, ssim] = cells.map(|cell| cell.parse().unwrap_or(f64::NAN));
+    Quality {
+        psnr_y,
+        psnr_u,
+        psnr_v,
+        ssim,
+    }
+}
+
 const NANOS: u64 = 1_000_000_000;
 
 /// The columns of all tables, for the test that the documentation knows them.

@@ -9,6 +9,7 @@ mod network;
 mod picture;
 pub mod quantity;
 mod read;
+mod sweep;
 mod table;
 mod trace_file;
 
@@ -29,6 +30,7 @@ use crate::traffic::video::FrameTrace;
 use crate::traffic::{udp, web};
 
 pub use error::{Fault, ScenarioError};
+pub use sweep::{Axis, Point, Sweep};
 pub use trace_file::CapacityTrace;
 
 /// A scenario that can be run.
@@ -60,21 +62,8 @@ impl Scenario {
     /// # Errors
     /// [`ScenarioError`] with the first fault of the file, its line and the mend.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| ScenarioError {
-            file: file.clone(),
-            line: None,
-            place: String::new(),
-            key: String::new(),
-            fault: Box::new(Fault::Unreadable {
-                file: file.clone(),
-                why: error.to_string(),
-            }),
-        })?;
-        let folder = path.parent().unwrap_or_else(|| Path::new(""));
-        Self::parse(&file, &text, &|name| {
-            std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string())
-        })
+        let (file, text) = read_file(path)?;
+        Self::parse(&file, &text, &|name| beside(path, name))
     }
 
     /// Reads `text`, which is called `file` in errors. `open` gives the text of a trace file, or
@@ -256,6 +245,9 @@ pub struct VideoPlan {
     pub ceiling: Rate,
     /// From capture to the moment when a frame can be decoded whole; above zero.
     pub delay_bound: Duration,
+    /// From when until when the camera is off, from the start of the run: in order, without
+    /// overlap, within the life of the flow.
+    pub pauses: Vec<(Duration, Duration)>,
 }
 
 /// What makes the bits of a video.
@@ -287,6 +279,28 @@ pub enum BaselineRate {
     Fixed(Rate),
     /// Always the mean media rate that the flow used.
     Mean,
+}
+
+/// The file's name in errors, and its text.
+fn read_file(path: &Path) -> Result<(String, String), ScenarioError> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| ScenarioError {
+        file: file.clone(),
+        line: None,
+        place: String::new(),
+        key: String::new(),
+        fault: Box::new(Fault::Unreadable {
+            file: file.clone(),
+            why: error.to_string(),
+        }),
+    })?;
+    Ok((file, text))
+}
+
+/// The text of the file `name` in the folder of the scenario at `path`.
+fn beside(path: &Path, name: &str) -> Result<String, String> {
+    let folder = path.parent().unwrap_or_else(|| Path::new(""));
+    std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -99,6 +99,7 @@ fn loss(config: &LossConfig) -> String {
     let percent = |share: f64| format!("{}%", millionths(100.0 * share));
     match config {
         LossConfig::Bernoulli(share) => format!("loss {share}"),
+        LossConfig::Every(packets) => format!("every {packets}th packet lost"),
         LossConfig::GilbertElliott(GilbertElliott {
             to_good,
             loss_good,

@@ -14,27 +14,44 @@ use tidegate_core::units::Bytes;
 use toml::de::DeTable;
 
 use super::error::{Fault, ScenarioError};
-use super::table::{Document, Table, Value};
+use super::table::{Document, Form, Table, Value};
 use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
 use crate::run::{ExpectError, Expectation};
-use flow::{ACCESS, CONTROL, FLOW, RAP, TFRC, VIDEO};
+use flow::{ACCESS, CONTROL, FLOW, PAUSE, RAP, TFRC, VIDEO};
 use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
 use models::{BULK, ON_OFF, TCP, UDP, WEB};
 use queue::{CODEL, DUALPI2, FQ_CODEL, QUEUE, RED};
 use routes::Nodes;
 
-type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+pub(super) type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenario, ScenarioError> {
     let document = Document { file, text };
-    let tree = DeTable::parse(text).map_err(|error| ScenarioError {
-        file: file.to_owned(),
+    tree(&document, &parse(&document)?, open)
+}
+
+/// The tree of the file.
+pub(super) fn parse<'a>(document: &Document<'a>) -> Result<DeTable<'a>, ScenarioError> {
+    let tree = DeTable::parse(document.text).map_err(|error| ScenarioError {
+        file: document.file.to_owned(),
         line: Some(document.line(error.span().map_or(0, |span| span.start))),
         place: String::new(),
         key: String::new(),
         fault: Box::new(Fault::Syntax(error.message().to_owned())),
     })?;
-    let head = Table::new(&document, String::new(), &(0..0), tree.get_ref(), HEAD)?;
+    Ok(tree.into_inner())
+}
+
+/// The plan that a tree stands for. What is to be swept is no part of it.
+pub(super) fn tree<'a>(
+    document: &'a Document<'a>,
+    tree: &'a DeTable<'a>,
+    open: Open<'_>,
+) -> Result<Scenario, ScenarioError> {
+    let head = Table::new(document, String::new(), &(0..0), tree, HEAD)?;
+    if let Some(sweep) = head.get("sweep").filter(|s| s.kind() != Form::Table) {
+        return Err(sweep.wrong("a table, [sweep], at the end of the file"));
+    }
     let duration = length(&head.need("duration", "duration = \"60s\"")?)?;
     let (mut names, mut nodes) = (Names::default(), Nodes::default());
     let mut scenario = Scenario {
@@ -260,7 +277,7 @@ fn unused_links(scenario: &Scenario, links: &Value<'_>) -> Result<(), ScenarioEr
 }
 
 const HEAD: &[&str] = &[
-    "name", "about", "duration", "seed", "measure", "expect", "link", "flow", "baseline",
+    "name", "about", "duration", "seed", "measure", "expect", "link", "flow", "baseline", "sweep",
 ];
 const BASELINE: &[&str] = &["name", "of", "rate"];
 
@@ -270,6 +287,7 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in a [[link]]", LINK),
     ("in a [[flow]]", FLOW),
     ("in the video of a flow", VIDEO),
+    ("in a pause of a video", PAUSE),
     ("in a [[baseline]]", BASELINE),
     ("in the queue of a link", QUEUE),
     ("in the red queue of a link", RED),

@@ -81,12 +81,8 @@ impl<'a> Table<'a> {
     /// The value of `key`, which must be among the keys of this table.
     pub(super) fn get(&self, key: &'static str) -> Option<Value<'a>> {
         debug_assert!(self.keys.contains(&key), "{key} is read but not allowed");
-        self.entries.get(key).map(|tree| Value {
-            document: self.document,
-            place: self.place.clone(),
-            key: key.to_owned(),
-            tree,
-        })
+        let tree = self.entries.get(key)?;
+        Some(Value::new(self.document, &self.place, key, tree))
     }
 
     /// The same, of a key that must be there; `example` is a line that would do.
@@ -125,6 +121,20 @@ pub(super) struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    pub(super) fn new(
+        document: &'a Document<'a>,
+        place: &str,
+        key: &str,
+        tree: &'a Spanned<DeValue<'a>>,
+    ) -> Self {
+        Self {
+            document,
+            place: place.to_owned(),
+            key: key.to_owned(),
+            tree,
+        }
+    }
+
     pub(super) fn line(&self) -> usize {
         self.document.line(self.tree.span().start)
     }
@@ -305,12 +315,7 @@ impl<'a> Value<'a> {
         let DeValue::Array(items) = self.tree.get_ref() else {
             return Err(self.wrong(wanted));
         };
-        let item = |tree| Value {
-            document: self.document,
-            place: self.place.clone(),
-            key: self.key.clone(),
-            tree,
-        };
+        let item = |tree| Value::new(self.document, &self.place, &self.key, tree);
         Ok(items.iter().map(item).collect())
     }
 

@@ -269,7 +269,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"name = "demo""#,
         r#"nam = "demo""#,
-        r#"demo.toml:1: nam: no such key; did you mean "name"?; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline"#,
+        r#"demo.toml:1: nam: no such key; did you mean "name"?; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline, sweep"#,
     ),
     (
         r#"name = "demo"
@@ -315,7 +315,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "seed = 7",
         r#"droptail = "60kB""#,
-        r#"demo.toml:4: droptail: no such key; "droptail" belongs in the queue of a link; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline"#,
+        r#"demo.toml:4: droptail: no such key; "droptail" belongs in the queue of a link; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline, sweep"#,
     ),
     (
         r#"expect = ["tidegate.on_time_of_savable >= 0.9"]"#,
@@ -327,7 +327,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
 name = "uplink""#,
         r#"[[lnk]]
 name = "uplink""#,
-        r#"demo.toml:6: lnk: no such key; did you mean "link"?; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline"#,
+        r#"demo.toml:6: lnk: no such key; did you mean "link"?; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline, sweep"#,
     ),
     (
         r#"name = "downlink""#,

@@ -127,7 +127,7 @@ impl Sender {
         let srtt = self.rtt.smoothed();
         State {
             cwnd: f64::from(self.window.cwnd()),
-            ssthresh: f64::from(self.window.ssthresh),
+            ssthresh: f64::from(self.window.ssthresh.min(self.config.window)),
             rto: self.rtt.timeout(),
             srtt: (!srtt.is_zero()).then_some(srtt),
             in_flight: self.board.in_flight(),

@@ -49,6 +49,13 @@ pub enum Distribution {
         /// The largest; infinity for none.
         most: f64,
     },
+    /// Anything between two values, equally likely.
+    Uniform {
+        /// The smallest.
+        least: f64,
+        /// The largest; finite and above `least`.
+        most: f64,
+    },
 }
 
 impl Distribution {
@@ -87,6 +94,10 @@ impl Distribution {
             },
             Self::Pareto { shape, least, most } => Self::Pareto {
                 shape,
+                least: least * by,
+                most: most * by,
+            },
+            Self::Uniform { least, most } => Self::Uniform {
                 least: least * by,
                 most: most * by,
             },
@@ -136,6 +147,14 @@ impl Distribution {
                 check_pareto(shape, least, most)?;
                 positive("least", least)
             }
+            Self::Uniform { least, most } => {
+                positive("least", least)?;
+                positive("most", most)?;
+                if most <= least {
+                    return Err(DistributionFault::Most { most, least });
+                }
+                Ok(())
+            }
         }
     }
 
@@ -159,6 +178,7 @@ impl Distribution {
             Self::Exponential { mean } => exponential(mean, rng),
             Self::LogNormal { median, sigma } => median * libm::exp(sigma * normal(rng)),
             Self::Pareto { shape, least, most } => pareto(shape, least, most, rng),
+            Self::Uniform { least, most } => least + unit(rng) * (most - least),
         }
     }
 
@@ -188,6 +208,9 @@ impl Distribution {
                 median * libm::exp(sigma * sigma) * libm::exp(sigma * normal(rng))
             }
             Self::Pareto { shape, least, most } => pareto(shape - 1.0, least, most, rng),
+            Self::Uniform { least, most } => {
+                (least * least + unit(rng) * (most * most - least * least)).sqrt()
+            }
         };
         unit(rng) * met
     }
@@ -216,6 +239,7 @@ impl Distribution {
             Self::Exponential { mean } => mean,
             Self::LogNormal { median, sigma } => median * libm::exp(sigma * sigma / 2.0),
             Self::Pareto { shape, least, most } => pareto_mean(shape, least, most),
+            Self::Uniform { least, most } => f64::midpoint(least, most),
         }
     }
 }

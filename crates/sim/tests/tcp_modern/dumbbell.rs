@@ -5,7 +5,7 @@ use core::time::Duration;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
-    Capacity, DropTailConfig, Limit, Link, LinkConfig, Packet, QueueConfig, Stage,
+    Capacity, DropTailConfig, Limit, Link, LinkConfig, LossConfig, Packet, QueueConfig, Stage,
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -105,12 +105,12 @@ impl Dumbbell {
                 limit: Limit::Packets(path.queue),
                 mark_above: path.mark_above,
             }),
-            loss: tidegate_core::link::LossConfig::Bernoulli(path.loss),
+            loss: LossConfig::Bernoulli(path.loss),
             delay: path.rtt / 2,
             ..LinkConfig::default()
         };
         let back = LinkConfig {
-            loss: tidegate_core::link::LossConfig::Bernoulli(path.ack_loss),
+            loss: LossConfig::Bernoulli(path.ack_loss),
             delay: path.rtt / 2,
             ..LinkConfig::default()
         };
@@ -183,7 +183,7 @@ impl Dumbbell {
     }
 
     fn next(&self) -> Option<Time> {
-        let links = [&self.link, &self.back].map(|link| link.next_departure());
+        let links = [&self.link, &self.back].map(Stage::next_departure);
         let timers = self
             .flows
             .iter()

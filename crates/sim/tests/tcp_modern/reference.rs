@@ -203,3 +203,39 @@ fn a_terabit_is_filled() {
     let rate = dumbbell.flows[0].sender.path().delivery_rate.unwrap();
     assert!(rate > Rate::kbps(500_000_000), "{rate:?}");
 }
+
+/// quinn-proto 0.11 on 10 Mb/s and 100 ms, 1228 bytes per packet, 300 ms of queue, from 5 s to
+/// 60 s: kb/s on the wire and ms of queue. Its BBR is another: it lets the queue stand at 110 ms.
+#[test]
+fn reno_and_cubic_do_as_those_of_quinn() {
+    for (congestion, loss, wire_kbps, queue_ms) in [
+        (CongestionConfig::reno(), 0.0, 10_000.0, 210.0),
+        (CongestionConfig::cubic(), 0.0, 10_000.0, 245.0),
+        (CongestionConfig::reno(), 0.01, 1_043.0, 0.0),
+        (CongestionConfig::cubic(), 0.01, 1_115.0, 0.0),
+    ] {
+        let path = Path {
+            loss,
+            queue: 305,
+            ..Path::new(10, 100, 3.0)
+        };
+        let config = Config {
+            packet_size: 1_228,
+            ..with(congestion)
+        };
+        let mut dumbbell = Dumbbell::new(&path, &delayed(), &[(config, endless())]);
+        dumbbell.run(at(5));
+        let before = dumbbell.link.stats().delivered_bytes;
+        let queue = dumbbell.measure(at(60)).queue * 1_228.0 * 8.0 / 1e4;
+        let carried = dumbbell.link.stats().delivered_bytes - before;
+        let kbps = carried.bits() as f64 / 55e3;
+        assert!(
+            (kbps / wire_kbps - 1.0).abs() < 0.15,
+            "{congestion:?}: {kbps}"
+        );
+        assert!(
+            (queue - queue_ms).abs() < 0.05 * queue_ms + 2.0,
+            "{congestion:?}: {queue}"
+        );
+    }
+}

@@ -13,6 +13,8 @@ pub(super) struct Capture {
     start: Option<Time>,
     next: u64,
     end: Option<u64>,
+    /// Frames from the first to before the second are not captured; the earliest is last.
+    pauses: Vec<(u64, u64)>,
     waiting: VecDeque<u64>,
     open: Option<Open>,
     /// How long the encoder takes: the longest lately.
@@ -20,16 +22,24 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    pub(super) fn new(rate: FrameRate, frames: Option<u64>) -> Self {
-        Self {
+    pub(super) fn new(
+        rate: FrameRate,
+        frames: Option<u64>,
+        pauses: &[(Duration, Duration)],
+    ) -> Self {
+        let span = |(from, to): &(Duration, Duration)| (first_at(rate, *from), first_at(rate, *to));
+        let mut capture = Self {
             rate,
             start: None,
             next: 0,
             end: frames,
+            pauses: pauses.iter().rev().map(span).collect(),
             waiting: VecDeque::new(),
             open: None,
             lag: Duration::ZERO,
-        }
+        };
+        capture.skip_pauses();
+        capture
     }
 
     pub(super) fn start(&mut self, now: Time) {
@@ -41,6 +51,17 @@ impl Capture {
         while self.next().is_some_and(|at| at <= now) {
             self.waiting.push_back(self.next);
             self.next += 1;
+            self.skip_pauses();
+        }
+    }
+
+    /// While the camera is off, the next frame is the first after that.
+    fn skip_pauses(&mut self) {
+        while let Some((from, to)) = self.pauses.last().copied()
+            && from <= self.next
+        {
+            self.next = self.next.max(to);
+            self.pauses.pop();
         }
     }
 
@@ -118,6 +139,13 @@ impl Capture {
     }
 }
 
+/// The first frame that is captured at `at` or later.
+fn first_at(rate: FrameRate, at: Duration) -> u64 {
+    let frames = at.as_nanos() * u128::from(rate.num);
+    let frames = frames.div_ceil(1_000_000_000 * u128::from(rate.den.max(1)));
+    u64::try_from(frames).unwrap_or(u64::MAX)
+}
+
 /// An order that the encoder has not answered.
 #[derive(Debug)]
 struct Open {
@@ -135,8 +163,24 @@ mod tests {
     use crate::units::Rate;
 
     #[test]
+    fn a_camera_that_is_off_makes_no_frames() {
+        let second = Duration::from_secs;
+        let pauses = [(second(1), second(3)), (second(4), second(5))];
+        let mut capture = Capture::new(FrameRate::fps(10), Some(55), &pauses);
+        capture.start(Time::ZERO);
+        capture.advance(Time::from_millis(2_000));
+        assert_eq!(capture.next(), Some(Time::from_secs(3)));
+        assert_eq!(capture.waiting(), 10);
+        capture.advance(Time::from_secs(60));
+        let frames: Vec<u64> = capture.waiting.iter().copied().collect();
+        let wanted: Vec<u64> = (0..10).chain(30..40).chain(50..55).collect();
+        assert_eq!(frames, wanted);
+        assert_eq!(capture.next(), None);
+    }
+
+    #[test]
     fn a_slow_frame_counts_at_once_and_is_forgotten_slowly() {
-        let mut capture = Capture::new(FrameRate::fps(30), None);
+        let mut capture = Capture::new(FrameRate::fps(30), None, &[]);
         capture.start(Time::ZERO);
         let mut encode = |frame: u64, millis: u64| {
             let now = Time::ZERO + FrameRate::fps(30).at(frame);

@@ -63,7 +63,7 @@ pub(super) fn flow(
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
         control: control_of(&table)?,
-        media: media(&table, count, scenario.duration, open)?,
+        media: media(&table, count, (start, stop), scenario.duration, open)?,
         ecn: match table.get("ecn") {
             Some(value) => value.boolean()?,
             None => false,
@@ -249,6 +249,7 @@ fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioErro
 fn media(
     flow: &Table<'_>,
     count: u32,
+    life: (Duration, Duration),
     end: Duration,
     open: Open<'_>,
 ) -> Result<MediaPlan, ScenarioError> {
@@ -272,7 +273,7 @@ fn media(
     if *kind == "video" {
         let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
         let bound = bound.positive_duration("no frame arrives at once")?;
-        return video_plan(&value, bound, open).map(MediaPlan::Video);
+        return video_plan(&value, bound, life, open).map(MediaPlan::Video);
     }
     if let Some(bound) = flow.get("delay_bound") {
         return Err(bound.fault(Fault::Clash {
@@ -291,6 +292,7 @@ fn media(
 fn video_plan(
     value: &Value<'_>,
     delay_bound: Duration,
+    life: (Duration, Duration),
     open: Open<'_>,
 ) -> Result<VideoPlan, ScenarioError> {
     let table = value.table(
@@ -344,6 +346,10 @@ fn video_plan(
         floor,
         ceiling,
         delay_bound,
+        pauses: match table.get("pause") {
+            Some(list) => pauses(&list, life)?,
+            None => Vec::new(),
+        },
     })
 }
 
@@ -368,6 +374,49 @@ fn encoder(value: &Value<'_>, open: Open<'_>) -> Result<EncoderKind, ScenarioErr
     } else {
         EncoderKind::Model
     })
+}
+
+/// Spans within the `life` of a flow in which its camera is off.
+fn pauses(
+    list: &Value<'_>,
+    life: (Duration, Duration),
+) -> Result<Vec<(Duration, Duration)>, ScenarioError> {
+    const WANTED: &str = "a list, as [{ at = \"40s\", lasts = \"20s\" }]";
+    let mut pauses: Vec<(Duration, Duration)> = Vec::new();
+    for item in list.list(WANTED)? {
+        let table = item.table(PAUSE, "{ at = \"40s\", lasts = \"20s\" }")?;
+        let at = table.need("at", "at = \"40s\"")?;
+        let lasts = table.need("lasts", "lasts = \"20s\"")?;
+        let start = at.duration()?;
+        let over =
+            start.saturating_add(lasts.positive_duration("a pause of zero length does nothing")?);
+        if start < life.0 {
+            return Err(at.range(
+                &format!(
+                    "the pause begins at {start:?}, before the flow does at {:?}",
+                    life.0
+                ),
+                "let it begin later, or start the flow later",
+            ));
+        }
+        if over > life.1 {
+            return Err(lasts.range(
+                &format!(
+                    "the pause lasts until {over:?}, but the flow stops at {:?}",
+                    life.1
+                ),
+                "move it forward or shorten it; a flow that does not come back has a stop",
+            ));
+        }
+        if pauses.last().is_some_and(|last| last.1 > start) {
+            return Err(at.range(
+                &format!("the pause at {start:?} begins before the one above is over"),
+                "sort the pauses and let them not overlap",
+            ));
+        }
+        pauses.push((start, over));
+    }
+    Ok(pauses)
 }
 
 fn picture_size(value: &Value<'_>) -> Result<(u32, u32), ScenarioError> {
@@ -465,4 +514,6 @@ const TFRC_3448: &[&str] = &[
 
 pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
 
-pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling"];
+pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling", "pause"];
+
+pub(super) const PAUSE: &[&str] = &["at", "lasts"];

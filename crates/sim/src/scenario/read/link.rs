@@ -1,5 +1,6 @@
 //! Links: capacity, jitter, loss, outages.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use tidegate_core::link::{
@@ -197,6 +198,17 @@ fn loss(value: &Value<'_>) -> Result<LossConfig, ScenarioError> {
         return value.share().map(LossConfig::Bernoulli);
     }
     let table = value.table(LOSS, "a share as \"1%\", or { mean = \"1%\", burst = 4 }")?;
+    if let Some(every) = table.get("every") {
+        if let Some(other) = LOSS[1..].iter().find_map(|key| table.get(key)) {
+            return Err(other.fault(Fault::Clash {
+                why: "loss is either regular or random".to_owned(),
+                mend: "remove it, or every".to_owned(),
+            }));
+        }
+        let packets = every.whole(1..=u64::from(u32::MAX))?;
+        let packets = NonZeroU32::new(packets as u32).unwrap_or(NonZeroU32::MIN);
+        return Ok(LossConfig::Every(packets));
+    }
     if table.get("mean").is_some() || table.get("burst").is_some() {
         let odd = ["to_bad", "to_good", "loss_good", "loss_bad"];
         if let Some(other) = odd.iter().find_map(|key| table.get(key)) {
@@ -316,6 +328,7 @@ pub(super) const LINK: &[&str] = &[
 pub(super) const JITTER: &[&str] = &["max", "mean", "deviation", "reorder"];
 
 pub(super) const LOSS: &[&str] = &[
+    "every",
     "mean",
     "burst",
     "to_bad",

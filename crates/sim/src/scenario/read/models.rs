@@ -13,9 +13,9 @@ use crate::scenario::{BulkPlan, TcpPlan, TcpSender};
 use crate::tcp::classic::{self, Flavour};
 use crate::tcp::modern::{self, CongestionConfig};
 use crate::tcp::{InitialWindow, SinkConfig, SourceKind};
-use crate::traffic::Schedule;
 use crate::traffic::udp::{self, Spacing};
 use crate::traffic::web::{self, Connections};
+use crate::traffic::{Distribution, Schedule};
 
 pub(super) fn bulk(value: &Value<'_>, end: Duration) -> Result<BulkPlan, ScenarioError> {
     let table = value.table(BULK, "{ packet = \"1200B\" }")?;
@@ -153,6 +153,22 @@ pub(super) fn browsers(value: &Value<'_>, count: u32) -> Result<Arc<web::Config>
             &[Connections::PerObject, Connections::PerPage],
         )?;
     }
+    if let Some(page) = table.get("page") {
+        config.objects = Distribution::Constant(1.0);
+        config.size = page_size(&page)?;
+    }
+    if let Some(think) = table.get("think") {
+        let mean = think.positive_duration("who never thinks has a flow of tcp")?;
+        config.think = Distribution::Exponential {
+            mean: mean.as_secs_f64(),
+        };
+    }
+    if let (Some(load), Some(_)) = (table.get("load"), table.get("think")) {
+        return Err(load.range(
+            "how long browsers think is found from their load",
+            "write either load or think",
+        ));
+    }
     if let Some(load) = table.get("load") {
         let rate = load.positive_rate("browsers that load nothing need no flow")?;
         config = config.with_load(count, rate, PAGE_TIME);
@@ -239,12 +255,30 @@ fn overhead(table: &Table<'_>) -> Result<Duration, ScenarioError> {
 
 pub(super) const BULK: &[&str] = &["packet", "limit", "demand", "overhead"];
 
+fn page_size(page: &Value<'_>) -> Result<Distribution, ScenarioError> {
+    let bytes = |value: &Value<'_>| value.size().map(|size| size.get() as f64);
+    if page.kind() != Form::List {
+        return bytes(page).map(Distribution::Constant);
+    }
+    let ends = page.list("two sizes, as [\"100kB\", \"1MB\"]")?;
+    let [least, most] = ends.as_slice() else {
+        return Err(page.range(
+            &format!("a range of {} parts", ends.len()),
+            "write the smallest and the largest, as [\"100kB\", \"1MB\"]",
+        ));
+    };
+    Ok(Distribution::Uniform {
+        least: bytes(least)?,
+        most: bytes(most)?,
+    })
+}
+
 /// How long a page is expected to take, by which think times are set for a load.
 const PAGE_TIME: Duration = Duration::from_secs(1);
 
 const TCP_KINDS: &[&str] = &["bbr", "cubic", "newreno", "reno", "sack"];
 
-pub(super) const WEB: &[&str] = &["load", "connections"];
+pub(super) const WEB: &[&str] = &["load", "page", "think", "connections"];
 
 pub(super) const TCP: &[&str] = &[
     "kind",

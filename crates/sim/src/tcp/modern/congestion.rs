@@ -4,7 +4,7 @@ use core::fmt::Debug;
 use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::units::{Bytes, Rate, Time, nanos};
 
 use super::bbr::{Bbr, BbrConfig};
 use super::cubic::{Cubic, CubicConfig};
@@ -262,7 +262,7 @@ pub struct RateSample {
 impl RateSample {
     /// Segments per second; `None` without a sample.
     pub fn per_second(&self) -> Option<f64> {
-        let nanos = self.interval.as_nanos();
+        let nanos = nanos(self.interval);
         (nanos > 0).then(|| self.delivered as f64 * 1e9 / nanos as f64)
     }
 }

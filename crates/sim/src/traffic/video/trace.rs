@@ -257,7 +257,7 @@ fn frame_rate(line: &str) -> Option<FrameRate> {
         num: num.parse().ok()?,
         den: den.parse().ok()?,
     };
-    (rate.num > 0 && rate.den > 0).then_some(rate)
+    (rate.den > 0 && (1.0..=240.0).contains(&rate.as_f64())).then_some(rate)
 }
 
 fn rates(line: &str) -> Option<Vec<Rate>> {
@@ -355,7 +355,7 @@ impl fmt::Display for FrameTraceError {
                  cut the trace at a line with `key`",
             ),
             FrameTraceFault::FrameRate => f.write_str(
-                "a trace begins with frames per second: \
+                "a trace begins with frames per second, from 1 to 240: \
                  write `frame_rate 30` or `frame_rate 30000/1001`",
             ),
             FrameTraceFault::Kind(word) => {

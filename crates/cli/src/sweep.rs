@@ -1,0 +1,151 @@
+//! `tidegate sim sweep`
+
+mod book;
+mod crew;
+mod rows;
+mod table;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use tidegate_sim::scenario::Sweep;
+
+use crate::folder::Script;
+use crate::studio::Studio;
+use book::{Book, Job};
+use crew::{Crew, End, rough};
+use rows::{Figure, Row};
+
+/// What to sweep.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SweepArgs {
+    /// The scenario file (TOML), with a [sweep]
+    scenario: PathBuf,
+    /// The folder of the results; `runs/<scenario>-sweep` unless told
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How many runs at a time; as many as there are cores unless told
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    jobs: Option<u16>,
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Remove the results of an earlier sweep of this folder, rather than resume it
+    #[arg(long)]
+    fresh: bool,
+}
+
+/// Plays every point with every seed that is not done yet. The exit code is 1 when an expectation
+/// does not hold in some run, and 130 after Ctrl-C.
+pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
+    let sweep = Sweep::load(&args.scenario)?;
+    let dir = args.out.clone();
+    let dir = dir.unwrap_or_else(|| PathBuf::from(format!("runs/{}-sweep", sweep.base.name)));
+    let mut book = Book::open(&dir, &sweep, args.fresh)?;
+    if play(args, &sweep, &dir, &mut book)? == End::Interrupted {
+        let (done, all) = (book.done(), sweep.runs());
+        eprintln!("interrupted: {done} of {all} runs are done; the same command does the rest");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    let figures = book.finish()?;
+    let failures = book.failures();
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer(&mut out, &as_json(&sweep, &figures, &failures))?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", table::render(&sweep, &figures))?;
+        write!(out, "{}", table::failures(&sweep, &failures))?;
+        writeln!(out, "\nresults: {}", dir.display())?;
+    }
+    Ok(if failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Plays what is not done yet, and keeps it in `book`.
+fn play(args: &SweepArgs, sweep: &Sweep, dir: &Path, book: &mut Book<'_>) -> Result<End> {
+    let seeds = sweep.seeds.len();
+    let jobs = (0..sweep.points.len()).flat_map(|point| (0..seeds).map(move |seed| (point, seed)));
+    let jobs: Vec<Job> = jobs.filter(|job| !book.is_done(*job)).collect();
+    let runs = jobs.len();
+    if book.done() > 0 {
+        let (dir, done, all) = (dir.display(), book.done(), sweep.runs());
+        eprintln!("{dir} has {done} of {all} runs, {runs} are to be played");
+    }
+    if runs == 0 {
+        return Ok(End::Done { busy: 1.0 });
+    }
+    let threads = match args.jobs {
+        Some(jobs) => usize::from(jobs),
+        None => available_parallelism()
+            .context("the system does not say how many cores there are; say it with --jobs")?
+            .get(),
+    };
+    let script = |point: &tidegate_sim::scenario::Point| Script {
+        scenario: point.scenario.clone(),
+        text: sweep.text.clone(),
+        studio: Studio::default(),
+    };
+    let scripts = sweep.points.iter().map(script).collect();
+    let began = Instant::now();
+    let crew = Crew::start(scripts, sweep.seeds.clone(), jobs, threads);
+    let end = crew.attend(&mut |job, rows| book.add(job, rows))?;
+    if let End::Done { busy } = end {
+        eprintln!(
+            "{runs} runs in {}, {} at a time; threads were busy {:.1} % of it",
+            rough(began.elapsed()),
+            threads.min(runs),
+            busy * 100.0
+        );
+    }
+    Ok(end)
+}
+
+fn as_json(sweep: &Sweep, figures: &[Figure], failures: &[(Job, &Row)]) -> Value {
+    let values = |point: usize| -> Value {
+        let keys = sweep.axes.iter().map(|axis| axis.key.clone());
+        let values = sweep.points[point].values.iter();
+        keys.zip(values.map(|value| json!(value))).collect()
+    };
+    let figure = |f: &Figure| {
+        json!({
+            "point": f.point + 1,
+            "values": values(f.point),
+            "kind": f.kind.word(),
+            "name": f.name,
+            "members": f.members,
+            "metric": f.metric,
+            "mean": f.mean,
+            "sd": f.deviation,
+            "n": f.runs,
+        })
+    };
+    let failure = |((point, seed), row): &(Job, &Row)| {
+        json!({
+            "point": point + 1,
+            "values": values(*point),
+            "seed": sweep.seeds[*seed].0,
+            "text": row.name,
+            "measured": row.values[rows::place("measured")],
+        })
+    };
+    json!({
+        "scenario": sweep.base.name,
+        "seeds": sweep.seeds.iter().map(|seed| seed.0).collect::<Vec<_>>(),
+        "points": sweep.points.len(),
+        "runs": sweep.runs(),
+        "failed": failures.iter().map(failure).collect::<Vec<_>>(),
+        "summary": figures.iter().map(figure).collect::<Vec<_>>(),
+    })
+}
+
+/// What a shell reports of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;

@@ -1,0 +1,305 @@
+//! `tidegate sim sweep`, as a user calls it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use party::Party;
+use serde_json::Value;
+use tidegate_sim::run::{RunReader, summarise};
+use tidegate_sim::scenario::Scenario;
+
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod party;
+
+#[test]
+fn a_cut_sweep_is_resumed_to_the_bytes_of_a_whole_one_with_any_number_of_threads() {
+    let dir = folder("resume");
+    write(&dir, &short("4s", "", SWEEP));
+    let whole = sweep(&dir, &["--jobs", "1", "--out", "one"]);
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    let [results, summary] = files(&dir.join("one"));
+    assert!(
+        sweep(&dir, &["--jobs", "2", "--out", "two"])
+            .status
+            .success()
+    );
+    assert_eq!(files(&dir.join("two")), [results.clone(), summary.clone()]);
+
+    // Three points, two seeds; two flows, two links and an expectation each.
+    let lines = String::from_utf8(results.clone()).unwrap();
+    assert_eq!(lines.lines().count(), 1 + 6 * 5);
+    // A kill in the third row of the third run, and one run whose rows came before their turn.
+    let head: Vec<&str> = lines.split_inclusive('\n').collect();
+    let early = head[1 + 5 * 5..].concat();
+    let cut = [
+        head[0],
+        &early,
+        &head[1..1 + 2 * 5 + 2].concat(),
+        &head[13][..20],
+    ]
+    .concat();
+    fs::write(dir.join("two/results.csv"), cut).unwrap();
+    fs::remove_file(dir.join("two/summary.csv")).unwrap();
+    let resumed = sweep(&dir, &["--out", "two"]);
+    assert!(text(&resumed.stderr).contains("two has 3 of 6 runs, 3 are to be played"));
+    assert_eq!(files(&dir.join("two")), [results.clone(), summary.clone()]);
+    assert_eq!(
+        text(&resumed.stdout).replace("two", "one"),
+        text(&whole.stdout)
+    );
+
+    let again = sweep(&dir, &["--out", "two"]);
+    assert!(text(&again.stderr).contains("two has 6 of 6 runs, 0 are to be played"));
+    assert_eq!(files(&dir.join("two")), [results, summary]);
+}
+
+#[test]
+fn a_run_of_a_sweep_has_the_numbers_of_a_run_alone() {
+    let dir = folder("numbers");
+    write(
+        &dir,
+        &short("4s", "", "seeds = [3]\n\"link.uplink.delay\" = [\"35ms\"]"),
+    );
+    assert!(sweep(&dir, &["--out", "sweep"]).status.success());
+    let mut table = csv::Reader::from_path(dir.join("sweep/results.csv")).unwrap();
+    let head = table.headers().unwrap().clone();
+    let row = table.records().next().unwrap().unwrap();
+    let cell = |name: &str| {
+        let place = head.iter().position(|column| column == name);
+        &row[place.unwrap_or_else(|| panic!("{name} in {head:?}"))]
+    };
+    assert_eq!(
+        (cell("kind"), cell("name"), cell("seed")),
+        ("flow", "tidegate", "3")
+    );
+
+    let plain = short("4s", "", "seeds = 2").replacen("20ms", "35ms", 1);
+    write(&dir, &plain);
+    let args = [
+        "sim",
+        "run",
+        "s.toml",
+        "--seed",
+        "3",
+        "--json",
+        "--no-report",
+        "--out",
+        "run",
+    ];
+    let out = tidegate(&args, &dir);
+    let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let flow = &json["flows"][0];
+    for (column, number) in [
+        ("rate_bps", &flow["rate_bps"]),
+        ("delay_ms.p99", &flow["delay_ms"]["p99"]),
+        ("packet_delay_ms.mean", &flow["packet_delay_ms"]["mean"]),
+        ("queue_ms.p95", &flow["queue_ms"]["p95"]),
+        ("psnr_y_db", &flow["psnr_y_db"]),
+        ("ssim", &flow["ssim"]),
+        ("frames.on_time", &flow["frames"]["on_time"]),
+    ] {
+        let found: f64 = cell(column).parse().unwrap();
+        assert_eq!(Some(found), number.as_f64(), "{column}");
+    }
+    // What was computed in memory can be computed from the folder.
+    let run = RunReader::load(dir.join("run")).unwrap();
+    let scenario = Scenario::load(&dir.join("s.toml")).unwrap();
+    assert_eq!(Some(summarise(&run, &scenario.expect)), run.summary);
+}
+
+#[test]
+fn faults_are_told_before_anything_runs() {
+    let dir = folder("faults");
+    for (table, line, words) in [
+        (
+            "\"link.uplink.dealy\" = [\"1ms\"]",
+            26,
+            "did you mean \"delay\"?",
+        ),
+        (
+            "seeds = 2\n\"flow.camera.count\" = [1]",
+            27,
+            "use \"tidegate\"",
+        ),
+        (
+            "seeds = 2\n\"link.uplink.delay\" = [\"1ms\", \"two\"]",
+            27,
+            "delay: \"two\"",
+        ),
+    ] {
+        write(&dir, &short("4s", "", table));
+        let out = sweep(&dir, &[]);
+        assert_eq!(out.status.code(), Some(1));
+        let error = text(&out.stderr);
+        assert!(
+            error.contains(&format!("s.toml:{line}: sweep: ")),
+            "{error}"
+        );
+        assert!(error.contains(words), "{error}");
+        assert!(!dir.join("runs").exists());
+    }
+    write(&dir, short("4s", "", "").split("[sweep]").next().unwrap());
+    assert!(text(&sweep(&dir, &[]).stderr).contains("sweep: is missing; add"));
+}
+
+#[test]
+fn another_sweep_is_only_overwritten_when_asked_to_and_other_things_never() {
+    let dir = folder("other");
+    write(&dir, &short("2s", "", "seeds = 1"));
+    assert!(sweep(&dir, &[]).status.success());
+    let results = dir.join("runs/short-sweep/results.csv");
+    let first = fs::read(&results).unwrap();
+    write(&dir, &short("3s", "", "seeds = 1"));
+    let out = sweep(&dir, &[]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stderr).contains("another text of the scenario"),
+        "{}",
+        text(&out.stderr)
+    );
+    assert!(text(&out.stderr).contains("--fresh"));
+    assert_eq!(fs::read(&results).unwrap(), first);
+    assert!(sweep(&dir, &["--fresh"]).status.success());
+    assert_ne!(fs::read(&results).unwrap(), first);
+
+    fs::create_dir(dir.join("mine")).unwrap();
+    fs::write(dir.join("mine/letter"), "dear").unwrap();
+    let out = sweep(&dir, &["--fresh", "--out", "mine"]);
+    assert!(text(&out.stderr).contains("holds something that is no sweep"));
+    assert_eq!(fs::read_dir(dir.join("mine")).unwrap().count(), 1);
+}
+
+#[test]
+fn expectations_are_judged_in_every_run() {
+    let dir = folder("expect");
+    let expect = "\"link.uplink.utilisation >= 0\", \"tidegate.delay_ms.p50 <= 60\"";
+    let table = "seeds = 2\n\"link.uplink.delay\" = [\"20ms\", \"90ms\"]";
+    write(&dir, &short("4s", expect, table));
+    let out = sweep(&dir, &["--out", "s"]);
+    assert_eq!(out.status.code(), Some(1));
+    let said = text(&out.stdout);
+    for seed in [1, 2] {
+        let with = format!("with link.uplink.delay = 90ms, seed {seed}\n");
+        assert!(said.contains(&with), "{said}");
+    }
+    assert_eq!(said.matches("FAILS").count(), 2, "{said}");
+
+    let out = sweep(&dir, &["--out", "s", "--json"]);
+    assert_eq!(out.status.code(), Some(1));
+    let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(json["failed"].as_array().unwrap().len(), 2);
+    assert_eq!(json["failed"][0]["values"]["link.uplink.delay"], "90ms");
+    assert_eq!(json["runs"], 4);
+    let summary = json["summary"].as_array().unwrap();
+    let is_it = |row: &&Value| row["point"] == 2 && row["metric"] == "holds";
+    let holds: Vec<&Value> = summary
+        .iter()
+        .filter(is_it)
+        .map(|row| &row["mean"])
+        .collect();
+    assert_eq!(holds, [1.0, 0.0]);
+    let rate = summary
+        .iter()
+        .find(|row| row["metric"] == "receive_bps")
+        .unwrap();
+    assert_eq!(rate["n"], 2);
+    assert!(rate["sd"].is_number());
+}
+
+#[test]
+fn an_interrupted_sweep_says_how_to_go_on() {
+    let dir = folder("interrupted");
+    // The first run is as good as done at once, the others take minutes.
+    let table = "\"duration\" = [\"24h\", \"23h\", \"3s\"]";
+    write(&dir, &short("4s", "", table));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["sim", "sweep", "s.toml", "--jobs", "3", "--out", "s"]);
+    let mut party = Party::start(command.current_dir(&dir));
+    party.says("1 of 3 runs");
+    party.interrupt();
+    let ended = party.ends();
+    assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
+    let wanted = "interrupted: 1 of 3 runs are done; the same command does the rest";
+    assert!(ended.said.contains(wanted), "{}", ended.said);
+    let kept = fs::read_to_string(dir.join("s/results.csv")).unwrap();
+    assert!(
+        kept.lines()
+            .nth(1)
+            .unwrap()
+            .starts_with("3,3s,1,flow,tidegate,"),
+        "{kept}"
+    );
+}
+
+/// Two flows of modelled video, of which the second only compares; the sweep begins in line 26.
+fn short(duration: &str, expect: &str, table: &str) -> String {
+    let expect = if expect.is_empty() {
+        "\"tidegate.frames.made >= 60\""
+    } else {
+        expect
+    };
+    format!(
+        r#"name = "short"
+duration = "{duration}"
+expect = [{expect}]
+[[link]]
+name = "uplink"
+rate = "2Mb/s"
+delay = "20ms"
+loss = 0.01
+queue = {{ droptail = "50kB" }}
+[[link]]
+name = "downlink"
+delay = "20ms"
+[[flow]]
+name = "tidegate"
+path = ["uplink"]
+back = ["downlink"]
+control = "tfrc"
+delay_bound = "400ms"
+[flow.video]
+encoder = "model"
+[[baseline]]
+name = "fixed"
+of = "tidegate"
+rate = "1Mb/s"
+[sweep]
+{table}
+"#
+    )
+}
+
+const SWEEP: &str = "seeds = [7, 2]\n\"link.uplink.rate\" = [\"1Mb/s\", \"2Mb/s\", \"3Mb/s\"]";
+
+fn write(dir: &Path, scenario: &str) {
+    fs::write(dir.join("s.toml"), scenario).unwrap();
+}
+
+fn sweep(dir: &Path, args: &[&str]) -> Output {
+    tidegate(&[&["sim", "sweep", "s.toml"], args].concat(), dir)
+}
+
+fn files(dir: &Path) -> [Vec<u8>; 2] {
+    ["results.csv", "summary.csv"].map(|file| fs::read(dir.join(file)).unwrap())
+}
+
+fn tidegate(args: &[&str], dir: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .unwrap()
+}
+
+/// An empty folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sweep-{name}"));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

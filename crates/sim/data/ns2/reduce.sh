@@ -1,0 +1,78 @@
+#!/bin/sh
+# Reduces what the scripts in tcl/ record to the references beside this script; see README.md.
+# usage: reduce.sh FOLDER
+set -eu
+cd "$1"
+here=$(cd "$OLDPWD" && cd "$(dirname "$0")" && pwd)
+
+# SET KEYS NAMES COLUMNS: mean, standard deviation and number of some columns over all rows that
+# agree in the columns KEYS, in the order in which they first appear. `nan` means never: 70 s.
+means() {
+    awk -F, -v set="$1" -v keys="$2" -v names="$3" -v columns="$4" '
+        BEGIN { k = split(keys, key, " "); m = split(names, name, " "); split(columns, column, " ") }
+        $1 == "label" || $1 == "red" || $1 == "proto" { next }
+        {
+            point = $key[1]
+            for (i = 2; i <= k; i++) point = point " " $key[i]
+            if (!(point in n)) order[++points] = point
+            n[point]++
+            for (i = 1; i <= m; i++) {
+                x = $column[i] == "nan" ? 70 : $column[i]
+                sum[point, i] += x
+                squares[point, i] += x * x
+            }
+        }
+        END {
+            for (p = 1; p <= points; p++) for (i = 1; i <= m; i++) {
+                point = order[p]; c = n[point]; mean = sum[point, i] / c
+                var = c > 1 ? (squares[point, i] - c * mean * mean) / (c - 1) : 0
+                printf "%s,%s,%s,%.6g,%.3g,%d\n", set, point, name[i], mean, (var > 0 ? sqrt(var) : 0), c
+            }
+        }'
+}
+
+# One row of a single run: SET POINT WHAT VALUE.
+once() { echo "$1,$2,$3,$4,0,1"; }
+
+{
+    echo "set,point,what,mean,sd,n"
+    for group in A B; do
+        name=$(echo $group | tr AB ab)
+        awk -F, -v g=$group '$5 == g' s002_groups.csv |
+            means shared "1 3 4" "$name.pps $name.loss_events" "7 13"
+    done
+    means start 1 "tcp.pps tfrc.pps tcp.loss tfrc.loss" "9 13 14 15" < s003_summary.csv
+    means start 1 "tfrc.slow_start_s tfrc.settled50_s tfrc.settled30_s" "4 5 6" < s003_settle.csv
+    means satellite "1 3 5 6 7 8" flow.pps 10 < s004_throughput.csv
+    awk -F, 'NR > 1 { print "blackout_D" $2 " " $1 " 0.001 0.55 50 " $2 "," $0 }' s004_blackout_recovery.csv |
+        means satellite 1 "all.half_back_s all.pps_50s_after all.sent_pps_during" "6 10 11" |
+        grep -v "_D[01] .*during"
+    grep ,tfrc, s005_raw.csv |
+        means response "1 3 4 5 7 8" "flow.sent_pps flow.reported_p" "9 13"
+    grep -v ,tfrc, s005_raw.csv | means response "1 3 4 5 7 8" flow.sent_pps 9
+    means red "1 2" "stream.loss queue.packets" "4 6" < red_openloop.csv
+    # Counts of single runs, from the page that came with the records.
+    once speed "tfrc 48" sent 345900
+    once speed "tfrc 48" hops 1168523
+    once speed "newreno 48" sent 345302
+    once speed "newreno 48" hops 2020202
+    once speed "sack 48" sent 345146
+    once speed "sack 48" hops 2020514
+    once speed "newreno 1000" sent 2425199
+    once speed "newreno 1000" hops 13852332
+    once speed "ns3-newreno 48" hops 2034364
+    once speed "ns3-sack 48" hops 2020052
+} > "$here/means.csv"
+
+# When packets get to the far end: the first, every 200th, and the last.
+{
+    echo "set,trace,packet,time_us"
+    for kind in queue list100; do
+        for proto in reno newreno sack rap tfrc; do
+            set=$([ $kind = queue ] && echo queue || echo every)
+            zcat "micro/${kind}_$proto.csv.gz" | awk -F, -v t="$set,$proto" '
+                $1 == "r" { at = sprintf("%.0f", $2 * 1e6); if (n % 200 == 0) print t "," n + 0 "," at; n++ }
+                END { if ((n - 1) % 200) print t "," n - 1 "," at }'
+        done
+    done
+} > "$here/packets.csv"

@@ -1,0 +1,339 @@
+//! The cases, and what they are judged by.
+
+use core::fmt;
+
+use serde::Serialize;
+
+/// A test case.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Short, as `5.1`.
+    pub id: &'static str,
+    /// For people.
+    pub title: &'static str,
+    /// Which section of which RFC it follows, and how closely.
+    pub source: &'static str,
+    /// The scenario.
+    pub text: &'static str,
+    /// Links of which the use is measured.
+    pub bottlenecks: &'static [&'static str],
+    /// What has to hold.
+    pub limits: &'static [Limit],
+}
+
+impl Case {
+    /// The case of this number.
+    pub fn named(id: &str) -> Option<&'static Self> {
+        CASES.iter().find(|case| case.id == id)
+    }
+}
+
+/// A number of a run that can be limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Use of the bottleneck.
+    Utilisation,
+    /// 95th percentile of delay above propagation, in ms, of the worst flow.
+    Queueing,
+    /// Share of packets lost, of the worst flow.
+    Loss,
+    /// Jain's index of self-fairness.
+    Jain,
+    /// Rate of a media flow over that of a TCP transfer.
+    Share,
+    /// Lowest rate over ten seconds, over the fair share.
+    Least,
+}
+
+impl Metric {
+    /// In a word or two.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Utilisation => "utilisation",
+            Self::Queueing => "queueing p95",
+            Self::Loss => "loss",
+            Self::Jain => "Jain's index",
+            Self::Share => "share against TCP",
+            Self::Least => "least of fair share",
+        }
+    }
+
+    /// A value as text, with its unit.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Self::Queueing => format!("{value:.0} ms"),
+            Self::Loss => format!("{:.2} %", value * 100.0),
+            _ => format!("{value:.2}"),
+        }
+    }
+}
+
+/// Where a metric has to lie.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// At this or above.
+    AtLeast(f64),
+    /// At this or below.
+    AtMost(f64),
+    /// From the first to the second.
+    Between(f64, f64),
+}
+
+impl Bound {
+    /// Whether `value` is where it has to be.
+    pub fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => value >= least,
+            Self::AtMost(most) => value <= most,
+            Self::Between(least, most) => (least..=most).contains(&value),
+        }
+    }
+
+    /// As text, in the unit of `metric`.
+    pub fn show(self, metric: Metric) -> String {
+        match self {
+            Self::AtLeast(least) => format!("≥ {}", metric.show(least)),
+            Self::AtMost(most) => format!("≤ {}", metric.show(most)),
+            Self::Between(least, most) => {
+                format!("{} to {}", metric.show(least), metric.show(most))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.id, self.title)
+    }
+}
+
+/// A metric and where it has to lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// What.
+    pub metric: Metric,
+    /// Where.
+    pub bound: Bound,
+    /// Why there.
+    pub why: &'static str,
+}
+
+const fn limit(metric: Metric, bound: Bound, why: &'static str) -> Limit {
+    Limit { metric, bound, why }
+}
+
+/// What SCReAM, NADA and Google's controller reach in 5.1 (0.83 to 0.90 of the capacity), less a
+/// tenth.
+const USED: Limit = limit(
+    Metric::Utilisation,
+    Bound::AtLeast(0.75),
+    "public delay-based controllers use 0.83 to 0.90 in 5.1; less a tenth",
+);
+/// RFC 8836 wants less delay than loss-based control gives.
+const SHORT_QUEUE: Limit = limit(
+    Metric::Queueing,
+    Bound::AtMost(150.0),
+    "half of the queue of 300 ms: who is only stopped by a full one fails; jitter of up to 30 ms counts",
+);
+const BOUNDED_QUEUE: Limit = limit(
+    Metric::Queueing,
+    Bound::AtMost(400.0),
+    "the queue, which TCP or a variable link may fill whoever else is there, and jitter",
+);
+const FEW_LOST: Limit = limit(
+    Metric::Loss,
+    Bound::AtMost(0.02),
+    "SCReAM, NADA and Google's controller lose 0.7 to 1.7 % in 5.1",
+);
+const SOME_LOST: Limit = limit(
+    Metric::Loss,
+    Bound::AtMost(0.05),
+    "beyond that repairs cost more than they save; TCP fills the queue, or the air loses by itself",
+);
+const ALIKE: Limit = limit(
+    Metric::Jain,
+    Bound::AtLeast(0.9),
+    "flows of one kind on one path should share it equally; 0.9 is one of three with half of the others' rate",
+);
+const ROUGHLY_ALIKE: Limit = limit(
+    Metric::Jain,
+    Bound::AtLeast(0.8),
+    "flows of other round-trip times or ways may differ, but by no more than about 1 to 3",
+);
+const NOT_STARVED: Limit = limit(
+    Metric::Least,
+    Bound::AtLeast(0.2),
+    "no flow may starve: a fifth of its fair share over any ten seconds",
+);
+const HARDLY_STARVED: Limit = limit(
+    Metric::Least,
+    Bound::AtLeast(0.1),
+    "others come and go, and are not counted in the fair share",
+);
+const AGAINST_TCP: Limit = limit(
+    Metric::Share,
+    Bound::Between(0.2, 5.0),
+    "neither starves the other: between a fifth and five times its rate",
+);
+
+macro_rules! text {
+    ($name:literal) => {
+        include_str!(concat!(
+            "../../../../scenarios/rmcat/rmcat-",
+            $name,
+            ".toml"
+        ))
+    };
+}
+
+/// All cases, in the order of the RFCs.
+pub const CASES: [Case; 16] = [
+    Case {
+        id: "5.1",
+        title: "Variable capacity, one flow",
+        source: "RFC 8867 section 5.1",
+        text: text!("5-1"),
+        bottlenecks: &["there"],
+        limits: &[USED, SHORT_QUEUE, FEW_LOST, NOT_STARVED],
+    },
+    Case {
+        id: "5.2",
+        title: "Variable capacity, two flows",
+        source: "RFC 8867 section 5.2",
+        text: text!("5-2"),
+        bottlenecks: &["there"],
+        limits: &[USED, SHORT_QUEUE, FEW_LOST, ALIKE, NOT_STARVED],
+    },
+    Case {
+        id: "5.3",
+        title: "Congested feedback",
+        source: "RFC 8867 section 5.3",
+        text: text!("5-3"),
+        bottlenecks: &["there", "back"],
+        limits: &[USED, SHORT_QUEUE, FEW_LOST, NOT_STARVED],
+    },
+    Case {
+        id: "5.4",
+        title: "Competing media flows",
+        source: "RFC 8867 section 5.4",
+        text: text!("5-4"),
+        bottlenecks: &["there"],
+        limits: &[USED, SHORT_QUEUE, FEW_LOST, ALIKE, NOT_STARVED],
+    },
+    Case {
+        id: "5.5",
+        title: "Round-trip time fairness",
+        source: "RFC 8867 section 5.5",
+        text: text!("5-5"),
+        bottlenecks: &["there"],
+        limits: &[USED, SHORT_QUEUE, FEW_LOST, ROUGHLY_ALIKE, NOT_STARVED],
+    },
+    Case {
+        id: "5.6",
+        title: "Against a long TCP transfer",
+        source: "RFC 8867 section 5.6, queue of 300 ms",
+        text: text!("5-6"),
+        bottlenecks: &["there"],
+        limits: &[AGAINST_TCP, BOUNDED_QUEUE, SOME_LOST, NOT_STARVED],
+    },
+    Case {
+        id: "5.6-deep",
+        title: "The same with a deep queue",
+        source: "RFC 8867 section 5.6, queue of 1000 ms",
+        text: text!("5-6-deep"),
+        bottlenecks: &["there"],
+        limits: &[AGAINST_TCP, SOME_LOST, NOT_STARVED],
+    },
+    Case {
+        id: "5.7",
+        title: "Against short TCP transfers",
+        source: "RFC 8867 section 5.7",
+        text: text!("5-7"),
+        bottlenecks: &["there"],
+        limits: &[BOUNDED_QUEUE, SOME_LOST, ALIKE, HARDLY_STARVED],
+    },
+    Case {
+        id: "5.8",
+        title: "Pause and resume",
+        source: "RFC 8867 section 5.8",
+        text: text!("5-8"),
+        bottlenecks: &["there"],
+        limits: &[USED, SHORT_QUEUE, FEW_LOST, ALIKE, NOT_STARVED],
+    },
+    Case {
+        id: "6.2",
+        title: "Explicit congestion notification",
+        source: "RFC 8867 section 6.2, with RED",
+        text: text!("6-2"),
+        bottlenecks: &["there"],
+        limits: &[USED, SHORT_QUEUE, FEW_LOST, NOT_STARVED],
+    },
+    Case {
+        id: "6.3",
+        title: "Two bottlenecks",
+        source: "RFC 8867 section 6.3, with capacities of our own",
+        text: text!("6-3"),
+        bottlenecks: &["first", "second"],
+        limits: &[USED, SHORT_QUEUE, FEW_LOST, ROUGHLY_ALIKE, NOT_STARVED],
+    },
+    Case {
+        id: "cell-load",
+        title: "Mobile link, varying load",
+        source: "after RFC 8869 section 3.1, on a made-up trace",
+        text: text!("cell-load"),
+        bottlenecks: &["radio"],
+        limits: &[
+            limit(
+                Metric::Utilisation,
+                Bound::AtLeast(0.5),
+                "the capacity changes faster than anybody can follow",
+            ),
+            BOUNDED_QUEUE,
+            SOME_LOST,
+            HARDLY_STARVED,
+        ],
+    },
+    Case {
+        id: "cell-edge",
+        title: "Mobile link, bad coverage",
+        source: "after RFC 8869 section 3.2, in steps, with outages and losses",
+        text: text!("cell-edge"),
+        bottlenecks: &["radio"],
+        limits: &[
+            limit(
+                Metric::Utilisation,
+                Bound::AtLeast(0.5),
+                "the capacity changes every eight seconds, and half a percent is lost anyway",
+            ),
+            BOUNDED_QUEUE,
+            SOME_LOST,
+            HARDLY_STARVED,
+        ],
+    },
+    Case {
+        id: "wifi-wired",
+        title: "Wi-Fi behind a wired bottleneck",
+        source: "after RFC 8869 section 4.1",
+        text: text!("wifi-wired"),
+        bottlenecks: &["wire"],
+        limits: &[USED, SHORT_QUEUE, FEW_LOST, ALIKE, NOT_STARVED],
+    },
+    Case {
+        id: "wifi-shared",
+        title: "Wi-Fi as the bottleneck",
+        source: "after RFC 8869 section 4.2",
+        text: text!("wifi-shared"),
+        bottlenecks: &["air"],
+        limits: &[USED, SHORT_QUEUE, FEW_LOST, ALIKE, NOT_STARVED],
+    },
+    Case {
+        id: "wifi-tcp",
+        title: "Wi-Fi with a TCP transfer",
+        source: "after RFC 8869 section 4.2, with background traffic",
+        text: text!("wifi-tcp"),
+        bottlenecks: &["air"],
+        limits: &[AGAINST_TCP, BOUNDED_QUEUE, SOME_LOST, ALIKE, NOT_STARVED],
+    },
+];

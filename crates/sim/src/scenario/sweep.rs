@@ -1,0 +1,521 @@
+//! `[sweep]`: one scenario, played with many values and seeds.
+//!
+//! Each point is the tree of the file with the swept values put in their places, read by the
+//! ordinary reader. A value keeps its place in the file, so what the reader has to say of it names
+//! the line in `[sweep]` where it stands.
+
+use core::cell::RefCell;
+use core::ops::Range;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tidegate_core::random::Seed;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::{Fault, ScenarioError};
+use super::read::{self, Open};
+use super::table::{Document, Form, Value};
+use super::{Scenario, beside, read_file};
+
+/// All that a file with a `[sweep]` asks for, read and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sweep {
+    /// The scenario as it is without the sweep.
+    pub base: Scenario,
+    /// The whole text of the file.
+    pub text: String,
+    /// Other files that it refers to, by name, with a checksum (FNV-1a, 64 bits) of each.
+    pub files: Vec<(String, u64)>,
+    /// What is swept, in the order of the file.
+    pub axes: Vec<Axis>,
+    /// What each point is played with; at least one, none twice.
+    pub seeds: Vec<Seed>,
+    /// The product of the axes, the last one fastest; at least one.
+    pub points: Vec<Point>,
+}
+
+/// Something that is swept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// The path or paths, as they were written.
+    pub key: String,
+    /// Its values as they were written, without quotes; at least one, none twice.
+    pub values: Vec<String>,
+}
+
+/// One choice of a value on each axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// One per axis.
+    pub values: Vec<String>,
+    /// What is to be played.
+    pub scenario: Scenario,
+}
+
+impl Sweep {
+    /// Reads the file at `path`; trace files are looked up beside it.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] with the first fault of the file or of a point, its line and the mend.
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        let (file, text) = read_file(path)?;
+        Self::parse(&file, &text, &|name| beside(path, name))
+    }
+
+    /// Reads `text`, which is called `file` in errors. `open` gives the text of a trace file, or
+    /// the reason why it cannot be had.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] with the first fault of the text or of a point, its line and the mend.
+    pub fn parse(
+        file: &str,
+        text: &str,
+        open: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
+        let document = Document { file, text };
+        let mut tree = read::parse(&document)?;
+        let opened = RefCell::new(BTreeMap::new());
+        let open = |name: &str| {
+            let mut opened = opened.borrow_mut();
+            let text = opened.entry(name.to_owned()).or_insert_with(|| open(name));
+            text.clone()
+        };
+        let base = read::tree(&document, &tree, &open)?;
+        let Some((_, table)) = tree.remove_entry("sweep") else {
+            return Err(missing(file, None));
+        };
+        let line = document.line(table.span().start);
+        let (seeds, swept) = read_table(&document, &table, line)?;
+        let points = Grid {
+            document: &document,
+            tree: &tree,
+            swept: &swept,
+        };
+        let points = points.read(&open)?;
+        let opened = opened.borrow();
+        let read = |(name, text): (&String, &Result<String, String>)| {
+            Some((name.clone(), fnv(text.as_ref().ok()?)))
+        };
+        Ok(Self {
+            seeds: seeds.unwrap_or_else(|| vec![base.seed]),
+            base,
+            text: text.to_owned(),
+            files: opened.iter().filter_map(read).collect(),
+            axes: swept.iter().map(|swept| swept.axis(text)).collect(),
+            points,
+        })
+    }
+
+    /// How many runs these are: points times seeds.
+    pub fn runs(&self) -> usize {
+        self.points.len() * self.seeds.len()
+    }
+}
+
+/// A key of the table and its list.
+struct Swept<'a> {
+    key: &'a str,
+    key_span: Range<usize>,
+    paths: Vec<Vec<&'a str>>,
+    value: Value<'a>,
+    list: &'a [Spanned<DeValue<'a>>],
+    span: Range<usize>,
+}
+
+impl Swept<'_> {
+    fn axis(&self, text: &str) -> Axis {
+        Axis {
+            key: self.key.to_owned(),
+            values: self.list.iter().map(|v| written(v, text)).collect(),
+        }
+    }
+}
+
+type Seeds = Option<Vec<Seed>>;
+
+fn read_table<'a>(
+    document: &'a Document<'a>,
+    table: &'a Spanned<DeValue<'a>>,
+    line: usize,
+) -> Result<(Seeds, Vec<Swept<'a>>), ScenarioError> {
+    let DeValue::Table(entries) = table.get_ref() else {
+        unreachable!("the reader has seen that it is a table");
+    };
+    let mut entries: Vec<_> = entries.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    let (mut seeds, mut swept) = (None, Vec::<Swept<'_>>::new());
+    for (key, tree) in entries {
+        let value = Value::new(document, PLACE, key.get_ref(), tree);
+        if key.get_ref() == "seeds" {
+            seeds = Some(read_seeds(&value)?);
+            continue;
+        }
+        let paths = paths(key.get_ref()).map_err(|fault| value.fault(fault))?;
+        for earlier in &swept {
+            let covered = |path: &Vec<&str>| earlier.paths.iter().any(|e| e.starts_with(path));
+            if let Some(path) = paths.iter().find(|path| covered(path)) {
+                return Err(value.fault(Fault::Clash {
+                    why: format!(
+                        "\"{}\" is swept in line {} already",
+                        path.join("."),
+                        document.line(earlier.key_span.start)
+                    ),
+                    mend: "sweep it once".to_owned(),
+                }));
+            }
+        }
+        swept.push(Swept {
+            key: key.get_ref(),
+            key_span: key.span(),
+            paths,
+            list: read_list(&value, tree, document.text)?,
+            value,
+            span: tree.span(),
+        });
+    }
+    if seeds.is_none() && swept.is_empty() {
+        return Err(missing(document.file, Some(line)));
+    }
+    let points = swept.iter().try_fold(1_usize, |points, swept| {
+        let points = points.checked_mul(swept.list.len());
+        points.filter(|points| *points <= MOST_POINTS).ok_or(swept)
+    });
+    if let Err(swept) = points {
+        return Err(swept.value.range(
+            &format!("these are more than {MOST_POINTS} points"),
+            "sweep fewer keys at once, or fewer values of each",
+        ));
+    }
+    Ok((seeds, swept))
+}
+
+/// The paths of one key, which share its values.
+fn paths(key: &str) -> Result<Vec<Vec<&str>>, Fault> {
+    let range = |why: String, mend: &str| Fault::Range {
+        why,
+        mend: mend.to_owned(),
+    };
+    let path = |path: &str| -> Result<(), Fault> {
+        let mut parts = path.split('.');
+        let (first, length) = (parts.next().unwrap_or_default(), path.split('.').count());
+        if path
+            .split('.')
+            .any(|part| part.trim() != part || part.is_empty())
+        {
+            return Err(range(
+                format!("\"{path}\" is no path"),
+                "write names joined by dots, as \"link.uplink.delay\"",
+            ));
+        }
+        match first {
+            list if LISTS.contains(&list) && length < 3 => Err(range(
+                format!("\"{path}\" names no key of a {list}"),
+                &format!("write \"{list}.NAME.KEY\""),
+            )),
+            "seed" | "sweep" => Err(range(
+                format!("\"{path}\" cannot be swept"),
+                "write seeds = 20, or the list of seeds",
+            )),
+            "name" => Err(range(
+                "the name of the scenario cannot be swept".to_owned(),
+                "remove the line",
+            )),
+            _ => Ok(()),
+        }
+    };
+    let all: Vec<&str> = key.split(',').map(str::trim).collect();
+    for one in &all {
+        path(one)?;
+    }
+    Ok(all.iter().map(|path| path.split('.').collect()).collect())
+}
+
+fn read_seeds(value: &Value<'_>) -> Result<Vec<Seed>, ScenarioError> {
+    if value.kind() != Form::List {
+        return Ok((1..=value.whole(1..=MOST_SEEDS)?).map(Seed).collect());
+    }
+    let mut seeds = Vec::new();
+    for item in value.list("a number of seeds, as 20, or a list of them")? {
+        // TOML integers are signed.
+        let seed = Seed(item.whole(0..=i64::MAX as u64)?);
+        if seeds.contains(&seed) {
+            return Err(item.range(
+                &format!("the seed {} is there twice", seed.0),
+                "remove one of them",
+            ));
+        }
+        seeds.push(seed);
+    }
+    if seeds.is_empty() {
+        return Err(value.range("without a seed nothing runs", "write seeds = 20"));
+    }
+    Ok(seeds)
+}
+
+fn read_list<'a>(
+    value: &Value<'a>,
+    tree: &'a Spanned<DeValue<'a>>,
+    text: &str,
+) -> Result<&'a [Spanned<DeValue<'a>>], ScenarioError> {
+    const WANTED: &str = "a path in quotes and a list of values, as \"link.uplink.delay\" = \
+                          [\"10ms\", \"50ms\"]";
+    let DeValue::Array(list) = tree.get_ref() else {
+        return Err(value.wrong(WANTED));
+    };
+    let mut seen: Vec<String> = Vec::new();
+    for (item, tree) in value.list(WANTED)?.iter().zip(list.iter()) {
+        let text = written(tree, text);
+        if seen.contains(&text) {
+            let why = format!("the value {text} is there twice");
+            return Err(item.range(&why, "remove one of them"));
+        }
+        seen.push(text);
+    }
+    if list.is_empty() {
+        return Err(value.range("it has no values", "write at least one, or remove the line"));
+    }
+    Ok(&list[..])
+}
+
+/// The product of what is swept.
+struct Grid<'a> {
+    document: &'a Document<'a>,
+    tree: &'a DeTable<'a>,
+    swept: &'a [Swept<'a>],
+}
+
+impl<'a> Grid<'a> {
+    fn read(&self, open: Open<'_>) -> Result<Vec<Point>, ScenarioError> {
+        let mut points = Vec::new();
+        let mut at = vec![0; self.swept.len()];
+        loop {
+            let values: Vec<String> = self
+                .chosen(&at)
+                .map(|(_, value)| written(value, self.document.text))
+                .collect();
+            let scenario = self.point(&at, &values, open)?;
+            points.push(Point { values, scenario });
+            // As an odometer: the last axis is the fastest.
+            let Some(turn) = (0..at.len()).rfind(|i| at[*i] + 1 < self.swept[*i].list.len()) else {
+                return Ok(points);
+            };
+            at[turn] += 1;
+            at[turn + 1..].fill(0);
+        }
+    }
+
+    fn chosen(&self, at: &[usize]) -> impl Iterator<Item = (&Swept<'a>, &Spanned<DeValue<'a>>)> {
+        let swept = self.swept.iter().zip(at);
+        swept.map(|(swept, at)| (swept, &swept.list[*at]))
+    }
+
+    fn point(
+        &self,
+        at: &[usize],
+        values: &[String],
+        open: Open<'_>,
+    ) -> Result<Scenario, ScenarioError> {
+        let mut tree = self.tree.clone();
+        for (swept, value) in self.chosen(at) {
+            for path in &swept.paths {
+                put(&mut tree, path, &swept.key_span, value)
+                    .map_err(|fault| swept.value.fault(fault))?;
+            }
+        }
+        read::tree(self.document, &tree, open).map_err(|error| self.blame(error, values))
+    }
+
+    /// Says of an error that it is one of the sweep, and of which point if others may be sound.
+    fn blame(&self, mut error: ScenarioError, values: &[String]) -> ScenarioError {
+        let line = |offset| self.document.line(offset);
+        let is_here = |swept: &Swept<'_>| {
+            let lines = line(swept.key_span.start)..=line(swept.span.end.saturating_sub(1));
+            error.line.is_some_and(|line| lines.contains(&line))
+        };
+        let keys = self.swept.iter().map(|swept| swept.key).zip(values);
+        let with: Vec<String> = keys
+            .map(|(key, value)| format!("{key} = {value}"))
+            .collect();
+        let is_clear = self.swept.len() == 1 || is_of_one_value(&error.fault);
+        let mut place = if is_clear && self.swept.iter().any(is_here) {
+            PLACE.to_owned()
+        } else {
+            format!("{PLACE}, with {}", with.join(", "))
+        };
+        if !error.place.is_empty() {
+            place = format!("{place}: {}", error.place);
+        }
+        error.place = place;
+        error
+    }
+}
+
+/// Whether a fault lies in a key or value by itself, whatever the others are.
+fn is_of_one_value(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Choice { .. }
+            | Fault::Expect(_)
+            | Fault::Quantity(_)
+            | Fault::Type { .. }
+            | Fault::UnknownKey { .. }
+    )
+}
+
+/// Puts `value` at `path`, whose key stands at `at` in the file. Tables on the way that are missing
+/// are made: whether they may be there is for the reader to say.
+fn put<'a>(
+    tree: &mut DeTable<'a>,
+    path: &[&'a str],
+    at: &Range<usize>,
+    value: &Spanned<DeValue<'a>>,
+) -> Result<(), Fault> {
+    let listed = LISTS.into_iter().find(|list| path[0] == *list);
+    let (mut node, rest) = match (listed, path) {
+        (Some(list), [_, name, rest @ ..]) => (named(tree, list, name)?, rest),
+        (_, [key, rest @ ..]) if !rest.is_empty() => (entry(tree, key, at), rest),
+        _ => {
+            set(tree, path[0], at, value.clone());
+            return Ok(());
+        }
+    };
+    let mut above = path[path.len() - rest.len() - 1];
+    for (i, key) in rest.iter().enumerate() {
+        let is_last = i + 1 == rest.len();
+        let form = match node {
+            DeValue::Table(table) if is_last => {
+                set(table, key, at, value.clone());
+                return Ok(());
+            }
+            DeValue::Table(table) => {
+                node = entry(table, key, at);
+                above = key;
+                continue;
+            }
+            DeValue::Array(list) => {
+                let length = list.len();
+                let found = key
+                    .parse()
+                    .ok()
+                    .and_then(|place: usize| list.get_mut(place));
+                let Some(item) = found else {
+                    return Err(Fault::Range {
+                        why: format!("\"{above}\" is a list of {length}, and has no \"{key}\""),
+                        mend: format!(
+                            "write a place in the list, from 0, or sweep all of \"{above}\""
+                        ),
+                    });
+                };
+                if is_last {
+                    *item = value.clone();
+                    return Ok(());
+                }
+                node = item.get_mut();
+                above = key;
+                continue;
+            }
+            DeValue::String(_) => "a text",
+            _ => "a single value",
+        };
+        return Err(Fault::Clash {
+            why: format!("\"{above}\" is {form}, and has no key \"{key}\""),
+            mend: format!("write it as a table where it is now, or sweep all of \"{above}\""),
+        });
+    }
+    Ok(())
+}
+
+/// The table of the list `what` that has this name.
+fn named<'t, 'a>(
+    tree: &'t mut DeTable<'a>,
+    what: &'static str,
+    name: &str,
+) -> Result<&'t mut DeValue<'a>, Fault> {
+    let name_of = |item: &Spanned<DeValue<'_>>| {
+        let value = item.get_ref().get("name")?;
+        value.get_ref().as_str().map(str::to_owned)
+    };
+    let Some(DeValue::Array(list)) = tree.get_mut(what).map(Spanned::get_mut) else {
+        return Err(Fault::Name {
+            what,
+            value: name.to_owned(),
+            known: Vec::new(),
+        });
+    };
+    let names: Vec<Option<String>> = list.iter().map(name_of).collect();
+    let place = names
+        .iter()
+        .position(|known| known.as_deref() == Some(name));
+    match place.and_then(|place| list.get_mut(place)) {
+        Some(item) => Ok(item.get_mut()),
+        None => Err(Fault::Name {
+            what,
+            value: name.to_owned(),
+            known: names.into_iter().flatten().collect(),
+        }),
+    }
+}
+
+/// The value of `key`, an empty table if there is none.
+fn entry<'t, 'a>(
+    table: &'t mut DeTable<'a>,
+    key: &'a str,
+    at: &Range<usize>,
+) -> &'t mut DeValue<'a> {
+    if !table.contains_key(key) {
+        let empty = Spanned::new(at.clone(), DeValue::Table(DeTable::new()));
+        set(table, key, at, empty);
+    }
+    let value = table.get_mut(key).expect("it was there, or was just made");
+    value.get_mut()
+}
+
+/// Replaces key and value, as a map keeps the key that it has, with its place in the file.
+fn set<'a>(table: &mut DeTable<'a>, key: &'a str, at: &Range<usize>, value: Spanned<DeValue<'a>>) {
+    table.remove(key);
+    table.insert(Spanned::new(at.clone(), Cow::Borrowed(key)), value);
+}
+
+/// A value on one line, without quotes if it is a text.
+fn written(value: &Spanned<DeValue<'_>>, text: &str) -> String {
+    if let DeValue::String(content) = value.get_ref() {
+        return content.as_ref().to_owned();
+    }
+    let words = text.get(value.span()).unwrap_or_default();
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn missing(file: &str, line: Option<usize>) -> ScenarioError {
+    ScenarioError {
+        file: file.to_owned(),
+        line,
+        place: String::new(),
+        key: PLACE.to_owned(),
+        fault: Box::new(Fault::Missing { example: EXAMPLE }),
+    }
+}
+
+/// FNV-1a with 64 bits (RFC 9923): enough to see that a file is not the one it was.
+fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// What there are several of, told apart by name.
+const LISTS: [&str; 3] = ["link", "flow", "baseline"];
+
+const PLACE: &str = "sweep";
+
+const EXAMPLE: &str = "[sweep] with seeds = 20 and \"link.uplink.delay\" = [\"10ms\", \"50ms\"]";
+
+/// All are read before the first runs, and a slip multiplies.
+const MOST_POINTS: usize = 10_000;
+
+/// More than any spread needs.
+const MOST_SEEDS: u64 = 10_000;
+
+#[cfg(test)]
+mod tests;

@@ -8,10 +8,12 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Algorithm as _, Demand, Start};
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::rap::RapConfig;
+use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
-use tidegate_sim::paced::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use tidegate_sim::paced::{Receiver, ReceiverConfig, Sender, ends};
 
 fn packets(c: &mut Criterion) {
     let mut group = c.benchmark_group("paced");
@@ -19,13 +21,17 @@ fn packets(c: &mut Criterion) {
     let fixed = ControllerConfig::Fixed {
         rate: Rate::kbps(8_000),
     };
+    let older = ControllerConfig::Tfrc(TfrcConfig::ns2());
+    let rap = ControllerConfig::Rap(RapConfig::default());
     let flows = [
         ("fixed, each packet", fixed.clone(), ReceiverConfig::rap()),
         ("fixed, each round trip", fixed, ReceiverConfig::tfrc()),
+        ("rap", rap, ReceiverConfig::rap()),
         ("tfrc", ControllerConfig::default(), ReceiverConfig::tfrc()),
+        ("tfrc as in ns-2", older, ReceiverConfig::ns2_tfrc()),
     ];
     for (name, control, receiver) in flows {
-        let mut pair = Pair::new(&control, receiver);
+        let mut pair = Pair::new(&control.modelled(), receiver);
         pair.play(10 * PACKETS);
         group.bench_function(name, |b| b.iter(|| pair.play(PACKETS)));
     }
@@ -43,7 +49,7 @@ struct Pair {
 
 impl Pair {
     fn new(control: &ControllerConfig, receiver: ReceiverConfig) -> Self {
-        let config = SenderConfig::new(Bytes(1_000));
+        let (config, _) = ends(control, Bytes(1_000));
         let demand = Demand {
             floor: Rate::ZERO,
             ceiling: Rate::MAX,

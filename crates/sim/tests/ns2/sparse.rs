@@ -61,9 +61,10 @@ fn rate(control: &ControllerConfig, own: bool, delay: u64, loss: f64, seed: u64)
         reporting: Reporting::Every(Duration::from_millis(25)),
         ..ReceiverConfig::tfrc()
     };
-    let (control, (sender, receiver)) = match own {
-        true => (control.clone().modelled(), ends(control, size)),
-        false => (control.clone(), (SenderConfig::new(size), sparse)),
+    let (control, (sender, receiver)) = if own {
+        (control.clone().modelled(), ends(control, size))
+    } else {
+        (control.clone(), (SenderConfig::new(size), sparse))
     };
     let controller = control.start(&start(&sender));
     lab.add(sender, controller, receiver, [0, 1]);

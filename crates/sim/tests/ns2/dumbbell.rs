@@ -1,0 +1,109 @@
+//! TFRC and TCP on a dumbbell: a link each way that all share, and four of its own for each flow, in
+//! and out, there and back.
+
+use tidegate_core::control::Algorithm as _;
+use tidegate_core::controller::tfrc::TfrcConfig;
+use tidegate_core::link::{LinkConfig, LinkId, NamedLink, Network, NetworkConfig, RouteId};
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Bytes, Time};
+use tidegate_sim::cast::Actor;
+use tidegate_sim::paced::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use tidegate_sim::tcp::classic::{self, Flavour};
+use tidegate_sim::tcp::{Sink, SinkConfig, SourceConfig};
+use tidegate_sim::world::{Party, PartyId, World};
+
+use crate::lab::start;
+
+/// One flow of packets of 1000 bytes.
+pub(crate) struct Flow {
+    pub(crate) kind: Kind,
+    pub(crate) start: Time,
+    /// In and out. Those back are as those there, the other way round.
+    pub(crate) access: [LinkConfig; 2],
+}
+
+pub(crate) enum Kind {
+    Tcp(classic::Config),
+    /// As ns-2 has it.
+    Tfrc(TfrcConfig),
+}
+
+/// Senders are the parties with even numbers, each followed by its receiver.
+pub(crate) fn world(bottleneck: &LinkConfig, flows: Vec<Flow>, seed: u64) -> World<Actor> {
+    let mut links = vec![bottleneck.clone(), bottleneck.clone()];
+    let (mut routes, mut parties) = (Vec::new(), Vec::new());
+    for (n, flow) in flows.into_iter().enumerate() {
+        let own = links.len();
+        let [way_in, way_out] = flow.access.clone();
+        let back = [
+            LinkConfig {
+                jitter: None,
+                ..way_out.clone()
+            },
+            LinkConfig {
+                jitter: None,
+                ..way_in.clone()
+            },
+        ];
+        links.extend([way_in, way_out]);
+        links.extend(back);
+        routes.push([own, 0, own + 1].map(LinkId).to_vec());
+        routes.push([own + 2, 1, own + 3].map(LinkId).to_vec());
+        let ends = ends(&flow);
+        parties.extend(ends.into_iter().zip(0..).map(|(agent, side)| Party {
+            name: format!("{n}/{side}"),
+            agent,
+            peer: PartyId(2 * n + 1 - side),
+            route: RouteId(2 * n + side),
+            flow: n as u32,
+            dscp: 0,
+            start: Time::ZERO,
+            stop: Time::FAR,
+        }));
+    }
+    let named = |(n, config)| NamedLink {
+        name: format!("link {n}"),
+        config,
+    };
+    let config = NetworkConfig {
+        links: links.into_iter().enumerate().map(named).collect(),
+        routes,
+    };
+    let network = Network::new(&config, Seed(seed)).expect("a sound network");
+    World::new(network, parties, Seed(seed)).expect("sound parties")
+}
+
+fn ends(flow: &Flow) -> [Actor; 2] {
+    match &flow.kind {
+        Kind::Tcp(config) => {
+            let source = SourceConfig {
+                start: flow.start,
+                ..SourceConfig::default()
+            };
+            let sink = SinkConfig {
+                sack_blocks: if config.flavour == Flavour::Sack {
+                    3
+                } else {
+                    0
+                },
+                ..SinkConfig::default()
+            };
+            [
+                Actor::Tcp(Box::new(classic::Sender::new(config, &source))),
+                Actor::TcpSink(Box::new(Sink::new(&sink))),
+            ]
+        }
+        Kind::Tfrc(tfrc) => {
+            let config = SenderConfig {
+                start: flow.start,
+                ..SenderConfig::ns2_tfrc(Bytes(1_000))
+            };
+            let controller = tfrc.start(&start(&config));
+            let receiver = Receiver::new(ReceiverConfig::ns2_tfrc());
+            [
+                Actor::Paced(Box::new(Sender::new(config, controller))),
+                Actor::PacedReceiver(Box::new(receiver)),
+            ]
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! `tidegate sim validate`
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -129,8 +130,9 @@ fn table(rows: &[Row]) -> String {
     };
     for row in rows {
         let ours = row.ours.unwrap_or(f64::NAN);
-        text += &format!(
-            "{} {:width$} {:>11} {:>11} {:>8} {:>8} {:>8}\n",
+        let _ = writeln!(
+            text,
+            "{} {:width$} {:>11} {:>11} {:>8} {:>8} {:>8}",
             match (row.holds, row.excuse) {
                 (true, _) => "      ",
                 (false, Some(_)) => "ties  ",
@@ -149,12 +151,12 @@ fn table(rows: &[Row]) -> String {
         rows.filter(|row| row.excuse.is_some() == excused).count()
     };
     let (fails, ties) = (count(false), count(true));
-    text += &format!("\n{} rows, {fails} do not hold", rows.len());
+    let _ = write!(text, "\n{} rows, {fails} do not hold", rows.len());
     if ties > 0 {
         let excuse = rows
             .iter()
             .find_map(|row| row.excuse.filter(|_| !row.holds));
-        text += &format!(", and {ties} where {}", excuse.unwrap_or_default());
+        let _ = write!(text, ", and {ties} where {}", excuse.unwrap_or_default());
     }
     text + "\n"
 }

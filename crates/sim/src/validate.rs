@@ -156,16 +156,16 @@ impl Case {
         let allowed = match mean.what.as_str() {
             reference::FURTHEST => FURTHEST_US,
             reference::PACKETS if exact => 0.0,
-            what => (tolerance(what) * mean.mean).max(spread).max(error),
+            what => (tolerance(what) * mean.value).max(spread).max(error),
         };
         Row {
             what: format!("{}: {}", self.name(), mean.what),
-            theirs: mean.mean,
+            theirs: mean.value,
             ours: (!ours.is_empty()).then_some(our_mean),
             spread,
             our_spread,
             allowed,
-            holds: !ours.is_empty() && (our_mean - mean.mean).abs() <= allowed,
+            holds: !ours.is_empty() && (our_mean - mean.value).abs() <= allowed,
             excuse: self.set.excuse(&self.point),
         }
     }
@@ -288,7 +288,7 @@ mod tests {
         let row = |what: &str, spread, n, ours: &[f64]| {
             let mean = Mean {
                 what: what.to_owned(),
-                mean: 100.0,
+                value: 100.0,
                 spread,
                 n,
             };

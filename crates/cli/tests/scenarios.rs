@@ -57,6 +57,35 @@ fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() 
 }
 
 #[test]
+fn validate_sets_ours_beside_those_of_ns2() {
+    let dir = folder("validate");
+    let args = ["sim", "validate", "--quick", "--seeds", "2", "--json"];
+    let out = tidegate(&args, &dir);
+    let stdout = text(&out.stdout);
+    assert!(out.status.success(), "{stdout}{}", text(&out.stderr));
+    let rows: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let expected = [
+        "what",
+        "theirs",
+        "ours",
+        "spread",
+        "our_spread",
+        "allowed",
+        "holds",
+        "excuse",
+    ];
+    assert_eq!(keys(&rows[0]), sorted(expected));
+    assert!(
+        rows.as_array().is_some_and(|rows| rows.len() >= 20),
+        "{stdout}"
+    );
+    let out = tidegate(&["sim", "validate", "--only", "queue reno"], &dir);
+    assert!(text(&out.stdout).contains("2 rows, 0 do not hold"));
+    let out = tidegate(&["sim", "validate", "--only", "nothing"], &dir);
+    assert!(text(&out.stderr).contains("no case has a word"));
+}
+
+#[test]
 fn the_same_seed_leaves_the_same_bytes() {
     let dir = folder("same");
     let scenario = dir.join("short.toml");

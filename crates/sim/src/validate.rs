@@ -47,6 +47,8 @@ pub struct Row {
     pub allowed: f64,
     /// Whether they are no further apart.
     pub holds: bool,
+    /// Why they may be further apart: there is evidence that the reference hangs on a tie.
+    pub excuse: Option<&'static str>,
 }
 
 /// What one seed gave.
@@ -67,7 +69,7 @@ impl Case {
         cases
     }
 
-    /// Set and point, as `response reno reno 0.01 0.1 20 200`.
+    /// Set and point, as `response reno reno 0.01 0.1 26.7 890.2`.
     pub fn name(&self) -> String {
         format!("{} {}", self.set.name(), self.point)
     }
@@ -80,6 +82,11 @@ impl Case {
     /// Whether more seeds tell more.
     pub fn is_random(&self) -> bool {
         self.marks.is_empty()
+    }
+
+    /// Whether a word of its name begins with this.
+    pub fn matches(&self, pattern: &str) -> bool {
+        format!(" {}", self.name()).contains(&format!(" {pattern}"))
     }
 
     /// The scenario.
@@ -141,19 +148,25 @@ impl Case {
         } else {
             mean.spread
         };
+        // What two means of this many runs may differ by if they are of the same thing.
+        let error = 2.0
+            * (spread * spread / f64::from(mean.n)
+                + our_spread * our_spread / (ours.len() as f64).max(1.0))
+            .sqrt();
         let allowed = match mean.what.as_str() {
             reference::FURTHEST => FURTHEST_US,
             reference::PACKETS if exact => 0.0,
-            what => (tolerance(what) * mean.mean).max(spread),
+            what => (tolerance(what) * mean.value).max(spread).max(error),
         };
         Row {
             what: format!("{}: {}", self.name(), mean.what),
-            theirs: mean.mean,
+            theirs: mean.value,
             ours: (!ours.is_empty()).then_some(our_mean),
             spread,
             our_spread,
             allowed,
-            holds: !ours.is_empty() && (our_mean - mean.mean).abs() <= allowed,
+            holds: !ours.is_empty() && (our_mean - mean.value).abs() <= allowed,
+            excuse: self.set.excuse(&self.point),
         }
     }
 }
@@ -237,8 +250,8 @@ const QUICK: &[&str] = &[
     "shared sack_vs_tfrc exp_25_125 4",
     "start std_q50_ov0.0008",
     "satellite P rap 0.01 0.55 50 0",
-    "response default tfrc 0.01 0.1 20.0 200.0",
-    "response reno reno 0.01 0.1 20.0 200.0",
+    "response default tfrc 0.01 0.1 26.7 890.2",
+    "response reno reno 0.01 0.1 26.7 890.2",
     "red exp_25_125 1.1",
     "queue reno",
     "queue rap",
@@ -275,7 +288,7 @@ mod tests {
         let row = |what: &str, spread, n, ours: &[f64]| {
             let mean = Mean {
                 what: what.to_owned(),
-                mean: 100.0,
+                value: 100.0,
                 spread,
                 n,
             };
@@ -287,7 +300,8 @@ mod tests {
         assert!(row("a.pps", 13.0, 5, &[112.0]));
         // ns-2 ran once: how much runs differ is known from ours.
         assert!(row("a.pps", 0.0, 1, &[80.0, 120.0, 140.0]));
-        assert!(!row("a.pps", 0.0, 3, &[80.0, 120.0, 140.0]));
+        assert!(row("a.pps", 0.0, 5, &[90.0, 110.0, 136.0]));
+        assert!(!row("a.pps", 0.0, 5, &[110.0, 113.0, 115.0]));
         assert!(!row("a.pps", 1.0, 5, &[]));
     }
 }

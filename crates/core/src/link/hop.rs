@@ -20,7 +20,9 @@ pub use super::stats::{FlowCounts, LinkStats, Queued};
 
 /// One direction of one hop.
 ///
-/// At equal times, what leaves the transmitter goes before what arrives.
+/// At equal times, what arrives finds the packet still in transmission that leaves then, as in ns-2.
+/// The other way round, a sender behind a link of the same rate, whose packets come just when others
+/// leave, would get every place in a full queue, and nobody else one.
 #[derive(Debug)]
 pub struct Link<P> {
     store: Store<P>,
@@ -81,6 +83,14 @@ impl<P: Packet> Link<P> {
     pub fn advance(&mut self, now: Time) {
         if self.free_at <= now {
             self.work(now);
+        }
+    }
+
+    /// The same without what leaves at `now` itself.
+    #[inline]
+    fn advance_before(&mut self, now: Time) {
+        if self.free_at < now {
+            self.advance(Time::from_nanos(now.as_nanos() - 1));
         }
     }
 
@@ -306,7 +316,7 @@ impl<P: Packet + Send> Stage<P> for Link<P> {
     fn push(&mut self, at: Time, packet: P) {
         self.latest = self.latest.max(at);
         let at = self.latest;
-        self.advance(at);
+        self.advance_before(at);
         let held = self.take_in(at, packet);
         let idle = self.in_service.is_none();
         let (verdict, direct) = match &mut self.queue {
@@ -341,7 +351,12 @@ impl<P: Packet + Send> Stage<P> for Link<P> {
 
     #[inline]
     fn pop(&mut self, now: Time) -> Option<(Time, P)> {
-        self.advance(now);
+        // What is out just now is still on the wire, and what comes now may be yet to be pushed.
+        if self.wire.delay() > Duration::ZERO {
+            self.advance_before(now);
+        } else {
+            self.advance(now);
+        }
         let (at, slot) = self.wire.pop(now)?;
         let packet = self.store.take(slot)?;
         let size = packet.size();

@@ -61,7 +61,7 @@ pub(super) fn number(what: &str, scenario: &Scenario, take: &Take) -> Measured {
         });
     };
     match class {
-        "all" => outage(metric, scenario, take),
+        "all" => Some(outage(metric, scenario, take)),
         "queue" => queue(scenario, take),
         _ => of_class(class, metric, scenario, take),
     }
@@ -145,10 +145,11 @@ fn start(class: &str, metric: &str, scenario: &Scenario, take: &Take) -> Measure
 /// What becomes of all flows together after the outage: seconds until five of them bring half of what
 /// 50 s before it brought, packets a second in the 50 s after it, and packets a second sent during it, from
 /// its second second on.
-fn outage(metric: &str, scenario: &Scenario, take: &Take) -> Measured {
+fn outage(metric: &str, scenario: &Scenario, take: &Take) -> f64 {
     let outage = scenario.links[0].outages.first();
     let begins = Time::from_secs(200);
-    let ends = outage.map_or(begins, |outage| outage.to);
+    // As the far end sees it.
+    let ends = outage.map_or(begins, |outage| outage.to + scenario.links[0].delay);
     let second = |at: Time| at.as_nanos() / 1_000_000_000;
     let (begins, ends) = (second(begins), second(ends));
     let last = scenario.duration.as_secs();
@@ -157,10 +158,10 @@ fn outage(metric: &str, scenario: &Scenario, take: &Take) -> Measured {
         "half_back_s" => {
             let before = received(150, 200);
             let back = (ends..last - 5).find(|at| received(*at, at + 5) >= before / 2.0);
-            Some(back.map_or(NEVER, |at| (at - ends) as f64))
+            back.map_or(NEVER, |at| (at - ends) as f64)
         }
-        "pps_50s_after" => Some(received(ends, ends + 50)),
-        _ => Some(per_second(take, begins + 1, ends, |bin| bin.sent)),
+        "pps_50s_after" => received(ends, ends + 50),
+        _ => per_second(take, begins + 1, ends, |bin| bin.sent),
     }
 }
 

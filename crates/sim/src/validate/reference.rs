@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mean {
     pub(super) what: String,
-    pub(super) mean: f64,
+    pub(super) value: f64,
     /// Standard deviation; zero for a single seed.
     pub(super) spread: f64,
     pub(super) n: u32,
@@ -25,7 +25,7 @@ pub(super) fn means() -> impl Iterator<Item = (String, String, Mean)> {
         let [set, point, what, mean, spread, n] = fields(row);
         let mean = Mean {
             what: what.to_owned(),
-            mean: number(mean),
+            value: number(mean),
             spread: number(spread),
             n: number(n) as u32,
         };
@@ -47,9 +47,9 @@ pub(super) fn marks() -> impl Iterator<Item = (String, String, Mark)> {
 
 /// What is compared of them; the last of `marks` is the last packet that came.
 pub(super) fn of_marks(marks: &[Mark]) -> [Mean; 2] {
-    let row = |what: &str, mean| Mean {
+    let row = |what: &str, value| Mean {
         what: what.to_owned(),
-        mean,
+        value,
         spread: 0.0,
         n: 1,
     };

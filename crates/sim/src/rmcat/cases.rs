@@ -124,7 +124,7 @@ const fn limit(metric: Metric, bound: Bound, why: &'static str) -> Limit {
     Limit { metric, bound, why }
 }
 
-/// What SCReAM, NADA and Google's controller reach in 5.1 (0.83 to 0.90 of the capacity), less a
+/// What `SCReAM`, NADA and Google's controller reach in 5.1 (0.83 to 0.90 of the capacity), less a
 /// tenth.
 const USED: Limit = limit(
     Metric::Utilisation,

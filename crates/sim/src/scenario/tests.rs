@@ -322,7 +322,7 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"dealy = "40ms""#,
-        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"?; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage"#,
+        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"?; the keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage"#,
     ),
     (
         r#"delay = "40ms""#,
@@ -332,12 +332,17 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"jitter = "4ms""#,
-        "demo.toml:9: link: jitter: no such key; \"jitter\" belongs in the udp of a flow; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage",
+        r#"demo.toml:9: link "uplink": jitter: is a text; write { max = "5ms" } or { mean = "5ms", deviation = "2ms", max = "20ms" }"#,
+    ),
+    (
+        r#"delay = "40ms""#,
+        r#"jitter = { mean = "9ms", deviation = "2ms", max = "5ms" }"#,
+        r#"demo.toml:9: link "uplink": jitter: mean: the mean, 9ms, is above the longest delay, 5ms; lower it or raise max"#,
     ),
     (
         r#"delay = "40ms""#,
         r#"expect = ["a >= 1"]"#,
-        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, from, to, duplex, rate, delay, loss, queue, outage"#,
+        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
@@ -575,6 +580,28 @@ name = "uplink""#,
         r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
+        r#"ceiling = "6Mb/s" }"#,
+        r#"ceiling = "6Mb/s", pause = [{ at = "50s", lasts = "11s" }] }"#,
+        r#"demo.toml:21: flow "tidegate": video: pause: lasts: the pause lasts until 61s, but the flow stops at 60s; move it forward or shorten it; a flow that does not come back has a stop"#,
+    ),
+    (
+        r#"ceiling = "6Mb/s" }"#,
+        r#"ceiling = "6Mb/s", pause = [{ at = "5s", lasts = "6s" }, { at = "10s", lasts = "1s" }] }"#,
+        r#"demo.toml:21: flow "tidegate": video: pause: at: the pause at 10s begins before the one above is over; sort the pauses and let them not overlap"#,
+    ),
+    (
+        r#"ceiling = "6Mb/s" }"#,
+        r#"ceiling = "6Mb/s", pause = [{ at = "5s" }] }"#,
+        r#"demo.toml:21: flow "tidegate": video: pause: lasts: is missing; add, for example, lasts = "20s""#,
+    ),
+    (
+        r#"control = "tfrc"
+video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
+delay_bound = "400ms""#,
+        r#"web = { page = ["1MB", "100kB"], think = "10s" }"#,
+        r#"demo.toml:20: flow "tidegate": web: object size: the largest, 100000, is not above the smallest, 1000000; write sizes as "100kB", above zero"#,
+    ),
+    (
         r#"delay_bound = "400ms""#,
         r#"delay_bound = "0ms""#,
         r#"demo.toml:22: flow "tidegate": delay_bound: no frame arrives at once; write a time span above zero, as "400ms""#,
@@ -588,7 +615,7 @@ name = "uplink""#,
     (
         r#"delay_bound = "400ms""#,
         r#"bulk = { packet = "1200B" }"#,
-        r#"demo.toml:16: flow "tidegate": it has video and bulk; write either video = { … } or bulk = { packet = "1200B" }"#,
+        r#"demo.toml:16: flow "tidegate": it has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … }, udp = { … } and web = { … }"#,
     ),
     (
         r#"start = "0s""#,
@@ -634,7 +661,7 @@ stop = "10s""#,
     (
         r#"of = "tidegate""#,
         r#"of = "nobody""#,
-        r#"demo.toml:26: baseline "fixed": of: there is no flow with video "nobody"; use "tidegate""#,
+        r#"demo.toml:26: baseline "fixed": of: there is no single flow with video "nobody"; use "tidegate""#,
     ),
     (
         r#"rate = "mean""#,

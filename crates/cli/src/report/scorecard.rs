@@ -310,7 +310,7 @@ fn draw(id: &str, form: Form, case: &Case, scenario: &Scenario, outcome: &Outcom
         name: "ms",
         ticks: 3,
     };
-    let panel = chart.panel(Some(("", "Delay above propagation", "")), 90.0, &vertical);
+    let panel = chart.panel(Some(("", "Delay above its least", "")), 90.0, &vertical);
     chart.begin_clip(&panel);
     for (i, curve) in curves.iter().enumerate() {
         chart.line(&panel, &format!("{} line", theme::flow(i)), &curve.delays);

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::{Value, json};
@@ -181,6 +181,13 @@ fn play(cases: &[&'static Case], controls: &[Control], seeds: u64) -> Result<Vec
             let played = rmcat::play(scenario, &control.name, Seed(*seed))
                 .map_err(anyhow::Error::from)
                 .and_then(|outcome| Played::new(case, outcome))
+                .map(|mut played| {
+                    // Only the first is drawn; the curves of hundreds would fill the memory.
+                    if *seed > 1 {
+                        played.outcome.flows.clear();
+                    }
+                    played
+                })
                 .with_context(|| format!("case {} with {}, seed {seed}", case.id, control.name));
             if let (Ok(mut done), Ok(mut bar)) = (done.lock(), bar.lock()) {
                 done.push((place, played));
@@ -197,9 +204,7 @@ fn play(cases: &[&'static Case], controls: &[Control], seeds: u64) -> Result<Vec
     if let Ok(bar) = bar.into_inner() {
         bar.done();
     }
-    let mut done = done
-        .into_inner()
-        .unwrap_or_else(|poison| poison.into_inner());
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(place, _)| *place);
     let mut played = done.into_iter().map(|(_, played)| played);
     let groups = jobs.chunks(seeds as usize);
@@ -391,6 +396,60 @@ const DEFAULT: [&str; 5] = ["tfrc", "rap", "tfrc+greedy", "rap+greedy", "fixed"]
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a program that knows only the least would write of case 5.1: half of the capacity.
+    const PEER: &str = r#"{"scenario":"rmcat-5-1","control":"half","flows":[{"name":"media",
+        "bins_ms":20000,"rate_bps":[500000,500000,1250000,300000,500000],
+        "delay_ms":[60,60,60,null,400],"loss":[0,0,0.5,null,0]}]}"#;
+
+    #[test]
+    fn peers_stand_beside_and_numbers_have_a_shape() {
+        let folder = std::env::temp_dir().join(format!("tidegate-rmcat-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("rmcat-5-1.half.json"), PEER).unwrap();
+        fs::write(
+            folder.join("other.json"),
+            PEER.replace("rmcat-5-1", "other"),
+        )
+        .unwrap();
+        fs::write(folder.join("notes.txt"), "no result").unwrap();
+        let entries = peers(&folder, &[case("5.1").unwrap()]);
+        fs::write(folder.join("broken.json"), "{}").unwrap();
+        let broken = peers(&folder, &[]).unwrap_err().to_string();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(
+            broken.ends_with("broken.json: this is no result of a peer"),
+            "{broken}"
+        );
+        let entries = entries.unwrap();
+        assert_eq!(entries.len(), 1);
+        let json = as_json(&entries);
+        let run = &json[0];
+        assert_eq!(
+            (&run["case"], &run["control"]),
+            (&json!("5.1"), &json!("half"))
+        );
+        assert_eq!(
+            (&run["peer"], &run["passed"]),
+            (&json!(true), &json!(false))
+        );
+        let used = &run["limits"][0];
+        assert_eq!(
+            (&used["metric"], &used["holds"]),
+            (&json!("utilisation"), &json!(false))
+        );
+        assert_eq!(used["bound"], json!({ "at_least": 0.75 }));
+        assert!(
+            used["measured"]
+                .as_f64()
+                .is_some_and(|used| (used - 0.5).abs() < 0.01)
+        );
+        assert_eq!(run["scores"]["queueing_p95_ms"], json!(350.0));
+        let page = report::scorecard_page(&entries);
+        assert!(page.contains("✗ fails") && page.contains("<small>peer</small>"));
+        assert!(!page.contains("http"), "the page asks for nothing");
+        assert!(table(&entries).contains("350 ms!"));
+    }
 
     #[test]
     fn controllers_are_written_as_in_scenarios() {

@@ -88,8 +88,13 @@ pub(crate) fn scorecard(entries: &[Entry], out: &Path) -> Result<PathBuf, Report
         move |source| ReportError::Io { path, source }
     };
     fs::create_dir_all(out).map_err(failed(out))?;
-    fs::write(&page, scorecard::page(entries)).map_err(failed(&page))?;
+    fs::write(&page, scorecard_page(entries)).map_err(failed(&page))?;
     Ok(page)
+}
+
+/// The scorecard as text.
+pub(crate) fn scorecard_page(entries: &[Entry]) -> String {
+    scorecard::page(entries)
 }
 
 /// What [`write()`] wrote.

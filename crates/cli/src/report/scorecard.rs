@@ -183,8 +183,8 @@ fn numbers(html: &mut String, case: &Case, entries: &[Entry]) {
     let seen = |metric: &&Metric| entries.iter().any(|entry| entry.spread(**metric).is_some());
     let metrics: Vec<&Metric> = metrics.iter().filter(seen).collect();
     html.push_str(
-        "<div class=\"scroll\"><table><thead><tr><th>control</th><th>passes</th>\
-         <th>rate of a flow</th><th>delay 50/95/99 %<small>of the worst flow</small></th>",
+        "<div class=\"scroll\"><table class=\"numbers\"><thead><tr><th>control</th><th>passes</th>\
+         <th>rate<small>mean of flows</small></th><th>delay<small>50/95/99 %, worst</small></th>",
     );
     for metric in &metrics {
         let limit = case.limits.iter().find(|limit| limit.metric == **metric);
@@ -310,7 +310,7 @@ fn draw(id: &str, form: Form, case: &Case, scenario: &Scenario, outcome: &Outcom
         name: "ms",
         ticks: 3,
     };
-    let panel = chart.panel(Some(("", "Delay above propagation", "")), 90.0, &vertical);
+    let panel = chart.panel(Some(("", "Delay above its least", "")), 90.0, &vertical);
     chart.begin_clip(&panel);
     for (i, curve) in curves.iter().enumerate() {
         chart.line(&panel, &format!("{} line", theme::flow(i)), &curve.delays);

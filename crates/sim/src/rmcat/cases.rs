@@ -124,7 +124,7 @@ const fn limit(metric: Metric, bound: Bound, why: &'static str) -> Limit {
     Limit { metric, bound, why }
 }
 
-/// What SCReAM, NADA and Google's controller reach in 5.1 (0.83 to 0.90 of the capacity), less a
+/// What `SCReAM`, NADA and Google's controller reach in 5.1 (0.83 to 0.90 of the capacity), less a
 /// tenth.
 const USED: Limit = limit(
     Metric::Utilisation,
@@ -155,7 +155,7 @@ const SOME_LOST: Limit = limit(
 const ALIKE: Limit = limit(
     Metric::Jain,
     Bound::AtLeast(0.9),
-    "flows of one kind on one path should share it equally; 0.9 is one of three with half of the others' rate",
+    "flows of one kind on one path should share it equally; one of three with half of the others' rate makes 0.93",
 );
 const ROUGHLY_ALIKE: Limit = limit(
     Metric::Jain,

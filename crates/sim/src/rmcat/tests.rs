@@ -152,7 +152,7 @@ fn shares_are_max_min_fair() {
     assert!((at("media-first") - 2e6).abs() < 2.0);
     let paused = case("5.8").scenario().unwrap();
     let shares = Shares::of(&paused, Duration::from_millis(200));
-    assert_eq!(shares.flow("media-1")[250], 0.0);
+    assert!(shares.flow("media-1")[250] < 1.0);
     assert!((shares.flow("media-2")[250] - 1.75e6).abs() < 2.0);
     assert!(shares.flow("nobody").is_empty());
 }

@@ -600,6 +600,28 @@ name = "uplink""#,
         r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
+        r#"ceiling = "6Mb/s" }"#,
+        r#"ceiling = "6Mb/s", pause = [{ at = "50s", lasts = "11s" }] }"#,
+        r#"demo.toml:21: flow "tidegate": video: pause: lasts: the pause lasts until 61s, but the flow stops at 60s; move it forward or shorten it; a flow that does not come back has a stop"#,
+    ),
+    (
+        r#"ceiling = "6Mb/s" }"#,
+        r#"ceiling = "6Mb/s", pause = [{ at = "5s", lasts = "6s" }, { at = "10s", lasts = "1s" }] }"#,
+        r#"demo.toml:21: flow "tidegate": video: pause: at: the pause at 10s begins before the one above is over; sort the pauses and let them not overlap"#,
+    ),
+    (
+        r#"ceiling = "6Mb/s" }"#,
+        r#"ceiling = "6Mb/s", pause = [{ at = "5s" }] }"#,
+        r#"demo.toml:21: flow "tidegate": video: pause: lasts: is missing; add, for example, lasts = "20s""#,
+    ),
+    (
+        r#"control = "tfrc"
+video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
+delay_bound = "400ms""#,
+        r#"web = { page = ["1MB", "100kB"], think = "10s" }"#,
+        r#"demo.toml:20: flow "tidegate": web: object size: the largest, 100000, is not above the smallest, 1000000; write sizes as "100kB", above zero"#,
+    ),
+    (
         r#"delay_bound = "400ms""#,
         r#"delay_bound = "0ms""#,
         r#"demo.toml:22: flow "tidegate": delay_bound: no frame arrives at once; write a time span above zero, as "400ms""#,
@@ -659,7 +681,7 @@ stop = "10s""#,
     (
         r#"of = "tidegate""#,
         r#"of = "nobody""#,
-        r#"demo.toml:26: baseline "fixed": of: there is no flow with video "nobody"; use "tidegate""#,
+        r#"demo.toml:26: baseline "fixed": of: there is no single flow with video "nobody"; use "tidegate""#,
     ),
     (
         r#"rate = "mean""#,

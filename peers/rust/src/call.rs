@@ -6,7 +6,8 @@ use tidegate_core::endpoint::Endpoint;
 use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::scenario::{MediaPlan, Scenario};
+use tidegate_sim::cast::Role;
+use tidegate_sim::scenario::Scenario;
 
 /// A flow, as a peer needs to know it.
 #[derive(Clone, Debug)]
@@ -30,14 +31,20 @@ pub struct Call {
 }
 
 impl Call {
-    /// What `scenario` says of flow number `place`.
-    pub fn new(scenario: &Scenario, place: usize, first_rate: Rate, seed: Seed) -> Self {
-        let flow = &scenario.flows[place];
-        let delay = |route: &[usize]| route.iter().map(|link| scenario.links[*link].delay).sum();
-        let (frame_rate, floor, ceiling) = match &flow.media {
-            MediaPlan::Bulk { .. } => (FrameRate::fps(30), BULK_FLOOR, BULK_CEILING),
-            MediaPlan::Video(video) => (video.frame_rate, video.floor, video.ceiling),
+    /// What `scenario` says of `role`, which is number `place` of those that it has.
+    pub fn new(
+        scenario: &Scenario,
+        role: &Role,
+        place: usize,
+        first_rate: Rate,
+        seed: Seed,
+    ) -> Self {
+        let flow = &role.plan;
+        let (frame_rate, floor, ceiling) = match flow.media.video() {
+            Some(video) => (video.frame_rate, video.floor, video.ceiling),
+            None => (FrameRate::fps(30), BULK_FLOOR, BULK_CEILING),
         };
+        let delay = |links: &[usize]| propagation(scenario, role, links);
         Self {
             start: Time::ZERO + flow.start,
             ecn: flow.ecn,
@@ -52,6 +59,14 @@ impl Call {
                 .wrapping_add(place as u64),
         }
     }
+}
+
+/// What the way of `role` over these `links` of the scenario, and over its own, takes without
+/// queues, transmission and jitter.
+pub fn propagation(scenario: &Scenario, role: &Role, links: &[usize]) -> Duration {
+    let shared = links.iter().map(|link| scenario.links[*link].delay);
+    let own = [&role.access, &role.exit].into_iter().flatten();
+    shared.chain(own.map(|link| link.delay)).sum()
 }
 
 /// One end of a peer's flow.
@@ -81,6 +96,8 @@ const FLOWS_PER_SEED: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
+    use tidegate_sim::staging::roles;
+
     use super::*;
 
     const FILE: &str = r#"
@@ -110,12 +127,16 @@ path = ["a"]
 back = ["b"]
 control = "tfrc"
 bulk = { packet = "1200B" }
+access = { delay = "1ms" }
 "#;
 
     #[test]
     fn a_call_is_what_the_scenario_says() {
         let scenario = Scenario::parse("two.toml", FILE, &|_| Err(String::new())).unwrap();
-        let call = |place, first_rate| Call::new(&scenario, place, first_rate, Seed(1));
+        let roles = roles(&scenario, Seed(1));
+        let call = |place: usize, first_rate| {
+            Call::new(&scenario, &roles[place], place, first_rate, Seed(1))
+        };
         let video = call(0, Rate::kbps(300));
         assert_eq!(video.start, Time::from_secs(2));
         assert_eq!(video.frame_rate, FrameRate::fps(25));
@@ -125,6 +146,7 @@ bulk = { packet = "1200B" }
         assert_eq!(call(0, Rate::kbps(2_000)).first_rate, Rate::kbps(1_000));
         let bulk = call(1, Rate::kbps(300));
         assert_eq!(bulk.first_rate, Rate::kbps(300));
+        assert_eq!(bulk.delays, (millis(4), millis(5)));
         assert_ne!(bulk.seed, video.seed);
     }
 }

@@ -24,6 +24,8 @@ pub struct Call {
     pub ceiling: Rate,
     /// What such a peer believes of the path when it starts; within the two above.
     pub first_rate: Rate,
+    /// From when until when its camera is off; in order, without overlap.
+    pub pauses: Vec<(Time, Time)>,
     /// Propagation to the receiver and back.
     pub delays: (Duration, Duration),
     /// For the peer's own randomness.
@@ -52,12 +54,26 @@ impl Call {
             floor,
             ceiling,
             first_rate: first_rate.clamp(floor, ceiling),
+            pauses: flow.media.video().map_or_else(Vec::new, |video| {
+                let pauses = video.pauses.iter();
+                pauses
+                    .map(|(from, to)| (Time::ZERO + *from, Time::ZERO + *to))
+                    .collect()
+            }),
             delays: (delay(&flow.path), delay(&flow.back)),
             seed: seed
                 .0
                 .wrapping_mul(FLOWS_PER_SEED)
                 .wrapping_add(place as u64),
         }
+    }
+}
+
+impl Call {
+    /// When the pause of the moment `at` is over, if there is one.
+    pub fn resumes(&self, at: Time) -> Option<Time> {
+        let within = |(from, to): &&(Time, Time)| (*from..*to).contains(&at);
+        self.pauses.iter().find(within).map(|(_, to)| *to)
     }
 }
 
@@ -117,7 +133,7 @@ name = "video"
 path = ["a", "b"]
 back = ["b"]
 control = "tfrc"
-video = { fps = 25, floor = "400kb/s", ceiling = "1Mb/s" }
+video = { fps = 25, floor = "400kb/s", ceiling = "1Mb/s", pause = [{ at = "3s", lasts = "1s" }] }
 delay_bound = "200ms"
 start = "2s"
 
@@ -142,6 +158,8 @@ access = { delay = "1ms" }
         assert_eq!(video.frame_rate, FrameRate::fps(25));
         let millis = Duration::from_millis;
         assert_eq!(video.delays, (millis(7), millis(4)));
+        assert_eq!(video.resumes(Time::from_secs(3)), Some(Time::from_secs(4)));
+        assert_eq!(video.resumes(Time::from_secs(4)), None);
         assert_eq!(video.first_rate, Rate::kbps(400));
         assert_eq!(call(0, Rate::kbps(2_000)).first_rate, Rate::kbps(1_000));
         let bulk = call(1, Rate::kbps(300));

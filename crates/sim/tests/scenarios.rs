@@ -206,6 +206,5 @@ fn whole(head: &str, link: &str, flow: &str, baseline: &str) -> String {
 const LINK: &str = "rate = \"4Mb/s\"\nqueue = { droptail = \"60kB\" }\n";
 const FLOW: &str = "control = \"tfrc\"\nvideo = { fps = 30 }\ndelay_bound = \"400ms\"\n";
 const BASELINE: &str = "rate = \"mean\"\n";
-const FRIEND: &str =
-    "[[flow]]\nname = \"friend\"\npath = [\"uplink\"]\nback = [\"downlink\"]\n";
+const FRIEND: &str = "[[flow]]\nname = \"friend\"\npath = [\"uplink\"]\nback = [\"downlink\"]\n";
 const CONTROL: &str = "control = \"tfrc\"\n";

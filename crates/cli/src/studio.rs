@@ -2,15 +2,12 @@
 
 use std::path::PathBuf;
 
-use rand_core::Rng as _;
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_media::{
     EncoderSession, FileOptions, FileSource, Preset, Scene, SceneSource, Size, VideoSource,
 };
-use tidegate_sim::scenario::{EncoderKind, VideoPlan};
-use tidegate_sim::traffic::video::{TraceEncoder, TracePlayer};
-use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
+use tidegate_sim::scenario::VideoPlan;
 
 /// Where the pictures of a run come from. Flows and baselines of one run see the same.
 #[derive(Clone, Debug, Default)]
@@ -30,29 +27,14 @@ impl Studio {
         plan: &VideoPlan,
         seed: Seed,
     ) -> Result<Box<dyn FrameEncoder>, EncodeError> {
-        match &plan.encoder {
-            EncoderKind::Model => {
-                let config = VideoModelConfig {
-                    width: plan.width,
-                    height: plan.height,
-                    frame_rate: plan.frame_rate,
-                };
-                let rng = seed.stream(&format!("video/{flow}"));
-                Ok(Box::new(VideoModel::new(config, rng)))
-            }
-            EncoderKind::Trace(trace) => {
-                let mut rng = seed.stream(&format!("video/{flow}"));
-                let player = TracePlayer::new(trace.clone(), rng.next_u64());
-                Ok(Box::new(TraceEncoder::new(player, rng)))
-            }
-            EncoderKind::X264 => {
-                let source = self.pictures(plan, seed)?;
-                let session = EncoderSession::open(source, |config| {
-                    config.preset = Preset::Superfast;
-                })?;
-                Ok(Box::new(session))
-            }
+        if let Some(encoder) = plan.modelled(flow, seed) {
+            return Ok(encoder);
         }
+        let source = self.pictures(plan, seed)?;
+        let session = EncoderSession::open(source, |config| {
+            config.preset = Preset::Superfast;
+        })?;
+        Ok(Box::new(session))
     }
 
     /// The originals, from the first on.

@@ -21,7 +21,9 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::rtcp::Cname;
 
 use crate::run;
-use crate::scenario::{FlowPlan, VideoPlan};
+use crate::scenario::{EncoderKind, FlowPlan, VideoPlan};
+use crate::traffic::video::{TraceEncoder, TracePlayer};
+use crate::video_model::{VideoModel, VideoModelConfig};
 
 mod actor;
 mod framed;
@@ -183,6 +185,29 @@ impl Role {
             }
         }
         config
+    }
+}
+
+impl VideoPlan {
+    /// The encoder of flow `flow`, if it is one without pictures; none if it is libx264. What it
+    /// draws comes from the stream `video/<flow>` of `seed`.
+    pub fn modelled(&self, flow: &str, seed: Seed) -> Option<Box<dyn FrameEncoder>> {
+        let mut rng = seed.stream(&format!("video/{flow}"));
+        match &self.encoder {
+            EncoderKind::Model => {
+                let config = VideoModelConfig {
+                    width: self.width,
+                    height: self.height,
+                    frame_rate: self.frame_rate,
+                };
+                Some(Box::new(VideoModel::new(config, rng)))
+            }
+            EncoderKind::Trace(trace) => {
+                let player = TracePlayer::new(trace.clone(), rng.next_u64());
+                Some(Box::new(TraceEncoder::new(player, rng)))
+            }
+            EncoderKind::X264 => None,
+        }
     }
 }
 

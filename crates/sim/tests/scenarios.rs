@@ -82,7 +82,8 @@ fn every_example_is_read() {
                     BASELINE,
                 )
             }
-            "flow-bulk" => whole("", LINK, FLOW, BASELINE) + FRIEND + body,
+            "flow-bulk" => whole("", LINK, FLOW, BASELINE) + FRIEND + CONTROL + body,
+            "flow-own" => whole("", LINK, FLOW, BASELINE) + FRIEND + body,
             "baseline" => whole("", LINK, FLOW, body),
             other => panic!("what is an example of {other:?}?"),
         };
@@ -159,6 +160,18 @@ fn the_documentation_names_every_key() {
             "video = { fps = 30 }\ndelay_bound = \"400ms\"",
             "bulk = { nonsense = 1 }",
         ),
+        ("tcp", FLOW, "tcp = { nonsense = 1 }\n"),
+        ("udp", FLOW, "udp = { nonsense = 1 }\n"),
+        (
+            "spacing",
+            FLOW,
+            "udp = { rate = \"1Mb/s\", spacing = { nonsense = 1 } }\n",
+        ),
+        ("web", FLOW, "web = { nonsense = 1 }\n"),
+        ("access", FLOW, "access = { nonsense = 1 }\n"),
+        ("rap", "\"tfrc\"", "{ rap = { nonsense = 1 } }"),
+        ("pause", "fps = 30", "pause = [{ nonsense = 1 }]"),
+        ("encoder", "fps = 30", "encoder = { nonsense = 1 }"),
         ("baseline", BASELINE, "nonsense = 1\n"),
     ] {
         let file = match place {
@@ -193,5 +206,5 @@ fn whole(head: &str, link: &str, flow: &str, baseline: &str) -> String {
 const LINK: &str = "rate = \"4Mb/s\"\nqueue = { droptail = \"60kB\" }\n";
 const FLOW: &str = "control = \"tfrc\"\nvideo = { fps = 30 }\ndelay_bound = \"400ms\"\n";
 const BASELINE: &str = "rate = \"mean\"\n";
-const FRIEND: &str =
-    "[[flow]]\nname = \"friend\"\npath = [\"uplink\"]\nback = [\"downlink\"]\ncontrol = \"tfrc\"\n";
+const FRIEND: &str = "[[flow]]\nname = \"friend\"\npath = [\"uplink\"]\nback = [\"downlink\"]\n";
+const CONTROL: &str = "control = \"tfrc\"\n";

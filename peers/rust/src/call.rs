@@ -6,7 +6,8 @@ use tidegate_core::endpoint::Endpoint;
 use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::scenario::{MediaPlan, Scenario};
+use tidegate_sim::cast::Role;
+use tidegate_sim::scenario::Scenario;
 
 /// A flow, as a peer needs to know it.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Call {
     pub ceiling: Rate,
     /// What such a peer believes of the path when it starts; within the two above.
     pub first_rate: Rate,
+    /// From when until when its camera is off; in order, without overlap.
+    pub pauses: Vec<(Time, Time)>,
     /// Propagation to the receiver and back.
     pub delays: (Duration, Duration),
     /// For the peer's own randomness.
@@ -30,14 +33,20 @@ pub struct Call {
 }
 
 impl Call {
-    /// What `scenario` says of flow number `place`.
-    pub fn new(scenario: &Scenario, place: usize, first_rate: Rate, seed: Seed) -> Self {
-        let flow = &scenario.flows[place];
-        let delay = |route: &[usize]| route.iter().map(|link| scenario.links[*link].delay).sum();
-        let (frame_rate, floor, ceiling) = match &flow.media {
-            MediaPlan::Bulk { .. } => (FrameRate::fps(30), BULK_FLOOR, BULK_CEILING),
-            MediaPlan::Video(video) => (video.frame_rate, video.floor, video.ceiling),
+    /// What `scenario` says of `role`, which is number `place` of those that it has.
+    pub fn new(
+        scenario: &Scenario,
+        role: &Role,
+        place: usize,
+        first_rate: Rate,
+        seed: Seed,
+    ) -> Self {
+        let flow = &role.plan;
+        let (frame_rate, floor, ceiling) = match flow.media.video() {
+            Some(video) => (video.frame_rate, video.floor, video.ceiling),
+            None => (FrameRate::fps(30), BULK_FLOOR, BULK_CEILING),
         };
+        let delay = |links: &[usize]| propagation(scenario, role, links);
         Self {
             start: Time::ZERO + flow.start,
             ecn: flow.ecn,
@@ -45,6 +54,12 @@ impl Call {
             floor,
             ceiling,
             first_rate: first_rate.clamp(floor, ceiling),
+            pauses: flow.media.video().map_or_else(Vec::new, |video| {
+                let pauses = video.pauses.iter();
+                pauses
+                    .map(|(from, to)| (Time::ZERO + *from, Time::ZERO + *to))
+                    .collect()
+            }),
             delays: (delay(&flow.path), delay(&flow.back)),
             seed: seed
                 .0
@@ -52,6 +67,22 @@ impl Call {
                 .wrapping_add(place as u64),
         }
     }
+}
+
+impl Call {
+    /// When the pause of the moment `at` is over, if there is one.
+    pub fn resumes(&self, at: Time) -> Option<Time> {
+        let within = |(from, to): &&(Time, Time)| (*from..*to).contains(&at);
+        self.pauses.iter().find(within).map(|(_, to)| *to)
+    }
+}
+
+/// What the way of `role` over these `links` of the scenario, and over its own, takes without
+/// queues, transmission and jitter.
+pub fn propagation(scenario: &Scenario, role: &Role, links: &[usize]) -> Duration {
+    let shared = links.iter().map(|link| scenario.links[*link].delay);
+    let own = [&role.access, &role.exit].into_iter().flatten();
+    shared.chain(own.map(|link| link.delay)).sum()
 }
 
 /// One end of a peer's flow.
@@ -81,6 +112,8 @@ const FLOWS_PER_SEED: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
+    use tidegate_sim::staging::roles;
+
     use super::*;
 
     const FILE: &str = r#"
@@ -100,7 +133,7 @@ name = "video"
 path = ["a", "b"]
 back = ["b"]
 control = "tfrc"
-video = { fps = 25, floor = "400kb/s", ceiling = "1Mb/s" }
+video = { fps = 25, floor = "400kb/s", ceiling = "1Mb/s", pause = [{ at = "3s", lasts = "1s" }] }
 delay_bound = "200ms"
 start = "2s"
 
@@ -110,21 +143,28 @@ path = ["a"]
 back = ["b"]
 control = "tfrc"
 bulk = { packet = "1200B" }
+access = { delay = "1ms" }
 "#;
 
     #[test]
     fn a_call_is_what_the_scenario_says() {
         let scenario = Scenario::parse("two.toml", FILE, &|_| Err(String::new())).unwrap();
-        let call = |place, first_rate| Call::new(&scenario, place, first_rate, Seed(1));
+        let roles = roles(&scenario, Seed(1));
+        let call = |place: usize, first_rate| {
+            Call::new(&scenario, &roles[place], place, first_rate, Seed(1))
+        };
         let video = call(0, Rate::kbps(300));
         assert_eq!(video.start, Time::from_secs(2));
         assert_eq!(video.frame_rate, FrameRate::fps(25));
         let millis = Duration::from_millis;
         assert_eq!(video.delays, (millis(7), millis(4)));
+        assert_eq!(video.resumes(Time::from_secs(3)), Some(Time::from_secs(4)));
+        assert_eq!(video.resumes(Time::from_secs(4)), None);
         assert_eq!(video.first_rate, Rate::kbps(400));
         assert_eq!(call(0, Rate::kbps(2_000)).first_rate, Rate::kbps(1_000));
         let bulk = call(1, Rate::kbps(300));
         assert_eq!(bulk.first_rate, Rate::kbps(300));
+        assert_eq!(bulk.delays, (millis(4), millis(5)));
         assert_ne!(bulk.seed, video.seed);
     }
 }

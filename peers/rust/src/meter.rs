@@ -1,18 +1,17 @@
 //! What an observer of the network sees of each flow, the same for every peer.
 
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use tidegate_core::units::{Bytes, Time};
-use tidegate_sim::world::{Flight, Observer, PartyId};
+use tidegate_sim::world::{Flight, Observer};
 
 use crate::result::{BIN, Curves, Summary};
 
 /// Watches the packets of senders, which are the parties with even numbers: party 2n sends for
 /// flow n.
 ///
-/// A packet is known again by its payload, so that what a peer sends need not be understood.
+/// The network keeps the moment at which a packet entered, so what a flow sends need not be
+/// understood.
 #[derive(Debug)]
 pub struct Meter {
     flows: Vec<Tally>,
@@ -35,8 +34,8 @@ impl Meter {
         let bins = duration.as_nanos().div_ceil(BIN.as_nanos()) as usize;
         let tally = || Tally {
             bins: vec![Bin::default(); bins],
-            packets: Vec::new(),
-            under_way: HashMap::new(),
+            sent: Vec::new(),
+            arrived: Vec::new(),
         };
         Self {
             flows: core::iter::repeat_with(tally).take(flows).collect(),
@@ -65,18 +64,20 @@ impl Meter {
     pub fn summary(&self, flow: usize, span: Span) -> Summary {
         let from = (span.start + SETTLING).min(span.stop);
         let within = |at: Time| from <= at && at < span.stop;
-        let packets = &self.flows[flow].packets;
-        let sent = packets.iter().filter(|packet| within(packet.sent));
-        let lost = sent.clone().filter(|packet| packet.arrived.is_none());
-        let (sent, lost) = (sent.count(), lost.count());
+        let tally = &self.flows[flow];
+        let sent = tally.sent.iter().filter(|at| within(**at)).count();
+        let mut came = 0;
         let mut bytes = Bytes::ZERO;
         let mut queueing = Vec::new();
-        for packet in packets {
-            if let Some(at) = packet.arrived.filter(|at| within(*at)) {
+        for packet in &tally.arrived {
+            came += usize::from(within(packet.sent));
+            if within(packet.arrived) {
                 bytes += packet.size;
-                queueing.push(at.since(packet.sent).saturating_sub(span.propagation));
+                let delay = packet.arrived.since(packet.sent);
+                queueing.push(delay.saturating_sub(span.propagation));
             }
         }
+        let lost = sent - came;
         let mean = queueing.iter().sum::<Duration>() / (queueing.len().max(1) as u32);
         let rate = bytes / span.stop.since(from).max(Duration::from_millis(1));
         Summary {
@@ -86,44 +87,32 @@ impl Meter {
             loss: (sent > 0).then(|| round(lost as f64 / sent as f64, 1e6)),
         }
     }
-
-    fn tally(&mut self, from: PartyId) -> Option<&mut Tally> {
-        let sender = from.0.is_multiple_of(2);
-        self.flows.get_mut(from.0 / 2).filter(|_| sender)
-    }
 }
 
 impl Observer for Meter {
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
-        let Some(tally) = self.tally(flight.from) else {
+        if !flight.party.0.is_multiple_of(2) {
             return;
-        };
-        let number = tally.packets.len();
-        tally.packets.push(Packet {
-            sent: at,
-            arrived: None,
-            size: flight.size,
-        });
+        }
+        let tally = &mut self.flows[flight.party.0 / 2];
+        tally.sent.push(at);
         if let Some(bin) = tally.bin(at) {
             bin.sent += 1;
             bin.sent_bytes += flight.size.get();
         }
-        let copies = tally.under_way.entry(mark(flight.payload)).or_default();
-        copies.push_back(number);
     }
 
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
-        let Some(tally) = self.tally(flight.from) else {
+        if flight.party.0.is_multiple_of(2) {
             return;
-        };
-        let mark = mark(flight.payload);
-        let copies = tally.under_way.get_mut(&mark);
-        let Some(number) = copies.and_then(VecDeque::pop_front) else {
-            return;
-        };
-        let packet = &mut tally.packets[number];
-        packet.arrived = Some(at);
-        let sent = packet.sent;
+        }
+        let tally = &mut self.flows[flight.party.0 / 2];
+        let sent = flight.entered;
+        tally.arrived.push(Passage {
+            sent,
+            arrived: at,
+            size: flight.size,
+        });
         if let Some(bin) = tally.bin(sent) {
             bin.arrived += 1;
         }
@@ -138,9 +127,10 @@ impl Observer for Meter {
 #[derive(Debug)]
 struct Tally {
     bins: Vec<Bin>,
-    packets: Vec<Packet>,
-    /// Numbers of packets with the same payload, in order of sending. Never iterated over.
-    under_way: HashMap<u64, VecDeque<usize>>,
+    /// When its packets entered the network.
+    sent: Vec<Time>,
+    /// Those that came out of it.
+    arrived: Vec<Passage>,
 }
 
 impl Tally {
@@ -151,9 +141,9 @@ impl Tally {
 }
 
 #[derive(Debug)]
-struct Packet {
+struct Passage {
     sent: Time,
-    arrived: Option<Time>,
+    arrived: Time,
     size: Bytes,
 }
 
@@ -166,13 +156,6 @@ struct Bin {
     arrived: u32,
     arrived_bytes: u64,
     delays: Vec<Duration>,
-}
-
-/// 64 bits: among a million packets under way two are taken for each other once in 10⁷ runs.
-fn mark(payload: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    payload.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The smallest value that at least the share `q` do not exceed.
@@ -196,34 +179,38 @@ pub const SETTLING: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use tidegate_core::control::Ecn;
+    use tidegate_sim::agent::Body;
+    use tidegate_sim::world::PartyId;
 
     use super::*;
 
-    fn flight(number: u8) -> (Vec<u8>, PartyId) {
-        (vec![number; 10], PartyId(0))
-    }
+    static BODY: Body = Body::Datagram(Vec::new());
 
-    fn see(meter: &mut Meter, number: u8, sent: u64, arrived: Option<u64>) {
-        let (payload, from) = flight(number);
-        let flight = Flight {
-            from,
-            to: PartyId(1),
+    fn flight(party: usize, entered: u64) -> Flight<'static> {
+        Flight {
+            party: PartyId(party),
+            flow: 0,
             size: Bytes(1_000),
             ecn: Ecn::NotEct,
-            payload: &payload,
-        };
-        meter.sent(Time::from_millis(sent), flight);
+            entered: Time::from_millis(entered),
+            body: &BODY,
+        }
+    }
+
+    /// A packet from party 0 to party 1.
+    fn see(meter: &mut Meter, sent: u64, arrived: Option<u64>) {
+        meter.sent(Time::from_millis(sent), flight(0, sent));
         if let Some(at) = arrived {
-            meter.arrived(Time::from_millis(at), flight);
+            meter.arrived(Time::from_millis(at), flight(1, sent));
         }
     }
 
     #[test]
     fn rates_count_where_packets_are_and_loss_where_they_left() {
         let mut meter = Meter::new(1, Duration::from_millis(600));
-        see(&mut meter, 1, 0, Some(50));
-        see(&mut meter, 2, 190, Some(260));
-        see(&mut meter, 3, 195, None);
+        see(&mut meter, 0, Some(50));
+        see(&mut meter, 190, Some(260));
+        see(&mut meter, 195, None);
         let curves = meter.curves(0);
         assert_eq!(curves.sent_bps, [120_000, 0, 0]);
         assert_eq!(curves.rate_bps, [40_000, 40_000, 0]);
@@ -234,25 +221,18 @@ mod tests {
     #[test]
     fn reports_on_the_way_back_do_not_count() {
         let mut meter = Meter::new(1, Duration::from_millis(200));
-        let report = Flight {
-            from: PartyId(1),
-            to: PartyId(0),
-            size: Bytes(100),
-            ecn: Ecn::NotEct,
-            payload: &[7],
-        };
-        meter.sent(Time::ZERO, report);
-        meter.arrived(Time::ZERO, report);
+        meter.sent(Time::ZERO, flight(1, 0));
+        meter.arrived(Time::ZERO, flight(0, 0));
         assert_eq!(meter.curves(0).sent_bps, [0]);
     }
 
     #[test]
     fn the_summary_leaves_out_the_start() {
         let mut meter = Meter::new(1, Duration::from_secs(10));
-        see(&mut meter, 1, 1_000, None);
-        see(&mut meter, 2, 6_000, Some(6_030));
-        see(&mut meter, 3, 7_000, Some(7_050));
-        see(&mut meter, 4, 8_000, None);
+        see(&mut meter, 1_000, None);
+        see(&mut meter, 6_000, Some(6_030));
+        see(&mut meter, 7_000, Some(7_050));
+        see(&mut meter, 8_000, None);
         let span = Span {
             start: Time::ZERO,
             stop: Time::from_secs(10),

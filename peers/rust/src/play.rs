@@ -9,19 +9,17 @@ use tidegate_core::control::{Cx, Why};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::link::{Network, NetworkError, StepsError};
-use tidegate_core::media::FrameEncoder;
 use tidegate_core::random::Seed;
 use tidegate_core::session::stream::Direct;
 use tidegate_core::units::{Bytes, Rate, Time, nanos};
-use tidegate_sim::cast::{Role, SimPlayer};
-use tidegate_sim::play;
-use tidegate_sim::scenario::{
-    EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan, back_of, path_of,
-};
-use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
-use tidegate_sim::world::{Party, PartyId, World, WorldError};
+use tidegate_sim::agent::{Agent, AgentCx, Arrival, Body};
+use tidegate_sim::cast::{Actor, Role, SimPlayer};
+use tidegate_sim::paced::Workload;
+use tidegate_sim::scenario::{BulkPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
+use tidegate_sim::staging::{self, back_of, path_of};
+use tidegate_sim::world::{Party, PartyId, Wired, World, WorldError};
 
-use crate::call::{Call, Part};
+use crate::call::{Call, Part, propagation};
 use crate::meter::{Meter, Span};
 use crate::peer::{CastError, Peer};
 use crate::result::{BIN, FlowOutcome, Outcome};
@@ -39,8 +37,8 @@ pub struct Options {
 
 /// Plays `scenario` once.
 ///
-/// Flows of a fixed rate are background and stay as they are; `peer` takes the place of every
-/// other controller. Baselines are not played.
+/// TCP, UDP, browsers and flows of a fixed rate are background and stay as they are; `peer` takes
+/// the place of every other controller. Baselines are not played.
 ///
 /// # Errors
 /// When the scenario has what the peer cannot do, or the peer fails.
@@ -49,22 +47,23 @@ pub fn scenario(scenario: &Scenario, peer: Peer, options: &Options) -> Result<Ou
     let seed = options.seed;
     let library = peer.library(options.pion.as_deref());
     let library = library.map_err(PlayError::Library)?;
-    let network = scenario.network().map_err(PlayError::Steps)?;
+    let roles = staging::roles(scenario, seed);
+    let network = staging::network(scenario, &roles).map_err(PlayError::Steps)?;
     let network = Network::new(&network, seed).map_err(PlayError::Network)?;
-    let parties = parties(scenario, peer, options)?;
+    let parties = parties(scenario, &roles, peer, options)?;
     let mut world = World::new(network, parties, seed).map_err(PlayError::World)?;
-    let mut meter = Meter::new(scenario.flows.len(), scenario.duration);
+    let mut meter = Meter::new(roles.len(), scenario.duration);
     let end = Time::ZERO + scenario.duration + TAIL;
     world.run(end, &mut meter).map_err(PlayError::World)?;
-    for (party, player) in world.into_endpoints().iter().enumerate() {
-        if let Some(why) = player.failure() {
+    for (party, member) in world.into_agents().iter().enumerate() {
+        if let Some(why) = member.failure() {
             return Err(PlayError::Failed {
-                flow: scenario.flows[party / 2].name.clone(),
+                flow: roles[party / 2].name.clone(),
                 why: why.to_owned(),
             });
         }
     }
-    let flows = scenario.flows.iter().enumerate();
+    let flows = roles.iter().enumerate();
     Ok(Outcome {
         scenario: scenario.name.clone(),
         control: peer.name().to_owned(),
@@ -72,7 +71,7 @@ pub fn scenario(scenario: &Scenario, peer: Peer, options: &Options) -> Result<Ou
         seed: seed.0,
         duration_ms: scenario.duration.as_millis() as u64,
         flows: flows
-            .map(|(place, flow)| outcome(scenario, place, flow, peer, &mut meter))
+            .map(|(place, role)| outcome(scenario, place, role, peer, &mut meter))
             .collect(),
     })
 }
@@ -85,6 +84,7 @@ fn check(scenario: &Scenario, peer: Peer) -> Result<(), PlayError> {
         about: _,
         duration: _,
         seed: _,
+        measure: _,
         links: _,
         flows,
         baselines: _,
@@ -105,11 +105,12 @@ fn check(scenario: &Scenario, peer: Peer) -> Result<(), PlayError> {
                     return Err(unfit(Unfit::Encoder));
                 }
             }
-            MediaPlan::Bulk { packet } => {
-                if !is_background(flow) && *packet != PACKET {
-                    return Err(unfit(Unfit::Packet(*packet)));
+            MediaPlan::Bulk(bulk) => {
+                if !is_background(flow) {
+                    greedy(bulk).map_err(unfit)?;
                 }
             }
+            MediaPlan::Tcp(_) | MediaPlan::Udp(_) | MediaPlan::Web(_) => {}
         }
         if flow.ecn && !is_background(flow) && !peer.knows_ecn() {
             return Err(unfit(Unfit::Ecn));
@@ -118,88 +119,113 @@ fn check(scenario: &Scenario, peer: Peer) -> Result<(), PlayError> {
     Ok(())
 }
 
+/// Whether bulk data are such as peers send.
+fn greedy(bulk: &BulkPlan) -> Result<(), Unfit> {
+    let BulkPlan {
+        packet,
+        workload,
+        overhead,
+    } = bulk;
+    match workload {
+        Workload::Greedy => {}
+        Workload::Packets(_) => return Err(Unfit::Key("limit")),
+        Workload::Application(_) => return Err(Unfit::Key("demand")),
+    }
+    if !overhead.is_zero() {
+        return Err(Unfit::Key("overhead"));
+    }
+    if *packet == PACKET {
+        Ok(())
+    } else {
+        Err(Unfit::Packet(*packet))
+    }
+}
+
+/// A flow that has no controller to replace.
 fn is_background(flow: &FlowPlan) -> bool {
-    matches!(flow.control, ControllerConfig::Fixed { .. })
+    matches!(flow.control, None | Some(ControllerConfig::Fixed { .. }))
 }
 
 fn parties(
     scenario: &Scenario,
+    roles: &[Role],
     peer: Peer,
     options: &Options,
-) -> Result<Vec<Party<Player>>, PlayError> {
-    let seed = options.seed;
-    let mut parties = Vec::with_capacity(scenario.flows.len() * 2);
-    for (place, role) in play::roles(scenario).into_iter().enumerate() {
-        let flow = &scenario.flows[place];
-        let failed = |why: String| PlayError::Failed {
-            flow: flow.name.clone(),
-            why,
-        };
-        let (sender, receiver, linger) = if is_background(flow) {
-            let sender = background(&role, seed);
-            let receiver = Player::Ours(role.receiver(seed));
+) -> Result<Vec<Party<Member>>, PlayError> {
+    let mut parties = Vec::with_capacity(roles.len() * 2);
+    for (place, role) in roles.iter().enumerate() {
+        let (sender, receiver, linger) = if is_background(&role.plan) {
+            let (sender, receiver) = background(role, options.seed);
             (sender, receiver, TAIL)
         } else {
-            let call = Call::new(scenario, place, options.first_rate, seed);
+            let failed = |why: String| PlayError::Failed {
+                flow: role.name.clone(),
+                why,
+            };
+            let call = Call::new(scenario, role, place, options.first_rate, options.seed);
             let parts = peer.parts(&call, options.pion.as_deref());
             let parts = parts.map_err(|error| failed(error.to_string()))?;
-            let (sender, receiver) = (Player::Peer(parts.sender), Player::Peer(parts.receiver));
-            (sender, receiver, Duration::ZERO)
+            let real = |part| Member::Real(Box::new(Wired(Player::Peer(part))));
+            (real(parts.sender), real(parts.receiver), Duration::ZERO)
         };
         let first = parties.len();
-        let stop = Time::ZERO + flow.stop;
-        let party = |side: &str, endpoint, peer: usize, route, stop| Party {
-            name: format!("{}/{side}", flow.name),
-            endpoint,
+        let stop = Time::ZERO + role.plan.stop;
+        let party = |side: &str, agent, peer: usize, route, flow: usize, stop| Party {
+            name: format!("{}/{side}", role.name),
+            agent,
             peer: PartyId(peer),
             route,
-            start: Time::ZERO + flow.start,
+            flow: flow as u32,
+            dscp: 0,
+            start: Time::ZERO + role.plan.start,
             stop,
         };
-        let there = party("sender", sender, first + 1, path_of(place), stop + linger);
-        let back = party("receiver", receiver, first, back_of(place), stop + TAIL);
-        parties.extend([there, back]);
+        // What goes back is a flow of its own to queues, as in runs of ours.
+        let (to, from) = (place, roles.len() + place);
+        let (there, back) = (path_of(place), back_of(place));
+        parties.extend([
+            party("sender", sender, first + 1, there, to, stop + linger),
+            party("receiver", receiver, first, back, from, stop + TAIL),
+        ]);
     }
     Ok(parties)
 }
 
-/// A sender of a fixed rate, which is our own.
-fn background(role: &Role, seed: Seed) -> Player {
+/// Both ends of a flow of ours.
+fn background(role: &Role, seed: Seed) -> (Member, Member) {
+    if let Some((sender, receiver)) = role.actors() {
+        return (Member::Model(sender), Member::Model(receiver));
+    }
     let pipe = |video: &VideoPlan| -> Result<_, Infallible> {
-        let config = VideoModelConfig {
-            width: video.width,
-            height: video.height,
-            frame_rate: video.frame_rate,
-        };
-        let rng = seed.stream(&format!("video/{}", role.name));
-        let encoder: Box<dyn FrameEncoder> = Box::new(VideoModel::new(config, rng));
-        Ok(Direct::new(encoder))
+        let encoder = video.modelled(&role.name, seed);
+        Ok(Direct::new(encoder.expect("x264 is refused before")))
     };
     let Ok(sender) = role.sender(seed, pipe);
-    Player::Ours(sender)
+    let real = |player| Member::Real(Box::new(Wired(Player::Ours(player))));
+    (real(sender), real(role.receiver(seed)))
 }
 
 fn outcome(
     scenario: &Scenario,
     place: usize,
-    flow: &FlowPlan,
+    role: &Role,
     peer: Peer,
     meter: &mut Meter,
 ) -> FlowOutcome {
-    let path = flow.path.iter().map(|link| scenario.links[*link].delay);
-    let propagation: Duration = path.sum();
+    let flow = &role.plan;
+    let propagation = propagation(scenario, role, &flow.path);
     let span = Span {
         start: Time::ZERO + flow.start,
         stop: Time::ZERO + flow.stop,
         propagation,
     };
     let control = if is_background(flow) {
-        flow.control.name()
+        flow.control_name()
     } else {
         peer.name()
     };
     FlowOutcome {
-        name: flow.name.clone(),
+        name: role.name.clone(),
         control: control.to_owned(),
         start_ms: nanos(flow.start) / 1_000_000,
         stop_ms: nanos(flow.stop) / 1_000_000,
@@ -210,7 +236,60 @@ fn outcome(
     }
 }
 
-/// One end of a flow.
+/// One end of a flow: a model, or what sends datagrams.
+#[derive(Debug)]
+enum Member {
+    Model(Actor),
+    Real(Box<Wired<Player>>),
+}
+
+impl Member {
+    fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Model(_) => None,
+            Self::Real(player) => player.0.failure(),
+        }
+    }
+}
+
+impl Agent for Member {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+        match self {
+            Self::Model(actor) => actor.on_packet(cx, arrival, body),
+            Self::Real(player) => player.on_packet(cx, arrival, body),
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        match self {
+            Self::Model(actor) => actor.on_timer(cx),
+            Self::Real(player) => player.on_timer(cx),
+        }
+    }
+
+    fn next_timer(&self) -> Time {
+        match self {
+            Self::Model(actor) => actor.next_timer(),
+            Self::Real(player) => player.next_timer(),
+        }
+    }
+
+    fn why(&self) -> Option<Why> {
+        match self {
+            Self::Model(actor) => actor.why(),
+            Self::Real(player) => player.why(),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Model(actor) => actor.is_done(),
+            Self::Real(player) => player.is_done(),
+        }
+    }
+}
+
+/// One end of a flow of datagrams.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are a handful of them")]
 enum Player {
@@ -302,6 +381,8 @@ pub enum Unfit {
     Ecn,
     /// There is no libx264 here.
     Encoder,
+    /// Its sources are greedy and its own; this key of `bulk` says otherwise.
+    Key(&'static str),
     /// Its packets have a size of their own.
     Packet(Bytes),
 }
@@ -313,7 +394,7 @@ impl fmt::Display for PlayError {
             Self::Library(error) => write!(f, "{error}"),
             Self::Network(error) => write!(f, "{error}"),
             Self::NothingToPlay => f.write_str(
-                "every flow has a fixed rate: a peer needs one whose control is another",
+                "no flow has a controller that a peer could replace: give one control = \"tfrc\"",
             ),
             Self::Steps(error) => write!(f, "{error}"),
             Self::Unfit { flow, peer, unfit } => {
@@ -327,6 +408,10 @@ impl fmt::Display for PlayError {
                     Unfit::Encoder => {
                         f.write_str("background video is modelled here: set encoder = \"model\"")
                     }
+                    Unfit::Key(key) => write!(
+                        f,
+                        "peers always have more to send, and hold nothing back: remove {key}"
+                    ),
                     Unfit::Packet(size) => write!(
                         f,
                         "peers choose their packets, of about {} bytes: set packet = \"{0}B\" instead of {}",

@@ -57,7 +57,7 @@ pub fn parts(call: &Call, controller: Controller) -> Result<Parts, TlsError> {
         answers: VecDeque::new(),
         next: Time::ZERO,
         clock: Clock::run(),
-        ecn: call.ecn,
+        call: call.clone(),
         failure: None,
     };
     Ok(Parts {
@@ -74,7 +74,7 @@ struct Party {
     answers: VecDeque<(Option<EcnCodepoint>, Vec<u8>)>,
     next: Time,
     clock: Clock,
-    ecn: bool,
+    call: Call,
     failure: Option<String>,
 }
 
@@ -200,7 +200,7 @@ impl Endpoint for Party {
 
     fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         let ecn = |codepoint: Option<EcnCodepoint>| match codepoint {
-            Some(codepoint) if self.ecn => Ecn::from_bits(codepoint as u8),
+            Some(codepoint) if self.call.ecn => Ecn::from_bits(codepoint as u8),
             _ => Ecn::NotEct,
         };
         if let Some((codepoint, answer)) = self.answers.pop_front() {
@@ -218,7 +218,10 @@ impl Endpoint for Party {
             return None;
         }
         self.failure = session.settle(&mut self.endpoint).err();
-        session.feed();
+        let pause = self.call.resumes(cx.now);
+        if pause.is_none() {
+            session.feed();
+        }
         let now = self.clock.instant(cx.now);
         if let Some(transmit) = session.connection.poll_transmit(now, 1, buffer) {
             return Some(Transmit {
@@ -229,6 +232,7 @@ impl Endpoint for Party {
         if let Some(next) = session.connection.poll_timeout() {
             self.next = self.clock.time(next);
         }
+        self.next = self.next.min(pause.unwrap_or(Time::FAR));
         None
     }
 

@@ -19,7 +19,7 @@ use tidegate_core::link::{
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::world::{self, PartyId, World, WorldError};
+use tidegate_sim::world::{self, PartyId, Wired, World, WorldError};
 
 use crate::call::{Call, Part, Parts};
 use crate::clock::Clock;
@@ -281,9 +281,11 @@ fn connected(call: &Call) -> Result<[Party; 2], SetupError> {
     introduce(&mut sender, &mut receiver)?;
     let party = |name: &str, endpoint, peer| world::Party {
         name: name.to_owned(),
-        endpoint,
+        agent: Wired(endpoint),
         peer: PartyId(peer),
         route: RouteId(1 - peer),
+        flow: 0,
+        dscp: 0,
         start: Time::ZERO,
         stop: Time::FAR,
     };
@@ -296,7 +298,11 @@ fn connected(call: &Call) -> Result<[Party; 2], SetupError> {
     world
         .run(Time::ZERO + SETUP, &mut ())
         .map_err(SetupError::World)?;
-    let parties = world.into_endpoints();
+    let parties: Vec<Party> = world
+        .into_agents()
+        .into_iter()
+        .map(|wired| wired.0)
+        .collect();
     let parties: [Party; 2] = parties.try_into().map_err(|_| SetupError::TooSlow)?;
     if parties.iter().any(|party| !party.rtc.is_connected()) {
         return Err(SetupError::TooSlow);

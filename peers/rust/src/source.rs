@@ -23,10 +23,12 @@ pub struct Frame {
 impl Source {
     /// The first frame is captured when the call starts.
     pub fn new(call: &Call) -> Self {
-        Self {
+        let mut source = Self {
             call: call.clone(),
             frame: 0,
-        }
+        };
+        source.resume();
+        source
     }
 
     /// When the next frame is captured.
@@ -41,8 +43,10 @@ impl Source {
             return None;
         }
         self.frame += 1;
+        let end = self.next();
+        self.resume();
         let rate = target.clamp(self.call.floor, self.call.ceiling);
-        let bytes = rate * self.next().since(captured);
+        let bytes = rate * end.since(captured);
         let mut left = bytes.get().max(1) as usize;
         let mut payloads = Vec::with_capacity(left.div_ceil(PAYLOAD));
         while left > 0 {
@@ -55,6 +59,15 @@ impl Source {
             timestamp: (elapsed * 90_000 / 1_000_000_000) as u32,
             payloads,
         })
+    }
+
+    /// Passes over the frames of a pause.
+    fn resume(&mut self) {
+        while let Some(end) = self.call.resumes(self.next()) {
+            while self.next() < end {
+                self.frame += 1;
+            }
+        }
     }
 
     fn at(&self, frame: u64) -> Time {
@@ -81,6 +94,7 @@ mod tests {
             floor: Rate::kbps(200),
             ceiling: Rate::kbps(2_000),
             first_rate: Rate::kbps(300),
+            pauses: vec![(Time::from_millis(5_100), Time::from_millis(5_210))],
             delays: (Duration::ZERO, Duration::ZERO),
             seed: 1,
         }
@@ -107,6 +121,20 @@ mod tests {
         };
         assert_eq!(bytes(Rate::ZERO), 1_000);
         assert_eq!(bytes(Rate::kbps(90_000)), 10_000);
+    }
+
+    #[test]
+    fn a_camera_that_is_off_makes_nothing() {
+        let mut source = Source::new(&call());
+        let mut captured = Vec::new();
+        for _ in 0..5 {
+            let now = source.next();
+            let frame = source.poll(now, Rate::kbps(800)).unwrap();
+            assert_eq!(frame.payloads.iter().sum::<usize>(), 4_000);
+            captured.push(now.since(call().start).as_millis());
+        }
+        // Every 40 ms, other than from 100 ms to 210 ms.
+        assert_eq!(captured, [0, 40, 80, 240, 280]);
     }
 
     #[test]

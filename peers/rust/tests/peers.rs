@@ -121,6 +121,46 @@ fn flows_keep_their_times_and_background_its_rate() {
 }
 
 #[test]
+fn other_traffic_is_played_as_it_is() {
+    let way = "path = [\"there\"]\nback = [\"back\"]\n";
+    let others = format!(
+        "[[flow]]\nname = \"tcp\"\ncount = 2\naccess = {{ delay = [\"1ms\", \"5ms\"] }}\n{way}\
+         tcp = {{ kind = \"cubic\" }}\n\
+         [[flow]]\nname = \"udp\"\n{way}udp = {{ rate = \"200kb/s\" }}\n\
+         [[flow]]\nname = \"web\"\n{way}web = {{ load = \"200kb/s\" }}\n"
+    );
+    for peer in peers() {
+        let outcome = run(&format!("{LINKS}{CALL}{others}"), peer);
+        let flows = outcome.flows.iter();
+        let names: Vec<(&str, &str)> = flows
+            .map(|flow| (flow.name.as_str(), flow.control.as_str()))
+            .collect();
+        let expected = [
+            ("call", peer.name()),
+            ("tcp-1", "cubic"),
+            ("tcp-2", "cubic"),
+            ("udp", "udp"),
+            ("web", "web"),
+        ];
+        assert_eq!(names, expected);
+        let way = outcome.flows[1].propagation_ms;
+        assert!((21.0..=25.0).contains(&way), "{way}");
+        let rates: Vec<f64> = outcome
+            .flows
+            .iter()
+            .map(|flow| mean(&flow.curves.rate_bps, 5, 20))
+            .collect();
+        let [call, first, second, udp, web] = rates.as_slice() else {
+            panic!("{rates:?}");
+        };
+        assert!(*call > 5e4 && first + second > 2e5, "{rates:?}");
+        assert!((1.6e5..2.1e5).contains(udp) && *web > 1e3, "{rates:?}");
+        // Nothing is counted twice: together they do not carry more than the link.
+        assert!((1.5e6..2.01e6).contains(&rates.iter().sum()), "{rates:?}");
+    }
+}
+
+#[test]
 fn what_a_peer_cannot_do_is_refused() {
     let video = |line: &str| format!("{LINKS}{CALL}{line}\n");
     assert_eq!(
@@ -130,7 +170,7 @@ fn what_a_peer_cannot_do_is_refused() {
     let fixed = video("").replace("\"tfrc\"", "{ fixed = \"1Mb/s\" }");
     assert_eq!(
         refusal(&fixed, Peer::Str0mGcc),
-        "every flow has a fixed rate: a peer needs one whose control is another"
+        "no flow has a controller that a peer could replace: give one control = \"tfrc\""
     );
     let both = format!(
         "{LINKS}{CALL}{}",
@@ -146,6 +186,11 @@ fn what_a_peer_cannot_do_is_refused() {
     let bulk = CALL.replace(
         "video = {}\ndelay_bound = \"400ms\"",
         "bulk = { packet = \"500B\" }",
+    );
+    let limited = bulk.replace("\"500B\"", "\"1200B\", limit = \"1MB\"");
+    assert_eq!(
+        refusal(&format!("{LINKS}{limited}"), Peer::Str0mGcc),
+        "flow \"call\": peers always have more to send, and hold nothing back: remove limit"
     );
     assert_eq!(
         refusal(&format!("{LINKS}{bulk}"), Peer::Str0mGcc),

@@ -34,8 +34,9 @@ pub enum Actor {
 }
 
 impl Role {
-    /// Sender and receiver, if the flow is one of models; none if it is one of datagrams.
-    pub(crate) fn actors(&self) -> Option<(Actor, Actor)> {
+    /// Sender and receiver, if the flow is one of models: all but video, which is one of datagrams
+    /// and has [`sender`](Self::sender) and [`receiver`](Self::receiver) instead.
+    pub fn actors(&self) -> Option<(Actor, Actor)> {
         match &self.plan.media {
             MediaPlan::Bulk(bulk) => Some(self.paced(bulk)),
             MediaPlan::Tcp(tcp) => Some(self.tcp(tcp)),

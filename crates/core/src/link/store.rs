@@ -1,5 +1,32 @@
-//! Where a link keeps its packets while queues and wires pass their numbers around: each packet
-//! moves in once and out once, however large it is and however often it changes places.
+//! Where packets are kept while queues and wires pass their numbers around: each moves in once and
+//! out once, however large it is, however many links it crosses.
+
+use super::Packet;
+use crate::units::Bytes;
+
+/// What links hand on in place of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Parcel {
+    pub(super) size: Bytes,
+    /// Where the packet is kept.
+    pub(super) slot: u32,
+    pub(super) flow: u32,
+    /// Where it is in the network's list of hops.
+    pub(super) hop: u32,
+}
+
+impl Parcel {
+    /// For a packet that is kept from now on.
+    #[inline]
+    pub(super) fn new<P: Packet>(store: &mut Store<P>, hop: u32, packet: P) -> Self {
+        Self {
+            size: packet.size(),
+            flow: packet.flow(),
+            hop,
+            slot: store.put(packet),
+        }
+    }
+}
 
 /// Slots that are used again.
 #[derive(Debug)]
@@ -32,6 +59,10 @@ impl<P> Store<P> {
     pub(super) fn take(&mut self, slot: u32) -> Option<P> {
         self.free.push(slot);
         self.slots[slot as usize].take()
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<&P> {
+        self.slots[slot as usize].as_ref()
     }
 
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut P> {

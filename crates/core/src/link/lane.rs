@@ -148,21 +148,18 @@ impl Lane {
         self.advance(at);
         self.arrivals += 1;
         self.arrived_bytes += parcel.size;
-        let idle = self.free_at <= at;
-        if idle {
+        if self.free_at <= at {
             (self.started, self.waiting) = (self.ring.len(), Bytes::ZERO);
-        } else {
-            (self.started, self.waiting) = self.left_queue(at);
         }
-        match self.judge(store, at, parcel) {
-            Verdict::Accepted => {}
-            Verdict::Marked => self.mark(store, parcel),
-            Verdict::Dropped => {
-                self.lose(store, at, parcel);
-                return Some(false);
-            }
+        // A count that is out of date is too high, and seldom matters.
+        let short = match self.admission {
+            Admission::Packets(limit) => self.ring.len() - self.started < limit as usize,
+            _ => false,
+        };
+        if !short && !self.admit(store, at, parcel) {
+            return Some(false);
         }
-        if idle {
+        if self.free_at <= at {
             self.started += 1;
         } else {
             self.waiting += parcel.size;
@@ -287,22 +284,29 @@ impl Lane {
         Chain::resume(queue, transmitter, in_service, wire, stats, records)
     }
 
-    /// Who may wait decides.
-    #[inline]
-    fn judge<P: Packet>(&mut self, store: &Store<P>, at: Time, parcel: Parcel) -> Verdict {
-        let packets = self.ring.len() - self.started;
-        match &mut self.admission {
-            Admission::Packets(limit) if packets < *limit as usize => Verdict::Accepted,
-            Admission::Packets(_) => Verdict::Dropped,
-            admission => {
-                let waiting = Queued {
-                    packets,
-                    bytes: self.waiting,
-                };
-                let capable = || store.get(parcel.slot).is_some_and(|p| p.ecn().is_capable());
-                admission.judge(self.free_at, at, parcel.size, waiting, capable)
-            }
+    /// Whether the queue takes a packet. Marks it or loses it.
+    fn admit<P: Packet>(&mut self, store: &mut Store<P>, at: Time, parcel: Parcel) -> bool {
+        if self.free_at > at {
+            (self.started, self.waiting) = self.left_queue(at);
         }
+        let waiting = Queued {
+            packets: self.ring.len() - self.started,
+            bytes: self.waiting,
+        };
+        let capable = || {
+            let packet = store.get(parcel.slot);
+            packet.is_some_and(|packet| packet.ecn().is_capable())
+        };
+        let free_at = self.free_at;
+        let verdict = self
+            .admission
+            .judge(free_at, at, parcel.size, waiting, capable);
+        match verdict {
+            Verdict::Accepted => {}
+            Verdict::Marked => self.mark(store, parcel),
+            Verdict::Dropped => self.lose(store, at, parcel),
+        }
+        verdict != Verdict::Dropped
     }
 
     /// The queue does not take a packet.

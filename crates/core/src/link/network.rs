@@ -117,8 +117,9 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.advance(at);
         let hop = self.routes[route.0];
         let parcel = Parcel::new(&mut self.store, hop, packet);
-        let delivery = self.forward(at, parcel);
-        self.arrived.extend(delivery);
+        if let Some(delivery) = self.forward(at, parcel) {
+            self.arrived.push_back(delivery);
+        }
     }
 
     /// The next packet to have reached the end of its route by `now`.
@@ -162,8 +163,9 @@ impl<P: Packet + Send + 'static> Network<P> {
             if at > now || at == Time::FAR {
                 return;
             }
-            let delivery = self.step(at, link);
-            self.arrived.extend(delivery);
+            if let Some(delivery) = self.step(at, link) {
+                self.arrived.push_back(delivery);
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use super::super::rate::Capacity;
 use super::fifo::Fifo;
 use super::{Held, Queue, Queued, Verdict};
 use crate::random::unit;
-use crate::units::{Bytes, Rate, Time};
+use crate::units::{Bytes, Rate, Time, nanos};
 
 /// Parameters of RED. Queue lengths are in packets, also where bytes are counted: there they mean
 /// packets of `mean_packet`. The packet in transmission is not counted.
@@ -216,8 +216,8 @@ impl Red {
 #[derive(Debug)]
 pub(in crate::link) struct RedLaw {
     config: RedConfig,
-    /// How long a typical packet takes to send.
-    packet_time: Duration,
+    /// How long a typical packet takes to send, in ns.
+    packet_time: u64,
     rng: Pcg64Mcg,
     /// What waits when a packet arrives, in the unit of the configuration.
     length: u64,
@@ -240,8 +240,8 @@ impl RedLaw {
     /// everything as soon as the link idles.
     pub(in crate::link) fn new(config: RedConfig, capacity: &Capacity, rng: Pcg64Mcg) -> Self {
         let packet_time = match capacity.nominal() {
-            Some(rate) => config.mean_packet / rate,
-            None => Duration::ZERO,
+            Some(rate) => nanos(config.mean_packet / rate),
+            None => 0,
         };
         let unit = match config.unit {
             RedUnit::Packets => 1.0,
@@ -305,12 +305,13 @@ impl RedLaw {
     fn update_average(&mut self, at: Time) {
         let keep = 1.0 - self.config.weight;
         if let Some(since) = self.idle_since.take() {
-            let idle = at.since(since).as_nanos();
-            let could_have_sent = match self.packet_time.as_nanos() {
-                0 => f64::INFINITY,
-                nanos => (idle / nanos) as f64,
-            };
-            self.average *= libm::pow(keep, could_have_sent);
+            let idle = at.since(since).as_nanos() as u64;
+            let could_have_sent = idle.checked_div(self.packet_time);
+            // What most gaps come to is nothing.
+            if could_have_sent != Some(0) {
+                let packets = could_have_sent.map_or(f64::INFINITY, |packets| packets as f64);
+                self.average *= libm::pow(keep, packets);
+            }
         }
         self.average = keep * self.average + self.config.weight * self.length as f64;
         if let Some(adaptation) = self.config.adaptation {

@@ -307,8 +307,8 @@ impl RedLaw {
         if let Some(since) = self.idle_since.take() {
             let idle = at.since(since).as_nanos() as u64;
             let could_have_sent = idle.checked_div(self.packet_time);
-            // What most gaps come to is nothing.
-            if could_have_sent != Some(0) {
+            // Most gaps are shorter than a packet, or come while nothing has waited for long.
+            if could_have_sent != Some(0) && self.average > 0.0 {
                 let packets = could_have_sent.map_or(f64::INFINITY, |packets| packets as f64);
                 self.average *= libm::pow(keep, packets);
             }

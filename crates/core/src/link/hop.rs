@@ -115,7 +115,9 @@ impl<P: Packet + Send> Stage<P> for Link<P> {
 
     #[inline]
     fn pop(&mut self, now: Time) -> Option<(Time, P)> {
-        let (at, parcel) = self.passage.pop(&mut self.store, now)?;
+        let departed = self.passage.pop(&mut self.store, now);
+        self.passage.advance(&mut self.store, now);
+        let (at, parcel) = departed?;
         let packet = self.store.take(parcel.slot)?;
         Some((at, packet))
     }

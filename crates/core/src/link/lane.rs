@@ -2,7 +2,6 @@
 
 use core::mem;
 use core::time::Duration;
-use std::collections::VecDeque;
 
 use rand_pcg::Pcg64Mcg;
 
@@ -25,37 +24,34 @@ use crate::units::{Bytes, Time, nanos};
 /// at that moment; what waits is a matter of counting.
 ///
 /// It does what a [`Chain`] of the same parts does, and becomes one when more is asked of it.
+///
+/// What a packet touches here is one cache line, since with many links nothing else costs as much.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Lane {
-    /// What is inside, oldest first.
-    ring: VecDeque<Passing>,
-    /// How many of them are known to have left the queue.
-    started: usize,
-    /// The size of the others.
-    waiting: Bytes,
-    /// When the transmitter is free.
-    free_at: Time,
+    /// What is inside: a ring, whose length is zero or a power of two.
+    ring: Box<[Passing]>,
+    /// How many packets came out so far, modulo 2³²: the number of the oldest in the ring.
+    head: u32,
+    /// How many are inside.
+    len: u32,
+    /// How many may wait if nothing else matters, else zero.
+    limit: u32,
+    /// A size and how long its transmission takes, in ns, since most packets have the size of the
+    /// one before; and how many of them were taken that `rare` does not know of.
+    size: u32,
+    nanos: u32,
+    fresh: u32,
     /// Of the wire, in ns.
     delay: u64,
-    /// A size and how long its transmission takes, in ns, since most packets have the size of the
-    /// one before.
-    known: (Bytes, u64),
-    admission: Admission,
     /// The latest arrival: later ones cannot come before it.
     latest: Time,
-    /// The latest time that it was told.
-    seen: Time,
-    arrivals: u64,
-    arrived_bytes: Bytes,
-    delivered_bytes: Bytes,
-    /// Transmission times of all that was taken, in ns.
-    busy: u64,
     rare: Box<Rare>,
 }
 
 /// A packet, and when it arrives at the far end. One that waits starts when the one before is out.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 struct Passing {
     out: Time,
     parcel: Parcel,
@@ -64,10 +60,7 @@ struct Passing {
 /// Who may wait.
 #[derive(Debug)]
 enum Admission {
-    /// Up to so many packets.
-    Packets(u32),
-    /// Whatever else drop-tail can be asked for.
-    DropTail(Box<DropTailConfig>),
+    DropTail(DropTailConfig),
     Red(Box<Idler>),
 }
 
@@ -75,15 +68,29 @@ enum Admission {
 #[derive(Debug)]
 struct Idler {
     law: RedLaw,
-    /// Whether it has heard of the last one.
+    /// When the transmitter is free.
+    free_at: Time,
+    /// Whether RED has heard of that.
     told: bool,
 }
 
 /// What a packet seldom touches.
 #[derive(Debug)]
 struct Rare {
+    admission: Admission,
     transmitter: Transmitter,
+    /// The number of the first packet that is not known to have left the queue.
+    started: u32,
+    /// The size of what was not known to have left it; of no use where packets are counted.
+    waiting: Bytes,
+    /// The latest time that it was told.
+    seen: Time,
+    /// Packets taken, their size, and their transmission times in ns; but for fresh ones.
+    taken: u64,
+    taken_bytes: Bytes,
+    busy: u64,
     dropped: u64,
+    dropped_bytes: Bytes,
     marks: u64,
     /// Of drops alone.
     notes: Option<Notes>,
@@ -97,31 +104,35 @@ impl Lane {
         let calm = config.loss.is_none() && config.outages.is_empty() && config.jitter.is_none();
         let admission = match config.queue {
             _ if !fixed || !calm => return None,
-            QueueConfig::DropTail(config) => Admission::of(config),
+            QueueConfig::DropTail(config) => Admission::DropTail(config),
             QueueConfig::Red(red) => Admission::Red(Box::new(Idler {
                 law: RedLaw::new(red, &config.capacity, stream("red")),
+                free_at: Time::ZERO,
                 told: true,
             })),
             _ => return None,
         };
-        let transmitter = Transmitter::new(config.capacity.clone());
         Some(Self {
-            ring: VecDeque::new(),
-            started: 0,
-            waiting: Bytes::ZERO,
-            free_at: Time::ZERO,
+            ring: Box::default(),
+            head: 0,
+            len: 0,
+            limit: admission.plain_limit(),
+            size: u32::MAX,
+            nanos: 0,
+            fresh: 0,
             delay: nanos(config.delay),
-            known: (Bytes::ZERO, transmitter.time(Bytes::ZERO).unwrap_or(0)),
-            admission,
             latest: Time::ZERO,
-            seen: Time::ZERO,
-            arrivals: 0,
-            arrived_bytes: Bytes::ZERO,
-            delivered_bytes: Bytes::ZERO,
-            busy: 0,
             rare: Box::new(Rare {
-                transmitter,
+                admission,
+                transmitter: Transmitter::new(config.capacity.clone()),
+                started: 0,
+                waiting: Bytes::ZERO,
+                seen: Time::ZERO,
+                taken: 0,
+                taken_bytes: Bytes::ZERO,
+                busy: 0,
                 dropped: 0,
+                dropped_bytes: Bytes::ZERO,
                 marks: 0,
                 notes: None,
             }),
@@ -138,61 +149,62 @@ impl Lane {
         parcel: Parcel,
     ) -> Option<bool> {
         let at = self.latest.max(at);
-        if parcel.size != self.known.0 {
-            self.known = (parcel.size, self.rare.transmitter.time(parcel.size)?);
-        }
-        let nanos = self.known.1;
-        let end = self.free_at.max(at).as_nanos().checked_add(nanos)?;
+        let known = parcel.size.get() == u64::from(self.size);
+        let nanos = if known {
+            u64::from(self.nanos)
+        } else {
+            self.rare.transmitter.time(parcel.size)?
+        };
+        let start = match self.len {
+            0 => at.as_nanos(),
+            len => {
+                let free_at = self.passing(len - 1).out.as_nanos() - self.delay;
+                free_at.max(at.as_nanos())
+            }
+        };
+        let end = start.checked_add(nanos)?;
         let out = end.checked_add(self.delay).filter(|out| *out < u64::MAX)?;
         self.latest = at;
-        self.advance(at);
-        self.arrivals += 1;
-        self.arrived_bytes += parcel.size;
-        if self.free_at <= at {
-            (self.started, self.waiting) = (self.ring.len(), Bytes::ZERO);
-        }
-        // A count that is out of date is too high, and seldom matters.
-        let short = match self.admission {
-            Admission::Packets(limit) => self.ring.len() - self.started < limit as usize,
-            _ => false,
-        };
-        if !short && !self.admit(store, at, parcel) {
+        if self.len >= self.limit && !self.admit(store, at, end, parcel) {
             return Some(false);
         }
-        if self.free_at <= at {
-            self.started += 1;
+        if known && self.fresh < MOST_FRESH {
+            self.fresh += 1;
         } else {
-            self.waiting += parcel.size;
+            self.learn(parcel.size, nanos);
         }
-        self.busy += nanos;
-        self.free_at = Time::from_nanos(end);
+        if self.len as usize == self.ring.len() {
+            self.grow();
+        }
+        let place = self.place(self.head.wrapping_add(self.len));
         let out = Time::from_nanos(out);
-        self.ring.push_back(Passing { out, parcel });
-        Some(self.ring.len() == 1)
+        self.ring[place] = Passing { out, parcel };
+        self.len += 1;
+        Some(self.len == 1)
     }
 
     /// The next packet to have arrived by `now`, and when.
     #[inline]
     pub(super) fn pop(&mut self, now: Time) -> Option<(Time, Parcel)> {
-        self.advance(now);
-        let Passing { out, parcel } = self.ring.pop_front_if(|first| first.out <= now)?;
-        if self.started > 0 {
-            self.started -= 1;
-        } else {
-            self.waiting -= parcel.size;
+        if self.len == 0 {
+            return None;
         }
-        self.delivered_bytes += parcel.size;
+        let Passing { out, parcel } = *self.passing(0);
+        if out > now {
+            return None;
+        }
+        self.head = self.head.wrapping_add(1);
+        self.len -= 1;
         Some((out, parcel))
     }
 
     #[inline]
     pub(super) fn next_departure(&self) -> Option<Time> {
-        self.ring.front().map(|first| first.out)
+        (self.len > 0).then(|| self.passing(0).out)
     }
 
-    #[inline]
     pub(super) fn advance(&mut self, now: Time) {
-        self.seen = self.seen.max(now);
+        self.rare.seen = self.rare.seen.max(now);
     }
 
     pub(super) fn delay(&self) -> Duration {
@@ -204,23 +216,29 @@ impl Lane {
     }
 
     pub(super) fn queued(&self) -> Queued {
-        let (started, bytes) = self.left_queue(self.seen);
+        let from = self.started(self.seen());
+        let waiting = (from..self.len).map(|i| self.passing(i).parcel.size);
         Queued {
-            packets: self.ring.len() - started,
-            bytes,
+            packets: (self.len - from) as usize,
+            bytes: waiting.sum(),
         }
     }
 
     pub(super) fn stats(&self) -> LinkStats {
         let rare = &self.rare;
+        let fresh = u64::from(self.fresh);
+        let taken = rare.taken + fresh;
+        let bytes = rare.taken_bytes + Bytes(fresh * u64::from(self.size));
+        let busy = rare.busy + fresh * u64::from(self.nanos);
+        let inside = (0..self.len).map(|i| self.passing(i).parcel.size);
         LinkStats {
-            arrivals: self.arrivals,
-            arrived_bytes: self.arrived_bytes,
-            delivered: self.arrivals - rare.dropped - self.ring.len() as u64,
-            delivered_bytes: self.delivered_bytes,
+            arrivals: taken + rare.dropped,
+            arrived_bytes: bytes + rare.dropped_bytes,
+            delivered: taken - u64::from(self.len),
+            delivered_bytes: bytes - inside.sum(),
             queue_drops: rare.dropped,
             marks: rare.marks,
-            busy: Duration::from_nanos(self.busy - self.unfinished().1),
+            busy: Duration::from_nanos(busy - self.unfinished().1),
             ..LinkStats::default()
         }
     }
@@ -242,37 +260,31 @@ impl Lane {
     /// not waited, since nobody had asked for either. The lane is of no further use.
     pub(super) fn become_chain<P: Packet>(&mut self, store: &Store<P>) -> Chain {
         let stats = self.stats();
-        let (started, _) = self.left_queue(self.seen);
-        let finished = self.ring.len() - self.unfinished().0;
+        let seen = self.seen();
+        let started = self.started(seen);
+        let finished = self.len - self.unfinished().0;
         let mut fifo = Fifo::default();
         let mut wire = Wire::even(self.delay());
         let mut in_service = None;
-        for (i, Passing { out, parcel }) in self.ring.iter().enumerate() {
+        for i in 0..self.len {
+            let Passing { out, parcel } = *self.passing(i);
             let end = out.before(self.delay());
             let start = end.before(Duration::from_nanos(self.time(parcel.size)));
-            let held = || Held::new(store, start, 0, *parcel);
+            let held = || Held::new(store, start, 0, parcel);
             if i < finished {
-                wire.push(end, 0, *parcel);
+                wire.push(end, 0, parcel);
             } else if i < started {
-                in_service = Some((
-                    end,
-                    InService {
-                        held: held(),
-                        start,
-                    },
-                ));
+                let held = held();
+                in_service = Some((end, InService { held, start }));
             } else {
                 fifo.push(held());
             }
         }
-        let queue = match mem::replace(&mut self.admission, Admission::Packets(0)) {
-            Admission::Packets(limit) => {
-                let config = DropTailConfig::packets(limit);
-                Discipline::DropTail(DropTail::with(config, fifo))
-            }
-            Admission::DropTail(config) => Discipline::DropTail(DropTail::with(*config, fifo)),
+        let nothing = Admission::DropTail(DropTailConfig::packets(0));
+        let queue = match mem::replace(&mut self.rare.admission, nothing) {
+            Admission::DropTail(config) => Discipline::DropTail(DropTail::with(config, fifo)),
             Admission::Red(mut idler) => {
-                idler.hear(self.free_at, self.seen);
+                idler.hear(seen);
                 Discipline::Red(Box::new(Red::with(idler.law, fifo)))
             }
         };
@@ -284,45 +296,84 @@ impl Lane {
         Chain::resume(queue, transmitter, in_service, wire, stats, records)
     }
 
-    /// Whether the queue takes a packet. Marks it or loses it.
-    fn admit<P: Packet>(&mut self, store: &mut Store<P>, at: Time, parcel: Parcel) -> bool {
-        if self.free_at > at {
-            (self.started, self.waiting) = self.left_queue(at);
+    /// Whether the queue takes a packet that is out at `end` if it does. Marks it or loses it.
+    fn admit<P: Packet>(
+        &mut self,
+        store: &mut Store<P>,
+        at: Time,
+        end: u64,
+        parcel: Parcel,
+    ) -> bool {
+        let started = self.started(at);
+        let tail = self.head.wrapping_add(self.len);
+        let now = self.head.wrapping_add(started);
+        if self.limit == 0 {
+            // Where sizes count, this is asked of every packet, so that those that have left the
+            // ring since have not been overwritten.
+            while self.rare.started != now {
+                let place = self.place(self.rare.started);
+                self.rare.waiting -= self.ring[place].parcel.size;
+                self.rare.started = self.rare.started.wrapping_add(1);
+            }
         }
+        self.rare.started = now;
         let waiting = Queued {
-            packets: self.ring.len() - self.started,
-            bytes: self.waiting,
+            packets: tail.wrapping_sub(now) as usize,
+            bytes: self.rare.waiting,
         };
         let capable = || {
             let packet = store.get(parcel.slot);
             packet.is_some_and(|packet| packet.ecn().is_capable())
         };
-        let free_at = self.free_at;
+        let free_at = Time::from_nanos(end);
         let verdict = self
+            .rare
             .admission
-            .judge(free_at, at, parcel.size, waiting, capable);
+            .judge(at, free_at, parcel.size, waiting, capable);
         match verdict {
             Verdict::Accepted => {}
             Verdict::Marked => self.mark(store, parcel),
-            Verdict::Dropped => self.lose(store, at, parcel),
+            Verdict::Dropped => {
+                self.lose(store, at, parcel);
+                return false;
+            }
         }
-        verdict != Verdict::Dropped
+        self.rare.waiting += parcel.size;
+        true
+    }
+
+    /// Takes a packet whose size is not that of the one before, or one after very many that are.
+    #[cold]
+    fn learn(&mut self, size: Bytes, nanos: u64) {
+        let (rare, fresh) = (&mut *self.rare, u64::from(self.fresh));
+        rare.taken += fresh + 1;
+        rare.taken_bytes += Bytes(fresh * u64::from(self.size)) + size;
+        rare.busy += fresh * u64::from(self.nanos) + nanos;
+        self.fresh = 0;
+        if rare.started.wrapping_sub(self.head) > self.len {
+            rare.started = self.head;
+        }
+        if let (Ok(size), Ok(nanos)) = (u32::try_from(size.get()), u32::try_from(nanos)) {
+            (self.size, self.nanos) = (size, nanos);
+        }
     }
 
     /// The queue does not take a packet.
     #[cold]
     fn lose<P>(&mut self, store: &mut Store<P>, at: Time, parcel: Parcel) {
         store.take(parcel.slot);
-        if let Some(notes) = &mut self.rare.notes {
+        let rare = &mut *self.rare;
+        if let Some(notes) = &mut rare.notes {
             notes.add(LinkNote {
                 at,
-                packet: self.arrivals - 1,
+                packet: rare.taken + u64::from(self.fresh) + rare.dropped,
                 flow: parcel.flow,
                 size: parcel.size,
                 happening: Happening::Dropped(DropReason::Queue),
             });
         }
-        self.rare.dropped += 1;
+        rare.dropped += 1;
+        rare.dropped_bytes += parcel.size;
     }
 
     /// The queue takes a packet and marks it.
@@ -334,69 +385,97 @@ impl Lane {
         self.rare.marks += 1;
     }
 
+    #[cold]
+    fn grow(&mut self) {
+        let room = (2 * self.ring.len()).max(LEAST_ROOM);
+        let mut ring = vec![NOTHING; room].into_boxed_slice();
+        for i in 0..self.len {
+            let number = self.head.wrapping_add(i);
+            ring[number as usize & (room - 1)] = *self.passing(i);
+        }
+        self.ring = ring;
+    }
+
+    /// Where the packet of that number is.
+    #[inline]
+    fn place(&self, number: u32) -> usize {
+        number as usize & self.ring.len().wrapping_sub(1)
+    }
+
+    /// The packet that is the `i`-th, from zero, of those inside.
+    #[inline]
+    fn passing(&self, i: u32) -> &Passing {
+        &self.ring[self.place(self.head.wrapping_add(i))]
+    }
+
     /// How long the transmission of a packet takes that was taken, in ns.
     fn time(&self, size: Bytes) -> u64 {
         self.rare.transmitter.time(size).unwrap_or(0)
     }
 
-    /// How many packets have left the queue at `at`, which is not before it was asked last, and
-    /// the size of the others.
-    #[inline]
-    fn left_queue(&self, at: Time) -> (usize, Bytes) {
-        let (mut started, mut waiting) = (self.started, self.waiting);
+    fn seen(&self) -> Time {
+        self.latest.max(self.rare.seen)
+    }
+
+    /// How many of the packets that are inside have left the queue at `at`, which is not before
+    /// it was asked last.
+    fn started(&self, at: Time) -> u32 {
+        // Those that came out since are no longer inside.
+        let ahead = self.rare.started.wrapping_sub(self.head);
+        let mut started = if ahead > self.len { 0 } else { ahead };
         let out = at.as_nanos().saturating_add(self.delay);
-        while started < self.ring.len()
-            && (started == 0 || self.ring[started - 1].out.as_nanos() <= out)
+        while started < self.len
+            && (started == 0 || self.passing(started - 1).out.as_nanos() <= out)
         {
-            waiting -= self.ring[started].parcel.size;
             started += 1;
         }
-        (started, waiting)
+        started
     }
 
     /// How many packets the transmitter has not finished, and how long it takes for them, in ns.
-    fn unfinished(&self) -> (usize, u64) {
-        let out = self.seen.as_nanos().saturating_add(self.delay);
-        let newest = self.ring.iter().rev();
-        let ahead = newest.take_while(|passing| passing.out.as_nanos() > out);
-        let Some((i, oldest)) = ahead.enumerate().last() else {
+    fn unfinished(&self) -> (u32, u64) {
+        let out = self.seen().as_nanos().saturating_add(self.delay);
+        let finished = |i: &u32| self.passing(*i).out.as_nanos() > out;
+        let Some(oldest) = (0..self.len).rev().take_while(finished).last() else {
             return (0, 0);
         };
         // The others follow it without a gap.
-        let first = oldest.out.as_nanos() - self.delay;
-        let others = self.free_at.as_nanos() - first;
-        (i + 1, others + self.time(oldest.parcel.size))
+        let (first, last) = (self.passing(oldest), self.passing(self.len - 1));
+        let others = last.out.as_nanos() - first.out.as_nanos();
+        (self.len - oldest, others + self.time(first.parcel.size))
     }
 }
 
 impl Admission {
-    fn of(config: DropTailConfig) -> Self {
-        match config {
-            DropTailConfig {
+    /// How many packets may wait, if that is all there is to it, else zero.
+    fn plain_limit(&self) -> u32 {
+        match self {
+            Self::DropTail(DropTailConfig {
                 limit: Limit::Packets(limit),
                 mark_above: None,
-            } => Self::Packets(limit),
-            config => Self::DropTail(Box::new(config)),
+            }) => *limit,
+            _ => 0,
         }
     }
 
     /// What becomes of a packet of `size` that arrives at `at`, where `waiting` waits and the
-    /// transmitter is free from `free_at` on.
+    /// transmitter is free from `free_at` on if it takes this one.
     fn judge(
         &mut self,
-        free_at: Time,
         at: Time,
+        free_at: Time,
         size: Bytes,
         waiting: Queued,
         capable: impl Fn() -> bool,
     ) -> Verdict {
         match self {
-            Self::Packets(limit) => DropTailConfig::packets(*limit).judge(waiting, size, capable),
             Self::DropTail(config) => config.judge(waiting, size, capable),
             Self::Red(idler) => {
-                idler.hear(free_at, at);
+                idler.hear(at);
                 let verdict = idler.law.judge(at, size, waiting, capable);
-                idler.told &= verdict == Verdict::Dropped;
+                if verdict != Verdict::Dropped {
+                    (idler.free_at, idler.told) = (free_at, false);
+                }
                 verdict
             }
         }
@@ -404,11 +483,28 @@ impl Admission {
 }
 
 impl Idler {
-    /// The transmitter is free from `free_at` on; it is `now`.
-    fn hear(&mut self, free_at: Time, now: Time) {
-        if free_at <= now && !self.told {
-            self.law.idle(free_at);
+    /// It is `now`.
+    fn hear(&mut self, now: Time) {
+        if self.free_at <= now && !self.told {
+            self.law.idle(self.free_at);
             self.told = true;
         }
     }
 }
+
+/// What a ring is filled up with.
+const NOTHING: Passing = Passing {
+    out: Time::FAR,
+    parcel: Parcel {
+        size: Bytes::ZERO,
+        slot: 0,
+        flow: 0,
+        hop: 0,
+    },
+};
+
+/// Often enough for numbers that wrap around.
+const MOST_FRESH: u32 = 1 << 31;
+
+/// The room of a ring at first.
+const LEAST_ROOM: usize = 4;

@@ -31,9 +31,15 @@ impl Parcel {
 /// Slots that are used again.
 #[derive(Debug)]
 pub(super) struct Store<P> {
-    slots: Vec<Option<P>>,
+    slots: Vec<Slot<P>>,
     free: Vec<u32>,
 }
+
+/// At the start of a cache line: once there are more packets than a cache holds, what each costs
+/// is the lines that it fills.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Slot<P>(Option<P>);
 
 impl<P> Store<P> {
     pub(super) fn new() -> Self {
@@ -47,10 +53,10 @@ impl<P> Store<P> {
     #[inline]
     pub(super) fn put(&mut self, packet: P) -> u32 {
         if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize] = Some(packet);
+            self.slots[slot as usize].0 = Some(packet);
             return slot;
         }
-        self.slots.push(Some(packet));
+        self.slots.push(Slot(Some(packet)));
         (self.slots.len() - 1) as u32
     }
 
@@ -58,15 +64,15 @@ impl<P> Store<P> {
     #[inline]
     pub(super) fn take(&mut self, slot: u32) -> Option<P> {
         self.free.push(slot);
-        self.slots[slot as usize].take()
+        self.slots[slot as usize].0.take()
     }
 
     pub(super) fn get(&self, slot: u32) -> Option<&P> {
-        self.slots[slot as usize].as_ref()
+        self.slots[slot as usize].0.as_ref()
     }
 
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut P> {
-        self.slots[slot as usize].as_mut()
+        self.slots[slot as usize].0.as_mut()
     }
 
     pub(super) fn len(&self) -> usize {

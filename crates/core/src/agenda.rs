@@ -1,5 +1,7 @@
 //! Who is next: the earliest of a fixed number of deadlines.
 
+use core::{array, mem};
+
 use crate::units::Time;
 
 /// A deadline for each of a fixed number of slots, and the earliest of them at hand.
@@ -11,102 +13,109 @@ use crate::units::Time;
 /// deadlines the lower slot is first, which makes the order total.
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// The deadlines of the slots first, then for each group below the earliest of it, and so on
-    /// up to the one that is earliest of all. Each level is filled up with [`Time::FAR`].
-    levels: Vec<Level>,
+    /// The deadlines of the slots first, then those of the earliest of each group below, and so on
+    /// up to a level of one group. Filled up with [`Time::FAR`].
+    at: Vec<Group>,
+    /// Whose they are.
+    slot: Vec<[u32; GROUP]>,
+    /// Where each level begins.
+    levels: Vec<usize>,
+    /// The earliest of all.
+    first: (Time, u32),
 }
 
-#[derive(Clone, Debug)]
-struct Level {
-    at: Vec<Time>,
-    /// Whose deadline it is.
-    slot: Vec<u32>,
-}
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Group([Time; GROUP]);
 
 impl Agenda {
     /// All `slots` without a deadline. At most 2³¹ of them, which is more than memory holds.
     pub fn new(slots: usize) -> Self {
-        let mut levels = Vec::new();
-        let mut size = slots.max(1);
-        let mut reach = 1;
+        let (mut slot, mut levels) = (Vec::new(), Vec::new());
+        let (mut members, mut reach) = (slots, 1);
         loop {
-            let full = if size > 1 {
-                size.next_multiple_of(GROUP)
-            } else {
-                1
-            };
-            levels.push(Level {
-                at: vec![Time::FAR; full],
-                slot: (0..full).map(|i| (i * reach) as u32).collect(),
-            });
-            if size == 1 {
-                return Self { levels };
+            let groups = members.div_ceil(GROUP).max(1);
+            levels.push(slot.len());
+            let group = |g: usize| array::from_fn(|i| ((g * GROUP + i) * reach) as u32);
+            slot.extend((0..groups).map(group));
+            if groups == 1 {
+                return Self {
+                    at: vec![Group([Time::FAR; GROUP]); slot.len()],
+                    slot,
+                    levels,
+                    first: (Time::FAR, 0),
+                };
             }
-            size = full / GROUP;
-            reach *= GROUP;
+            (members, reach) = (groups, reach * GROUP);
         }
     }
 
     /// The earliest deadline and its slot; [`Time::FAR`] while no slot has one.
     #[inline]
     pub fn first(&self) -> (Time, usize) {
-        let top = &self.levels[self.levels.len() - 1];
-        (top.at[0], top.slot[0] as usize)
+        (self.first.0, self.first.1 as usize)
     }
 
     /// The deadline of a slot; [`Time::FAR`] if it has none. Panics if there is no such slot.
     #[inline]
     pub fn get(&self, slot: usize) -> Time {
-        self.levels[0].at[slot]
+        self.at[slot / GROUP].0[slot % GROUP]
     }
 
     /// Sets the deadline of a slot; [`Time::FAR`] takes it away. Panics if there is no such slot.
     #[inline]
     pub fn set(&mut self, slot: usize, at: Time) {
-        if self.levels[0].at[slot] == at {
-            return;
+        if self.get(slot) != at {
+            self.change(slot, at);
         }
-        self.levels[0].at[slot] = at;
-        let (mut entry, mut child) = ((at, slot as u32), slot);
-        for level in 1..self.levels.len() {
-            let (below, above) = self.levels.split_at_mut(level);
-            let (below, above) = (&below[level - 1], &mut above[0]);
-            let group = child / GROUP;
-            let best = (above.at[group], above.slot[group]);
-            let winner = if entry < best {
-                entry
-            } else if best.1 as usize >> (BITS * (level - 1)) == child {
-                below.earliest(group)
-            } else {
-                return;
+    }
+
+    fn change(&mut self, slot: usize, at: Time) {
+        let (mut member, mut entry) = (slot, (at, slot as u32));
+        for (level, start) in self.levels.iter().enumerate() {
+            let (group, place) = (member / GROUP, member % GROUP);
+            // The earliest of its group so far is the one that changes if it is the one that the
+            // group had at this place.
+            let was = mem::replace(&mut self.slot[start + group][place], entry.1);
+            self.at[start + group].0[place] = entry.0;
+            let best = match self.levels.get(level + 1) {
+                Some(above) => {
+                    let above = above + group / GROUP;
+                    let place = group % GROUP;
+                    (self.at[above].0[place], self.slot[above][place])
+                }
+                None => self.first,
             };
-            if winner == best {
+            if entry >= best {
+                if best.1 != was {
+                    return;
+                }
+                let (at, place) = self.at[start + group].earliest();
+                entry = (at, self.slot[start + group][place]);
+            }
+            if entry == best {
                 return;
             }
-            (above.at[group], above.slot[group]) = winner;
-            (entry, child) = (winner, group);
+            member = group;
         }
+        self.first = entry;
     }
 }
 
-impl Level {
-    /// The earliest of a group, the first of equal ones.
+impl Group {
+    /// The earliest, the first of equal ones, and which it is. A tournament again, of conditional
+    /// moves: which is earlier cannot be foreseen.
     #[inline]
-    fn earliest(&self, group: usize) -> (Time, u32) {
-        let from = group * GROUP;
-        let at = &self.at[from..from + GROUP];
-        let (mut best, mut index) = (at[0], 0);
-        for (i, at) in at.iter().enumerate().skip(1) {
-            // Both are conditional moves: which is earlier cannot be foreseen.
-            index = if *at < best { i } else { index };
-            best = if *at < best { *at } else { best };
-        }
-        (best, self.slot[from + index])
+    fn earliest(&self) -> (Time, usize) {
+        let at = |place: usize| (self.0[place], place);
+        let earlier = |a: (Time, usize), b: (Time, usize)| if b.0 < a.0 { b } else { a };
+        let low = earlier(earlier(at(0), at(1)), earlier(at(2), at(3)));
+        let high = earlier(earlier(at(4), at(5)), earlier(at(6), at(7)));
+        earlier(low, high)
     }
 }
 
-const BITS: usize = 3;
-const GROUP: usize = 1 << BITS;
+const GROUP: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,8 @@ pub struct Meter {
     flows: Vec<FlowMeter>,
     window: (Time, Time),
     bin: Duration,
+    /// The bin of the last packet: when it begins, and its number.
+    present: (u64, usize),
 }
 
 impl Meter {
@@ -22,6 +24,7 @@ impl Meter {
             flows: vec![FlowMeter::default(); flows],
             window,
             bin: bin.max(Duration::from_nanos(1)),
+            present: (0, 0),
         }
     }
 
@@ -122,8 +125,14 @@ impl Meter {
     }
 
     #[inline]
-    fn bin_of(&self, at: Time) -> usize {
-        (at.as_nanos() / self.bin.as_nanos() as u64) as usize
+    fn bin_of(&mut self, at: Time) -> usize {
+        let (at, length) = (at.as_nanos(), self.bin.as_nanos() as u64);
+        // Nearly every packet is in the bin of the one before, which saves a division.
+        if at.wrapping_sub(self.present.0) >= length {
+            let bin = at / length;
+            self.present = (bin * length, bin as usize);
+        }
+        self.present.1
     }
 }
 

@@ -5,6 +5,7 @@
 //! the sample of the links. After every input a party is drained before anything else happens.
 
 use core::fmt;
+use core::mem;
 use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
@@ -15,7 +16,7 @@ use tidegate_core::random::Seed;
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Time};
 
-use crate::agent::{Agent, AgentCx, Arrival, Body, Outbox};
+use crate::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 
 mod wired;
 
@@ -370,29 +371,45 @@ impl<A: Agent> World<A> {
         id: usize,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        let now = self.now;
-        let party = &self.seats[id].party;
-        if self.outbox.packets.len() > MOST_PACKETS {
-            return Err(WorldError::Flood {
-                party: party.name.clone(),
-                at: now,
-            });
-        }
-        for outgoing in self.outbox.packets.drain(..) {
-            let packet = SimPacket {
-                to: party.peer.0 as u32,
-                flow: party.flow,
-                size: outgoing.size,
-                ecn: outgoing.ecn,
-                dscp: outgoing.dscp.unwrap_or(party.dscp),
-                entered: now,
-                body: outgoing.body,
-            };
-            observer.sent(now, packet.flight(PartyId(id)));
-            self.network.push(now, party.route, packet);
+        // Most have nothing to say, or one thing.
+        match self.outbox.packets.len() {
+            0 => {}
+            1 => {
+                let outgoing = self.outbox.packets.pop();
+                outgoing.into_iter().for_each(|o| self.put(id, o, observer));
+            }
+            2..=MOST_PACKETS => {
+                let mut packets = mem::take(&mut self.outbox.packets);
+                for outgoing in packets.drain(..) {
+                    self.put(id, outgoing, observer);
+                }
+                self.outbox.packets = packets;
+            }
+            _ => {
+                return Err(WorldError::Flood {
+                    party: self.seats[id].party.name.clone(),
+                    at: self.now,
+                });
+            }
         }
         self.settle(id);
         Ok(())
+    }
+
+    #[inline]
+    fn put<O: Observer + ?Sized>(&mut self, id: usize, outgoing: Outgoing, observer: &mut O) {
+        let (now, party) = (self.now, &self.seats[id].party);
+        let packet = SimPacket {
+            to: party.peer.0 as u32,
+            flow: party.flow,
+            size: outgoing.size,
+            ecn: outgoing.ecn,
+            dscp: outgoing.dscp.unwrap_or(party.dscp),
+            entered: now,
+            body: outgoing.body,
+        };
+        observer.sent(now, packet.flight(PartyId(id)));
+        self.network.push(now, party.route, packet);
     }
 
     /// Writes down when a party wants to be woken next, and whether it is done.

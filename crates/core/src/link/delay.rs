@@ -79,23 +79,32 @@ impl fmt::Display for JitterFault {
 
 impl core::error::Error for JitterFault {}
 
-/// What is on the way: what goes in comes out later. Packets are numbers of the link's slots.
+/// What is on the way: what goes in comes out later.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct Wire<T> {
     delay: u64,
     jitter: Option<Jitter>,
-    way: Way,
+    way: Way<T>,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Way<T> {
     /// In order of departure.
-    Ordered(VecDeque<(Time, u32)>),
+    Ordered(VecDeque<(Time, T)>),
     /// The second is the order of transmission, which holds at equal times.
-    Shuffled(BinaryHeap<Reverse<(Time, u64, u32)>>, u64),
+    Shuffled(BinaryHeap<Reverse<(Time, u64, T)>>, u64),
 }
 
-impl Wire {
+impl<T: Copy + Ord> Wire<T> {
+    /// Empty and without jitter.
+    pub(super) fn even(delay: Duration) -> Self {
+        Self {
+            delay: nanos(delay),
+            jitter: None,
+            way: Way::Ordered(VecDeque::new()),
+        }
+    }
+
     /// Empty. `rng` is the stream of the link.
     pub(super) fn new(delay: Duration, jitter: Option<JitterConfig>, rng: Pcg64Mcg) -> Self {
         Self {
@@ -126,7 +135,7 @@ impl Wire {
 
     /// Sends a packet off at `at`, not earlier than the one before, with what was drawn for it.
     #[inline]
-    pub(super) fn push(&mut self, at: Time, drawn: u64, packet: u32) {
+    pub(super) fn push(&mut self, at: Time, drawn: u64, packet: T) {
         let out = later(later(at, self.delay), drawn);
         match &mut self.way {
             Way::Ordered(list) => {
@@ -141,7 +150,7 @@ impl Wire {
     }
 
     #[inline]
-    pub(super) fn pop(&mut self, now: Time) -> Option<(Time, u32)> {
+    pub(super) fn pop(&mut self, now: Time) -> Option<(Time, T)> {
         match &mut self.way {
             Way::Ordered(list) => list.pop_front_if(|(at, _)| *at <= now),
             Way::Shuffled(heap, _) => {

@@ -1,20 +1,15 @@
-//! A link: queue, transmitter, outages, random loss, propagation.
+//! A link on its own.
 
-use core::mem;
 use core::time::Duration;
 
-use super::config::{LinkConfig, LinkError, LinkFault};
-use super::delay::Wire;
-use super::loss::Loss;
-use super::notes::{DropReason, Happening, LinkNote, Notes};
-use super::outage::Outages;
-use super::queue::{Discipline, Held, Queue, Verdict};
-use super::rate::{Capacity, Transmitter};
-use super::stats::Records;
-use super::store::Store;
+use super::config::{LinkConfig, LinkError};
+use super::notes::LinkNote;
+use super::passage::Passage;
+use super::rate::Capacity;
+use super::store::{Parcel, Store};
 use super::{Packet, Stage};
 use crate::random::Seed;
-use crate::units::{Bytes, Time};
+use crate::units::Time;
 
 pub use super::stats::{FlowCounts, LinkStats, Queued};
 
@@ -26,23 +21,7 @@ pub use super::stats::{FlowCounts, LinkStats, Queued};
 #[derive(Debug)]
 pub struct Link<P> {
     store: Store<P>,
-    queue: Discipline,
-    transmitter: Transmitter,
-    in_service: Option<InService>,
-    /// When that is out; [`Time::FAR`] if there is none, or the capacity stalls for ever.
-    free_at: Time,
-    outages: Outages,
-    loss: Loss,
-    wire: Wire,
-    /// The latest arrival: later ones cannot come before it.
-    latest: Time,
-    /// Without the time that the transmitter worked.
-    stats: LinkStats,
-    /// That time, in ns.
-    busy: u64,
-    records: Option<Box<Records>>,
-    /// What the queue has just dropped; empty between calls.
-    dropped: Vec<Held>,
+    pub(super) passage: Passage,
 }
 
 impl<P: Packet> Link<P> {
@@ -53,61 +32,31 @@ impl<P: Packet> Link<P> {
     ///
     /// Names the link and the parameter that is out of range.
     pub fn new(config: &LinkConfig, seed: Seed, name: &str) -> Result<Self, LinkError> {
-        let error = |fault| LinkError {
+        let passage = Passage::new(config, seed, name).map_err(|fault| LinkError {
             link: name.to_owned(),
             fault,
-        };
-        config.check().map_err(error)?;
-        let outages = Outages::new(&config.outages).map_err(|e| error(LinkFault::Outages(e)))?;
-        let stream = |part: &str| seed.stream(&format!("link/{name}/{part}"));
+        })?;
         Ok(Self {
             store: Store::new(),
-            queue: config.queue.build(&config.capacity, stream),
-            transmitter: Transmitter::new(config.capacity.clone()),
-            in_service: None,
-            free_at: Time::FAR,
-            outages,
-            loss: Loss::new(config.loss, stream("loss")),
-            wire: Wire::new(config.delay, config.jitter, stream("jitter")),
-            latest: Time::ZERO,
-            stats: LinkStats::default(),
-            busy: 0,
-            records: None,
-            dropped: Vec::new(),
+            passage,
         })
     }
 
-    /// Brings queue, transmitter and counters to `now`, whether something leaves or not.
+    /// Brings queue, transmitter and counters to `now`, whether something leaves or not; what would
+    /// leave the transmitter just then has not yet.
     /// [`Stage::push`] and [`Stage::pop`] do this by themselves.
-    #[inline]
     pub fn advance(&mut self, now: Time) {
-        if self.free_at <= now {
-            self.work(now);
-        }
-    }
-
-    /// The same without what leaves at `now` itself.
-    #[inline]
-    fn advance_before(&mut self, now: Time) {
-        if self.free_at < now {
-            self.advance(Time::from_nanos(now.as_nanos() - 1));
-        }
+        self.passage.advance(&mut self.store, now);
     }
 
     /// What it counted up to the last call of `push`, `pop` or [`advance`](Self::advance).
     pub fn stats(&self) -> LinkStats {
-        LinkStats {
-            busy: Duration::from_nanos(self.busy),
-            ..self.stats
-        }
+        self.passage.stats()
     }
 
     /// What waits, without the packet in transmission, as of the last call.
     pub fn queued(&self) -> Queued {
-        Queued {
-            packets: self.queue.len(),
-            bytes: self.queue.bytes(),
-        }
+        self.passage.queued()
     }
 
     /// How many packets are in the queue, in transmission or on the wire.
@@ -117,273 +66,70 @@ impl<P: Packet> Link<P> {
 
     /// What the transmitter can carry.
     pub fn capacity(&self) -> &Capacity {
-        self.transmitter.capacity()
+        self.passage.capacity()
     }
 
     /// Propagation.
     pub fn delay(&self) -> Duration {
-        self.wire.delay()
+        self.passage.delay()
     }
 
     /// From now on, keeps notes of what happens to each packet: at most `limit` that nobody
-    /// took; more are counted as missed. Off at first.
+    /// took; more are counted as missed. Off at first. A packet that is inside already may be noted
+    /// without its number and without how long it waited.
     pub fn observe(&mut self, limit: usize) {
-        self.records().notes = Some(Notes::new(limit, false));
+        self.passage.observe(&self.store, limit);
     }
 
     /// As [`observe`](Self::observe), but notes only what is dropped.
     pub fn observe_drops(&mut self, limit: usize) {
-        self.records().notes = Some(Notes::new(limit, true));
+        self.passage.observe_drops(limit);
     }
 
     /// The oldest note that was not taken yet. Notes come in the order of their times.
     pub fn pop_note(&mut self) -> Option<LinkNote> {
-        self.records.as_mut()?.notes.as_mut()?.take()
+        self.passage.pop_note()
     }
 
     /// How many notes found no room.
     pub fn missed_notes(&self) -> u64 {
-        let notes = self.records.as_ref().and_then(|r| r.notes.as_ref());
-        notes.map_or(0, Notes::missed)
+        self.passage.missed_notes()
     }
 
     /// From now on, counts apart what happens to each flow below `flows`, see [`Packet::flow`].
     /// Off at first.
     pub fn count_flows(&mut self, flows: usize) {
-        self.records().flows = vec![FlowCounts::default(); flows];
+        self.passage.count_flows(&self.store, flows);
     }
 
     /// What was counted of each flow, in the order of their numbers; empty unless asked for by
     /// [`count_flows`](Self::count_flows). As of the last call, as [`stats`](Self::stats).
     pub fn flow_counts(&self) -> &[FlowCounts] {
-        self.records.as_ref().map_or(&[], |r| &r.flows)
-    }
-
-    fn records(&mut self) -> &mut Records {
-        self.records.get_or_insert_default()
-    }
-
-    /// Transmits what is out by `now`.
-    fn work(&mut self, now: Time) {
-        while self.free_at <= now
-            && let Some(InService { held, start }) = self.in_service
-        {
-            let at = self.free_at;
-            if at == Time::FAR {
-                return;
-            }
-            self.finish(at, start, held);
-            self.begin(at);
-        }
-    }
-
-    /// The transmitter is free.
-    #[inline]
-    fn begin(&mut self, at: Time) {
-        let next = self.queue.dequeue(at, &mut self.dropped);
-        if !self.dropped.is_empty() {
-            self.bury(at);
-        }
-        let Some(held) = next else {
-            self.in_service = None;
-            self.free_at = Time::FAR;
-            return;
-        };
-        self.start(at, held);
-    }
-
-    #[inline]
-    fn start(&mut self, at: Time, held: Held) {
-        if held.marked {
-            self.mark(at, held.slot, held.number, held.flow, held.size);
-        }
-        self.free_at = self.transmitter.serve(at, held.size).unwrap_or(Time::FAR);
-        self.in_service = Some(InService { held, start: at });
-    }
-
-    /// The last bit of a packet is out.
-    #[inline]
-    fn finish(&mut self, end: Time, start: Time, held: Held) {
-        self.busy += end.as_nanos() - start.as_nanos();
-        // Drawn in any case: an outage must not change the luck of the packets after it.
-        let unlucky = self.loss.loses();
-        let jitter = self.wire.draw();
-        if unlucky || self.outages.covers(end) {
-            return self.waste(end, held.slot, held.number, held.flow, held.size);
-        }
-        self.wire.push(end, jitter, held.slot);
-        if self.records.is_some() {
-            let departed = Happening::Departed {
-                waited: start.since(held.arrived),
-                served: end.since(start),
-            };
-            self.note(end, held.number, held.flow, held.size, departed);
-        }
-    }
-
-    /// A packet is lost behind the transmitter.
-    #[cold]
-    fn waste(&mut self, at: Time, slot: u32, number: u64, flow: u32, size: Bytes) {
-        let reason = if self.outages.covers(at) {
-            self.stats.outage_drops += 1;
-            DropReason::Outage
-        } else {
-            self.stats.loss_drops += 1;
-            DropReason::Loss
-        };
-        self.store.take(slot);
-        if let Some(records) = &mut self.records {
-            records.count(flow, |counts| counts.other_drops += 1);
-        }
-        self.note(at, number, flow, size, Happening::Dropped(reason));
-    }
-
-    /// Counts what the queue has just dropped.
-    #[cold]
-    fn bury(&mut self, at: Time) {
-        let mut dropped = mem::take(&mut self.dropped);
-        for held in dropped.drain(..) {
-            self.lose(at, held.slot, held.number, held.flow, held.size);
-        }
-        self.dropped = dropped;
-    }
-
-    /// The queue has dropped a packet.
-    #[cold]
-    fn lose(&mut self, at: Time, slot: u32, number: u64, flow: u32, size: Bytes) {
-        self.store.take(slot);
-        self.stats.queue_drops += 1;
-        if let Some(records) = &mut self.records {
-            records.count(flow, |counts| counts.queue_drops += 1);
-        }
-        let dropped = Happening::Dropped(DropReason::Queue);
-        self.note(at, number, flow, size, dropped);
-    }
-
-    /// The queue has marked a packet.
-    #[cold]
-    fn mark(&mut self, at: Time, slot: u32, number: u64, flow: u32, size: Bytes) {
-        if let Some(packet) = self.store.get_mut(slot) {
-            packet.set_ce();
-        }
-        self.stats.marks += 1;
-        if let Some(records) = &mut self.records {
-            records.count(flow, |counts| counts.marks += 1);
-        }
-        self.note(at, number, flow, size, Happening::Marked);
-    }
-
-    #[inline]
-    fn note(&mut self, at: Time, packet: u64, flow: u32, size: Bytes, happening: Happening) {
-        if let Some(records) = &mut self.records {
-            records.note(LinkNote {
-                at,
-                packet,
-                flow,
-                size,
-                happening,
-            });
-        }
-    }
-
-    /// The packet as the queue sees it. It is kept from now on.
-    #[inline]
-    fn take_in(&mut self, at: Time, packet: P) -> Held {
-        let held = Held {
-            arrived: at,
-            size: packet.size(),
-            number: self.stats.arrivals,
-            flow: packet.flow(),
-            ecn: packet.ecn(),
-            dscp: packet.dscp(),
-            marked: false,
-            slot: self.store.put(packet),
-        };
-        self.stats.arrivals += 1;
-        self.stats.arrived_bytes += held.size;
-        if let Some(records) = &mut self.records {
-            records.count(held.flow, |counts| {
-                counts.arrivals += 1;
-                counts.arrived_bytes += held.size;
-            });
-        }
-        held
+        self.passage.flow_counts()
     }
 }
 
 impl<P: Packet + Send> Stage<P> for Link<P> {
     #[inline]
     fn push(&mut self, at: Time, packet: P) {
-        self.latest = self.latest.max(at);
-        let at = self.latest;
-        self.advance_before(at);
-        let held = self.take_in(at, packet);
-        let idle = self.in_service.is_none();
-        let (verdict, direct) = match &mut self.queue {
-            // Nothing waits while the transmitter is idle, so that the packet need not either.
-            Discipline::DropTail(queue) if idle => (queue.judge(held), true),
-            queue => (queue.enqueue(at, held, &mut self.dropped), false),
-        };
-        if !self.dropped.is_empty() {
-            self.bury(at);
-        }
-        match verdict {
-            Verdict::Dropped => {
-                return self.lose(at, held.slot, held.number, held.flow, held.size);
-            }
-            Verdict::Accepted => {
-                self.note(at, held.number, held.flow, held.size, Happening::Enqueued);
-            }
-            Verdict::Marked => self.mark(at, held.slot, held.number, held.flow, held.size),
-        }
-        if !idle {
-            return;
-        }
-        if !direct {
-            self.begin(at);
-        } else if self.transmitter.is_instant() {
-            return self.finish(at, at, held);
-        } else {
-            self.start(at, held);
-        }
-        self.advance(at);
+        let parcel = Parcel::new(&mut self.store, 0, packet);
+        self.passage.push(&mut self.store, at, parcel);
     }
 
     #[inline]
     fn pop(&mut self, now: Time) -> Option<(Time, P)> {
-        // What is out just now is still on the wire, and what comes now may be yet to be pushed.
-        if self.wire.delay() > Duration::ZERO {
-            self.advance_before(now);
-        } else {
-            self.advance(now);
-        }
-        let (at, slot) = self.wire.pop(now)?;
-        let packet = self.store.take(slot)?;
-        let size = packet.size();
-        self.stats.delivered += 1;
-        self.stats.delivered_bytes += size;
-        if let Some(records) = &mut self.records {
-            records.count(packet.flow(), |counts| {
-                counts.delivered += 1;
-                counts.delivered_bytes += size;
-            });
-        }
+        let departed = self.passage.pop(&mut self.store, now);
+        self.passage.advance(&mut self.store, now);
+        let (at, parcel) = departed?;
+        let packet = self.store.take(parcel.slot)?;
         Some((at, packet))
     }
 
     /// Not later than the next packet leaves. Where the packet in transmission gets lost or
     /// meets jitter, a [`pop`](Self::pop) at that time gives nothing and moves this on.
     fn next_departure(&self) -> Option<Time> {
-        let next = (self.free_at < Time::FAR).then_some(self.free_at);
-        self.wire.next_departure(next)
+        self.passage.next_departure()
     }
-}
-
-/// The packet in transmission.
-#[derive(Clone, Copy, Debug)]
-struct InService {
-    held: Held,
-    start: Time,
 }
 
 #[cfg(test)]
@@ -392,12 +138,13 @@ mod tests {
 
     use super::*;
     use crate::control::Ecn;
+    use crate::link::notes::{DropReason, Happening};
     use crate::link::testing::{Parcel, link_config, queue};
     use crate::link::{
         CoDelConfig, DelayLaw, DropTailConfig, JitterConfig, LossConfig, Outage, QueueConfig,
         Spread,
     };
-    use crate::units::Rate;
+    use crate::units::{Bytes, Rate};
 
     fn ms(ms: u64) -> Time {
         Time::from_millis(ms)

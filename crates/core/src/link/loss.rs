@@ -34,6 +34,11 @@ impl LossConfig {
         }
     }
 
+    /// Whether no packet is ever lost.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Self::Bernoulli(probability) if *probability <= 0.0)
+    }
+
     pub(super) fn check(&self) -> Result<(), LossFault> {
         let shares = match *self {
             Self::Bernoulli(probability) => [probability, 0.0, 0.0, 0.0],

@@ -5,13 +5,16 @@ use core::fmt::Debug;
 use crate::control::Ecn;
 use crate::units::{Bytes, Time};
 
+mod chain;
 mod config;
 mod delay;
 mod hop;
+mod lane;
 mod loss;
 mod network;
 mod notes;
 mod outage;
+mod passage;
 mod queue;
 mod rate;
 mod stats;

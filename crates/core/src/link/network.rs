@@ -3,15 +3,16 @@
 use core::fmt;
 use std::collections::{BTreeSet, VecDeque};
 
+use super::Packet;
 use super::config::{LinkConfig, LinkError};
-use super::hop::{Link, LinkStats, Queued};
+use super::hop::{LinkStats, Queued};
 use super::notes::LinkNote;
+use super::passage::Passage;
 use super::rate::Capacity;
-use super::{Packet, Stage};
+use super::store::{Parcel, Store};
 use crate::agenda::Agenda;
-use crate::control::Ecn;
 use crate::random::Seed;
-use crate::units::{Bytes, Time};
+use crate::units::Time;
 
 /// What a [`Network`] is made from.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,7 +58,9 @@ pub struct Delivery<P> {
 /// What happens inside at a moment goes before what is pushed at that moment.
 #[derive(Debug)]
 pub struct Network<P> {
-    links: Vec<Link<Routed<P>>>,
+    links: Vec<Passage>,
+    /// What is inside of them.
+    store: Store<P>,
     /// All routes one after the other: a link, or [`END`] with the number of the route.
     hops: Vec<u32>,
     /// Where each route begins in `hops`.
@@ -80,7 +83,11 @@ impl<P: Packet + Send + 'static> Network<P> {
             if !names.insert(name) {
                 return Err(NetworkError::NameTaken { name: name.clone() });
             }
-            links.push(Link::new(link, seed, name).map_err(NetworkError::Link)?);
+            let link = Passage::new(link, seed, name).map_err(|fault| LinkError {
+                link: name.clone(),
+                fault,
+            });
+            links.push(link.map_err(NetworkError::Link)?);
         }
         let (mut hops, mut routes) = (Vec::new(), Vec::with_capacity(config.routes.len()));
         for (route, path) in config.routes.iter().enumerate() {
@@ -97,6 +104,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         Ok(Self {
             agenda: Agenda::new(links.len()),
             links,
+            store: Store::new(),
             hops,
             routes,
             arrived: VecDeque::new(),
@@ -108,7 +116,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     pub fn push(&mut self, at: Time, route: RouteId, packet: P) {
         self.advance(at);
         let hop = self.routes[route.0];
-        if let Some(delivery) = self.forward(at, Routed { hop, packet }) {
+        let parcel = Parcel::new(&mut self.store, hop, packet);
+        if let Some(delivery) = self.forward(at, parcel) {
             self.arrived.push_back(delivery);
         }
     }
@@ -154,8 +163,9 @@ impl<P: Packet + Send + 'static> Network<P> {
             if at > now || at == Time::FAR {
                 return;
             }
-            let delivery = self.step(at, link);
-            self.arrived.extend(delivery);
+            if let Some(delivery) = self.step(at, link) {
+                self.arrived.push_back(delivery);
+            }
         }
     }
 
@@ -184,17 +194,18 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.links[link.0].capacity()
     }
 
-    /// Has a link keep at most `limit` notes, see [`Link::observe`].
+    /// Has a link keep at most `limit` notes, see [`Link::observe`](super::Link::observe).
     pub fn observe(&mut self, link: LinkId, limit: usize) {
-        self.links[link.0].observe(limit);
+        self.links[link.0].observe(&self.store, limit);
+        self.plan(link.0);
     }
 
-    /// Has a link keep at most `limit` notes of drops, see [`Link::observe_drops`].
+    /// Has a link keep at most `limit` notes of drops, see [`Link::observe_drops`](super::Link::observe_drops).
     pub fn observe_drops(&mut self, link: LinkId, limit: usize) {
         self.links[link.0].observe_drops(limit);
     }
 
-    /// The oldest note of a link, see [`Link::pop_note`].
+    /// The oldest note of a link, see [`Link::pop_note`](super::Link::pop_note).
     pub fn pop_note(&mut self, link: LinkId) -> Option<LinkNote> {
         self.links[link.0].pop_note()
     }
@@ -206,38 +217,39 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// How many packets are inside, with those that wait for [`pop`](Self::pop).
     pub fn inside(&self) -> usize {
-        self.arrived.len() + self.links.iter().map(Link::inside).sum::<usize>()
+        self.arrived.len() + self.store.len()
     }
 
-    fn settled(&mut self, link: LinkId, now: Time) -> &Link<Routed<P>> {
+    fn settled(&mut self, link: LinkId, now: Time) -> &Passage {
         self.advance(now);
-        self.links[link.0].advance(now);
+        self.links[link.0].advance(&mut self.store, now);
         self.plan(link.0);
         &self.links[link.0]
     }
 
     #[inline]
     fn step(&mut self, at: Time, link: usize) -> Option<Delivery<P>> {
-        let departed = self.links[link].pop(at);
+        let departed = self.links[link].pop(&mut self.store, at);
         self.plan(link);
-        let (at, mut routed) = departed?;
-        routed.hop += 1;
-        self.forward(at, routed)
+        let (at, mut parcel) = departed?;
+        parcel.hop += 1;
+        self.forward(at, parcel)
     }
 
     /// Onto the next link of its route, or out.
     #[inline]
-    fn forward(&mut self, at: Time, routed: Routed<P>) -> Option<Delivery<P>> {
-        let hop = self.hops[routed.hop as usize];
+    fn forward(&mut self, at: Time, parcel: Parcel) -> Option<Delivery<P>> {
+        let hop = self.hops[parcel.hop as usize];
         if hop & END == 0 {
-            self.links[hop as usize].push(at, routed);
-            self.plan(hop as usize);
+            if self.links[hop as usize].push(&mut self.store, at, parcel) {
+                self.plan(hop as usize);
+            }
             return None;
         }
         Some(Delivery {
             at,
             route: RouteId((hop & !END) as usize),
-            packet: routed.packet,
+            packet: self.store.take(parcel.slot)?,
         })
     }
 
@@ -288,36 +300,6 @@ impl fmt::Display for NetworkError {
 
 impl core::error::Error for NetworkError {}
 
-/// A packet under way.
-#[derive(Debug)]
-struct Routed<P> {
-    /// Where it is in the list of hops.
-    hop: u32,
-    packet: P,
-}
-
-impl<P: Packet> Packet for Routed<P> {
-    fn size(&self) -> Bytes {
-        self.packet.size()
-    }
-
-    fn ecn(&self) -> Ecn {
-        self.packet.ecn()
-    }
-
-    fn set_ce(&mut self) {
-        self.packet.set_ce();
-    }
-
-    fn flow(&self) -> u32 {
-        self.packet.flow()
-    }
-
-    fn dscp(&self) -> u8 {
-        self.packet.dscp()
-    }
-}
-
 /// Marks the end of a route in the list of hops.
 const END: u32 = 1 << 31;
 
@@ -328,6 +310,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::control::Ecn;
     use crate::link::testing::{Parcel, link_config};
     use crate::units::Rate;
 

@@ -340,6 +340,19 @@ impl Transmitter {
         matches!(self.capacity, Capacity::Unlimited)
     }
 
+    /// How many nanoseconds the transmission of a packet of `size` takes at any time; `None` if it
+    /// depends on when, or takes more than 2⁶⁴.
+    pub(super) fn time(&self, size: Bytes) -> Option<u64> {
+        match &self.capacity {
+            Capacity::Unlimited => Some(0),
+            Capacity::Fixed(rate) => {
+                let nanos = work(size).checked_div_ceil(u128::from(rate.as_bps()))?;
+                u64::try_from(nanos).ok()
+            }
+            Capacity::Steps(_) | Capacity::Trace(_) => None,
+        }
+    }
+
     /// When the last bit of a packet of `size` is out, if its transmission starts at `start`,
     /// rounded up to a nanosecond; `None` if that is never. `start` never goes back.
     #[inline]

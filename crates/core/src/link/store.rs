@@ -1,12 +1,45 @@
-//! Where a link keeps its packets while queues and wires pass their numbers around: each packet
-//! moves in once and out once, however large it is and however often it changes places.
+//! Where packets are kept while queues and wires pass their numbers around: each moves in once and
+//! out once, however large it is, however many links it crosses.
+
+use super::Packet;
+use crate::units::Bytes;
+
+/// What links hand on in place of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Parcel {
+    pub(super) size: Bytes,
+    /// Where the packet is kept.
+    pub(super) slot: u32,
+    pub(super) flow: u32,
+    /// Where it is in the network's list of hops.
+    pub(super) hop: u32,
+}
+
+impl Parcel {
+    /// For a packet that is kept from now on.
+    #[inline]
+    pub(super) fn new<P: Packet>(store: &mut Store<P>, hop: u32, packet: P) -> Self {
+        Self {
+            size: packet.size(),
+            flow: packet.flow(),
+            hop,
+            slot: store.put(packet),
+        }
+    }
+}
 
 /// Slots that are used again.
 #[derive(Debug)]
 pub(super) struct Store<P> {
-    slots: Vec<Option<P>>,
+    slots: Vec<Slot<P>>,
     free: Vec<u32>,
 }
+
+/// At the start of a cache line: once there are more packets than a cache holds, what each costs
+/// is the lines that it fills.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Slot<P>(Option<P>);
 
 impl<P> Store<P> {
     pub(super) fn new() -> Self {
@@ -20,10 +53,10 @@ impl<P> Store<P> {
     #[inline]
     pub(super) fn put(&mut self, packet: P) -> u32 {
         if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize] = Some(packet);
+            self.slots[slot as usize].0 = Some(packet);
             return slot;
         }
-        self.slots.push(Some(packet));
+        self.slots.push(Slot(Some(packet)));
         (self.slots.len() - 1) as u32
     }
 
@@ -31,11 +64,15 @@ impl<P> Store<P> {
     #[inline]
     pub(super) fn take(&mut self, slot: u32) -> Option<P> {
         self.free.push(slot);
-        self.slots[slot as usize].take()
+        self.slots[slot as usize].0.take()
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<&P> {
+        self.slots[slot as usize].0.as_ref()
     }
 
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut P> {
-        self.slots[slot as usize].as_mut()
+        self.slots[slot as usize].0.as_mut()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -58,10 +58,29 @@ pub(super) fn held(size: u64, ecn: Ecn) -> Held {
         number: 0,
         flow: 0,
         slot: 0,
+        hop: 0,
         ecn,
         dscp: 0,
         marked: false,
     }
+}
+
+/// Links that a lane can be, around 1 Mb/s.
+pub(super) fn even_link_config() -> impl Strategy<Value = LinkConfig> {
+    let queue = prop_oneof![droptail(), red().prop_map(QueueConfig::Red)];
+    let capacity = prop_oneof![
+        Just(Capacity::Unlimited),
+        (100..20_000_u64).prop_map(|kbps| Capacity::Fixed(Rate::kbps(kbps))),
+        Just(Capacity::Fixed(Rate::kbps(8_000))),
+    ];
+    let delay = prop_oneof![Just(0), Just(1_000_000), 1..60_000_000_u64];
+    let delay = delay.prop_map(Duration::from_nanos);
+    (capacity, queue, delay).prop_map(|(capacity, queue, delay)| LinkConfig {
+        capacity,
+        queue,
+        delay,
+        ..LinkConfig::default()
+    })
 }
 
 /// Links of all kinds, around 1 Mb/s.
@@ -141,14 +160,7 @@ fn jitter() -> impl Strategy<Value = Option<JitterConfig>> {
 /// Queues of all kinds, which hold some 30 packets.
 pub(super) fn queue() -> impl Strategy<Value = QueueConfig> {
     prop_oneof![
-        (1..30_u32, prop::option::of(0..20_000_u64)).prop_map(|(packets, above)| {
-            QueueConfig::DropTail(DropTailConfig {
-                limit: Limit::Packets(packets),
-                mark_above: above.map(Bytes),
-            })
-        }),
-        (1_500..30_000_u64)
-            .prop_map(|bytes| QueueConfig::DropTail(DropTailConfig::bytes(Bytes(bytes)))),
+        droptail(),
         red().prop_map(QueueConfig::Red),
         dualpi2().prop_map(QueueConfig::DualPi2),
         limit().prop_map(|limit| QueueConfig::Priority(PriorityConfig { limit })),
@@ -162,6 +174,19 @@ pub(super) fn queue() -> impl Strategy<Value = QueueConfig> {
                 law,
             })
         ),
+    ]
+}
+
+fn droptail() -> impl Strategy<Value = QueueConfig> {
+    prop_oneof![
+        (1..30_u32, prop::option::of(0..20_000_u64)).prop_map(|(packets, above)| {
+            QueueConfig::DropTail(DropTailConfig {
+                limit: Limit::Packets(packets),
+                mark_above: above.map(Bytes),
+            })
+        }),
+        (1_500..30_000_u64)
+            .prop_map(|bytes| QueueConfig::DropTail(DropTailConfig::bytes(Bytes(bytes)))),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! First in, first out, up to a limit.
 
 use super::fifo::Fifo;
-use super::{Held, Queue, Verdict};
+use super::{Held, Queue, Queued, Verdict};
 use crate::units::{Bytes, Time};
 
 /// Parameters of a queue that drops what arrives while it is full.
@@ -29,6 +29,25 @@ impl DropTailConfig {
         Self {
             limit: Limit::Bytes(bytes),
             mark_above: None,
+        }
+    }
+
+    /// What becomes of a packet of `size` that arrives while `waiting` waits, and for which
+    /// `capable` says whether it can be marked.
+    #[inline]
+    pub(in crate::link) fn judge(
+        &self,
+        waiting: Queued,
+        size: Bytes,
+        capable: impl FnOnce() -> bool,
+    ) -> Verdict {
+        let Queued { packets, bytes } = waiting;
+        if !self.limit.admits(packets, bytes, size) {
+            return Verdict::Dropped;
+        }
+        match self.mark_above {
+            Some(above) if bytes + size > above && capable() => Verdict::Marked,
+            _ => Verdict::Accepted,
         }
     }
 }
@@ -67,26 +86,19 @@ pub(in crate::link) struct DropTail {
 
 impl DropTail {
     pub(super) fn new(config: DropTailConfig) -> Self {
-        Self {
-            config,
-            fifo: Fifo::default(),
-        }
+        Self::with(config, Fifo::default())
+    }
+
+    /// With what waits already.
+    pub(in crate::link) fn with(config: DropTailConfig, fifo: Fifo) -> Self {
+        Self { config, fifo }
     }
 
     /// What would become of `packet`, without keeping it: for a transmitter that takes it at once.
     #[inline]
     pub(in crate::link) fn judge(&self, packet: Held) -> Verdict {
-        let DropTailConfig { limit, mark_above } = self.config;
-        let (packets, bytes) = (self.fifo.len(), self.fifo.bytes());
-        if !limit.admits(packets, bytes, packet.size) {
-            return Verdict::Dropped;
-        }
-        match mark_above {
-            Some(above) if bytes + packet.size > above && packet.ecn.is_capable() => {
-                Verdict::Marked
-            }
-            _ => Verdict::Accepted,
-        }
+        let capable = || packet.ecn.is_capable();
+        self.config.judge(self.fifo.queued(), packet.size, capable)
     }
 }
 

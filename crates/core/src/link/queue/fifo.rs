@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 
-use super::Held;
+use super::{Held, Queued};
 use crate::units::Bytes;
 
 /// What most disciplines are made of.
 #[derive(Debug, Default)]
-pub(super) struct Fifo {
+pub(in crate::link) struct Fifo {
     list: VecDeque<Held>,
     bytes: Bytes,
 }
 
 impl Fifo {
     #[inline]
-    pub(super) fn push(&mut self, packet: Held) {
+    pub(in crate::link) fn push(&mut self, packet: Held) {
         self.bytes += packet.size;
         self.list.push_back(packet);
     }
@@ -40,6 +40,14 @@ impl Fifo {
 
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn queued(&self) -> Queued {
+        Queued {
+            packets: self.list.len(),
+            bytes: self.bytes,
+        }
     }
 
     #[inline]

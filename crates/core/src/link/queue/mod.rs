@@ -9,20 +9,23 @@ mod priority;
 mod red;
 
 use core::fmt::Debug;
-use core::time::Duration;
-
 use rand_pcg::Pcg64Mcg;
 
+use super::Packet;
 use super::config::LinkFault;
 use super::rate::Capacity;
+use super::stats::Queued;
+use super::store::{Parcel, Store};
 use crate::control::Ecn;
 use crate::units::{Bytes, Time};
 use codel::CoDel;
-use droptail::DropTail;
 use dualpi2::DualPi2;
 use fq_codel::FqCoDel;
 use priority::Priority;
-use red::Red;
+
+pub(super) use droptail::DropTail;
+pub(super) use fifo::Fifo;
+pub(super) use red::{Red, RedLaw};
 
 pub use codel::{CoDelConfig, CoDelFault, DelayLaw};
 pub use droptail::{DropTailConfig, Limit};
@@ -60,8 +63,10 @@ pub(super) struct Held {
     /// Of its arrival at this link, from zero.
     pub(super) number: u64,
     pub(super) flow: u32,
-    /// Where the link keeps the packet.
+    /// Where the packet is kept.
     pub(super) slot: u32,
+    /// Where it is in the network's list of hops.
+    pub(super) hop: u32,
     /// As it arrived.
     pub(super) ecn: Ecn,
     pub(super) dscp: u8,
@@ -71,6 +76,34 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// One that arrives at `at` as the `number`-th.
+    #[inline]
+    pub(super) fn new<P: Packet>(store: &Store<P>, at: Time, number: u64, parcel: Parcel) -> Self {
+        let packet = store.get(parcel.slot);
+        Self {
+            arrived: at,
+            size: parcel.size,
+            number,
+            flow: parcel.flow,
+            slot: parcel.slot,
+            hop: parcel.hop,
+            ecn: packet.map_or(Ecn::NotEct, P::ecn),
+            dscp: packet.map_or(0, P::dscp),
+            marked: false,
+        }
+    }
+
+    /// What is left of it behind the transmitter.
+    #[inline]
+    pub(super) fn parcel(&self) -> Parcel {
+        Parcel {
+            size: self.size,
+            slot: self.slot,
+            flow: self.flow,
+            hop: self.hop,
+        }
+    }
+
     /// Marks it as it leaves, if it can be marked; whether it was.
     fn mark(&mut self) -> bool {
         self.marked = self.ecn.is_capable();
@@ -140,11 +173,8 @@ impl QueueConfig {
                 Discipline::FqCoDel(Box::new(FqCoDel::new(config, &mut stream("fq-codel"))))
             }
             Self::Red(config) => {
-                let packet_time = match capacity.nominal() {
-                    Some(rate) => config.mean_packet / rate,
-                    None => Duration::ZERO,
-                };
-                Discipline::Red(Box::new(Red::new(config, packet_time, stream("red"))))
+                let law = RedLaw::new(config, capacity, stream("red"));
+                Discipline::Red(Box::new(Red::with(law, Fifo::default())))
             }
         }
     }

@@ -7,10 +7,11 @@ use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
 
+use super::super::rate::Capacity;
 use super::fifo::Fifo;
-use super::{Held, Queue, Verdict};
+use super::{Held, Queue, Queued, Verdict};
 use crate::random::unit;
-use crate::units::{Bytes, Rate, Time};
+use crate::units::{Bytes, Rate, Time, nanos};
 
 /// Parameters of RED. Queue lengths are in packets, also where bytes are counted: there they mean
 /// packets of `mean_packet`. The packet in transmission is not counted.
@@ -200,11 +201,26 @@ impl core::error::Error for RedFault {}
 /// The queue at work: drops or marks at random before it is full.
 #[derive(Debug)]
 pub(in crate::link) struct Red {
-    config: RedConfig,
-    /// How long a typical packet takes to send.
-    packet_time: Duration,
-    rng: Pcg64Mcg,
+    law: RedLaw,
     fifo: Fifo,
+}
+
+impl Red {
+    /// With what waits already.
+    pub(in crate::link) fn with(law: RedLaw, fifo: Fifo) -> Self {
+        Self { law, fifo }
+    }
+}
+
+/// What decides which packets may wait, wherever they do.
+#[derive(Debug)]
+pub(in crate::link) struct RedLaw {
+    config: RedConfig,
+    /// How long a typical packet takes to send, in ns.
+    packet_time: u64,
+    rng: Pcg64Mcg,
+    /// What waits when a packet arrives, in the unit of the configuration.
+    length: u64,
     /// In the unit of the configuration.
     average: f64,
     /// The two thresholds in that unit.
@@ -219,10 +235,14 @@ pub(in crate::link) struct Red {
     idle_since: Option<Time>,
 }
 
-impl Red {
-    /// Empty. `packet_time` is how long the transmitter takes for a typical packet; zero lets
-    /// the average forget everything as soon as the link idles.
-    pub(super) fn new(config: RedConfig, packet_time: Duration, rng: Pcg64Mcg) -> Self {
+impl RedLaw {
+    /// For a transmitter of this capacity. One that takes no time lets the average forget
+    /// everything as soon as the link idles.
+    pub(in crate::link) fn new(config: RedConfig, capacity: &Capacity, rng: Pcg64Mcg) -> Self {
+        let packet_time = match capacity.nominal() {
+            Some(rate) => nanos(config.mean_packet / rate),
+            None => 0,
+        };
         let unit = match config.unit {
             RedUnit::Packets => 1.0,
             RedUnit::Bytes => config.mean_packet.get() as f64,
@@ -231,7 +251,7 @@ impl Red {
             config,
             packet_time,
             rng,
-            fifo: Fifo::default(),
+            length: 0,
             average: 0.0,
             range: (config.min_threshold * unit, config.max_threshold * unit),
             max_probability: config.max_probability,
@@ -242,19 +262,42 @@ impl Red {
         }
     }
 
-    /// What waits, in the unit of the configuration.
-    fn length(&self) -> u64 {
-        match self.config.unit {
-            RedUnit::Packets => self.fifo.len() as u64,
-            RedUnit::Bytes => self.fifo.bytes().get(),
+    /// What becomes of a packet of `size` that arrives while `waiting` waits, and for which
+    /// `capable` says whether it can be marked.
+    pub(in crate::link) fn judge(
+        &mut self,
+        at: Time,
+        size: Bytes,
+        waiting: Queued,
+        capable: impl FnOnce() -> bool,
+    ) -> Verdict {
+        self.length = match self.config.unit {
+            RedUnit::Packets => waiting.packets as u64,
+            RedUnit::Bytes => waiting.bytes.get(),
+        };
+        self.update_average(at);
+        let fate = self.decide(size);
+        if fate == Fate::Spared {
+            return Verdict::Accepted;
         }
+        self.since = (0, Bytes::ZERO);
+        if fate == Fate::Chosen && self.config.ecn && capable() {
+            Verdict::Marked
+        } else {
+            Verdict::Dropped
+        }
+    }
+
+    /// The transmitter found nothing at `at`.
+    pub(in crate::link) fn idle(&mut self, at: Time) {
+        self.idle_since.get_or_insert(at);
     }
 
     fn is_full(&self) -> bool {
         let limit = u64::from(self.config.limit);
         match self.config.unit {
-            RedUnit::Packets => self.length() >= limit,
-            RedUnit::Bytes => self.length() >= self.config.mean_packet.get().saturating_mul(limit),
+            RedUnit::Packets => self.length >= limit,
+            RedUnit::Bytes => self.length >= self.config.mean_packet.get().saturating_mul(limit),
         }
     }
 
@@ -262,14 +305,15 @@ impl Red {
     fn update_average(&mut self, at: Time) {
         let keep = 1.0 - self.config.weight;
         if let Some(since) = self.idle_since.take() {
-            let idle = at.since(since).as_nanos();
-            let could_have_sent = match self.packet_time.as_nanos() {
-                0 => f64::INFINITY,
-                nanos => (idle / nanos) as f64,
-            };
-            self.average *= libm::pow(keep, could_have_sent);
+            let idle = at.since(since).as_nanos() as u64;
+            let could_have_sent = idle.checked_div(self.packet_time);
+            // Most gaps are shorter than a packet, or come while nothing has waited for long.
+            if could_have_sent != Some(0) && self.average > 0.0 {
+                let packets = could_have_sent.map_or(f64::INFINITY, |packets| packets as f64);
+                self.average *= libm::pow(keep, packets);
+            }
         }
-        self.average = keep * self.average + self.config.weight * self.length() as f64;
+        self.average = keep * self.average + self.config.weight * self.length as f64;
         if let Some(adaptation) = self.config.adaptation {
             self.adapt(at, &adaptation);
         }
@@ -299,7 +343,7 @@ impl Red {
             return Fate::Refused;
         }
         // An average that is high over a queue that has just emptied is history.
-        if self.average < min || self.length() <= 1 {
+        if self.average < min || self.length <= 1 {
             self.in_range = false;
             return Fate::Spared;
         }
@@ -361,27 +405,18 @@ impl Red {
 
 impl Queue for Red {
     fn enqueue(&mut self, at: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
-        self.update_average(at);
-        let fate = self.decide(packet.size);
-        if fate != Fate::Spared {
-            self.since = (0, Bytes::ZERO);
+        let (waiting, capable) = (self.fifo.queued(), || packet.ecn.is_capable());
+        let verdict = self.law.judge(at, packet.size, waiting, capable);
+        if verdict != Verdict::Dropped {
+            self.fifo.push(packet);
         }
-        let mark = fate == Fate::Chosen && self.config.ecn && packet.ecn.is_capable();
-        if fate != Fate::Spared && !mark {
-            return Verdict::Dropped;
-        }
-        self.fifo.push(packet);
-        if mark {
-            Verdict::Marked
-        } else {
-            Verdict::Accepted
-        }
+        verdict
     }
 
     fn dequeue(&mut self, at: Time, _: &mut Vec<Held>) -> Option<Held> {
         let packet = self.fifo.pop();
         if packet.is_none() {
-            self.idle_since.get_or_insert(at);
+            self.law.idle(at);
         }
         packet
     }
@@ -411,8 +446,11 @@ mod tests {
     use crate::link::testing::held;
     use crate::random::Seed;
 
-    fn red(config: RedConfig, packet_time: Duration) -> Red {
-        Red::new(config, packet_time, Seed(1).stream("link/l/red"))
+    /// Before a transmitter of that many bits per second; any, if none.
+    fn red(config: RedConfig, rate: Option<Rate>) -> Red {
+        let capacity = rate.map_or(Capacity::Unlimited, Capacity::Fixed);
+        let law = RedLaw::new(config, &capacity, Seed(1).stream("link/l/red"));
+        Red::with(law, Fifo::default())
     }
 
     fn put(queue: &mut Red, at: Time, ecn: Ecn) -> Verdict {
@@ -421,7 +459,7 @@ mod tests {
 
     /// Holds the queue at `waiting` packets and counts what happens to `arrivals` more.
     fn steady(config: RedConfig, waiting: usize, ecn: Ecn, arrivals: u32) -> (u32, u32) {
-        let mut queue = red(config, Duration::ZERO);
+        let mut queue = red(config, None);
         let (mut drops, mut marks) = (0, 0);
         for i in 0..arrivals + 10_000 {
             let verdict = put(&mut queue, Time::ZERO, ecn);
@@ -472,7 +510,7 @@ mod tests {
                 weight: 1.0,
                 ..RedConfig::default()
             },
-            Duration::ZERO,
+            None,
         );
         let verdicts: Vec<_> = (0..400)
             .map(|_| put(&mut queue, Time::ZERO, Ecn::Ect0))
@@ -488,19 +526,20 @@ mod tests {
                 weight: 0.5,
                 ..RedConfig::default()
             },
-            Duration::from_millis(1),
+            // 1000 bytes in 1 ms.
+            Some(Rate::kbps(8_000)),
         );
         for _ in 0..9 {
             put(&mut queue, Time::ZERO, Ecn::NotEct);
         }
-        let busy = queue.average;
+        let busy = queue.law.average;
         while queue.dequeue(Time::ZERO, &mut vec![]).is_some() {}
         // Three packet times and the sample of an empty queue: halved four times.
         put(&mut queue, Time::from_micros(3_900), Ecn::NotEct);
         assert!(
-            (queue.average - busy / 16.0).abs() < 1e-12,
+            (queue.law.average - busy / 16.0).abs() < 1e-12,
             "{} {busy}",
-            queue.average
+            queue.law.average
         );
     }
 
@@ -595,8 +634,7 @@ mod tests {
     /// Shares dropped of the two kinds of sources, and the mean of the average queue.
     fn open_loop(config: RedConfig, sizes: [u64; 2], load: f64) -> [f64; 3] {
         let (warm, end) = (20.0, 120.0);
-        let packet_time = Bytes(1_000) / Rate::kbps(15_000);
-        let mut queue = red(config, packet_time);
+        let mut queue = red(config, Some(Rate::kbps(15_000)));
         let mut rng = Seed(1).stream("sources");
         let interval = |i: usize| 20.0 * 8.0 * sizes[i % 2] as f64 / (load * 15e6);
         let mut next: Vec<_> = (0..20).map(|_| 0.2 * unit(&mut rng)).collect();
@@ -625,7 +663,7 @@ mod tests {
                 } else {
                     1.0
                 };
-                sum += queue.average / scale;
+                sum += queue.law.average / scale;
                 sample += 0.01;
             }
             let at = Time::from_nanos((now * 1e9) as u64);

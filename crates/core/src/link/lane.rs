@@ -1,0 +1,516 @@
+//! The most common link, made fast: first in, first out, over a wire of constant delay.
+
+use core::mem;
+use core::time::Duration;
+
+use rand_pcg::Pcg64Mcg;
+
+use super::Packet;
+use super::chain::{Chain, InService};
+use super::config::LinkConfig;
+use super::delay::Wire;
+use super::notes::{DropReason, Happening, LinkNote, Notes};
+use super::queue::{
+    Discipline, DropTail, DropTailConfig, Fifo, Held, Limit, QueueConfig, Red, RedLaw, Verdict,
+};
+use super::rate::{Capacity, Transmitter};
+use super::stats::{LinkStats, Queued, Records};
+use super::store::{Parcel, Store};
+use crate::units::{Bytes, Time, nanos};
+
+/// A queue that decides as packets arrive, a rate that never changes, a wire without jitter, no
+/// losses and no outages: nothing that happens later touches a packet that was taken, so that the
+/// moment of its arrival at the far end is known at once. It goes into one ring and comes out of it
+/// at that moment; what waits is a matter of counting.
+///
+/// It does what a [`Chain`] of the same parts does, and becomes one when more is asked of it.
+///
+/// What a packet touches here is one cache line, since with many links nothing else costs as much.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Lane {
+    /// What is inside: a ring, whose length is zero or a power of two.
+    ring: Box<[Passing]>,
+    /// How many packets came out so far, modulo 2³²: the number of the oldest in the ring.
+    head: u32,
+    /// How many are inside.
+    len: u32,
+    /// How many may wait if nothing else matters, else zero.
+    limit: u32,
+    /// A size and how long its transmission takes, in ns, since most packets have the size of the
+    /// one before; and how many of them were taken that `rare` does not know of.
+    size: u32,
+    nanos: u32,
+    fresh: u32,
+    /// Of the wire, in ns.
+    delay: u64,
+    /// The latest arrival: later ones cannot come before it.
+    latest: Time,
+    rare: Box<Rare>,
+}
+
+/// A packet, and when it arrives at the far end. One that waits starts when the one before is out.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+struct Passing {
+    out: Time,
+    parcel: Parcel,
+}
+
+/// Who may wait.
+#[derive(Debug)]
+enum Admission {
+    DropTail(DropTailConfig),
+    Red(Box<Idler>),
+}
+
+/// RED, which has to hear of idle times.
+#[derive(Debug)]
+struct Idler {
+    law: RedLaw,
+    /// When the transmitter is free.
+    free_at: Time,
+    /// Whether RED has heard of that.
+    told: bool,
+}
+
+/// What a packet seldom touches.
+#[derive(Debug)]
+struct Rare {
+    admission: Admission,
+    transmitter: Transmitter,
+    /// The number of the first packet that is not known to have left the queue.
+    started: u32,
+    /// The size of what was not known to have left it; of no use where packets are counted.
+    waiting: Bytes,
+    /// The latest time that it was told.
+    seen: Time,
+    /// Packets taken, their size, and their transmission times in ns; but for fresh ones.
+    taken: u64,
+    taken_bytes: Bytes,
+    busy: u64,
+    dropped: u64,
+    dropped_bytes: Bytes,
+    marks: u64,
+    /// Of drops alone.
+    notes: Option<Notes>,
+}
+
+impl Lane {
+    /// Empty; `None` if `config` asks for more than a lane can do. `stream` gives the random
+    /// stream of the link that has the name of the discipline.
+    pub(super) fn new(config: &LinkConfig, stream: impl Fn(&str) -> Pcg64Mcg) -> Option<Self> {
+        let fixed = matches!(config.capacity, Capacity::Unlimited | Capacity::Fixed(_));
+        let calm = config.loss.is_none() && config.outages.is_empty() && config.jitter.is_none();
+        let admission = match config.queue {
+            _ if !fixed || !calm => return None,
+            QueueConfig::DropTail(config) => Admission::DropTail(config),
+            QueueConfig::Red(red) => Admission::Red(Box::new(Idler {
+                law: RedLaw::new(red, &config.capacity, stream("red")),
+                free_at: Time::ZERO,
+                told: true,
+            })),
+            _ => return None,
+        };
+        Some(Self {
+            ring: Box::default(),
+            head: 0,
+            len: 0,
+            limit: admission.plain_limit(),
+            size: u32::MAX,
+            nanos: 0,
+            fresh: 0,
+            delay: nanos(config.delay),
+            latest: Time::ZERO,
+            rare: Box::new(Rare {
+                admission,
+                transmitter: Transmitter::new(config.capacity.clone()),
+                started: 0,
+                waiting: Bytes::ZERO,
+                seen: Time::ZERO,
+                taken: 0,
+                taken_bytes: Bytes::ZERO,
+                busy: 0,
+                dropped: 0,
+                dropped_bytes: Bytes::ZERO,
+                marks: 0,
+                notes: None,
+            }),
+        })
+    }
+
+    /// A packet arrives. Whether this changes when the next one leaves; `None`, with nothing done,
+    /// if its arrival at the far end would be beyond the end of time.
+    #[inline]
+    pub(super) fn push<P: Packet>(
+        &mut self,
+        store: &mut Store<P>,
+        at: Time,
+        parcel: Parcel,
+    ) -> Option<bool> {
+        let at = self.latest.max(at);
+        let known = parcel.size.get() == u64::from(self.size);
+        let nanos = if known {
+            u64::from(self.nanos)
+        } else {
+            self.rare.transmitter.time(parcel.size)?
+        };
+        let start = match self.len {
+            0 => at.as_nanos(),
+            len => {
+                let free_at = self.passing(len - 1).out.as_nanos() - self.delay;
+                free_at.max(at.as_nanos())
+            }
+        };
+        let end = start.checked_add(nanos)?;
+        let out = end.checked_add(self.delay).filter(|out| *out < u64::MAX)?;
+        self.latest = at;
+        if self.len >= self.limit && !self.admit(store, at, end, parcel) {
+            return Some(false);
+        }
+        if known && self.fresh < MOST_FRESH {
+            self.fresh += 1;
+        } else {
+            self.learn(parcel.size, nanos);
+        }
+        if self.len as usize == self.ring.len() {
+            self.grow();
+        }
+        let place = self.place(self.head.wrapping_add(self.len));
+        let out = Time::from_nanos(out);
+        self.ring[place] = Passing { out, parcel };
+        self.len += 1;
+        Some(self.len == 1)
+    }
+
+    /// The next packet to have arrived by `now`, and when.
+    #[inline]
+    pub(super) fn pop(&mut self, now: Time) -> Option<(Time, Parcel)> {
+        if self.len == 0 {
+            return None;
+        }
+        let Passing { out, parcel } = *self.passing(0);
+        if out > now {
+            return None;
+        }
+        self.head = self.head.wrapping_add(1);
+        self.len -= 1;
+        Some((out, parcel))
+    }
+
+    #[inline]
+    pub(super) fn next_departure(&self) -> Option<Time> {
+        (self.len > 0).then(|| self.passing(0).out)
+    }
+
+    pub(super) fn advance(&mut self, now: Time) {
+        self.rare.seen = self.rare.seen.max(now);
+    }
+
+    pub(super) fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delay)
+    }
+
+    pub(super) fn capacity(&self) -> &Capacity {
+        self.rare.transmitter.capacity()
+    }
+
+    pub(super) fn queued(&self) -> Queued {
+        let from = self.started(self.seen());
+        let waiting = (from..self.len).map(|i| self.passing(i).parcel.size);
+        Queued {
+            packets: (self.len - from) as usize,
+            bytes: waiting.sum(),
+        }
+    }
+
+    pub(super) fn stats(&self) -> LinkStats {
+        let rare = &self.rare;
+        let fresh = u64::from(self.fresh);
+        let taken = rare.taken + fresh;
+        let bytes = rare.taken_bytes + Bytes(fresh * u64::from(self.size));
+        let busy = rare.busy + fresh * u64::from(self.nanos);
+        let inside = (0..self.len).map(|i| self.passing(i).parcel.size);
+        LinkStats {
+            arrivals: taken + rare.dropped,
+            arrived_bytes: bytes + rare.dropped_bytes,
+            delivered: taken - u64::from(self.len),
+            delivered_bytes: bytes - inside.sum(),
+            queue_drops: rare.dropped,
+            marks: rare.marks,
+            busy: Duration::from_nanos(busy - self.unfinished().1),
+            ..LinkStats::default()
+        }
+    }
+
+    /// Keeps notes of drops from now on.
+    pub(super) fn observe_drops(&mut self, notes: Notes) {
+        self.rare.notes = Some(notes);
+    }
+
+    pub(super) fn notes(&self) -> Option<&Notes> {
+        self.rare.notes.as_ref()
+    }
+
+    pub(super) fn notes_mut(&mut self) -> Option<&mut Notes> {
+        self.rare.notes.as_mut()
+    }
+
+    /// The chain that does the same from here on. Packets that are inside get no numbers and have
+    /// not waited, since nobody had asked for either. The lane is of no further use.
+    pub(super) fn become_chain<P: Packet>(&mut self, store: &Store<P>) -> Chain {
+        let stats = self.stats();
+        let seen = self.seen();
+        let started = self.started(seen);
+        let finished = self.len - self.unfinished().0;
+        let mut fifo = Fifo::default();
+        let mut wire = Wire::even(self.delay());
+        let mut in_service = None;
+        for i in 0..self.len {
+            let Passing { out, parcel } = *self.passing(i);
+            let end = out.before(self.delay());
+            let start = end.before(Duration::from_nanos(self.time(parcel.size)));
+            let held = || Held::new(store, start, 0, parcel);
+            if i < finished {
+                wire.push(end, 0, parcel);
+            } else if i < started {
+                let held = held();
+                in_service = Some((end, InService { held, start }));
+            } else {
+                fifo.push(held());
+            }
+        }
+        let nothing = Admission::DropTail(DropTailConfig::packets(0));
+        let queue = match mem::replace(&mut self.rare.admission, nothing) {
+            Admission::DropTail(config) => Discipline::DropTail(DropTail::with(config, fifo)),
+            Admission::Red(mut idler) => {
+                idler.hear(seen);
+                Discipline::Red(Box::new(Red::with(idler.law, fifo)))
+            }
+        };
+        let records = Records {
+            notes: self.rare.notes.take(),
+            ..Records::default()
+        };
+        let transmitter = self.rare.transmitter.clone();
+        Chain::resume(queue, transmitter, in_service, wire, stats, records)
+    }
+
+    /// Whether the queue takes a packet that is out at `end` if it does. Marks it or loses it.
+    fn admit<P: Packet>(
+        &mut self,
+        store: &mut Store<P>,
+        at: Time,
+        end: u64,
+        parcel: Parcel,
+    ) -> bool {
+        let started = self.started(at);
+        let tail = self.head.wrapping_add(self.len);
+        let now = self.head.wrapping_add(started);
+        if self.limit == 0 {
+            // Where sizes count, this is asked of every packet, so that those that have left the
+            // ring since have not been overwritten.
+            while self.rare.started != now {
+                let place = self.place(self.rare.started);
+                self.rare.waiting -= self.ring[place].parcel.size;
+                self.rare.started = self.rare.started.wrapping_add(1);
+            }
+        }
+        self.rare.started = now;
+        let waiting = Queued {
+            packets: tail.wrapping_sub(now) as usize,
+            bytes: self.rare.waiting,
+        };
+        let capable = || {
+            let packet = store.get(parcel.slot);
+            packet.is_some_and(|packet| packet.ecn().is_capable())
+        };
+        let free_at = Time::from_nanos(end);
+        let verdict = self
+            .rare
+            .admission
+            .judge(at, free_at, parcel.size, waiting, capable);
+        match verdict {
+            Verdict::Accepted => {}
+            Verdict::Marked => self.mark(store, parcel),
+            Verdict::Dropped => {
+                self.lose(store, at, parcel);
+                return false;
+            }
+        }
+        self.rare.waiting += parcel.size;
+        true
+    }
+
+    /// Takes a packet whose size is not that of the one before, or one after very many that are.
+    #[cold]
+    fn learn(&mut self, size: Bytes, nanos: u64) {
+        let (rare, fresh) = (&mut *self.rare, u64::from(self.fresh));
+        rare.taken += fresh + 1;
+        rare.taken_bytes += Bytes(fresh * u64::from(self.size)) + size;
+        rare.busy += fresh * u64::from(self.nanos) + nanos;
+        self.fresh = 0;
+        if rare.started.wrapping_sub(self.head) > self.len {
+            rare.started = self.head;
+        }
+        if let (Ok(size), Ok(nanos)) = (u32::try_from(size.get()), u32::try_from(nanos)) {
+            (self.size, self.nanos) = (size, nanos);
+        }
+    }
+
+    /// The queue does not take a packet.
+    #[cold]
+    fn lose<P>(&mut self, store: &mut Store<P>, at: Time, parcel: Parcel) {
+        store.take(parcel.slot);
+        let rare = &mut *self.rare;
+        if let Some(notes) = &mut rare.notes {
+            notes.add(LinkNote {
+                at,
+                packet: rare.taken + u64::from(self.fresh) + rare.dropped,
+                flow: parcel.flow,
+                size: parcel.size,
+                happening: Happening::Dropped(DropReason::Queue),
+            });
+        }
+        rare.dropped += 1;
+        rare.dropped_bytes += parcel.size;
+    }
+
+    /// The queue takes a packet and marks it.
+    #[cold]
+    fn mark<P: Packet>(&mut self, store: &mut Store<P>, parcel: Parcel) {
+        if let Some(packet) = store.get_mut(parcel.slot) {
+            packet.set_ce();
+        }
+        self.rare.marks += 1;
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let room = (2 * self.ring.len()).max(LEAST_ROOM);
+        let mut ring = vec![NOTHING; room].into_boxed_slice();
+        for i in 0..self.len {
+            let number = self.head.wrapping_add(i);
+            ring[number as usize & (room - 1)] = *self.passing(i);
+        }
+        self.ring = ring;
+    }
+
+    /// Where the packet of that number is.
+    #[inline]
+    fn place(&self, number: u32) -> usize {
+        number as usize & self.ring.len().wrapping_sub(1)
+    }
+
+    /// The packet that is the `i`-th, from zero, of those inside.
+    #[inline]
+    fn passing(&self, i: u32) -> &Passing {
+        &self.ring[self.place(self.head.wrapping_add(i))]
+    }
+
+    /// How long the transmission of a packet takes that was taken, in ns.
+    fn time(&self, size: Bytes) -> u64 {
+        self.rare.transmitter.time(size).unwrap_or(0)
+    }
+
+    fn seen(&self) -> Time {
+        self.latest.max(self.rare.seen)
+    }
+
+    /// How many of the packets that are inside have left the queue at `at`, which is not before
+    /// it was asked last.
+    fn started(&self, at: Time) -> u32 {
+        // Those that came out since are no longer inside.
+        let ahead = self.rare.started.wrapping_sub(self.head);
+        let mut started = if ahead > self.len { 0 } else { ahead };
+        let edge = self.edge(at);
+        while started < self.len && (started == 0 || self.passing(started - 1).out < edge) {
+            started += 1;
+        }
+        started
+    }
+
+    /// What is at the far end before that has left the transmitter before `at`, or at that moment if
+    /// transmissions take no time.
+    fn edge(&self, at: Time) -> Time {
+        let instant = u64::from(self.rare.transmitter.is_instant());
+        let behind = self.delay.saturating_add(instant);
+        Time::from_nanos(at.as_nanos().saturating_add(behind))
+    }
+
+    /// How many packets the transmitter has not finished, and how long it takes for them, in ns.
+    fn unfinished(&self) -> (u32, u64) {
+        let edge = self.edge(self.seen());
+        let unfinished = |i: &u32| self.passing(*i).out >= edge;
+        let Some(oldest) = (0..self.len).rev().take_while(unfinished).last() else {
+            return (0, 0);
+        };
+        // The others follow it without a gap.
+        let (first, last) = (self.passing(oldest), self.passing(self.len - 1));
+        let others = last.out.as_nanos() - first.out.as_nanos();
+        (self.len - oldest, others + self.time(first.parcel.size))
+    }
+}
+
+impl Admission {
+    /// How many packets may wait, if that is all there is to it, else zero.
+    fn plain_limit(&self) -> u32 {
+        match self {
+            Self::DropTail(DropTailConfig {
+                limit: Limit::Packets(limit),
+                mark_above: None,
+            }) => *limit,
+            _ => 0,
+        }
+    }
+
+    /// What becomes of a packet of `size` that arrives at `at`, where `waiting` waits and the
+    /// transmitter is free from `free_at` on if it takes this one.
+    fn judge(
+        &mut self,
+        at: Time,
+        free_at: Time,
+        size: Bytes,
+        waiting: Queued,
+        capable: impl Fn() -> bool,
+    ) -> Verdict {
+        match self {
+            Self::DropTail(config) => config.judge(waiting, size, capable),
+            Self::Red(idler) => {
+                idler.hear(at);
+                let verdict = idler.law.judge(at, size, waiting, capable);
+                if verdict != Verdict::Dropped {
+                    (idler.free_at, idler.told) = (free_at, false);
+                }
+                verdict
+            }
+        }
+    }
+}
+
+impl Idler {
+    /// It is `now`.
+    fn hear(&mut self, now: Time) {
+        if self.free_at < now && !self.told {
+            self.law.idle(self.free_at);
+            self.told = true;
+        }
+    }
+}
+
+/// What a ring is filled up with.
+const NOTHING: Passing = Passing {
+    out: Time::FAR,
+    parcel: Parcel {
+        size: Bytes::ZERO,
+        slot: 0,
+        flow: 0,
+        hop: 0,
+    },
+};
+
+/// Often enough for numbers that wrap around.
+const MOST_FRESH: u32 = 1 << 31;
+
+/// The room of a ring at first.
+const LEAST_ROOM: usize = 4;

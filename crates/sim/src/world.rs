@@ -375,8 +375,9 @@ impl<A: Agent> World<A> {
         match self.outbox.packets.len() {
             0 => {}
             1 => {
-                let outgoing = self.outbox.packets.pop();
-                outgoing.into_iter().for_each(|o| self.put(id, o, observer));
+                if let Some(outgoing) = self.outbox.packets.pop() {
+                    self.put(id, outgoing, observer);
+                }
             }
             2..=MOST_PACKETS => {
                 let mut packets = mem::take(&mut self.outbox.packets);

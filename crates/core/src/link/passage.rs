@@ -15,10 +15,6 @@ use crate::units::Time;
 
 /// A link whose packets are kept elsewhere. Its methods are those of [`Link`](super::Link).
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is the one that has to be near"
-)]
 pub(super) enum Passage {
     Lane(Lane),
     Chain(Box<Chain>),

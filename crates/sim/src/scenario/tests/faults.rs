@@ -1,6 +1,6 @@
 //! What is wrong with a file, and what the error says.
 
-use super::{GOOD, parse};
+use super::{GOOD, links, parse};
 
 #[test]
 fn faults_name_line_key_and_mend() {

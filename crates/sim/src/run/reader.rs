@@ -263,7 +263,9 @@ impl RunReader {
     fn flow(&mut self, flow: &mut FlowRun, world: World) {
         let file = |name: &str| format!("{FLOWS}/{}/{name}", flow.info.name);
         let video = flow.info.frame_rate.is_some();
-        flow.packets = self.table(&file(PACKETS), true);
+        // Packets of flows that are many are only counted; videos write down their own.
+        let many = flow.info.class != flow.info.name;
+        flow.packets = self.table(&file(PACKETS), video || !many);
         flow.sent = self.table(&file(FRAMES_SENT), video);
         flow.received = self.table(&file(FRAMES_RECEIVED), video);
         flow.shown = self.table(&file(SHOWN), video);

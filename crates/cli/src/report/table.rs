@@ -240,7 +240,7 @@ const fn overview_row(
     }
 }
 
-const ROWS: [Row; 20] = [
+const ROWS: [Row; 18] = [
     overview_row("frames on time", Better::High, percent, on_time),
     overview_row("delay p95", Better::Low, millis, |f| f.delay_ms.p95),
     overview_row(
@@ -253,7 +253,6 @@ const ROWS: [Row; 20] = [
         f.freezes.map(|n| n as f64)
     }),
     overview_row("rate on the wire", Better::Open, rate, |f| f.rate_bps),
-    row("rate received", Better::Open, rate, |f| f.receive_bps),
     row(
         "packets lost",
         Better::Low,
@@ -265,7 +264,6 @@ const ROWS: [Row; 20] = [
     row("delay, worst", Better::Low, millis, |f| f.delay_ms.max),
     row("queueing, mean", Better::Low, millis, |f| f.queue_ms.mean),
     row("queueing p95", Better::Low, millis, |f| f.queue_ms.p95),
-    row("round trip, mean", Better::Low, millis, |f| f.rtt_ms),
     row(
         "SSIM, shown",
         Better::High,

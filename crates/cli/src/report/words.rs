@@ -28,7 +28,7 @@ pub(super) fn headline(run: &Run, summary: &Summary) -> Vec<String> {
 fn subject<'a>(run: &Run, classes: &'a [Class<'a>]) -> Option<(&'a Class<'a>, Vec<&'a Class<'a>>)> {
     let info = |class: &Class<'_>| run.flow(&class.members[0].name).map(|flow| &flow.info);
     let is_baseline = |class: &Class<'_>| info(class).is_some_and(|info| info.baseline);
-    let is_video = |class: &Class<'_>| info(class).is_some_and(|info| info.frame_rate.is_some());
+    let is_video = |class: &Class<'_>| info(class).is_some_and(|info| info.has_video());
     let mut own = classes.iter().filter(|class| !is_baseline(class));
     let video = own.clone().find(|class| is_video(class));
     let own = video.or_else(|| own.next()).or(classes.first())?;

@@ -262,10 +262,8 @@ impl RunReader {
 
     fn flow(&mut self, flow: &mut FlowRun, world: World) {
         let file = |name: &str| format!("{FLOWS}/{}/{name}", flow.info.name);
-        let video = flow.info.frame_rate.is_some();
-        // Packets of flows that are many are only counted; videos write down their own.
-        let many = flow.info.class != flow.info.name;
-        flow.packets = self.table(&file(PACKETS), video || !many);
+        let video = flow.info.has_video();
+        flow.packets = self.table(&file(PACKETS), flow.info.logs_packets());
         flow.sent = self.table(&file(FRAMES_SENT), video);
         flow.received = self.table(&file(FRAMES_RECEIVED), video);
         flow.shown = self.table(&file(SHOWN), video);

@@ -43,7 +43,7 @@ fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], limited: bool) 
     let any = |has: fn(&Curves) -> bool| curves.iter().any(has);
     let several = any(|c| !c.range.is_empty());
     let arrived = if several {
-        "arrived (in the flow's colour; several flows: together)"
+        "arrived, of several flows their sum"
     } else {
         "arrived (in the flow's colour)"
     };
@@ -64,7 +64,7 @@ fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], limited: bool) 
         (
             several,
             Sample::Square("note band"),
-            "the slowest to the fastest of several",
+            "slowest to fastest of several",
         ),
     ];
     let present = entries.into_iter().filter(|entry| entry.0);
@@ -295,3 +295,26 @@ const SHORTEST_BIN: f64 = 0.25;
 
 /// In seconds: what a range of rates is taken over.
 const LEAST_RANGE: f64 = 1.0;
+
+#[cfg(test)]
+mod tests {
+    use crate::report::fake;
+
+    use super::*;
+
+    #[test]
+    fn the_curve_of_a_class_is_what_its_flows_received_together() {
+        let run = fake::crowd(4);
+        let view = View::new(&run);
+        let web = view.flows.last().expect("four flows");
+        assert_eq!((web.name, web.members.len()), ("web", 4));
+        let curves = curves(&view, web);
+        // 25, 50, 75 and 100 bytes in 200 ms.
+        let near = |bps: f64, wanted: f64| (bps - wanted).abs() < 1e-6;
+        assert!(curves.arrived.len() > 100 && curves.range.len() > 50);
+        assert!(curves.arrived.iter().all(|(_, bps)| near(*bps, 10_000.0)));
+        let ends =
+            |(_, least, most): &(f64, f64, f64)| near(*least, 1_000.0) && near(*most, 4_000.0);
+        assert!(curves.range.iter().all(ends), "{:?}", curves.range);
+    }
+}

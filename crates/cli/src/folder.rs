@@ -62,7 +62,7 @@ pub(crate) fn write(
         writer.link_sample(row)?;
     }
     for flow in &run.flows {
-        write_flow(&mut writer, flow)?;
+        writer.flow(flow)?;
     }
     for row in &run.bins {
         writer.bin(row)?;
@@ -188,26 +188,6 @@ fn judge_flow(script: &Script, role: &Role, takings: &Takings, seed: Seed) -> Re
         packets,
         savable,
     })
-}
-
-fn write_flow(writer: &mut RunWriter, flow: &FlowRun) -> Result<()> {
-    let name = &flow.info.name;
-    for row in &flow.packets {
-        writer.packet(name, row)?;
-    }
-    for row in &flow.sent {
-        writer.sent_frame(name, row)?;
-    }
-    for row in &flow.received {
-        writer.received_frame(name, row)?;
-    }
-    for row in &flow.shown {
-        writer.shown_frame(name, row)?;
-    }
-    for row in &flow.savable {
-        writer.savable(name, row)?;
-    }
-    Ok(())
 }
 
 /// What was counted of the flows.

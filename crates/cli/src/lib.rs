@@ -39,7 +39,7 @@ pub fn main() -> ExitCode {
         if is_broken_pipe(&error) {
             return ExitCode::SUCCESS;
         }
-        eprintln!("tidegate: {error:#}");
+        eprintln!("tidegate: {}", told(&error));
         ExitCode::FAILURE
     })
 }
@@ -68,9 +68,40 @@ enum Verb {
     Sim(sim::SimArgs),
 }
 
+/// The error and its causes, each once: some of our errors name their cause themselves, so that
+/// they are complete wherever they are shown.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.contains(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context as _, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = || Err::<(), _>(anyhow!("no such file"));
+        let named = cause().context("cannot read x: no such file; give another");
+        let named = told(&named.expect_err("it failed"));
+        assert_eq!(named, "cannot read x: no such file; give another");
+        let other = cause().context("cannot read x").expect_err("it failed");
+        assert_eq!(told(&other), "cannot read x: no such file");
+    }
 }

@@ -9,10 +9,11 @@ use tidegate_core::media::{FrameRate, Quality};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::trace::{DropCause, Event, KeyCause};
 use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_sim::meter::{Bin, Count};
 use tidegate_sim::run::{
-    CapacityStep, EventRow, FlowInfo, FlowRun, FrameKind, LinkInfo, LinkSample, Manifest, Outage,
-    PacketOutcome, PacketRow, ReceivedFrame, Run, SavableRow, SentFrame, ShownFrame, Side, World,
-    summarise,
+    BinRow, CapacityStep, EventRow, FlowInfo, FlowRun, FrameKind, LinkInfo, LinkSample, Manifest,
+    Outage, PacketOutcome, PacketRow, ReceivedFrame, Run, SavableRow, SentFrame, ShownFrame, Side,
+    World, summarise,
 };
 
 /// Sixty seconds at thirty frames per second.
@@ -72,6 +73,44 @@ pub(super) fn run() -> Run {
     ];
     let expect = expect.map(|text| text.parse().expect(text));
     run.summary = Some(summarise(&run, &expect));
+    run
+}
+
+/// A run whose flows are mostly many of a kind, of which only counts are kept.
+pub(super) fn crowd(members: usize) -> Run {
+    let mut run = run();
+    for number in 1..=members {
+        let info = FlowInfo {
+            name: format!("web-{number}"),
+            class: "web".to_owned(),
+            control: "web".to_owned(),
+            baseline: false,
+            delay_bound: None,
+            frame_rate: None,
+            ..run.manifest.flows[0].clone()
+        };
+        for bin in 0..300 {
+            run.bins.push(BinRow {
+                at: Time::from_millis(200 * bin),
+                flow: info.name.clone(),
+                bin: Bin {
+                    received: Count {
+                        packets: 2,
+                        bytes: Bytes(25 * number as u64),
+                    },
+                    delay_sum: Duration::from_millis(60 + bin),
+                    ..Bin::default()
+                },
+            });
+        }
+        run.manifest.flows.push(info.clone());
+        run.flows.push(FlowRun::new(info));
+    }
+    run.summary = Some(summarise(&run, &[]));
+    let summary = run.summary.as_mut().expect("just made");
+    for (number, flow) in summary.flows.iter_mut().skip(3).enumerate() {
+        flow.rate_bps = Some(1e3 * (number + 1) as f64);
+    }
     run
 }
 

@@ -5,6 +5,7 @@
 //! of light or dark, and carries each drawing twice, for wide screens and for phones.
 
 mod chart;
+mod class;
 #[cfg(test)]
 mod fake;
 mod figures;
@@ -17,6 +18,7 @@ mod states;
 mod svg;
 mod table;
 mod theme;
+mod view;
 mod words;
 
 use core::fmt;
@@ -27,7 +29,8 @@ use std::path::{Path, PathBuf};
 use tidegate_sim::run::{Run, Summary, summarise};
 
 use chart::Form;
-use figures::{FIGURES, Figure, View};
+use figures::{FIGURES, Figure};
+use view::View;
 
 use crate::rmcat::Entry;
 

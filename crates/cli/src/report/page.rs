@@ -7,8 +7,9 @@ use tidegate_core::units::Time;
 use tidegate_sim::run::{Run, Summary};
 
 use super::chart::Form;
-use super::figures::{FIGURES, View};
+use super::figures::FIGURES;
 use super::svg::escape;
+use super::view::View;
 use super::{table, theme, words};
 
 /// One run, ready for the page.

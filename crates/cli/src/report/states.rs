@@ -74,8 +74,32 @@ pub(super) fn frozen(flow: &FlowRun, stories: &[FrameStory]) -> Vec<(f64, f64)> 
     spans.collect()
 }
 
+/// Spans that overlap or touch become one; in order of time.
+pub(super) fn joined(mut spans: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut joined: Vec<(f64, f64)> = Vec::new();
+    for (from, to) in spans {
+        match joined.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
 /// When each of a flow's events that `pick` wants happened, in seconds.
 pub(super) fn moments(run: &Run, flow: &str, pick: impl Fn(&Event) -> bool) -> Vec<f64> {
     let rows = run.events_of(flow).filter(|row| pick(&row.event));
     rows.map(|row| row.at.as_secs_f64()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_that_touch_are_one() {
+        let spans = vec![(4.0, 5.0), (0.0, 1.0), (1.0, 2.0), (0.5, 0.7)];
+        assert_eq!(joined(spans), [(0.0, 2.0), (4.0, 5.0)]);
+    }
 }

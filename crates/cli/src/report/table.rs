@@ -5,12 +5,15 @@ use core::fmt::Write as _;
 use tidegate_sim::run::Summary;
 use tidegate_sim::run::metrics::FlowSummary;
 
-use super::figures::View;
+use super::class::{Class, Spread, classes};
 use super::svg::escape;
+use super::view::View;
 use super::words::{count, on_time, percent, rate};
 
-/// The flows of one run: a column each, baselines beside the others. Nothing without numbers.
+/// The flows of one run: a column each, baselines beside the others; flows that are several of a
+/// kind share one, with their mean and spread. Nothing without numbers.
 pub(super) fn flows(view: &View<'_>, summary: &Summary) -> String {
+    let classes = classes(summary);
     let told = |row: &Row| summary.flows.iter().any(|flow| (row.value)(flow).is_some());
     if !ROWS.iter().any(told) {
         return String::new();
@@ -18,38 +21,62 @@ pub(super) fn flows(view: &View<'_>, summary: &Summary) -> String {
     let mut html = String::from(
         "<h3>The flows side by side</h3><div class=\"scroll\"><table><thead><tr><th></th>",
     );
-    for flow in &summary.flows {
-        let seen = view.flows.iter().find(|f| f.name() == flow.name);
-        let colour = seen.map_or("gone", |f| f.colour);
-        let baseline = seen.is_some_and(|f| f.flow.info.baseline);
-        let _ = write!(
-            html,
-            "<th><i class=\"{colour}\"></i>{}<small>{}{}</small></th>",
-            escape(&flow.name),
-            escape(&flow.control),
-            if baseline { ", baseline" } else { "" }
-        );
+    for class in &classes {
+        html.push_str(&head(view, class));
     }
     html.push_str("</tr></thead><tbody>");
+    // A browser that loses nothing is no better than a call.
+    let is_video = |class: &Class<'_>| class.sum(|flow| flow.frames.made).is_some();
+    let any_video = classes.iter().any(is_video);
     for row in ROWS.iter().filter(|row| told(row)) {
-        let values: Vec<Option<f64>> = summary.flows.iter().map(row.value).collect();
-        let best = best(&values, row.better);
+        let values: Vec<Option<Spread>> = classes
+            .iter()
+            .map(|class| class.spread(row.value))
+            .collect();
+        let compared = classes.iter().zip(&values);
+        let compared = compared.filter(|(class, _)| !any_video || is_video(class));
+        let means: Vec<Option<f64>> = compared
+            .map(|(_, value)| value.map(|spread| spread.mean))
+            .collect();
+        let best = best(&means, row.better);
         let _ = write!(html, "<tr><th>{}</th>", row.name);
-        for value in values {
-            match value {
-                Some(v) if Some(v) == best => {
-                    let _ = write!(html, "<td class=\"best\">{}</td>", (row.text)(v));
-                }
-                Some(v) => {
-                    let _ = write!(html, "<td>{}</td>", (row.text)(v));
-                }
-                None => html.push_str("<td>–</td>"),
-            }
+        for (class, value) in classes.iter().zip(values) {
+            let mean = value.map(|spread| spread.mean);
+            let eligible = !any_video || is_video(class);
+            let mark = if eligible && mean.is_some() && mean == best {
+                " class=\"best\""
+            } else {
+                ""
+            };
+            let _ = write!(html, "<td{mark}>{}</td>", spread(value, row));
         }
         html.push_str("</tr>");
     }
     html.push_str("</tbody></table></div>");
+    if classes.iter().any(|class| class.members.len() > 1) {
+        html.push_str(
+            "<p class=\"under\">Of several flows of a kind: the mean of one, and below it the least and \
+             the most. Not every flow has every number.</p>",
+        );
+    }
     html
+}
+
+/// The head of a column.
+fn head(view: &View<'_>, class: &Class<'_>) -> String {
+    let seen = view.flows.iter().find(|flow| flow.name == class.name());
+    let colour = seen.map_or("gone", |flow| flow.colour);
+    let baseline = seen.is_some_and(|flow| flow.info().baseline);
+    let members = class.members.len();
+    let control = Some(class.control().to_owned()).filter(|control| control != class.name());
+    let several = (members > 1).then(|| format!("{} flows", count(members as u64)));
+    let baseline = baseline.then(|| "baseline".to_owned());
+    let parts: Vec<String> = [control, several, baseline].into_iter().flatten().collect();
+    format!(
+        "<th><i class=\"{colour}\"></i>{}<small>{}</small></th>",
+        escape(class.name()),
+        escape(&parts.join(", "))
+    )
 }
 
 /// The links of one run; nothing if there are none.
@@ -84,27 +111,32 @@ pub(super) fn overview(summaries: &[&Summary]) -> String {
         let _ = write!(html, "<th>{}</th>", row.name);
     }
     html.push_str("</tr></thead><tbody>");
-    let mut groups: Vec<((&str, &str), Vec<&FlowSummary>)> = Vec::new();
+    let mut groups: Vec<((&str, &str), Vec<Class<'_>>)> = Vec::new();
     for summary in summaries {
-        for flow in &summary.flows {
-            let key = (summary.scenario.as_str(), flow.name.as_str());
+        for class in classes(summary) {
+            let key = (summary.scenario.as_str(), class.name());
             match groups.iter_mut().find(|group| group.0 == key) {
-                Some(group) => group.1.push(flow),
-                None => groups.push((key, vec![flow])),
+                Some(group) => group.1.push(class),
+                None => groups.push((key, vec![class])),
             }
         }
     }
-    for ((scenario, name), flows) in groups {
+    for ((scenario, name), runs) in groups {
+        let most = runs.iter().map(|class| class.members.len()).max();
+        let members = match most.unwrap_or(1) {
+            1 => String::new(),
+            n => format!(", mean of {} flows", count(n as u64)),
+        };
         let _ = write!(
             html,
-            "<tr><th>{}<small>{}</small></th><td>{}</td>",
+            "<tr><th>{}<small>{}{members}</small></th><td>{}</td>",
             escape(name),
             escape(scenario),
-            flows.len()
+            runs.len()
         );
         for row in ROWS.iter().filter(|row| row.overview) {
-            let values: Vec<f64> = flows.iter().filter_map(|flow| (row.value)(flow)).collect();
-            let _ = write!(html, "<td>{}</td>", spread(&values, row));
+            let values: Vec<f64> = runs.iter().filter_map(|run| run.mean(row.value)).collect();
+            let _ = write!(html, "<td>{}</td>", spread(Spread::of(&values), row));
         }
         html.push_str("</tr>");
     }
@@ -112,15 +144,18 @@ pub(super) fn overview(summaries: &[&Summary]) -> String {
     html
 }
 
-fn spread(values: &[f64], row: &Row) -> String {
-    if values.is_empty() {
+fn spread(spread: Option<Spread>, row: &Row) -> String {
+    let Some(Spread {
+        mean,
+        least,
+        most,
+        count,
+    }) = spread
+    else {
         return "–".to_owned();
-    }
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let least = values.iter().copied().fold(f64::MAX, f64::min);
-    let most = values.iter().copied().fold(f64::MIN, f64::max);
+    };
     let text = row.text;
-    if values.len() == 1 {
+    if count == 1 {
         return text(mean);
     }
     format!(
@@ -169,8 +204,13 @@ fn millis(ms: f64) -> String {
     }
 }
 
+/// A number of things, or a mean of such, which is seldom whole.
 fn whole(n: f64) -> String {
-    count(n as u64)
+    if n.fract() > 0.0 && n < 100.0 {
+        format!("{n:.1}")
+    } else {
+        count(n.round() as u64)
+    }
 }
 
 const fn row(
@@ -261,5 +301,11 @@ mod tests {
         assert_eq!(best(&[Some(1.0), Some(1.0)], Better::Low), None);
         assert_eq!(best(&[Some(1.0)], Better::High), None);
         assert_eq!(best(&[Some(1.0), Some(2.0)], Better::Open), None);
+    }
+
+    #[test]
+    fn a_mean_of_few_is_not_cut_to_a_whole() {
+        let texts = [0.0, 3.0, 3.75, 1234.5].map(whole);
+        assert_eq!(texts, ["0", "3", "3.8", "1,235"]);
     }
 }

@@ -229,3 +229,18 @@ fn a_receiver_alone_shows_the_variation_of_delays() {
     let page = Out::new("receiver").page(&[run]);
     assert!(page.contains("variation above the smallest"));
 }
+
+#[test]
+fn flows_of_a_class_share_a_column_and_a_panel() {
+    let page = Out::new("crowd").page(&[fake::crowd(21)]);
+    assert!(page.contains("web<small>21 flows</small>"), "one column");
+    assert!(!page.contains("web-1"), "no member has one of its own");
+    // The mean of 1 to 21 kb/s, and the ends.
+    assert!(page.contains("11 kb/s<small>1 kb/s to 21 kb/s</small>"));
+    let panels = page.matches("class=\"ink bold\"").count();
+    let alone = Out::new("crowd-alone").page(&[fake::run()]);
+    // In the figure of rates, for wide screens and for narrow ones.
+    assert_eq!(panels, alone.matches("class=\"ink bold\"").count() + 2);
+    let larger = Out::new("crowd-larger").page(&[fake::crowd(200)]);
+    assert!(larger.len() < page.len() + page.len() / 20);
+}

@@ -3,10 +3,13 @@
 use tidegate_sim::run::metrics::{FlowSummary, on_time_of_savable};
 use tidegate_sim::run::{Run, Summary, World};
 
+use super::class::{Class, classes};
+
 /// What a reader should know first.
 pub(super) fn headline(run: &Run, summary: &Summary) -> Vec<String> {
     let mut sentences = Vec::new();
-    if let Some((own, others)) = subject(run, summary) {
+    let classes = classes(summary);
+    if let Some((own, others)) = subject(run, &classes) {
         sentences.extend(punctuality(run, own, &others));
         sentences.extend(pictures(own, &others));
         if sentences.is_empty() {
@@ -20,15 +23,16 @@ pub(super) fn headline(run: &Run, summary: &Summary) -> Vec<String> {
     sentences
 }
 
-/// The flow that the run is about, and those that it is compared with.
-pub(super) fn subject<'a>(
-    run: &Run,
-    summary: &'a Summary,
-) -> Option<(&'a FlowSummary, Vec<&'a FlowSummary>)> {
-    let is_baseline = |flow: &FlowSummary| run.flow(&flow.name).is_some_and(|f| f.info.baseline);
-    let own = summary.flows.iter().find(|flow| !is_baseline(flow));
-    let own = own.or(summary.flows.first())?;
-    let others = summary.flows.iter().filter(|flow| flow.name != own.name);
+/// The flow that the run is about, and those that it is compared with. A run with video is about
+/// video.
+fn subject<'a>(run: &Run, classes: &'a [Class<'a>]) -> Option<(&'a Class<'a>, Vec<&'a Class<'a>>)> {
+    let info = |class: &Class<'_>| run.flow(&class.members[0].name).map(|flow| &flow.info);
+    let is_baseline = |class: &Class<'_>| info(class).is_some_and(|info| info.baseline);
+    let is_video = |class: &Class<'_>| info(class).is_some_and(|info| info.has_video());
+    let mut own = classes.iter().filter(|class| !is_baseline(class));
+    let video = own.clone().find(|class| is_video(class));
+    let own = video.or_else(|| own.next()).or(classes.first())?;
+    let others = classes.iter().filter(|class| class.name() != own.name());
     Some((own, others.collect()))
 }
 
@@ -38,22 +42,39 @@ pub(super) fn on_time(flow: &FlowSummary) -> Option<f64> {
     Some(100.0 * flow.frames.on_time? as f64 / made as f64)
 }
 
-fn punctuality(run: &Run, own: &FlowSummary, others: &[&FlowSummary]) -> Vec<String> {
-    let bound = run.flow(&own.name).and_then(|flow| flow.info.delay_bound);
-    let (Some(share), Some(bound), Some(made)) = (on_time(own), bound, own.frames.made) else {
+/// `call`, or `the 5 flows of call`.
+fn who(class: &Class<'_>) -> String {
+    match class.members.len() {
+        1 => class.name().to_owned(),
+        n => format!("the {} flows of {}", count(n as u64), class.name()),
+    }
+}
+
+fn punctuality(run: &Run, own: &Class<'_>, others: &[&Class<'_>]) -> Vec<String> {
+    let bound = run
+        .flow(&own.members[0].name)
+        .and_then(|flow| flow.info.delay_bound);
+    let made = own.sum(|flow| flow.frames.made);
+    let (Some(share), Some(bound), Some(made)) = (own.mean(on_time), bound, made) else {
         return Vec::new();
     };
     let mut sentence = format!(
-        "{} delivered {} of its {} frames within {} ms",
-        own.name,
+        "{} delivered {} of {} {} frames within {} ms",
+        who(own),
         percent(share),
+        if own.members.len() == 1 {
+            "its"
+        } else {
+            "their"
+        },
         count(made),
         bound.as_millis()
     );
-    sentence += &compared(others, |flow| on_time(flow).map(percent));
-    let mut sentences = vec![sentence + "."];
-    let of_savable = run.flow(&own.name).and_then(on_time_of_savable);
-    if let (Some(savable), Some(share)) = (own.frames.savable, of_savable) {
+    sentence += &compared(others, |class| class.mean(on_time).map(percent));
+    let mut sentences = vec![capital(&sentence) + "."];
+    let of_savable = |flow: &FlowSummary| run.flow(&flow.name).and_then(on_time_of_savable);
+    let savable = own.sum(|flow| flow.frames.savable);
+    if let (Some(savable), Some(share)) = (savable, own.mean(of_savable)) {
         sentences.push(format!(
             "Of the {} frames that could have been on time at all, {} were.",
             count(savable),
@@ -63,44 +84,61 @@ fn punctuality(run: &Run, own: &FlowSummary, others: &[&FlowSummary]) -> Vec<Str
     sentences
 }
 
-fn pictures(own: &FlowSummary, others: &[&FlowSummary]) -> Vec<String> {
+fn pictures(own: &Class<'_>, others: &[&Class<'_>]) -> Vec<String> {
     let mut sentences = Vec::new();
-    if let Some(psnr) = own.psnr_y_db {
-        let others = compared(others, |flow| {
-            flow.psnr_y_db.map(|db| format!("{db:.1} dB"))
+    if let Some(psnr) = own.mean(|flow| flow.psnr_y_db) {
+        let others = compared(others, |class| {
+            let psnr = class.mean(|flow| flow.psnr_y_db);
+            psnr.map(|db| format!("{db:.1} dB"))
         });
         sentences.push(format!(
             "What was shown had {psnr:.1} dB on average{others}."
         ));
     }
-    if let Some(freezes) = own.freezes {
+    if let Some(freezes) = own.sum(|flow| flow.freezes) {
+        let picture = match own.members.len() {
+            1 => "The picture",
+            _ => "The pictures",
+        };
         let times = match freezes {
             0 => "never froze".to_owned(),
             1 => "froze once".to_owned(),
-            n => format!("froze {n} times"),
+            n => format!("froze {} times", count(n)),
         };
-        let others = compared(others, |flow| flow.freezes.map(count));
-        sentences.push(format!("The picture {times}{others}."));
+        let others = compared(others, |class| class.sum(|flow| flow.freezes).map(count));
+        sentences.push(format!("{picture} {times}{others}."));
     }
     sentences
 }
 
-fn throughput(own: &FlowSummary, others: &[&FlowSummary]) -> Vec<String> {
-    let Some(bps) = own.rate_bps else {
+fn throughput(own: &Class<'_>, others: &[&Class<'_>]) -> Vec<String> {
+    let mean = |class: &Class<'_>| {
+        let text = rate(class.mean(|flow| flow.rate_bps)?);
+        Some(match class.members.len() {
+            1 => text,
+            _ => format!("{text} each"),
+        })
+    };
+    let Some(own_rate) = mean(own) else {
         return Vec::new();
     };
-    let others = compared(others, |flow| flow.rate_bps.map(rate));
-    vec![format!(
-        "{} sent {} on average{others}.",
-        own.name,
-        rate(bps)
-    )]
+    let others = compared(others, mean);
+    let sentence = format!("{} sent {own_rate} on average{others}.", who(own));
+    vec![capital(&sentence)]
+}
+
+/// Sentences begin with a capital; names stay as they are.
+fn capital(sentence: &str) -> String {
+    match sentence.strip_prefix("the ") {
+        Some(rest) => format!("The {rest}"),
+        None => sentence.to_owned(),
+    }
 }
 
 /// ` (tfrc: 3, gcc: 5)`, or nothing.
-fn compared(others: &[&FlowSummary], value: impl Fn(&FlowSummary) -> Option<String>) -> String {
+fn compared(others: &[&Class<'_>], value: impl Fn(&Class<'_>) -> Option<String>) -> String {
     let values = others.iter();
-    let values = values.filter_map(|flow| Some(format!("{}: {}", flow.name, value(flow)?)));
+    let values = values.filter_map(|class| Some(format!("{}: {}", class.name(), value(class)?)));
     let values: Vec<String> = values.collect();
     if values.is_empty() {
         return String::new();

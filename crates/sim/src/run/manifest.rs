@@ -93,6 +93,19 @@ pub struct FlowInfo {
     pub one_clock: bool,
 }
 
+impl FlowInfo {
+    /// Whether it carries video, of which every frame is written down.
+    pub fn has_video(&self) -> bool {
+        self.frame_rate.is_some()
+    }
+
+    /// Whether its packets are written down one by one. Those of flows that are many are only
+    /// counted, except for those of videos.
+    pub fn logs_packets(&self) -> bool {
+        self.has_video() || self.class == self.name
+    }
+}
+
 /// One link of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkInfo {

@@ -262,8 +262,8 @@ impl RunReader {
 
     fn flow(&mut self, flow: &mut FlowRun, world: World) {
         let file = |name: &str| format!("{FLOWS}/{}/{name}", flow.info.name);
-        let video = flow.info.frame_rate.is_some();
-        flow.packets = self.table(&file(PACKETS), true);
+        let video = flow.info.has_video();
+        flow.packets = self.table(&file(PACKETS), flow.info.logs_packets());
         flow.sent = self.table(&file(FRAMES_SENT), video);
         flow.received = self.table(&file(FRAMES_RECEIVED), video);
         flow.shown = self.table(&file(SHOWN), video);

@@ -332,3 +332,30 @@ fn the_same_rows_give_the_same_bytes() {
         assert_eq!(read(&one.0), read(&two.0), "{file}");
     }
 }
+
+#[test]
+fn flows_that_are_many_are_missed_only_where_they_write() {
+    let scratch = Scratch::new("many");
+    let mut manifest = manifest();
+    manifest.flows.clear();
+    let names = [("web-1", "web"), ("web-2", "web"), ("tcp", "tcp")];
+    for (name, class) in names {
+        manifest.flows.push(FlowInfo {
+            name: name.to_owned(),
+            class: class.to_owned(),
+            frame_rate: None,
+            ..self::manifest().flows.remove(0)
+        });
+    }
+    let mut writer = RunWriter::create(&scratch.0).expect("a folder of our own");
+    writer.manifest(&manifest).expect("disk");
+    for info in manifest.flows {
+        writer.flow(&FlowRun::new(info)).expect("disk");
+    }
+    writer.summary(&Summary::default()).expect("disk");
+    writer.flush().expect("disk");
+    let notes = |dir: &Path| RunReader::load(dir).expect("just written").notes;
+    assert_eq!(notes(&scratch.0), Vec::<String>::new());
+    fs::remove_file(scratch.0.join("flows/tcp/packets.csv")).expect("just written");
+    assert_eq!(notes(&scratch.0), ["flows/tcp/packets.csv is missing"]);
+}

@@ -12,6 +12,7 @@ use tidegate_core::units::Time;
 
 use super::manifest::Manifest;
 use super::metrics::Summary;
+use super::reader::FlowRun;
 use super::rows::{
     BinRow, LinkSample, PacketRow, ReceivedFrame, Row, SavableRow, SentFrame, ShownFrame, Side,
     TotalsRow, seconds, word,
@@ -107,15 +108,55 @@ impl RunWriter {
         let path = self.dir.join(EVENTS);
         let line =
             event_line(at, flow, side, event).map_err(|e| WriteError::at(&path, e.into()))?;
-        let file = match &mut self.events {
+        self.events_file()
+            .and_then(|file| file.write_all(line.as_bytes()))
+            .map_err(|e| WriteError::at(&path, e))
+    }
+
+    fn events_file(&mut self) -> io::Result<&mut BufWriter<File>> {
+        Ok(match &mut self.events {
             Some(file) => file,
             none => {
-                let file = File::create(&path).map_err(|e| WriteError::at(&path, e))?;
+                let file = File::create(self.dir.join(EVENTS))?;
                 none.insert(BufWriter::new(file))
             }
+        })
+    }
+
+    /// Writes all tables of a flow, and closes them: a run may have more flows than a process may
+    /// have open files. Tables that a whole run has are there even without rows.
+    ///
+    /// # Errors
+    /// When the flow's name cannot be a folder's, or the disk refuses.
+    pub fn flow(&mut self, flow: &FlowRun) -> Result<(), WriteError> {
+        let video = flow.info.has_video();
+        self.flow_table(flow, PACKETS, &flow.packets, flow.info.logs_packets())?;
+        self.flow_table(flow, FRAMES_SENT, &flow.sent, video)?;
+        self.flow_table(flow, FRAMES_RECEIVED, &flow.received, video)?;
+        self.flow_table(flow, SHOWN, &flow.shown, video)?;
+        self.flow_table(flow, SAVABLE, &flow.savable, video)
+    }
+
+    fn flow_table<R: Row>(
+        &self,
+        flow: &FlowRun,
+        file: &str,
+        rows: &[R],
+        wanted: bool,
+    ) -> Result<(), WriteError> {
+        if rows.is_empty() && !wanted {
+            return Ok(());
+        }
+        check_name(&flow.info.name)?;
+        let path = self.dir.join(FLOWS).join(&flow.info.name).join(file);
+        let write = || -> io::Result<()> {
+            let mut table = open_table(&path, R::HEADER)?;
+            for row in rows {
+                table.write_record(row.cells())?;
+            }
+            table.flush()
         };
-        file.write_all(line.as_bytes())
-            .map_err(|e| WriteError::at(&path, e))
+        write().map_err(|e| WriteError::at(&path, e))
     }
 
     /// Appends to the flow's `frames-sent.csv`.
@@ -190,15 +231,16 @@ impl RunWriter {
         self.json(SUMMARY, summary)
     }
 
-    /// Hands all rows to the operating system.
+    /// Hands all rows to the operating system. A run without events has an empty `events.jsonl`
+    /// from then on.
     ///
     /// # Errors
     /// When the disk refuses.
     pub fn flush(&mut self) -> Result<(), WriteError> {
-        if let Some(file) = &mut self.events {
-            let path = self.dir.join(EVENTS);
-            file.flush().map_err(|e| WriteError::at(&path, e))?;
-        }
+        let path = self.dir.join(EVENTS);
+        self.events_file()
+            .and_then(|file| file.flush())
+            .map_err(|e| WriteError::at(&path, e))?;
         for (path, table) in &mut self.tables {
             table.flush().map_err(|e| WriteError::at(path, e))?;
         }

@@ -8,14 +8,15 @@ use tidegate_sim::run::metrics::{FrameFate, FrameStory, has_one_clock};
 use super::super::chart::{Chart, Panel, Sample, Vertical, cross, title_width};
 use super::super::scale::round_top;
 use super::super::svg::{Anchor, number, text_width};
-use super::{FlowView, View};
+use super::super::view::{FlowView, View};
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
-    let flows = || view.flows.iter().filter(|flow| !flow.stories.is_empty());
+    let flows = || view.flows.iter().filter(|flow| flow.has_stories());
     if flows().next().is_none() {
         return false;
     }
-    let any = |fate| flows().any(|f| f.stories.iter().any(|s| s.fate == fate));
+    let members = || flows().flat_map(|flow| &flow.members);
+    let any = |fate| members().any(|m| m.stories.iter().any(|s| s.fate == fate));
     let mut entries = vec![(Sample::Dot("note"), "frame (in the flow's colour)")];
     if any(FrameFate::Late) {
         entries.push((Sample::Cross("bad"), "late"));
@@ -43,7 +44,7 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
 
 fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
     let (colour, name, control) = flow.title();
-    let variation = if has_one_clock(flow.flow) {
+    let variation = if flow.members.iter().all(|m| has_one_clock(m.flow)) {
         ""
     } else {
         "variation above the smallest, clocks differ"
@@ -55,7 +56,8 @@ fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
     let more = parts.join(", ");
     let panel = chart.panel(Some((colour, name, &more)), HEIGHT, vertical);
     chart.begin_clip(&panel);
-    let (dots, crosses) = marks(&panel, &flow.stories, vertical.to);
+    let stories = flow.stories();
+    let (dots, crosses) = marks(&panel, &stories, vertical.to);
     chart.svg().path(&format!("{colour} dots"), &dots);
     chart.svg().path("bad cross", &crosses);
     if let Some(bound) = bound(flow) {
@@ -66,10 +68,10 @@ fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
     chart.svg().end_clip();
     label_bound(chart, &panel, flow);
     let room = panel.area.width - title_width(name, &more);
-    label_beyond(chart, &panel, &flow.stories, vertical.to, room);
+    label_beyond(chart, &panel, &stories, vertical.to, room);
     let lane = chart.lane(3.0, 9.0);
     for (class, fate) in [("gone", FrameFate::Dropped), ("bad", FrameFate::Lost)] {
-        let ended = flow.stories.iter().filter(|s| s.fate == fate);
+        let ended = stories.iter().filter(|s| s.fate == fate);
         chart.strokes(&lane, class, ended.map(|s| s.captured.as_secs_f64()));
     }
 }
@@ -124,7 +126,8 @@ fn label_beyond(chart: &mut Chart, panel: &Panel, stories: &[FrameStory], top: f
 }
 
 fn vertical(view: &View<'_>) -> Vertical {
-    let stories = view.flows.iter().flat_map(|flow| &flow.stories);
+    let members = view.flows.iter().flat_map(|flow| &flow.members);
+    let stories = members.flat_map(|member| &member.stories);
     let mut delays: Vec<f64> = stories.filter_map(millis).collect();
     delays.sort_unstable_by(f64::total_cmp);
     let bounds = view.flows.iter().filter_map(bound);
@@ -147,8 +150,9 @@ fn vertical(view: &View<'_>) -> Vertical {
 
 /// In ms, where it can be judged.
 fn bound(flow: &FlowView<'_>) -> Option<f64> {
-    let bound = flow.flow.info.delay_bound?;
-    has_one_clock(flow.flow).then_some(bound.as_secs_f64() * 1e3)
+    let bound = flow.info().delay_bound?;
+    let judged = flow.members.iter().any(|m| has_one_clock(m.flow));
+    judged.then_some(bound.as_secs_f64() * 1e3)
 }
 
 fn millis(story: &FrameStory) -> Option<f64> {

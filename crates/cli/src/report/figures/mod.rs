@@ -1,17 +1,14 @@
 //! What a report draws of a run.
 
+mod counted;
 mod delay;
 mod network;
 mod quality;
 mod rates;
 mod states;
 
-use tidegate_core::units::{Rate, Time};
-use tidegate_sim::run::metrics::{FrameStory, stories};
-use tidegate_sim::run::{FlowRun, LinkInfo, Run};
-
 use super::chart::{Chart, Form};
-use super::theme;
+use super::view::View;
 
 /// One drawing of a report.
 #[derive(Clone, Copy, Debug)]
@@ -32,108 +29,6 @@ impl Figure {
         let id = format!("{id}-{}", self.name);
         let mut chart = Chart::new(&id, form, view.span, &view.outages);
         (self.draw)(view, &mut chart).then_some(chart)
-    }
-}
-
-/// A run, prepared for drawing.
-#[derive(Debug)]
-pub(super) struct View<'a> {
-    pub(super) run: &'a Run,
-    /// In seconds.
-    pub(super) span: (f64, f64),
-    pub(super) outages: Vec<(f64, f64)>,
-    /// The link that carries least, which is the one that matters.
-    pub(super) bottleneck: Option<&'a LinkInfo>,
-    pub(super) flows: Vec<FlowView<'a>>,
-}
-
-/// A flow, prepared for drawing.
-#[derive(Debug)]
-pub(super) struct FlowView<'a> {
-    pub(super) flow: &'a FlowRun,
-    pub(super) colour: &'static str,
-    pub(super) stories: Vec<FrameStory>,
-}
-
-impl FlowView<'_> {
-    pub(super) fn name(&self) -> &str {
-        &self.flow.info.name
-    }
-
-    /// What stands beside the name where the colour is explained.
-    pub(super) fn title(&self) -> (&'static str, &str, &str) {
-        let info = &self.flow.info;
-        let more = if info.control == info.name {
-            ""
-        } else {
-            &info.control
-        };
-        (self.colour, &info.name, more)
-    }
-}
-
-impl<'a> View<'a> {
-    pub(super) fn new(run: &'a Run) -> Self {
-        let end = run.end();
-        // A run without any row and without a manifest lasts for ever.
-        let end = if end == Time::FAR {
-            0.0
-        } else {
-            end.as_secs_f64()
-        };
-        let bottleneck = run
-            .manifest
-            .links
-            .iter()
-            .min_by(|a, b| mean_capacity(a, end).total_cmp(&mean_capacity(b, end)));
-        let outages = run.manifest.links.iter().flat_map(|link| &link.outages);
-        let outages = outages
-            .map(|o| (o.from.as_secs_f64(), o.to.as_secs_f64()))
-            .filter(|(from, _)| *from < end);
-        let flows = run.flows.iter().enumerate().map(|(i, flow)| FlowView {
-            flow,
-            colour: theme::flow(i),
-            stories: stories(flow),
-        });
-        Self {
-            run,
-            span: (0.0, if end > 0.0 { end } else { 1.0 }),
-            outages: outages.collect(),
-            bottleneck,
-            flows: flows.collect(),
-        }
-    }
-
-    pub(super) fn duration(&self) -> f64 {
-        self.span.1 - self.span.0
-    }
-
-    /// Names and colours of the flows that `with` picks.
-    fn legend(&self, with: impl Fn(&FlowView<'_>) -> bool) -> Vec<(super::chart::Sample, &str)> {
-        let flows = self.flows.iter().filter(|flow| with(flow));
-        let entry = |flow: &'_ FlowView<'a>| {
-            let sample = super::chart::Sample::Flow(flow.colour);
-            (sample, flow.flow.info.name.as_str())
-        };
-        flows.map(entry).collect()
-    }
-}
-
-fn mean_capacity(link: &LinkInfo, end: f64) -> f64 {
-    let mut sum = 0.0;
-    for (i, step) in link.capacity.iter().enumerate() {
-        let next = link.capacity.get(i + 1);
-        let until = next.map_or(end, |next| next.from.as_secs_f64().min(end));
-        let rate = step.rate.map_or(f64::INFINITY, Rate::as_f64);
-        let lasts = until - step.from.as_secs_f64();
-        if lasts > 0.0 {
-            sum += rate * lasts;
-        }
-    }
-    if link.capacity.is_empty() {
-        f64::INFINITY
-    } else {
-        sum
     }
 }
 
@@ -170,15 +65,15 @@ pub(super) const FIGURES: [Figure; 5] = [
         name: "network",
         title: "Queue and losses",
         caption: "One-way delay of packets above the smallest of the flow, mean of short spans, \
-                  and the share of packets lost.",
+                  and the share of packets lost where they were written down one by one.",
         missing: "No packets were recorded.",
         draw: network::draw,
     },
     Figure {
         name: "states",
         title: "States of the controller",
-        caption: "Strokes below each strip: key frames that were ordered, and frames that the \
-                  sender gave up.",
+        caption: "A strip for each flow that recorded events. Strokes below: key frames that were \
+                  ordered, and frames that the sender gave up.",
         missing: "No events were recorded.",
         draw: states::draw,
     },

@@ -8,39 +8,66 @@ use super::super::chart::{Chart, Panel, Sample, Vertical};
 use super::super::scale::round_top;
 use super::super::series::{Bin, Bins};
 use super::super::svg::polyline;
-use super::{FlowView, View};
+use super::super::view::{FlowView, Member, View};
+use super::counted;
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
-    let flows: Vec<&FlowView<'_>> = view
+    let width = (view.duration() / 240.0).max(QUEUE_BIN);
+    let curves: Vec<(&FlowView<'_>, Bins)> = view
         .flows
         .iter()
-        .filter(|flow| !flow.flow.packets.is_empty())
+        .map(|flow| (flow, queueing(view, flow, width)))
+        .filter(|(_, bins)| bins.iter().any(|(_, bin)| bin.count > 0))
         .collect();
-    if flows.is_empty() {
+    if curves.is_empty() {
         return false;
     }
-    let mut entries = view.legend(|flow| !flow.flow.packets.is_empty());
+    let drawn = |flow: &FlowView<'_>| curves.iter().any(|(other, _)| other.name == flow.name);
+    let mut entries = view.legend(drawn);
     if !view.outages.is_empty() {
         entries.push((Sample::Square("outage"), "outage"));
     }
     chart.legend(&entries);
-    draw_queue(view, chart, &flows);
-    draw_losses(view, chart, &flows);
+    draw_queue(chart, &curves);
+    draw_losses(view, chart);
     chart.time_axis();
     true
 }
 
-fn draw_queue(view: &View<'_>, chart: &mut Chart, flows: &[&FlowView<'_>]) {
-    let width = (view.duration() / 240.0).max(QUEUE_BIN);
-    let curves: Vec<Bins> = flows
-        .iter()
-        .map(|flow| {
-            let delays = queueing_delays(flow.flow);
-            let delays = delays.map(|(sent, nanos)| (sent.as_secs_f64(), nanos as f64 / 1e6));
-            Bins::new(view.span.0, view.span.1, width, delays)
-        })
-        .collect();
-    let bins = curves.iter().flat_map(Bins::iter);
+/// Mean waits over short spans: of the packets, or where they were not written down from what was
+/// counted of them.
+fn queueing(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
+    let (from, to) = view.span;
+    if flow.members.iter().any(|m| !m.flow.packets.is_empty()) {
+        let members = flow.members.iter();
+        let delays = members.flat_map(|member| queueing_delays(member.flow));
+        let delays = delays.map(|(sent, nanos)| (sent.as_secs_f64(), nanos as f64 / 1e6));
+        return Bins::new(from, to, width, delays);
+    }
+    let width = counted::whole(width);
+    let waits = || {
+        let members = flow.members.iter();
+        members.flat_map(|m| counted::waits(&m.bins, least_delay(view, m)))
+    };
+    let packets = Bins::new(from, to, width, waits().map(|wait| (wait.at, wait.packets)));
+    let sums = Bins::new(from, to, width, waits().map(|wait| (wait.at, wait.sum)));
+    let both = packets.iter().zip(sums.iter());
+    let means = both.filter(|((_, packets), _)| packets.count > 0);
+    let means = means.map(|((at, packets), (_, sum))| (at, sum.sum / packets.sum));
+    Bins::new(from, to, width, means)
+}
+
+/// The shortest one-way delay of a flow that is known, in seconds.
+fn least_delay(view: &View<'_>, member: &Member<'_>) -> f64 {
+    let means = member.bins.iter().filter_map(|row| row.bin.delay_mean());
+    let measured = view.run.totals_of(&member.flow.info.name);
+    let measured = measured.filter(|totals| totals.received.packets > 0);
+    let least = means.chain(measured.map(|totals| totals.delay_min)).min();
+    least.unwrap_or_default().as_secs_f64()
+}
+
+fn draw_queue(chart: &mut Chart, curves: &[(&FlowView<'_>, Bins)]) {
+    let bins = curves.iter().flat_map(|(_, bins)| bins.iter());
     let mut means: Vec<f64> = bins
         .filter(|(_, b)| b.count > 0)
         .map(|(_, b)| b.mean())
@@ -58,7 +85,7 @@ fn draw_queue(view: &View<'_>, chart: &mut Chart, flows: &[&FlowView<'_>]) {
     let title = Some(("", "Queueing delay", ""));
     let panel = chart.panel(title, 150.0, &vertical);
     chart.begin_clip(&panel);
-    for (flow, bins) in flows.iter().zip(&curves) {
+    for (flow, bins) in curves {
         chart.line(
             &panel,
             &format!("{} line", flow.colour),
@@ -68,8 +95,10 @@ fn draw_queue(view: &View<'_>, chart: &mut Chart, flows: &[&FlowView<'_>]) {
     chart.svg().end_clip();
 }
 
-fn draw_losses(view: &View<'_>, chart: &mut Chart, flows: &[&FlowView<'_>]) {
+fn draw_losses(view: &View<'_>, chart: &mut Chart) {
     let width = (view.duration() / 120.0).max(LOSS_BIN);
+    let logged = |flow: &&FlowView<'_>| flow.members.iter().any(|m| !m.flow.packets.is_empty());
+    let flows: Vec<&FlowView<'_>> = view.flows.iter().filter(logged).collect();
     let curves: Vec<Bins> = flows.iter().map(|flow| losses(view, flow, width)).collect();
     let bins = curves.iter().flat_map(Bins::iter);
     let most = bins.filter(|(_, b)| b.count > 0).map(|(_, b)| b.mean());
@@ -88,7 +117,7 @@ fn draw_losses(view: &View<'_>, chart: &mut Chart, flows: &[&FlowView<'_>]) {
 
 /// Percent lost, of the packets whose fate is known; dummies are there to be lost.
 fn losses(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
-    let packets = flow.flow.packets.iter();
+    let packets = flow.members.iter().flat_map(|m| &m.flow.packets);
     let packets = packets.filter(|row| row.kind != Kind::Dummy);
     let fates = packets.filter_map(|row| {
         let percent = match row.outcome {

@@ -2,9 +2,9 @@
 
 use super::super::chart::{Chart, Panel, Sample, Vertical};
 use super::super::series::{Bin, Bins};
-use super::super::states::frozen;
+use super::super::states::{frozen, joined};
 use super::super::svg::polyline;
-use super::{FlowView, View};
+use super::super::view::{FlowView, Member, View};
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     let curves: Vec<(&FlowView<'_>, Bins)> = view
@@ -16,7 +16,7 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     if curves.is_empty() {
         return false;
     }
-    let mut entries = view.legend(|flow| !flow.flow.shown.is_empty());
+    let mut entries = view.legend(|flow| flow.members.iter().any(|m| !m.flow.shown.is_empty()));
     if !view.outages.is_empty() {
         entries.push((Sample::Square("outage"), "outage"));
     }
@@ -39,7 +39,9 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
         if i == 0 {
             chart.label(&lane, "frozen");
         }
-        let spans = frozen(flow.flow, &flow.stories);
+        let members = flow.members.iter();
+        let spans = members.flat_map(|member| frozen(member.flow, &member.stories));
+        let spans = joined(spans.collect());
         chart.shade(&lane, &format!("{} solid", flow.colour), &spans);
     }
     chart.time_axis();
@@ -47,18 +49,23 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
 }
 
 fn bins(view: &View<'_>, flow: &FlowView<'_>) -> Bins {
-    let rate = flow.flow.info.frame_rate;
-    let first = flow.stories.first();
+    let width = (view.duration() / 150.0).max(SHORTEST_BIN);
+    let shown = flow.members.iter().flat_map(shown);
+    Bins::new(view.span.0, view.span.1, width, shown)
+}
+
+/// When each frame was due on the screen, and the likeness of what was seen.
+fn shown<'a>(member: &'a Member<'_>) -> impl Iterator<Item = (f64, f64)> + 'a {
+    let rate = member.flow.info.frame_rate;
+    let first = member.stories.first();
     // Slots are drawn where their frame was captured, as all else about it is.
     let origin = rate.zip(first).map_or(0.0, |(rate, first)| {
         first.captured.as_secs_f64() - rate.at(first.frame).as_secs_f64()
     });
-    let width = (view.duration() / 150.0).max(SHORTEST_BIN);
-    let shown = flow.flow.shown.iter().filter_map(|row| {
+    member.flow.shown.iter().filter_map(move |row| {
         let at = origin + rate?.at(row.frame).as_secs_f64();
         Some((at, row.quality?.psnr_y))
-    });
-    Bins::new(view.span.0, view.span.1, width, shown)
+    })
 }
 
 fn band(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {

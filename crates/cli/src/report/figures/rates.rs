@@ -8,7 +8,8 @@ use super::super::chart::{Chart, Panel, Sample, Vertical};
 use super::super::scale::round_top;
 use super::super::series::{Bins, steps, thin};
 use super::super::svg::polyline;
-use super::{FlowView, View};
+use super::super::view::{FlowView, Member, View};
+use super::counted;
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     let curves: Vec<Curves> = view.flows.iter().map(|flow| curves(view, flow)).collect();
@@ -17,48 +18,87 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     }
     let capacity = view.bottleneck.map(|link| capacity(link, view.span.1));
     let capacity = capacity.unwrap_or_default();
-    let mut entries = vec![
-        (Sample::Line("allowed"), "allowed to send"),
-        (Sample::Line("target"), "encoder told"),
-    ];
-    if !capacity.is_empty() {
-        entries.insert(0, (Sample::Square("cap"), "capacity of the link"));
-    }
-    if !view.outages.is_empty() {
-        entries.push((Sample::Square("outage"), "outage"));
-    }
-    entries.push((Sample::Flow("note"), "arrived (in the flow's colour)"));
-    chart.legend(&entries);
-
-    let vertical = vertical(&curves, &capacity);
+    legend(view, chart, &curves, !capacity.is_empty());
+    let shared = vertical(&curves, &capacity);
     for (flow, curves) in view.flows.iter().zip(&curves) {
-        let panel = chart.panel(Some(flow.title()), HEIGHT, &vertical);
+        let own = vertical(core::slice::from_ref(curves), &[]);
+        // What would be a line along the foot of a panel like the others.
+        let small = own.to > 0.0 && own.to < shared.to / 20.0;
+        let vertical = if small { &own } else { &shared };
+        let (colour, name, more) = flow.title();
+        let scale = if small { "axis of its own" } else { "" };
+        let parts = [more, scale].into_iter().filter(|part| !part.is_empty());
+        let more = parts.collect::<Vec<_>>().join(", ");
+        let panel = chart.panel(Some((colour, name, &more)), HEIGHT, vertical);
         chart.begin_clip(&panel);
         draw_capacity(chart, &panel, &capacity);
-        let width = chart.resolution();
-        let line = |points: &[(f64, f64)]| {
-            // Far above the panel is as good as infinite, and keeps numbers short.
-            let capped = points.iter().map(|(t, v)| (*t, v.min(2.0 * vertical.to)));
-            vec![thin(&capped.collect::<Vec<_>>(), width)]
-        };
-        chart.line(&panel, "allowed", &line(&curves.allowed));
-        chart.line(
-            &panel,
-            &format!("{} line", flow.colour),
-            &line(&curves.arrived),
-        );
-        chart.line(&panel, "target", &line(&curves.target));
+        draw_curves(chart, &panel, flow.colour, curves);
         chart.svg().end_clip();
     }
     chart.time_axis();
     true
 }
 
+fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], limited: bool) {
+    let any = |has: fn(&Curves) -> bool| curves.iter().any(has);
+    let several = any(|c| !c.range.is_empty());
+    let arrived = if several {
+        "arrived, of several flows their sum"
+    } else {
+        "arrived (in the flow's colour)"
+    };
+    let entries = [
+        (limited, Sample::Square("cap"), "capacity of the link"),
+        (
+            any(|c| !c.allowed.is_empty()),
+            Sample::Line("allowed"),
+            "allowed to send",
+        ),
+        (
+            any(|c| !c.target.is_empty()),
+            Sample::Line("target"),
+            "encoder told",
+        ),
+        (!view.outages.is_empty(), Sample::Square("outage"), "outage"),
+        (true, Sample::Flow("note"), arrived),
+        (
+            several,
+            Sample::Square("note band"),
+            "slowest to fastest of several",
+        ),
+    ];
+    let present = entries.into_iter().filter(|entry| entry.0);
+    let entries: Vec<_> = present.map(|(_, sample, text)| (sample, text)).collect();
+    chart.legend(&entries);
+}
+
+fn draw_curves(chart: &mut Chart, panel: &Panel, colour: &str, curves: &Curves) {
+    let width = chart.resolution();
+    // Far above the panel is as good as infinite, and keeps numbers short.
+    let most = 2.0 * panel.y.to;
+    let line = |points: &[(f64, f64)]| {
+        let capped = points.iter().map(|(t, v)| (*t, v.min(most)));
+        vec![thin(&capped.collect::<Vec<_>>(), width)]
+    };
+    let lower = curves.range.iter().map(|(t, least, _)| (*t, *least));
+    let upper = curves.range.iter().rev().map(|(t, _, most)| (*t, *most));
+    let mut band = String::new();
+    polyline(&mut band, lower.chain(upper).map(|p| panel.at(p)));
+    chart.svg().path(&format!("{colour} band"), &band);
+    chart.line(panel, "allowed", &line(&curves.allowed));
+    chart.line(panel, &format!("{colour} line"), &line(&curves.arrived));
+    chart.line(panel, "target", &line(&curves.target));
+}
+
 /// Rates of one flow in b/s over seconds.
+#[derive(Default)]
 struct Curves {
     allowed: Vec<(f64, f64)>,
     target: Vec<(f64, f64)>,
+    /// Of several flows together.
     arrived: Vec<(f64, f64)>,
+    /// What arrived of the slowest and of the fastest of several flows.
+    range: Vec<(f64, f64, f64)>,
 }
 
 impl Curves {
@@ -68,20 +108,68 @@ impl Curves {
 }
 
 fn curves(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
-    let (run, rows, end) = (view.run, flow.flow, view.span.1);
+    let Some(Member {
+        flow: rows, bins, ..
+    }) = flow.single()
+    else {
+        return together(view, flow);
+    };
+    let (run, end) = (view.run, view.span.1);
     let samples = |pick: fn(&Event) -> Option<f64>| {
-        let rows = run.events_of(flow.name());
+        let rows = run.events_of(&rows.info.name);
         let values = rows.filter_map(|row| Some((row.at.as_secs_f64(), pick(&row.event)?)));
         steps(values, end)
     };
     let first = |one: Vec<(f64, f64)>, other: &dyn Fn() -> Vec<(f64, f64)>| {
         if one.is_empty() { other() } else { one }
     };
+    let arrived = if rows.packets.is_empty() && !bins.is_empty() {
+        counted::received(bins, view.span, rate_bin(view)).totals()
+    } else {
+        first(arrived(view, run, rows), &|| samples(sampled_receive))
+    };
     Curves {
         allowed: first(samples(sampled_send), &|| samples(changed_rate)),
         target: first(samples(sampled_media), &|| frame_targets(rows, end)),
-        arrived: first(arrived(view, run, rows), &|| samples(sampled_receive)),
+        arrived,
+        range: Vec::new(),
     }
+}
+
+/// What the flows of a class did together, and how much the slowest and the fastest of them.
+fn together(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
+    let width = rate_bin(view);
+    let all = flow.members.iter().flat_map(|member| &member.bins);
+    // Of short spans the slowest is nearly always at rest.
+    let wide = counted::whole((view.duration() / 60.0).max(LEAST_RANGE));
+    let each = flow.members.iter();
+    let each = each.map(|member| counted::received(&member.bins, view.span, wide));
+    let mut range: Vec<(f64, f64, f64)> = Vec::new();
+    for bins in each {
+        for (i, (at, bin)) in bins.iter().enumerate() {
+            match range.get_mut(i) {
+                Some((_, least, most)) => {
+                    (*least, *most) = (least.min(bin.sum), most.max(bin.sum));
+                }
+                None => range.push((at, bin.sum, bin.sum)),
+            }
+        }
+    }
+    let arrived = counted::received(all, view.span, width).totals();
+    Curves {
+        range: if arrived.is_empty() {
+            Vec::new()
+        } else {
+            range
+        },
+        arrived,
+        ..Curves::default()
+    }
+}
+
+/// In seconds.
+fn rate_bin(view: &View<'_>) -> f64 {
+    counted::whole((view.duration() / 240.0).max(SHORTEST_BIN))
 }
 
 fn sampled_send(event: &Event) -> Option<f64> {
@@ -204,3 +292,29 @@ const HEIGHT: f64 = 132.0;
 
 /// In seconds: a few frames, so that the thick line is not the frames' own rhythm.
 const SHORTEST_BIN: f64 = 0.25;
+
+/// In seconds: what a range of rates is taken over.
+const LEAST_RANGE: f64 = 1.0;
+
+#[cfg(test)]
+mod tests {
+    use crate::report::fake;
+
+    use super::*;
+
+    #[test]
+    fn the_curve_of_a_class_is_what_its_flows_received_together() {
+        let run = fake::crowd(4);
+        let view = View::new(&run);
+        let web = view.flows.last().expect("four flows");
+        assert_eq!((web.name, web.members.len()), ("web", 4));
+        let curves = curves(&view, web);
+        // 25, 50, 75 and 100 bytes in 200 ms.
+        let near = |bps: f64, wanted: f64| (bps - wanted).abs() < 1e-6;
+        assert!(curves.arrived.len() > 100 && curves.range.len() > 50);
+        assert!(curves.arrived.iter().all(|(_, bps)| near(*bps, 10_000.0)));
+        let ends =
+            |(_, least, most): &(f64, f64, f64)| near(*least, 1_000.0) && near(*most, 4_000.0);
+        assert!(curves.range.iter().all(ends), "{:?}", curves.range);
+    }
+}

@@ -33,6 +33,8 @@ pub struct PathMeter {
     jitter: Jitter,
     /// Delays of the newest packets that count for the jitter, oldest first.
     leaders: VecDeque<i64>,
+    /// Their middle.
+    levels: WindowMin,
 }
 
 /// What one report said.
@@ -78,6 +80,7 @@ impl PathMeter {
             busy: Busy::default(),
             jitter: Jitter::new(),
             leaders: VecDeque::with_capacity(LEADERS),
+            levels: WindowMin::new(RISING),
         }
     }
 
@@ -111,7 +114,14 @@ impl PathMeter {
         }
         let deviation = self.jitter.deviation();
         let earlier = before.map_or(first, |b| b.delay).min(first);
-        let grew = last.delay.saturating_sub(earlier) > GROWTH + GROWTH_DEVIATIONS * deviation;
+        let jumped = last.delay.saturating_sub(earlier) > GROWTH + JUMP_DEVIATIONS * deviation;
+        if jumped {
+            // Told now, and not again when the middle of the leaders follows.
+            self.leaders.clear();
+            self.leaders.push_back(last.delay);
+            self.levels = WindowMin::new(RISING);
+        }
+        let grew = self.rose(now, deviation) || jumped;
         let queued = self.level() > NOISE + deviation * 5 / 4;
         let capacity = if grew || queued {
             self.busy.take(deviation)
@@ -204,6 +214,20 @@ impl PathMeter {
         self.jitter.extent()
     }
 
+    /// Whether the queue has grown by more than noise does since it was smallest in the last
+    /// second, or since this was last true.
+    fn rose(&mut self, now: Time, deviation: i64) -> bool {
+        let level = self.level();
+        self.levels.insert(now, level);
+        let lowest = self.levels.min().unwrap_or(level);
+        let rose = level - lowest > GROWTH + RISE_DEVIATIONS * deviation;
+        if rose {
+            self.levels = WindowMin::new(RISING);
+            self.levels.insert(now, level);
+        }
+        rose
+    }
+
     /// The middle of the newest leaders: the queue before a frame comes, whatever the rate.
     fn level(&self) -> i64 {
         let mut delays: Vec<i64> = self.leaders.iter().copied().collect();
@@ -285,7 +309,12 @@ const NOISE: i64 = 4_000_000;
 const GROWTH: i64 = 8_000_000;
 /// Nor is one by less than this in addition: the difference of two packets has 1.4 deviations of
 /// its own, and a false alarm costs much.
-const GROWTH_DEVIATIONS: i64 = 4;
+const JUMP_DEVIATIONS: i64 = 4;
+/// The smallest of a second of medians is one deviation below their mean, and one of a thousand is
+/// two above.
+const RISE_DEVIATIONS: i64 = 3;
+/// A sixth of the time in which a queue has to grow.
+const RISING: Duration = Duration::from_millis(170);
 /// A tenth to a seventh of a second. The median of five wobbles by half as much as one.
 const LEADERS: usize = 5;
 /// A gap this long between two arrivals is an outage and says nothing about the rate.

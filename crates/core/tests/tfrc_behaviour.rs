@@ -436,6 +436,31 @@ fn a_longer_round_trip_lowers_the_rate_at_once_only_when_damped() {
     assert!((damped / after - 0.55).abs() < 0.01, "{damped} {after}");
 }
 
+//= rfc5348-4.3-rtt (test)
+#[test]
+fn reports_that_are_feedback_packets_are_not_gathered() {
+    let second_report_counts = |report_interval| {
+        let mut rig = Rig::new(&TfrcConfig {
+            report_interval,
+            ..TfrcConfig::default()
+        });
+        rig.send(1, Duration::ZERO);
+        rig.report(RTT, &[]);
+        for lost in [&[][..], &[], &[5], &[]] {
+            rig.round(200, lost);
+        }
+        // R grows while the receiver still reports at the round trip that it was told before.
+        rig.send(20, RTT / 20);
+        rig.report(RTT * 4, &[]);
+        let before = rig.rate();
+        rig.send(20, RTT / 20);
+        rig.report(RTT * 4, &[]);
+        rig.rate() < 0.9 * before
+    };
+    assert!(second_report_counts(Duration::ZERO));
+    assert!(!second_report_counts(Duration::from_millis(50)));
+}
+
 //= rfc5348-4.1-size (test)
 #[test]
 fn the_size_of_a_packet_is_the_mean_unless_told_otherwise() {

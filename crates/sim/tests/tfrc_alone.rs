@@ -31,7 +31,7 @@ fn a_bulk_flow_uses_what_capacity_and_equation_allow() {
         let take = takes.unwrap().remove(0);
         let (_, takings) = &take.flows[0];
         let (_, _, packets) = takings.rows();
-        let fair = Fair::new(&take.events, &packets);
+        let fair = Fair(&take.events);
         let end = Time::ZERO + scenario.duration;
         let all = Share::of(&packets, &fair, Time::ZERO, end);
         let later = Share::of(&packets, &fair, Time::from_secs(2), end);
@@ -99,58 +99,26 @@ impl Share {
     }
 }
 
-/// What the equation allows, at the flow's own loss event rate and the round-trip time that RFC
-/// 5348 section 4.3 has it use: a tenth of it new each round trip. The session's smoothed round
-/// trip, which the samples of a run show, follows a queue much faster, and the equation at that
-/// says less than TFRC may send while a queue grows, and more while it drains.
-struct Fair<'a> {
-    events: &'a [EventRow],
-    round_trips: Vec<(Time, f64)>,
-}
+/// What the equation allows, at the loss event rate and the round-trip time that the flow's own
+/// samples show. The latter is that of RFC 5348 section 4.3, a tenth of it new with each report, as
+/// the sender works it out for its receiver, without its controller. Both change between two
+/// samples only.
+struct Fair<'a>(&'a [EventRow]);
 
-impl<'a> Fair<'a> {
-    fn new(events: &'a [EventRow], packets: &[PacketRow]) -> Self {
-        // The receiver has a clock of its own, so delays are those above the least, which is
-        // known: two ways, and the time that a packet takes onto the link.
-        let crossed = packets
-            .iter()
-            .filter_map(|p| Some((p.sent, p.arrived?.since(p.sent))));
-        let least = crossed.clone().map(|(_, delay)| delay).min().unwrap();
-        let news = crossed.map(|(sent, delay)| {
-            let rtt = LEAST_RTT + delay.saturating_sub(least);
-            (sent + rtt, rtt.as_secs_f64())
-        });
-        let mut round_trips: Vec<(Time, f64)> = Vec::new();
-        let (mut began, mut sum, mut count) = (Time::ZERO, 0.0, 0.0);
-        for (at, sample) in news {
-            let last = round_trips.last().map(|&(_, rtt)| rtt);
-            (sum, count) = (sum + sample, count + 1.0);
-            if at.since(began).as_secs_f64() < last.unwrap_or(0.0) {
-                continue;
-            }
-            let mean = sum / count;
-            round_trips.push((at, last.map_or(mean, |rtt| 0.9 * rtt + 0.1 * mean)));
-            (began, sum, count) = (at, 0.0, 0.0);
-        }
-        Self {
-            events,
-            round_trips,
-        }
-    }
-
+impl Fair<'_> {
     /// In bits per second; without limit before the first loss.
     fn rate_at(&self, at: Time) -> f64 {
-        let known = &self.events[..self.events.partition_point(|row| row.at <= at)];
-        let p = known.iter().rev().find_map(|row| match row.event {
+        let known = &self.0[..self.0.partition_point(|row| row.at <= at)];
+        let sample = known.iter().rev().find_map(|row| match row.event {
             Event::Sample {
-                loss_event_rate, ..
-            } => Some(loss_event_rate),
+                loss_event_rate,
+                rtt,
+                ..
+            } => Some((loss_event_rate, rtt)),
             _ => None,
         });
-        let rounds = self.round_trips.partition_point(|&(when, _)| when <= at);
-        let rtt = self.round_trips[..rounds].last().map(|&(_, rtt)| rtt);
-        match (p, rtt) {
-            (Some(p), Some(rtt)) if p > 0.0 => 8.0 * equation::throughput(PACKET, rtt, p),
+        match sample {
+            Some((p, rtt)) if p > 0.0 => 8.0 * equation::throughput(PACKET, rtt.as_secs_f64(), p),
             _ => f64::INFINITY,
         }
     }
@@ -174,7 +142,5 @@ fn path() -> Scenario {
 const PACKET: f64 = 1_200.0;
 /// 60 kB, in bits.
 const QUEUE: f64 = 480_000.0;
-/// 80 ms, and a packet at 4 Mb/s.
-const LEAST_RTT: Duration = Duration::from_micros(82_400);
 const OUTAGE: (Time, Time) = (Time::from_secs(50), Time::from_secs(52));
 const STEP: Duration = Duration::from_millis(5);

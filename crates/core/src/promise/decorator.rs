@@ -79,7 +79,9 @@ impl<C: RateController> DelayPromise<C> {
         let situation = Situation {
             backlog: self.backlog + self.meter.in_network(cx.now, capacity),
             //= itcp-4.4-budget
-            budget: self.budget.saturating_sub(self.meter.standing(cx.now)),
+            budget: self
+                .budget
+                .saturating_sub(self.meter.standing(cx.now) + self.meter.wobble()),
             kept_back: self.kept_back,
             next_frame: self
                 .next_frame

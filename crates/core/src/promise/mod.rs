@@ -8,10 +8,12 @@
 mod curve;
 mod decorator;
 mod exact;
+mod jitter;
 mod meter;
 mod paper;
 mod planner;
 mod tcp;
+pub(crate) mod window;
 
 pub use curve::{CurveError, Segment, ServiceCurve};
 pub use decorator::DelayPromise;

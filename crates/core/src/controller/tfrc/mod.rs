@@ -40,7 +40,8 @@ pub struct TfrcConfig {
     /// The longest time between two reports in normal operation. Where round trips are shorter
     /// than this, it takes their place in two rules of the RFC, which has a report every round
     /// trip: the no-feedback timer waits for at least four of these, and the receive rate is
-    /// that of the last one.
+    /// that of the last one. Zero for receivers that report as the RFC wants, once per round trip
+    /// and on each loss event: each report is a feedback packet then.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "report_interval_ms", with = "crate::trace::ms")
@@ -417,7 +418,13 @@ impl RateController for Tfrc {
             self.round.on_measured(measured.receive_rate, unlimited);
             arrived = true;
         }
-        if self.rtt.is_some() && self.round.is_due(cx.now, rtt) {
+        // Whoever reports once per round trip by itself sends the RFC's feedback packets. Rounds of
+        // our own beside theirs would miss every second one while round trips grow.
+        let round = match self.config.report_interval {
+            Duration::ZERO => Duration::ZERO,
+            _ => rtt,
+        };
+        if self.rtt.is_some() && self.round.is_due(cx.now, round) {
             let feedback = self.round.close(cx.now, &mut self.arrivals, period);
             self.on_feedback(cx, &feedback);
         }
@@ -434,6 +441,9 @@ impl RateController for Tfrc {
         }
         let before = self.rate;
         self.on_silence(cx.now);
+        // Packets that got larger since raise the least rate, maybe above this one. `target` sees
+        // to that; the timer is no reason to rise further by the damper.
+        self.rate = self.rate.min(before);
         if self.rate < before {
             self.cut = cx.now;
             self.round.forget_arrivals();

@@ -61,12 +61,13 @@ impl Round {
         self.on_arrival(unlimited);
     }
 
-    /// Whether it is time to act on what was gathered.
-    pub(super) fn is_due(&self, now: Time, rtt: Duration) -> bool {
+    /// Whether it is time to act on what was gathered: something arrived, and the round is so
+    /// long or has a loss event.
+    pub(super) fn is_due(&self, now: Time, length: Duration) -> bool {
         //= rfc5348-6.2-no-data
         //= rfc5348-6.1-feedback
         //= rfc5348-6.1-expedite
-        self.arrived && (self.new_event || has_passed(rtt, self.began, now))
+        self.arrived && (self.new_event || has_passed(length, self.began, now))
     }
 
     /// The feedback packet, and a new round that begins at `now`.

@@ -267,10 +267,14 @@ fn page_size(page: &Value<'_>) -> Result<Distribution, ScenarioError> {
             "write the smallest and the largest, as [\"100kB\", \"1MB\"]",
         ));
     };
-    Ok(Distribution::Uniform {
-        least: bytes(least)?,
-        most: bytes(most)?,
-    })
+    let (least, most) = (bytes(least)?, bytes(most)?);
+    if most <= least {
+        return Err(page.range(
+            "the largest is not above the smallest",
+            "write the smallest first, as [\"100kB\", \"1MB\"]",
+        ));
+    }
+    Ok(Distribution::Uniform { least, most })
 }
 
 /// How long a page is expected to take, by which think times are set for a load.

@@ -1,6 +1,6 @@
 //! What is wrong with a file, and what the error says.
 
-use super::{GOOD, parse};
+use super::{GOOD, links, parse};
 
 #[test]
 fn faults_name_line_key_and_mend() {
@@ -370,7 +370,7 @@ name = "uplink""#,
 video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
 delay_bound = "400ms""#,
         r#"web = { page = ["1MB", "100kB"], think = "10s" }"#,
-        r#"demo.toml:20: flow "tidegate": web: object size: the largest, 100000, is not above the smallest, 1000000; write sizes as "100kB", above zero"#,
+        r#"demo.toml:20: flow "tidegate": web: page: the largest is not above the smallest; write the smallest first, as ["100kB", "1MB"]"#,
     ),
     (
         r#"delay_bound = "400ms""#,

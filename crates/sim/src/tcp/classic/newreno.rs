@@ -84,7 +84,7 @@ impl Sender {
     }
 
     /// Notes when the first three acknowledgements come; their spacing gives the rate of the
-    /// bottleneck and so a threshold (`newreno_changes_`).
+    /// bottleneck and so a threshold (`newreno_changes_`), of two segments at least as any other.
     pub(super) fn observe_spacing(&mut self, now: Time) {
         self.hoe.acks = self.hoe.acks.saturating_add(1);
         match self.hoe.acks {
@@ -92,7 +92,8 @@ impl Sender {
             2 => self.hoe.second_ack = now,
             3 if self.config.newreno.changes => {
                 let gap = nanos(now.since(self.hoe.second_ack)).max(1);
-                self.ssthresh = (self.hoe.base_rtt / gap).min(u64::from(self.ssthresh)) as u32;
+                let estimate = (self.hoe.base_rtt / gap).max(2);
+                self.ssthresh = estimate.min(u64::from(self.ssthresh)) as u32;
             }
             _ => {}
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::{Value, json};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::random::Seed;
@@ -33,8 +33,9 @@ pub(crate) struct RmcatArgs {
     /// How many seeds, from 1
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     seeds: u64,
-    /// A folder with results of other programs, to be put beside
-    #[arg(long, value_name = "DIR")]
+    /// Results of other programs, to be put beside: a folder of them, as `make peers` leaves it, or
+    /// one file
+    #[arg(long, value_name = "PATH")]
     peers: Option<PathBuf>,
     /// Where the scorecard and the results go
     #[arg(long, value_name = "DIR", default_value = "runs/rmcat")]
@@ -119,31 +120,41 @@ impl Played {
 
 /// Plays, prints the table and draws the scorecard. What fails is shown, and is no error.
 pub(crate) fn run(args: &RmcatArgs) -> Result<ExitCode> {
-    let cases = match args.cases.as_slice() {
+    let cases: Vec<&'static Case> = match args.cases.as_slice() {
         [] => CASES.iter().collect(),
         some => some.to_vec(),
     };
+    // What is wrong with the arguments is told before the minutes of playing.
+    make_folder(&args.out.join("results"))?;
+    let others = args.peers.as_deref().map(|path| peers(path, &cases));
+    let others = others.transpose()?.unwrap_or_default();
     let controls = match args.controls.as_slice() {
         [] => DEFAULT.map(|name| control(name).map_err(|e| anyhow!(e))),
-        some => return finish(args, play(&cases, some, args.seeds)?),
+        some => return finish(args, play(&cases, some, args.seeds)?, others),
     };
     let controls: Vec<Control> = controls.into_iter().collect::<Result<_>>()?;
-    finish(args, play(&cases, &controls, args.seeds)?)
+    finish(args, play(&cases, &controls, args.seeds)?, others)
 }
 
-fn finish(args: &RmcatArgs, mut entries: Vec<Entry>) -> Result<ExitCode> {
+fn make_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|error| {
+        anyhow!(
+            "cannot make the folder {}: {error}; choose another with --out",
+            folder.display()
+        )
+    })
+}
+
+/// `others` is what other programs made of the same cases.
+fn finish(args: &RmcatArgs, mut entries: Vec<Entry>, others: Vec<Entry>) -> Result<ExitCode> {
     let results = args.out.join("results");
-    fs::create_dir_all(&results).with_context(|| results.display().to_string())?;
     for entry in &entries {
         let outcome = &entry.runs[0].outcome;
         let path = results.join(outcome.file_name());
         let text = serde_json::to_string(outcome)?;
         fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
-    if let Some(folder) = &args.peers {
-        let cases: Vec<&'static Case> = entries.iter().map(|entry| entry.case).collect();
-        entries.extend(peers(folder, &cases)?);
-    }
+    entries.extend(others);
     // Cases in their order; our controllers before those of others.
     let place = |case: &Case| CASES.iter().position(|known| known.id == case.id);
     entries.sort_by_key(|entry| (place(entry.case), entry.peer));
@@ -221,25 +232,41 @@ fn play(cases: &[&'static Case], controls: &[Control], seeds: u64) -> Result<Vec
         .collect()
 }
 
-/// What other programs made of `cases`: every file in `folder` that ends in `.json` and is about
-/// one of them. Files about other scenarios are passed over.
-fn peers(folder: &Path, cases: &[&'static Case]) -> Result<Vec<Entry>> {
-    let files = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let mut paths: Vec<PathBuf> = files
-        .map(|file| Ok(file?.path()))
-        .collect::<Result<_, std::io::Error>>()?;
-    paths.retain(|path| path.extension().is_some_and(|end| end == "json"));
-    paths.sort();
+/// What other programs made of `cases`: the file `path`, or every file in the folder `path` that
+/// ends in `.json` and is about one of them. Files about other scenarios are passed over.
+///
+/// # Errors
+/// When there is nothing to read, or nothing about any of the cases.
+fn peers(path: &Path, cases: &[&'static Case]) -> Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
-    for path in paths {
+    let mut passed_over: Vec<String> = Vec::new();
+    for path in result_files(path)? {
         let name = || path.display().to_string();
-        let text = fs::read_to_string(&path).with_context(name)?;
-        let outcome: Outcome = serde_json::from_str(&text)
-            .with_context(|| format!("{}: this is no result of a peer", name()))?;
+        let text = fs::read_to_string(&path)
+            .map_err(|error| anyhow!("cannot read {}: {error}; check the path", name()))?;
+        let outcome: Outcome = serde_json::from_str(&text).map_err(|error| {
+            anyhow!(
+                "{}: this is no result of a peer ({error}); give what `make peers` wrote",
+                name()
+            )
+        })?;
         let fits = |case: &&&Case| case.scenario_name() == outcome.scenario;
         let Some(case) = cases.iter().find(fits) else {
+            passed_over.push(outcome.scenario);
             continue;
         };
+        for plan in &case.scenario()?.flows {
+            for name in (1..=plan.count).map(|number| plan.name_of(number)) {
+                if is_media(&name) && outcome.flow(&name).is_none() {
+                    let path = path.display();
+                    bail!(
+                        "{path}: it has no flow \"{name}\", and case {} has; play the peer on the \
+                         scenario as it is in scenarios/rmcat",
+                        case.id
+                    );
+                }
+            }
+        }
         let control = outcome.control.clone();
         let run = Played::new(case, outcome)?;
         let same = |entry: &&mut Entry| entry.case.id == case.id && entry.control == control;
@@ -253,7 +280,41 @@ fn peers(folder: &Path, cases: &[&'static Case]) -> Result<Vec<Entry>> {
             }),
         }
     }
+    if entries.is_empty() {
+        passed_over.sort();
+        passed_over.dedup();
+        let found = match passed_over.len() {
+            0 => "holds no results".to_owned(),
+            _ => format!("is about {}", passed_over.join(", ")),
+        };
+        bail!(
+            "{} {found}, and nothing of the cases that are played; make some with make peers \
+             SCENARIOS=scenarios/rmcat/{}.toml",
+            path.display(),
+            cases.first().unwrap_or(&&CASES[0]).scenario_name(),
+        );
+    }
     Ok(entries)
+}
+
+/// The file `path`, or those in the folder that end in `.json`, in the order of their names.
+fn result_files(path: &Path) -> Result<Vec<PathBuf>> {
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let files = fs::read_dir(path).and_then(|files| {
+        let paths = files.map(|file| Ok(file?.path()));
+        paths.collect::<Result<Vec<_>, std::io::Error>>()
+    });
+    let mut paths = files.map_err(|error| {
+        anyhow!(
+            "cannot read {}: {error}; give the folder or a file that `make peers` wrote",
+            path.display()
+        )
+    })?;
+    paths.retain(|path| path.extension().is_some_and(|end| end == "json"));
+    paths.sort();
+    Ok(paths)
 }
 
 fn case(text: &str) -> Result<&'static Case, String> {
@@ -417,10 +478,8 @@ mod tests {
         fs::write(folder.join("broken.json"), "{}").unwrap();
         let broken = peers(&folder, &[]).unwrap_err().to_string();
         fs::remove_dir_all(&folder).unwrap();
-        assert!(
-            broken.ends_with("broken.json: this is no result of a peer"),
-            "{broken}"
-        );
+        let wanted = "broken.json: this is no result of a peer (missing field `scenario`";
+        assert!(broken.contains(wanted), "{broken}");
         let entries = entries.unwrap();
         assert_eq!(entries.len(), 1);
         let json = as_json(&entries);
@@ -449,6 +508,36 @@ mod tests {
         assert!(page.contains("✗ fails") && page.contains("<small>peer</small>"));
         assert!(!page.contains("http"), "the page asks for nothing");
         assert!(table(&entries).contains("350 ms!"));
+    }
+
+    #[test]
+    fn results_that_do_not_fit_are_refused() {
+        let folder = std::env::temp_dir().join(format!("tidegate-peers-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("one.json");
+        fs::write(&file, PEER).unwrap();
+        let one = peers(&file, &[case("5.1").unwrap()]);
+        let other = peers(&folder, &[case("5.2").unwrap()]).unwrap_err();
+        fs::write(&file, PEER.replace("\"media\"", "\"call\"")).unwrap();
+        let renamed = peers(&file, &[case("5.1").unwrap()]).unwrap_err();
+        fs::remove_dir_all(&folder).unwrap();
+        let none = peers(&folder, &[case("5.1").unwrap()]).unwrap_err();
+        assert_eq!(one.unwrap().len(), 1);
+        let ends = |error: anyhow::Error, end: &str| {
+            let error = error.to_string();
+            assert!(error.ends_with(end), "{error}");
+        };
+        ends(
+            other,
+            "is about rmcat-5-1, and nothing of the cases that are played; make some with \
+             make peers SCENARIOS=scenarios/rmcat/rmcat-5-2.toml",
+        );
+        ends(
+            renamed,
+            "it has no flow \"media\", and case 5.1 has; play the peer on the scenario as it is in \
+             scenarios/rmcat",
+        );
+        ends(none, "give the folder or a file that `make peers` wrote");
     }
 
     #[test]

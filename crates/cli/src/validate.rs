@@ -164,6 +164,7 @@ fn table(rows: &[Row]) -> String {
 /// With about five digits that count.
 fn number(x: f64) -> String {
     match x.abs() {
+        0.0 => "0".to_owned(),
         large if large >= 1_000.0 => format!("{x:.0}"),
         middle if middle >= 1.0 => format!("{x:.2}"),
         _ => format!("{x:.6}"),

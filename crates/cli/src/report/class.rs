@@ -29,8 +29,8 @@ pub(super) fn classes(summary: &Summary) -> Vec<Class<'_>> {
 }
 
 impl<'a> Class<'a> {
-    /// Of the flow, or what several have in common.
-    pub(super) fn name(&self) -> &'a str {
+    /// Of the flow, or what several have in common; a flow by itself has its own name as class.
+    pub(super) fn class(&self) -> &'a str {
         &self.members[0].class
     }
 
@@ -103,7 +103,7 @@ mod tests {
             ..Summary::default()
         };
         let classes = classes(&summary);
-        let names: Vec<&str> = classes.iter().map(Class::name).collect();
+        let names: Vec<&str> = classes.iter().map(Class::class).collect();
         assert_eq!(names, ["web", "call"]);
         assert_eq!(classes[0].members.len(), 3);
         let expected = Spread {

@@ -64,17 +64,17 @@ pub(super) fn flows(view: &View<'_>, summary: &Summary) -> String {
 
 /// The head of a column.
 fn head(view: &View<'_>, class: &Class<'_>) -> String {
-    let seen = view.flows.iter().find(|flow| flow.name == class.name());
+    let seen = view.flows.iter().find(|flow| flow.name == class.class());
     let colour = seen.map_or("gone", |flow| flow.colour);
     let baseline = seen.is_some_and(|flow| flow.info().baseline);
     let members = class.members.len();
-    let control = Some(class.control().to_owned()).filter(|control| control != class.name());
+    let control = Some(class.control().to_owned()).filter(|control| control != class.class());
     let several = (members > 1).then(|| format!("{} flows", count(members as u64)));
     let baseline = baseline.then(|| "baseline".to_owned());
     let parts: Vec<String> = [control, several, baseline].into_iter().flatten().collect();
     format!(
         "<th><i class=\"{colour}\"></i>{}<small>{}</small></th>",
-        escape(class.name()),
+        escape(class.class()),
         escape(&parts.join(", "))
     )
 }
@@ -114,7 +114,7 @@ pub(super) fn overview(summaries: &[&Summary]) -> String {
     let mut groups: Vec<((&str, &str), Vec<Class<'_>>)> = Vec::new();
     for summary in summaries {
         for class in classes(summary) {
-            let key = (summary.scenario.as_str(), class.name());
+            let key = (summary.scenario.as_str(), class.class());
             match groups.iter_mut().find(|group| group.0 == key) {
                 Some(group) => group.1.push(class),
                 None => groups.push((key, vec![class])),

@@ -1,7 +1,7 @@
 //! Numbers as people write them, and the run in plain sentences.
 
 use tidegate_sim::run::metrics::{FlowSummary, on_time_of_savable};
-use tidegate_sim::run::{Run, Summary, World};
+use tidegate_sim::run::{FlowInfo, Run, Summary, World};
 
 use super::class::{Class, classes};
 
@@ -28,11 +28,11 @@ pub(super) fn headline(run: &Run, summary: &Summary) -> Vec<String> {
 fn subject<'a>(run: &Run, classes: &'a [Class<'a>]) -> Option<(&'a Class<'a>, Vec<&'a Class<'a>>)> {
     let info = |class: &Class<'_>| run.flow(&class.members[0].name).map(|flow| &flow.info);
     let is_baseline = |class: &Class<'_>| info(class).is_some_and(|info| info.baseline);
-    let is_video = |class: &Class<'_>| info(class).is_some_and(|info| info.has_video());
+    let is_video = |class: &Class<'_>| info(class).is_some_and(FlowInfo::has_video);
     let mut own = classes.iter().filter(|class| !is_baseline(class));
     let video = own.clone().find(|class| is_video(class));
     let own = video.or_else(|| own.next()).or(classes.first())?;
-    let others = classes.iter().filter(|class| class.name() != own.name());
+    let others = classes.iter().filter(|class| class.class() != own.class());
     Some((own, others.collect()))
 }
 
@@ -45,8 +45,8 @@ pub(super) fn on_time(flow: &FlowSummary) -> Option<f64> {
 /// `call`, or `the 5 flows of call`.
 fn who(class: &Class<'_>) -> String {
     match class.members.len() {
-        1 => class.name().to_owned(),
-        n => format!("the {} flows of {}", count(n as u64), class.name()),
+        1 => class.class().to_owned(),
+        n => format!("the {} flows of {}", count(n as u64), class.class()),
     }
 }
 
@@ -138,7 +138,7 @@ fn capital(sentence: &str) -> String {
 /// ` (tfrc: 3, gcc: 5)`, or nothing.
 fn compared(others: &[&Class<'_>], value: impl Fn(&Class<'_>) -> Option<String>) -> String {
     let values = others.iter();
-    let values = values.filter_map(|class| Some(format!("{}: {}", class.name(), value(class)?)));
+    let values = values.filter_map(|class| Some(format!("{}: {}", class.class(), value(class)?)));
     let values: Vec<String> = values.collect();
     if values.is_empty() {
         return String::new();

@@ -169,8 +169,12 @@ impl RunReader {
                 let path = reader.dir;
                 return Err(LoadError::Io { path, source });
             }
-            Ok(_) if !parts.iter().any(|part| reader.dir.join(part).exists()) => {
-                return Err(LoadError::NotARun { path: reader.dir });
+            Ok(mut entries) if !parts.iter().any(|part| reader.dir.join(part).exists()) => {
+                let path = reader.dir;
+                return Err(match entries.next() {
+                    Some(_) => LoadError::NotARun { path },
+                    None => LoadError::Empty { path },
+                });
             }
             Ok(_) => {}
         }
@@ -371,6 +375,11 @@ impl Bad {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
+    /// The folder is empty: a run in the simulator or in the lab is written when it is over.
+    Empty {
+        /// The folder.
+        path: PathBuf,
+    },
     /// It was written by another version.
     Format {
         /// The manifest.
@@ -395,6 +404,11 @@ pub enum LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Empty { path } => write!(
+                f,
+                "{} is empty: the run did not come to its end and left nothing; play it again",
+                path.display()
+            ),
             Self::Format { path, format } => write!(
                 f,
                 "{} is of format {format} and this program reads format {FORMAT}: use the \
@@ -420,7 +434,7 @@ impl std::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(source),
-            Self::Format { .. } | Self::NotARun { .. } => None,
+            Self::Empty { .. } | Self::Format { .. } | Self::NotARun { .. } => None,
         }
     }
 }

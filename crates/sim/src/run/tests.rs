@@ -334,6 +334,18 @@ fn the_same_rows_give_the_same_bytes() {
 }
 
 #[test]
+fn a_run_that_was_killed_before_its_end_left_an_empty_folder() {
+    let scratch = Scratch::new("empty");
+    RunWriter::create(&scratch.0).expect("a folder of our own");
+    fs::create_dir_all(&scratch.0).expect("a folder of our own");
+    let error = RunReader::load(&scratch.0).expect_err("nothing was written");
+    assert!(
+        error.to_string().ends_with("left nothing; play it again"),
+        "{error}"
+    );
+}
+
+#[test]
 fn flows_that_are_many_are_missed_only_where_they_write() {
     let scratch = Scratch::new("many");
     let mut manifest = manifest();

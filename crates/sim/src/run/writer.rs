@@ -239,7 +239,7 @@ impl RunWriter {
     pub fn flush(&mut self) -> Result<(), WriteError> {
         let path = self.dir.join(EVENTS);
         self.events_file()
-            .and_then(std::io::Write::flush)
+            .and_then(io::Write::flush)
             .map_err(|e| WriteError::at(&path, e))?;
         for (path, table) in &mut self.tables {
             table.flush().map_err(|e| WriteError::at(path, e))?;

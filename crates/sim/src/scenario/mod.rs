@@ -14,6 +14,7 @@ mod table;
 mod trace_file;
 
 use core::time::Duration;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -291,7 +292,10 @@ fn read_file(path: &Path) -> Result<(String, String), ScenarioError> {
         key: String::new(),
         fault: Box::new(Fault::Unreadable {
             file: file.clone(),
-            why: error.to_string(),
+            why: match error.kind() {
+                ErrorKind::InvalidData => "it is no text (UTF-8)".to_owned(),
+                _ => error.to_string(),
+            },
         }),
     })?;
     Ok((file, text))

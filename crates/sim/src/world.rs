@@ -147,7 +147,7 @@ pub struct Sample {
 pub struct World<A> {
     network: Network<SimPacket>,
     seats: Vec<Seat<A>>,
-    /// When each party wants to be woken, while it takes part.
+    /// When each party wants to be woken, while it takes part: then or later.
     agenda: Agenda,
     /// How many parties are not done.
     busy: usize,
@@ -224,6 +224,9 @@ impl<A: Agent> World<A> {
             if let Some(delivery) = self.network.pop(horizon) {
                 self.go_to(delivery.at);
                 self.deliver(delivery.packet, observer)?;
+                continue;
+            }
+            if self.postpone(wake, id) {
                 continue;
             }
             if self.is_over() {
@@ -413,13 +416,29 @@ impl<A: Agent> World<A> {
         self.network.push(now, party.route, packet);
     }
 
+    /// Whether the first of the agenda wants to be woken later than it says there, which it says
+    /// from now on.
+    #[inline]
+    fn postpone(&mut self, wake: Time, id: usize) -> bool {
+        if wake == Time::FAR {
+            return false;
+        }
+        let at = self.seats[id].deadline();
+        self.agenda.set(id, at);
+        at != wake
+    }
+
     /// Writes down when a party wants to be woken next, and whether it is done.
+    ///
+    /// A timer that moves away, as that of TCP does with every acknowledgement, stays where it is:
+    /// see [`postpone`](Self::postpone).
     #[inline]
     fn settle(&mut self, id: usize) {
         let seat = &mut self.seats[id];
-        let at = seat.party.agent.next_timer().max(seat.party.start);
-        let at = if at < seat.party.stop { at } else { Time::FAR };
-        self.agenda.set(id, at);
+        let at = seat.deadline();
+        if at < self.agenda.get(id) {
+            self.agenda.set(id, at);
+        }
         let done = seat.party.agent.is_done();
         if done != seat.done {
             seat.done = done;
@@ -452,10 +471,17 @@ struct Seat<A> {
     party: Party<A>,
 }
 
-impl<A> Seat<A> {
+impl<A: Agent> Seat<A> {
     #[inline]
     fn takes_part(&self, now: Time) -> bool {
         self.party.start <= now && now < self.party.stop
+    }
+
+    /// When it wants to be woken, while it takes part.
+    #[inline]
+    fn deadline(&self) -> Time {
+        let at = self.party.agent.next_timer().max(self.party.start);
+        if at < self.party.stop { at } else { Time::FAR }
     }
 }
 

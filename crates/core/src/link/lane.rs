@@ -199,6 +199,17 @@ impl Lane {
     }
 
     #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The packet that comes out next.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<&Parcel> {
+        (self.len > 0).then(|| &self.passing(0).parcel)
+    }
+
+    #[inline]
     pub(super) fn next_departure(&self) -> Option<Time> {
         (self.len > 0).then(|| self.passing(0).out)
     }

@@ -1,6 +1,7 @@
 //! Links that form a network, with routes across them.
 
 use core::fmt;
+use core::hint::black_box;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Packet;
@@ -229,6 +230,11 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     #[inline]
     fn step(&mut self, at: Time, link: usize) -> Option<Delivery<P>> {
+        if self.links.len() > CACHED
+            && let Some(next) = self.agenda.begun()
+        {
+            fetch(&self.links, &self.store, &self.hops, next);
+        }
         let departed = self.links[link].pop(&mut self.store, at);
         self.plan(link);
         let (at, mut parcel) = departed?;
@@ -257,6 +263,32 @@ impl<P: Packet + Send + 'static> Network<P> {
     fn plan(&mut self, link: usize) {
         let next = self.links[link].next_departure();
         self.agenda.set(link, next.unwrap_or(Time::FAR));
+    }
+}
+
+/// Looks at what the links that are `next` will touch, so that it is in the cache by then. One after
+/// the other they would each wait for memory, three or four times; here all of them wait together.
+fn fetch<P>(
+    links: &[Passage],
+    store: &Store<P>,
+    hops: &[u32],
+    next: impl Iterator<Item = usize> + Clone,
+) {
+    for link in next.clone() {
+        black_box(links[link].is_waiting_lane());
+    }
+    for link in next.clone() {
+        black_box(links[link].peek().map(|parcel| parcel.slot));
+    }
+    for parcel in next.filter_map(|link| links[link].peek()) {
+        match hops.get(parcel.hop as usize + 1) {
+            Some(hop) if hop & END == 0 => {
+                black_box(links[*hop as usize].is_waiting_lane());
+            }
+            _ => {
+                black_box(store.get(parcel.slot).is_some());
+            }
+        }
     }
 }
 
@@ -299,6 +331,9 @@ impl fmt::Display for NetworkError {
 }
 
 impl core::error::Error for NetworkError {}
+
+/// So many links are in the cache anyhow.
+const CACHED: usize = 1_000;
 
 /// Marks the end of a route in the list of hops.
 const END: u32 = 1 << 31;

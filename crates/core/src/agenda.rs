@@ -1,5 +1,7 @@
 //! Who is next: the earliest of a fixed number of deadlines.
 
+use core::mem;
+
 use crate::units::Time;
 
 /// A deadline for each of a fixed number of slots, and the earliest of them at hand.
@@ -102,12 +104,16 @@ impl Agenda {
         }
     }
 
-    /// The slots that are next, the first of them last, if they are others than when this was
-    /// asked before: a few that are worth a look ahead, all at once.
+    /// Whether other slots are at the [`front`](Self::front) than when this was asked before.
     #[inline]
-    pub(crate) fn begun(&mut self) -> Option<impl Iterator<Item = usize> + Clone> {
-        let begun = core::mem::take(&mut self.begun);
-        begun.then(|| self.front.iter().map(|(_, slot)| *slot as usize))
+    pub(crate) fn begun(&mut self) -> bool {
+        mem::take(&mut self.begun)
+    }
+
+    /// A few slots that are next, the first of them last: worth a look ahead, all at once.
+    #[inline]
+    pub(crate) fn front(&self) -> impl Iterator<Item = usize> + Clone {
+        self.front.iter().map(|(_, slot)| *slot as usize)
     }
 
     #[inline]
@@ -147,7 +153,7 @@ impl Agenda {
         } else {
             days
         };
-        let next = core::mem::replace(&mut self.lists[list], slot);
+        let next = mem::replace(&mut self.lists[list], slot);
         let node = &mut self.nodes[slot as usize];
         (node.next, node.before) = (next, LIST | list as u32);
         if next != NONE {
@@ -225,7 +231,7 @@ impl Agenda {
         let list = day as usize & (self.days() - 1);
         self.cursor = day + 1;
         self.full[list / 64] &= !(1 << (list % 64));
-        let mut slot = core::mem::replace(&mut self.lists[list], NONE);
+        let mut slot = mem::replace(&mut self.lists[list], NONE);
         while slot != NONE {
             let node = &mut self.nodes[slot as usize];
             self.front.push((node.at, slot));
@@ -242,7 +248,7 @@ impl Agenda {
     /// Moves the ring on, to the next `day` of the ring or earlier, and into it what was beyond.
     fn draw_near(&mut self, day: Option<u64>) {
         let days = self.days();
-        let far = core::mem::replace(&mut self.lists[days], NONE);
+        let far = mem::replace(&mut self.lists[days], NONE);
         let (mut slot, mut first) = (far, day.unwrap_or(u64::MAX));
         while slot != NONE {
             let node = &self.nodes[slot as usize];

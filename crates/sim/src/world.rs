@@ -5,6 +5,7 @@
 //! the sample of the links. After every input a party is drained before anything else happens.
 
 use core::fmt;
+use core::hint::black_box;
 use core::mem;
 use core::time::Duration;
 
@@ -92,6 +93,9 @@ pub trait Observer {
 
     /// A packet reached a party that takes part.
     fn arrived(&mut self, _at: Time, _flight: Flight<'_>) {}
+
+    /// A packet is likely to reach a party soon: what is kept of it may be brought to the cache.
+    fn soon(&mut self, _party: PartyId) {}
 
     /// The state of a link, at the interval of [`World::sample_every`].
     fn sample(&mut self, _sample: &Sample) {}
@@ -218,6 +222,7 @@ impl<A: Agent> World<A> {
         observer: &mut O,
     ) -> Result<Time, WorldError> {
         loop {
+            self.look_ahead(observer);
             let (wake, id) = self.agenda.first();
             let sample = self.sampler.as_ref().map_or(Time::FAR, |s| s.next);
             let horizon = wake.min(sample).max(self.now).min(until);
@@ -271,6 +276,20 @@ impl<A: Agent> World<A> {
             .into_iter()
             .map(|seat| seat.party.agent)
             .collect()
+    }
+
+    /// Touches what the next packets will, so that it is in the cache by then.
+    #[inline]
+    fn look_ahead<O: Observer + ?Sized>(&mut self, observer: &mut O) {
+        let Some(packets) = self.network.look_ahead() else {
+            return;
+        };
+        for packet in packets {
+            if let Some(seat) = self.seats.get(packet.to as usize) {
+                black_box((seat.done, seat.deadline(), &seat.party.peer));
+                observer.soon(PartyId(packet.to as usize));
+            }
+        }
     }
 
     fn go_to(&mut self, at: Time) {

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::hint::black_box;
+use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Packet;
@@ -69,6 +70,8 @@ pub struct Network<P> {
     /// The next departure of each link.
     agenda: Agenda,
     arrived: VecDeque<Delivery<P>>,
+    /// Whether there are others ahead than when somebody looked.
+    news: bool,
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
@@ -109,6 +112,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             hops,
             routes,
             arrived: VecDeque::new(),
+            news: false,
         })
     }
 
@@ -168,6 +172,25 @@ impl<P: Packet + Send + 'static> Network<P> {
                 self.arrived.push_back(delivery);
             }
         }
+    }
+
+    /// Packets that are likely to come out soon, if they are others than when this was asked before
+    /// and links are many: for callers who keep much for each packet and would like to have it in
+    /// the cache by then. Of no other use: it may name packets that do not come out, and be silent
+    /// about such that do.
+    #[inline]
+    pub fn look_ahead(&mut self) -> Option<impl Iterator<Item = &P>> {
+        mem::take(&mut self.news).then(|| {
+            let next = self.agenda.front();
+            let parcels = next.filter_map(|link| self.links[link].peek());
+            let last = |parcel: &&Parcel| {
+                let hop = self.hops.get(parcel.hop as usize + 1);
+                hop.is_none_or(|hop| hop & END != 0)
+            };
+            parcels
+                .filter(last)
+                .filter_map(|parcel| self.store.get(parcel.slot))
+        })
     }
 
     /// How many links there are.
@@ -231,9 +254,11 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[inline]
     fn step(&mut self, at: Time, link: usize) -> Option<Delivery<P>> {
         if self.links.len() > CACHED
-            && let Some(next) = self.agenda.begun()
+            && self.agenda.begun()
         {
+            let next = self.agenda.front();
             fetch(&self.links, &self.store, &self.hops, next);
+            self.news = true;
         }
         let departed = self.links[link].pop(&mut self.store, at);
         self.plan(link);

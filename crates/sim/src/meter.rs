@@ -63,7 +63,10 @@ impl Meter {
     pub fn soon(&self, flow: usize) {
         let meter = &self.flows[flow];
         black_box((meter.sent.packets, meter.back.1, meter.drops.len()));
-        black_box((meter.delays.count, meter.bins.last().map(|bin| bin.delay_max)));
+        black_box((
+            meter.delays.count,
+            meter.bins.last().map(|bin| bin.delay_max),
+        ));
     }
 
     /// A packet reached the flow's sender `delay` after it left the receiver.

@@ -183,6 +183,7 @@ impl<A: Agent> World<A> {
             rng: seed.stream(&format!("party/{}", party.name)),
             wakes: (Time::ZERO, 0),
             done: false,
+            late: false,
             party,
         };
         let mut world = Self {
@@ -439,12 +440,12 @@ impl<A: Agent> World<A> {
     /// from now on.
     #[inline]
     fn postpone(&mut self, wake: Time, id: usize) -> bool {
-        if wake == Time::FAR {
+        let Some(seat) = self.seats.get_mut(id).filter(|seat| seat.late) else {
             return false;
-        }
-        let at = self.seats[id].deadline();
-        self.agenda.set(id, at);
-        at != wake
+        };
+        seat.late = false;
+        self.agenda.set(id, seat.deadline());
+        self.agenda.first() != (wake, id)
     }
 
     /// Writes down when a party wants to be woken next, and whether it is done.
@@ -455,7 +456,9 @@ impl<A: Agent> World<A> {
     fn settle(&mut self, id: usize) {
         let seat = &mut self.seats[id];
         let at = seat.deadline();
-        if at < self.agenda.get(id) {
+        let planned = self.agenda.get(id);
+        seat.late = at > planned && planned > self.now;
+        if !seat.late {
             self.agenda.set(id, at);
         }
         let done = seat.party.agent.is_done();
@@ -487,6 +490,8 @@ struct Seat<A> {
     /// When it was woken last, and how often at that moment.
     wakes: (Time, u32),
     done: bool,
+    /// Whether it wants to be woken later than the agenda says.
+    late: bool,
     party: Party<A>,
 }
 

@@ -253,9 +253,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     #[inline]
     fn step(&mut self, at: Time, link: usize) -> Option<Delivery<P>> {
-        if self.links.len() > CACHED
-            && self.agenda.begun()
-        {
+        if self.links.len() > CACHED && self.agenda.begun() {
             let next = self.agenda.front();
             fetch(&self.links, &self.store, &self.hops, next);
             self.news = true;

@@ -1,121 +1,324 @@
 //! Who is next: the earliest of a fixed number of deadlines.
 
-use core::{array, mem};
+use core::mem;
 
 use crate::units::Time;
 
 /// A deadline for each of a fixed number of slots, and the earliest of them at hand.
 ///
-/// A tournament in groups of eight, which fill a cache line: every group knows its earliest
-/// member. A deadline that is not the earliest of its group, before or after, changes nothing
-/// else, and that is the rule; otherwise the change walks on to the group above. Unlike a heap it
-/// never holds an entry that is out of date, moves nothing about, and does not allocate. Of equal
-/// deadlines the lower slot is first, which makes the order total.
+/// A calendar (Brown, "Calendar queues: a fast O(1) priority queue implementation for the
+/// simulation event set problem", CACM 31(10), 1988): time is cut into days of equal length, and a
+/// ring of days has a list each of the slots whose deadlines fall on it. Only the day at hand is
+/// sorted. Deadlines beyond the ring are in one more list. The length of a day follows the
+/// deadlines, so that few share one.
+///
+/// Of equal deadlines the lower slot is first, which makes the order total: it does not depend on
+/// what the days are like. It does not allocate, other than for a fuller day than any before.
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// The deadlines of the slots first, then those of the earliest of each group below, and so on
-    /// up to a level of one group. Filled up with [`Time::FAR`].
-    at: Vec<Group>,
-    /// Whose they are.
-    slot: Vec<[u32; GROUP]>,
-    /// Where each level begins.
-    levels: Vec<usize>,
-    /// The earliest of all.
-    first: (Time, u32),
+    nodes: Vec<Node>,
+    /// The first slot of each list: those of the ring, then that of what is beyond.
+    lists: Vec<u32>,
+    /// A bit for each list of the ring that is not empty.
+    full: Vec<u64>,
+    /// All deadlines before the day `cursor`, the latest first; not empty while there are any.
+    front: Vec<(Time, u32)>,
+    /// The ring has the days from this one on. A day is a number of nanoseconds without its lower
+    /// `shift` bits.
+    cursor: u64,
+    shift: u32,
+    /// What is beyond the ring is not before this day.
+    beyond: u64,
+    /// Deadlines that came to the front since the length of a day was looked at, and the earliest
+    /// one then.
+    passed: u32,
+    since: Time,
+    /// Whether the front was filled since somebody asked.
+    begun: bool,
 }
 
+/// A slot.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-struct Group([Time; GROUP]);
+struct Node {
+    at: Time,
+    /// The next in its list, or [`NONE`].
+    next: u32,
+    /// The one before, or [`FRONT`], or [`LIST`] and the number of the list that it begins.
+    before: u32,
+}
 
 impl Agenda {
     /// All `slots` without a deadline. At most 2³¹ of them, which is more than memory holds.
     pub fn new(slots: usize) -> Self {
-        let (mut slot, mut levels) = (Vec::new(), Vec::new());
-        let (mut members, mut reach) = (slots, 1);
-        loop {
-            let groups = members.div_ceil(GROUP).max(1);
-            levels.push(slot.len());
-            let group = |g: usize| array::from_fn(|i| ((g * GROUP + i) * reach) as u32);
-            slot.extend((0..groups).map(group));
-            if groups == 1 {
-                return Self {
-                    at: vec![Group([Time::FAR; GROUP]); slot.len()],
-                    slot,
-                    levels,
-                    first: (Time::FAR, 0),
-                };
-            }
-            (members, reach) = (groups, reach * GROUP);
+        let days = slots.next_power_of_two().clamp(LEAST_DAYS, MOST_DAYS);
+        let node = Node {
+            at: Time::FAR,
+            next: NONE,
+            before: FRONT,
+        };
+        Self {
+            nodes: vec![node; slots],
+            lists: vec![NONE; days + 1],
+            full: vec![0; days / 64],
+            front: Vec::new(),
+            cursor: 0,
+            shift: FIRST_SHIFT,
+            beyond: days as u64,
+            passed: 0,
+            since: Time::ZERO,
+            begun: false,
         }
     }
 
     /// The earliest deadline and its slot; [`Time::FAR`] while no slot has one.
     #[inline]
     pub fn first(&self) -> (Time, usize) {
-        (self.first.0, self.first.1 as usize)
+        match self.front.last() {
+            Some((at, slot)) => (*at, *slot as usize),
+            None => (Time::FAR, 0),
+        }
     }
 
     /// The deadline of a slot; [`Time::FAR`] if it has none. Panics if there is no such slot.
     #[inline]
     pub fn get(&self, slot: usize) -> Time {
-        self.at[slot / GROUP].0[slot % GROUP]
+        self.nodes[slot].at
     }
 
     /// Sets the deadline of a slot; [`Time::FAR`] takes it away. Panics if there is no such slot.
     #[inline]
     pub fn set(&mut self, slot: usize, at: Time) {
-        if self.get(slot) != at {
-            self.change(slot, at);
+        let was = self.nodes[slot].at;
+        if was == at {
+            return;
+        }
+        if was != Time::FAR {
+            self.remove(slot as u32);
+        }
+        self.nodes[slot].at = at;
+        if at != Time::FAR {
+            self.insert(slot as u32, at);
+        }
+        if self.front.is_empty() {
+            self.refill();
         }
     }
 
-    fn change(&mut self, slot: usize, at: Time) {
-        let (mut member, mut entry) = (slot, (at, slot as u32));
-        for (level, start) in self.levels.iter().enumerate() {
-            let (group, place) = (member / GROUP, member % GROUP);
-            // The earliest of its group so far is the one that changes if it is the one that the
-            // group had at this place.
-            let was = mem::replace(&mut self.slot[start + group][place], entry.1);
-            self.at[start + group].0[place] = entry.0;
-            let best = match self.levels.get(level + 1) {
-                Some(above) => {
-                    let above = above + group / GROUP;
-                    let place = group % GROUP;
-                    (self.at[above].0[place], self.slot[above][place])
-                }
-                None => self.first,
-            };
-            if entry >= best {
-                if best.1 != was {
-                    return;
-                }
-                let (at, place) = self.at[start + group].earliest();
-                entry = (at, self.slot[start + group][place]);
-            }
-            if entry == best {
+    /// Whether other slots are at the [`front`](Self::front) than when this was asked before.
+    #[inline]
+    pub(crate) fn begun(&mut self) -> bool {
+        mem::take(&mut self.begun)
+    }
+
+    /// A few slots that are next, the first of them last: worth a look ahead, all at once.
+    #[inline]
+    pub(crate) fn front(&self) -> impl Iterator<Item = usize> + Clone {
+        self.front.iter().map(|(_, slot)| *slot as usize)
+    }
+
+    #[inline]
+    fn days(&self) -> usize {
+        self.lists.len() - 1
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: u32, at: Time) {
+        let day = at.as_nanos() >> self.shift;
+        if day < self.cursor {
+            self.jump_in(slot, at);
+        } else {
+            self.link(slot, day);
+        }
+    }
+
+    /// Among those at the front.
+    fn jump_in(&mut self, slot: u32, at: Time) {
+        let entry = (at, slot);
+        let place = self.front.partition_point(|other| *other > entry);
+        self.front.insert(place, entry);
+        self.nodes[slot as usize].before = FRONT;
+        self.passed += 1;
+        if self.passed as usize > self.period() {
+            self.tune();
+        }
+    }
+
+    #[inline]
+    fn link(&mut self, slot: u32, day: u64) {
+        let days = self.days();
+        let list = if day - self.cursor < days as u64 {
+            let list = day as usize & (days - 1);
+            self.full[list / 64] |= 1 << (list % 64);
+            list
+        } else {
+            days
+        };
+        let next = mem::replace(&mut self.lists[list], slot);
+        let node = &mut self.nodes[slot as usize];
+        (node.next, node.before) = (next, LIST | list as u32);
+        if next != NONE {
+            self.nodes[next as usize].before = slot;
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, slot: u32) {
+        let Node { at, next, before } = self.nodes[slot as usize];
+        if before == FRONT {
+            if self.front.last() == Some(&(at, slot)) {
+                self.front.pop();
                 return;
             }
-            member = group;
+            let place = self.front.partition_point(|other| *other > (at, slot));
+            self.front.remove(place);
+            return;
         }
-        self.first = entry;
+        if before & LIST == 0 {
+            self.nodes[before as usize].next = next;
+        } else {
+            let list = (before & !LIST) as usize;
+            self.lists[list] = next;
+            if next == NONE && list < self.days() {
+                self.full[list / 64] &= !(1 << (list % 64));
+            }
+        }
+        if next != NONE {
+            self.nodes[next as usize].before = before;
+        }
+    }
+
+    /// The front is empty: takes the next day to it, if there is one.
+    fn refill(&mut self) {
+        if self.passed as usize > self.period() {
+            self.tune();
+            return;
+        }
+        loop {
+            let day = self.next_day();
+            if let Some(day) = day
+                && day < self.beyond
+            {
+                self.begin(day);
+                return;
+            }
+            if day.is_none() && self.lists[self.days()] == NONE {
+                return;
+            }
+            self.draw_near(day);
+        }
+    }
+
+    /// The next day of the ring that has deadlines.
+    fn next_day(&self) -> Option<u64> {
+        let mask = self.days() - 1;
+        let start = self.cursor as usize & mask;
+        let (first, words) = (start / 64, self.full.len());
+        let early = !0 << (start % 64);
+        // Once around; the word that it starts with has days of its end and of its beginning.
+        for i in 0..=words {
+            let word = (first + i) & (words - 1);
+            let bits = self.full[word] & if i == 0 { early } else { !0 };
+            if bits != 0 {
+                let list = word * 64 + bits.trailing_zeros() as usize;
+                return Some(self.cursor + (list.wrapping_sub(start) & mask) as u64);
+            }
+        }
+        None
+    }
+
+    /// Its deadlines come to the front.
+    fn begin(&mut self, day: u64) {
+        let list = day as usize & (self.days() - 1);
+        self.cursor = day + 1;
+        self.full[list / 64] &= !(1 << (list % 64));
+        let mut slot = mem::replace(&mut self.lists[list], NONE);
+        while slot != NONE {
+            let node = &mut self.nodes[slot as usize];
+            self.front.push((node.at, slot));
+            node.before = FRONT;
+            slot = node.next;
+        }
+        self.passed += self.front.len() as u32;
+        self.begun = true;
+        if self.front.len() > 1 {
+            self.front.sort_unstable_by(|a, b| b.cmp(a));
+        }
+    }
+
+    /// Moves the ring on, to the next `day` of the ring or earlier, and into it what was beyond.
+    fn draw_near(&mut self, day: Option<u64>) {
+        let days = self.days();
+        let far = mem::replace(&mut self.lists[days], NONE);
+        let (mut slot, mut first) = (far, day.unwrap_or(u64::MAX));
+        while slot != NONE {
+            let node = &self.nodes[slot as usize];
+            first = first.min(node.at.as_nanos() >> self.shift);
+            slot = node.next;
+        }
+        self.cursor = first;
+        self.beyond = first + days as u64;
+        slot = far;
+        while slot != NONE {
+            let Node { at, next, .. } = self.nodes[slot as usize];
+            self.link(slot, at.as_nanos() >> self.shift);
+            slot = next;
+        }
+    }
+
+    /// After how many deadlines to look at the length of a day.
+    fn period(&self) -> usize {
+        self.nodes.len().max(LEAST_PERIOD)
+    }
+
+    /// Makes days shorter or longer, if need be, and fills the front if it is empty.
+    #[cold]
+    fn tune(&mut self) {
+        let live = |node: &&Node| node.at != Time::FAR;
+        let first = self.nodes.iter().filter(live).map(|node| node.at).min();
+        let Some(first) = first else {
+            return;
+        };
+        let gap = first.as_nanos().saturating_sub(self.since.as_nanos()) / u64::from(self.passed);
+        let shift = (gap * DAY).max(1).ilog2().clamp(LEAST_SHIFT, MOST_SHIFT);
+        (self.passed, self.since) = (0, first);
+        if shift.abs_diff(self.shift) > 1 {
+            self.shift = shift;
+            self.front.clear();
+            self.lists.fill(NONE);
+            self.full.fill(0);
+            self.cursor = first.as_nanos() >> shift;
+            self.beyond = self.cursor + self.days() as u64;
+            for slot in 0..self.nodes.len() {
+                let at = self.nodes[slot].at;
+                if at != Time::FAR {
+                    self.link(slot as u32, at.as_nanos() >> shift);
+                }
+            }
+        }
+        if self.front.is_empty() {
+            self.refill();
+        }
     }
 }
 
-impl Group {
-    /// The earliest, the first of equal ones, and which it is. A tournament again, of conditional
-    /// moves: which is earlier cannot be foreseen.
-    #[inline]
-    fn earliest(&self) -> (Time, usize) {
-        let at = |place: usize| (self.0[place], place);
-        let earlier = |a: (Time, usize), b: (Time, usize)| if b.0 < a.0 { b } else { a };
-        let low = earlier(earlier(at(0), at(1)), earlier(at(2), at(3)));
-        let high = earlier(earlier(at(4), at(5)), earlier(at(6), at(7)));
-        earlier(low, high)
-    }
-}
+/// No slot.
+const NONE: u32 = u32::MAX;
+/// Marks a slot that is at the front.
+const FRONT: u32 = u32::MAX - 1;
+/// Marks the number of a list.
+const LIST: u32 = 1 << 31;
 
-const GROUP: usize = 8;
+/// Days of the ring, both powers of two: no fewer than a word has bits, and no more than fit into
+/// a megabyte.
+const LEAST_DAYS: usize = 64;
+const MOST_DAYS: usize = 1 << 18;
+/// The length of a day, as a power of two in ns: at first 0.13 ms, from 64 ns to 17 s.
+const FIRST_SHIFT: u32 = 17;
+const LEAST_SHIFT: u32 = 6;
+const MOST_SHIFT: u32 = 34;
+/// At most so many deadlines fall on a day, and at least half as many, on average.
+const DAY: u64 = 8;
+const LEAST_PERIOD: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -123,22 +326,55 @@ mod tests {
 
     use super::*;
 
+    /// Times that collide, that share a day and that are days and rings apart.
+    fn time() -> impl Strategy<Value = Time> {
+        let nanos = (0..20_u64, 0..5_u32).prop_map(|(n, scale)| n << (10 * scale));
+        prop_oneof![
+            1 => Just(Time::FAR),
+            9 => nanos.prop_map(Time::from_nanos),
+        ]
+    }
+
     proptest! {
-        /// Against a search through all of them.
+        /// Against a search through all of them, with deadlines that go anywhere.
         #[test]
         fn the_earliest_is_first(
             slots in 1..700_usize,
-            changes in prop::collection::vec((any::<usize>(), 0..20_u64), 0..300),
+            changes in prop::collection::vec((any::<usize>(), time()), 0..400),
         ) {
             let mut agenda = Agenda::new(slots);
             let mut plain = vec![Time::FAR; slots];
             for (slot, at) in changes {
-                let (slot, at) = (slot % slots, if at == 0 { Time::FAR } else { Time::from_nanos(at) });
+                let slot = slot % slots;
                 agenda.set(slot, at);
                 plain[slot] = at;
                 let first = (0..slots).min_by_key(|slot| (plain[*slot], *slot)).unwrap();
+                let first = if plain[first] == Time::FAR { 0 } else { first };
                 prop_assert_eq!(agenda.first(), (plain[first], first));
                 prop_assert_eq!(agenda.get(slot), at);
+            }
+        }
+
+        /// Time goes on, in steps of very different sizes one after the other, so that days are
+        /// cut anew.
+        #[test]
+        fn the_order_does_not_depend_on_the_days(
+            slots in 1..90_usize,
+            steps in prop::collection::vec((0..40_u32, any::<u64>()), 1..8),
+        ) {
+            let mut agenda = Agenda::new(slots);
+            let mut plain: Vec<Time> = (0..slots as u64).map(Time::from_nanos).collect();
+            for (slot, at) in plain.iter().enumerate() {
+                agenda.set(slot, *at);
+            }
+            for (scale, luck) in steps {
+                for i in 0..200 {
+                    let first = (0..slots).min_by_key(|slot| (plain[*slot], *slot)).unwrap();
+                    prop_assert_eq!(agenda.first(), (plain[first], first));
+                    let step = luck.wrapping_mul(i | 1) >> (64 - scale).min(63);
+                    plain[first] = Time::from_nanos(plain[first].as_nanos() + step);
+                    agenda.set(first, plain[first]);
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Constant memory per flow and bin, so that it serves one video as well as a thousand transfers.
 
+use core::hint::black_box;
 use core::time::Duration;
 
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -55,6 +56,17 @@ impl Meter {
         bin.received.add(size);
         bin.delay_sum += delay;
         bin.delay_max = bin.delay_max.max(delay);
+    }
+
+    /// Something of the flow is about to be counted: touches what that needs.
+    #[inline]
+    pub fn soon(&self, flow: usize) {
+        let meter = &self.flows[flow];
+        black_box((meter.sent.packets, meter.back.1, meter.drops.len()));
+        black_box((
+            meter.delays.count,
+            meter.bins.last().map(|bin| bin.delay_max),
+        ));
     }
 
     /// A packet reached the flow's sender `delay` after it left the receiver.

@@ -356,6 +356,11 @@ impl Observer for Stagehand<'_> {
         }
     }
 
+    #[inline]
+    fn soon(&mut self, party: PartyId) {
+        self.meter.soon(party.0 / 2);
+    }
+
     fn sample(&mut self, sample: &Sample) {
         let stats = sample.stats;
         self.links.push(run::LinkSample {

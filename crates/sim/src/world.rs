@@ -5,6 +5,7 @@
 //! the sample of the links. After every input a party is drained before anything else happens.
 
 use core::fmt;
+use core::hint::black_box;
 use core::mem;
 use core::time::Duration;
 
@@ -93,6 +94,9 @@ pub trait Observer {
     /// A packet reached a party that takes part.
     fn arrived(&mut self, _at: Time, _flight: Flight<'_>) {}
 
+    /// A packet is likely to reach a party soon: what is kept of it may be brought to the cache.
+    fn soon(&mut self, _party: PartyId) {}
+
     /// The state of a link, at the interval of [`World::sample_every`].
     fn sample(&mut self, _sample: &Sample) {}
 }
@@ -147,7 +151,7 @@ pub struct Sample {
 pub struct World<A> {
     network: Network<SimPacket>,
     seats: Vec<Seat<A>>,
-    /// When each party wants to be woken, while it takes part.
+    /// When each party wants to be woken, while it takes part: then or later.
     agenda: Agenda,
     /// How many parties are not done.
     busy: usize,
@@ -179,6 +183,7 @@ impl<A: Agent> World<A> {
             rng: seed.stream(&format!("party/{}", party.name)),
             wakes: (Time::ZERO, 0),
             done: false,
+            late: false,
             party,
         };
         let mut world = Self {
@@ -218,12 +223,16 @@ impl<A: Agent> World<A> {
         observer: &mut O,
     ) -> Result<Time, WorldError> {
         loop {
+            self.look_ahead(observer);
             let (wake, id) = self.agenda.first();
             let sample = self.sampler.as_ref().map_or(Time::FAR, |s| s.next);
             let horizon = wake.min(sample).max(self.now).min(until);
             if let Some(delivery) = self.network.pop(horizon) {
                 self.go_to(delivery.at);
                 self.deliver(delivery.packet, observer)?;
+                continue;
+            }
+            if self.postpone(wake, id) {
                 continue;
             }
             if self.is_over() {
@@ -268,6 +277,20 @@ impl<A: Agent> World<A> {
             .into_iter()
             .map(|seat| seat.party.agent)
             .collect()
+    }
+
+    /// Touches what the next packets will, so that it is in the cache by then.
+    #[inline]
+    fn look_ahead<O: Observer + ?Sized>(&mut self, observer: &mut O) {
+        let Some(packets) = self.network.look_ahead() else {
+            return;
+        };
+        for packet in packets {
+            if let Some(seat) = self.seats.get(packet.to as usize) {
+                black_box((seat.done, seat.deadline(), &seat.party.peer));
+                observer.soon(PartyId(packet.to as usize));
+            }
+        }
     }
 
     fn go_to(&mut self, at: Time) {
@@ -413,13 +436,31 @@ impl<A: Agent> World<A> {
         self.network.push(now, party.route, packet);
     }
 
+    /// Whether the first of the agenda wants to be woken later than it says there, which it says
+    /// from now on.
+    #[inline]
+    fn postpone(&mut self, wake: Time, id: usize) -> bool {
+        let Some(seat) = self.seats.get_mut(id).filter(|seat| seat.late) else {
+            return false;
+        };
+        seat.late = false;
+        self.agenda.set(id, seat.deadline());
+        self.agenda.first() != (wake, id)
+    }
+
     /// Writes down when a party wants to be woken next, and whether it is done.
+    ///
+    /// A timer that moves away, as that of TCP does with every acknowledgement, stays where it is:
+    /// see [`postpone`](Self::postpone).
     #[inline]
     fn settle(&mut self, id: usize) {
         let seat = &mut self.seats[id];
-        let at = seat.party.agent.next_timer().max(seat.party.start);
-        let at = if at < seat.party.stop { at } else { Time::FAR };
-        self.agenda.set(id, at);
+        let at = seat.deadline();
+        let planned = self.agenda.get(id);
+        seat.late = at > planned && planned > self.now;
+        if !seat.late {
+            self.agenda.set(id, at);
+        }
         let done = seat.party.agent.is_done();
         if done != seat.done {
             seat.done = done;
@@ -449,13 +490,22 @@ struct Seat<A> {
     /// When it was woken last, and how often at that moment.
     wakes: (Time, u32),
     done: bool,
+    /// Whether it wants to be woken later than the agenda says.
+    late: bool,
     party: Party<A>,
 }
 
-impl<A> Seat<A> {
+impl<A: Agent> Seat<A> {
     #[inline]
     fn takes_part(&self, now: Time) -> bool {
         self.party.start <= now && now < self.party.stop
+    }
+
+    /// When it wants to be woken, while it takes part.
+    #[inline]
+    fn deadline(&self) -> Time {
+        let at = self.party.agent.next_timer().max(self.party.start);
+        if at < self.party.stop { at } else { Time::FAR }
     }
 }
 

@@ -10,13 +10,15 @@ use super::chain::{Chain, InService};
 use super::config::LinkConfig;
 use super::delay::Wire;
 use super::notes::{DropReason, Happening, LinkNote, Notes};
-use super::queue::{
-    Discipline, DropTail, DropTailConfig, Fifo, Held, Limit, QueueConfig, Red, RedLaw, Verdict,
-};
+use super::queue::{Discipline, DropTail, DropTailConfig, Fifo, Held, Red, Verdict};
 use super::rate::{Capacity, Transmitter};
 use super::stats::{LinkStats, Queued, Records};
 use super::store::{Parcel, Store};
 use crate::units::{Bytes, Time, nanos};
+
+use admission::Admission;
+
+mod admission;
 
 /// A queue that decides as packets arrive, a rate that never changes, a wire without jitter, no
 /// losses and no outages: nothing that happens later touches a packet that was taken, so that the
@@ -57,23 +59,6 @@ struct Passing {
     parcel: Parcel,
 }
 
-/// Who may wait.
-#[derive(Debug)]
-enum Admission {
-    DropTail(DropTailConfig),
-    Red(Box<Idler>),
-}
-
-/// RED, which has to hear of idle times.
-#[derive(Debug)]
-struct Idler {
-    law: RedLaw,
-    /// When the transmitter is free.
-    free_at: Time,
-    /// Whether RED has heard of that.
-    told: bool,
-}
-
 /// What a packet seldom touches.
 #[derive(Debug)]
 struct Rare {
@@ -102,16 +87,10 @@ impl Lane {
     pub(super) fn new(config: &LinkConfig, stream: impl Fn(&str) -> Pcg64Mcg) -> Option<Self> {
         let fixed = matches!(config.capacity, Capacity::Unlimited | Capacity::Fixed(_));
         let calm = config.loss.is_none() && config.outages.is_empty() && config.jitter.is_none();
-        let admission = match config.queue {
-            _ if !fixed || !calm => return None,
-            QueueConfig::DropTail(config) => Admission::DropTail(config),
-            QueueConfig::Red(red) => Admission::Red(Box::new(Idler {
-                law: RedLaw::new(red, &config.capacity, stream("red")),
-                free_at: Time::ZERO,
-                told: true,
-            })),
-            _ => return None,
-        };
+        if !fixed || !calm {
+            return None;
+        }
+        let admission = Admission::new(config, stream)?;
         Some(Self {
             ring: Box::default(),
             head: 0,
@@ -196,6 +175,17 @@ impl Lane {
         self.head = self.head.wrapping_add(1);
         self.len -= 1;
         Some((out, parcel))
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The packet that comes out next.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<&Parcel> {
+        (self.len > 0).then(|| &self.passing(0).parcel)
     }
 
     #[inline]
@@ -449,52 +439,6 @@ impl Lane {
         let (first, last) = (self.passing(oldest), self.passing(self.len - 1));
         let others = last.out.as_nanos() - first.out.as_nanos();
         (self.len - oldest, others + self.time(first.parcel.size))
-    }
-}
-
-impl Admission {
-    /// How many packets may wait, if that is all there is to it, else zero.
-    fn plain_limit(&self) -> u32 {
-        match self {
-            Self::DropTail(DropTailConfig {
-                limit: Limit::Packets(limit),
-                mark_above: None,
-            }) => *limit,
-            _ => 0,
-        }
-    }
-
-    /// What becomes of a packet of `size` that arrives at `at`, where `waiting` waits and the
-    /// transmitter is free from `free_at` on if it takes this one.
-    fn judge(
-        &mut self,
-        at: Time,
-        free_at: Time,
-        size: Bytes,
-        waiting: Queued,
-        capable: impl Fn() -> bool,
-    ) -> Verdict {
-        match self {
-            Self::DropTail(config) => config.judge(waiting, size, capable),
-            Self::Red(idler) => {
-                idler.hear(at);
-                let verdict = idler.law.judge(at, size, waiting, capable);
-                if verdict != Verdict::Dropped {
-                    (idler.free_at, idler.told) = (free_at, false);
-                }
-                verdict
-            }
-        }
-    }
-}
-
-impl Idler {
-    /// It is `now`.
-    fn hear(&mut self, now: Time) {
-        if self.free_at < now && !self.told {
-            self.law.idle(self.free_at);
-            self.told = true;
-        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Links that form a network, with routes across them.
 
 use core::fmt;
+use core::hint::black_box;
+use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Packet;
@@ -68,6 +70,8 @@ pub struct Network<P> {
     /// The next departure of each link.
     agenda: Agenda,
     arrived: VecDeque<Delivery<P>>,
+    /// Whether there are others ahead than when somebody looked.
+    news: bool,
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
@@ -108,6 +112,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             hops,
             routes,
             arrived: VecDeque::new(),
+            news: false,
         })
     }
 
@@ -167,6 +172,25 @@ impl<P: Packet + Send + 'static> Network<P> {
                 self.arrived.push_back(delivery);
             }
         }
+    }
+
+    /// Packets that are likely to come out soon, if they are others than when this was asked before
+    /// and links are many: for callers who keep much for each packet and would like to have it in
+    /// the cache by then. Of no other use: it may name packets that do not come out, and be silent
+    /// about such that do.
+    #[inline]
+    pub fn look_ahead(&mut self) -> Option<impl Iterator<Item = &P>> {
+        mem::take(&mut self.news).then(|| {
+            let next = self.agenda.front();
+            let parcels = next.filter_map(|link| self.links[link].peek());
+            let last = |parcel: &&Parcel| {
+                let hop = self.hops.get(parcel.hop as usize + 1);
+                hop.is_none_or(|hop| hop & END != 0)
+            };
+            parcels
+                .filter(last)
+                .filter_map(|parcel| self.store.get(parcel.slot))
+        })
     }
 
     /// How many links there are.
@@ -229,6 +253,11 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     #[inline]
     fn step(&mut self, at: Time, link: usize) -> Option<Delivery<P>> {
+        if self.links.len() > CACHED && self.agenda.begun() {
+            let next = self.agenda.front();
+            fetch(&self.links, &self.store, &self.hops, next);
+            self.news = true;
+        }
         let departed = self.links[link].pop(&mut self.store, at);
         self.plan(link);
         let (at, mut parcel) = departed?;
@@ -257,6 +286,32 @@ impl<P: Packet + Send + 'static> Network<P> {
     fn plan(&mut self, link: usize) {
         let next = self.links[link].next_departure();
         self.agenda.set(link, next.unwrap_or(Time::FAR));
+    }
+}
+
+/// Looks at what the links that are `next` will touch, so that it is in the cache by then. One after
+/// the other they would each wait for memory, three or four times; here all of them wait together.
+fn fetch<P>(
+    links: &[Passage],
+    store: &Store<P>,
+    hops: &[u32],
+    next: impl Iterator<Item = usize> + Clone,
+) {
+    for link in next.clone() {
+        black_box(links[link].is_waiting_lane());
+    }
+    for link in next.clone() {
+        black_box(links[link].peek().map(|parcel| parcel.slot));
+    }
+    for parcel in next.filter_map(|link| links[link].peek()) {
+        match hops.get(parcel.hop as usize + 1) {
+            Some(hop) if hop & END == 0 => {
+                black_box(links[*hop as usize].is_waiting_lane());
+            }
+            _ => {
+                black_box(store.get(parcel.slot).is_some());
+            }
+        }
     }
 }
 
@@ -299,6 +354,9 @@ impl fmt::Display for NetworkError {
 }
 
 impl core::error::Error for NetworkError {}
+
+/// So many links are in the cache anyhow.
+const CACHED: usize = 1_000;
 
 /// Marks the end of a route in the list of hops.
 const END: u32 = 1 << 31;

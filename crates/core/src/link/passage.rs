@@ -60,6 +60,21 @@ impl Passage {
         }
     }
 
+    /// Whether it is a lane with something inside.
+    #[inline]
+    pub(super) fn is_waiting_lane(&self) -> bool {
+        matches!(self, Self::Lane(lane) if !lane.is_empty())
+    }
+
+    /// The packet that comes out next, where that is easily told.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<&Parcel> {
+        match self {
+            Self::Lane(lane) => lane.peek(),
+            Self::Chain(_) => None,
+        }
+    }
+
     #[inline]
     pub(super) fn next_departure(&self) -> Option<Time> {
         match self {

@@ -132,11 +132,11 @@ impl<C: RateController> DelayPromise<C> {
             return;
         };
         if reading.grew {
-            self.planner.observe_drop(now, sample);
-        } else if self.planner.measured().is_none_or(|c| sample >= c) {
-            self.planner.observe_capacity(now, sample);
+            self.planner.observe_drop(now, sample.rate);
+        } else if self.planner.measured().is_none_or(|c| sample.surely >= c) {
+            self.planner.observe_capacity(now, sample.surely);
         } else {
-            self.planner.observe_steady(now, sample);
+            self.planner.observe_steady(now, sample.rate);
         }
     }
 }

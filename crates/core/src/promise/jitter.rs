@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::window::WindowMin;
 use crate::units::Time;
 
 /// The standard deviation of delays that follow no trend.
@@ -11,6 +12,10 @@ use crate::units::Time;
 /// count. A queue that grows or drains moves such delays along a line, and the second difference of
 /// a line is zero; that of independent errors has six times their variance. The median of what
 /// was seen in the last two seconds or so is not moved by the corners, where a queue begins or ends.
+///
+/// A path that is almost full wobbles more, since what is left of one frame delays the next. That is
+/// a queue, and jitter is what there is without: the smallest deviation of the last 15 to 18
+/// seconds, in which a sender that looks for the capacity is below it at times.
 #[derive(Clone, Debug)]
 pub(super) struct Jitter {
     /// When the newest was sent.
@@ -22,7 +27,7 @@ pub(super) struct Jitter {
     /// A ring of second differences without their signs.
     bends: Vec<u64>,
     next: usize,
-    deviation: i64,
+    deviations: WindowMin,
 }
 
 impl Jitter {
@@ -34,7 +39,7 @@ impl Jitter {
             known: 0,
             bends: Vec::with_capacity(MEMORY),
             next: 0,
-            deviation: 0,
+            deviations: WindowMin::new(Duration::from_secs(3)),
         }
     }
 
@@ -50,12 +55,12 @@ impl Jitter {
         if self.known == 3 {
             let [first, second, third] = self.delays;
             let rise = third.saturating_sub(second);
-            self.learn(rise.saturating_sub(second.saturating_sub(first)));
+            self.learn(sent, rise.saturating_sub(second.saturating_sub(first)));
         }
         true
     }
 
-    fn learn(&mut self, bend: i64) {
+    fn learn(&mut self, now: Time, bend: i64) {
         let bend = bend.unsigned_abs();
         if self.bends.len() < MEMORY {
             self.bends.push(bend);
@@ -69,25 +74,26 @@ impl Jitter {
         let mut sorted = self.bends.clone();
         let (_, middle, _) = sorted.select_nth_unstable(self.bends.len() / 2);
         // 0.6745 standard deviations are the median of a normal error without its sign, and √6 is
-        // that of the second difference: 1.652.
-        let deviation = i64::try_from(middle.saturating_mul(1_000) / 1_652).unwrap_or(MOST);
-        self.deviation = deviation.min(MOST);
+        // that of the second difference: 1.652. The least of some such medians is a fifth below
+        // what they mean.
+        let deviation = i64::try_from(middle.saturating_mul(1_250) / 1_652).unwrap_or(MOST);
+        self.deviations.insert(now, deviation.min(MOST));
     }
 
     /// In nanoseconds, up to 25 ms; zero while nothing is known.
     pub(super) fn deviation(&self) -> i64 {
-        self.deviation
+        self.deviations.min().unwrap_or(0)
     }
 
     /// By how much the usual delay is above the smallest of the last seconds: of some 90 normal
     /// errors the smallest is 2.5 deviations below their mean. Nanoseconds.
     pub(super) fn usual(&self) -> i64 {
-        self.deviation * 5 / 2
+        self.deviation() * 5 / 2
     }
 
     /// By how much hardly any delay is above the smallest: as far again.
     pub(super) fn extent(&self) -> Duration {
-        Duration::from_nanos(self.deviation.unsigned_abs() * 5)
+        Duration::from_nanos(self.deviation().unsigned_abs() * 5)
     }
 }
 

@@ -35,6 +35,8 @@ pub struct PathMeter {
     leaders: VecDeque<i64>,
     /// Their middle.
     levels: WindowMin,
+    /// The queue grew, and how fast it is served is not known yet.
+    growing: bool,
 }
 
 /// What one report said.
@@ -42,13 +44,23 @@ pub struct PathMeter {
 pub struct Reading {
     /// What the path delivered while it had a queue of ours; with `grew` as the verdict of this
     /// report alone.
-    pub capacity: Option<Rate>,
+    pub capacity: Option<Sample>,
     /// Bytes of this report over the time in which they arrived.
     pub delivered: Rate,
     /// There was a queue of ours all through this report.
     pub queued: bool,
     /// The queue grew by more than noise does: what was sent is more than the path carries.
     pub grew: bool,
+}
+
+/// A rate at which the path worked without a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// As measured.
+    pub rate: Rate,
+    /// What is left of it if jitter made the time look short: enough to believe in more than was
+    /// known.
+    pub surely: Rate,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +93,7 @@ impl PathMeter {
             jitter: Jitter::new(),
             leaders: VecDeque::with_capacity(LEADERS),
             levels: WindowMin::new(RISING),
+            growing: false,
         }
     }
 
@@ -121,14 +134,17 @@ impl PathMeter {
             self.leaders.push_back(last.delay);
             self.levels = WindowMin::new(RISING);
         }
-        let grew = self.rose(now, deviation) || jumped;
         let queued = self.level() > NOISE + deviation * 5 / 4;
+        // The verdict stands until there is a sample to go with it, or no queue any more.
+        self.growing = self.rose(now, deviation) || jumped || (self.growing && queued);
+        let grew = self.growing;
         let capacity = if grew || queued {
             self.busy.take(deviation)
         } else {
             self.busy = Busy::default();
             None
         };
+        self.growing &= capacity.is_none();
         let since = before.map_or(last.arrived, |b| b.arrived);
         let span = Duration::from_nanos(last.arrived.saturating_sub(since));
         let delivered = if span.is_zero() {
@@ -285,14 +301,18 @@ impl Default for PathMeter {
 
 impl Busy {
     /// A sample, if there is enough for one.
-    fn take(&mut self, deviation: i64) -> Option<Rate> {
+    fn take(&mut self, deviation: i64) -> Option<Sample> {
         // The jitter of the first and the last packet is an error of 1.4 deviations.
-        let enough = ENOUGH_NANOS + 10 * deviation.unsigned_abs();
-        if self.packets < ENOUGH_PACKETS || self.nanos < enough {
+        let deviation = deviation.unsigned_abs();
+        if self.packets < ENOUGH_PACKETS || self.nanos < ENOUGH_NANOS + 5 * deviation {
             return None;
         }
         let sum = core::mem::take(self);
-        Some(Bytes(sum.bits / 8) / Duration::from_nanos(sum.nanos))
+        let over = |nanos| Bytes(sum.bits / 8) / Duration::from_nanos(nanos);
+        Some(Sample {
+            rate: over(sum.nanos),
+            surely: over(sum.nanos + 3 * deviation),
+        })
     }
 }
 
@@ -388,7 +408,7 @@ mod tests {
             .collect();
         let reading = report(&mut meter, 520, &fates);
         assert!(reading.grew);
-        let c = reading.capacity.unwrap();
+        let c = reading.capacity.unwrap().rate;
         assert!(c >= Rate::kbps(245) && c <= Rate::kbps(255), "{c:?}");
         assert_eq!(meter.queueing(), ms(270));
     }
@@ -401,7 +421,7 @@ mod tests {
         let fates: Vec<_> = (0..30)
             .map(|n| fate(10 + n, 100 + n * 10, 430 + n * 2))
             .collect();
-        let c = report(&mut meter, 500, &fates).capacity.unwrap();
+        let c = report(&mut meter, 500, &fates).capacity.unwrap().rate;
         assert_eq!(c, Rate::kbps(5_000));
     }
 

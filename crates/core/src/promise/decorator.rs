@@ -79,7 +79,9 @@ impl<C: RateController> DelayPromise<C> {
         let situation = Situation {
             backlog: self.backlog + self.meter.in_network(cx.now, capacity),
             //= itcp-4.4-budget
-            budget: self.budget.saturating_sub(self.meter.standing(cx.now)),
+            budget: self
+                .budget
+                .saturating_sub(self.meter.standing(cx.now) + self.meter.wobble()),
             kept_back: self.kept_back,
             next_frame: self
                 .next_frame
@@ -130,11 +132,11 @@ impl<C: RateController> DelayPromise<C> {
             return;
         };
         if reading.grew {
-            self.planner.observe_drop(now, sample);
-        } else if self.planner.measured().is_none_or(|c| sample >= c) {
-            self.planner.observe_capacity(now, sample);
+            self.planner.observe_drop(now, sample.rate);
+        } else if self.planner.measured().is_none_or(|c| sample.surely >= c) {
+            self.planner.observe_capacity(now, sample.surely);
         } else {
-            self.planner.observe_steady(now, sample);
+            self.planner.observe_steady(now, sample.rate);
         }
     }
 }

@@ -3,6 +3,8 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::jitter::Jitter;
+use super::window::WindowMin;
 use crate::control::{Fate, Outcome, Report, Sent};
 use crate::units::{Bytes, Rate, Time, nanos};
 
@@ -13,6 +15,9 @@ use crate::units::{Bytes, Rate, Time, nanos};
 /// seconds is no queue of ours, since the planner empties its own in less; it counts as
 /// *standing* delay (a longer route, somebody else's queue, a clock that was set) and is taken
 /// from the budget instead of being drained. A drift of 100 ppm moves three seconds by 0.3 ms.
+///
+/// What the delay wobbles by itself ([`wobble`](Self::wobble)) is no queue either: all that is
+/// said of a queue is beyond what the wobble explains.
 #[derive(Clone, Debug)]
 pub struct PathMeter {
     minute: WindowMin,
@@ -25,6 +30,13 @@ pub struct PathMeter {
     unknown: VecDeque<(u64, Time, Bytes)>,
     /// Bits and seconds in which the path was busy, not yet enough for a sample.
     busy: Busy,
+    jitter: Jitter,
+    /// Delays of the newest packets that count for the jitter, oldest first.
+    leaders: VecDeque<i64>,
+    /// Their middle.
+    levels: WindowMin,
+    /// The queue grew, and how fast it is served is not known yet.
+    growing: bool,
 }
 
 /// What one report said.
@@ -32,13 +44,23 @@ pub struct PathMeter {
 pub struct Reading {
     /// What the path delivered while it had a queue of ours; with `grew` as the verdict of this
     /// report alone.
-    pub capacity: Option<Rate>,
+    pub capacity: Option<Sample>,
     /// Bytes of this report over the time in which they arrived.
     pub delivered: Rate,
     /// There was a queue of ours all through this report.
     pub queued: bool,
     /// The queue grew by more than noise does: what was sent is more than the path carries.
     pub grew: bool,
+}
+
+/// A rate at which the path worked without a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// As measured.
+    pub rate: Rate,
+    /// What is left of it if jitter made the time look short: enough to believe in more than was
+    /// known.
+    pub surely: Rate,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +90,10 @@ impl PathMeter {
             last: None,
             unknown: VecDeque::new(),
             busy: Busy::default(),
+            jitter: Jitter::new(),
+            leaders: VecDeque::with_capacity(LEADERS),
+            levels: WindowMin::new(RISING),
+            growing: false,
         }
     }
 
@@ -99,16 +125,26 @@ impl PathMeter {
         {
             self.unknown.pop_front();
         }
-        let queue = self.above_recent(last.delay);
-        let earlier = self.above_recent(before.map_or(first, |b| b.delay).min(first));
-        let grew = queue > earlier + GROWTH;
-        let queued = self.above_recent(seen.lowest) > NOISE;
+        let deviation = self.jitter.deviation();
+        let earlier = before.map_or(first, |b| b.delay).min(first);
+        let jumped = last.delay.saturating_sub(earlier) > GROWTH + JUMP_DEVIATIONS * deviation;
+        if jumped {
+            // Told now, and not again when the middle of the leaders follows.
+            self.leaders.clear();
+            self.leaders.push_back(last.delay);
+            self.levels = WindowMin::new(RISING);
+        }
+        let queued = self.level() > NOISE + deviation * 5 / 4;
+        // The verdict stands until there is a sample to go with it, or no queue any more.
+        self.growing = self.rose(now, deviation) || jumped || (self.growing && queued);
+        let grew = self.growing;
         let capacity = if grew || queued {
-            self.busy.take()
+            self.busy.take(deviation)
         } else {
             self.busy = Busy::default();
             None
         };
+        self.growing &= capacity.is_none();
         let since = before.map_or(last.arrived, |b| b.arrived);
         let span = Duration::from_nanos(last.arrived.saturating_sub(since));
         let delivered = if span.is_zero() {
@@ -134,8 +170,16 @@ impl PathMeter {
         self.minute.insert(now, delay);
         self.recent.insert(now, delay);
         seen.first.get_or_insert(delay);
-        seen.lowest = seen.lowest.min(delay);
         seen.size += fate.size;
+        if self.last.is_some_and(|last| fate.seq <= last.seq) {
+            return;
+        }
+        if self.jitter.add(fate.sent, delay) {
+            if self.leaders.len() == LEADERS {
+                self.leaders.pop_front();
+            }
+            self.leaders.push_back(delay);
+        }
         let Some(last) = self.last else {
             self.last = Some(Last {
                 seq: fate.seq,
@@ -145,15 +189,15 @@ impl PathMeter {
             });
             return;
         };
-        if fate.seq <= last.seq {
-            return;
-        }
         let gap = at.0.saturating_sub(last.arrived);
         // It reached the queue before the packet ahead of it had left: so the gap between the two
         // is time in which the path worked, and worked for this packet.
-        let waited = (last.arrived.wrapping_sub(fate.sent.as_nanos()) as i64)
-            .saturating_sub(self.recent.min().unwrap_or(delay));
-        if waited > NOISE && gap < OUTAGE {
+        let waited = self.waited(
+            (last.arrived.wrapping_sub(fate.sent.as_nanos())) as i64,
+            delay,
+            gap,
+        );
+        if waited > NOISE + self.jitter.deviation() * 7 / 4 && gap < OUTAGE {
             self.busy.bits += fate.size.bits();
             self.busy.nanos += gap;
             self.busy.packets += 1;
@@ -166,10 +210,47 @@ impl PathMeter {
         });
     }
 
+    /// How long a packet waited behind the one before it. `behind` is how long it was on its way
+    /// when the other arrived. That has the other's jitter and not its own; with both, the busy time
+    /// does not begin and end where jitter makes it look short.
+    fn waited(&self, behind: i64, delay: i64, gap: u64) -> i64 {
+        let after = delay.saturating_sub(gap.min(OUTAGE) as i64);
+        self.above_usual(behind.midpoint(after))
+    }
+
     /// How long the newest packet that arrived had waited in a queue of ours.
     pub fn queueing(&self) -> Duration {
-        let waited = self.last.map_or(0, |l| self.above_recent(l.delay));
+        let waited = self.last.map_or(0, |l| self.above_usual(l.delay));
         Duration::from_nanos(waited as u64)
+    }
+
+    /// Hardly any packet is later than this because of jitter alone: above the smallest delay, up
+    /// to 125 ms. Zero until eight frames or so have arrived.
+    pub fn wobble(&self) -> Duration {
+        self.jitter.extent()
+    }
+
+    /// Whether the queue has grown by more than noise does since it was smallest in the last
+    /// second, or since this was last true.
+    fn rose(&mut self, now: Time, deviation: i64) -> bool {
+        let level = self.level();
+        self.levels.insert(now, level);
+        let lowest = self.levels.min().unwrap_or(level);
+        let rose = level - lowest > GROWTH + RISE_DEVIATIONS * deviation;
+        if rose {
+            self.levels = WindowMin::new(RISING);
+            self.levels.insert(now, level);
+        }
+        rose
+    }
+
+    /// The middle of the newest leaders: the queue before a frame comes, whatever the rate.
+    fn level(&self) -> i64 {
+        let mut delays: Vec<i64> = self.leaders.iter().copied().collect();
+        delays.sort_unstable();
+        delays
+            .get(delays.len() / 2)
+            .map_or(0, |middle| self.above_usual(*middle))
     }
 
     /// Delay above the smallest of the last minute that nothing we do has lowered in three
@@ -203,10 +284,12 @@ impl PathMeter {
         queue - capacity * now.since(at)
     }
 
-    fn above_recent(&self, delay: i64) -> i64 {
-        self.recent
-            .min()
-            .map_or(0, |low| delay.saturating_sub(low).max(0))
+    /// Above what a packet usually needs that meets no queue.
+    fn above_usual(&self, delay: i64) -> i64 {
+        self.recent.min().map_or(0, |low| {
+            let usual = low.saturating_add(self.jitter.usual());
+            delay.saturating_sub(usual).max(0)
+        })
     }
 }
 
@@ -218,80 +301,42 @@ impl Default for PathMeter {
 
 impl Busy {
     /// A sample, if there is enough for one.
-    fn take(&mut self) -> Option<Rate> {
-        if self.packets < ENOUGH_PACKETS || self.nanos < ENOUGH_NANOS {
+    fn take(&mut self, deviation: i64) -> Option<Sample> {
+        // The jitter of the first and the last packet is an error of 1.4 deviations.
+        let deviation = deviation.unsigned_abs();
+        if self.packets < ENOUGH_PACKETS || self.nanos < ENOUGH_NANOS + 5 * deviation {
             return None;
         }
         let sum = core::mem::take(self);
-        Some(Bytes(sum.bits / 8) / Duration::from_nanos(sum.nanos))
+        let over = |nanos| Bytes(sum.bits / 8) / Duration::from_nanos(nanos);
+        Some(Sample {
+            rate: over(sum.nanos),
+            surely: over(sum.nanos + 3 * deviation),
+        })
     }
 }
 
+#[derive(Default)]
 struct Seen {
     first: Option<i64>,
-    lowest: i64,
     size: Bytes,
 }
 
-impl Default for Seen {
-    fn default() -> Self {
-        Self {
-            first: None,
-            lowest: i64::MAX,
-            size: Bytes::ZERO,
-        }
-    }
-}
-
-/// The smallest value of the last five to six buckets of time.
-#[derive(Clone, Copy, Debug)]
-struct WindowMin {
-    bucket: u64,
-    /// Number of the bucket and its minimum.
-    minima: [(u64, i64); BUCKETS],
-}
-
-impl WindowMin {
-    fn new(bucket: Duration) -> Self {
-        Self {
-            bucket: nanos(bucket).max(1),
-            minima: [(0, i64::MAX); BUCKETS],
-        }
-    }
-
-    fn insert(&mut self, now: Time, value: i64) {
-        let number = now.as_nanos() / self.bucket;
-        for slot in &mut self.minima {
-            if slot.0 + BUCKETS as u64 <= number {
-                *slot = (number, i64::MAX);
-            }
-        }
-        let slot = &mut self.minima[(number % BUCKETS as u64) as usize];
-        let kept = if slot.0 == number { slot.1 } else { i64::MAX };
-        *slot = (number, kept.min(value));
-    }
-
-    fn min(&self) -> Option<i64> {
-        let low = self.minima.iter().map(|(_, v)| *v).min()?;
-        (low < i64::MAX).then_some(low)
-    }
-
-    /// By how much the minimum of this window is above that of a longer one; `None` if there is
-    /// no value of the last buckets before `now`.
-    fn above(&self, longer: &Self, now: Time) -> Option<u64> {
-        let oldest = (now.as_nanos() / self.bucket).saturating_sub(BUCKETS as u64 - 1);
-        let fresh = self.minima.iter().filter(|(n, _)| *n >= oldest);
-        let low = fresh.map(|(_, v)| *v).min().filter(|v| *v < i64::MAX)?;
-        Some(low.saturating_sub(longer.min()?).max(0) as u64)
-    }
-}
-
-const BUCKETS: usize = 6;
-/// Waiting shorter than this is jitter, not a queue.
+/// Waiting shorter than this is no queue: the grain of timers and packets.
 const NOISE: i64 = 4_000_000;
 /// A queue that grows by more within one report is no jitter either: at 50 ms per report this is
 /// a path that carries a sixth less than what is sent.
 const GROWTH: i64 = 8_000_000;
+/// Nor is one by less than this in addition: the difference of two packets has 1.4 deviations of
+/// its own, and a false alarm costs much.
+const JUMP_DEVIATIONS: i64 = 4;
+/// The smallest of a second of medians is one deviation below their mean, and one of a thousand is
+/// two above.
+const RISE_DEVIATIONS: i64 = 3;
+/// A sixth of the time in which a queue has to grow.
+const RISING: Duration = Duration::from_millis(170);
+/// A tenth to a seventh of a second. The median of five wobbles by half as much as one.
+const LEADERS: usize = 5;
 /// A gap this long between two arrivals is an outage and says nothing about the rate.
 const OUTAGE: u64 = 150_000_000;
 /// Fewer packets, or less time, and the grain of packets shows: 5 packets are 20 %.
@@ -363,7 +408,7 @@ mod tests {
             .collect();
         let reading = report(&mut meter, 520, &fates);
         assert!(reading.grew);
-        let c = reading.capacity.unwrap();
+        let c = reading.capacity.unwrap().rate;
         assert!(c >= Rate::kbps(245) && c <= Rate::kbps(255), "{c:?}");
         assert_eq!(meter.queueing(), ms(270));
     }
@@ -376,7 +421,7 @@ mod tests {
         let fates: Vec<_> = (0..30)
             .map(|n| fate(10 + n, 100 + n * 10, 430 + n * 2))
             .collect();
-        let c = report(&mut meter, 500, &fates).capacity.unwrap();
+        let c = report(&mut meter, 500, &fates).capacity.unwrap().rate;
         assert_eq!(c, Rate::kbps(5_000));
     }
 
@@ -433,17 +478,5 @@ mod tests {
         // If the round trip did not get longer, it is the clock that was set.
         longer(&mut clock, 100, 500, 60);
         assert_eq!(clock.standing(Time::from_millis(5_190)), Duration::ZERO);
-    }
-
-    #[test]
-    fn a_window_forgets() {
-        let mut w = WindowMin::new(ms(10));
-        w.insert(Time::from_millis(1), 5);
-        w.insert(Time::from_millis(30), 8);
-        assert_eq!(w.min(), Some(5));
-        w.insert(Time::from_millis(61), 9);
-        assert_eq!(w.min(), Some(8));
-        w.insert(Time::from_millis(500), 11);
-        assert_eq!(w.min(), Some(11));
     }
 }

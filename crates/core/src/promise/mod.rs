@@ -8,17 +8,19 @@
 mod curve;
 mod decorator;
 mod exact;
+mod jitter;
 mod meter;
 mod paper;
 mod planner;
 mod tcp;
+pub(crate) mod window;
 
 pub use curve::{CurveError, Segment, ServiceCurve};
 pub use decorator::DelayPromise;
 pub use exact::{
     Binding, Burst, Case, FrameSet, Frames, Plan, Skip, may_return, plan, recovery, smallest_budget,
 };
-pub use meter::{PathMeter, Reading};
+pub use meter::{PathMeter, Reading, Sample};
 pub use paper::{Congested, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate};
 pub use planner::{Decision, Planner, PlannerConfig, Situation};
 pub use tcp::{BbrCycle, CubicEpoch, TcpPath};

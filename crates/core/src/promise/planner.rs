@@ -403,7 +403,10 @@ impl Forecast {
             .saturating_sub(config.hold)
             .as_secs_f64();
         if used {
-            next *= 1.0 + (config.acceleration * quiet).min(config.growth) * dt.min(0.2);
+            // A packet per frame beside what is in proportion: who has little gains more by it than
+            // who has much, so that streams on one path come to equal shares.
+            let step = (config.packet_size / config.frame_interval).as_f64();
+            next += (next + step) * (config.acceleration * quiet).min(config.growth) * dt.min(0.2);
         }
         self.estimate = Some(next.min(estimate.max(upper)));
     }

@@ -4,14 +4,17 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::control::{Fate, Outcome};
-use crate::units::{Bytes, Rate, RemoteTime};
+use crate::promise::window::WindowMin;
+use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
 /// Round-trip time, loss and delivery rate from the reports.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PathView {
     srtt: Option<Duration>,
     rttvar: Duration,
-    min_rtt: Option<Duration>,
+    /// The smallest of the last minute: routes change, and a minute is as long as the delay promise
+    /// takes what a route has become longer by from its budget.
+    least_rtt: WindowMin,
     loss: f64,
     arrivals: VecDeque<(RemoteTime, Bytes)>,
     arrived: Bytes,
@@ -19,8 +22,9 @@ pub(super) struct PathView {
 
 impl PathView {
     /// A round-trip sample (smoothing of RFC 6298 section 2).
-    pub(super) fn on_rtt(&mut self, sample: Duration) {
-        self.min_rtt = Some(self.min_rtt.map_or(sample, |m| m.min(sample)));
+    pub(super) fn on_rtt(&mut self, now: Time, sample: Duration) {
+        let ns = i64::try_from(nanos(sample)).unwrap_or(i64::MAX - 1);
+        self.least_rtt.insert(now, ns);
         let Some(srtt) = self.srtt else {
             (self.srtt, self.rttvar) = (Some(sample), sample / 2);
             return;
@@ -65,14 +69,18 @@ impl PathView {
 
     /// Propagation one way, taken as half of the smallest round trip.
     pub(super) fn one_way(&self) -> Duration {
-        self.min_rtt.unwrap_or(GUESS) / 2
+        self.least_rtt() / 2
     }
 
     /// By how much packets may overtake each other: a quarter of a round trip (RFC 8985
     /// section 6.2), within reason.
     pub(super) fn reordering(&self) -> Duration {
-        (self.min_rtt.unwrap_or(GUESS) / 4)
-            .clamp(Duration::from_millis(8), Duration::from_millis(25))
+        (self.least_rtt() / 4).clamp(Duration::from_millis(8), Duration::from_millis(25))
+    }
+
+    fn least_rtt(&self) -> Duration {
+        let least = self.least_rtt.min();
+        least.map_or(GUESS, |ns| Duration::from_nanos(ns.unsigned_abs()))
     }
 
     /// Share of packets lost lately.
@@ -86,6 +94,19 @@ impl PathView {
     }
 }
 
+impl Default for PathView {
+    fn default() -> Self {
+        Self {
+            srtt: None,
+            rttvar: Duration::ZERO,
+            least_rtt: WindowMin::new(Duration::from_secs(10)),
+            loss: 0.0,
+            arrivals: VecDeque::new(),
+            arrived: Bytes::ZERO,
+        }
+    }
+}
+
 /// Before the first sample.
 const GUESS: Duration = Duration::from_millis(100);
 /// About the last 100 packets.
@@ -93,3 +114,24 @@ const LOSS_GAIN: f64 = 0.01;
 const WINDOW: Duration = Duration::from_millis(500);
 /// 500 ms at 100 Mb/s.
 const MAX_ARRIVALS: usize = 8_192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_route_is_believed_after_a_minute() {
+        let mut path = PathView::default();
+        assert_eq!(path.one_way(), GUESS / 2);
+        let ms = Duration::from_millis;
+        path.on_rtt(Time::from_secs(1), ms(40));
+        for second in 2..59 {
+            path.on_rtt(Time::from_secs(second), ms(100));
+            assert_eq!(path.one_way(), ms(20));
+        }
+        path.on_rtt(Time::from_secs(61), ms(100));
+        assert_eq!(path.one_way(), ms(50));
+        path.on_rtt(Time::from_secs(62), ms(60));
+        assert_eq!(path.one_way(), ms(30));
+    }
+}

@@ -441,6 +441,9 @@ impl RateController for Tfrc {
         }
         let before = self.rate;
         self.on_silence(cx.now);
+        // Packets that got larger since raise the least rate, maybe above this one. `target` sees
+        // to that; the timer is no reason to rise further by the damper.
+        self.rate = self.rate.min(before);
         if self.rate < before {
             self.cut = cx.now;
             self.round.forget_arrivals();

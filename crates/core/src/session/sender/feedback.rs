@@ -51,7 +51,7 @@ impl MediaSender {
         // An answer to a greeting that nobody sent, or from before the epoch, is a lie.
         let sample = sample.filter(|&rtt| rtt <= cx.now.since(self.started));
         if let Some(rtt) = sample {
-            self.path.on_rtt(rtt);
+            self.path.on_rtt(cx.now, rtt);
         }
         let loss = f64::from(block.fraction_lost) / 256.0;
         let first = core::mem::replace(&mut self.answered, true);
@@ -131,7 +131,7 @@ impl MediaSender {
             return;
         }
         if let Some(rtt) = learnt.rtt {
-            self.path.on_rtt(rtt);
+            self.path.on_rtt(cx.now, rtt);
         }
         self.path.on_fates(&learnt.fates);
         let mut report = Report::new(&learnt.fates);
@@ -283,7 +283,7 @@ impl MediaSender {
         self.control.restart(cx, self.config.packet_size);
         self.control.on_report(cx, &Report::default().rtt(rtt));
         self.path = PathView::default();
-        self.path.on_rtt(rtt);
+        self.path.on_rtt(cx.now, rtt);
         self.phase = Phase::Open;
         self.last_progress = cx.now;
     }

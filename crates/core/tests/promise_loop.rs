@@ -158,17 +158,6 @@ impl Run<'_> {
             let fates = self.arrived.drain(..came).map(|(_, fate)| fate).collect();
             self.reports.push_back((now + 25, fates));
         }
-        if now % 250 == 0 && std::env::var("SHOW").is_ok() {
-            println!(
-                "{now} cap {} media {} queueing {:?} wobble {:?} real queue {} waiting {}",
-                self.promise.capacity(),
-                self.promise.target().media,
-                self.promise.queueing(),
-                self.promise.wobble(),
-                self.queue.iter().map(|p| p.size).sum::<u64>(),
-                self.waiting.len()
-            );
-        }
         while self.reports.front().is_some_and(|r| r.0 <= now) {
             let Some((_, fates)) = self.reports.pop_front() else {
                 break;

@@ -135,7 +135,9 @@ mod tests {
             slope in -3e7..3e7_f64,
         ) {
             let got = found(seed, deviation, |i| epoch + slope * i as f64);
-            prop_assert!(got > 0.5 * deviation && got < 1.7 * deviation, "{got}");
+            // The least of the first medians, of eight differences, may be far below. 63 that overlap
+            // are as good as some 30, and their median may be half as much again above.
+            prop_assert!(got > 0.15 * deviation && got < 2.5 * deviation, "{got}");
         }
 
         #[test]
@@ -147,7 +149,7 @@ mod tests {
         ) {
             let queue = |i: u64| slope * (i.saturating_sub(begins).min(10) as f64);
             let got = found(seed, deviation, queue);
-            prop_assert!(got < 1.8 * deviation, "{got}");
+            prop_assert!(got < 2.5 * deviation, "{got}");
         }
 
         #[test]

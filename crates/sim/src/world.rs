@@ -4,14 +4,13 @@
 //! in which it left; then the parties whose deadline has come, in the order of their numbers; then
 //! the sample of the links. After every input a party is drained before anything else happens.
 
-use core::fmt;
 use core::hint::black_box;
 use core::mem;
 use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::agenda::Agenda;
-use tidegate_core::control::{Ecn, Why};
+use tidegate_core::control::Ecn;
 use tidegate_core::link::{LinkId, LinkStats, Network, Packet, Queued, RouteId};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::{Event, Trace};
@@ -19,8 +18,10 @@ use tidegate_core::units::{Bytes, Time};
 
 use crate::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 
+mod error;
 mod wired;
 
+pub use error::WorldError;
 pub use wired::Wired;
 
 /// A party by its place in the list given to [`World::new`].
@@ -527,76 +528,6 @@ impl<O: Observer + ?Sized> Trace for Voice<'_, O> {
         self.observer.event(self.id, at, event);
     }
 }
-
-/// Why a world cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WorldError {
-    /// A party sends without end at one moment.
-    Flood {
-        /// Its name.
-        party: String,
-        /// The moment.
-        at: Time,
-    },
-    /// A party is given a peer that does not exist.
-    NoPeer {
-        /// Its name.
-        party: String,
-        /// The peer.
-        peer: PartyId,
-    },
-    /// Parties answer each other without end at one moment, over a path without delay.
-    Storm {
-        /// The name of one of them.
-        party: String,
-        /// The moment.
-        at: Time,
-    },
-    /// A party asks over and over to be woken at the same moment.
-    Stuck {
-        /// Its name.
-        party: String,
-        /// The moment.
-        at: Time,
-        /// What it gives as its reason, if it has one.
-        why: Option<Why>,
-    },
-}
-
-impl fmt::Display for WorldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flood { party, at } => write!(
-                f,
-                "{party} sent more than {MOST_PACKETS} packets at {at:?} and did not stop: \
-                 what it sends at one moment must come to an end"
-            ),
-            Self::NoPeer { party, peer } => write!(
-                f,
-                "{party} sends to party {}, which does not exist: add it or name another",
-                peer.0
-            ),
-            Self::Storm { party, at } => write!(
-                f,
-                "more than {MOST_DELIVERIES} packets arrived at {at:?}, the last one at {party}: \
-                 give the path a delay or let one side stay silent"
-            ),
-            Self::Stuck { party, at, why } => {
-                write!(
-                    f,
-                    "{party} was woken more than {MOST_WAKES} times at {at:?} and asks again"
-                )?;
-                if let Some(why) = why {
-                    write!(f, " ({why:?})")?;
-                }
-                f.write_str(": its on_timer must move next_timer on")
-            }
-        }
-    }
-}
-
-impl core::error::Error for WorldError {}
 
 /// Several timers of one party may fall on one moment, and one may set the next; hundreds do not.
 const MOST_WAKES: u32 = 1_000;

@@ -10,6 +10,8 @@ mod capability;
 mod error;
 mod event;
 mod events;
+mod ffi;
+mod handlers;
 mod memory_map;
 mod passing;
 mod peer;
@@ -18,8 +20,10 @@ mod protocol;
 mod ring;
 mod server;
 mod session;
+mod stream;
 mod system;
 mod tcp;
+mod tware;
 mod unprivileged;
 mod variables;
 
@@ -29,7 +33,11 @@ pub use event::{
     CaState, Event, EventKind, EventSet, Happening, Phase, SubscriptionId, TcpState, UnknownName,
 };
 pub use events::{Events, default_path};
+pub use handlers::{Handler, Handlers, Signals};
 pub use policy::{Limits, Policy, PolicyError};
 pub use server::{ServeError, Server, interruptions};
-pub use tcp::{NotTcp, probe};
+pub use stream::EventStream;
+pub use system::monotonic;
+pub use tcp::{NotTcp, probe, set_congestion_control};
+pub use tware::{Executable, Fault, Report};
 pub use variables::{Snapshot, Variable, VariableSet};

@@ -142,6 +142,17 @@ pub(crate) fn poll(these: &mut [Polled], limit: Option<Duration>) -> io::Result<
     }
 }
 
+/// The time on `CLOCK_MONOTONIC`, by which events are stamped.
+pub fn monotonic() -> Duration {
+    // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
+    let time = unsafe {
+        let mut time: libc::timespec = mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
+        time
+    };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// An event counter, to wake a thread with.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);

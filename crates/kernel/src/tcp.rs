@@ -33,6 +33,26 @@ pub fn probe(socket: impl AsFd) -> Result<Snapshot, NotTcp> {
     Ok(with_sequence(socket.as_fd(), &info))
 }
 
+/// Chooses the congestion control of one socket, by its name in
+/// `net.ipv4.tcp_available_congestion_control`.
+///
+/// # Errors
+///
+/// The kernel has none of this name, or does not allow it.
+pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
+    // SAFETY: the name is passed with its length.
+    succeeded(unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
 /// With sequence numbers, which the kernel does not tell: here they count from zero.
 pub(crate) fn with_sequence(socket: BorrowedFd<'_>, info: &Info) -> Snapshot {
     let mut state = info.snapshot();

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, mem};
 
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{CaState, Event, EventKind, Happening, Phase, SubscriptionId, TcpState};
-use crate::system::{Bell, check, option, owned, set_option};
+use crate::system::{Bell, check, monotonic, option, owned, set_option};
 use crate::tcp::{self, Info};
 use crate::variables::{Snapshot, Variable, VariableSet};
 
@@ -389,6 +389,7 @@ pub(crate) fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
 fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
     // SAFETY: an event is integers, for which zero is a value.
     let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
+    let mut looked = Instant::now();
     loop {
         // SAFETY: `ready` is passed with its length.
         let many = unsafe {
@@ -408,7 +409,8 @@ fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
             drain(fd);
             shared.look(fd);
         }
-        if many == 0 {
+        if looked.elapsed() >= IDLE {
+            looked = Instant::now();
             let all: Vec<RawFd> = shared.lock().sockets.keys().copied().collect();
             for fd in all {
                 shared.look(fd);
@@ -444,16 +446,6 @@ fn drain(fd: RawFd) {
 
 fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     option(socket, libc::SOL_SOCKET, libc::SO_COOKIE)
-}
-
-fn monotonic() -> Duration {
-    // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
-    let time = unsafe {
-        let mut time: libc::timespec = mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
-        time
-    };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn add(epoll: &OwnedFd, fd: RawFd, events: u32) -> io::Result<()> {

@@ -106,7 +106,7 @@ enum {
     TG_V_ACKS_AVOIDANCE = 31,
     /* New ACKs in fast recovery or while the window shrinks. */
     TG_V_ACKS_REPAIR = 32,
-    /* Duplicate ACKs (RFC 5681). */
+    /* Duplicate ACKs (RFC 5681; RFC 6675 where they are selective). */
     TG_V_DUPLICATES = 33,
     /* Table 1, event 5: the fourth in a row and later ones. */
     TG_V_FURTHER_DUPLICATES = 34,

@@ -20,8 +20,8 @@ pub enum EventKind {
     /// Table 1, event 3: the congestion window reached the slow-start threshold. Seen when the next
     /// acknowledgement comes in.
     Threshold = 1,
-    /// Table 1, event 4: the third duplicate ACK in a row (RFC 5681), whether or not it led to
-    /// fast recovery.
+    /// Table 1, event 4: the third duplicate ACK in a row (RFC 5681; RFC 6675 with selective
+    /// acknowledgements), whether or not it led to fast recovery.
     ThirdDuplicate = 2,
     /// Table 1, event 4, as kernels decide it today: entry into fast recovery. RACK (RFC 8985)
     /// enters before the third duplicate, or after it when segments are merely reordered.
@@ -235,8 +235,7 @@ pub enum Happening {
     ThirdDuplicate,
     /// [`EventKind::Recovery`].
     Recovery {
-        /// Duplicate ACKs in a row until then; fewer than three where RACK decided. It is one less
-        /// where the ACK that decides is a duplicate itself and the kernel version counts later.
+        /// Duplicate ACKs in a row until then. Where RACK decides it may be any number.
         duplicates: u32,
     },
     /// [`EventKind::Recovered`].

@@ -15,7 +15,7 @@ use crate::bpf::monitor::Wanted;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
-use crate::system::{Bell, Polled, check, poll};
+use crate::system::{Bell, Polled, check, cookie, poll};
 use crate::tware::{Executable, Programs, Report};
 
 /// Hands events to handlers, on a thread of its own. Dropping it ends that.
@@ -46,9 +46,17 @@ impl fmt::Debug for Handler {
 
 #[derive(Default)]
 struct Bound {
-    handlers: BTreeMap<SubscriptionId, (Handler, RawFd)>,
+    handlers: BTreeMap<SubscriptionId, Binding>,
     programs: Programs,
     reports: Option<Box<dyn FnMut(&Report) + Send>>,
+}
+
+#[derive(Debug)]
+struct Binding {
+    handler: Handler,
+    fd: RawFd,
+    /// Of the socket, which tells it from another one with the same descriptor.
+    cookie: u64,
 }
 
 impl fmt::Debug for Bound {
@@ -84,7 +92,7 @@ impl Handlers {
     }
 
     /// Subscribes, and has the handler do what is to be done with the events. A program gets the
-    /// socket, so the descriptor has to stay what it is as long as the socket is open.
+    /// socket as long as it is open at the same descriptor.
     ///
     /// # Errors
     ///
@@ -98,8 +106,12 @@ impl Handlers {
         // Nothing is handed out in between, so no event finds no handler.
         let mut bound = lock(&self.bound);
         let id = self.events.subscribe(&socket, wanted)?;
-        let fd = socket.as_fd().as_raw_fd();
-        bound.handlers.insert(id, (handler, fd));
+        let binding = Binding {
+            handler,
+            fd: socket.as_fd().as_raw_fd(),
+            cookie: cookie(socket.as_fd()).map_err(EventsError::System)?,
+        };
+        bound.handlers.insert(id, binding);
         Ok(id)
     }
 
@@ -160,15 +172,17 @@ fn serve(events: &Events, bound: &Mutex<Bound>, stop: &Bell) {
 
 impl Bound {
     fn handle(&mut self, event: &Event) {
-        let Some((handler, fd)) = self.handlers.get_mut(&event.subscription) else {
+        let Some(binding) = self.handlers.get_mut(&event.subscription) else {
             return;
         };
-        match handler {
+        match &mut binding.handler {
             Handler::Call(call) => call(event),
             Handler::Run(program) => {
-                // SAFETY: the caller of `bind` keeps the descriptor; if it did not, the program gets
-                // another file of the same process, or none.
-                let socket = unsafe { BorrowedFd::borrow_raw(*fd) };
+                // SAFETY: it is only passed to the kernel, and the descriptor may be closed or another
+                // file by now, which the cookie tells.
+                let socket = unsafe { BorrowedFd::borrow_raw(binding.fd) };
+                let same = cookie(socket).is_ok_and(|c| c == binding.cookie);
+                let socket = same.then_some(binding.fd);
                 let report = self.programs.start(program, event, socket);
                 if let (Some(report), Some(hear)) = (report, &mut self.reports) {
                     hear(&report);

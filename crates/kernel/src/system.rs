@@ -53,6 +53,11 @@ pub(crate) fn set_option<T: Copy>(
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, size) }).map(drop)
 }
 
+/// The number that tells a socket from all others since the machine started.
+pub(crate) fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    option(socket, libc::SOL_SOCKET, libc::SO_COOKIE)
+}
+
 /// A local socket that keeps the bounds of messages.
 pub(crate) fn local_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;

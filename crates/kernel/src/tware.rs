@@ -1,12 +1,12 @@
 //! T-ware as a program that is started once per event.
 //!
 //! It runs as a child of the application, with the application's rights. Its arguments are those
-//! that were configured, and then the descriptor of the socket, which it inherits, the event's name
+//! that were configured, and then the descriptor of the socket, which it inherits (`-` if it is closed already), the event's name
 //! and its time in nanoseconds on `CLOCK_MONOTONIC`. The same and the state are in its environment:
 //! `TIDEGATE_SOCKET`, `TIDEGATE_EVENT`, `TIDEGATE_TIME`, `TIDEGATE_DETAILS`, and
 //! `TIDEGATE_CWND` and so on for each variable that may be read.
 
-use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -103,13 +103,13 @@ impl Programs {
         &mut self,
         what: &Executable,
         event: &Event,
-        socket: BorrowedFd<'_>,
+        socket: Option<RawFd>,
     ) -> Option<Report> {
         let kind = event.what.kind();
         let fault = if self.0.len() >= what.at_once {
             Fault::TooMany(self.0.len())
         } else {
-            match command(what, event, socket.as_raw_fd()).spawn() {
+            match command(what, event, socket).spawn() {
                 Ok(child) => {
                     self.0.push(Running {
                         child,
@@ -180,15 +180,16 @@ impl Running {
     }
 }
 
-fn command(what: &Executable, event: &Event, socket: RawFd) -> Command {
+fn command(what: &Executable, event: &Event, socket: Option<RawFd>) -> Command {
     let name = event.what.kind().name();
     let time = event.time.as_nanos().to_string();
     let (first, second) = event.what.details();
+    let place = socket.map_or("-".into(), |_| SOCKET.to_string());
     let mut command = Command::new(&what.program);
     command
         .args(&what.arguments)
-        .args([&SOCKET.to_string(), name, &time])
-        .env("TIDEGATE_SOCKET", SOCKET.to_string())
+        .args([&place, name, &time])
+        .env("TIDEGATE_SOCKET", &place)
         .env("TIDEGATE_EVENT", name)
         .env("TIDEGATE_TIME", &time)
         .env("TIDEGATE_DETAILS", format!("{first} {second}"))
@@ -199,6 +200,9 @@ fn command(what: &Executable, event: &Event, socket: RawFd) -> Command {
         let value = event.state.get(variable).unwrap_or_default();
         command.env(name, value.to_string());
     }
+    let Some(socket) = socket else {
+        return command;
+    };
     let hand_on = move || {
         // A copy does not close when the program starts; a descriptor that is there already has to
         // be told.

@@ -15,7 +15,7 @@ use std::{io, mem};
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{CaState, Event, EventKind, Happening, Phase, SubscriptionId, TcpState};
-use crate::system::{Bell, check, monotonic, option, owned, set_option};
+use crate::system::{Bell, check, cookie, monotonic, option, owned, set_option};
 use crate::tcp::{self, Info};
 use crate::variables::{Snapshot, Variable, VariableSet};
 
@@ -323,7 +323,9 @@ impl View {
             });
         }
         let below = |v: &Self| get(v, Variable::Cwnd) < get(v, Variable::Ssthresh);
-        if below(before) && !below(this) && !repairs(new) && new != CaState::Reducing {
+        // A window that shrinks to the threshold does not count.
+        let shrinks = |s| matches!(s, CaState::Recovery | CaState::Reducing);
+        if below(before) && !below(this) && !shrinks(old) && !shrinks(new) {
             happened.push(Happening::Threshold);
         }
         let states = (before.state.tcp_state(), this.state.tcp_state());
@@ -442,10 +444,6 @@ fn drain(fd: RawFd) {
             return;
         }
     }
-}
-
-fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    option(socket, libc::SOL_SOCKET, libc::SO_COOKIE)
 }
 
 fn add(epoll: &OwnedFd, fd: RawFd, events: u32) -> io::Result<()> {

@@ -70,7 +70,7 @@ variables! {
     AcksSlowStart "acks_slow_start" "counters" "Table 1, event 2: new ACKs in slow start, since the subscription."
     AcksAvoidance "acks_avoidance" "counters" "Table 1, event 2: new ACKs in congestion avoidance."
     AcksRepair "acks_repair" "counters" "New ACKs in fast recovery or while the window shrinks."
-    Duplicates "duplicates" "counters" "Duplicate ACKs (RFC 5681)."
+    Duplicates "duplicates" "counters" "Duplicate ACKs (RFC 5681; RFC 6675 where they are selective)."
     FurtherDuplicates "further_duplicates" "counters" "Table 1, event 5: the fourth in a row and later ones."
     PhaseChanges "phase_changes" "counters" "How often what limits the sender has changed."
 }

@@ -272,10 +272,11 @@ impl Writer<'_> {
         self.asm.jump(past);
     }
 
-    /// Perhaps a duplicate (RFC 5681 section 2): no data, no flags, the same window, and something
-    /// is out. Flags are in R1, the length of the segment in R9.
+    /// Perhaps a duplicate: no data, no flags, something is out, and either the header is longer than
+    /// usual, which is to say that it acknowledges selectively (RFC 6675 section 2), or the window is the same
+    /// (RFC 5681 section 2). Flags are in R1, the length of the segment in R9.
     fn duplicate(&mut self, past: Label) {
-        let [further, third] = [(); 2].map(|()| self.asm.label());
+        let [is_one, further, third] = [(); 3].map(|()| self.asm.label());
         self.asm.alu(Op::And, R1, 7);
         self.asm.jump_if(If::Differ, R1, 0, past);
         self.asm.load(Width::B1, R1, FP, HEADER + 12);
@@ -284,6 +285,8 @@ impl Writer<'_> {
         self.asm.jump_if(If::Differ, R1, R9, past);
         self.layout.packets_out.load(&mut self.asm, R1, R6);
         self.asm.jump_if(If::Equal, R1, 0, past);
+        self.layout.header_length.load(&mut self.asm, R1, R6);
+        self.asm.jump_if(If::Above, R9, R1, is_one);
         self.asm.load(Width::B2, R1, FP, HEADER + 14);
         self.asm.network_to_host(R1, 16);
         self.layout.snd_wscale.load(&mut self.asm, R2, R6);
@@ -291,6 +294,7 @@ impl Writer<'_> {
         let a = &mut self.asm;
         a.alu(Op::ShiftLeft, R1, R2);
         a.jump_if(If::Differ, R1, R3, past);
+        a.place(is_one);
         self.count(memory::DUPLICATES);
         self.count(memory::ROW);
         self.asm.load(Width::B8, R1, R8, memory::ROW);
@@ -306,23 +310,25 @@ impl Writer<'_> {
         self.tell(EventKind::ThirdDuplicate);
     }
 
-    /// Tells when the window has reached the threshold. While the window shrinks it does not count.
+    /// Tells when the window has reached the threshold. One that shrinks to it does not count.
     fn threshold(&mut self) {
-        let [past, below, same] = [(); 3].map(|()| self.asm.label());
+        let [past, below, shrinks] = [(); 3].map(|()| self.asm.label());
         self.layout.ca_state.load(&mut self.asm, R1, R6);
         self.layout.cwnd.load(&mut self.asm, R2, R6);
         self.layout.ssthresh.load(&mut self.asm, R3, R6);
         let a = &mut self.asm;
-        a.jump_if(If::Equal, R1, CaState::Recovery as i32, past);
-        a.jump_if(If::Equal, R1, CaState::Reducing as i32, past);
+        a.jump_if(If::Equal, R1, CaState::Recovery as i32, shrinks);
+        a.jump_if(If::Equal, R1, CaState::Reducing as i32, shrinks);
         a.jump_if(If::Below, R2, R3, below);
         a.load(Width::B4, R4, R8, memory::SIDE);
         a.store(Width::B4, R8, memory::SIDE, AT_THRESHOLD);
-        a.jump_if(If::Differ, R4, BELOW_THRESHOLD, same);
+        a.jump_if(If::Differ, R4, BELOW_THRESHOLD, past);
         a.set(R4, 0);
         a.set(R5, 0);
         self.tell(EventKind::Threshold);
-        self.asm.place(same);
+        self.asm.jump(past);
+        self.asm.place(shrinks);
+        self.asm.store(Width::B4, R8, memory::SIDE, AT_THRESHOLD);
         self.asm.jump(past);
         self.asm.place(below);
         self.asm.store(Width::B4, R8, memory::SIDE, BELOW_THRESHOLD);

@@ -16,7 +16,7 @@ use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::events::Events;
 use crate::handlers::Signals;
-use crate::system::Bell;
+use crate::system::{Bell, Polled, be_brisk, poll};
 use crate::variables::{COUNT, Snapshot, Variable, VariableSet};
 
 /// `tg_events`.
@@ -355,9 +355,10 @@ extern "C" fn tg_variable_name(variable: u32) -> *const c_char {
 }
 
 fn call(events: &Events, stop: &Bell, callback: Callback, user: &User) {
+    be_brisk();
     while events.wait(None, Some(stop.as_fd())).is_ok() {
-        let mut asked = [crate::system::Polled::input(stop.as_fd())];
-        let ended = crate::system::poll(&mut asked, Some(Duration::ZERO)).is_err();
+        let mut asked = [Polled::input(stop.as_fd())];
+        let ended = poll(&mut asked, Some(Duration::ZERO)).is_err();
         if ended || asked[0].is_ready() {
             return;
         }

@@ -15,7 +15,7 @@ use crate::bpf::monitor::Wanted;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
-use crate::system::{Bell, Polled, check, cookie, poll};
+use crate::system::{Bell, Polled, be_brisk, check, cookie, poll};
 use crate::tware::{Executable, Programs, Report};
 
 /// Hands events to handlers, on a thread of its own. Dropping it ends that.
@@ -157,6 +157,7 @@ impl Drop for Handlers {
 }
 
 fn serve(events: &Events, bound: &Mutex<Bound>, stop: &Bell) {
+    be_brisk();
     loop {
         while let Some(event) = events.try_next() {
             lock(bound).handle(&event);
@@ -232,6 +233,7 @@ impl Signals {
         let thread = thread::Builder::new()
             .name("tcp-signals".into())
             .spawn(move || {
+                be_brisk();
                 while events.wait(None, Some(its_stop.as_fd())).is_ok() {
                     if is_set(its_stop.as_fd()) || send(thread, signal).is_err() {
                         return;

@@ -191,4 +191,35 @@ impl std::os::fd::AsFd for Bell {
     }
 }
 
+/// Has this thread, which works little and often, run soon after it is woken: with a slice of 100 µs it
+/// comes before threads that compute (EEVDF with custom slices, Linux 6.12). Others ignore it.
+pub(crate) fn be_brisk() {
+    let mut attributes = Attributes::default();
+    let size = mem::size_of::<Attributes>() as u32;
+    // SAFETY: the structure is whole and passed with its size; 0 is this thread. What was read is
+    // written back but for the slice. A refusal changes nothing.
+    unsafe {
+        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0
+            && attributes.policy == libc::SCHED_OTHER as u32
+        {
+            attributes.runtime = 100_000;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
+        }
+    }
+}
+
+/// `struct sched_attr` as it was first (sched_setattr(2)).
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
 static ONE: u64 = 1;

@@ -15,7 +15,7 @@ use std::{io, mem};
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{CaState, Event, EventKind, Happening, Phase, SubscriptionId, TcpState};
-use crate::system::{Bell, check, cookie, monotonic, option, owned, set_option};
+use crate::system::{Bell, be_brisk, check, cookie, monotonic, option, owned, set_option};
 use crate::tcp::{self, Info};
 use crate::variables::{Snapshot, Variable, VariableSet};
 
@@ -389,6 +389,7 @@ pub(crate) fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
 }
 
 fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
+    be_brisk();
     // SAFETY: an event is integers, for which zero is a value.
     let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
     let mut looked = Instant::now();

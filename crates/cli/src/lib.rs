@@ -4,6 +4,7 @@
 //! into a run folder, `judge` looks at the pictures, [`report`] draws.
 
 mod demo;
+mod events;
 mod folder;
 mod judge;
 mod lab;
@@ -28,6 +29,7 @@ use clap::{Parser, Subcommand};
 pub fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Demo(args) => demo::run(&args),
+        Verb::Events(args) => events::run(&args),
         Verb::Lab(args) => lab::run(&args),
         Verb::Recv(args) => recv::run(&args),
         Verb::Report(args) => report_verb::run(&args),
@@ -56,6 +58,8 @@ struct Cli {
 enum Verb {
     /// Live video over a network that misbehaves, next to the same video without Tidegate
     Demo(demo::DemoArgs),
+    /// What the kernel's TCP goes through: time-outs, recovery, states, with its variables
+    Events(events::EventsArgs),
     /// Play a scenario on the real network stack, between network namespaces
     Lab(lab::LabArgs),
     /// Receive live video

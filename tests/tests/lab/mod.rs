@@ -28,14 +28,19 @@ pub(crate) fn in_lab(test: &str, body: fn()) {
             assert!(status.success(), "in a user namespace: {status}");
         }
         Availability::Missing(missing) if !inside => {
-            let required = env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
-            assert!(!required, "required by TIDEGATE_REQUIRE_NETNS=1: {missing}");
-            // Past the test harness, which would swallow what a test prints that passes.
-            let mut terminal = io::stderr();
-            writeln!(terminal, "skipped {test}: {missing}").unwrap();
+            skip(test, &missing.to_string());
         }
         other => panic!("in a user namespace of its own: {other:?}"),
     }
+}
+
+/// Says that a test is skipped, unless `TIDEGATE_REQUIRE_NETNS` is 1: then it fails.
+pub(crate) fn skip(test: &str, why: &str) {
+    let required = env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
+    assert!(!required, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
+    // Past the test harness, which would swallow what a test prints that passes.
+    let mut terminal = io::stderr();
+    writeln!(terminal, "skipped {test}: {why}").unwrap();
 }
 
 /// Sets the ECN field of what a socket sends.

@@ -1,0 +1,61 @@
+//! `tidegate events serve`.
+
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use tidegate_kernel::{Policy, Server, default_path, interruptions};
+
+/// How to serve.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Where applications find the daemon; TIDEGATE_EVENTS_SOCKET or /run/tidegate/events.sock unless told
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Who may subscribe to what and read what; only root and everything unless told
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Become this user once the programs are in the kernel
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Say nothing of clients that come, go or are refused
+    #[arg(long)]
+    quiet: bool,
+    /// Read the policy, say what is wrong with it, and go
+    #[arg(long, requires = "policy")]
+    check: bool,
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
+    let policy = match &args.policy {
+        Some(path) => Policy::load(path)?,
+        None => Policy::root_only(),
+    };
+    if args.check {
+        println!("the policy is right");
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Before there are threads.
+    let stop = interruptions().context("SIGINT and SIGTERM cannot be taken")?;
+    let quiet = args.quiet;
+    let log = move |line: &str| {
+        if !quiet {
+            eprintln!("events: {line}");
+        }
+    };
+    let mut server = Server::new(policy, log)?;
+    let socket = args.socket.clone().unwrap_or_else(default_path);
+    server.listen(&socket)?;
+    server.drop_privileges(args.user.as_deref())?;
+    eprintln!("events: serving at {}", socket.display());
+    if args.policy.is_none() {
+        eprintln!("events: no --policy: only root may subscribe");
+    }
+    server
+        .run(stop.as_fd())
+        .context("the daemon cannot go on")?;
+    eprintln!("events: ends, and takes its programs out of the kernel");
+    Ok(ExitCode::SUCCESS)
+}

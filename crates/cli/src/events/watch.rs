@@ -1,0 +1,207 @@
+//! `tidegate events watch`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Bytes, Rate};
+use tidegate_kernel::{EventSet, Events, EventsError, Variable, VariableSet, Wanted, monotonic};
+use tidegate_live::driver::{Interrupts, StopFlag};
+use tidegate_sim::scenario::quantity;
+
+use super::show;
+use super::transfer::{Connection, Path};
+use crate::lab;
+
+/// What to transfer and what to watch.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WatchArgs {
+    /// Send to this host, which has to swallow it, rather than over an emulated path
+    #[arg(long, value_name = "HOST:PORT")]
+    to: Option<String>,
+    /// Rate of the emulated path
+    #[arg(long, value_name = "RATE", default_value = "8Mb/s", value_parser = quantity::rate)]
+    rate: Rate,
+    /// Its delay, each way
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = quantity::duration)]
+    delay: Duration,
+    /// Its queue
+    #[arg(long, value_name = "SIZE", default_value = "60kB", value_parser = quantity::size)]
+    queue: Bytes,
+    /// Packets that it loses
+    #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = quantity::share)]
+    loss: f64,
+    /// When it carries nothing: a start and a length, as `4s+1s`
+    #[arg(long, value_name = "TIME+TIME", value_parser = outage)]
+    outage: Option<(Duration, Duration)>,
+    /// Of its luck
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Congestion control of the kernel; its default unless told
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Write at this rate; as much as goes unless told
+    #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
+    send: Option<Rate>,
+    /// For so long
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = quantity::duration)]
+    span: Duration,
+    /// Who sees the events
+    #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
+    source: SourceArg,
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Which events, by name
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "all"
+    )]
+    events: Vec<EventSet>,
+    /// Which variables, by name or group
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "all"
+    )]
+    variables: Vec<VariableSet>,
+    /// Print one JSON object per event
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SourceArg {
+    /// The daemon where one answers, else this process itself if it may, else without privilege
+    Auto,
+    /// The daemon
+    Daemon,
+    /// Programs that this process loads for itself; needs root
+    InProcess,
+    /// Time stamps and `TCP_INFO`, which need no privilege
+    Unprivileged,
+}
+
+/// Transfers and watches.
+pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
+    if args.to.is_none() {
+        lab::prepare()?;
+    }
+    let events = Arc::new(source(args)?);
+    let path = Path {
+        rate: args.rate,
+        delay: args.delay,
+        queue: args.queue,
+        loss: args.loss,
+        outage: args.outage,
+        seed: Seed(args.seed),
+    };
+    let congestion = args.congestion.as_deref();
+    let connection = match &args.to {
+        Some(host) => Connection::to(host, congestion)?,
+        None => Connection::emulated(&path, congestion)?,
+    };
+    let wanted = Wanted {
+        events: union(&args.events, EventSet::NONE, EventSet::or),
+        variables: union(&args.variables, VariableSet::NONE, VariableSet::or)
+            .and(events.allowed().variables),
+    };
+    let id = events.subscribe(&*connection.stream, wanted)?;
+    let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let start = monotonic();
+    let writer = connection.write(&events, args.send, args.span, &stop);
+    let mut seen = 0_u64;
+    while !writer.is_finished() {
+        if interrupts.count() > 0 {
+            stop.store(true, Ordering::Relaxed);
+        }
+        let Some(event) = events.next(Some(GLANCE))? else {
+            continue;
+        };
+        seen += 1;
+        let now = monotonic();
+        if args.json {
+            println!("{}", show::object(&event, now));
+        } else {
+            println!("{}", show::line(&event, start, now));
+        }
+    }
+    let tally = events.tally(id)?;
+    let state = events.probe(&*connection.stream)?;
+    let written = writer.join().expect("the writer does not panic");
+    let written = written.context("the transfer broke")?;
+    let took = (monotonic() - start).as_secs_f64();
+    eprintln!(
+        "events: {seen} of {} seen, {} dropped; {written} bytes written in {took:.1} s",
+        tally.events, tally.lost
+    );
+    let counts = COUNTS.iter().filter_map(|&v| Some((v, state.get(v)?)));
+    let counts: Vec<String> = counts.map(|(v, n)| format!("{} {n}", v.name())).collect();
+    if !counts.is_empty() {
+        eprintln!("events: {}", counts.join(", "));
+    }
+    connection.end()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn source(args: &WatchArgs) -> Result<Events> {
+    let path = args.socket.clone();
+    let path = path.unwrap_or_else(tidegate_kernel::default_path);
+    let events = match args.source {
+        SourceArg::Daemon => Events::connect(&path)?,
+        SourceArg::InProcess => Events::in_process()?,
+        SourceArg::Unprivileged => Events::unprivileged()?,
+        SourceArg::Auto => match Events::connect(&path) {
+            Err(EventsError::NoDaemon { .. }) => match Events::in_process() {
+                Ok(events) => events,
+                Err(why) => {
+                    eprintln!("events: {why}");
+                    Events::unprivileged()?
+                }
+            },
+            other => other?,
+        },
+    };
+    if !events.from_kernel() {
+        eprintln!(
+            "events: without privilege; writes are cut into segments of their own, and these events are weaker:"
+        );
+        for (kind, how) in events.weaker() {
+            eprintln!("events:   {kind}: {how}");
+        }
+    }
+    Ok(events)
+}
+
+fn outage(text: &str) -> Result<(Duration, Duration)> {
+    let (from, length) = text
+        .split_once('+')
+        .context("write a start and a length, as `4s+1s`")?;
+    let (from, length) = (quantity::duration(from)?, quantity::duration(length)?);
+    ensure!(!length.is_zero(), "an outage of no length is none");
+    Ok((from, from + length))
+}
+
+fn union<T: Copy>(parts: &[T], none: T, or: fn(T, T) -> T) -> T {
+    parts.iter().fold(none, |all, &part| or(all, part))
+}
+
+const COUNTS: [Variable; 6] = [
+    Variable::AcksSlowStart,
+    Variable::AcksAvoidance,
+    Variable::AcksRepair,
+    Variable::Duplicates,
+    Variable::FurtherDuplicates,
+    Variable::PhaseChanges,
+];
+/// How often it is looked whether the transfer is over.
+const GLANCE: Duration = Duration::from_millis(50);

@@ -1,0 +1,184 @@
+/* Interactive TCP: events of the kernel's TCP for the applications that own the sockets.
+ *
+ * Link with -ltidegate_kernel. All functions may be called from any thread. Those that return an
+ * int answer -1 on failure, and those that return a pointer NULL; tg_events_error() says why and
+ * what to do. docs/itcp.md has the guide.
+ */
+#ifndef TIDEGATE_EVENTS_H
+#define TIDEGATE_EVENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Kinds of events. A set of them has the bit 1 << kind for each. */
+enum {
+    /* the retransmission timer ran out; detail: time-outs in a row, detail2: µs */
+    TG_TIMEOUT = 0,
+    /* the window reached the slow-start threshold */
+    TG_THRESHOLD = 1,
+    /* the third duplicate ACK in a row */
+    TG_THIRD_DUPLICATE = 2,
+    /* entry into fast recovery; detail: duplicate ACKs in a row */
+    TG_RECOVERY = 3,
+    /* the ACK that ends the repair; detail: congestion state before */
+    TG_RECOVERED = 4,
+    /* the window shrinks without a loss */
+    TG_REDUCED = 5,
+    /* detail: state before, detail2: state now (RFC 9293, as numbered by Linux) */
+    TG_STATE = 6,
+    /* what limits the sender: 1 network, 2 application, 3 send buffer, 4 receiver; detail: before, detail2: now */
+    TG_PHASE = 7,
+    /* the socket is gone; every subscriber hears of it */
+    TG_ENDED = 8,
+};
+#define TG_ALL_EVENTS UINT32_C(0x1ff)
+
+/* Variables of a connection. A set of them has the bit UINT64_C(1) << variable for each. */
+enum {
+    /* The receiver's window, in bytes. */
+    TG_V_SND_WND = 0,
+    /* Congestion window, in segments. */
+    TG_V_CWND = 1,
+    /* Slow-start threshold, in segments; 2³¹−1 is none. */
+    TG_V_SSTHRESH = 2,
+    /* Retransmission time-out, in µs. */
+    TG_V_RTO = 3,
+    /* Smoothed round-trip time, in µs. */
+    TG_V_SRTT = 4,
+    /* Its mean deviation, in µs. */
+    TG_V_RTTVAR = 5,
+    /* Least round-trip time of the last minutes, in µs. */
+    TG_V_MIN_RTT = 6,
+    /* Largest segment, in bytes of payload. */
+    TG_V_MSS = 7,
+    /* Sequence number of the first byte that is not acknowledged. */
+    TG_V_SND_UNA = 8,
+    /* Sequence number of the next byte to be sent. */
+    TG_V_SND_NXT = 9,
+    /* Sequence number of the next byte that the application writes. */
+    TG_V_WRITE_SEQ = 10,
+    /* Bytes acknowledged; the end that opened counts its SYN. */
+    TG_V_BYTES_ACKED = 11,
+    /* Bytes of payload sent, retransmissions included. */
+    TG_V_BYTES_SENT = 12,
+    /* Of these, retransmitted. */
+    TG_V_BYTES_RETRANS = 13,
+    /* Segments sent and not acknowledged. */
+    TG_V_PACKETS_OUT = 14,
+    /* Of these, acknowledged selectively. */
+    TG_V_SACKED_OUT = 15,
+    /* Of these, held to be lost. */
+    TG_V_LOST_OUT = 16,
+    /* Of these, retransmitted and out. */
+    TG_V_RETRANS_OUT = 17,
+    /* Segments retransmitted ever. */
+    TG_V_TOTAL_RETRANS = 18,
+    /* Segments delivered ever, also selectively. */
+    TG_V_DELIVERED = 19,
+    /* Segments of the latest sample of the delivery rate. */
+    TG_V_RATE_DELIVERED = 20,
+    /* Time of that sample, in µs. */
+    TG_V_RATE_INTERVAL = 21,
+    /* 1 if the application limited that sample. */
+    TG_V_RATE_APP_LIMITED = 22,
+    /* Congestion state, a number of CaState. */
+    TG_V_CA_STATE = 23,
+    /* How often the time-out is doubled. */
+    TG_V_BACKOFF = 24,
+    /* Time-outs in a row. */
+    TG_V_RETRANSMITS = 25,
+    /* Pacing rate, in bytes per second; all ones is none. */
+    TG_V_PACING_RATE = 26,
+    /* Room of the send buffer, in bytes of memory. */
+    TG_V_SNDBUF = 27,
+    /* Memory in the send buffer, in bytes. */
+    TG_V_WMEM_QUEUED = 28,
+    /* State of the connection, a number of TcpState. */
+    TG_V_TCP_STATE = 29,
+    /* Table 1, event 2: new ACKs in slow start, since the subscription. */
+    TG_V_ACKS_SLOW_START = 30,
+    /* Table 1, event 2: new ACKs in congestion avoidance. */
+    TG_V_ACKS_AVOIDANCE = 31,
+    /* New ACKs in fast recovery or while the window shrinks. */
+    TG_V_ACKS_REPAIR = 32,
+    /* Duplicate ACKs (RFC 5681; RFC 6675 where they are selective). */
+    TG_V_DUPLICATES = 33,
+    /* Table 1, event 5: the fourth in a row and later ones. */
+    TG_V_FURTHER_DUPLICATES = 34,
+    /* How often what limits the sender has changed. */
+    TG_V_PHASE_CHANGES = 35,
+    TG_VARIABLES = 36
+};
+#define TG_ALL_VARIABLES ((UINT64_C(1) << TG_VARIABLES) - 1)
+
+/* Something that happened. */
+typedef struct tg_event {
+    uint64_t time_ns;      /* on CLOCK_MONOTONIC */
+    uint64_t subscription;
+    uint64_t number;       /* of this subscription, from 1; a gap is what was dropped */
+    uint32_t kind;
+    uint32_t detail;
+    uint64_t detail2;
+    uint64_t known;        /* which variables there are */
+    uint64_t variables[TG_VARIABLES];
+} tg_event;
+
+typedef struct tg_events tg_events;
+typedef void (*tg_callback)(const tg_event *event, void *user);
+
+/* From the daemon where one answers (TIDEGATE_EVENTS_SOCKET, else /run/tidegate/events.sock), else
+ * without privilege. */
+tg_events *tg_events_open(void);
+/* From the daemon at this path. */
+tg_events *tg_events_connect(const char *path);
+/* Without privilege: some events are weaker, the error queue of the sockets is read here, and
+ * what is written has to go through tg_events_write, which changes how the stream is cut into
+ * segments. */
+tg_events *tg_events_unprivileged(void);
+/* Ends all subscriptions, callbacks and signals. */
+void tg_events_close(tg_events *events);
+
+/* 1 if events come from the kernel itself, 0 if without privilege. */
+int tg_events_from_kernel(const tg_events *events);
+/* A descriptor that can be read when there are events, for poll and its kin. Not to be closed. */
+int tg_events_fd(const tg_events *events);
+/* What the policy allows. Either place may be NULL. */
+int tg_events_allowed(const tg_events *events, uint32_t *kinds, uint64_t *variables);
+
+/* Hears of these events of a connected TCP socket until it is closed. id may be NULL. */
+int tg_events_subscribe(const tg_events *events, int socket, uint32_t kinds, uint64_t variables,
+                        uint64_t *id);
+int tg_events_change(const tg_events *events, uint64_t id, uint32_t kinds, uint64_t variables);
+int tg_events_cancel(const tg_events *events, uint64_t id);
+/* How many events a subscription had, and how many of them were dropped because nobody read. */
+int tg_events_tally(const tg_events *events, uint64_t id, uint64_t *count, uint64_t *lost);
+
+/* Takes the oldest event: 1 if there was one, 0 if none came in time. A negative time is for ever. */
+int tg_events_next(const tg_events *events, tg_event *event, int timeout_ms);
+/* The state of a connection now; variables has room for TG_VARIABLES. Either place may be NULL. */
+int tg_events_probe(const tg_events *events, int socket, uint64_t *known, uint64_t *variables);
+/* Writes as send(2) does, in the way that the source of events needs. */
+ssize_t tg_events_write(const tg_events *events, int socket, const void *bytes, size_t length);
+
+/* Sends this signal to the calling thread whenever there are events; 0 ends that. Take the events
+ * outside of the signal's handler: sigwaitinfo, signalfd, or a flag. */
+int tg_events_signal(const tg_events *events, int signal);
+/* Calls this for each event, on a thread of its own; NULL ends that. It must not close events. */
+int tg_events_call(const tg_events *events, tg_callback callback, void *user);
+
+/* Why the last call of this thread failed. Valid until the next one fails. */
+const char *tg_events_error(void);
+/* The name of a kind or a variable, or NULL. Valid as long as the thread. */
+const char *tg_event_name(uint32_t kind);
+const char *tg_variable_name(uint32_t variable);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

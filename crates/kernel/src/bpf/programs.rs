@@ -1,0 +1,511 @@
+//! The programs that run in the kernel.
+//!
+//! Each is attached to a tracepoint of TCP. It first looks whether somebody has subscribed to the
+//! socket, which is one look into the storage that hangs on the socket itself, and returns if
+//! nobody has. None of them changes anything that belongs to the kernel.
+//!
+//! | tracepoint | what comes of it |
+//! |---|---|
+//! | `tcp_cong_state_set` | time-outs, entry into and end of recovery, reductions |
+//! | `tcp_probe` (a segment came in) | counters of ACKs, the third duplicate, threshold, phase |
+//! | `sock_send_length` (the application wrote) | phase |
+//! | `inet_sock_set_state` | states |
+//! | `tcp_destroy_sock` | the end |
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use super::asm::{
+    Asm, FP, Helper, If, Insn, Label, Op, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg, Width,
+};
+use super::layout::{Layout, SUBSCRIBERS, Source, memory, record, subscription};
+use crate::event::{CaState, EventKind, Phase};
+use crate::variables::COUNT;
+
+/// The maps that programs use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Maps<'a> {
+    /// Socket storage with the tokens of a socket's subscribers, which only this process writes.
+    pub(crate) subscribers: BorrowedFd<'a>,
+    /// Socket storage with what the programs remember of a socket.
+    pub(crate) memory: BorrowedFd<'a>,
+    /// Array of subscriptions.
+    pub(crate) subscriptions: BorrowedFd<'a>,
+    /// Array of rings.
+    pub(crate) rings: BorrowedFd<'a>,
+}
+
+/// A program: its tracepoint and its code.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) tracepoint: &'static str,
+    pub(crate) code: Vec<Insn>,
+}
+
+/// All programs, for the kernel whose layout this is.
+pub(crate) fn all(layout: &Layout, maps: Maps<'_>) -> Vec<Program> {
+    let writers: [(&'static str, Body); 5] = [
+        ("tcp_cong_state_set", congestion_state),
+        ("tcp_probe", segment),
+        ("sock_send_length", written),
+        ("inet_sock_set_state", state),
+        ("tcp_destroy_sock", destroyed),
+    ];
+    let write = |(tracepoint, body): (&'static str, Body)| {
+        let mut asm = Asm::default();
+        let (leave, emit) = (asm.label(), asm.label());
+        let mut w = Writer {
+            asm,
+            layout,
+            maps,
+            leave,
+            emit,
+        };
+        body(&mut w);
+        w.asm.place(leave);
+        w.asm.exit_with(0);
+        w.asm.place(emit);
+        w.deliver();
+        Program {
+            tracepoint,
+            code: w.asm.finish(),
+        }
+    };
+    writers.map(write).into()
+}
+
+/// What is particular to a program.
+type Body = fn(&mut Writer<'_>);
+
+/// Writes one program. After [`Writer::begin`] R6 has the `tcp_sock`, R7 the tokens of the socket's
+/// subscribers and R8 what is remembered of it, for the rest of the main function.
+struct Writer<'a> {
+    asm: Asm,
+    layout: &'a Layout,
+    maps: Maps<'a>,
+    /// Ends the program.
+    leave: Label,
+    /// The function that tells all subscribers.
+    emit: Label,
+}
+
+/// `tcp_cong_state_set(sk, ca_state)`, called before the state changes and after window and threshold
+/// have.
+fn congestion_state(w: &mut Writer<'_>) {
+    w.keep_argument(1, ARGUMENT);
+    w.begin();
+    let [known, entry, over, reduced] = [(); 4].map(|()| w.asm.label());
+    w.asm.load(Width::B8, R9, FP, ARGUMENT);
+    w.layout.ca_state.load(&mut w.asm, R1, R6);
+    let a = &mut w.asm;
+    a.jump_if(If::Equal, R9, CaState::Recovery as i32, entry);
+    a.jump_if(If::Equal, R9, CaState::Loss as i32, known);
+    // From repair to anything else: that is over.
+    a.jump_if(If::AtLeast, R1, CaState::Recovery as i32, over);
+    a.jump_if(If::Equal, R9, CaState::Reducing as i32, reduced);
+    a.jump(w.leave);
+
+    // Loss. The timer's handler has taken the timer off the list before it calls; what else leads
+    // here (a receiver that takes back selective ACKs, a smaller MTU) leaves it on.
+    w.asm.place(known);
+    let not_timer = w.asm.label();
+    w.layout.pending.load(&mut w.asm, R2, R6);
+    w.asm.jump_if(If::Differ, R2, 0, not_timer);
+    w.layout.retransmits.load(&mut w.asm, R4, R6);
+    w.asm.alu(Op::Add, R4, 1);
+    w.layout.rto.load(&mut w.asm, R5, R6);
+    w.asm.alu(Op::Mul, R5, w.layout.tick as i32);
+    w.tell(EventKind::Timeout);
+    w.asm.store(Width::B8, R8, memory::ROW, 0);
+    w.threshold();
+    w.asm.jump(w.leave);
+    w.asm.place(not_timer);
+    w.asm.jump_if(If::Equal, R1, CaState::Loss as i32, w.leave);
+
+    w.asm.place(entry);
+    w.asm
+        .jump_if(If::Equal, R1, CaState::Recovery as i32, w.leave);
+    w.asm.load(Width::B8, R4, R8, memory::ROW);
+    w.asm.set(R5, R9);
+    w.tell(EventKind::Recovery);
+    w.asm.jump(w.leave);
+
+    w.asm.place(over);
+    w.asm.set(R4, R1);
+    w.asm.set(R5, R9);
+    w.tell(EventKind::Recovered);
+    w.asm.jump(w.leave);
+
+    w.asm.place(reduced);
+    w.asm
+        .jump_if(If::Equal, R1, CaState::Reducing as i32, w.leave);
+    w.asm.set(R4, 0);
+    w.asm.set(R5, 0);
+    w.tell(EventKind::Reduced);
+}
+
+/// `tcp_probe(sk, skb)`, called for each segment of an established connection, before anything is
+/// done with it.
+fn segment(w: &mut Writer<'_>) {
+    w.keep_argument(1, ARGUMENT);
+    w.begin();
+    w.acknowledgement();
+    w.threshold();
+    w.phase();
+}
+
+/// `sock_send_length(sk, result, flags)`, called when the application has written.
+fn written(w: &mut Writer<'_>) {
+    w.begin();
+    w.phase();
+}
+
+/// `inet_sock_set_state(sk, old, new)`, called before the state changes.
+fn state(w: &mut Writer<'_>) {
+    w.keep_argument(1, ARGUMENT);
+    w.keep_argument(2, ARGUMENT_2);
+    w.begin();
+    w.asm.load(Width::B8, R4, FP, ARGUMENT);
+    w.asm.load(Width::B8, R5, FP, ARGUMENT_2);
+    w.tell(EventKind::State);
+}
+
+/// `tcp_destroy_sock(sk)`, called when the connection's socket goes.
+fn destroyed(w: &mut Writer<'_>) {
+    w.begin();
+    w.asm.set(R4, 0);
+    w.asm.set(R5, 0);
+    w.tell(EventKind::Ended);
+}
+
+impl Writer<'_> {
+    /// Keeps an argument of the tracepoint on the stack. To be called before [`Writer::begin`].
+    fn keep_argument(&mut self, number: i16, at: i16) {
+        self.asm.load(Width::B8, R2, R1, 8 * number);
+        self.asm.store(Width::B8, FP, at, R2);
+    }
+
+    /// Ends the program unless the socket has subscribers.
+    fn begin(&mut self) {
+        let a = &mut self.asm;
+        a.load(Width::B8, R6, R1, 0);
+        for (map, into) in [(self.maps.subscribers, R7), (self.maps.memory, R8)] {
+            a.map(R1, map.as_raw_fd());
+            a.set(R2, R6);
+            a.set(R3, 0);
+            a.set(R4, 0);
+            a.call(Helper::SkStorageGet);
+            a.jump_if(If::Equal, R0, 0, self.leave);
+            a.set(into, R0);
+        }
+        a.set(R1, R6);
+        a.call(Helper::SkcToTcpSock);
+        a.jump_if(If::Equal, R0, 0, self.leave);
+        a.set(R6, R0);
+    }
+
+    /// Tells the subscribers, with the details in R4 (32 bits) and R5. Destroys R0 to R5.
+    fn tell(&mut self, kind: EventKind) {
+        let a = &mut self.asm;
+        // Kind and first detail share an argument, since functions have five.
+        a.alu(Op::ShiftLeft, R4, 32);
+        a.alu(Op::Or, R4, kind as i32);
+        a.set(R1, R6);
+        a.set(R2, R7);
+        a.set(R3, R8);
+        a.call_local(self.emit);
+    }
+
+    /// Counts what the segment at [`ARGUMENT`] acknowledges, and tells of the third duplicate.
+    fn acknowledgement(&mut self) {
+        let [past, fresh, duplicate] = [(); 3].map(|()| self.asm.label());
+        self.asm.load(Width::B8, R9, FP, ARGUMENT);
+        self.layout.skb_data.load(&mut self.asm, R3, R9);
+        self.layout.skb_len.load(&mut self.asm, R9, R9);
+        let a = &mut self.asm;
+        a.set(R1, FP);
+        a.alu(Op::Add, R1, i32::from(HEADER));
+        a.set(R2, 20);
+        a.call(Helper::ProbeReadKernel);
+        a.jump_if(If::Differ, R0, 0, past);
+        // RFC 9293 section 3.1: flags are byte 13, ACK is 16; SYN, FIN and RST are 7.
+        a.load(Width::B1, R1, FP, HEADER + 13);
+        a.set(R2, R1);
+        a.alu(Op::And, R2, 16);
+        a.jump_if(If::Equal, R2, 0, past);
+        a.load(Width::B4, R2, FP, HEADER + 8);
+        a.network_to_host(R2, 32);
+        self.layout.snd_una.load(&mut self.asm, R3, R6);
+        let a = &mut self.asm;
+        a.alu32(Op::Sub, R2, R3);
+        a.jump_if(If::Equal, R2, 0, duplicate);
+        // As a signed distance, because sequence numbers wrap.
+        a.alu(Op::ShiftLeft, R2, 32);
+        a.alu(Op::ShiftRightSigned, R2, 32);
+        a.jump_if(If::AboveSigned, R2, 0, fresh);
+        a.jump(past);
+
+        self.asm.place(fresh);
+        self.fresh(past);
+        self.asm.place(duplicate);
+        self.duplicate(past);
+        self.asm.place(past);
+    }
+
+    /// An acknowledgement of something new, in the phase in which it finds the sender.
+    fn fresh(&mut self, past: Label) {
+        let [repair, slow] = [(); 2].map(|()| self.asm.label());
+        self.asm.store(Width::B8, R8, memory::ROW, 0);
+        self.layout.ca_state.load(&mut self.asm, R1, R6);
+        self.layout.cwnd.load(&mut self.asm, R2, R6);
+        self.layout.ssthresh.load(&mut self.asm, R3, R6);
+        let a = &mut self.asm;
+        a.jump_if(If::Equal, R1, CaState::Recovery as i32, repair);
+        a.jump_if(If::Equal, R1, CaState::Reducing as i32, repair);
+        a.jump_if(If::Below, R2, R3, slow);
+        self.count(memory::ACKS_AVOIDANCE);
+        self.asm.jump(past);
+        self.asm.place(slow);
+        self.count(memory::ACKS_SLOW_START);
+        self.asm.jump(past);
+        self.asm.place(repair);
+        self.count(memory::ACKS_REPAIR);
+        self.asm.jump(past);
+    }
+
+    /// Perhaps a duplicate: no data, no flags, something is out, and either the header is longer than
+    /// usual, which is to say that it acknowledges selectively (RFC 6675 section 2), or the window is the same
+    /// (RFC 5681 section 2). Flags are in R1, the length of the segment in R9.
+    fn duplicate(&mut self, past: Label) {
+        let [is_one, further, third] = [(); 3].map(|()| self.asm.label());
+        self.asm.alu(Op::And, R1, 7);
+        self.asm.jump_if(If::Differ, R1, 0, past);
+        self.asm.load(Width::B1, R1, FP, HEADER + 12);
+        self.asm.alu(Op::ShiftRight, R1, 4);
+        self.asm.alu(Op::ShiftLeft, R1, 2);
+        self.asm.jump_if(If::Differ, R1, R9, past);
+        self.layout.packets_out.load(&mut self.asm, R1, R6);
+        self.asm.jump_if(If::Equal, R1, 0, past);
+        self.layout.header_length.load(&mut self.asm, R1, R6);
+        self.asm.jump_if(If::Above, R9, R1, is_one);
+        self.asm.load(Width::B2, R1, FP, HEADER + 14);
+        self.asm.network_to_host(R1, 16);
+        self.layout.snd_wscale.load(&mut self.asm, R2, R6);
+        self.layout.snd_wnd.load(&mut self.asm, R3, R6);
+        let a = &mut self.asm;
+        a.alu(Op::ShiftLeft, R1, R2);
+        a.jump_if(If::Differ, R1, R3, past);
+        a.place(is_one);
+        self.count(memory::DUPLICATES);
+        self.count(memory::ROW);
+        self.asm.load(Width::B8, R1, R8, memory::ROW);
+        self.asm.jump_if(If::Equal, R1, 3, third);
+        self.asm.jump_if(If::Above, R1, 3, further);
+        self.asm.jump(past);
+        self.asm.place(further);
+        self.count(memory::FURTHER_DUPLICATES);
+        self.asm.jump(past);
+        self.asm.place(third);
+        self.asm.set(R4, 0);
+        self.asm.set(R5, 0);
+        self.tell(EventKind::ThirdDuplicate);
+    }
+
+    /// Tells when the window has reached the threshold. One that shrinks to it does not count.
+    fn threshold(&mut self) {
+        let [past, below, shrinks] = [(); 3].map(|()| self.asm.label());
+        self.layout.ca_state.load(&mut self.asm, R1, R6);
+        self.layout.cwnd.load(&mut self.asm, R2, R6);
+        self.layout.ssthresh.load(&mut self.asm, R3, R6);
+        let a = &mut self.asm;
+        a.jump_if(If::Equal, R1, CaState::Recovery as i32, shrinks);
+        a.jump_if(If::Equal, R1, CaState::Reducing as i32, shrinks);
+        a.jump_if(If::Below, R2, R3, below);
+        a.load(Width::B4, R4, R8, memory::SIDE);
+        a.store(Width::B4, R8, memory::SIDE, AT_THRESHOLD);
+        a.jump_if(If::Differ, R4, BELOW_THRESHOLD, past);
+        a.set(R4, 0);
+        a.set(R5, 0);
+        self.tell(EventKind::Threshold);
+        self.asm.jump(past);
+        self.asm.place(shrinks);
+        self.asm.store(Width::B4, R8, memory::SIDE, AT_THRESHOLD);
+        self.asm.jump(past);
+        self.asm.place(below);
+        self.asm.store(Width::B4, R8, memory::SIDE, BELOW_THRESHOLD);
+        self.asm.place(past);
+    }
+
+    /// Tells when what limits the sender has changed, if the change before was long enough ago.
+    fn phase(&mut self) {
+        let [chosen, application, past] = [(); 3].map(|()| self.asm.label());
+        self.layout.chrono_type.load(&mut self.asm, R1, R6);
+        self.layout.app_limited.load(&mut self.asm, R2, R6);
+        let a = &mut self.asm;
+        // `enum tcp_chrono` of `linux/tcp.h`: what keeps the sender waiting.
+        a.set(R9, Phase::Receiver as i32);
+        a.jump_if(If::Equal, R1, 2, chosen);
+        a.set(R9, Phase::SendBuffer as i32);
+        a.jump_if(If::Equal, R1, 3, chosen);
+        a.jump_if(If::Differ, R2, 0, application);
+        a.set(R9, Phase::Network as i32);
+        a.jump(chosen);
+        a.place(application);
+        a.set(R9, Phase::Application as i32);
+        a.place(chosen);
+        a.load(Width::B4, R4, R8, memory::PHASE);
+        a.jump_if(If::Equal, R4, R9, past);
+        a.call(Helper::KtimeGetNs);
+        a.load(Width::B8, R2, R8, memory::PHASE_TIME);
+        a.alu(Op::Add, R2, PHASE_LEAST);
+        a.jump_if(If::Below, R0, R2, past);
+        a.store(Width::B8, R8, memory::PHASE_TIME, R0);
+        self.count(memory::PHASE_CHANGES);
+        let a = &mut self.asm;
+        a.load(Width::B4, R4, R8, memory::PHASE);
+        a.store(Width::B4, R8, memory::PHASE, R9);
+        a.set(R5, R9);
+        self.tell(EventKind::Phase);
+        self.asm.place(past);
+    }
+
+    /// Adds one to a counter of the socket, which is locked. Destroys R0.
+    fn count(&mut self, counter: i16) {
+        self.asm.load(Width::B8, R0, R8, counter);
+        self.asm.alu(Op::Add, R0, 1);
+        self.asm.store(Width::B8, R8, counter, R0);
+    }
+
+    /// The function that tells all subscribers: the connection in R1, their tokens in R2, what is
+    /// remembered in R3, the kind and the first detail in R4, the second in R5.
+    fn deliver(&mut self) {
+        self.snapshot();
+        let [next, fits, end, lost] = [(); 4].map(|()| self.asm.label());
+        let a = &mut self.asm;
+        a.set(R7, 0);
+        a.place(next);
+        a.jump_if(If::Equal, R7, 8 * SUBSCRIBERS as i32, end);
+        a.set(R1, R6);
+        a.alu(Op::Add, R1, R7);
+        a.alu(Op::Add, R7, 8);
+        a.load(Width::B8, R8, R1, 0);
+        a.jump_if(If::Equal, R8, 0, next);
+        // The lower half of a token is its place in the array plus one.
+        a.set(R1, R8);
+        a.alu32(Op::Sub, R1, 1);
+        lookup(a, self.maps.subscriptions, R1);
+        a.jump_if(If::Equal, R0, 0, next);
+        a.set(R9, R0);
+        a.load(Width::B8, R1, R9, subscription::TOKEN);
+        a.jump_if(If::Differ, R1, R8, next);
+        a.load(Width::B4, R1, FP, KIND);
+        a.load(Width::B4, R2, R9, subscription::EVENTS);
+        a.alu(Op::ShiftRight, R2, R1);
+        a.alu(Op::And, R2, 1);
+        a.jump_if(If::Equal, R2, 0, next);
+        let stays = a.label();
+        a.jump_if(If::Differ, R1, EventKind::Ended as i32, stays);
+        a.store(Width::B4, R9, subscription::ENDED, 1);
+        a.place(stays);
+        a.set(R8, 1);
+        a.fetch_add(R9, subscription::NUMBER, R8);
+        a.alu(Op::Add, R8, 1);
+        a.load(Width::B4, R1, R9, subscription::RING);
+        lookup(a, self.maps.rings, R1);
+        a.jump_if(If::Equal, R0, 0, lost);
+        a.set(R1, R0);
+        a.set(R2, record::SIZE as i32);
+        a.set(R3, 0);
+        a.call(Helper::RingbufReserve);
+        a.jump_if(If::Differ, R0, 0, fits);
+        a.place(lost);
+        a.set(R1, 1);
+        a.fetch_add(R9, subscription::LOST, R1);
+        a.jump(next);
+        a.place(fits);
+        self.fill();
+        let a = &mut self.asm;
+        a.set(R1, R0);
+        a.set(R2, 0);
+        a.call(Helper::RingbufSubmit);
+        a.jump(next);
+        a.place(end);
+        a.exit_with(0);
+    }
+
+    /// Takes the time and the variables, and leaves the tokens in R6.
+    fn snapshot(&mut self) {
+        let a = &mut self.asm;
+        a.set(R6, R2);
+        a.set(R8, R1);
+        a.set(R9, R3);
+        a.store(Width::B8, FP, KIND, R4);
+        a.store(Width::B8, FP, SECOND, R5);
+        a.call(Helper::KtimeGetNs);
+        a.store(Width::B8, FP, TIME, R0);
+        for number in 0..COUNT {
+            let at = VALUES + 8 * number as i16;
+            if self.layout.sources[number] == Source::Absent {
+                self.asm.store(Width::B8, FP, at, 0);
+            } else {
+                self.layout.load_variable(&mut self.asm, number, R1, R8, R9);
+                self.asm.store(Width::B8, FP, at, R1);
+            }
+        }
+    }
+
+    /// Fills the record at R0 for the subscription at R9, with the number in R8. A variable that
+    /// the subscriber may not read becomes zero, without a branch.
+    fn fill(&mut self) {
+        let a = &mut self.asm;
+        for (from, to) in [
+            (TIME, record::TIME),
+            (KIND, record::KIND),
+            (SECOND, record::SECOND),
+        ] {
+            a.load(Width::B8, R1, FP, from);
+            a.store(Width::B8, R0, to, R1);
+        }
+        a.load(Width::B8, R1, R9, subscription::TOKEN);
+        a.store(Width::B8, R0, record::TOKEN, R1);
+        a.store(Width::B8, R0, record::NUMBER, R8);
+        a.load(Width::B8, R2, R9, subscription::KNOWN);
+        a.store(Width::B8, R0, record::KNOWN, R2);
+        for number in 0..COUNT as i16 {
+            a.load(Width::B8, R1, FP, VALUES + 8 * number);
+            a.set(R3, R2);
+            a.alu(Op::ShiftRight, R3, i32::from(number));
+            a.alu(Op::And, R3, 1);
+            a.alu(Op::Negate, R3, 0);
+            a.alu(Op::And, R1, R3);
+            a.store(Width::B8, R0, record::VALUES + 8 * number, R1);
+        }
+    }
+}
+
+/// Looks up the number in `key` in an array; R0 gets the place or zero.
+fn lookup(a: &mut Asm, map: BorrowedFd<'_>, key: Reg) {
+    a.store(Width::B4, FP, KEY, key);
+    a.map(R1, map.as_raw_fd());
+    a.set(R2, FP);
+    a.alu(Op::Add, R2, i32::from(KEY));
+    a.call(Helper::MapLookup);
+}
+
+// The stack of a main function: two arguments of the tracepoint and a TCP header.
+const ARGUMENT: i16 = -8;
+const ARGUMENT_2: i16 = -16;
+const HEADER: i16 = -40;
+
+// The stack of the function that tells. Kind and first detail are one number.
+const KEY: i16 = -8;
+const TIME: i16 = -16;
+const KIND: i16 = -24;
+const SECOND: i16 = -32;
+const VALUES: i16 = -32 - 8 * COUNT as i16;
+
+const BELOW_THRESHOLD: i32 = 1;
+const AT_THRESHOLD: i32 = 2;
+
+/// How long a phase lasts at least before the next is told, in ns, so that an application that
+/// writes in small pieces gets no storm.
+const PHASE_LEAST: i32 = 1_000_000;

@@ -1,0 +1,68 @@
+//! Why something about events does not work.
+
+use std::path::PathBuf;
+use std::{fmt, io};
+
+use crate::bpf::monitor::LoadError;
+use crate::tcp::NotTcp;
+
+/// Why something about events does not work. Each message names the cause and what to do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum EventsError {
+    /// The daemon went away.
+    Gone,
+    /// The programs are not in the kernel.
+    Load(LoadError),
+    /// No daemon answers.
+    NoDaemon {
+        /// Where it should be.
+        path: PathBuf,
+        /// Why it does not answer.
+        cause: io::Error,
+    },
+    /// This mode does not have it.
+    NotHere(&'static str),
+    /// It is not a TCP socket.
+    NotTcp(NotTcp),
+    /// There is no such subscription.
+    NoSubscription,
+    /// The daemon says no.
+    Refused(String),
+    /// The daemon says what makes no sense.
+    Strange(String),
+    /// The system fails.
+    System(io::Error),
+}
+
+impl fmt::Display for EventsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str(
+                "the event daemon is gone and with it all subscriptions: start it again (tidegate events serve) and subscribe anew",
+            ),
+            Self::Load(e) => e.fmt(f),
+            Self::NoDaemon { path, cause } => write!(
+                f,
+                "no event daemon answers at {} ({cause}): start it as root (tidegate events serve), name another path, or use the unprivileged mode",
+                path.display()
+            ),
+            Self::NotHere(what) => write!(
+                f,
+                "{what} cannot be had in the unprivileged mode: use the daemon (tidegate events serve)"
+            ),
+            Self::NotTcp(e) => e.fmt(f),
+            Self::NoSubscription => f.write_str(
+                "there is no such subscription: it was cancelled, or its socket is closed",
+            ),
+            Self::Refused(why) => write!(f, "the event daemon refuses: {why}"),
+            Self::Strange(what) => write!(
+                f,
+                "the event daemon says what makes no sense ({what}): install it and this library from one release"
+            ),
+            Self::System(e) => write!(f, "events: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for EventsError {}

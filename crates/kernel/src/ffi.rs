@@ -1,0 +1,457 @@
+//! The C interface, as `include/tidegate_events.h` declares it.
+//!
+//! Every function checks its pointers for null; what else a caller must keep to is in the header.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::bpf::monitor::Wanted;
+use crate::error::EventsError;
+use crate::event::{Event, EventKind, EventSet, SubscriptionId};
+use crate::events::Events;
+use crate::handlers::Signals;
+use crate::system::{Bell, Polled, be_brisk, poll};
+use crate::variables::{COUNT, Snapshot, Variable, VariableSet};
+
+/// `tg_events`.
+pub(crate) struct Handle {
+    events: Arc<Events>,
+    signals: Mutex<Option<Signals>>,
+    caller: Mutex<Option<Caller>>,
+}
+
+/// `tg_event`.
+#[repr(C)]
+pub(crate) struct CEvent {
+    time_ns: u64,
+    subscription: u64,
+    number: u64,
+    kind: u32,
+    detail: u32,
+    detail2: u64,
+    known: u64,
+    variables: [u64; COUNT],
+}
+
+/// `tg_callback`.
+type Callback = unsafe extern "C" fn(*const CEvent, *mut c_void);
+
+/// A thread that calls back.
+struct Caller {
+    stop: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.stop.ring();
+        if let Some(thread) = self.thread.take() {
+            // If it panicked it has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The user's pointer, on its way to the thread that calls back.
+struct User(*mut c_void);
+
+// SAFETY: the header says that it is used on another thread.
+unsafe impl Send for User {}
+
+#[unsafe(no_mangle)]
+extern "C" fn tg_events_open() -> *mut Handle {
+    handle(Events::open())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_connect(path: *const c_char) -> *mut Handle {
+    if path.is_null() {
+        return fail("the path is NULL", std::ptr::null_mut());
+    }
+    // SAFETY: the caller gives a string that ends in zero.
+    let path = unsafe { CStr::from_ptr(path) };
+    handle(Events::connect(Path::new(OsStr::from_bytes(
+        path.to_bytes(),
+    ))))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn tg_events_unprivileged() -> *mut Handle {
+    handle(Events::unprivileged())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_close(handle: *mut Handle) {
+    if !handle.is_null() {
+        // SAFETY: it came from `Box::into_raw`, and the caller uses it no more.
+        drop(unsafe { Box::from_raw(handle) });
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_from_kernel(handle: *const Handle) -> c_int {
+    // SAFETY: as the header says, null or from one of the opening functions.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    handle.events.from_kernel().into()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_fd(handle: *const Handle) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    handle.events.as_fd().as_raw_fd()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_allowed(
+    handle: *const Handle,
+    events: *mut u32,
+    variables: *mut u64,
+) -> c_int {
+    // SAFETY: as above; the others are null or places for the answers.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    let allowed = handle.events.allowed();
+    // SAFETY: as above.
+    unsafe {
+        put(events, allowed.events.bits());
+        put(variables, allowed.variables.bits());
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_subscribe(
+    handle: *const Handle,
+    socket: c_int,
+    events: u32,
+    variables: u64,
+    id: *mut u64,
+) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    let Some(socket) = borrow(socket) else {
+        return fail("the socket is negative", -1);
+    };
+    match handle.events.subscribe(socket, wanted(events, variables)) {
+        Ok(new) => {
+            // SAFETY: null or a place for the answer.
+            unsafe { put(id, new.0) };
+            0
+        }
+        Err(e) => fail(&e.to_string(), -1),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_change(
+    handle: *const Handle,
+    id: u64,
+    events: u32,
+    variables: u64,
+) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    status(
+        handle
+            .events
+            .change(SubscriptionId(id), wanted(events, variables)),
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_cancel(handle: *const Handle, id: u64) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    status(handle.events.cancel(SubscriptionId(id)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_tally(
+    handle: *const Handle,
+    id: u64,
+    events: *mut u64,
+    lost: *mut u64,
+) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    match handle.events.tally(SubscriptionId(id)) {
+        Ok(tally) => {
+            // SAFETY: null or places for the answers.
+            unsafe {
+                put(events, tally.events);
+                put(lost, tally.lost);
+            }
+            0
+        }
+        Err(e) => fail(&e.to_string(), -1),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_next(
+    handle: *const Handle,
+    event: *mut CEvent,
+    timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    match handle.events.next(limit) {
+        Ok(Some(next)) => {
+            // SAFETY: null or a place for the event.
+            unsafe { put(event, to_c(&next)) };
+            1
+        }
+        Ok(None) => 0,
+        Err(e) => fail(&e.to_string(), -1),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_probe(
+    handle: *const Handle,
+    socket: c_int,
+    known: *mut u64,
+    variables: *mut u64,
+) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    let Some(socket) = borrow(socket) else {
+        return fail("the socket is negative", -1);
+    };
+    match handle.events.probe(socket) {
+        Ok(state) => {
+            // SAFETY: null or places for the answers, the second for as many as there are.
+            unsafe {
+                put(known, state.known().bits());
+                put(variables.cast(), values(&state));
+            }
+            0
+        }
+        Err(e) => fail(&e.to_string(), -1),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_write(
+    handle: *const Handle,
+    socket: c_int,
+    bytes: *const c_void,
+    length: usize,
+) -> isize {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    let Some(socket) = borrow(socket) else {
+        return fail("the socket is negative", -1);
+    };
+    if bytes.is_null() {
+        return fail("the bytes are NULL", -1);
+    }
+    // SAFETY: the caller gives that many bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes.cast(), length) };
+    match handle.events.write(socket, bytes) {
+        Ok(written) => written as isize,
+        Err(e) => fail(&e.to_string(), -1),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_signal(handle: *const Handle, signal: c_int) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    let mut place = handle
+        .signals
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    *place = None;
+    if signal == 0 {
+        return 0;
+    }
+    match Signals::to_this_thread(Arc::clone(&handle.events), signal) {
+        Ok(signals) => {
+            *place = Some(signals);
+            0
+        }
+        Err(e) => fail(&format!("signal {signal}: {e}"), -1),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_call(
+    handle: *const Handle,
+    callback: Option<Callback>,
+    user: *mut c_void,
+) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    let mut place = handle.caller.lock().unwrap_or_else(PoisonError::into_inner);
+    *place = None;
+    let Some(callback) = callback else { return 0 };
+    let (events, user) = (Arc::clone(&handle.events), User(user));
+    let start = || {
+        let stop = Arc::new(Bell::new()?);
+        let its_stop = Arc::clone(&stop);
+        let thread = thread::Builder::new()
+            .name("tcp-callback".into())
+            .spawn(move || call(&events, &its_stop, callback, &user))?;
+        std::io::Result::Ok(Caller {
+            stop,
+            thread: Some(thread),
+        })
+    };
+    match start() {
+        Ok(caller) => {
+            *place = Some(caller);
+            0
+        }
+        Err(e) => fail(&e.to_string(), -1),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn tg_events_error() -> *const c_char {
+    LAST.with_borrow(|text| text.as_ptr())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn tg_event_name(kind: u32) -> *const c_char {
+    named(kind as usize, &EventKind::ALL.map(EventKind::name))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn tg_variable_name(variable: u32) -> *const c_char {
+    let names: Vec<&str> = Variable::ALL.iter().map(|v| v.name()).collect();
+    named(variable as usize, &names)
+}
+
+fn call(events: &Events, stop: &Bell, callback: Callback, user: &User) {
+    be_brisk();
+    while events.wait(None, Some(stop.as_fd())).is_ok() {
+        let mut asked = [Polled::input(stop.as_fd())];
+        let ended = poll(&mut asked, Some(Duration::ZERO)).is_err();
+        if ended || asked[0].is_ready() {
+            return;
+        }
+        while let Some(event) = events.try_next() {
+            let event = to_c(&event);
+            // SAFETY: the caller gave a function of this type, and the pointer for it.
+            unsafe { callback(&raw const event, user.0) };
+        }
+    }
+}
+
+fn handle(events: Result<Events, EventsError>) -> *mut Handle {
+    match events {
+        Ok(events) => Box::into_raw(Box::new(Handle {
+            events: Arc::new(events),
+            signals: Mutex::new(None),
+            caller: Mutex::new(None),
+        })),
+        Err(e) => fail(&e.to_string(), std::ptr::null_mut()),
+    }
+}
+
+fn to_c(event: &Event) -> CEvent {
+    let (detail, detail2) = event.what.details();
+    CEvent {
+        time_ns: event.time.as_nanos() as u64,
+        subscription: event.subscription.0,
+        number: event.number,
+        kind: event.what.kind() as u32,
+        detail,
+        detail2,
+        known: event.state.known().bits(),
+        variables: values(&event.state),
+    }
+}
+
+fn values(state: &Snapshot) -> [u64; COUNT] {
+    let mut values = [0; COUNT];
+    for (value, &variable) in values.iter_mut().zip(Variable::ALL) {
+        *value = state.get(variable).unwrap_or_default();
+    }
+    values
+}
+
+fn wanted(events: u32, variables: u64) -> Wanted {
+    Wanted {
+        events: EventSet::from_bits(events),
+        variables: VariableSet::from_bits(variables),
+    }
+}
+
+fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
+    // SAFETY: it is only passed to the kernel, which says if it is not open.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Writes an answer where one is wanted.
+unsafe fn put<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: the caller says that it is a place for it.
+        unsafe { place.write(value) };
+    }
+}
+
+fn status(result: Result<(), EventsError>) -> c_int {
+    result.map_or_else(|e| fail(&e.to_string(), -1), |()| 0)
+}
+
+fn fail<T>(why: &str, result: T) -> T {
+    // Messages have no zeros; one that had would be lost and not the program.
+    let text = CString::new(why).unwrap_or_default();
+    LAST.with_borrow_mut(|last| *last = text);
+    result
+}
+
+/// A name that lives as long as the thread, or null.
+fn named(number: usize, names: &[&str]) -> *const c_char {
+    let Some(name) = names.get(number) else {
+        return std::ptr::null();
+    };
+    NAMES.with_borrow_mut(|kept| {
+        let known = kept.iter().find(|k| k.to_bytes() == name.as_bytes());
+        if let Some(known) = known {
+            return known.as_ptr();
+        }
+        kept.push(CString::new(*name).unwrap_or_default());
+        kept[kept.len() - 1].as_ptr()
+    })
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+    static NAMES: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
+}
+
+const NO_HANDLE: &str = "the handle is NULL: open the events first, and see why that failed";

@@ -1,0 +1,43 @@
+//! Interactive TCP: events and state of the kernel's own TCP, for the applications that own the
+//! sockets.
+//!
+//! [`Events`] is where an application begins. [`Server`] is the daemon. What is seen and when, and what was measured,
+//! is in `docs/itcp.md`.
+#![cfg(target_os = "linux")]
+
+mod bpf;
+mod capability;
+mod error;
+mod event;
+mod events;
+mod ffi;
+mod handlers;
+mod memory_map;
+mod passing;
+mod peer;
+mod policy;
+mod protocol;
+mod ring;
+mod server;
+mod session;
+mod stream;
+mod system;
+mod tcp;
+mod tware;
+mod unprivileged;
+mod variables;
+
+pub use bpf::monitor::{LoadError, Tally, Wanted};
+pub use error::EventsError;
+pub use event::{
+    CaState, Event, EventKind, EventSet, Happening, Phase, SubscriptionId, TcpState, UnknownName,
+};
+pub use events::{Events, default_path};
+pub use handlers::{Handler, Handlers, Signals};
+pub use policy::{Limits, Policy, PolicyError};
+pub use server::{ServeError, Server, interruptions};
+pub use stream::EventStream;
+pub use system::monotonic;
+pub use tcp::{NotTcp, probe, set_congestion_control};
+pub use tware::{Executable, Fault, Report};
+pub use variables::{Snapshot, Variable, VariableSet};

@@ -1,0 +1,379 @@
+//! The daemon: it owns the programs in the kernel, hands out rings, and checks who may have what.
+//!
+//! One thread, which only answers requests: events go from the kernel to the clients' rings without
+//! it. A client that crashes is cleaned up after, one that floods has to wait, and one that does not
+//! read loses its own events and nobody else's.
+
+mod client;
+mod places;
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fmt, fs, io};
+
+use crate::bpf::monitor::{LoadError, Monitor};
+use crate::capability::{self, Capability};
+use crate::passing;
+use crate::peer::Peer;
+use crate::policy::{Policy, user_and_group};
+use crate::protocol::Reply;
+use crate::system::{self, Polled, check, owned};
+use client::{Client, Outcome};
+use places::Places;
+
+/// The daemon of the event service.
+pub struct Server {
+    shared: Shared,
+    clients: BTreeMap<u32, Client>,
+    rings: Places,
+    door: Option<Door>,
+}
+
+impl Server {
+    /// Loads the programs. Needs `CAP_BPF` and `CAP_PERFMON`. `log` hears of refusals and of clients
+    /// that come and go, a line each.
+    ///
+    /// # Errors
+    ///
+    /// The kernel cannot or does not let us; the message says what to do.
+    pub fn new(policy: Policy, log: impl FnMut(&str) + Send + 'static) -> Result<Self, LoadError> {
+        let limits = policy.limits();
+        let monitor = Monitor::load(limits.subscriptions, limits.clients)?;
+        Ok(Self {
+            shared: Shared {
+                places: Places::new(monitor.capacity()),
+                monitor,
+                policy,
+                log: Box::new(log),
+            },
+            clients: BTreeMap::new(),
+            rings: Places::new(limits.clients),
+            door: None,
+        })
+    }
+
+    /// Lets clients in through a local socket at this path. The directory is made if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// Another daemon listens there, or the path cannot be used.
+    pub fn listen(&mut self, path: &Path) -> Result<(), ServeError> {
+        self.door = Some(Door::open(path)?);
+        Ok(())
+    }
+
+    /// Gives up every privilege but the one to make rings, and becomes another user if one is
+    /// named.
+    ///
+    /// # Errors
+    ///
+    /// There is no such user, or the kernel does not allow it.
+    pub fn drop_privileges(&mut self, user: Option<&str>) -> Result<(), ServeError> {
+        let ids = user.map(|name| {
+            let found = CString::new(name).ok().and_then(|n| user_and_group(&n));
+            found.ok_or_else(|| ServeError::NoUser(name.into()))
+        });
+        let ids = ids.transpose()?;
+        if let (Some(door), Some((user, group))) = (&self.door, ids) {
+            door.give(user, group);
+        }
+        capability::keep_only(Capability::Bpf, ids).map_err(ServeError::Privileges)
+    }
+
+    /// Takes a client that is connected already.
+    pub(crate) fn adopt(&mut self, socket: OwnedFd) -> io::Result<()> {
+        let peer = Peer::of(socket.as_fd())?;
+        self.admit(socket, peer);
+        Ok(())
+    }
+
+    /// Serves until `stop` can be read, or, if nobody can come in, the last client is gone.
+    ///
+    /// # Errors
+    ///
+    /// The system fails in a way that leaves nothing to serve.
+    pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
+        let mut swept = Instant::now();
+        while self.door.is_some() || !self.clients.is_empty() {
+            let now = Instant::now();
+            let mut polled = vec![Polled::input(stop)];
+            if let Some(door) = &self.door {
+                polled.push(Polled::input(door.socket.as_fd()));
+            }
+            let first = polled.len();
+            let mut numbers = Vec::new();
+            let mut limit = self.shared.places.any_taken().then_some(SWEEP);
+            for (&number, client) in &mut self.clients {
+                let wait = client.must_wait(now);
+                if wait.is_zero() {
+                    numbers.push(number);
+                    polled.push(Polled::input(client.socket()));
+                } else {
+                    limit = Some(limit.map_or(wait, |l| l.min(wait)));
+                }
+            }
+            system::poll(&mut polled, limit)?;
+            if polled[0].is_ready() {
+                break;
+            }
+            if first > 1 && polled[1].is_ready() {
+                self.let_in();
+            }
+            for (number, polled) in numbers.into_iter().zip(&polled[first..]) {
+                if polled.is_ready() {
+                    self.serve(number);
+                }
+            }
+            let now = Instant::now();
+            if now.duration_since(swept) >= SWEEP {
+                swept = now;
+                self.sweep(now);
+            }
+        }
+        Ok(())
+    }
+
+    fn let_in(&mut self) {
+        let Some(door) = &self.door else { return };
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no address is asked for.
+        let socket = owned(unsafe {
+            libc::accept4(
+                door.socket.as_raw_fd(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                flags,
+            )
+        });
+        // A client that is gone already is none.
+        let Ok(socket) = socket else { return };
+        match Peer::of(socket.as_fd()) {
+            Ok(peer) => self.admit(socket, peer),
+            Err(e) => self.shared.log(&format!("a client without a name: {e}")),
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd, peer: Peer) {
+        let limits = self.shared.policy.limits();
+        let of_user = |c: &&Client| c.peer().user == peer.user;
+        let his = self.clients.values().filter(of_user).count();
+        let why = if peer.user != 0 && his >= limits.clients_per_user as usize {
+            format!(
+                "user {} has {his} clients already: end one, or raise limits.clients-per-user",
+                peer.user
+            )
+        } else if let Some((number, _)) = self.rings.take(Instant::now()) {
+            let allowed = self.shared.policy.allows(&peer);
+            self.shared.log(&format!("{peer} connects"));
+            let client = Client::new(socket, peer, allowed, number, limits);
+            self.clients.insert(number, client);
+            return;
+        } else {
+            format!(
+                "the daemon serves {} clients already: try again later, or raise limits.clients",
+                self.clients.len()
+            )
+        };
+        self.shared.log(&format!("{peer} refused: {why}"));
+        // If it does not even take the refusal, so be it.
+        let _ = passing::send(socket.as_fd(), &Reply::Refused { why }.message(), None);
+    }
+
+    fn serve(&mut self, number: u32) {
+        let Some(client) = self.clients.get_mut(&number) else {
+            return;
+        };
+        for _ in 0..AT_ONCE {
+            if !client.must_wait(Instant::now()).is_zero() {
+                return;
+            }
+            match client.serve(&mut self.shared) {
+                Outcome::Served => {}
+                Outcome::Idle => return,
+                Outcome::Gone(why) => {
+                    self.shared.log(&format!("{} leaves: {why}", client.peer()));
+                    self.dismiss(number);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn dismiss(&mut self, number: u32) {
+        let Some(client) = self.clients.remove(&number) else {
+            return;
+        };
+        let now = Instant::now();
+        client.end(&mut self.shared, now);
+        // It may never have had a ring.
+        let _ = self.shared.monitor.unplug(number);
+        self.rings.give(number, now);
+    }
+
+    /// Frees the places of subscriptions whose sockets are gone.
+    fn sweep(&mut self, now: Instant) {
+        for client in self.clients.values_mut() {
+            client.sweep(&mut self.shared, now);
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("clients", &self.clients.len())
+            .field("door", &self.door)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the server shares with the code for one client.
+struct Shared {
+    monitor: Monitor,
+    policy: Policy,
+    /// Of subscriptions.
+    places: Places,
+    log: Box<dyn FnMut(&str) + Send>,
+}
+
+impl Shared {
+    fn log(&mut self, line: &str) {
+        (self.log)(line);
+    }
+}
+
+/// Where clients come in.
+#[derive(Debug)]
+struct Door {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Door {
+    fn open(path: &Path) -> Result<Self, ServeError> {
+        let error = |cause| ServeError::Socket {
+            path: path.into(),
+            cause,
+        };
+        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            fs::create_dir_all(parent).map_err(error)?;
+        }
+        if connect(path).is_ok() {
+            return Err(ServeError::InUse(path.into()));
+        }
+        // What a daemon left behind that was killed. Other files are not ours to remove.
+        if fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
+            fs::remove_file(path).map_err(error)?;
+        }
+        let socket = system::local_socket().map_err(error)?;
+        let (address, size) = system::local_address(path).map_err(error)?;
+        // SAFETY: the address is whole and passed with its size.
+        unsafe {
+            let address = (&raw const address).cast();
+            check(libc::bind(socket.as_raw_fd(), address, size)).map_err(error)?;
+            check(libc::listen(socket.as_raw_fd(), 64)).map_err(error)?;
+        }
+        // Who may have what is the policy's business: everybody may ask.
+        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        fs::set_permissions(path, everybody).map_err(error)?;
+        Ok(Self {
+            socket,
+            path: path.into(),
+        })
+    }
+
+    /// Lets another user remove the socket at the end, as far as that can be.
+    fn give(&self, user: u32, group: u32) {
+        let _ = std::os::unix::fs::chown(&self.path, Some(user), Some(group));
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // As another user we may not; the next daemon will.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Connects to the daemon at a path.
+pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let socket = system::local_socket()?;
+    let (address, size) = system::local_address(path)?;
+    // SAFETY: the address is whole and passed with its size.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
+    Ok(socket)
+}
+
+/// A descriptor that can be read once SIGINT or SIGTERM has come. To be called before there are
+/// threads; from then on the two do nothing else.
+///
+/// # Errors
+///
+/// The system says why.
+pub fn interruptions() -> io::Result<OwnedFd> {
+    // SAFETY: the set is whole, and is filled before it is used.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        check(libc::sigprocmask(
+            libc::SIG_BLOCK,
+            &raw const set,
+            std::ptr::null_mut(),
+        ))?;
+        owned(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC))
+    }
+}
+
+/// Why the daemon cannot serve.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Somebody serves already.
+    InUse(PathBuf),
+    /// There is no such user.
+    NoUser(String),
+    /// Privileges cannot be given up.
+    Privileges(io::Error),
+    /// The local socket.
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse(path) => write!(
+                f,
+                "another daemon serves at {}: stop it, or choose another --socket",
+                path.display()
+            ),
+            Self::NoUser(name) => write!(
+                f,
+                "there is no user `{name}` on this system: make one, or leave --user out"
+            ),
+            Self::Privileges(e) => write!(f, "privileges cannot be given up: {e}"),
+            Self::Socket { path, cause } => write!(
+                f,
+                "no socket can be made at {}: {cause}; choose another --socket",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+/// How often ended subscriptions are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+/// Requests of one client before the next client's turn.
+const AT_ONCE: usize = 64;

@@ -1,0 +1,401 @@
+//! One client of the daemon.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use crate::bpf::monitor::{self, BindError, Wanted};
+use crate::capability::{self, Capability};
+use crate::event::{EventKind, EventSet};
+use crate::passing;
+use crate::peer::Peer;
+use crate::policy::Limits;
+use crate::protocol::{LONGEST, Reply, Request, VERSION};
+use crate::system::option;
+use crate::tcp;
+use crate::variables::VariableSet;
+
+/// A client.
+#[derive(Debug)]
+pub(super) struct Client {
+    socket: OwnedFd,
+    peer: Peer,
+    allowed: Wanted,
+    /// Its ring's number.
+    number: u32,
+    /// Whether it has its ring.
+    open: bool,
+    /// Places of its subscriptions by token.
+    places: BTreeMap<u64, u32>,
+    limits: Limits,
+    budget: Budget,
+}
+
+/// What became of a look at a client.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It asked and was answered.
+    Served,
+    /// It asks nothing.
+    Idle,
+    /// It is gone, or has to go.
+    Gone(&'static str),
+}
+
+impl Client {
+    pub(super) fn new(
+        socket: OwnedFd,
+        peer: Peer,
+        allowed: Wanted,
+        number: u32,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            socket,
+            peer,
+            allowed,
+            number,
+            open: false,
+            places: BTreeMap::new(),
+            limits,
+            budget: Budget::new(limits.requests_per_second),
+        }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// How long it may ask nothing, because it has asked a lot.
+    pub(super) fn must_wait(&mut self, now: Instant) -> Duration {
+        self.budget.wait(now)
+    }
+
+    /// Takes a request and answers it.
+    pub(super) fn serve(&mut self, shared: &mut Shared) -> Outcome {
+        let mut buffer = [0; LONGEST];
+        let received = match passing::receive(self.socket(), &mut buffer) {
+            Ok(received) => received,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Outcome::Idle,
+            Err(_) => return Outcome::Gone("its socket failed"),
+        };
+        if received.length == 0 {
+            return Outcome::Gone("it closed its socket");
+        }
+        if received.cut {
+            return Outcome::Gone("it sent a message that is too long");
+        }
+        self.budget.spend();
+        let Ok(request) = serde_json::from_slice(&buffer[..received.length]) else {
+            return Outcome::Gone("it sent what is no request");
+        };
+        let mut ring = None;
+        let result = self.answer(shared, request, received.along, &mut ring);
+        let reply = result.unwrap_or_else(|why| {
+            shared.log(&format!("{} refused: {why}", self.peer));
+            Reply::Refused { why }
+        });
+        let along = ring.as_ref().map(OwnedFd::as_fd);
+        match passing::send(self.socket(), &reply.message(), along) {
+            Ok(()) => Outcome::Served,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                Outcome::Gone("it asks and takes no answers")
+            }
+            Err(_) => Outcome::Gone("it is gone"),
+        }
+    }
+
+    /// Frees what it had.
+    pub(super) fn end(self, shared: &mut Shared, now: Instant) {
+        for place in self.places.into_values() {
+            shared.monitor.close(place);
+            shared.places.give(place, now);
+        }
+    }
+
+    /// Frees the places of subscriptions whose sockets are gone.
+    pub(super) fn sweep(&mut self, shared: &mut Shared, now: Instant) {
+        self.places.retain(|_, &mut place| {
+            let ended = shared.monitor.has_ended(place);
+            if ended {
+                shared.monitor.close(place);
+                shared.places.give(place, now);
+            }
+            !ended
+        });
+    }
+
+    fn answer(
+        &mut self,
+        shared: &mut Shared,
+        request: Request,
+        along: Option<OwnedFd>,
+        ring: &mut Option<OwnedFd>,
+    ) -> Result<Reply, String> {
+        if !self.open && !matches!(request, Request::Open { .. }) {
+            return Err("the first request has to be `open`".into());
+        }
+        match request {
+            Request::Open {
+                version,
+                ring: size,
+            } => {
+                let (made, reply) = self.open(shared, version, size)?;
+                *ring = Some(made);
+                Ok(reply)
+            }
+            Request::Subscribe { events, variables } => {
+                let wanted = self.grant(events, variables)?;
+                let socket = Handed::take(along)?;
+                self.subscribe(shared, wanted, &socket)
+            }
+            Request::Change {
+                id,
+                events,
+                variables,
+            } => {
+                let wanted = self.grant(events, variables)?;
+                shared.monitor.change(self.place(id)?, wanted);
+                Ok(Reply::Done {})
+            }
+            Request::Cancel { id } => {
+                let place = self.place(id)?;
+                self.places.remove(&id);
+                shared.monitor.close(place);
+                shared.places.give(place, Instant::now());
+                Ok(Reply::Done {})
+            }
+            Request::Tally { id } => {
+                let tally = shared.monitor.tally(self.place(id)?);
+                Ok(Reply::Tally {
+                    events: tally.events,
+                    lost: tally.lost,
+                })
+            }
+            Request::Counters {} => {
+                let socket = Handed::take(along)?;
+                let counters = shared.monitor.counters(socket.fd()).map_err(|e| {
+                    format!("nothing is counted of this socket ({e}): subscribe to it first")
+                })?;
+                let counters = counters.only(self.allowed.variables);
+                let value = |v| counters.get(v).map(|value| (v as u8, value));
+                let values = counters.known().iter().filter_map(value).collect();
+                Ok(Reply::Counters { values })
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        shared: &mut Shared,
+        version: u32,
+        size: u32,
+    ) -> Result<(OwnedFd, Reply), String> {
+        if version != VERSION {
+            return Err(format!(
+                "the daemon speaks version {VERSION} and this library version {version}: install both from one release"
+            ));
+        }
+        if self.open {
+            return Err("the ring has been given already".into());
+        }
+        let most = self.limits.ring_kib << 10;
+        if !size.is_power_of_two() || !(4_096..=most).contains(&size) {
+            return Err(format!(
+                "a ring of {size} bytes: ask for a power of two from 4096 to {most}"
+            ));
+        }
+        let ring = capability::with(Capability::Bpf, || {
+            let ring = monitor::new_ring(size)?;
+            shared.monitor.plug(self.number, ring.as_fd())?;
+            io::Result::Ok(ring)
+        });
+        let ring = ring.map_err(|e| format!("the kernel gives no ring: {e}"))?;
+        self.open = true;
+        let variables = self.allowed.variables.and(shared.monitor.available());
+        let reply = Reply::Opened {
+            ring: size,
+            events: self.allowed.events.bits(),
+            variables: variables.bits(),
+        };
+        Ok((ring, reply))
+    }
+
+    fn subscribe(
+        &mut self,
+        shared: &mut Shared,
+        wanted: Wanted,
+        socket: &Handed,
+    ) -> Result<Reply, String> {
+        tcp::check(socket.fd()).map_err(|e| e.to_string())?;
+        let most = self.limits.subscriptions_per_client as usize;
+        if self.places.len() >= most {
+            return Err(format!(
+                "this client has {most} subscriptions already: cancel some, or raise limits.subscriptions-per-client"
+            ));
+        }
+        let (place, uses) = shared.places.take(Instant::now()).ok_or(
+            "all subscriptions are taken: try again in a second, or raise limits.subscriptions",
+        )?;
+        let token = monitor::token(place, uses);
+        let known = wanted.variables.and(shared.monitor.available());
+        let wanted = Wanted {
+            variables: known,
+            ..wanted
+        };
+        shared.monitor.open(place, token, self.number, wanted);
+        let bound = capability::with(Capability::Bpf, || shared.monitor.bind(socket.fd(), token));
+        if let Err(error) = bound {
+            shared.monitor.close(place);
+            shared.places.give(place, Instant::now());
+            return Err(match error {
+                BindError::Full => "this socket has eight subscribers already: cancel one".into(),
+                BindError::System(e) if e.raw_os_error() == Some(libc::ENOMEM) => format!(
+                    "the socket's memory for options is used up ({e}): raise the sysctl net.core.optmem_max"
+                ),
+                BindError::System(e) => format!("the kernel does not take this socket: {e}"),
+            });
+        }
+        self.places.insert(token, place);
+        Ok(Reply::Subscribed { id: token })
+    }
+
+    /// What is wanted, if all of it is allowed. The end is told to everybody.
+    fn grant(&self, events: u32, variables: u64) -> Result<Wanted, String> {
+        let events = EventSet::from_bits(events);
+        let variables = VariableSet::from_bits(variables);
+        let end = EventSet::NONE.with(EventKind::Ended);
+        let too_much = events.without(self.allowed.events.or(end));
+        if !too_much.is_empty() {
+            return Err(format!(
+                "the policy does not let this user subscribe to: {too_much}; ask the administrator"
+            ));
+        }
+        let too_much = variables.without(self.allowed.variables);
+        if !too_much.is_empty() {
+            return Err(format!(
+                "the policy does not let this user read: {too_much}; ask the administrator"
+            ));
+        }
+        Ok(Wanted {
+            events: events.or(end),
+            variables,
+        })
+    }
+
+    fn place(&self, id: u64) -> Result<u32, String> {
+        let place = self.places.get(&id).copied();
+        place.ok_or_else(|| {
+            "there is no such subscription of this client: it was cancelled, or its socket is closed".into()
+        })
+    }
+}
+
+/// A socket that a client has handed over, to be closed soon: until then it stays open even if its
+/// owner closes it.
+struct Handed(Option<OwnedFd>);
+
+impl Handed {
+    fn take(along: Option<OwnedFd>) -> Result<Self, String> {
+        let along = along.ok_or("no socket came with the request: hand it over (SCM_RIGHTS)")?;
+        let handed = Self(Some(along));
+        if handed.lingers() && LINGERING.load(Ordering::Relaxed) >= MOST_LINGERING {
+            return Err("too many sockets with SO_LINGER at once: try again later".into());
+        }
+        Ok(handed)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("it is there until the drop").as_fd()
+    }
+
+    fn lingers(&self) -> bool {
+        let linger = option::<libc::linger>(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER);
+        linger.is_ok_and(|l| l.l_onoff != 0 && l.l_linger > 0)
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        let lingers = self.lingers();
+        let socket = self.0.take();
+        if !lingers {
+            return;
+        }
+        // If its owner has closed it meanwhile, closing waits as long as the owner said.
+        LINGERING.fetch_add(1, Ordering::Relaxed);
+        thread::spawn(move || {
+            drop(socket);
+            LINGERING.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// What a client may ask, at a steady rate with a second's worth at once.
+#[derive(Debug)]
+struct Budget {
+    per_second: f64,
+    left: f64,
+    since: Option<Instant>,
+}
+
+impl Budget {
+    fn new(per_second: u32) -> Self {
+        let per_second = f64::from(per_second);
+        Self {
+            per_second,
+            left: per_second,
+            since: None,
+        }
+    }
+
+    fn wait(&mut self, now: Instant) -> Duration {
+        let since = self.since.replace(now).unwrap_or(now);
+        let earned = now.duration_since(since).as_secs_f64() * self.per_second;
+        self.left = (self.left + earned).min(self.per_second);
+        if self.left >= 1.0 {
+            Duration::ZERO
+        } else {
+            Duration::from_secs_f64((1.0 - self.left) / self.per_second)
+        }
+    }
+
+    fn spend(&mut self) {
+        self.left -= 1.0;
+    }
+}
+
+static LINGERING: AtomicU32 = AtomicU32::new(0);
+const MOST_LINGERING: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_slowed_to_its_rate() {
+        let start = Instant::now();
+        let mut budget = Budget::new(100);
+        let (mut now, mut served) = (start, 0);
+        while now < start + Duration::from_secs(3) {
+            let wait = budget.wait(now);
+            if wait.is_zero() {
+                budget.spend();
+                served += 1;
+                now += Duration::from_micros(10);
+            } else {
+                now += wait;
+            }
+        }
+        // A second's worth at once, and three seconds' worth after that.
+        assert!((399..=401).contains(&served), "{served}");
+    }
+}

@@ -1,0 +1,232 @@
+//! A client's connection to the daemon, or to a server in this process.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::bpf::monitor::{Tally, Wanted};
+use crate::error::EventsError;
+use crate::event::{Event, EventKind, EventSet, SubscriptionId};
+use crate::passing;
+use crate::policy::Policy;
+use crate::protocol::{LONGEST, Reply, Request, VERSION};
+use crate::ring::Ring;
+use crate::server::{self, Server};
+use crate::system::{self, Bell};
+use crate::tcp;
+use crate::variables::{Snapshot, Variable, VariableSet};
+
+/// The connection and the ring.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Locked for a request with its reply.
+    socket: Mutex<OwnedFd>,
+    /// Locked for reading: a ring has one reader at a time.
+    ring: Mutex<Ring>,
+    /// The same descriptors, to wait on without a lock.
+    watch: [OwnedFd; 2],
+    allowed: Wanted,
+    /// Ends last, when the socket is closed.
+    _local: Option<Local>,
+}
+
+impl Session {
+    /// With the daemon at a path.
+    pub(crate) fn connect(path: &Path, ring: u32) -> Result<Self, EventsError> {
+        let socket = server::connect(path).map_err(|cause| EventsError::NoDaemon {
+            path: path.into(),
+            cause,
+        })?;
+        Self::open(socket, ring, None)
+    }
+
+    /// With a server of our own, which nobody else can reach.
+    pub(crate) fn local(ring: u32) -> Result<Self, EventsError> {
+        let mut server = Server::new(Policy::everybody(), |_| ()).map_err(EventsError::Load)?;
+        let [ours, its] = system::local_pair().map_err(EventsError::System)?;
+        set_nonblocking(its.as_fd()).map_err(EventsError::System)?;
+        server.adopt(its).map_err(EventsError::System)?;
+        let stop = Arc::new(Bell::new().map_err(EventsError::System)?);
+        let bell = Arc::clone(&stop);
+        let thread = thread::Builder::new()
+            .name("tcp-events".into())
+            .spawn(move || {
+                // It ends with its only client, whom a failure reaches as the end of the service.
+                let _ = server.run(bell.as_fd());
+            })
+            .map_err(EventsError::System)?;
+        let local = Local {
+            stop,
+            thread: Some(thread),
+        };
+        Self::open(ours, ring, Some(local))
+    }
+
+    pub(crate) fn allowed(&self) -> Wanted {
+        self.allowed
+    }
+
+    pub(crate) fn subscribe(
+        &self,
+        socket: BorrowedFd<'_>,
+        wanted: Wanted,
+    ) -> Result<SubscriptionId, EventsError> {
+        tcp::check(socket).map_err(EventsError::NotTcp)?;
+        let request = Request::Subscribe {
+            events: wanted.events.bits(),
+            variables: wanted.variables.bits(),
+        };
+        match self.ask(request, Some(socket))? {
+            Reply::Subscribed { id } => Ok(SubscriptionId(id)),
+            other => Err(strange(&other)),
+        }
+    }
+
+    pub(crate) fn change(&self, id: SubscriptionId, wanted: Wanted) -> Result<(), EventsError> {
+        self.order(Request::Change {
+            id: id.0,
+            events: wanted.events.bits(),
+            variables: wanted.variables.bits(),
+        })
+    }
+
+    pub(crate) fn cancel(&self, id: SubscriptionId) -> Result<(), EventsError> {
+        self.order(Request::Cancel { id: id.0 })
+    }
+
+    pub(crate) fn tally(&self, id: SubscriptionId) -> Result<Tally, EventsError> {
+        match self.ask(Request::Tally { id: id.0 }, None)? {
+            Reply::Tally { events, lost } => Ok(Tally { events, lost }),
+            other => Err(strange(&other)),
+        }
+    }
+
+    pub(crate) fn counters(&self, socket: BorrowedFd<'_>) -> Result<Snapshot, EventsError> {
+        let Reply::Counters { values } = self.ask(Request::Counters {}, Some(socket))? else {
+            return Err(EventsError::Strange("no counters".into()));
+        };
+        let mut counters = Snapshot::new();
+        for (number, value) in values {
+            if let Some(&variable) = Variable::ALL.get(usize::from(number)) {
+                counters.set(variable, value);
+            }
+        }
+        Ok(counters)
+    }
+
+    pub(crate) fn try_next(&self) -> Option<Event> {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.next()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.is_empty()
+    }
+
+    /// What can be read when there are events.
+    pub(crate) fn ring_fd(&self) -> BorrowedFd<'_> {
+        self.watch[0].as_fd()
+    }
+
+    /// What hangs up when the daemon is gone.
+    pub(crate) fn daemon_fd(&self) -> BorrowedFd<'_> {
+        self.watch[1].as_fd()
+    }
+
+    fn open(socket: OwnedFd, size: u32, local: Option<Local>) -> Result<Self, EventsError> {
+        let request = Request::Open {
+            version: VERSION,
+            ring: size,
+        };
+        let (reply, along) = exchange(&socket, request, None)?;
+        let Reply::Opened {
+            ring,
+            events,
+            variables,
+        } = reply
+        else {
+            return Err(strange(&reply));
+        };
+        let along = along.ok_or_else(|| EventsError::Strange("no ring came along".into()))?;
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(EventsError::System);
+        Ok(Self {
+            watch: [copy(&along)?, copy(&socket)?],
+            ring: Mutex::new(Ring::map(along, ring).map_err(EventsError::System)?),
+            socket: Mutex::new(socket),
+            allowed: Wanted {
+                events: EventSet::from_bits(events).with(EventKind::Ended),
+                variables: VariableSet::from_bits(variables),
+            },
+            _local: local,
+        })
+    }
+
+    fn order(&self, request: Request) -> Result<(), EventsError> {
+        match self.ask(request, None)? {
+            Reply::Done {} => Ok(()),
+            other => Err(strange(&other)),
+        }
+    }
+
+    fn ask(&self, request: Request, along: Option<BorrowedFd<'_>>) -> Result<Reply, EventsError> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        exchange(&socket, request, along).map(|(reply, _)| reply)
+    }
+}
+
+/// A server in this process.
+#[derive(Debug)]
+struct Local {
+    stop: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.stop.ring();
+        if let Some(thread) = self.thread.take() {
+            // If it panicked it has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn exchange(
+    socket: &OwnedFd,
+    request: Request,
+    along: Option<BorrowedFd<'_>>,
+) -> Result<(Reply, Option<OwnedFd>), EventsError> {
+    let mut buffer = [0; LONGEST];
+    let gone = |e: io::Error| match e.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => EventsError::Gone,
+        _ => EventsError::System(e),
+    };
+    // A daemon that refuses a newcomer says why and hangs up, perhaps before it is asked.
+    let sent = passing::send(socket.as_fd(), &request.message(), along);
+    let received = passing::receive(socket.as_fd(), &mut buffer).map_err(gone)?;
+    if received.length == 0 {
+        sent.map_err(gone)?;
+        return Err(EventsError::Gone);
+    }
+    let reply = serde_json::from_slice(&buffer[..received.length]);
+    match reply.map_err(|e| EventsError::Strange(e.to_string()))? {
+        Reply::Refused { why } => Err(EventsError::Refused(why)),
+        reply => Ok((reply, received.along)),
+    }
+}
+
+fn strange(reply: &Reply) -> EventsError {
+    EventsError::Strange(format!("{reply:?}"))
+}
+
+fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: takes numbers and touches no memory.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    let flags = system::check(flags)? | libc::O_NONBLOCK;
+    // SAFETY: as above.
+    system::check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) }).map(drop)
+}

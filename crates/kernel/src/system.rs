@@ -1,0 +1,225 @@
+//! System calls that the rest of the crate shares.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// The result of a call that answers −1 on failure.
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// A descriptor that the kernel has just made.
+pub(crate) fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: nobody else has it.
+    check(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// An option of a socket whose value is a number or a structure of numbers.
+pub(crate) fn option<T: Copy>(socket: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<T> {
+    // SAFETY: callers ask for integers and structures of them, for which zero is a value.
+    let mut value: T = unsafe { mem::zeroed() };
+    let mut size = mem::size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` is whole and passed with its size.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut size,
+        )
+    })?;
+    Ok(value)
+}
+
+/// Sets an option of a socket.
+pub(crate) fn set_option<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: &T,
+) -> io::Result<()> {
+    let size = mem::size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_ref(value).cast();
+    // SAFETY: `value` is whole and passed with its size.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, size) }).map(drop)
+}
+
+/// The number that tells a socket from all others since the machine started.
+pub(crate) fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    option(socket, libc::SOL_SOCKET, libc::SO_COOKIE)
+}
+
+/// A local socket that keeps the bounds of messages.
+pub(crate) fn local_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: takes numbers and touches no memory.
+    owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
+}
+
+/// Two of them, joined.
+pub(crate) fn local_pair() -> io::Result<[OwnedFd; 2]> {
+    let mut fds = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: `fds` has room for two.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
+    Ok(fds.map(|fd| owned(fd).expect("both have been made")))
+}
+
+/// The address of a local socket at a path, and its size.
+pub(crate) fn local_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    // SAFETY: an address is integers, for which zero is a value.
+    let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() || bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
+        let text = "paths of sockets have 1 to 107 bytes";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    for (to, &from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = from as libc::c_char;
+    }
+    Ok((address, mem::size_of_val(&address) as libc::socklen_t))
+}
+
+/// Something to be polled, and whether anything happened to it.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Polled(libc::pollfd);
+
+impl Polled {
+    /// For reading.
+    pub(crate) fn input(fd: BorrowedFd<'_>) -> Self {
+        Self::new(fd, libc::POLLIN)
+    }
+
+    /// For errors and the other side's going only.
+    pub(crate) fn trouble(fd: BorrowedFd<'_>) -> Self {
+        Self::new(fd, 0)
+    }
+
+    /// Whether there is something.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.0.revents != 0
+    }
+
+    fn new(fd: BorrowedFd<'_>, events: libc::c_short) -> Self {
+        Self(libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events,
+            revents: 0,
+        })
+    }
+}
+
+/// Waits until one of these is ready or the time is over. A signal ends it early.
+pub(crate) fn poll(these: &mut [Polled], limit: Option<Duration>) -> io::Result<()> {
+    let limit = limit.map(|limit| libc::timespec {
+        tv_sec: limit.as_secs().min(1 << 40) as libc::time_t,
+        tv_nsec: limit.subsec_nanos().into(),
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `Polled` is a pollfd and nothing else; the slice is passed with its length.
+    let result = unsafe {
+        libc::ppoll(
+            these.as_mut_ptr().cast(),
+            these.len() as libc::nfds_t,
+            limit,
+            std::ptr::null(),
+        )
+    };
+    match check(result) {
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+            for polled in these {
+                polled.0.revents = 0;
+            }
+            Ok(())
+        }
+        other => other.map(drop),
+    }
+}
+
+/// The time on `CLOCK_MONOTONIC`, by which events are stamped.
+pub fn monotonic() -> Duration {
+    // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
+    let time = unsafe {
+        let mut time: libc::timespec = mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
+        time
+    };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// An event counter, to wake a thread with.
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+        // SAFETY: takes numbers and touches no memory.
+        owned(unsafe { libc::eventfd(0, flags) }).map(Self)
+    }
+
+    /// Makes it readable.
+    pub(crate) fn ring(&self) {
+        // It fails only when it is full, that is readable.
+        // SAFETY: writes the eight bytes of a number.
+        let _ = unsafe { libc::write(self.0.as_raw_fd(), (&raw const ONE).cast(), 8) };
+    }
+
+    /// Makes it unreadable.
+    pub(crate) fn quiet(&self) {
+        let mut count = 0_u64;
+        // It fails only when nothing is to be read.
+        // SAFETY: reads eight bytes into a number.
+        let _ = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+}
+
+impl std::os::fd::AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Has this thread, which works little and often, run soon after it is woken: with a slice of 100 µs it
+/// comes before threads that compute (EEVDF with custom slices, Linux 6.12). Others ignore it.
+pub(crate) fn be_brisk() {
+    let mut attributes = Attributes::default();
+    let size = mem::size_of::<Attributes>() as u32;
+    // SAFETY: the structure is whole and passed with its size; 0 is this thread. What was read is
+    // written back but for the slice. A refusal changes nothing.
+    unsafe {
+        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0
+            && attributes.policy == libc::SCHED_OTHER as u32
+        {
+            attributes.runtime = 100_000;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
+        }
+    }
+}
+
+/// `struct sched_attr` as it was first (sched_setattr(2)).
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+static ONE: u64 = 1;

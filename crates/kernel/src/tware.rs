@@ -1,0 +1,228 @@
+//! T-ware as a program that is started once per event.
+//!
+//! It runs as a child of the application, with the application's rights. Its arguments are those
+//! that were configured, and then the descriptor of the socket, which it inherits (`-` if it is closed already), the event's name
+//! and its time in nanoseconds on `CLOCK_MONOTONIC`. The same and the state are in its environment:
+//! `TIDEGATE_SOCKET`, `TIDEGATE_EVENT`, `TIDEGATE_TIME`, `TIDEGATE_DETAILS`, and
+//! `TIDEGATE_CWND` and so on for each variable that may be read.
+
+use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use crate::event::{Event, EventKind};
+
+/// A program to be started for each event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Executable {
+    /// Which.
+    pub program: PathBuf,
+    /// Its first arguments.
+    pub arguments: Vec<String>,
+    /// One that takes longer is killed.
+    pub limit: Duration,
+    /// When so many of all programs run, no more is started.
+    pub at_once: usize,
+}
+
+impl Executable {
+    /// This program, for at most 5 s, and at most 8 at once.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            limit: Duration::from_secs(5),
+            at_once: 8,
+        }
+    }
+}
+
+/// What went wrong with a program.
+#[derive(Debug)]
+pub struct Report {
+    /// Which.
+    pub program: PathBuf,
+    /// For which event.
+    pub event: EventKind,
+    /// What.
+    pub fault: Fault,
+}
+
+/// What can go wrong with a program.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It ended with an error.
+    Failed(ExitStatus),
+    /// It cannot be started.
+    NotStarted(io::Error),
+    /// Too many run already, so it was not started.
+    TooMany(usize),
+    /// It took too long and was killed.
+    TooSlow(Duration),
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {}: ", self.program.display(), self.event)?;
+        match &self.fault {
+            Fault::Failed(status) => write!(f, "it failed ({status}); see what it wrote"),
+            Fault::NotStarted(e) => write!(f, "it cannot be started ({e}); check path and rights"),
+            Fault::TooMany(many) => write!(
+                f,
+                "not started, because {many} run already: make it faster, or raise `at_once`"
+            ),
+            Fault::TooSlow(limit) => write!(
+                f,
+                "killed after {} ms: make it faster, or raise `limit`",
+                limit.as_millis()
+            ),
+        }
+    }
+}
+
+/// Those that run.
+#[derive(Debug, Default)]
+pub(crate) struct Programs(Vec<Running>);
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    program: PathBuf,
+    event: EventKind,
+    since: Instant,
+    limit: Duration,
+}
+
+impl Programs {
+    /// Starts a program for an event, or says why not.
+    pub(crate) fn start(
+        &mut self,
+        what: &Executable,
+        event: &Event,
+        socket: Option<RawFd>,
+    ) -> Option<Report> {
+        let kind = event.what.kind();
+        let fault = if self.0.len() >= what.at_once {
+            Fault::TooMany(self.0.len())
+        } else {
+            match command(what, event, socket).spawn() {
+                Ok(child) => {
+                    self.0.push(Running {
+                        child,
+                        program: what.program.clone(),
+                        event: kind,
+                        since: Instant::now(),
+                        limit: what.limit,
+                    });
+                    return None;
+                }
+                Err(e) => Fault::NotStarted(e),
+            }
+        };
+        Some(Report {
+            program: what.program.clone(),
+            event: kind,
+            fault,
+        })
+    }
+
+    /// Whether there are any.
+    pub(crate) fn are_running(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Lets go of those that have ended and kills those that take too long.
+    pub(crate) fn look_after(&mut self) -> Vec<Report> {
+        let mut reports = Vec::new();
+        self.0.retain_mut(|running| {
+            let fault = match running.child.try_wait() {
+                Ok(Some(status)) if status.success() => return false,
+                Ok(Some(status)) => Fault::Failed(status),
+                Ok(None) if running.since.elapsed() < running.limit => return true,
+                Ok(None) => {
+                    running.kill();
+                    Fault::TooSlow(running.limit)
+                }
+                // Somebody else waits for the children of this process.
+                Err(_) => return false,
+            };
+            reports.push(Report {
+                program: running.program.clone(),
+                event: running.event,
+                fault,
+            });
+            false
+        });
+        reports
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        for running in &mut self.0 {
+            running.kill();
+        }
+    }
+}
+
+impl Running {
+    /// With all that it has started, which is in its process group.
+    fn kill(&mut self) {
+        // SAFETY: takes numbers and touches no memory. The child is not waited for yet, so its
+        // number is nobody else's.
+        unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
+        // It is dead, or as good as; then this returns at once.
+        let _ = self.child.wait();
+    }
+}
+
+fn command(what: &Executable, event: &Event, socket: Option<RawFd>) -> Command {
+    let name = event.what.kind().name();
+    let time = event.time.as_nanos().to_string();
+    let (first, second) = event.what.details();
+    let place = socket.map_or("-".into(), |_| SOCKET.to_string());
+    let mut command = Command::new(&what.program);
+    command
+        .args(&what.arguments)
+        .args([&place, name, &time])
+        .env("TIDEGATE_SOCKET", &place)
+        .env("TIDEGATE_EVENT", name)
+        .env("TIDEGATE_TIME", &time)
+        .env("TIDEGATE_DETAILS", format!("{first} {second}"))
+        .stdin(Stdio::null())
+        .process_group(0);
+    for variable in event.state.known().iter() {
+        let name = format!("TIDEGATE_{}", variable.name().to_uppercase());
+        let value = event.state.get(variable).unwrap_or_default();
+        command.env(name, value.to_string());
+    }
+    let Some(socket) = socket else {
+        return command;
+    };
+    let hand_on = move || {
+        // A copy does not close when the program starts; a descriptor that is there already has to
+        // be told.
+        // SAFETY: these take numbers and touch no memory.
+        let result = unsafe {
+            if socket == SOCKET {
+                libc::fcntl(socket, libc::F_SETFD, 0)
+            } else {
+                libc::dup2(socket, SOCKET)
+            }
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it only makes a system call.
+    unsafe { command.pre_exec(hand_on) };
+    command
+}
+
+/// The descriptor that a program finds its socket at.
+const SOCKET: RawFd = 3;

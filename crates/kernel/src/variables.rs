@@ -1,0 +1,377 @@
+//! The state of a connection that comes with each event and can be asked for.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tidegate_core::units::{Bytes, Rate};
+
+use crate::event::{CaState, TcpState, UnknownName};
+
+macro_rules! variables {
+    ($($variant:ident $name:literal $groups:literal $doc:literal)*) => {
+        /// What can be read of a connection. The numbers are those of the C interface.
+        ///
+        /// Those of the papers' probing interface are in the group `paper`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Variable {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl Variable {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Its name in policies and on the command line.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// The groups that it is in.
+            fn groups(self) -> &'static str {
+                match self { $(Self::$variant => $groups),* }
+            }
+        }
+    };
+}
+
+variables! {
+    SendWindow "snd_wnd" "paper window" "The receiver's window, in bytes."
+    Cwnd "cwnd" "paper window" "Congestion window, in segments."
+    Ssthresh "ssthresh" "paper window" "Slow-start threshold, in segments; 2³¹−1 is none."
+    Rto "rto" "paper time" "Retransmission time-out, in µs."
+    Srtt "srtt" "paper time" "Smoothed round-trip time, in µs."
+    RttVar "rttvar" "time" "Its mean deviation, in µs."
+    MinRtt "min_rtt" "time" "Least round-trip time of the last minutes, in µs."
+    Mss "mss" "paper window" "Largest segment, in bytes of payload."
+    SndUna "snd_una" "paper sequence" "Sequence number of the first byte that is not acknowledged."
+    SndNxt "snd_nxt" "paper sequence" "Sequence number of the next byte to be sent."
+    WriteSeq "write_seq" "sequence" "Sequence number of the next byte that the application writes."
+    BytesAcked "bytes_acked" "paper sequence" "Bytes acknowledged; the end that opened counts its SYN."
+    BytesSent "bytes_sent" "sequence" "Bytes of payload sent, retransmissions included."
+    BytesRetrans "bytes_retrans" "sequence" "Of these, retransmitted."
+    PacketsOut "packets_out" "flight" "Segments sent and not acknowledged."
+    SackedOut "sacked_out" "flight" "Of these, acknowledged selectively."
+    LostOut "lost_out" "flight" "Of these, held to be lost."
+    RetransOut "retrans_out" "flight" "Of these, retransmitted and out."
+    TotalRetrans "total_retrans" "flight" "Segments retransmitted ever."
+    Delivered "delivered" "rate" "Segments delivered ever, also selectively."
+    RateDelivered "rate_delivered" "rate" "Segments of the latest sample of the delivery rate."
+    RateInterval "rate_interval" "rate" "Time of that sample, in µs."
+    RateAppLimited "rate_app_limited" "rate" "1 if the application limited that sample."
+    CaState "ca_state" "state" "Congestion state, a number of `CaState`."
+    Backoff "backoff" "time" "How often the time-out is doubled."
+    Retransmits "retransmits" "time" "Time-outs in a row."
+    PacingRate "pacing_rate" "rate" "Pacing rate, in bytes per second; all ones is none."
+    SendBuffer "sndbuf" "buffer" "Room of the send buffer, in bytes of memory."
+    Queued "wmem_queued" "buffer" "Memory in the send buffer, in bytes."
+    State "tcp_state" "state" "State of the connection, a number of `TcpState`."
+    AcksSlowStart "acks_slow_start" "counters" "Table 1, event 2: new ACKs in slow start, since the subscription."
+    AcksAvoidance "acks_avoidance" "counters" "Table 1, event 2: new ACKs in congestion avoidance."
+    AcksRepair "acks_repair" "counters" "New ACKs in fast recovery or while the window shrinks."
+    Duplicates "duplicates" "counters" "Duplicate ACKs (RFC 5681; RFC 6675 where they are selective)."
+    FurtherDuplicates "further_duplicates" "counters" "Table 1, event 5: the fourth in a row and later ones."
+    PhaseChanges "phase_changes" "counters" "How often what limits the sender has changed."
+}
+
+/// How many there are.
+pub(crate) const COUNT: usize = Variable::ALL.len();
+
+/// A set of variables.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct VariableSet(u64);
+
+impl VariableSet {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// All.
+    pub const ALL: Self = Self((1 << COUNT) - 1);
+
+    /// This set and one more.
+    #[must_use]
+    pub fn with(self, variable: Variable) -> Self {
+        Self(self.0 | 1 << variable as u8)
+    }
+
+    /// Those that are in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those that are in either.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those that are in this and not in the other.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether it is in the set.
+    pub fn contains(self, variable: Variable) -> bool {
+        self.0 >> variable as u8 & 1 == 1
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// One bit for each variable, by its number.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// From such bits; those that mean nothing are left out.
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits & Self::ALL.0)
+    }
+
+    /// Its members.
+    pub fn iter(self) -> impl Iterator<Item = Variable> {
+        let all = Variable::ALL.iter().copied();
+        all.filter(move |&v| self.contains(v))
+    }
+}
+
+impl FromIterator<Variable> for VariableSet {
+    fn from_iter<I: IntoIterator<Item = Variable>>(variables: I) -> Self {
+        variables.into_iter().fold(Self::NONE, Self::with)
+    }
+}
+
+impl fmt::Display for VariableSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.iter().map(Variable::name).collect();
+        f.write_str(if names.is_empty() { "none" } else { "" })?;
+        f.write_str(&names.join(", "))
+    }
+}
+
+impl fmt::Debug for VariableSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
+    }
+}
+
+impl FromStr for VariableSet {
+    type Err = UnknownName;
+
+    /// The name of a variable or of a group, or `all`.
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        if name == "all" {
+            return Ok(Self::ALL);
+        }
+        let all = Variable::ALL.iter().copied();
+        let named = |v: &Variable| v.name() == name || v.groups().split(' ').any(|g| g == name);
+        let found: Self = all.filter(named).collect();
+        if found.is_empty() {
+            let known = format!("all, {}, {}", GROUPS.join(", "), Self::ALL);
+            return Err(UnknownName::new("variable or group", name, &known));
+        }
+        Ok(found)
+    }
+}
+
+const GROUPS: [&str; 9] = [
+    "paper", "window", "time", "sequence", "flight", "rate", "buffer", "state", "counters",
+];
+
+/// Variables of one moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    known: VariableSet,
+    values: [u64; COUNT],
+}
+
+impl Snapshot {
+    /// With nothing in it.
+    pub fn new() -> Self {
+        Self {
+            known: VariableSet::NONE,
+            values: [0; COUNT],
+        }
+    }
+
+    pub(crate) fn from_parts(known: VariableSet, values: &[u64; COUNT]) -> Self {
+        let values = *values;
+        Self { known, values }
+    }
+
+    /// Which variables are in it.
+    pub fn known(&self) -> VariableSet {
+        self.known
+    }
+
+    /// A variable, if it is in it.
+    pub fn get(&self, variable: Variable) -> Option<u64> {
+        let known = self.known.contains(variable);
+        known.then(|| self.values[variable as usize])
+    }
+
+    /// Adds a variable or changes it.
+    pub fn set(&mut self, variable: Variable, value: u64) {
+        self.known = self.known.with(variable);
+        self.values[variable as usize] = value;
+    }
+
+    /// Leaves only these.
+    #[must_use]
+    pub fn only(mut self, kept: VariableSet) -> Self {
+        self.known = self.known.and(kept);
+        self
+    }
+
+    /// Retransmission time-out.
+    pub fn rto(&self) -> Option<Duration> {
+        self.get(Variable::Rto).map(Duration::from_micros)
+    }
+
+    /// Smoothed round-trip time; `None` also before the first sample.
+    pub fn srtt(&self) -> Option<Duration> {
+        let us = self.get(Variable::Srtt).filter(|&us| us > 0);
+        us.map(Duration::from_micros)
+    }
+
+    /// Least round-trip time of late; `None` also before the first sample.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        let us = self.get(Variable::MinRtt);
+        us.filter(|&us| us != u64::from(u32::MAX))
+            .map(Duration::from_micros)
+    }
+
+    /// Congestion window, in bytes of payload.
+    pub fn cwnd(&self) -> Option<Bytes> {
+        Some(Bytes(self.get(Variable::Cwnd)? * self.get(Variable::Mss)?))
+    }
+
+    /// Slow-start threshold, in bytes of payload; `None` also while there is none.
+    pub fn ssthresh(&self) -> Option<Bytes> {
+        let segments = self.get(Variable::Ssthresh)?;
+        let set = segments < NO_THRESHOLD;
+        set.then_some(Bytes(segments * self.get(Variable::Mss)?))
+    }
+
+    /// Bytes sent and not acknowledged.
+    pub fn unacknowledged(&self) -> Option<Bytes> {
+        let span = self.span(Variable::SndUna, Variable::SndNxt)?;
+        Some(Bytes(span))
+    }
+
+    /// Bytes written and not sent.
+    pub fn unsent(&self) -> Option<Bytes> {
+        let span = self.span(Variable::SndNxt, Variable::WriteSeq)?;
+        Some(Bytes(span))
+    }
+
+    /// Sequence number at which counting began: that of the SYN at the end that opened, the one
+    /// after it at the other.
+    pub fn initial_sequence(&self) -> Option<u32> {
+        let acked = self.get(Variable::BytesAcked)? as u32;
+        Some((self.get(Variable::SndUna)? as u32).wrapping_sub(acked))
+    }
+
+    /// Latest sample of the delivery rate.
+    pub fn delivery_rate(&self) -> Option<Rate> {
+        let time = self.get(Variable::RateInterval)?;
+        let segments = self.get(Variable::RateDelivered)?;
+        let mss = self.get(Variable::Mss)?;
+        let bits = u128::from(segments * mss) * 8 * 1_000_000;
+        let rate = bits.checked_div(time.into())?;
+        Some(Rate::bps(u64::try_from(rate).unwrap_or(u64::MAX)))
+    }
+
+    /// Pacing rate; `None` also while there is none.
+    pub fn pacing_rate(&self) -> Option<Rate> {
+        let rate = self.get(Variable::PacingRate)?;
+        Some(Rate::bps(rate.checked_mul(8)?))
+    }
+
+    /// Congestion state.
+    pub fn ca_state(&self) -> Option<CaState> {
+        CaState::from_number(self.get(Variable::CaState)?)
+    }
+
+    /// State of the connection.
+    pub fn tcp_state(&self) -> Option<TcpState> {
+        TcpState::from_number(self.get(Variable::State)?)
+    }
+
+    fn span(&self, from: Variable, to: Variable) -> Option<u64> {
+        let (from, to) = (self.get(from)? as u32, self.get(to)? as u32);
+        // Sequence numbers wrap (RFC 9293 section 3.4).
+        Some(to.wrapping_sub(from).into())
+    }
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        for variable in self.known.iter() {
+            map.entry(&variable.name(), &self.values[variable as usize]);
+        }
+        map.finish()
+    }
+}
+
+/// `TCP_INFINITE_SSTHRESH` of `net/tcp.h`.
+const NO_THRESHOLD: u64 = 0x7fff_ffff;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variable_has_a_name_of_its_own_and_a_group() {
+        for &variable in Variable::ALL {
+            let set = VariableSet::NONE.with(variable);
+            assert_eq!(variable.name().parse(), Ok(set));
+            for group in variable.groups().split(' ') {
+                let members: VariableSet = group.parse().unwrap();
+                assert!(members.contains(variable));
+            }
+        }
+        assert_eq!("all".parse(), Ok(VariableSet::ALL));
+        let error = "cwdn".parse::<VariableSet>().unwrap_err().to_string();
+        assert!(
+            error.contains("`cwdn`") && error.contains("cwnd"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let mut state = Snapshot::new();
+        state.set(Variable::SndUna, 0xffff_fff0);
+        state.set(Variable::SndNxt, 0x10);
+        state.set(Variable::WriteSeq, 0x40);
+        state.set(Variable::BytesAcked, 0x20);
+        assert_eq!(state.unacknowledged(), Some(Bytes(0x20)));
+        assert_eq!(state.unsent(), Some(Bytes(0x30)));
+        assert_eq!(state.initial_sequence(), Some(0xffff_ffd0));
+    }
+
+    #[test]
+    fn what_is_not_known_has_no_value() {
+        let mut state = Snapshot::new();
+        state.set(Variable::Cwnd, 10);
+        assert_eq!(state.cwnd(), None);
+        state.set(Variable::Mss, 1_448);
+        assert_eq!(state.cwnd(), Some(Bytes(14_480)));
+        let rtt = state.only("window".parse().unwrap()).get(Variable::Srtt);
+        assert_eq!(rtt, None);
+        assert_eq!(state.only(VariableSet::NONE), state.only(VariableSet::NONE));
+        assert_eq!(state.only(VariableSet::NONE).get(Variable::Cwnd), None);
+    }
+}

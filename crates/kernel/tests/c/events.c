@@ -1,0 +1,116 @@
+/* The C interface over the loopback, without privilege: events, probe, callback, signal, errors. */
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tidegate_events.h"
+
+#define CHECK(what)                                                                                \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #what, tg_events_error());              \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static atomic_int calls;
+
+static void on_event(const tg_event *event, void *user) {
+    CHECK(user == &calls);
+    CHECK(event->kind == TG_ENDED);
+    atomic_fetch_add(&calls, 1);
+}
+
+static int connected(int *peer) {
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), ours = socket(AF_INET, SOCK_STREAM, 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(bind(listener, (struct sockaddr *)&address, size) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&address, &size) == 0);
+    CHECK(listen(listener, 1) == 0);
+    CHECK(connect(ours, (struct sockaddr *)&address, size) == 0);
+    *peer = accept(listener, NULL, NULL);
+    CHECK(*peer >= 0);
+    close(listener);
+    return ours;
+}
+
+int main(void) {
+    tg_events *events = tg_events_unprivileged();
+    tg_event event;
+    uint64_t id, known, count, lost, variables[TG_VARIABLES];
+    uint32_t kinds;
+    int peer, ours = connected(&peer);
+    char text[] = "twelve bytes";
+
+    CHECK(events != NULL);
+    CHECK(tg_events_from_kernel(events) == 0);
+    CHECK(tg_events_allowed(events, &kinds, NULL) == 0 && kinds == TG_ALL_EVENTS);
+    CHECK(strcmp(tg_event_name(TG_TIMEOUT), "timeout") == 0);
+    CHECK(strcmp(tg_variable_name(TG_V_CWND), "cwnd") == 0);
+    CHECK(tg_event_name(99) == NULL);
+
+    CHECK(tg_events_subscribe(events, STDERR_FILENO, 0, 0, NULL) == -1);
+    CHECK(strstr(tg_events_error(), "socket") != NULL);
+    CHECK(tg_events_connect("/nonexistent/socket") == NULL);
+    CHECK(strstr(tg_events_error(), "tidegate events serve") != NULL);
+
+    CHECK(tg_events_subscribe(events, ours, 1u << TG_STATE, TG_ALL_VARIABLES, &id) == 0);
+    CHECK(tg_events_write(events, ours, text, sizeof text) == sizeof text);
+    CHECK(read(peer, text, sizeof text) == sizeof text);
+    CHECK(tg_events_probe(events, ours, &known, variables) == 0);
+    CHECK(known >> TG_V_BYTES_SENT & 1);
+    CHECK(variables[TG_V_BYTES_SENT] == sizeof text);
+    CHECK(tg_events_next(events, &event, 0) == 0);
+
+    /* The end: a state that changes, then the socket goes. */
+    CHECK(shutdown(ours, SHUT_WR) == 0);
+    struct pollfd readable = {.fd = tg_events_fd(events), .events = POLLIN};
+    CHECK(poll(&readable, 1, 5000) == 1);
+    CHECK(tg_events_next(events, &event, 5000) == 1);
+    CHECK(event.kind == TG_STATE && event.subscription == id && event.number == 1);
+    CHECK(tg_events_tally(events, id, &count, &lost) == 0 && count >= 1 && lost == 0);
+    CHECK(tg_events_change(events, id, 0, 0) == 0);
+    CHECK(tg_events_cancel(events, id) == 0);
+    CHECK(tg_events_cancel(events, id) == -1);
+    close(peer);
+    close(ours);
+
+    /* A signal as in the papers. */
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGIO);
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+    ours = connected(&peer);
+    CHECK(tg_events_subscribe(events, ours, 0, 0, &id) == 0);
+    CHECK(tg_events_signal(events, SIGIO) == 0);
+    close(ours);
+    struct timespec limit = {.tv_sec = 5};
+    CHECK(sigtimedwait(&set, NULL, &limit) == SIGIO);
+    CHECK(tg_events_next(events, &event, 0) == 1);
+    CHECK(event.kind == TG_ENDED);
+    CHECK(tg_events_signal(events, 0) == 0);
+    close(peer);
+
+    /* A callback. */
+    ours = connected(&peer);
+    CHECK(tg_events_subscribe(events, ours, 0, 0, &id) == 0);
+    CHECK(tg_events_call(events, on_event, &calls) == 0);
+    close(ours);
+    for (int tries = 0; atomic_load(&calls) == 0; tries++) {
+        CHECK(tries < 5000);
+        CHECK(poll(NULL, 0, 1) == 0);
+    }
+    tg_events_close(events);
+    CHECK(atomic_load(&calls) == 1);
+    puts("the C interface works");
+    return 0;
+}

@@ -1,0 +1,540 @@
+//! The daemon with clients that behave and clients that do not. Needs the rights to load programs.
+
+use std::io::{self, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{env, fs, mem};
+
+use tidegate_kernel::{
+    EventKind, EventSet, Events, EventsError, Executable, Handler, Handlers, Happening, Policy,
+    Server, Signals, TcpState, Variable, VariableSet, Wanted,
+};
+
+/// A daemon in this process, at a path of its own.
+struct Daemon {
+    path: PathBuf,
+    stop: Option<io::PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Daemon {
+    /// With this policy; `None` where this process may not load programs.
+    fn start(name: &str, policy: &str) -> Option<Self> {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let file = dir.join(format!("{name}.toml"));
+        fs::write(&file, policy).unwrap();
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let its_log = Arc::clone(&log);
+        let hear = move |line: &str| its_log.lock().unwrap().push(line.to_owned());
+        let mut server = match Server::new(Policy::load(&file).unwrap(), hear) {
+            Ok(server) => server,
+            Err(why) => {
+                skip(name, &why.to_string());
+                return None;
+            }
+        };
+        // Paths of sockets are short.
+        let path = env::temp_dir().join(format!("tg-{}-{name}.sock", std::process::id()));
+        server.listen(&path).unwrap();
+        let (stop, stopper) = io::pipe().unwrap();
+        let thread = thread::spawn(move || server.run(stop.as_fd()).unwrap());
+        Some(Self {
+            path,
+            stop: Some(stopper),
+            thread: Some(thread),
+            log,
+        })
+    }
+
+    fn logged(&self, word: &str) -> bool {
+        self.log.lock().unwrap().iter().any(|l| l.contains(word))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut stop) = self.stop.take() {
+            stop.write_all(b"!").unwrap();
+        }
+        self.thread.take().unwrap().join().unwrap();
+        assert!(!self.path.exists(), "the socket stayed behind");
+    }
+}
+
+/// Two ends of a connection over the loopback.
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (ours, listener.accept().unwrap().0)
+}
+
+/// Makes state changes, three for each time around: closed, opening, open. To be kept: the other
+/// end, whose going would be one more.
+fn flap(socket: &TcpStream, listener: &TcpListener, times: usize) -> TcpStream {
+    let (nowhere, mut peer) = ([0_u8; 16], None);
+    // SAFETY: an address is integers, for which zero is a value; both are passed with their sizes.
+    unsafe {
+        let mut to: libc::sockaddr_in = mem::zeroed();
+        to.sin_family = libc::AF_INET as u16;
+        to.sin_port = listener.local_addr().unwrap().port().to_be();
+        to.sin_addr.s_addr = u32::from_be_bytes([127, 0, 0, 1]).to_be();
+        for _ in 0..times {
+            let fd = socket.as_raw_fd();
+            assert_eq!(libc::connect(fd, nowhere.as_ptr().cast(), 16), 0);
+            assert_eq!(libc::connect(fd, (&raw const to).cast(), 16), 0);
+            peer = Some(listener.accept().unwrap().0);
+        }
+    }
+    peer.unwrap()
+}
+
+fn skip(test: &str, why: &str) {
+    let required = env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
+    assert!(!required, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
+    writeln!(io::stderr(), "skipped {test}: {why}").unwrap();
+}
+
+fn states() -> Wanted {
+    Wanted {
+        events: EventSet::NONE.with(EventKind::State),
+        variables: VariableSet::ALL,
+    }
+}
+
+const ANYTHING: &str = "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['all']\n";
+
+#[test]
+fn several_subscribers_to_several_sockets_hear_what_they_asked_for() {
+    let Some(daemon) = Daemon::start("several", ANYTHING) else {
+        return;
+    };
+    let [one, two] = [(); 2].map(|()| Events::connect(&daemon.path).unwrap());
+    let ((a, a_peer), (b, b_peer)) = (connection(), connection());
+    let a_one = one.subscribe(&a, states()).unwrap();
+    let b_one = one.subscribe(&b, Wanted::default()).unwrap();
+    let a_two = two.subscribe(&a, states()).unwrap();
+    let again = two.subscribe(&a, states()).unwrap();
+    two.cancel(a_two).unwrap();
+    assert!(matches!(two.cancel(a_two), Err(EventsError::Refused(_))));
+    drop((a_peer, b_peer));
+    drop((a, b));
+    let mut heard: Vec<_> = Vec::new();
+    let mut ended = 0;
+    while ended < 2 {
+        let event = one.next(Some(Duration::from_secs(5))).unwrap().unwrap();
+        ended += usize::from(event.what == Happening::Ended);
+        heard.push((event.subscription, event.what.kind()));
+    }
+    assert!(heard.contains(&(a_one, EventKind::State)));
+    // Only the end, which everybody hears.
+    let of_b: Vec<_> = heard.iter().filter(|(id, _)| *id == b_one).collect();
+    assert_eq!(of_b, [&(b_one, EventKind::Ended)]);
+    while let Some(event) = two.next(Some(Duration::from_millis(200))).unwrap() {
+        assert_eq!(event.subscription, again);
+    }
+}
+
+#[test]
+fn a_subscription_can_be_changed_and_asked_for_its_tally() {
+    let Some(daemon) = Daemon::start("changed", ANYTHING) else {
+        return;
+    };
+    let events = Events::connect(&daemon.path).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let first = listener.accept().unwrap();
+    let id = events.subscribe(&socket, Wanted::default()).unwrap();
+    let second = flap(&socket, &listener, 5);
+    assert_eq!(events.try_next(), None);
+    events.change(id, states()).unwrap();
+    let third = flap(&socket, &listener, 5);
+    assert_eq!(events.tally(id).unwrap().events, 15);
+    let seen: Vec<_> = std::iter::from_fn(|| events.try_next()).collect();
+    let numbers: Vec<u64> = seen.iter().map(|e| e.number).collect();
+    assert_eq!(numbers, (1..=15).collect::<Vec<_>>());
+    let closed = TcpState::Closed;
+    let ups = seen
+        .iter()
+        .filter(|e| matches!(e.what, Happening::State { to, .. } if to != closed));
+    assert_eq!(ups.count(), 10);
+    assert!(seen.iter().all(|e| e.state.get(Variable::Mss).is_some()));
+    assert_eq!(
+        events.probe(&socket).unwrap().get(Variable::Duplicates),
+        Some(0)
+    );
+    drop((first, second, third));
+}
+
+#[test]
+fn who_does_not_read_loses_his_own_events_and_is_told_how_many() {
+    let Some(daemon) = Daemon::start("deaf", ANYTHING) else {
+        return;
+    };
+    let deaf = Events::connect_with(&daemon.path, 4_096).unwrap();
+    let other = Events::connect(&daemon.path).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let first = listener.accept().unwrap();
+    let id = deaf.subscribe(&socket, states()).unwrap();
+    let same = other.subscribe(&socket, states()).unwrap();
+    let second = flap(&socket, &listener, 100);
+    let tally = deaf.tally(id).unwrap();
+    assert_eq!(tally.events, 300);
+    let read = std::iter::from_fn(|| deaf.try_next()).count() as u64;
+    assert!(
+        read > 0 && read + tally.lost == tally.events,
+        "{read} {tally:?}"
+    );
+    // There is room again, and the gap shows in the numbers.
+    let third = flap(&socket, &listener, 1);
+    let next = deaf.try_next().unwrap();
+    assert_eq!(next.number, 301);
+    assert_eq!(other.tally(same).unwrap().lost, 0);
+    assert_eq!(std::iter::from_fn(|| other.try_next()).count(), 303);
+    drop((first, second, third));
+}
+
+#[test]
+fn the_policy_is_kept_and_refusals_are_logged() {
+    let policy = "[[allow]]\nusers = [0]\nevents = ['state']\nvariables = ['window']\n";
+    let Some(daemon) = Daemon::start("policy", policy) else {
+        return;
+    };
+    let events = Events::connect(&daemon.path).unwrap();
+    let (socket, peer) = connection();
+    let refuse = |wanted| match events.subscribe(&socket, wanted) {
+        Err(EventsError::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let timeouts = EventSet::NONE.with(EventKind::Timeout);
+    let why = refuse(Wanted {
+        events: timeouts,
+        variables: VariableSet::NONE,
+    });
+    assert!(why.contains("timeout"), "{why}");
+    let why = refuse(states());
+    assert!(why.contains("srtt") && !why.contains("cwnd"), "{why}");
+    assert!(daemon.logged("does not let this user subscribe to: timeout"));
+    let wanted = Wanted {
+        events: EventSet::NONE.with(EventKind::State),
+        ..events.allowed()
+    };
+    let id = events.subscribe(&socket, wanted).unwrap();
+    let why = events.change(id, states()).unwrap_err().to_string();
+    assert!(why.contains("srtt"), "{why}");
+    drop((socket, peer));
+    let event = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
+    assert!(event.state.get(Variable::Cwnd).is_some());
+    assert_eq!(event.state.get(Variable::Srtt), None);
+    // Not even in the memory that it shares with the kernel.
+    assert!(!format!("{:?}", event.state).contains("srtt"));
+    assert!(other_user_is_refused(&daemon.path));
+}
+
+/// Whether a thread that is user 65534 is refused.
+fn other_user_is_refused(path: &Path) -> bool {
+    let ask = || {
+        // The system calls themselves change this thread only, unlike those of the C library.
+        // SAFETY: these take numbers, and no groups.
+        unsafe {
+            let none = std::ptr::null::<u32>();
+            assert_eq!(libc::syscall(libc::SYS_setgroups, 0, none), 0);
+            assert_eq!(
+                libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY),
+                0
+            );
+            assert_eq!(
+                libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY),
+                0
+            );
+        }
+        let events = Events::connect(path).unwrap();
+        let (socket, _peer) = connection();
+        let error = events.subscribe(&socket, states()).unwrap_err();
+        error.to_string().contains("does not let this user")
+            && events.allowed().variables == VariableSet::NONE
+    };
+    thread::scope(|scope| scope.spawn(ask).join().unwrap())
+}
+
+const NOBODY: libc::c_long = 65_534;
+
+#[test]
+fn clients_that_crash_flood_or_talk_nonsense_harm_nobody() {
+    let policy = format!("[limits]\nrequests-per-second = 200\nsubscriptions = 64\n{ANYTHING}");
+    let Some(daemon) = Daemon::start("harm", &policy) else {
+        return;
+    };
+    let good = Events::connect(&daemon.path).unwrap();
+    let (socket, peer) = connection();
+    let id = good.subscribe(&socket, states()).unwrap();
+    // Nonsense, and then nothing: it is thrown out.
+    let bad = raw_client(&daemon.path);
+    // SAFETY: sends three bytes.
+    let sent = unsafe { libc::send(bad.as_raw_fd(), c"xyz".as_ptr().cast(), 3, 0) };
+    assert_eq!(sent, 3);
+    let mut byte = 0_u8;
+    // SAFETY: takes at most one byte.
+    let got = unsafe { libc::recv(bad.as_raw_fd(), (&raw mut byte).cast(), 1, 0) };
+    assert_eq!(got, 0);
+    assert!(daemon.logged("what is no request"));
+    // A flood waits its turn and is answered in the end.
+    let flooder = Events::connect(&daemon.path).unwrap();
+    let flooded = flooder.subscribe(&socket, states()).unwrap();
+    let start = Instant::now();
+    for _ in 0..300 {
+        flooder.tally(flooded).unwrap();
+    }
+    // 198 were left of the first second's 200; the rest comes at 200 a second.
+    assert!(
+        start.elapsed() >= Duration::from_millis(450),
+        "{:?}",
+        start.elapsed()
+    );
+    // A crash, many times over: all places come back.
+    for _ in 0..3 {
+        let many: Vec<_> = (0..8)
+            .map(|_| Events::connect(&daemon.path).unwrap())
+            .collect();
+        let (socket, _peer) = connection();
+        let ids: Vec<_> = many
+            .iter()
+            .map(|e| e.subscribe(&socket, states()))
+            .collect();
+        assert!(ids.iter().all(Result::is_ok), "{ids:?}");
+        let ninth = good.subscribe(&socket, states()).unwrap_err();
+        assert!(ninth.to_string().contains("eight subscribers"), "{ninth}");
+    }
+    drop(peer);
+    drop(socket);
+    let event = good.next(Some(Duration::from_secs(5))).unwrap().unwrap();
+    assert_eq!(event.subscription, id);
+}
+
+fn raw_client(path: &Path) -> OwnedFd {
+    use std::os::fd::FromRawFd as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    // SAFETY: an address is integers, for which zero is a value, and is passed with its size.
+    unsafe {
+        let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0);
+        let mut to: libc::sockaddr_un = mem::zeroed();
+        to.sun_family = libc::AF_UNIX as u16;
+        for (to, &from) in to.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
+            *to = from as libc::c_char;
+        }
+        let size = mem::size_of_val(&to) as u32;
+        assert_eq!(libc::connect(fd, (&raw const to).cast(), size), 0);
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+#[test]
+fn when_the_daemon_ends_its_clients_are_told() {
+    let Some(daemon) = Daemon::start("end", ANYTHING) else {
+        return;
+    };
+    let path = daemon.path.clone();
+    let events = Events::connect(&path).unwrap();
+    let (socket, _peer) = connection();
+    events.subscribe(&socket, states()).unwrap();
+    let second = Server::new(Policy::root_only(), |_| ())
+        .unwrap()
+        .listen(&path);
+    assert!(
+        second
+            .unwrap_err()
+            .to_string()
+            .contains("another daemon serves")
+    );
+    drop(daemon);
+    let end = events.next(Some(Duration::from_secs(5)));
+    assert!(matches!(end, Err(EventsError::Gone)), "{end:?}");
+    assert!(matches!(
+        events.subscribe(&socket, states()),
+        Err(EventsError::Gone)
+    ));
+    let nobody = Events::connect(&path).unwrap_err().to_string();
+    assert!(nobody.contains("tidegate events serve"), "{nobody}");
+}
+
+#[test]
+fn handlers_programs_and_signals_are_served() {
+    let Some(daemon) = Daemon::start("handlers", ANYTHING) else {
+        return;
+    };
+    let handlers = Handlers::start(Events::connect(&daemon.path).unwrap()).unwrap();
+    let seen: Arc<Mutex<Vec<Happening>>> = Arc::default();
+    let reports: Arc<Mutex<Vec<String>>> = Arc::default();
+    let hear = Arc::clone(&reports);
+    handlers.on_report(move |report| hear.lock().unwrap().push(report.to_string()));
+    let (socket, peer) = connection();
+    let its = Arc::clone(&seen);
+    let call = Handler::Call(Box::new(move |event| its.lock().unwrap().push(event.what)));
+    handlers.bind(&socket, states(), call).unwrap();
+    // A program that notes what it is told, one that fails, one that hangs, one that is not there.
+    let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tware.txt");
+    let _ = fs::remove_file(&notes);
+    let script = format!(
+        "echo \"$1 $2 $3 $TIDEGATE_EVENT $TIDEGATE_CWND\" $(readlink /proc/self/fd/3) >> {}",
+        notes.display()
+    );
+    let shell = |script: &str| Executable {
+        arguments: vec!["-c".into(), script.into(), "tware".into()],
+        limit: Duration::from_millis(300),
+        ..Executable::new("/bin/sh")
+    };
+    let writer = Handler::Run(shell(&script));
+    handlers.bind(&socket, states(), writer).unwrap();
+    for program in [
+        shell("exit 7"),
+        shell("sleep 60"),
+        Executable::new("/no/such/program"),
+    ] {
+        let ends = Wanted {
+            events: EventSet::NONE,
+            variables: VariableSet::ALL,
+        };
+        handlers.bind(&socket, ends, Handler::Run(program)).unwrap();
+    }
+    let signalled = Arc::new(Events::connect(&daemon.path).unwrap());
+    signalled.subscribe(&socket, states()).unwrap();
+    let shut = || socket.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(wait_for_signal(&signalled, shut), libc::SIGIO);
+    assert!(signalled.try_next().is_some());
+    // The program is started for what happened while the socket was open, and finds it.
+    let patience = Instant::now() + Duration::from_secs(10);
+    while !fs::read_to_string(&notes).is_ok_and(|n| n.ends_with('\n')) {
+        assert!(Instant::now() < patience, "the program wrote nothing");
+        thread::yield_now();
+    }
+    drop((socket, peer));
+    while reports.lock().unwrap().len() < 3 {
+        assert!(Instant::now() < patience, "{:?}", reports.lock().unwrap());
+        thread::yield_now();
+    }
+    let reports = reports.lock().unwrap().join("\n");
+    for word in [
+        "failed (exit status: 7)",
+        "killed after 300 ms",
+        "/no/such/program",
+    ] {
+        assert!(reports.contains(word), "{reports}");
+    }
+    assert_eq!(seen.lock().unwrap().last(), Some(&Happening::Ended));
+    let note = fs::read_to_string(&notes).unwrap();
+    let words: Vec<&str> = note.split_whitespace().collect();
+    assert_eq!((words[0], words[1], words[3]), ("3", "state", "state"));
+    assert!(words[2].parse::<u64>().is_ok_and(|ns| ns > 0), "{note}");
+    assert!(words[4].parse::<u64>().is_ok_and(|cwnd| cwnd > 0), "{note}");
+    assert!(words[5].starts_with("socket:"), "{note}");
+}
+
+/// Takes the signal with `sigtimedwait`, as a program of the papers' kind would.
+fn wait_for_signal(events: &Arc<Events>, cause: impl FnOnce()) -> i32 {
+    // SAFETY: the set is whole and filled before it is used; so is the time.
+    unsafe {
+        let mut set: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGIO);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        let signals = Signals::to_this_thread(Arc::clone(events), libc::SIGIO).unwrap();
+        cause();
+        let limit = libc::timespec {
+            tv_sec: 5,
+            tv_nsec: 0,
+        };
+        let signal = libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit);
+        drop(signals);
+        signal
+    }
+}
+
+#[test]
+fn events_can_be_awaited() {
+    let Some(daemon) = Daemon::start("awaited", ANYTHING) else {
+        return;
+    };
+    let events = Arc::new(Events::connect(&daemon.path).unwrap());
+    let (socket, peer) = connection();
+    events.subscribe(&socket, Wanted::default()).unwrap();
+    let mut stream = tidegate_kernel::EventStream::new(Arc::clone(&events)).unwrap();
+    let closer = thread::spawn(move || drop((peer, socket)));
+    let event = block_on(stream.next()).unwrap();
+    assert_eq!(event.what, Happening::Ended);
+    closer.join().unwrap();
+}
+
+/// The least that can be called an executor.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut cx = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+            return value;
+        }
+        thread::park();
+    }
+}
+
+/// In a process of its own, since privileges are gone for good.
+#[test]
+fn privileges_are_given_up_and_rings_can_still_be_made() {
+    if env::var_os(AT).is_none() {
+        let mut child = Command::new(env::current_exe().unwrap());
+        let name = "privileges_are_given_up_and_rings_can_still_be_made";
+        let status = child
+            .args(["--exact", name, "--nocapture"])
+            .env(AT, "itself")
+            .status();
+        assert!(status.unwrap().success());
+        return;
+    }
+    let mut server = match Server::new(Policy::everybody(), |_| ()) {
+        Ok(server) => server,
+        Err(why) => return skip("privileges", &why.to_string()),
+    };
+    let path = env::temp_dir().join(format!("tg-{}-privileges.sock", std::process::id()));
+    server.listen(&path).unwrap();
+    let (stop, mut stopper) = io::pipe().unwrap();
+    let its_path = path.clone();
+    let client = thread::spawn(move || {
+        let events = Events::connect(&its_path).unwrap();
+        let (socket, peer) = connection();
+        events.subscribe(&socket, Wanted::default()).unwrap();
+        drop((socket, peer));
+        let end = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
+        assert_eq!(end.what, Happening::Ended);
+        stopper.write_all(b"!").unwrap();
+    });
+    server.drop_privileges(Some("nobody")).unwrap();
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = |name: &str| {
+        let line = status.lines().find(|l| l.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    // CAP_BPF is number 39.
+    assert_eq!(line("CapPrm:"), format!("{:016x}", 1_u64 << 39));
+    assert_eq!(line("CapEff:"), "0000000000000000");
+    assert_eq!(line("NoNewPrivs:"), "1");
+    assert_ne!(line("Uid:"), "0");
+    server.run(stop.as_fd()).unwrap();
+    client.join().unwrap();
+    drop(server);
+    let _ = fs::remove_file(path);
+}
+
+/// What tells a test that it runs in a child.
+const AT: &str = "TIDEGATE_TEST_EVENTS_AT";

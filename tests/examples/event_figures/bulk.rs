@@ -1,0 +1,216 @@
+//! What watching costs a bulk transfer over veth without offloads: windows in pairs.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{io, mem};
+
+use tidegate_kernel::{Events, Wanted, set_congestion_control};
+use tidegate_live::netns::{Interface, Namespace};
+
+use crate::median;
+
+/// Throughput with nothing in the kernel against throughput with programs, without a subscription
+/// and with all events.
+pub(crate) fn run() {
+    let pair = Pair::new();
+    let listen = || TcpListener::bind((RIGHT, 5_002)).unwrap();
+    let listener = pair.right.within(listen).unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&count);
+    let sink = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut buffer = vec![0; 1 << 17];
+        while let Ok(many @ 1..) = stream.read(&mut buffer) {
+            counter.fetch_add(many as u64, Ordering::Relaxed);
+        }
+    });
+    let connect = || TcpStream::connect((RIGHT, 5_002)).unwrap();
+    let mut stream = pair.left.within(connect).unwrap();
+    set_congestion_control(&stream, "cubic").unwrap();
+    let mut copy = stream.try_clone().unwrap();
+    let writing = thread::spawn(move || while copy.write_all(&[0; 1 << 16]).is_ok() {});
+    thread::sleep(Duration::from_secs(1));
+    let window = || Window::measure(&count);
+    let mut plain = Vec::new();
+    let mut noise = Ratios::default();
+    let mut loaded = Ratios::default();
+    let mut watched = Ratios::default();
+    for _ in 0..ROUNDS {
+        // Each is measured between two of what it is compared with, so that a drift cancels.
+        let before = window();
+        let events = Events::in_process().unwrap();
+        let idle = window();
+        let id = events.subscribe(&stream, Wanted::ALL).unwrap();
+        let all = window();
+        let mut seen = 0;
+        while events.try_next().is_some() {
+            seen += 1;
+        }
+        events.cancel(id).unwrap();
+        let idle = idle.between(window());
+        drop(events);
+        let after = window();
+        let base = before.between(after);
+        noise.push(after, before);
+        loaded.push(idle, base);
+        watched.push(all, idle);
+        plain.push(base.rate);
+        assert!(seen > 0, "the subscription saw nothing");
+    }
+    stream.flush().unwrap();
+    stream.shutdown(std::net::Shutdown::Both).unwrap();
+    writing.join().unwrap();
+    sink.join().unwrap();
+    println!(
+        "plain: median {:.3} Gb/s over {ROUNDS} rounds",
+        median(&mut plain)
+    );
+    noise.print("plain again over plain");
+    loaded.print("programs loaded, no subscription, over plain");
+    watched.print("all events subscribed, over no subscription");
+}
+
+/// A while of the transfer.
+#[derive(Clone, Copy)]
+struct Window {
+    /// In Gb/s.
+    rate: f64,
+    /// In Gb per second of processor time of this process, both ends of the transfer together.
+    per_cpu: f64,
+}
+
+impl Window {
+    fn measure(count: &AtomicU64) -> Self {
+        let (start, before, cpu) = (Instant::now(), count.load(Ordering::Relaxed), cpu());
+        thread::sleep(WINDOW);
+        let gigabits = (count.load(Ordering::Relaxed) - before) as f64 * 8.0 / 1e9;
+        Self {
+            rate: gigabits / start.elapsed().as_secs_f64(),
+            per_cpu: gigabits / (self::cpu() - cpu),
+        }
+    }
+
+    fn between(self, other: Self) -> Self {
+        Self {
+            rate: f64::midpoint(self.rate, other.rate),
+            per_cpu: f64::midpoint(self.per_cpu, other.per_cpu),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Ratios {
+    rate: Vec<f64>,
+    per_cpu: Vec<f64>,
+}
+
+impl Ratios {
+    fn push(&mut self, one: Window, other: Window) {
+        self.rate.push(one.rate / other.rate);
+        self.per_cpu.push(one.per_cpu / other.per_cpu);
+    }
+
+    fn print(mut self, what: &str) {
+        for (values, unit) in [
+            (&mut self.rate, "throughput"),
+            (&mut self.per_cpu, "per processor time"),
+        ] {
+            let middle = median(values);
+            let (low, high) = (values[values.len() / 4], values[values.len() * 3 / 4]);
+            println!("{what}, {unit}: median {middle:.3}, quartiles {low:.3} and {high:.3}");
+        }
+    }
+}
+
+/// Processor time of this process, in seconds.
+fn cpu() -> f64 {
+    // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
+    let time = unsafe {
+        let mut time: libc::timespec = mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time);
+        time
+    };
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Two namespaces joined by veth, with nothing offloaded.
+struct Pair {
+    left: Namespace,
+    right: Namespace,
+    /// Keeps a process in the right one, by which `ip` can name it.
+    anchor: Child,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let [left, right] = [(); 2].map(|()| Namespace::new().unwrap());
+        let anchor = || Command::new("sleep").arg("3600").spawn().unwrap();
+        let anchor = right.within(anchor).unwrap();
+        let id = anchor.id().to_string();
+        let join = || {
+            let made = Command::new("ip")
+                .args(["link", "add", "tgl", "type", "veth", "peer", "name", "tgr"])
+                .args(["netns", &id])
+                .status();
+            assert!(made.unwrap().success());
+        };
+        left.within(join).unwrap();
+        for (namespace, name, address) in [(&left, "tgl", LEFT), (&right, "tgr", RIGHT)] {
+            let interface = Interface {
+                address,
+                prefix: 24,
+                mtu: 1_500,
+                queue: 1_000,
+            };
+            namespace.configure(name, interface).unwrap();
+            namespace.within(|| offload_nothing(name)).unwrap();
+        }
+        Self {
+            left,
+            right,
+            anchor,
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        let _ = self.anchor.kill();
+        let _ = self.anchor.wait();
+    }
+}
+
+/// As `ethtool -K NAME tso off gso off gro off tx off sg off`.
+fn offload_nothing(name: &str) {
+    // SAFETY: takes numbers and touches no memory.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    assert!(fd >= 0);
+    // SAFETY: it has just been made.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // ETHTOOL_STSO, SGSO, SGRO, STXCSUM, SSG of linux/ethtool.h.
+    for command in [0x1f_u32, 0x24, 0x2c, 0x17, 0x19] {
+        let mut value = [command, 0];
+        // SAFETY: a request is integers and a pointer, for which zero is a value; the pointer leads
+        // to a command with its value.
+        let result = unsafe {
+            let mut request: libc::ifreq = mem::zeroed();
+            for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+                *to = from as libc::c_char;
+            }
+            request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+            libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request)
+        };
+        assert_eq!(result, 0, "{command:#x}: {}", io::Error::last_os_error());
+    }
+}
+
+const LEFT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const RIGHT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+const WINDOW: Duration = Duration::from_millis(250);
+const ROUNDS: usize = 41;

@@ -1,0 +1,229 @@
+//! From the kernel's time stamp to the callback, and whether anything is lost on the way.
+
+use std::fs;
+use std::io::{self, BufRead as _, BufReader};
+use std::mem;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidegate_kernel::{
+    EventKind, EventSet, Events, Handler, Handlers, VariableSet, Wanted, monotonic,
+};
+
+use crate::quantiles;
+
+/// A thousand events per second into a callback, while another thread keeps a core busy.
+pub(crate) fn at_a_thousand() {
+    for round in 1..=5 {
+        let (times, _) = into_callback(&mut Flapper::new(), 1_000);
+        quantiles(&format!("round {round}, 1000 events/s"), times);
+    }
+}
+
+/// Ten thousand per second, counted against a trace of the kernel's own.
+pub(crate) fn at_ten_thousand() {
+    for round in 1..=5 {
+        let mut flapper = Flapper::new();
+        let trace = Trace::start(flapper.port());
+        let (times, made) = into_callback(&mut flapper, 10_000);
+        let traced = trace.map(Trace::count);
+        println!(
+            "round {round}: made {made}, traced by the kernel {traced:?}, seen {}",
+            times.len()
+        );
+        quantiles("  and how late", times);
+    }
+}
+
+/// All of a thousand sockets of one process.
+pub(crate) fn of_a_thousand_sockets() {
+    let events = Events::in_process().unwrap();
+    let mut flappers: Vec<_> = (0..1_000).map(|_| Flapper::new()).collect();
+    let start = Instant::now();
+    for flapper in &flappers {
+        events.subscribe(&flapper.socket, states()).unwrap();
+    }
+    let took = start.elapsed();
+    let events = Arc::new(events);
+    let reader = Arc::clone(&events);
+    let reading = thread::spawn(move || {
+        let mut seen = std::collections::BTreeMap::<_, u64>::new();
+        while let Ok(Some(event)) = reader.next(Some(Duration::from_secs(2))) {
+            *seen.entry(event.subscription).or_default() += 1;
+        }
+        seen
+    });
+    let (start, mut made) = (Instant::now(), 0_u32);
+    for _ in 0..10 {
+        for flapper in &mut flappers {
+            let due = Duration::from_secs(1) * made / 10_000;
+            thread::sleep(due.saturating_sub(start.elapsed()));
+            flapper.flap();
+            made += 3;
+        }
+    }
+    let took_all = start.elapsed().as_secs_f64();
+    let seen = reading.join().unwrap();
+    let whole = seen.values().filter(|&&n| n == 30).count();
+    println!(
+        "{} sockets subscribed in {} ms; of 30 events each, {:.0} per second, all came of {whole}",
+        flappers.len(),
+        took.as_millis(),
+        f64::from(made) / took_all
+    );
+}
+
+/// How late each event came, and how many were made.
+fn into_callback(flapper: &mut Flapper, rate: u32) -> (Vec<Duration>, u64) {
+    let times: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let seen = Arc::clone(&times);
+    let handlers = Handlers::start(Events::in_process().unwrap()).unwrap();
+    let call = Handler::Call(Box::new(move |event| {
+        let late = monotonic().saturating_sub(event.time);
+        if event.what.kind() == EventKind::State {
+            seen.lock().unwrap().push(late);
+        }
+    }));
+    let id = handlers.bind(&flapper.socket, states(), call).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy = Arc::clone(&stop);
+    let spinner = thread::spawn(move || {
+        let work = AtomicU64::new(0);
+        while !busy.load(Ordering::Relaxed) {
+            work.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let (start, mut made) = (Instant::now(), 0_u64);
+    while start.elapsed() < SPAN {
+        let due = Duration::from_secs_f64(made as f64 / f64::from(rate));
+        thread::sleep(due.saturating_sub(start.elapsed()));
+        flapper.flap();
+        made += 3;
+    }
+    let tally = handlers.events().tally(id).unwrap();
+    assert_eq!((tally.events, tally.lost), (made, 0));
+    let patience = Instant::now() + Duration::from_secs(2);
+    while (times.lock().unwrap().len() as u64) < made && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(1));
+    }
+    stop.store(true, Ordering::Relaxed);
+    spinner.join().unwrap();
+    drop(handlers);
+    (mem::take(&mut times.lock().unwrap()), made)
+}
+
+fn states() -> Wanted {
+    Wanted {
+        events: EventSet::NONE.with(EventKind::State),
+        variables: VariableSet::ALL,
+    }
+}
+
+/// A socket that opens and closes: three changes of state each time.
+struct Flapper {
+    socket: TcpStream,
+    listener: TcpListener,
+    peer: TcpStream,
+}
+
+impl Flapper {
+    fn new() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let peer = listener.accept().unwrap().0;
+        Self {
+            socket,
+            listener,
+            peer,
+        }
+    }
+
+    fn port(&self) -> u16 {
+        self.listener.local_addr().unwrap().port()
+    }
+
+    fn flap(&mut self) {
+        let nowhere = [0_u8; 16];
+        // SAFETY: an address is integers, for which zero is a value; both are passed with their
+        // sizes.
+        unsafe {
+            let mut to: libc::sockaddr_in = mem::zeroed();
+            to.sin_family = libc::AF_INET as u16;
+            to.sin_port = self.port().to_be();
+            to.sin_addr.s_addr = u32::from_be_bytes([127, 0, 0, 1]).to_be();
+            let fd = self.socket.as_raw_fd();
+            assert_eq!(libc::connect(fd, nowhere.as_ptr().cast(), 16), 0);
+            assert_eq!(libc::connect(fd, (&raw const to).cast(), 16), 0);
+        }
+        self.peer = self.listener.accept().unwrap().0;
+    }
+}
+
+/// The kernel's own trace of state changes, in an instance of its own.
+struct Trace {
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<u64>,
+}
+
+impl Trace {
+    /// Of those that connect to a port; `None` where there is no tracefs.
+    fn start(port: u16) -> Option<Self> {
+        let root = Path::new("/sys/kernel/tracing");
+        if !root.join("instances").exists() {
+            // SAFETY: the strings end in zero.
+            unsafe {
+                libc::mount(
+                    c"none".as_ptr(),
+                    c"/sys/kernel/tracing".as_ptr(),
+                    c"tracefs".as_ptr(),
+                    0,
+                    std::ptr::null(),
+                )
+            };
+        }
+        let dir = root.join(format!("instances/tidegate-{}", std::process::id()));
+        fs::create_dir(&dir).ok()?;
+        fs::write(dir.join("buffer_size_kb"), "16384").ok()?;
+        let event = dir.join("events/sock/inet_sock_set_state");
+        fs::write(event.join("filter"), format!("dport == {port}")).ok()?;
+        fs::write(event.join("enable"), "1").ok()?;
+        let pipe = fs::File::open(dir.join("trace_pipe")).ok()?;
+        // Reading must not wait for ever once nothing comes.
+        // SAFETY: takes numbers and touches no memory.
+        unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        let stop = Arc::new(AtomicBool::new(false));
+        let its_stop = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let (mut count, mut line, mut lines) = (0, String::new(), BufReader::new(pipe));
+            loop {
+                match lines.read_line(&mut line) {
+                    Ok(many) if many > 0 => {
+                        count += u64::from(line.contains("inet_sock_set_state"));
+                        line.clear();
+                    }
+                    Err(e) if e.kind() != io::ErrorKind::WouldBlock => break,
+                    _ if its_stop.load(Ordering::Relaxed) => break,
+                    _ => thread::sleep(Duration::from_millis(5)),
+                }
+            }
+            drop(lines);
+            let _ = fs::write(event.join("enable"), "0");
+            let _ = fs::remove_dir(&dir);
+            count
+        });
+        Some(Self { stop, thread })
+    }
+
+    fn count(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// How long events are made.
+const SPAN: Duration = Duration::from_secs(4);

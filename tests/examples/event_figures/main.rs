@@ -1,0 +1,59 @@
+//! What the event service costs and how late it is: the figures of `docs/itcp.md`.
+//!
+//! `cargo run --release -p tidegate-tests --example event_figures -- [FIGURE...]`, as root.
+
+mod bulk;
+mod latency;
+mod path;
+mod unprivileged;
+
+use std::time::Duration;
+
+fn main() {
+    let all = [
+        ("latency", latency::at_a_thousand as fn()),
+        ("rate", latency::at_ten_thousand),
+        ("sockets", latency::of_a_thousand_sockets),
+        ("bulk", bulk::run),
+        ("neutrality", path::neutrality),
+        ("unprivileged", unprivileged::run),
+    ];
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(wrong) = asked.iter().find(|a| all.iter().all(|(n, _)| n != a)) {
+        let names = all.map(|(name, _)| name).join(", ");
+        eprintln!("there is no figure `{wrong}`: write some of {names}, or nothing for all");
+        std::process::exit(2);
+    }
+    for (name, run) in all {
+        if asked.is_empty() || asked.iter().any(|a| a == name) {
+            println!("== {name}");
+            run();
+        }
+    }
+}
+
+/// Prints quantiles of times.
+fn quantiles(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let at =
+        |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_nanos() as f64 / 1e3;
+    if times.is_empty() {
+        println!("{what}: none");
+        return;
+    }
+    println!(
+        "{what}: n {}, p50 {:.1} µs, p90 {:.1} µs, p99 {:.1} µs, p99.9 {:.1} µs, most {:.1} µs",
+        times.len(),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    );
+}
+
+/// The middle one.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,134 @@
+//! An emulated path with losses that do not depend on luck, and whether a subscription changes what
+//! is sent on it.
+
+use std::io::Read as _;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::num::NonZeroU32;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidegate_core::link::{
+    Capacity, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, NetworkConfig, Outage,
+    QueueConfig, RouteId,
+};
+use tidegate_core::units::Rate;
+use tidegate_kernel::{Events, Wanted, set_congestion_control};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorLog, Host};
+
+/// 8 Mb/s, 40 ms there and back, the last of every so many packets lost.
+pub(crate) fn config(every: u32, outages: Vec<Outage>) -> EmulatorConfig {
+    let there = LinkConfig {
+        capacity: Capacity::Fixed(Rate::kbps(8_000)),
+        queue: QueueConfig::DropTail(DropTailConfig::packets(60)),
+        outages,
+        loss: LossConfig::Every(NonZeroU32::new(every).unwrap()),
+        delay: Duration::from_millis(20),
+        jitter: None,
+    };
+    let back = LinkConfig {
+        delay: Duration::from_millis(20),
+        ..LinkConfig::default()
+    };
+    let named = |name: &str, config| NamedLink {
+        name: name.into(),
+        config,
+    };
+    EmulatorConfig {
+        log: 100_000,
+        ..EmulatorConfig::new(NetworkConfig {
+            links: vec![named("there", there), named("back", back)],
+            routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
+        })
+    }
+}
+
+/// A connection over the path, and a thread that swallows what comes out.
+pub(crate) fn connect(emulator: &Emulator) -> (TcpStream, thread::JoinHandle<()>) {
+    let listen = || TcpListener::bind((Host::B.address(), 5_001)).unwrap();
+    let listener = emulator.namespace(Host::B).within(listen).unwrap();
+    let sink = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut buffer = vec![0; 1 << 16];
+        while stream.read(&mut buffer).is_ok_and(|many| many > 0) {}
+    });
+    let connect = || TcpStream::connect((Host::B.address(), 5_001)).unwrap();
+    let stream = emulator.namespace(Host::A).within(connect).unwrap();
+    set_congestion_control(&stream, "reno").unwrap();
+    (stream, sink)
+}
+
+/// What one transfer was like.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    /// Data packets into the path.
+    packets: f64,
+    /// Bytes into it.
+    bytes: f64,
+    /// Until the last byte was acknowledged.
+    seconds: f64,
+}
+
+impl Transfer {
+    fn numbers(self) -> [f64; 3] {
+        [self.packets, self.bytes, self.seconds]
+    }
+}
+
+/// Two unsubscribed transfers and a subscribed one, over and over.
+pub(crate) fn neutrality() {
+    let mut all: [Vec<Transfer>; 3] = Default::default();
+    for round in 0..ROUNDS {
+        for which in 0..3 {
+            // Each is first, second and third in its turn.
+            let which = (which + round) % 3;
+            all[which].push(transfer(which == 2));
+        }
+    }
+    for (number, name) in ["packets", "bytes", "seconds"].into_iter().enumerate() {
+        let column = |which: usize| all[which].iter().map(move |t| t.numbers()[number]);
+        let apart = |a: usize, b: usize| {
+            let pairs = column(a).zip(column(b));
+            pairs.map(|(a, b)| (a - b).abs()).sum::<f64>() / ROUNDS as f64
+        };
+        let mean = |which: usize| column(which).sum::<f64>() / ROUNDS as f64;
+        println!(
+            "{name}: means {:.4} and {:.4} unsubscribed, {:.4} subscribed; pairs are apart by {:.4} unsubscribed, by {:.4} and {:.4} with one subscribed",
+            mean(0),
+            mean(1),
+            mean(2),
+            apart(0, 1),
+            apart(0, 2),
+            apart(1, 2)
+        );
+    }
+}
+
+fn transfer(subscribed: bool) -> Transfer {
+    let emulator = Emulator::start(&config(250, Vec::new())).unwrap();
+    // The programs are in the kernel in each case.
+    let events = Events::in_process().unwrap();
+    let (stream, sink) = connect(&emulator);
+    if subscribed {
+        events.subscribe(&stream, Wanted::ALL).unwrap();
+    }
+    let start = Instant::now();
+    events.write_all(&stream, &vec![0; 2_000_000]).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    sink.join().unwrap();
+    let seconds = start.elapsed().as_secs_f64();
+    let (_, log) = emulator.stop().unwrap();
+    let (packets, bytes) = sent(&log);
+    Transfer {
+        packets,
+        bytes,
+        seconds,
+    }
+}
+
+fn sent(log: &EmulatorLog) -> (f64, f64) {
+    let there = log.arrivals.iter().filter(|a| a.route == RouteId(0));
+    let sizes: Vec<f64> = there.map(|a| a.size.get() as f64).collect();
+    (sizes.len() as f64, sizes.iter().sum())
+}
+
+const ROUNDS: usize = 20;

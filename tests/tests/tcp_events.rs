@@ -1,0 +1,287 @@
+//! Events of the kernel's TCP over an emulated path, with and without privilege.
+
+mod lab;
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroU32;
+use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::in_lab;
+use tidegate_core::link::{
+    Capacity, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, NetworkConfig, Outage,
+    QueueConfig,
+};
+use tidegate_core::units::{Rate, Time};
+use tidegate_kernel::{
+    CaState, Event, EventKind, EventSet, Events, EventsError, Happening, TcpState, Variable,
+    Wanted, set_congestion_control,
+};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, Host};
+
+const PORT: u16 = 5_001;
+
+/// A path of 8 Mb/s and 40 ms there and back.
+fn path(loss: LossConfig, outages: Vec<Outage>) -> EmulatorConfig {
+    let there = LinkConfig {
+        capacity: Capacity::Fixed(Rate::kbps(8_000)),
+        queue: QueueConfig::DropTail(DropTailConfig::packets(60)),
+        outages,
+        loss,
+        delay: Duration::from_millis(20),
+        jitter: None,
+    };
+    let back = LinkConfig {
+        delay: Duration::from_millis(20),
+        ..LinkConfig::default()
+    };
+    let named = |name: &str, config| NamedLink {
+        name: name.into(),
+        config,
+    };
+    EmulatorConfig {
+        limit: Duration::from_secs(60),
+        ..EmulatorConfig::new(NetworkConfig {
+            links: vec![named("there", there), named("back", back)],
+            routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
+        })
+    }
+}
+
+/// Sends so many bytes over the path while `events` watches, and returns what it saw.
+fn transfer(emulator: &Emulator, events: &Events, bytes: usize, wanted: Wanted) -> Vec<Event> {
+    let listen = || TcpListener::bind((Host::B.address(), PORT)).unwrap();
+    let listener = emulator.namespace(Host::B).within(listen).unwrap();
+    let sink = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 1 << 16];
+        let mut total = 0;
+        loop {
+            match stream.read(&mut buffer) {
+                Ok(0) | Err(_) => return total,
+                Ok(many) => total += many,
+            }
+        }
+    });
+    let connect = || TcpStream::connect((Host::B.address(), PORT)).unwrap();
+    let stream = emulator.namespace(Host::A).within(connect).unwrap();
+    set_congestion_control(&stream, "reno").unwrap();
+    let id = events.subscribe(&stream, wanted).unwrap();
+    let mut seen = Vec::new();
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            events.write_all(&stream, &vec![0; bytes]).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        while !writing.is_finished() {
+            seen.extend(events.next(Some(Duration::from_millis(20))).unwrap());
+        }
+    });
+    assert_eq!(sink.join().unwrap(), bytes);
+    let tally = events.tally(id).unwrap();
+    assert_eq!(tally.lost, 0);
+    drop(stream);
+    // The end comes when the connection's socket is gone, with its last segments.
+    let end = Instant::now() + Duration::from_secs(20);
+    while seen.last().is_none_or(|e| e.what != Happening::Ended) {
+        assert!(Instant::now() < end, "the end did not come");
+        seen.extend(events.next(Some(Duration::from_millis(20))).unwrap());
+    }
+    seen
+}
+
+/// The programs, where they can be loaded; else the test is skipped or fails as those do that
+/// want namespaces.
+fn in_kernel() -> Option<Events> {
+    match Events::in_process() {
+        Ok(events) => Some(events),
+        Err(EventsError::Load(why)) => {
+            lab::skip("the kernel's events", &why.to_string());
+            None
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn kinds(seen: &[Event]) -> EventSet {
+    seen.iter().map(|e| e.what.kind()).collect()
+}
+
+#[test]
+fn losses_lead_into_recovery_and_out_again() {
+    in_lab("losses_lead_into_recovery_and_out_again", || {
+        let Some(events) = in_kernel() else { return };
+        let loss = LossConfig::Every(NonZeroU32::new(250).unwrap());
+        let emulator = Emulator::start(&path(loss, Vec::new())).unwrap();
+        let seen = transfer(&emulator, &events, 3_000_000, Wanted::ALL);
+        let kinds = kinds(&seen);
+        for kind in [
+            EventKind::ThirdDuplicate,
+            EventKind::Recovery,
+            EventKind::Recovered,
+            EventKind::State,
+            EventKind::Ended,
+        ] {
+            assert!(kinds.contains(kind), "{kind} is missing in {kinds}");
+        }
+        consistent(&seen);
+    });
+}
+
+/// Numbers are without gaps, times ascend, entries and ends take turns, and the state is the
+/// moment's.
+fn consistent(seen: &[Event]) {
+    let mut repairing = false;
+    for (number, event) in (1..).zip(seen) {
+        assert_eq!(event.number, number);
+        let state = &event.state;
+        match event.what {
+            Happening::Recovery { .. } => {
+                assert!(!repairing);
+                repairing = true;
+                // The kernel tells before it changes the state, and after it has halved the threshold.
+                assert_ne!(state.ca_state(), Some(CaState::Recovery));
+                assert!(state.ssthresh() <= state.cwnd());
+                assert!(state.unacknowledged() > Some(tidegate_core::units::Bytes(0)));
+            }
+            Happening::Timeout { .. } => repairing = true,
+            Happening::Recovered { from } => {
+                assert!(repairing, "{event:?}");
+                repairing = false;
+                assert_eq!(state.ca_state(), Some(from));
+            }
+            Happening::Threshold => {
+                assert!(state.cwnd() >= state.ssthresh());
+            }
+            _ => {}
+        }
+        if let Some(rtt) = state.srtt() {
+            assert!(rtt >= Duration::from_millis(40), "{rtt:?}");
+            assert!(state.min_rtt() <= Some(rtt + rtt));
+        }
+    }
+    assert!(seen.windows(2).all(|w| w[0].time <= w[1].time));
+}
+
+#[test]
+fn an_outage_makes_time_outs_that_back_off() {
+    in_lab("an_outage_makes_time_outs_that_back_off", || {
+        let Some(events) = in_kernel() else { return };
+        let config = path(LossConfig::NONE, Vec::new());
+        let config = with_outage(config);
+        let emulator = Emulator::start(&config).unwrap();
+        let seen = transfer(&emulator, &events, 2_500_000, Wanted::ALL);
+        let timeouts: Vec<_> = seen
+            .iter()
+            .filter_map(|e| match e.what {
+                Happening::Timeout { in_a_row, after } => Some((in_a_row, after, e)),
+                _ => None,
+            })
+            .collect();
+        assert!(timeouts.len() >= 2, "{seen:?}");
+        for pair in timeouts.windows(2) {
+            if pair[1].0 > 1 {
+                assert_eq!(pair[1].0, pair[0].0 + 1);
+                // The timer ran for what it was set to, twice the time before.
+                assert!(pair[1].1 >= pair[0].1 * 2 - Duration::from_millis(8));
+                let waited = pair[1].2.time - pair[0].2.time;
+                assert!(
+                    waited >= pair[1].1.mul_f64(0.9),
+                    "{waited:?} {:?}",
+                    pair[1].1
+                );
+            }
+        }
+        let (_, _, event) = timeouts[0];
+        assert_eq!(event.state.get(Variable::Cwnd), Some(1), "{event:?}");
+        // After the time-out it is slow start again, up to half of what was.
+        let after = seen.iter().filter(|e| e.time > event.time);
+        let reached = after.filter(|e| e.what == Happening::Threshold).count();
+        assert_eq!(reached, 1, "{seen:?}");
+        consistent(&seen);
+    });
+}
+
+/// Nothing passes from the first second to 2.5 s.
+fn with_outage(config: EmulatorConfig) -> EmulatorConfig {
+    let mut config = config;
+    config.network.links[0].config.outages = vec![Outage {
+        from: Time::ZERO + Duration::from_secs(1),
+        to: Time::ZERO + Duration::from_millis(2_500),
+    }];
+    config
+}
+
+#[test]
+fn without_privilege_recovery_and_time_outs_are_seen_too() {
+    in_lab(
+        "without_privilege_recovery_and_time_outs_are_seen_too",
+        || {
+            let events = Events::unprivileged().unwrap();
+            let loss = LossConfig::Every(NonZeroU32::new(250).unwrap());
+            let emulator = Emulator::start(&with_outage(path(loss, Vec::new()))).unwrap();
+            let wanted = Wanted {
+                events: EventSet::ALL,
+                ..events.allowed()
+            };
+            let seen = transfer(&emulator, &events, 2_500_000, wanted);
+            let kinds = kinds(&seen);
+            for kind in [
+                EventKind::Timeout,
+                EventKind::Recovery,
+                EventKind::Recovered,
+                EventKind::Ended,
+            ] {
+                assert!(kinds.contains(kind), "{kind} is missing in {kinds}");
+            }
+        },
+    );
+}
+
+#[test]
+fn states_are_seen_from_the_opening_to_the_end() {
+    in_lab("states_are_seen_from_the_opening_to_the_end", || {
+        let Some(events) = in_kernel() else { return };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        events.subscribe(&stream, Wanted::ALL).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        stream.write_all(b"once").unwrap();
+        drop(stream);
+        drop(peer);
+        let mut states = Vec::new();
+        loop {
+            let event = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
+            match event.what {
+                Happening::State { from, to } => {
+                    assert_eq!(event.state.tcp_state(), Some(from));
+                    states.push(to);
+                }
+                Happening::Ended => break,
+                _ => {}
+            }
+        }
+        assert_eq!(states[0], TcpState::FinWait1);
+        assert_eq!(states.last(), Some(&TcpState::Closed));
+    });
+}
+
+#[test]
+fn what_is_no_tcp_socket_is_refused() {
+    in_lab("what_is_no_tcp_socket_is_refused", || {
+        let events = Events::unprivileged().unwrap();
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for (socket, word) in [
+            (udp.as_fd(), "not a TCP socket"),
+            (file.as_fd(), "no open socket"),
+            (listener.as_fd(), "waits for connections"),
+        ] {
+            let error = events.subscribe(socket, Wanted::ALL).unwrap_err();
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    });
+}

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail};
-use tidegate_core::media::{FrameRate, Quality};
+use tidegate_core::media::{Codec, FrameRate, Quality};
 use tidegate_live::driver::StopFlag;
 use tidegate_media::{
     Decoder, FileOptions, FileSource, Picture, Scene, SceneSource, Size, VideoSource, quality,
@@ -127,7 +127,7 @@ impl Eye {
         Ok(Self {
             reference: reference.to_owned(),
             rate,
-            decoder: Decoder::open().context("pictures cannot be compared")?,
+            decoder: Decoder::open(Codec::H264).context("pictures cannot be compared")?,
             original: None,
             screen: None,
             next: 0,

@@ -6,8 +6,8 @@ use tidegate_core::units::Rate;
 use tidegate_core::wire::h264;
 use tidegate_core::wire::sdp::ParameterSets;
 use tidegate_media::{
-    EncoderSession, FileOptions, FileSource, Picture, Preset, Scene, SceneSource, Size,
-    VideoSource, X264Config, X264Encoder,
+    EncoderSession, FileOptions, FileSource, Picture, PictureEncoder as _, Preset, Scene,
+    SceneSource, Size, VideoSource, X264Config, X264Encoder,
 };
 
 use crate::live::SCENE_SEED;

@@ -5,6 +5,7 @@ use core::fmt;
 use super::rtp::PayloadType;
 use super::{h264, mpeg2};
 use crate::media::Codec;
+use crate::session::config::MEDIA_TYPE;
 
 /// What packets of this type carry: MPEG video has a type of its own, all else is H.264.
 pub fn codec(payload_type: PayloadType) -> Codec {
@@ -12,6 +13,14 @@ pub fn codec(payload_type: PayloadType) -> Codec {
         Codec::Mpeg2
     } else {
         Codec::H264
+    }
+}
+
+/// The customary type of packets that carry this codec.
+pub const fn payload_type(codec: Codec) -> PayloadType {
+    match codec {
+        Codec::H264 => MEDIA_TYPE,
+        Codec::Mpeg2 => mpeg2::PAYLOAD_TYPE,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use tidegate_core::media::Quality;
+use tidegate_core::media::{Codec, Quality};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_media::{Decoder, Picture, VideoSource, quality};
@@ -93,7 +93,7 @@ impl PictureScreen {
         Ok(Self {
             original: Picture::black(originals.size()),
             originals,
-            decoder: Decoder::open().context("cannot judge the pictures")?,
+            decoder: Decoder::open(Codec::H264).context("cannot judge the pictures")?,
             at: None,
             screen: None,
         })

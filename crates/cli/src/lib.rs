@@ -19,6 +19,8 @@ mod sim;
 mod studio;
 mod sweep;
 mod table;
+mod tcp;
+mod transcode;
 mod validate;
 
 use std::process::ExitCode;
@@ -35,6 +37,7 @@ pub fn main() -> ExitCode {
         Verb::Report(args) => report_verb::run(&args),
         Verb::Send(args) => send::run(&args),
         Verb::Sim(args) => sim::run(&args),
+        Verb::Transcode(args) => transcode::run(&args),
     };
     result.unwrap_or_else(|error| {
         // A reader that went away (`tidegate ... | head`) is no failure of ours.
@@ -66,10 +69,12 @@ enum Verb {
     Recv(recv::RecvArgs),
     /// Draw a report of runs: one HTML page, SVG and PNG
     Report(report_verb::ReportArgs),
-    /// Send live video over RTP
+    /// Send live video over RTP or TCP
     Send(send::SendArgs),
     /// Play a scenario in the deterministic simulator
     Sim(sim::SimArgs),
+    /// Decode a stream and encode it again at a rate that follows, for a player on TCP
+    Transcode(transcode::TranscodeArgs),
 }
 
 /// The error and its causes, each once: some of our errors name their cause themselves, so that

@@ -57,6 +57,26 @@ impl Surroundings {
     }
 }
 
+/// What may carry a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// RTP over UDP.
+    Rtp,
+    /// RTP over TCP (RFC 4571).
+    Tcp,
+}
+
+/// Reads the name of a transport.
+pub(crate) fn transport(text: &str) -> Result<Transport, String> {
+    match text {
+        "rtp" => Ok(Transport::Rtp),
+        "tcp" => Ok(Transport::Tcp),
+        other => Err(format!(
+            "\"{other}\" is no transport of this version: choose rtp or tcp"
+        )),
+    }
+}
+
 /// A seed that nobody can guess: SSRCs and first sequence numbers come from it (RFC 3550
 /// section 5.1).
 pub(crate) fn secret_seed() -> Seed {
@@ -339,6 +359,12 @@ mod tests {
         ] {
             assert!(frame_rate(wrong).unwrap_err().contains(wrong), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_transport_of_the_future_is_named() {
+        assert_eq!(transport("tcp"), Ok(Transport::Tcp));
+        assert!(transport("quic").unwrap_err().contains("\"quic\""));
     }
 
     #[test]

@@ -1,51 +1,64 @@
 //! `tidegate recv`
 
 mod address;
-mod numbering;
+pub(crate) mod numbering;
 mod report;
+mod tcp;
 mod viewer;
+mod window;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use tidegate_core::media::FrameRate;
+use anyhow::{Context as _, Result, bail, ensure};
+use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::config::{FeedbackMode, MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig};
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::units::{Rate, Time};
+use tidegate_core::wire::payload;
 use tidegate_core::wire::rtp::PayloadType;
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::driver::{Conditions, Ending, drive};
 use tidegate_sim::run::{FlowInfo, Side};
 use tidegate_sim::scenario::quantity;
 
-use crate::live::{self, FLOW, Folder, Surroundings};
+use crate::live::{self, FLOW, Folder, Surroundings, Transport};
+use crate::send::source;
 use report::Reporter;
-use viewer::Viewer;
+use viewer::{Viewer, Watch};
 
 /// What to receive, and what to do with it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RecvArgs {
     /// Where to listen: a port, of one address if it is given
-    #[arg(long, value_name = "[ADDR:]PORT", required_unless_present = "sdp")]
+    #[arg(long, value_name = "[ADDR:]PORT", required_unless_present_any = ["sdp", "from"])]
     listen: Option<String>,
+    /// Connect to a sender that waits for players; with TCP
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["sdp", "listen"])]
+    from: Option<String>,
     /// A description of the stream, as `tidegate send --sdp` writes it
     #[arg(long, value_name = "FILE", conflicts_with = "listen")]
     sdp: Option<PathBuf>,
-    /// A frame is given up this long after it could have come at the earliest
-    #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
+    /// A frame is given up, or with TCP discarded, this long after it could have come at the earliest
+    #[arg(long, visible_alias = "discard-threshold", value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
     delay_bound: Duration,
     /// Frames per second of the stream; what the description says, or 30, unless told
     #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
     fps: Option<FrameRate>,
-    /// Write what can be decoded as an H.264 byte stream
+    /// What is sent, if no description tells; over TCP the packets do
+    #[arg(long, default_value = "h264", value_parser = source::codec)]
+    codec: Codec,
+    /// Write what can be decoded as a byte stream (H.264) or elementary stream (MPEG-2)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Decode, and compare with the originals: `scene` or the file that is sent
     #[arg(long, value_name = "SOURCE")]
     reference: Option<String>,
+    /// Show the pictures that came in time, with `ffplay`; with TCP
+    #[arg(long)]
+    window: bool,
     /// What to say of the packets: each one's arrival, or as little as any RTP receiver
     #[arg(long, value_enum)]
     feedback: Option<Feedback>,
@@ -61,6 +74,9 @@ pub(crate) struct RecvArgs {
     /// Print the numbers of the run as one JSON object at its end
     #[arg(long)]
     json: bool,
+    /// What carries the stream
+    #[arg(long, default_value = "rtp", value_parser = live::transport)]
+    transport: Transport,
 }
 
 /// What a receiver says.
@@ -82,8 +98,15 @@ enum Left {
 /// Receives until the sender says goodbye, somebody ends it, or nothing comes any more. The
 /// exit code is 1 in the last case.
 pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
+    if args.transport == Transport::Tcp {
+        return tcp::run(args);
+    }
+    ensure!(
+        args.from.is_none() && !args.window,
+        "--from and --window are for --transport tcp: leave them out, or add that"
+    );
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
-    let types = payload_types(sdp.as_ref());
+    let types = payload_types(sdp.as_ref(), args.codec);
     let mut sockets = address::open(args.listen.as_deref(), sdp.as_ref(), types)?;
     let port = sockets[0].local_addr()?.port();
     let described = sdp.as_ref().and_then(|sdp| sdp.frame_rate);
@@ -92,9 +115,14 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let name = format!("receive at port {port}");
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
-    let viewer = args.reference.as_deref();
-    let viewer = viewer
-        .map(|reference| Viewer::start(reference, fps, around.stop.clone()))
+    let watch = args.reference.as_deref().map(|reference| Watch {
+        reference: Some(reference),
+        window: None,
+        codec: payload::codec(types.0),
+        rate: fps,
+    });
+    let viewer = watch
+        .map(|watch| Viewer::start(watch, around.stop.clone()))
         .transpose()?;
     let mut reporter = Reporter::new(args, port, fps, folder, viewer)?;
     let mut rng = live::secret_seed().stream("session");
@@ -160,7 +188,7 @@ fn receiver_config(
     let name = live::random_name(rng);
     let mut config = ReceiverConfig::new(rng.next_u32(), name, args.delay_bound);
     config.epoch = around.epoch;
-    config.payload_types = payload_types(sdp);
+    config.payload_types = payload_types(sdp, args.codec);
     config.feedback = feedback(args.feedback, sdp);
     config
 }
@@ -184,9 +212,9 @@ fn read_sdp(file: &std::path::Path) -> Result<Sdp> {
 }
 
 /// Of media and of retransmissions.
-fn payload_types(sdp: Option<&Sdp>) -> (PayloadType, PayloadType) {
+fn payload_types(sdp: Option<&Sdp>, codec: Codec) -> (PayloadType, PayloadType) {
     let Some(sdp) = sdp else {
-        return (MEDIA_TYPE, REPAIR_TYPE);
+        return (payload::payload_type(codec), REPAIR_TYPE);
     };
     // A stream without retransmissions: any type that is not the media's.
     let spare = [REPAIR_TYPE, MEDIA_TYPE];
@@ -218,7 +246,7 @@ mod tests {
         assert_eq!(feedback(None, None), FeedbackMode::PerPacket);
         let told = Some(Feedback::PerPacket);
         assert_eq!(feedback(told, Some(&sdp)), FeedbackMode::PerPacket);
-        let (media, repair) = payload_types(Some(&sdp));
+        let (media, repair) = payload_types(Some(&sdp), Codec::H264);
         assert_eq!((media.get(), repair.get()), (97, 96));
     }
 }

@@ -25,7 +25,8 @@ pub struct FrameOrder {
     pub captured: Time,
     /// Encode at this rate; one frame's share of it is the budget of this frame.
     pub rate: Rate,
-    /// Make it a key frame (for H.264: IDR with parameter sets).
+    /// Make it a key frame (H.264: IDR with parameter sets; MPEG-2: I picture behind a sequence
+    /// header).
     pub key: bool,
 }
 
@@ -38,10 +39,36 @@ pub struct Encoded {
     pub captured: Time,
     /// Whether it can be decoded alone.
     pub key: bool,
-    /// The access unit as an H.264 byte stream (ITU-T H.264 annex B).
+    /// The access unit: of an H.264 byte stream (ITU-T H.264 annex B), or of an MPEG-2
+    /// elementary stream, whichever the encoder makes.
     pub data: Vec<u8>,
     /// How the encoder's own reconstruction compares with the picture that went in.
     pub quality: Option<Quality>,
+}
+
+/// How pictures are coded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+pub enum Codec {
+    /// ITU-T H.264, as a byte stream (annex B).
+    #[default]
+    H264,
+    /// ITU-T H.262, as an elementary stream.
+    Mpeg2,
+}
+
+impl Codec {
+    /// All.
+    pub const ALL: [Self; 2] = [Self::H264, Self::Mpeg2];
+
+    /// As users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::H264 => "h264",
+            Self::Mpeg2 => "mpeg2",
+        }
+    }
 }
 
 /// Likeness of two pictures.

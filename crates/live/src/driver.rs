@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -45,6 +45,16 @@ impl StopFlag {
     /// Has the driver look after its endpoint: an encoder has finished, say.
     pub fn wake(&self) {
         events::ring(self.event.as_raw_fd());
+    }
+
+    /// What becomes readable when it is woken.
+    pub(crate) fn event_fd(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+
+    /// Notes that it was woken.
+    pub(crate) fn hush(&self) {
+        events::hush(self.event.as_raw_fd());
     }
 
     /// Ends the drive at once.

@@ -169,7 +169,7 @@ pub(crate) fn ring(event: RawFd) {
     unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
 }
 
-fn hush(event: RawFd) {
+pub(crate) fn hush(event: RawFd) {
     let mut count = [0_u8; 8];
     // SAFETY: writes eight bytes to `count`. If it fails there was nothing to hush.
     unsafe { libc::read(event, count.as_mut_ptr().cast(), count.len()) };

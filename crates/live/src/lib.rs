@@ -1,4 +1,4 @@
-//! Linux drivers: clock, UDP, TUN link emulator in network namespaces.
+//! Linux drivers: clock, UDP, TCP, TUN link emulator in network namespaces.
 #![cfg(target_os = "linux")]
 
 pub mod clock;
@@ -7,5 +7,6 @@ pub mod emulator;
 mod events;
 pub mod netns;
 pub mod pipe;
+pub mod tcp;
 pub mod tun;
 pub mod udp;

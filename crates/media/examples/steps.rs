@@ -2,15 +2,16 @@
 //!
 //! `cargo run --release -p tidegate-media --example steps [WIDTHxHEIGHT]`
 //!
-//! For each preset and kind of scene the rate goes from 2 to 0.5 to 2 Mb/s (scaled with the
+//! For MPEG-2, each preset of x264 and each kind of scene the rate goes from 2 to 0.5 to 2 Mb/s (scaled with the
 //! picture), with a key frame ordered in the middle of the last part.
 
 use std::time::{Duration, Instant};
 
-use tidegate_core::media::FrameRate;
+use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::units::Rate;
 use tidegate_media::{
-    Decoded, Decoder, Motion, Picture, Preset, Scene, Size, X264Config, X264Encoder, quality,
+    Decoded, Decoder, Motion, Mpeg2Config, Mpeg2Encoder, Picture, PictureEncoder, Preset, Scene,
+    Size, X264Config, X264Encoder, quality,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clips: Vec<(Motion, Vec<Picture>)> = Motion::ALL.map(|motion| clip(size, motion)).into();
     println!(
         "\n{:<10} {:<7} {:>15} {:>11} {:>10} {:>10} {:>8} {:>7} {:>7} {:>9} {:>10} {:>11}",
-        "preset",
+        "encoder",
         "scene",
         "half seconds of",
         "largest",
@@ -50,9 +51,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "frames/s",
         "ms a frame"
     );
+    let rate = FrameRate::fps(30);
+    for (motion, pictures) in &clips {
+        let mut encoder = Mpeg2Encoder::open(Mpeg2Config::new(size, rate))?;
+        row("mpeg2", Codec::Mpeg2, &mut encoder, *motion, pictures)?;
+    }
     for preset in Preset::ALL {
         for (motion, pictures) in &clips {
-            row(size, preset, *motion, pictures)?;
+            let mut encoder = X264Encoder::open(X264Config {
+                preset,
+                ..X264Config::new(size, rate)
+            })?;
+            row(preset.name(), Codec::H264, &mut encoder, *motion, pictures)?;
         }
     }
     Ok(())
@@ -81,22 +91,19 @@ fn clip(size: Size, motion: Motion) -> (Motion, Vec<Picture>) {
 }
 
 fn row(
-    size: Size,
-    preset: Preset,
+    name: &str,
+    codec: Codec,
+    encoder: &mut dyn PictureEncoder,
     motion: Motion,
     pictures: &[Picture],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let rate = FrameRate::fps(30);
-    let mut encoder = X264Encoder::open(X264Config {
-        preset,
-        ..X264Config::new(size, rate)
-    })?;
-    let mut decoder = Decoder::open()?;
+    let mut decoder = Decoder::open(codec)?;
     let mut spent = [Duration::ZERO; 3];
     let (mut shares, mut psnr, mut ssim, mut key_psnr) = (Vec::new(), 0.0, 0.0, 0.0);
     for (n, picture) in (0_u64..).zip(pictures) {
         let kbps = if (60..120).contains(&n) { 500 } else { 2000 };
-        let target = Rate::kbps(kbps).scale(size.luma() as u64, 640 * 360);
+        let target = Rate::kbps(kbps).scale(picture.size().luma() as u64, 640 * 360);
         let start = Instant::now();
         let coded = encoder.encode(picture, target, n == LATER_KEY)?;
         spent[0] += start.elapsed();
@@ -128,7 +135,7 @@ fn row(
     let per_second = |d: Duration| count / d.as_secs_f64();
     println!(
         "{:<10} {:<7} {:>15} {:>11.2} {:>10.2} {:>10.2} {:>8.1} {:>7.1} {:>7.3} {:>9.0} {:>10.0} {:>11.2}",
-        preset.name(),
+        name,
         motion.name(),
         format!("{least:.2} to {most:.2}"),
         largest.map(|(_, s)| *s).fold(0.0, f64::max),

@@ -15,6 +15,12 @@ impl Budget {
         (share + self.saved / REPAID_IN).clamp(LEAST * share, MOST * share)
     }
 
+    /// Bits that frames before left unused.
+    #[cfg(feature = "ffmpeg")]
+    pub(crate) const fn savings(&self) -> f64 {
+        self.saved.max(0.0)
+    }
+
     /// A frame with the share `share` took `bits`.
     pub(crate) fn spend(&mut self, share: f64, bits: f64) {
         self.saved += share - bits;

@@ -1,13 +1,14 @@
-//! H.264 by FFmpeg: an access unit in, its picture out.
+//! H.264 and MPEG-2 by FFmpeg: an access unit in, its picture out.
 
 use core::fmt;
 use std::sync::Once;
 
 use ffmpeg_the_third as ffmpeg;
+use tidegate_core::media::Codec;
 
 use crate::picture::{Picture, PlanesMut, Size};
 
-/// A decoder of H.264 byte streams without reordering and without delay.
+/// A decoder of streams without reordering and without delay.
 ///
 /// It goes on after damage: what is missing is made up from what there is, and shown as
 /// [`Decoded::Damaged`] where FFmpeg notices. A picture that refers to one that never arrived is
@@ -44,10 +45,14 @@ impl Decoder {
     /// Opens a decoder.
     ///
     /// # Errors
-    /// When the installed FFmpeg has no H.264 decoder.
-    pub fn open() -> Result<Self, DecodeError> {
+    /// When the installed FFmpeg has no such decoder.
+    pub fn open(kind: Codec) -> Result<Self, DecodeError> {
         quiet();
-        let codec = ffmpeg::decoder::find(ffmpeg::codec::Id::H264).ok_or(DecodeError::NoCodec)?;
+        let id = match kind {
+            Codec::H264 => ffmpeg::codec::Id::H264,
+            Codec::Mpeg2 => ffmpeg::codec::Id::MPEG2VIDEO,
+        };
+        let codec = ffmpeg::decoder::find(id).ok_or(DecodeError::NoCodec(kind))?;
         let mut context = ffmpeg::codec::Context::new_with_codec(codec);
         context.set_flags(ffmpeg::codec::Flags::LOW_DELAY);
         context.set_threading(ffmpeg::threading::Config {
@@ -58,7 +63,7 @@ impl Decoder {
         let opened = context.decoder().open_as(codec);
         let inner = opened
             .and_then(ffmpeg::decoder::Opened::video)
-            .map_err(|e| DecodeError::Refused(e.to_string()))?;
+            .map_err(|e| DecodeError::Refused(kind, e.to_string()))?;
         Ok(Self {
             inner,
             frame: ffmpeg::frame::Video::empty(),
@@ -127,19 +132,23 @@ impl fmt::Debug for Decoder {
 #[non_exhaustive]
 pub enum DecodeError {
     /// This FFmpeg was built without it.
-    NoCodec,
+    NoCodec(Codec),
     /// The decoder does not open.
-    Refused(String),
+    Refused(Codec, String),
 }
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCodec => f.write_str(
-                "the installed FFmpeg has no H.264 decoder; install one that has, as Debian's \
+            Self::NoCodec(codec) => write!(
+                f,
+                "the installed FFmpeg has no {} decoder; install one that has, as Debian's \
                  libavcodec does",
+                codec.name()
             ),
-            Self::Refused(why) => write!(f, "FFmpeg's H.264 decoder does not open: {why}"),
+            Self::Refused(codec, why) => {
+                write!(f, "FFmpeg's {} decoder does not open: {why}", codec.name())
+            }
         }
     }
 }

@@ -1,22 +1,24 @@
 //! Video sources, encoders, decoder and picture quality.
 //!
 //! Pictures are planar 4:2:0 with 8 bits ([`Picture`]). They come from a generated [`Scene`] or,
-//! with the feature `ffmpeg`, from anything FFmpeg reads ([`FileSource`]); with the feature `x264`
-//! an [`EncoderSession`] turns them into H.264 at the rate that it is told before every frame.
+//! with the feature `ffmpeg`, from anything FFmpeg reads ([`FileSource`]). An [`EncoderSession`]
+//! turns them into H.264 (feature `x264`) or MPEG-2 (feature `ffmpeg`) at the rate that it is told
+//! before every frame.
 //! Without features the crate is pure Rust: scene, pictures and [`quality`] stay.
 
-#[cfg(feature = "x264")]
+#[cfg(any(feature = "ffmpeg", feature = "x264"))]
 mod budget;
 #[cfg(feature = "ffmpeg")]
 mod decoder;
 #[cfg(feature = "ffmpeg")]
 mod file;
+#[cfg(feature = "ffmpeg")]
+mod mpeg2;
 mod picture;
 mod quality;
 #[cfg(feature = "ffmpeg")]
 mod reader;
 mod scene;
-#[cfg(feature = "x264")]
 mod session;
 mod source;
 mod world;
@@ -27,11 +29,12 @@ mod x264;
 pub use decoder::{DecodeError, Decoded, Decoder};
 #[cfg(feature = "ffmpeg")]
 pub use file::{FileOptions, FileSource};
+#[cfg(feature = "ffmpeg")]
+pub use mpeg2::{Mpeg2Config, Mpeg2Encoder};
 pub use picture::{Picture, PictureError, Planes, PlanesMut, Size, SizeError};
 pub use quality::{SizesDiffer, quality};
 pub use scene::{Motion, Scene};
-#[cfg(feature = "x264")]
-pub use session::EncoderSession;
+pub use session::{Coded, EncoderSession, PictureEncoder};
 pub use source::{SceneSource, SourceError, VideoSource};
 #[cfg(feature = "x264")]
-pub use x264::{Coded, Preset, X264Config, X264Encoder};
+pub use x264::{Preset, X264Config, X264Encoder};

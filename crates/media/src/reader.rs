@@ -226,6 +226,7 @@ mod tests {
 
     use super::*;
     use crate::picture::Picture;
+    use crate::session::PictureEncoder as _;
     use crate::x264::{X264Config, X264Encoder};
 
     /// Matroska cut between two pictures: only its header says that there should be more.

@@ -16,6 +16,7 @@ use x264_sys as sys;
 
 use crate::budget::Budget;
 use crate::picture::{Picture, Size};
+use crate::session::{Coded, PictureEncoder};
 
 /// How hard x264 tries. Slower ones look better at the same rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,17 +90,6 @@ impl X264Config {
     }
 }
 
-/// An encoded picture.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Coded {
-    /// The access unit as an H.264 byte stream (annex B), with parameter sets if it is a key frame.
-    pub data: Vec<u8>,
-    /// Whether it can be decoded alone (IDR).
-    pub key: bool,
-    /// How the encoder's reconstruction compares with the picture.
-    pub quality: Quality,
-}
-
 /// An H.264 encoder. One thread, no delay: a picture in, its bits out. Key frames come first and
 /// when ordered, never by themselves.
 pub struct X264Encoder {
@@ -157,45 +147,6 @@ impl X264Encoder {
     /// As it was opened.
     pub const fn config(&self) -> &X264Config {
         &self.config
-    }
-
-    /// Encodes a picture at `rate`, as a key frame if `key`; the first is one anyway.
-    ///
-    /// # Errors
-    /// When the picture has another size than the encoder, or libx264 fails.
-    pub fn encode(
-        &mut self,
-        picture: &Picture,
-        rate: Rate,
-        key: bool,
-    ) -> Result<Coded, EncodeError> {
-        if picture.size() != self.config.size {
-            return Err(EncodeError::Codec(format!(
-                "a picture of {} does not fit the encoder, which was opened for {}",
-                picture.size(),
-                self.config.size
-            )));
-        }
-        let share = rate.as_f64() / self.config.rate.as_f64();
-        let asked = self.budget.ask(share);
-        let coded = if key || self.frames == 0 {
-            // A key frame stays within its bound by itself: no headroom.
-            self.set_frame_bits(share * self.config.key_shares)?;
-            if !self.roomy {
-                // The buffer fills at the end of a frame, at the rate of that frame: it holds what
-                // an ordinary frame may take. So the picture is encoded twice and the first result
-                // thrown away. No decoder misses it, since a key frame refers to nothing.
-                self.run(picture, true)?;
-            }
-            self.roomy = true;
-            self.run(picture, true)?
-        } else {
-            self.set_frame_bits(asked * HEADROOM)?;
-            self.roomy = false;
-            self.run(picture, false)?
-        };
-        self.budget.spend(share, coded.data.len() as f64 * 8.0);
-        Ok(coded)
     }
 
     /// Sets rate and buffer so that the next frame takes no more than `bits`.
@@ -286,6 +237,38 @@ impl X264Encoder {
             input.img.i_stride[k] = stride;
         }
         input
+    }
+}
+
+impl PictureEncoder for X264Encoder {
+    fn encode(&mut self, picture: &Picture, rate: Rate, key: bool) -> Result<Coded, EncodeError> {
+        if picture.size() != self.config.size {
+            return Err(EncodeError::Codec(format!(
+                "a picture of {} does not fit the encoder, which was opened for {}",
+                picture.size(),
+                self.config.size
+            )));
+        }
+        let share = rate.as_f64() / self.config.rate.as_f64();
+        let asked = self.budget.ask(share);
+        let coded = if key || self.frames == 0 {
+            // A key frame stays within its bound by itself: no headroom.
+            self.set_frame_bits(share * self.config.key_shares)?;
+            if !self.roomy {
+                // The buffer fills at the end of a frame, at the rate of that frame: it holds what
+                // an ordinary frame may take. So the picture is encoded twice and the first result
+                // thrown away. No decoder misses it, since a key frame refers to nothing.
+                self.run(picture, true)?;
+            }
+            self.roomy = true;
+            self.run(picture, true)?
+        } else {
+            self.set_frame_bits(asked * HEADROOM)?;
+            self.roomy = false;
+            self.run(picture, false)?
+        };
+        self.budget.spend(share, coded.data.len() as f64 * 8.0);
+        Ok(coded)
     }
 }
 

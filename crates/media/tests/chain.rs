@@ -1,7 +1,7 @@
 //! Scene, encoder, decoder and quality as a chain.
 #![cfg(all(feature = "ffmpeg", feature = "x264"))]
 
-use tidegate_core::media::{EncodeError, Encoded, FrameEncoder, FrameOrder, FrameRate};
+use tidegate_core::media::{Codec, EncodeError, Encoded, FrameEncoder, FrameOrder, FrameRate};
 use tidegate_core::units::{Rate, Time};
 use tidegate_media::{
     Decoded, Decoder, EncoderSession, Motion, Picture, Preset, Scene, SceneSource, Size, quality,
@@ -77,7 +77,7 @@ fn a_rate_that_jumps_with_every_frame_is_not_passed() {
 #[test]
 fn what_is_decoded_is_what_the_encoder_says_it_is() {
     let mut session = session(180, Motion::Pan, Preset::Veryfast);
-    let mut decoder = Decoder::open().unwrap();
+    let mut decoder = Decoder::open(Codec::H264).unwrap();
     for n in 0..30 {
         let coded = order(&mut session, n, Rate::kbps(1500), false);
         let Decoded::Whole(seen) = decoder.decode(&coded.data) else {
@@ -106,7 +106,7 @@ fn what_is_decoded_is_what_the_encoder_says_it_is() {
 #[test]
 fn a_lost_frame_shows_until_the_next_key_frame() {
     let mut session = session(180, Motion::Busy, Preset::Superfast);
-    let mut decoder = Decoder::open().unwrap();
+    let mut decoder = Decoder::open(Codec::H264).unwrap();
     let mut psnr = Vec::new();
     for n in 0..20 {
         let coded = order(&mut session, n, Rate::kbps(1000), n == 14);
@@ -129,7 +129,7 @@ fn a_lost_frame_shows_until_the_next_key_frame() {
 #[test]
 fn frames_that_are_not_ordered_are_passed_over() {
     let mut session = session(180, Motion::Pan, Preset::Ultrafast);
-    let mut decoder = Decoder::open().unwrap();
+    let mut decoder = Decoder::open(Codec::H264).unwrap();
     let mut wanted = Picture::black(Size::new(320, 180).unwrap());
     let scene = Scene::with_motion(1, wanted.size(), Motion::Pan);
     for n in [0, 1, 5, 40] {
@@ -151,7 +151,7 @@ fn frames_that_are_not_ordered_are_passed_over() {
 #[test]
 fn any_rate_can_be_ordered() {
     let mut session = session(180, Motion::Zoom, Preset::Superfast);
-    let mut decoder = Decoder::open().unwrap();
+    let mut decoder = Decoder::open(Codec::H264).unwrap();
     let rates = [
         Rate::kbps(800),
         Rate::ZERO,
@@ -198,7 +198,7 @@ fn an_ordered_key_frame_is_larger_than_a_share_and_bounded() {
 #[test]
 fn no_bytes_make_the_decoder_fall() {
     let mut session = session(180, Motion::Pan, Preset::Ultrafast);
-    let mut decoder = Decoder::open().unwrap();
+    let mut decoder = Decoder::open(Codec::H264).unwrap();
     assert_eq!(decoder.decode(&[]), Decoded::Nothing);
     assert_eq!(decoder.decode(&[0, 0, 1, 0x65, 1, 2, 3]), Decoded::Nothing);
     assert_eq!(decoder.decode(&[7; 100]), Decoded::Nothing);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::Rate;
 use tidegate_media::{
-    FileOptions, FileSource, Motion, Picture, Scene, Size, SourceError, VideoSource, X264Config,
-    X264Encoder, quality,
+    FileOptions, FileSource, Motion, Picture, PictureEncoder as _, Scene, Size, SourceError,
+    VideoSource, X264Config, X264Encoder, quality,
 };
 
 #[test]

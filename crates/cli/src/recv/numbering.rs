@@ -7,7 +7,7 @@ use tidegate_core::units::Time;
 
 /// Numbers frames from zero at the first one seen.
 #[derive(Debug)]
-pub(super) struct Numbering {
+pub(crate) struct Numbering {
     rate: FrameRate,
     origin: Option<Origin>,
     last: u64,
@@ -24,16 +24,16 @@ struct Origin {
 
 /// What a time stamp says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Numbered {
-    pub(super) frame: u64,
+pub(crate) struct Numbered {
+    pub(crate) frame: u64,
     /// Its distance from the capture of the first frame.
-    pub(super) captured: Duration,
+    pub(crate) captured: Duration,
     /// Time stamps began anew: another sender, or the same one again.
-    pub(super) restarted: bool,
+    pub(crate) restarted: bool,
 }
 
 impl Numbering {
-    pub(super) fn new(rate: FrameRate) -> Self {
+    pub(crate) fn new(rate: FrameRate) -> Self {
         Self {
             rate,
             origin: None,
@@ -44,7 +44,7 @@ impl Numbering {
 
     /// The number of the frame with this unwrapped time stamp, whose first packet came at
     /// `arrived`.
-    pub(super) fn number(&mut self, timestamp: u64, arrived: Time) -> Numbered {
+    pub(crate) fn number(&mut self, timestamp: u64, arrived: Time) -> Numbered {
         let here = |number| Origin {
             timestamp,
             arrived,
@@ -78,7 +78,7 @@ impl Numbering {
 
     /// Whether the frame rate is not the stream's. One frame of a source that stumbled is no
     /// proof.
-    pub(super) fn misfits(&self) -> bool {
+    pub(crate) fn misfits(&self) -> bool {
         self.misfits >= 2
     }
 }

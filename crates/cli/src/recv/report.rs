@@ -196,7 +196,7 @@ impl Reporter {
             return;
         };
         let kept_up = viewer.keeps_up();
-        if let Err(row) = viewer.show(row, frame.data) {
+        if let Err(row) = viewer.show(row, frame.data, true) {
             self.rows.push(row);
             if kept_up {
                 self.progress

@@ -4,13 +4,14 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail};
-use tidegate_core::media::{FrameRate, Quality};
+use tidegate_core::media::{Codec, FrameRate, Quality};
 use tidegate_live::driver::StopFlag;
 use tidegate_media::{
     Decoder, FileOptions, FileSource, Picture, Scene, SceneSource, Size, VideoSource, quality,
 };
 use tidegate_sim::run::{ReceivedFrame, ShownFrame};
 
+use super::window::Window;
 use crate::live::SCENE_SEED;
 
 /// The thread, from outside.
@@ -26,6 +27,19 @@ pub(super) struct Viewer {
 struct Unit {
     row: ReceivedFrame,
     data: Vec<u8>,
+    /// It came in time to be shown; others are decoded for those that refer to them.
+    accepted: bool,
+}
+
+/// What to do with pictures.
+#[derive(Debug)]
+pub(super) struct Watch<'a> {
+    /// Compare with these originals.
+    pub(super) reference: Option<&'a str>,
+    /// Show them here.
+    pub(super) window: Option<Window>,
+    pub(super) codec: Codec,
+    pub(super) rate: FrameRate,
 }
 
 /// A frame that was looked at.
@@ -46,10 +60,10 @@ impl Viewer {
     ///
     /// # Errors
     /// When there is no decoder, or the reference cannot be read.
-    pub(super) fn start(reference: &str, rate: FrameRate, driver: StopFlag) -> Result<Self> {
+    pub(super) fn start(watch: Watch<'_>, driver: StopFlag) -> Result<Self> {
         let (frames, inbox) = sync_channel::<Unit>(BACKLOG);
         let (outbox, judged) = sync_channel(BACKLOG);
-        let mut eye = Eye::open(reference, rate)?;
+        let mut eye = Eye::open(watch)?;
         let work = move || {
             for unit in inbox {
                 if outbox.send(eye.judge(unit)).is_err() {
@@ -70,11 +84,21 @@ impl Viewer {
 
     /// Gives it a frame; hands the row back if the thread has fallen too far behind, now or
     /// before.
-    pub(super) fn show(&mut self, row: ReceivedFrame, data: Vec<u8>) -> Result<(), ReceivedFrame> {
+    pub(super) fn show(
+        &mut self,
+        row: ReceivedFrame,
+        data: Vec<u8>,
+        accepted: bool,
+    ) -> Result<(), ReceivedFrame> {
         let Some(frames) = &self.frames else {
             return Err(row);
         };
-        frames.try_send(Unit { row, data }).map_err(|e| {
+        let unit = Unit {
+            row,
+            data,
+            accepted,
+        };
+        frames.try_send(unit).map_err(|e| {
             self.frames = None;
             let (TrySendError::Full(unit) | TrySendError::Disconnected(unit)) = e;
             unit.row
@@ -100,7 +124,9 @@ impl Viewer {
 
 /// Decoder and originals.
 struct Eye {
+    /// Empty if there is none.
     reference: String,
+    window: Option<Window>,
     rate: FrameRate,
     decoder: Decoder,
     original: Option<Original>,
@@ -116,18 +142,26 @@ struct Original {
 }
 
 impl Eye {
-    fn open(reference: &str, rate: FrameRate) -> Result<Self> {
-        if reference == "-" {
-            bail!("standard input cannot be compared with: give the --reference as a file");
-        }
-        if reference != "scene" {
+    fn open(watch: Watch<'_>) -> Result<Self> {
+        let Watch {
+            reference,
+            window,
+            codec,
+            rate,
+        } = watch;
+        match reference {
+            Some("-") => {
+                bail!("standard input cannot be compared with: give the --reference as a file")
+            }
             // The size is not known before the first picture; whether it can be read is.
-            FileSource::open(reference, FileOptions::default())?;
+            Some(file) if file != "scene" => drop(FileSource::open(file, FileOptions::default())?),
+            _ => {}
         }
         Ok(Self {
-            reference: reference.to_owned(),
+            reference: reference.unwrap_or_default().to_owned(),
+            window,
             rate,
-            decoder: Decoder::open().context("pictures cannot be compared")?,
+            decoder: Decoder::open(codec).context("pictures cannot be looked at")?,
             original: None,
             screen: None,
             next: 0,
@@ -136,7 +170,11 @@ impl Eye {
     }
 
     fn judge(&mut self, unit: Unit) -> Judged {
-        let Unit { mut row, data } = unit;
+        let Unit {
+            mut row,
+            data,
+            accepted,
+        } = unit;
         let mut note = None;
         let mut shown = Vec::new();
         // A jump of many frames is a pause of the sender's, or a lie.
@@ -148,7 +186,8 @@ impl Eye {
         if row.decodable && !data.is_empty() {
             let decoded = self.decoder.decode(&data);
             match decoded.picture() {
-                Some(picture) => self.screen = Some((row.frame, picture.clone())),
+                Some(picture) if accepted => self.screen = Some((row.frame, picture.clone())),
+                Some(_) => {}
                 None => trouble = true,
             }
         }
@@ -176,6 +215,13 @@ impl Eye {
             None
         });
         let shown_frame = self.screen.as_ref().map(|(shown, _)| *shown);
+        if let Some((_, picture)) = &self.screen
+            && let Some(window) = &mut self.window
+            && let Err(e) = window.show(picture)
+        {
+            *note = Some(format!("the window is closed ({e}); the stream goes on"));
+            self.window = None;
+        }
         ShownFrame {
             frame,
             shown_frame,
@@ -276,14 +322,42 @@ mod tests {
                 decodable: true,
                 quality: None,
             };
-            Unit { row, data }
+            Unit {
+                row,
+                data,
+                accepted: true,
+            }
         };
         (0..frames).map(unit).collect()
     }
 
+    fn watch(reference: &str) -> Watch<'_> {
+        Watch {
+            reference: Some(reference),
+            window: None,
+            codec: Codec::H264,
+            rate: FPS,
+        }
+    }
+
+    #[test]
+    fn what_comes_too_late_is_decoded_and_not_shown() {
+        let mut eye = Eye::open(watch("scene")).unwrap();
+        for unit in units(6) {
+            let frame = unit.row.frame;
+            let accepted = frame != 3;
+            let judged = eye.judge(Unit { accepted, ..unit });
+            let shown = &judged.shown[0];
+            assert_eq!(shown.shown_frame, Some(if accepted { frame } else { 2 }));
+            assert_eq!(shown.on_time, accepted);
+            // Frame 4 refers to the one that was not shown.
+            assert!(judged.row.quality.is_none_or(|q| q.psnr_y > 25.0));
+        }
+    }
+
     #[test]
     fn pictures_are_compared_and_gaps_are_seen() {
-        let mut viewer = Viewer::start("scene", FPS, StopFlag::new().unwrap()).unwrap();
+        let mut viewer = Viewer::start(watch("scene"), StopFlag::new().unwrap()).unwrap();
         for unit in units(12) {
             // Three frames of which nothing came, then one that came in part.
             match unit.row.frame {
@@ -294,9 +368,9 @@ mod tests {
                         complete: None,
                         ..unit.row
                     };
-                    viewer.show(row, Vec::new()).unwrap();
+                    viewer.show(row, Vec::new(), true).unwrap();
                 }
-                _ => viewer.show(unit.row, unit.data).unwrap(),
+                _ => viewer.show(unit.row, unit.data, true).unwrap(),
             }
         }
         let judged: Vec<_> = viewer.finish().collect();
@@ -325,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_reference_of_another_start_is_noticed() {
-        let mut eye = Eye::open("scene", FPS).unwrap();
+        let mut eye = Eye::open(watch("scene")).unwrap();
         let mut unit = units(1).remove(0);
         unit.row.frame = 290;
         let note = eye.judge(unit).note.unwrap();
@@ -335,7 +409,7 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_with_is_named() {
         for wrong in ["-", "/nowhere/film.mp4"] {
-            assert!(Viewer::start(wrong, FPS, StopFlag::new().unwrap()).is_err());
+            assert!(Viewer::start(watch(wrong), StopFlag::new().unwrap()).is_err());
         }
     }
 }

@@ -1,35 +1,63 @@
 //! The pictures that are sent, and their encoder.
 
 use anyhow::{Context as _, Result};
-use tidegate_core::media::FrameRate;
+use tidegate_core::media::{Codec, EncodeError, FrameRate};
 use tidegate_core::units::Rate;
 use tidegate_core::wire::h264;
 use tidegate_core::wire::sdp::ParameterSets;
 use tidegate_media::{
-    EncoderSession, FileOptions, FileSource, Picture, Preset, Scene, SceneSource, Size,
-    VideoSource, X264Config, X264Encoder,
+    EncoderSession, FileOptions, FileSource, Mpeg2Config, Mpeg2Encoder, Picture,
+    PictureEncoder as _, Preset, Scene, SceneSource, Size, VideoSource, X264Config, X264Encoder,
 };
 
 use crate::live::SCENE_SEED;
 
+/// Which encoder, and how hard it tries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encoding {
+    pub(crate) codec: Codec,
+    /// Of x264.
+    pub(crate) preset: Preset,
+}
+
+impl Encoding {
+    /// An encoder that suits the source.
+    ///
+    /// # Errors
+    /// When the codec's library refuses the size or the rate.
+    pub(crate) fn session(
+        self,
+        source: Box<dyn VideoSource>,
+    ) -> Result<EncoderSession, EncodeError> {
+        match self.codec {
+            Codec::H264 => EncoderSession::open(source, |config| config.preset = self.preset),
+            Codec::Mpeg2 => {
+                let config = Mpeg2Config::new(source.size(), source.frame_rate());
+                let encoder = Mpeg2Encoder::open(config)?;
+                Ok(EncoderSession::new(source, encoder))
+            }
+        }
+    }
+}
+
 /// A source with its encoder.
-pub(super) struct Picked {
+pub(crate) struct Picked {
     /// In words.
-    pub(super) what: String,
-    pub(super) frame_rate: FrameRate,
-    pub(super) parameter_sets: Option<ParameterSets>,
-    pub(super) session: EncoderSession,
+    pub(crate) what: String,
+    pub(crate) frame_rate: FrameRate,
+    pub(crate) parameter_sets: Option<ParameterSets>,
+    pub(crate) session: EncoderSession,
 }
 
 impl Picked {
     /// # Errors
     /// When the source cannot be read or libx264 refuses the size; the message names it.
-    pub(super) fn open(
+    pub(crate) fn open(
         input: &str,
         size: Option<Size>,
         rate: Option<FrameRate>,
         looped: bool,
-        preset: Preset,
+        encoding: Encoding,
     ) -> Result<Self> {
         let source: Box<dyn VideoSource> = if input == "scene" {
             let size = size.map_or_else(|| Size::new(640, 360), Ok)?;
@@ -39,17 +67,33 @@ impl Picked {
             Box::new(FileSource::open(input, FileOptions { size, rate, looped })?)
         };
         let (size, frame_rate) = (source.size(), source.frame_rate());
-        let (width, height) = (size.width(), size.height());
-        let fps = frame_rate.as_f64();
-        let fps = format!("{fps:.3}");
-        let fps = fps.trim_end_matches('0').trim_end_matches('.');
         Ok(Self {
-            what: format!("{input}, {width}x{height} at {fps} frames/s"),
+            what: what(input, size, frame_rate),
             frame_rate,
-            parameter_sets: parameter_sets(size, frame_rate, preset)?,
-            session: EncoderSession::open(source, |config| config.preset = preset)?,
+            parameter_sets: match encoding.codec {
+                Codec::H264 => parameter_sets(size, frame_rate, encoding.preset)?,
+                Codec::Mpeg2 => None,
+            },
+            session: encoding.session(source)?,
         })
     }
+}
+
+/// Pictures in words.
+pub(crate) fn what(input: &str, size: Size, frame_rate: FrameRate) -> String {
+    let fps = format!("{:.3}", frame_rate.as_f64());
+    let fps = fps.trim_end_matches('0').trim_end_matches('.');
+    let (width, height) = (size.width(), size.height());
+    format!("{input}, {width}x{height} at {fps} frames/s")
+}
+
+/// Reads the name of a codec.
+pub(crate) fn codec(text: &str) -> Result<Codec, String> {
+    let found = Codec::ALL.into_iter().find(|codec| codec.name() == text);
+    found.ok_or_else(|| {
+        let names = Codec::ALL.map(Codec::name).join(" or ");
+        format!("\"{text}\" is no codec of this version: choose {names}")
+    })
 }
 
 /// What an encoder so configured says of its streams: another one is asked, since the first
@@ -66,7 +110,7 @@ fn parameter_sets(size: Size, rate: FrameRate, preset: Preset) -> Result<Option<
 }
 
 /// Reads the name of a preset of x264.
-pub(super) fn preset(text: &str) -> Result<Preset, String> {
+pub(crate) fn preset(text: &str) -> Result<Preset, String> {
     let all = Preset::ALL;
     all.into_iter()
         .find(|preset| preset.name() == text)
@@ -86,7 +130,11 @@ mod tests {
         use tidegate_core::units::Time;
         let size = Size::new(320, 180).unwrap();
         let rate = Some(FrameRate::fps(25));
-        let mut picked = Picked::open("scene", Some(size), rate, false, Preset::Veryfast).unwrap();
+        let encoding = Encoding {
+            codec: Codec::H264,
+            preset: Preset::Veryfast,
+        };
+        let mut picked = Picked::open("scene", Some(size), rate, false, encoding).unwrap();
         let order = FrameOrder {
             frame: 0,
             captured: Time::ZERO,
@@ -97,6 +145,12 @@ mod tests {
         let (sps, pps) = h264::parameter_sets(&first.data).unwrap();
         assert_eq!(picked.parameter_sets, ParameterSets::new(sps, pps));
         assert_eq!(picked.what, "scene, 320x180 at 25 frames/s");
+    }
+
+    #[test]
+    fn codecs_are_named() {
+        assert_eq!(codec("mpeg2"), Ok(Codec::Mpeg2));
+        assert!(codec("av1").unwrap_err().contains("h264 or mpeg2"));
     }
 
     #[test]

@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::media::MEDIA_CLOCK;
+use crate::media::{Codec, MEDIA_CLOCK};
 use crate::units::Time;
-use crate::wire::h264;
+use crate::wire::payload::{self, begins_frame, is_key};
 
 /// Puts frames together and hands them out in decoding order.
 ///
@@ -17,6 +17,7 @@ use crate::wire::h264;
 /// given up, and what refers to it with it, until a key frame.
 #[derive(Debug)]
 pub struct Assembler {
+    codec: Codec,
     hold: Duration,
     frames: BTreeMap<u64, Partial>,
     /// Time stamp of the newest frame handed out or given up, and the sequence number after it.
@@ -55,8 +56,9 @@ pub struct ReceivedFrame {
 
 impl Assembler {
     /// A jitter buffer that gives a frame up `hold` after its earliest possible arrival.
-    pub fn new(hold: Duration) -> Self {
+    pub fn new(codec: Codec, hold: Duration) -> Self {
         Self {
+            codec,
             hold,
             frames: BTreeMap::new(),
             done: None,
@@ -94,7 +96,7 @@ impl Assembler {
             complete: None,
             key: false,
         });
-        frame.key |= is_key(packet.payload);
+        frame.key |= is_key(self.codec, packet.payload);
         if packet.marker {
             frame.end = Some(seq);
         }
@@ -199,7 +201,7 @@ impl Assembler {
             .and_then(|(_, f)| f.end.map(|e| e + 1))
             .or_else(|| self.done.map(|(_, next)| next));
         for (_, frame) in self.frames.range_mut(timestamp..).take(2) {
-            if frame.complete.is_none() && frame.is_whole(before) {
+            if frame.complete.is_none() && frame.is_whole(self.codec, before) {
                 frame.complete = Some(now);
             }
             before = frame.end.map(|e| e + 1);
@@ -254,10 +256,10 @@ impl Assembler {
         self.stored -= frame.packets.len();
         self.waiting -= frame.bytes as usize;
         let end = frame.end.unwrap_or_default();
-        let mut unit = h264::Assembler::new(MAX_FRAME);
+        let mut unit = payload::Assembler::new(self.codec, MAX_FRAME);
         // A payload that is refused makes `take` fail.
         let _ = frame.packets.values().try_for_each(|p| unit.push(p));
-        let data = unit.take().map(|unit| unit.data);
+        let data = unit.take().map(|(data, _)| data);
         let good = data.is_ok();
         let own = frame.complete.unwrap_or(frame.first);
         self.decodable_at = if frame.key {
@@ -322,7 +324,7 @@ pub struct MediaPacket<'a> {
     pub marker: bool,
     /// It came as a retransmission, so its arrival says nothing about the path's delay.
     pub repaired: bool,
-    /// RFC 6184 payload.
+    /// Payload of RFC 6184 or RFC 2250.
     pub payload: &'a [u8],
 }
 
@@ -338,12 +340,12 @@ struct Partial {
 
 impl Partial {
     /// `before` is the sequence number at which this frame begins, if the one before is known.
-    fn is_whole(&self, before: Option<u64>) -> bool {
+    fn is_whole(&self, codec: Codec, before: Option<u64>) -> bool {
         let (Some((&first, payload)), Some(end)) = (self.packets.first_key_value(), self.end)
         else {
             return false;
         };
-        let begins = before == Some(first) || begins_frame(payload);
+        let begins = before == Some(first) || begins_frame(codec, payload);
         begins && end + 1 - first == self.packets.len() as u64
     }
 }
@@ -373,40 +375,6 @@ impl Fastest {
     }
 }
 
-/// The NAL unit type in an RFC 6184 payload, and the byte that follows its header, if the
-/// payload has the beginning of a unit.
-fn first_unit(payload: &[u8]) -> Option<(u8, u8)> {
-    match *payload {
-        // FU-A: the unit's type is in the second byte, which also says whether it begins here.
-        [indicator, head, next, ..] if indicator & 0x1f == 28 && head & 0x80 != 0 => {
-            Some((head & 0x1f, next))
-        }
-        [indicator, ..] if indicator & 0x1f == 28 => None,
-        // STAP-A: a length of two bytes comes first.
-        [indicator, _, _, unit, ..] if indicator & 0x1f == 24 => {
-            Some((unit & 0x1f, payload.get(4).copied().unwrap_or(0)))
-        }
-        [unit, next, ..] => Some((unit & 0x1f, next)),
-        _ => None,
-    }
-}
-
-/// Whether a payload can only be the first of its frame: parameter sets, a delimiter, or the
-/// first slice of a picture that is no key frame (those begin with their parameter sets).
-fn begins_frame(payload: &[u8]) -> bool {
-    match first_unit(payload) {
-        Some((SPS | DELIMITER, _)) => true,
-        // first_mb_in_slice of zero is a single 1 bit (Exp-Golomb).
-        Some((SLICE, next)) => next & 0x80 != 0,
-        _ => false,
-    }
-}
-
-/// Whether a payload belongs to a frame that can be decoded alone.
-fn is_key(payload: &[u8]) -> bool {
-    matches!(first_unit(payload), Some((SPS | IDR, _)))
-}
-
 fn media_nanos(timestamp: u64) -> i128 {
     i128::from(timestamp) * 1_000_000_000 / i128::from(MEDIA_CLOCK)
 }
@@ -420,10 +388,6 @@ const MAX_PACKETS: usize = 4_096;
 const MAX_BYTES: usize = 8 << 20;
 /// H.264 level 5.2 allows pictures of up to 30 MB; ours are far below.
 const MAX_FRAME: usize = 4 << 20;
-const SLICE: u8 = 1;
-const IDR: u8 = 5;
-const SPS: u8 = 7;
-const DELIMITER: u8 = 9;
 /// Frames waiting for a reader.
 const MAX_FRAMES: usize = 1_024;
 
@@ -453,7 +417,7 @@ mod tests {
     impl Feeder {
         fn new() -> Self {
             Self {
-                assembler: Assembler::new(HOLD),
+                assembler: Assembler::new(Codec::H264, HOLD),
                 seq: 100,
             }
         }

@@ -17,3 +17,4 @@ pub mod reception;
 pub mod reports_only;
 pub mod sender;
 pub mod stream;
+pub mod tcp;

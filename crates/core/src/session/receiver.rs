@@ -12,6 +12,7 @@ use crate::media::MEDIA_CLOCK;
 use crate::units::Time;
 use crate::wire::ccfb::{CcfbBuilder, Received};
 use crate::wire::ntp::NtpShort;
+use crate::wire::payload;
 use crate::wire::rtcp::{self, ReportBlock, Rtcp};
 use crate::wire::rtp::RtpPacket;
 use crate::wire::rtx::RtxPayload;
@@ -49,7 +50,7 @@ impl MediaReceiver {
     /// A receiver that waits for a stream.
     pub fn new(config: ReceiverConfig) -> Self {
         Self {
-            assembler: Assembler::new(config.hold),
+            assembler: Assembler::new(payload::codec(config.payload_types.0), config.hold),
             config,
             media: Source::default(),
             repair: Source::default(),

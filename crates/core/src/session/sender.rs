@@ -24,7 +24,7 @@ use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
 use crate::promise::PlannerConfig;
 use crate::trace::{BreakerCause, DropCause, Event, FeedbackFault, KeyCause};
 use crate::units::{Bytes, Rate, Time};
-use crate::wire::rtx;
+use crate::wire::{payload, rtx};
 
 mod capture;
 mod chain;
@@ -242,7 +242,8 @@ impl MediaSender {
         };
         let deadline = self.config.delay_bound.map(|bound| order.captured + bound);
         let max_payload = (self.config.packet_size.get() - HEADERS - rtx::OSN as u64) as usize;
-        match OutFrame::new(&encoded.data, row, deadline, max_payload) {
+        let codec = payload::codec(self.config.streams.media_type);
+        match OutFrame::new(codec, &encoded.data, row, deadline, max_payload) {
             Ok(frame) => self.frames.push(frame),
             // Nothing that a receiver could decode.
             Err(_) => self.chain.break_at(order.frame, KeyCause::Repair),

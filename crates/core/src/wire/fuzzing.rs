@@ -4,7 +4,9 @@
 //! Each takes any bytes, reads everything that a view offers, and asserts what must hold.
 
 use super::bytes::u16_at;
+use super::framing::{self, Deframer};
 use super::h264::{Assembler, contents, is_key_frame, nal_units, packetise, parameter_sets};
+use super::mpeg2;
 use super::rtcp::{self, Cname, Nack, NackEntry, Rtcp, Sdes};
 use super::rtp::{PayloadType, RtpHeader, RtpPacket};
 use super::rtx::{self, StreamId};
@@ -21,9 +23,12 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 9] = [
+    target("framing", framing),
     target("h264_assemble", h264_assemble),
     target("h264_packetise", h264_packetise),
+    target("mpeg2_assemble", mpeg2_assemble),
+    target("mpeg2_packetise", mpeg2_packetise),
     target("rtcp", rtcp),
     target("rtp", rtp),
     target("rtx", rtx),
@@ -252,6 +257,83 @@ pub fn h264_packetise(data: &[u8]) {
     let joined = assembler.take().expect("it is whole");
     assert!(nal_units(&joined.data).eq(nal_units(access_unit)));
     assert_eq!(joined.contents, contents(access_unit));
+}
+
+/// RFC 2250 payloads, each behind its length in two bytes: the assembler stays within its memory.
+pub fn mpeg2_assemble(data: &[u8]) {
+    let mut assembler = mpeg2::Assembler::new(MAX_ACCESS_UNIT);
+    let (mut rest, mut refused) = (data, false);
+    while let Some((len, after)) = rest.split_first_chunk::<2>() {
+        let len = usize::from(u16::from_be_bytes(*len));
+        let (payload, after) = after.split_at(len.min(after.len()));
+        if let Ok(view) = mpeg2::VideoPayload::new_checked(payload) {
+            let mut out = Vec::new();
+            view.header().emit(&mut out);
+            let again = mpeg2::VideoPayload::new_checked(&out).expect("what was emitted parses");
+            assert_eq!(again.header(), view.header());
+        }
+        refused |= assembler.push(payload).is_err();
+        assert!(assembler.len() <= MAX_ACCESS_UNIT);
+        rest = after;
+    }
+    match assembler.take() {
+        Ok(picture) => assert!(!refused && mpeg2::contents(&picture.data) == picture.contents),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    assert!(assembler.is_empty());
+}
+
+/// An access unit behind the largest payload in two bytes: what is cut is joined to the same bytes.
+pub fn mpeg2_packetise(data: &[u8]) {
+    let (head, access_unit) = data.split_at(data.len().min(2));
+    let max_payload = usize::from(u16_at(head, 0) % 2_000);
+    let Ok(payloads) = mpeg2::packetise(access_unit, max_payload) else {
+        return;
+    };
+    let mut assembler = mpeg2::Assembler::new(access_unit.len());
+    let mut marked = false;
+    for payload in payloads {
+        let mut out = Vec::new();
+        payload.emit(&mut out);
+        assert!(out.len() == payload.len() && out.len() <= max_payload && !marked);
+        marked = payload.marker();
+        assembler.push(&out).expect("we made it");
+    }
+    assert!(marked);
+    match assembler.take() {
+        Ok(joined) => assert_eq!(joined.data, access_unit),
+        Err(error) => assert_eq!(error, mpeg2::AssembleError::Empty),
+    }
+}
+
+/// A byte stream, pushed in pieces as long as its first byte says: packets come back, and memory
+/// is bounded.
+pub fn framing(data: &[u8]) {
+    let Some((piece, stream)) = data.split_first() else {
+        return;
+    };
+    let mut deframer = Deframer::new(MAX_ACCESS_UNIT);
+    let mut again = Vec::new();
+    for piece in stream.chunks(usize::from(*piece).max(1)) {
+        deframer.push(piece);
+        loop {
+            match deframer.next_packet() {
+                Ok(Some(packet)) => {
+                    assert!((1..=MAX_ACCESS_UNIT).contains(&packet.len()));
+                    framing::emit(&mut again, |out| out.extend_from_slice(packet))
+                        .expect("it came in a frame");
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(error.length > error.max && !error.to_string().is_empty());
+                    return;
+                }
+            }
+        }
+        assert!(deframer.waiting() < MAX_ACCESS_UNIT + framing::LENGTH);
+    }
+    // Empty packets are passed over, all others are there.
+    assert!(again.len() + deframer.waiting() <= stream.len());
 }
 
 /// Session descriptions: what was understood is written and understood again.

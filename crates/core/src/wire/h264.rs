@@ -4,6 +4,7 @@ mod annexb;
 mod assemble;
 mod packetise;
 
+pub(in crate::wire) use annexb::find_start_code;
 pub use annexb::{Contents, NalUnits, contents, is_key_frame, nal_units, parameter_sets};
 pub use assemble::{AccessUnit, AssembleError, Assembler};
 pub use packetise::{PacketiseError, Payload, Payloads, packetise};

@@ -6,9 +6,12 @@
 //! parses to what went in. `specs/*.toml` lists the clauses followed and left out.
 
 pub mod ccfb;
+pub mod framing;
 pub mod fuzzing;
 pub mod h264;
+pub mod mpeg2;
 pub mod ntp;
+pub mod payload;
 pub mod rtcp;
 pub mod rtp;
 pub mod rtx;

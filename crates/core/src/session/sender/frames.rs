@@ -3,11 +3,11 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::media::Quality;
+use crate::media::{Codec, Quality};
 use crate::session::assembler::LATE_REPAIR;
 use crate::trace::DropCause;
 use crate::units::{Bytes, Time};
-use crate::wire::h264::{self, PacketiseError};
+use crate::wire::payload::{self, PacketiseError};
 use crate::wire::rtp::RtpHeader;
 
 /// One frame, cut into payloads.
@@ -55,6 +55,7 @@ impl OutFrame {
     /// # Errors
     /// When the access unit is none.
     pub(super) fn new(
+        codec: Codec,
         access_unit: &[u8],
         row: SentFrame,
         deadline: Option<Time>,
@@ -62,10 +63,10 @@ impl OutFrame {
     ) -> Result<Self, PacketiseError> {
         let mut payloads = Vec::with_capacity(access_unit.len() + 64);
         let mut ends = Vec::with_capacity(access_unit.len() / max_payload + 2);
-        for payload in h264::packetise(access_unit, max_payload)? {
+        payload::packetise(codec, access_unit, max_payload, |payload, _| {
             payload.emit(&mut payloads);
             ends.push(payloads.len());
-        }
+        })?;
         Ok(Self {
             row,
             deadline,

@@ -100,7 +100,7 @@ pub(super) fn after_start_code(stream: &[u8]) -> &[u8] {
 }
 
 /// Where the first 00 00 01 is. Of a four-byte start code, its second byte.
-pub(super) fn find_start_code(stream: &[u8]) -> Option<usize> {
+pub(in crate::wire) fn find_start_code(stream: &[u8]) -> Option<usize> {
     let mut at = 0;
     // A NAL unit has two zeros in a row every few kilobytes at most, so whole blocks without any
     // are passed over; the loop over a block compiles to vector instructions.

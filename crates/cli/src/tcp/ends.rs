@@ -1,0 +1,94 @@
+//! The two ends of a connection: who connects, and who waits.
+
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use tidegate_live::driver::Conditions;
+use tidegate_live::tcp::accept;
+
+/// How to come to a connection.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// By connecting.
+    To(String),
+    /// By waiting.
+    At(TcpListener),
+}
+
+impl End {
+    /// Connects to `to`, or waits at `at`.
+    ///
+    /// # Errors
+    /// When neither is given, or the port cannot be had.
+    pub(crate) fn new(to: Option<&str>, at: Option<&str>) -> Result<Self> {
+        match (to, at) {
+            (Some(to), _) => Ok(Self::To(to.to_owned())),
+            (None, Some(at)) => listen(at).map(Self::At),
+            (None, None) => bail!("nothing says where the other end is: give an address or a port"),
+        }
+    }
+
+    /// The port that it waits at.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match self {
+            Self::To(_) => None,
+            Self::At(listener) => listener.local_addr().ok().map(|address| address.port()),
+        }
+    }
+
+    /// A connection. `None` if somebody ended the wait.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub(crate) fn open(
+        &self,
+        conditions: &Conditions,
+        asked: impl FnMut() -> bool,
+    ) -> Result<Option<TcpStream>> {
+        match self {
+            Self::To(to) => connect(to).map(Some),
+            Self::At(listener) => Ok(accept(listener, conditions, asked)?),
+        }
+    }
+}
+
+fn listen(at: &str) -> Result<TcpListener> {
+    let address = if at.contains(':') {
+        at.to_owned()
+    } else {
+        format!("0.0.0.0:{at}")
+    };
+    let mend = "give it as PORT or ADDR:PORT, and see with `ss -ltn` whether it is free";
+    TcpListener::bind(&address).with_context(|| format!("cannot wait at \"{at}\": {mend}"))
+}
+
+fn connect(to: &str) -> Result<TcpStream> {
+    let mend = "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";
+    if !to.contains(':') {
+        bail!("\"{to}\" has no port: {mend}");
+    }
+    let addresses: Vec<SocketAddr> = to
+        .to_socket_addrs()
+        .with_context(|| format!("\"{to}\" is no address of a host: {mend}"))?
+        .collect();
+    let mut failure = None;
+    for peer in addresses {
+        match TcpStream::connect_timeout(&peer, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => failure = Some((peer, e)),
+        }
+    }
+    match failure {
+        Some((peer, e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
+            bail!("nobody listens at {peer}: start the receiver first, or mend the address")
+        }
+        Some((peer, e)) => {
+            Err(e).with_context(|| format!("{peer} cannot be reached: check address and routes"))
+        }
+        None => bail!("\"{to}\" has no address: {mend}"),
+    }
+}
+
+/// For a connection to come about.
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,218 @@
+//! Sends a stream over TCP, and tells of it: connections, the rate from and for others, the progress
+//! line and the run folder.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use tidegate_core::session::sender::SentFrame;
+use tidegate_core::session::stream::EncodePipe;
+use tidegate_core::trace::Event;
+use tidegate_core::units::{Bytes, Time};
+use tidegate_live::driver::Conditions;
+use tidegate_live::tcp::{TcpError, TcpSocket, TcpStreamer, send};
+use tidegate_sim::cast::sent_row;
+use tidegate_sim::run::Summary;
+
+use super::TcpArgs;
+use super::rates::{Incoming, Outgoing};
+use crate::live::{FLOW, Folder, Surroundings};
+use crate::progress::{Progress, millis};
+
+/// What a stream over TCP tells.
+pub(crate) struct Reporter {
+    pub(crate) progress: Progress,
+    folder: Folder,
+    incoming: Option<Incoming>,
+    outgoing: Option<Outgoing>,
+    rows: Vec<SentFrame>,
+    events: Vec<(Time, Event)>,
+    recent: Recent,
+    total: Total,
+    leaving_since: Option<Time>,
+}
+
+/// Since the last progress line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    since: Time,
+    bits: u64,
+    /// From capture until the last byte was given to TCP.
+    slowest: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    frames: u64,
+    left: u64,
+    bits: u64,
+    span: Option<(Time, Time)>,
+}
+
+impl Reporter {
+    /// # Errors
+    /// When a channel for rates cannot be made.
+    pub(crate) fn new(args: &TcpArgs, folder: Folder) -> Result<Self> {
+        Ok(Self {
+            progress: Progress::new(),
+            folder,
+            incoming: args.rate_from.as_ref().map(Incoming::open).transpose()?,
+            outgoing: args.rate_to.as_ref().map(Outgoing::open).transpose()?,
+            rows: Vec::new(),
+            events: Vec::new(),
+            recent: Recent::default(),
+            total: Total::default(),
+            leaving_since: None,
+        })
+    }
+
+    /// Sends to one player until the stream is over, or somebody ends it.
+    ///
+    /// # Errors
+    /// When the connection breaks. What was sent until then is in the folder.
+    pub(crate) fn play<P: EncodePipe>(
+        &mut self,
+        stream: &mut TcpStreamer<P>,
+        socket: &mut TcpSocket,
+        conditions: &Conditions,
+        around: &Surroundings,
+        mut on_turn: impl FnMut(&mut TcpStreamer<P>, Time),
+    ) -> Result<(), TcpError> {
+        let played = send(stream, socket, conditions, |stream, now| {
+            on_turn(stream, now);
+            self.turn(stream, now);
+            self.leave(stream, now, around.interrupts.count())
+        });
+        let now = conditions.clock.now();
+        if played.is_err() {
+            stream.sender.on_closed(now);
+        }
+        self.keep(stream, now);
+        played
+    }
+
+    /// The last words.
+    ///
+    /// # Errors
+    /// When the run folder cannot be finished.
+    pub(crate) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
+        let Total {
+            frames,
+            left,
+            bits,
+            span,
+        } = self.total;
+        let span = span.map_or(Duration::ZERO, |(first, last)| last.since(first));
+        let rate = Bytes(bits / 8) / span.max(Duration::from_millis(1));
+        self.progress.say(&format!(
+            "sent {left} of {frames} frames in {:.1} s, {rate} of video",
+            span.as_secs_f64()
+        ));
+        self.folder.finish(now)
+    }
+
+    /// At the first interrupt nothing more is captured; what waits may leave for a moment, unless
+    /// there is a second one.
+    fn leave<P: EncodePipe>(
+        &mut self,
+        stream: &mut TcpStreamer<P>,
+        now: Time,
+        interrupts: u32,
+    ) -> ControlFlow<()> {
+        if interrupts == 0 {
+            return ControlFlow::Continue(());
+        }
+        let since = *self.leaving_since.get_or_insert(now);
+        stream.sender.stop_capture();
+        if interrupts > 1 || now.since(since) >= LAST_WORDS {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn turn<P: EncodePipe>(&mut self, stream: &mut TcpStreamer<P>, now: Time) {
+        let said = self.incoming.as_mut().map(Incoming::poll);
+        for advice in said.into_iter().flatten() {
+            match advice {
+                Ok(advice) => stream.sender.advise(now, advice),
+                Err(trouble) => self.progress.say(&trouble),
+            }
+        }
+        if let Some(outgoing) = &mut self.outgoing
+            && let Err(e) = outgoing.tell(stream.sender.target())
+        {
+            self.progress
+                .say(&format!("nobody is told the rate any more: {e}"));
+            self.outgoing = None;
+        }
+        self.keep(stream, now);
+        if self.progress.is_due(now) {
+            let line = self.line(stream, now);
+            self.progress.show(&line);
+        }
+    }
+
+    fn keep<P: EncodePipe>(&mut self, stream: &mut TcpStreamer<P>, now: Time) {
+        stream.sender.drain(&mut self.rows, &mut self.events);
+        for frame in &self.rows {
+            self.total.frames += 1;
+            let Some(left) = frame.left else { continue };
+            self.total.left += 1;
+            self.total.bits += frame.bits;
+            let (first, _) = self.total.span.unwrap_or((frame.captured, left));
+            self.total.span = Some((first, left));
+            self.recent.bits += frame.bits;
+            self.recent.slowest = self.recent.slowest.max(left.since(frame.captured));
+        }
+        let rows = &self.rows;
+        let trouble = self.folder.record(now, &self.events, |writer| {
+            rows.iter()
+                .try_for_each(|row| writer.sent_frame(FLOW, &sent_row(row)))
+        });
+        self.rows.clear();
+        self.events.clear();
+        if let Some(trouble) = trouble {
+            self.progress.say(&trouble);
+        }
+    }
+
+    fn line<P: EncodePipe>(&mut self, stream: &TcpStreamer<P>, now: Time) -> String {
+        let fresh = Recent {
+            since: now,
+            ..Recent::default()
+        };
+        let Recent {
+            since,
+            bits,
+            slowest,
+        } = std::mem::replace(&mut self.recent, fresh);
+        let rate = Bytes(bits / 8) / now.since(since).max(Duration::from_millis(1));
+        let backlog = stream.sender.backlog();
+        format!(
+            "{:6.1} s  {rate} of {}  waiting {} here, {} in TCP  delay {}",
+            now.as_secs_f64(),
+            stream.sender.target(),
+            kilobytes(backlog.queued),
+            kilobytes(backlog.unsent + backlog.unacknowledged),
+            millis(slowest),
+        )
+    }
+}
+
+/// Ends a stream of which the source or the encoder failed with its message.
+///
+/// # Errors
+/// That message.
+pub(crate) fn check_encoder<P: EncodePipe>(stream: &TcpStreamer<P>) -> Result<()> {
+    match stream.error() {
+        Some(error) => bail!("{error}"),
+        None => Ok(()),
+    }
+}
+
+fn kilobytes(size: Bytes) -> String {
+    format!("{:.0} kB", size.get() as f64 / 1e3)
+}
+
+/// What waits at Ctrl-C may take this long to leave.
+const LAST_WORDS: Duration = Duration::from_secs(1);

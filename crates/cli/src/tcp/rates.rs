@@ -1,0 +1,421 @@
+//! Target rates from and for others: in a file, through a named pipe, or over a Unix socket, as
+//! lines with a number of bits per second (`1500000`) or a rate (`1.5Mb/s`). What comes may also say
+//! `drop`: give up what waits.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use tidegate_core::session::tcp::Advice;
+use tidegate_core::units::Rate;
+use tidegate_sim::scenario::quantity;
+
+/// Where rates are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Channel {
+    /// A file whose last line counts.
+    File(PathBuf),
+    /// A named pipe; it is made if there is none.
+    Pipe(PathBuf),
+    /// A Unix stream socket that we listen at.
+    Unix(PathBuf),
+}
+
+/// Reads `file:PATH`, `pipe:PATH` or `unix:PATH`; without a kind it is a file.
+pub(crate) fn channel(text: &str) -> Result<Channel, String> {
+    let (kind, path) = match text.split_once(':') {
+        Some((kind @ ("file" | "pipe" | "unix"), path)) => (kind, path),
+        _ => ("file", text),
+    };
+    if path.is_empty() {
+        return Err(format!("\"{text}\" has no path: write it as {kind}:PATH"));
+    }
+    let path = PathBuf::from(path);
+    Ok(match kind {
+        "pipe" => Channel::Pipe(path),
+        "unix" => Channel::Unix(path),
+        _ => Channel::File(path),
+    })
+}
+
+/// Reads one line.
+fn parse(line: &str) -> Result<Advice, String> {
+    let line = line.trim();
+    if line == "drop" {
+        return Ok(Advice::Drop);
+    }
+    if let Ok(bps) = line.parse::<f64>()
+        && bps.is_finite()
+        && bps >= 0.0
+    {
+        return Ok(Advice::Rate(Rate::from_f64(bps)));
+    }
+    quantity::rate(line).map(Advice::Rate).map_err(|_| {
+        format!("\"{line}\" is no rate: write bits per second, as 1500000 or 1.5Mb/s, or drop")
+    })
+}
+
+/// Rates that come. Looked at whenever something happens; nothing here waits.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    File {
+        path: PathBuf,
+        /// Identity, size and time of change of what was read last.
+        seen: Option<(u64, u64, i64, i64)>,
+    },
+    Pipe {
+        pipe: File,
+        text: String,
+    },
+    Unix {
+        listener: UnixListener,
+        clients: Vec<(UnixStream, String)>,
+        _bound: Bound,
+    },
+}
+
+impl Incoming {
+    /// # Errors
+    /// When the pipe or the socket cannot be made.
+    pub(crate) fn open(channel: &Channel) -> Result<Self> {
+        match channel {
+            Channel::File(path) => Ok(Self::File {
+                path: path.clone(),
+                seen: None,
+            }),
+            Channel::Pipe(path) => Ok(Self::Pipe {
+                pipe: open_pipe(path)?,
+                text: String::new(),
+            }),
+            Channel::Unix(path) => {
+                let (listener, bound) = bind(path)?;
+                Ok(Self::Unix {
+                    listener,
+                    clients: Vec::new(),
+                    _bound: bound,
+                })
+            }
+        }
+    }
+
+    /// What was said since the last time, or what of it cannot be understood.
+    pub(crate) fn poll(&mut self) -> Vec<Result<Advice, String>> {
+        match self {
+            Self::File { path, seen } => changed(path, seen),
+            Self::Pipe { pipe, text } => {
+                read_lines(pipe, text);
+                complete(text)
+            }
+            Self::Unix {
+                listener, clients, ..
+            } => {
+                while let Ok((client, _)) = listener.accept() {
+                    // A client that cannot be made quiet is left out.
+                    if client.set_nonblocking(true).is_ok() && clients.len() < MOST_CLIENTS {
+                        clients.push((client, String::new()));
+                    }
+                }
+                let mut said = Vec::new();
+                clients.retain_mut(|(client, text)| {
+                    let open = read_lines(client, text);
+                    said.extend(complete(text));
+                    open
+                });
+                said
+            }
+        }
+    }
+}
+
+/// The last line of a file, if it has changed since `seen`.
+fn changed(path: &Path, seen: &mut Option<(u64, u64, i64, i64)>) -> Vec<Result<Advice, String>> {
+    let Ok(meta) = fs::metadata(path) else {
+        // Before somebody writes it there is none.
+        return Vec::new();
+    };
+    let now = (meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec());
+    if *seen == Some(now) || meta.size() > MOST_TEXT as u64 {
+        return Vec::new();
+    }
+    *seen = Some(now);
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let last = text.lines().rfind(|line| !line.trim().is_empty());
+    // A file that is being written anew is empty for a moment.
+    last.map(parse).into_iter().collect()
+}
+
+/// Reads what is there. `false` at the end.
+fn read_lines(from: &mut impl io::Read, text: &mut String) -> bool {
+    let mut buffer = [0; 1_024];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return false,
+            Ok(count) => {
+                text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+                if text.len() > MOST_TEXT && !text.contains('\n') {
+                    text.clear();
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return e.kind() == ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// Takes the complete lines.
+fn complete(text: &mut String) -> Vec<Result<Advice, String>> {
+    let Some(end) = text.rfind('\n') else {
+        return Vec::new();
+    };
+    let rest = text.split_off(end + 1);
+    let lines = std::mem::replace(text, rest);
+    let lines = lines.lines().filter(|line| !line.trim().is_empty());
+    lines.map(parse).collect()
+}
+
+/// Rates for others.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    way: Way,
+    /// What all have been told.
+    told: Option<Rate>,
+}
+
+#[derive(Debug)]
+enum Way {
+    File(PathBuf),
+    Pipe(File),
+    Unix {
+        listener: UnixListener,
+        clients: Vec<UnixStream>,
+        _bound: Bound,
+    },
+}
+
+impl Outgoing {
+    /// # Errors
+    /// When the pipe or the socket cannot be made.
+    pub(crate) fn open(channel: &Channel) -> Result<Self> {
+        let way = match channel {
+            Channel::File(path) => Way::File(path.clone()),
+            Channel::Pipe(path) => Way::Pipe(open_pipe(path)?),
+            Channel::Unix(path) => {
+                let (listener, bound) = bind(path)?;
+                Way::Unix {
+                    listener,
+                    clients: Vec::new(),
+                    _bound: bound,
+                }
+            }
+        };
+        Ok(Self { way, told: None })
+    }
+
+    /// Tells it if it is new; who has just come is told anyway.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(crate) fn tell(&mut self, rate: Rate) -> io::Result<()> {
+        let line = format!("{}\n", rate.as_bps());
+        let is_new = self.told.replace(rate) != Some(rate);
+        match &mut self.way {
+            Way::File(path) if is_new => replace(path, &line),
+            // A reader that is behind misses what does not fit into the pipe.
+            Way::Pipe(pipe) if is_new => pipe.write_all(line.as_bytes()).or_else(passed),
+            Way::File(_) | Way::Pipe(_) => Ok(()),
+            Way::Unix {
+                listener, clients, ..
+            } => {
+                if is_new {
+                    clients.retain_mut(|client| client.write_all(line.as_bytes()).is_ok());
+                }
+                while let Ok((mut client, _)) = listener.accept() {
+                    let quiet = client.set_nonblocking(true).is_ok();
+                    if quiet
+                        && clients.len() < MOST_CLIENTS
+                        && client.write_all(line.as_bytes()).is_ok()
+                    {
+                        clients.push(client);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn passed(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::WouldBlock {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}
+
+/// Replaces the whole file at once: no reader sees half of it.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut scratch = path.as_os_str().to_owned();
+    scratch.push(".part");
+    fs::write(&scratch, text)?;
+    fs::rename(&scratch, path)
+}
+
+/// Opens a named pipe for both directions, so that it neither waits for the other end nor ends
+/// with it.
+fn open_pipe(path: &Path) -> Result<File> {
+    let name = path.display();
+    match fs::metadata(path) {
+        Ok(meta) if !meta.file_type().is_fifo() => {
+            bail!("{name} is no named pipe: remove it, or choose another path")
+        }
+        Ok(_) => {}
+        Err(_) => make_pipe(path).with_context(|| format!("cannot make the pipe {name}"))?,
+    }
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(NONBLOCK)
+        .open(path)
+        .with_context(|| format!("cannot open the pipe {name}"))
+}
+
+fn make_pipe(path: &Path) -> io::Result<()> {
+    let status = std::process::Command::new("mkfifo").arg(path).status()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other("mkfifo failed; see above"))
+    }
+}
+
+fn bind(path: &Path) -> Result<(UnixListener, Bound)> {
+    let name = path.display();
+    if fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
+        && UnixStream::connect(path).is_err()
+    {
+        // Left behind by somebody who was killed.
+        fs::remove_file(path).with_context(|| format!("cannot remove the old socket {name}"))?;
+    }
+    let listener = UnixListener::bind(path)
+        .with_context(|| format!("cannot listen at {name}: choose a path that is free"))?;
+    listener.set_nonblocking(true)?;
+    Ok((listener, Bound(path.to_owned())))
+}
+
+/// Removes the socket's name at the end.
+#[derive(Debug)]
+pub(crate) struct Bound(PathBuf);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // Who removed it before us has done our work.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// `O_NONBLOCK` of Linux.
+const NONBLOCK: i32 = 0o4000;
+const MOST_CLIENTS: usize = 16;
+/// In bytes: a line is far shorter.
+const MOST_TEXT: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("tidegate-rates-{}-{name}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        path
+    }
+
+    fn rate(kbps: u64) -> Result<Advice, String> {
+        Ok(Advice::Rate(Rate::kbps(kbps)))
+    }
+
+    #[test]
+    fn lines_are_rates_or_drops() {
+        assert_eq!(parse(" 1500000 "), rate(1_500));
+        assert_eq!(parse("512240.0"), Ok(Advice::Rate(Rate::bps(512_240))));
+        assert_eq!(parse("1.5Mb/s"), rate(1_500));
+        assert_eq!(parse("drop"), Ok(Advice::Drop));
+        for wrong in ["-1", "fast", "inf", "1 2"] {
+            assert!(parse(wrong).unwrap_err().contains(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn channels_are_named() {
+        assert_eq!(channel("rate.par"), Ok(Channel::File("rate.par".into())));
+        assert_eq!(channel("pipe:p"), Ok(Channel::Pipe("p".into())));
+        assert_eq!(channel("unix:/x/s"), Ok(Channel::Unix("/x/s".into())));
+        assert_eq!(channel("file:a:b"), Ok(Channel::File("a:b".into())));
+        assert!(channel("unix:").unwrap_err().contains("unix:PATH"));
+    }
+
+    #[test]
+    fn a_file_is_written_whole_and_read_when_it_changes() {
+        let path = path("file");
+        let mut outgoing = Outgoing::open(&Channel::File(path.clone())).unwrap();
+        let mut incoming = Incoming::open(&Channel::File(path.clone())).unwrap();
+        assert!(incoming.poll().is_empty());
+        outgoing.tell(Rate::kbps(500)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "500000\n");
+        assert_eq!(incoming.poll(), [rate(500)]);
+        assert!(incoming.poll().is_empty());
+        fs::write(&path, "1\n2Mb/s\n\n").unwrap();
+        assert_eq!(incoming.poll(), [rate(2_000)]);
+        fs::write(&path, "nonsense").unwrap();
+        assert!(incoming.poll()[0].is_err());
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_pipe_carries_lines_in_pieces() {
+        let path = path("pipe");
+        let mut incoming = Incoming::open(&Channel::Pipe(path.clone())).unwrap();
+        let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
+        writer.write_all(b"50").unwrap();
+        assert!(incoming.poll().is_empty());
+        writer.write_all(b"0000\ndrop\n7").unwrap();
+        assert_eq!(incoming.poll(), [rate(500), Ok(Advice::Drop)]);
+        drop(writer);
+        assert!(incoming.poll().is_empty());
+        fs::write(&path, "00\n").unwrap();
+        assert_eq!(incoming.poll(), [Ok(Advice::Rate(Rate::bps(700)))]);
+        let plain = self::path("plain");
+        fs::write(&plain, "").unwrap();
+        let error = Incoming::open(&Channel::Pipe(plain.clone())).unwrap_err();
+        assert!(error.to_string().contains("no named pipe"), "{error}");
+        fs::remove_file(plain).unwrap();
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_socket_tells_newcomers_and_hears_all() {
+        let path = path("socket");
+        let mut outgoing = Outgoing::open(&Channel::Unix(path.clone())).unwrap();
+        outgoing.tell(Rate::kbps(500)).unwrap();
+        let client = UnixStream::connect(&path).unwrap();
+        outgoing.tell(Rate::kbps(500)).unwrap();
+        outgoing.tell(Rate::kbps(700)).unwrap();
+        let mut lines = BufReader::new(client).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "500000");
+        assert_eq!(lines.next().unwrap().unwrap(), "700000");
+        drop(outgoing);
+        assert!(!path.exists(), "the name goes with the socket");
+
+        let mut incoming = Incoming::open(&Channel::Unix(path.clone())).unwrap();
+        assert!(incoming.poll().is_empty());
+        let mut clients = [(); 2].map(|()| UnixStream::connect(&path).unwrap());
+        clients[0].write_all(b"1Mb/s\n").unwrap();
+        clients[1].write_all(b"drop\n").unwrap();
+        assert_eq!(incoming.poll(), [rate(1_000), Ok(Advice::Drop)]);
+    }
+}

@@ -1,0 +1,230 @@
+//! `tidegate transcode`: between a server and a player, as in the first paper's Figure 7.
+
+mod relay;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use tidegate_core::media::{Codec, FrameRate};
+use tidegate_core::session::tcp::Capture;
+use tidegate_core::units::{Bytes, Rate};
+use tidegate_live::driver::Conditions;
+use tidegate_live::pipe::Threaded;
+use tidegate_live::tcp::{TcpError, TcpOptions, TcpSocket, TcpStreamer};
+use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
+use tidegate_sim::run::{FlowInfo, Side, Summary};
+use tidegate_sim::scenario::quantity;
+
+use crate::live::{self, FLOW, Folder, Surroundings};
+use crate::send::numbered;
+use crate::send::source::{self, Encoding};
+use crate::tcp::ends::End;
+use crate::tcp::outgoing::{Reporter, check_encoder};
+use crate::tcp::{Making, TcpArgs};
+use relay::Relay;
+
+/// What to transcode, for whom, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TranscodeArgs {
+    /// Wait here for the sender (`tidegate send --transport tcp`)
+    #[arg(long, value_name = "[ADDR:]PORT", required_unless_present_any = ["from", "input"])]
+    listen: Option<String>,
+    /// Connect to a sender that waits for players
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
+    from: Option<String>,
+    /// A stored stream instead: anything that FFmpeg reads
+    #[arg(long, value_name = "SOURCE", conflicts_with_all = ["listen", "from"])]
+    input: Option<String>,
+    /// The player (`tidegate recv --transport tcp`)
+    #[arg(long, value_name = "HOST:PORT", required_unless_present = "serve")]
+    to: Option<String>,
+    /// Frames per second of a stream that comes over TCP, which does not tell
+    #[arg(long, value_name = "RATE", default_value = "30", value_parser = live::frame_rate)]
+    fps: FrameRate,
+    /// How to code pictures: `h264` or `mpeg2`
+    #[arg(long, default_value = "mpeg2", value_parser = source::codec)]
+    codec: Codec,
+    /// How hard x264 tries
+    #[arg(long, default_value = "superfast", value_parser = source::preset)]
+    preset: Preset,
+    /// Lowest rate of the encoder
+    #[arg(long, value_name = "RATE", default_value = "150kb/s", value_parser = quantity::rate)]
+    floor: Rate,
+    /// Highest rate of the encoder
+    #[arg(long, value_name = "RATE", default_value = "8Mb/s", value_parser = quantity::rate)]
+    ceiling: Rate,
+    /// A frame is worth nothing this long after it came; for the report
+    #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
+    delay_bound: Duration,
+    /// Length of an RTP packet
+    #[arg(long, value_name = "SIZE", default_value = "1200B", value_parser = quantity::size)]
+    packet_size: Bytes,
+    /// Keep a run folder here; none unless told
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Print the numbers of the run as one JSON object at its end
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    tcp: TcpArgs,
+}
+
+/// Where pictures come from.
+enum Input {
+    /// A stream that comes when it comes.
+    Live(Relay),
+    /// A file, paced by our clock, from its beginning for every player.
+    Stored(String),
+}
+
+/// Transcodes until the input ends, somebody ends it, or the only player leaves in mid-stream;
+/// the exit code is 1 in that case, and when the input breaks.
+pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
+    args.tcp.check()?;
+    ensure!(
+        args.floor <= args.ceiling,
+        "the floor of {} is above the ceiling of {}: lower --floor or raise --ceiling",
+        args.floor,
+        args.ceiling
+    );
+    let around = Surroundings::enter()?;
+    let conditions = Conditions {
+        clock: around.clock,
+        until: None,
+        stop: around.stop.clone(),
+    };
+    let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref())?;
+    if let Some(port) = end.port() {
+        eprintln!("waiting for players at port {port}");
+    }
+    let Some(input) = open_input(args, &around, &conditions)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    for player in 1_u32.. {
+        let over = || {
+            let drained = match &input {
+                Input::Live(relay) => {
+                    relay.pass_over();
+                    relay.is_over()
+                }
+                Input::Stored(_) => false,
+            };
+            drained || around.interrupts.count() > 0
+        };
+        let Some(stream) = end.open(&conditions, over)? else {
+            break;
+        };
+        let mut socket = TcpSocket::new(stream, &args.tcp.options())?;
+        let (summary, played) = play(args, &input, &around, &conditions, &mut socket, player)?;
+        live::print_json(summary.as_ref().filter(|_| args.json))?;
+        match (played, &end) {
+            (Err(error), End::To(_)) => return Err(error.into()),
+            (Err(error), End::At(_)) => eprintln!("{error}; waiting for the next player"),
+            (Ok(()), End::To(_)) => break,
+            (Ok(()), End::At(_)) => {}
+        }
+    }
+    match input {
+        Input::Live(relay) => relay.finish(),
+        Input::Stored(_) => Ok(()),
+    }
+    .map(|()| ExitCode::SUCCESS)
+}
+
+/// `None` if somebody ended the wait for it.
+fn open_input(
+    args: &TranscodeArgs,
+    around: &Surroundings,
+    conditions: &Conditions,
+) -> Result<Option<Input>> {
+    if let Some(name) = &args.input {
+        // Whether it can be read is known now.
+        FileSource::open(name, FileOptions::default())?;
+        return Ok(Some(Input::Stored(name.clone())));
+    }
+    let server = End::new(args.from.as_deref(), args.listen.as_deref())?;
+    if let Some(port) = server.port() {
+        eprintln!("waiting for a stream at port {port}");
+    }
+    let interrupted = || around.interrupts.count() > 0;
+    let Some(stream) = server.open(conditions, interrupted)? else {
+        return Ok(None);
+    };
+    let socket = TcpSocket::new(stream, &TcpOptions::default())?;
+    let relay = Relay::start(socket, args.fps, around.clock, around.stop.clone())?;
+    if !relay.wait_for_picture(interrupted) {
+        relay.finish()?;
+        return Ok(None);
+    }
+    Ok(Some(Input::Live(relay)))
+}
+
+fn play(
+    args: &TranscodeArgs,
+    input: &Input,
+    around: &Surroundings,
+    conditions: &Conditions,
+    socket: &mut TcpSocket,
+    player: u32,
+) -> Result<(Option<Summary>, Result<(), TcpError>)> {
+    let (name, pictures, capture): (_, Box<dyn VideoSource>, _) = match input {
+        Input::Live(relay) => (relay.name(), Box::new(relay.source()?), Capture::Source),
+        Input::Stored(name) => {
+            let file = FileSource::open(name, FileOptions::default())?;
+            (
+                name.clone(),
+                Box::new(file),
+                Capture::Clock { frames: None },
+            )
+        }
+    };
+    let (peer, mode) = (socket.peer(), args.tcp.mode().name());
+    let frame_rate = pictures.frame_rate();
+    let what = source::what(&name, pictures.size(), frame_rate);
+    let flow = FlowInfo {
+        name: FLOW.to_owned(),
+        class: FLOW.to_owned(),
+        control: mode.to_owned(),
+        baseline: false,
+        delay_bound: Some(args.delay_bound),
+        floor: args.floor,
+        frame_rate: Some(frame_rate),
+        one_clock: false,
+    };
+    let manifest = live::manifest(&format!("transcode {name} for {peer}"), None, flow);
+    let dir = args.run.as_ref().map(|dir| numbered(dir, player));
+    let folder = Folder::create(dir.as_deref(), args.json, Side::Sender, manifest)?;
+    let mut reporter = Reporter::new(&args.tcp, folder)?;
+    let codec = args.codec.name();
+    reporter
+        .progress
+        .say(&format!("transcoding {what} to {codec} for {peer}, {mode}"));
+    let making = Making {
+        codec: args.codec,
+        frame_rate,
+        capture,
+        packet_size: args.packet_size,
+        limits: (args.floor, args.ceiling),
+    };
+    let encoding = Encoding {
+        codec: args.codec,
+        preset: args.preset,
+    };
+    let pipe = Threaded::start(encoding.session(pictures)?, around.stop.clone())
+        .context("no thread for the encoder")?;
+    let mut stream = TcpStreamer::new(making.sender(&args.tcp, around), pipe);
+    let played = reporter.play(&mut stream, socket, conditions, around, |stream, now| {
+        let Input::Live(relay) = input else { return };
+        for (frame, at) in relay.arrivals() {
+            stream.sender.on_picture(now, frame, at);
+        }
+        if relay.is_over() {
+            stream.sender.stop_capture();
+        }
+    });
+    let summary = reporter.finish(conditions.clock.now())?;
+    check_encoder(&stream)?;
+    Ok((summary, played))
+}

@@ -1,0 +1,265 @@
+//! The receiving end: bytes in, frames out.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::media::{Codec, MEDIA_CLOCK};
+use crate::session::assembler::ReceivedFrame;
+use crate::session::config::MEDIA_TYPE;
+use crate::units::Time;
+use crate::wire::framing::{Deframer, PacketTooLong};
+use crate::wire::rtcp::{self, Rtcp};
+use crate::wire::rtp::{RtpError, RtpPacket};
+use crate::wire::seq::Unwrap32;
+use crate::wire::{mpeg2, payload};
+
+/// Receives one stream over TCP.
+#[derive(Debug)]
+pub struct TcpReceiver {
+    deframer: Deframer,
+    stream: Option<Stream>,
+    timestamps: Unwrap32,
+    partial: Option<Partial>,
+    /// Whether the decoder has what a delta frame refers to.
+    intact: bool,
+    out: VecDeque<ReceivedFrame>,
+    bye: bool,
+    packets: u64,
+}
+
+/// What all packets have in common.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    ssrc: u32,
+    codec: Codec,
+    /// The sequence number to come.
+    next: u16,
+}
+
+/// A frame that is arriving.
+#[derive(Debug)]
+struct Partial {
+    timestamp: u64,
+    first: Time,
+    unit: payload::Assembler,
+    bytes: u64,
+}
+
+impl Default for TcpReceiver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TcpReceiver {
+    /// Nothing has come.
+    pub fn new() -> Self {
+        Self {
+            deframer: Deframer::new(usize::from(u16::MAX)),
+            stream: None,
+            timestamps: Unwrap32::new(),
+            partial: None,
+            intact: false,
+            out: VecDeque::new(),
+            bye: false,
+            packets: 0,
+        }
+    }
+
+    /// What came next on the stream. Fetch the frames before the next call.
+    ///
+    /// # Errors
+    /// When this is no such stream. Nothing that follows can be trusted then.
+    pub fn on_bytes(&mut self, now: Time, bytes: &[u8]) -> Result<(), StreamFault> {
+        let mut deframer = core::mem::replace(&mut self.deframer, Deframer::new(0));
+        deframer.push(bytes);
+        let read = loop {
+            match deframer.next_packet() {
+                Ok(Some(packet)) => {
+                    if let Err(fault) = self.on_packet(now, packet) {
+                        break Err(fault);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(StreamFault::Framing(error)),
+            }
+        };
+        self.deframer = deframer;
+        read
+    }
+
+    /// The next frame, in order. One that is not whole has no data.
+    pub fn poll_frame(&mut self) -> Option<ReceivedFrame> {
+        self.out.pop_front()
+    }
+
+    /// Of the stream, once a packet has come.
+    pub fn codec(&self) -> Option<Codec> {
+        self.stream.map(|stream| stream.codec)
+    }
+
+    /// Whether the sender has said goodbye.
+    pub const fn is_over(&self) -> bool {
+        self.bye
+    }
+
+    /// Media packets so far.
+    pub const fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// The connection has ended: what is not whole never will be.
+    pub fn finish(&mut self) {
+        self.give_up();
+    }
+
+    fn on_packet(&mut self, now: Time, packet: &[u8]) -> Result<(), StreamFault> {
+        if rtcp::is_rtcp(packet) {
+            let bye = |packet| matches!(packet, Ok(Rtcp::Bye(_)));
+            self.bye |= rtcp::packets(packet).any(bye);
+            return Ok(());
+        }
+        let packet = RtpPacket::new_checked(packet).map_err(StreamFault::Rtp)?;
+        let header = packet.header();
+        if header.payload_type != MEDIA_TYPE && header.payload_type != mpeg2::PAYLOAD_TYPE {
+            let payload_type = header.payload_type.get();
+            return Err(StreamFault::PayloadType { payload_type });
+        }
+        let codec = payload::codec(header.payload_type);
+        let stream = self.stream.get_or_insert(Stream {
+            ssrc: header.ssrc,
+            codec,
+            next: header.sequence,
+        });
+        if stream.ssrc != header.ssrc || stream.codec != codec {
+            return Err(StreamFault::OtherStream);
+        }
+        //= rfc4571-3-order
+        let gap = stream.next != header.sequence;
+        stream.next = header.sequence.wrapping_add(1);
+        self.packets += 1;
+        let timestamp = self.timestamps.unwrap(header.timestamp);
+        let other = |partial: &Partial| partial.timestamp != timestamp;
+        if gap || self.partial.as_ref().is_some_and(other) {
+            self.give_up();
+            self.intact &= !gap;
+        }
+        let partial = self.partial.get_or_insert_with(|| Partial {
+            timestamp,
+            first: now,
+            unit: payload::Assembler::new(codec, MAX_FRAME),
+            bytes: 0,
+        });
+        // A payload that is refused makes `take` fail.
+        let _ = partial.unit.push(packet.payload());
+        partial.bytes += packet.payload().len() as u64;
+        if header.marker {
+            self.complete(now);
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, now: Time) {
+        let Some(mut partial) = self.partial.take() else {
+            return;
+        };
+        let taken = partial.unit.take();
+        let key = taken.as_ref().is_ok_and(|(_, key)| *key);
+        self.intact = taken.is_ok() && (key || self.intact);
+        let data = taken.map(|(data, _)| data).unwrap_or_default();
+        self.out.push_back(ReceivedFrame {
+            timestamp: partial.timestamp,
+            key,
+            first: partial.first,
+            complete: self.intact.then_some(now),
+            data: if self.intact { data } else { Vec::new() },
+            bytes: partial.bytes,
+        });
+    }
+
+    fn give_up(&mut self) {
+        let Some(partial) = self.partial.take() else {
+            return;
+        };
+        self.intact = false;
+        self.out.push_back(ReceivedFrame {
+            timestamp: partial.timestamp,
+            key: false,
+            first: partial.first,
+            complete: None,
+            data: Vec::new(),
+            bytes: partial.bytes,
+        });
+    }
+}
+
+/// Which frames came in time. With two clocks only differences mean something, so a frame is late
+/// by how much longer it took than the fastest one so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Punctuality {
+    threshold: Duration,
+    /// The smallest difference between arrival and time stamp, in ns.
+    fastest: Option<i128>,
+}
+
+impl Punctuality {
+    /// Frames that are later than `threshold` are discarded.
+    pub const fn new(threshold: Duration) -> Self {
+        Self {
+            threshold,
+            fastest: None,
+        }
+    }
+
+    /// How late the frame with this unwrapped time stamp is.
+    pub fn lateness(&mut self, timestamp: u64, complete: Time) -> Duration {
+        let media = i128::from(timestamp) * 1_000_000_000 / i128::from(MEDIA_CLOCK);
+        let transit = i128::from(complete.as_nanos()) - media;
+        let fastest = *self
+            .fastest
+            .insert(self.fastest.unwrap_or(transit).min(transit));
+        Duration::from_nanos(u64::try_from(transit - fastest).unwrap_or(u64::MAX))
+    }
+
+    /// Whether a frame that is so late is shown.
+    pub fn accepts(&self, lateness: Duration) -> bool {
+        lateness <= self.threshold
+    }
+}
+
+/// Why bytes are no stream of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamFault {
+    /// A packet that is longer than it may be.
+    Framing(PacketTooLong),
+    /// A packet of another stream among those of the first one.
+    OtherStream,
+    /// A payload that we cannot read.
+    PayloadType {
+        /// Its type.
+        payload_type: u8,
+    },
+    /// A packet that is none.
+    Rtp(RtpError),
+}
+
+impl fmt::Display for StreamFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Framing(error) => error.fmt(f),
+            Self::OtherStream => f.write_str("packets of two streams on one connection"),
+            Self::PayloadType { payload_type } => write!(
+                f,
+                "payload type {payload_type} where 32 (MPEG-2) or 96 (H.264) is expected"
+            ),
+            Self::Rtp(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for StreamFault {}
+
+/// As of the assembler of packets.
+const MAX_FRAME: usize = 4 << 20;

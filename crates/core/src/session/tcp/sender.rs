@@ -1,0 +1,456 @@
+//! The sending end: pictures in, bytes for a socket out.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use super::steering::{Advice, Backlog, Steering, Verdict, Waiting};
+use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate, MEDIA_CLOCK};
+use crate::session::sender::SentFrame;
+use crate::trace::{DropCause, Event, KeyCause};
+use crate::units::{Bytes, Rate, Time};
+use crate::wire::ntp::Ntp;
+use crate::wire::rtcp::{self, Cname, SenderInfo};
+use crate::wire::rtp::RtpHeader;
+use crate::wire::{framing, payload};
+
+/// How a sender sends.
+#[derive(Clone, Debug)]
+pub struct TcpSenderConfig {
+    /// Of the encoder.
+    pub codec: Codec,
+    /// Own SSRC.
+    pub ssrc: u32,
+    /// Time stamp of frame 0.
+    pub timestamp_base: u32,
+    /// Canonical name (RFC 3550 section 6.5.1).
+    pub cname: Cname,
+    /// Wall-clock time of the driver's epoch.
+    pub epoch: Ntp,
+    /// Of the source. Time stamps are frame numbers at this rate, whenever a picture came.
+    pub frame_rate: FrameRate,
+    /// Who says when there is a picture.
+    pub capture: Capture,
+    /// Largest RTP packet, without its length field; within 300 bytes and 65,535.
+    pub packet_size: Bytes,
+    /// Pictures are passed over while more than this waits in the application. Keeps memory
+    /// bounded when TCP takes nothing for minutes.
+    pub most_queued: Bytes,
+}
+
+/// Who says when there is a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capture {
+    /// The clock, at the frame rate, until so many have been captured.
+    Clock {
+        /// No end if there is none.
+        frames: Option<u64>,
+    },
+    /// The source, by [`TcpSender::on_picture`].
+    Source,
+}
+
+/// Sends one stream over TCP.
+///
+/// Contract: after each input, drain [`poll_order`](Self::poll_order) and answer each order by
+/// [`on_encoded`](Self::on_encoded), write what [`poll_write`](Self::poll_write) gives as far as the
+/// socket takes it, and sleep until [`next_timeout`](Self::next_timeout) or until the socket takes
+/// more.
+#[derive(Debug)]
+pub struct TcpSender {
+    config: TcpSenderConfig,
+    steering: Box<dyn Steering>,
+    /// When frame 0 was captured, and the next frame, of the clock.
+    clock: Option<(Time, u64)>,
+    /// Nothing more is captured.
+    ended: bool,
+    /// A picture that waits until the encoder is free.
+    held: Option<(u64, Time)>,
+    /// What the encoder is at.
+    open: Option<FrameOrder>,
+    order: Option<FrameOrder>,
+    key_wanted: Option<KeyCause>,
+    queue: VecDeque<Queued>,
+    queued: Bytes,
+    /// Kernel's part of the backlog.
+    kernel: Backlog,
+    /// Bytes on their way, and how many of them TCP has.
+    out: Vec<u8>,
+    written: usize,
+    /// The frame that `out` belongs to.
+    leaving: Option<SentFrame>,
+    /// Frames that refer to one that was given up are of no use.
+    broken: bool,
+    sequence: u16,
+    packets: u32,
+    octets: u32,
+    next_report: Time,
+    said_bye: bool,
+    last_rate: Option<Rate>,
+    rows: Vec<SentFrame>,
+    events: Vec<(Time, Event)>,
+}
+
+#[derive(Debug)]
+struct Queued {
+    row: SentFrame,
+    data: Vec<u8>,
+}
+
+impl TcpSender {
+    /// A sender that captures its first frame when it is first asked for a timeout.
+    pub fn new(config: TcpSenderConfig, steering: Box<dyn Steering>) -> Self {
+        Self {
+            config,
+            steering,
+            clock: None,
+            ended: false,
+            held: None,
+            open: None,
+            order: None,
+            key_wanted: Some(KeyCause::First),
+            queue: VecDeque::new(),
+            queued: Bytes(0),
+            kernel: Backlog::default(),
+            out: Vec::new(),
+            written: 0,
+            leaving: None,
+            broken: false,
+            sequence: 0,
+            packets: 0,
+            octets: 0,
+            next_report: Time::ZERO,
+            said_bye: false,
+            last_rate: None,
+            rows: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// A deadline of [`next_timeout`](Self::next_timeout) has passed. Early calls are harmless.
+    pub fn on_timeout(&mut self, now: Time) {
+        let Capture::Clock { frames } = self.config.capture else {
+            return;
+        };
+        let (start, mut next) = self.clock.unwrap_or((now, 0));
+        while !self.ended && start + self.config.frame_rate.at(next) <= now {
+            if frames.is_some_and(|frames| next >= frames) {
+                self.ended = true;
+                break;
+            }
+            self.picture(now, next, start + self.config.frame_rate.at(next));
+            next += 1;
+        }
+        self.clock = Some((start, next));
+    }
+
+    /// When the clock captures again.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let Capture::Clock { .. } = self.config.capture else {
+            return None;
+        };
+        let next = self.clock.map_or(Time::ZERO, |(start, next)| {
+            start + self.config.frame_rate.at(next)
+        });
+        (!self.ended).then_some(next)
+    }
+
+    /// The source has picture `frame`, which came at `at`. Numbers grow, and may have gaps.
+    pub fn on_picture(&mut self, now: Time, frame: u64, at: Time) {
+        if !self.ended {
+            self.picture(now, frame, at);
+        }
+    }
+
+    /// Nothing more is captured; what has been is encoded and sent, and a goodbye.
+    pub fn stop_capture(&mut self) {
+        self.ended = true;
+    }
+
+    /// Somebody outside has an opinion.
+    pub fn advise(&mut self, now: Time, advice: Advice) {
+        self.steering.advise(now, advice);
+    }
+
+    /// What the kernel holds of what was written: not yet sent, and not yet acknowledged.
+    pub fn on_kernel(&mut self, unsent: Bytes, unacknowledged: Bytes) {
+        self.kernel.unsent = unsent;
+        self.kernel.unacknowledged = unacknowledged;
+    }
+
+    /// What the encoder is to do.
+    pub fn poll_order(&mut self) -> Option<FrameOrder> {
+        self.order.take()
+    }
+
+    /// The encoder is done with the open order.
+    pub fn on_encoded(&mut self, now: Time, result: Result<Encoded, EncodeError>) {
+        let Some(order) = self.open.take() else {
+            return;
+        };
+        match result {
+            Ok(encoded) => self.enqueue(&order, encoded),
+            Err(_) => {
+                self.skip(now, order.frame, order.captured);
+                self.stop_capture();
+                self.let_go(now);
+            }
+        }
+        if let Some((frame, at)) = self.held.take() {
+            self.picture(now, frame, at);
+        }
+    }
+
+    /// Bytes for the socket; none if there is nothing to write now.
+    pub fn poll_write(&mut self, now: Time) -> &[u8] {
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+            self.refill(now);
+        }
+        &self.out[self.written..]
+    }
+
+    /// The socket took so many of them.
+    pub fn on_written(&mut self, now: Time, count: usize) {
+        self.written = (self.written + count).min(self.out.len());
+        if self.written == self.out.len()
+            && let Some(mut row) = self.leaving.take()
+        {
+            row.left = Some(now);
+            self.rows.push(row);
+        }
+    }
+
+    /// The connection is gone: what waits will never leave.
+    pub fn on_closed(&mut self, now: Time) {
+        self.stop_capture();
+        self.let_go(now);
+        let leaving = self.leaving.take();
+        let waiting = self.queue.drain(..).map(|queued| queued.row);
+        let lost: Vec<_> = leaving.into_iter().chain(waiting).collect();
+        for row in lost {
+            self.give_up(now, row, DropCause::Ended);
+        }
+        self.queued = Bytes(0);
+        self.out.clear();
+        self.written = 0;
+        self.said_bye = true;
+    }
+
+    /// Whether the goodbye has been written.
+    pub fn is_done(&self) -> bool {
+        self.said_bye && self.written == self.out.len() && self.open.is_none()
+    }
+
+    /// What waits, and where.
+    pub fn backlog(&self) -> Backlog {
+        Backlog {
+            queued: self.queued + Bytes((self.out.len() - self.written) as u64),
+            ..self.kernel
+        }
+    }
+
+    /// What the encoder is told at the moment.
+    pub fn target(&self) -> Rate {
+        self.steering.target()
+    }
+
+    /// Moves rows of frames whose fate is known, in the order of their fates, and what happened.
+    pub fn drain(&mut self, rows: &mut Vec<SentFrame>, events: &mut Vec<(Time, Event)>) {
+        rows.append(&mut self.rows);
+        events.append(&mut self.events);
+    }
+
+    fn picture(&mut self, now: Time, frame: u64, at: Time) {
+        if self.open.is_some() {
+            // The encoder is behind: the newest picture is the one worth having.
+            if let Some((older, at)) = self.held.replace((frame, at)) {
+                self.skip(now, older, at);
+            }
+            return;
+        }
+        let backlog = self.backlog();
+        self.steering.on_backlog(now, backlog);
+        let verdict = match self.steering.order(now, frame) {
+            _ if backlog.queued > self.config.most_queued => Verdict::Skip,
+            verdict => verdict,
+        };
+        let Verdict::Encode(rate) = verdict else {
+            return self.skip(now, frame, at);
+        };
+        if let Some(cause) = self.key_wanted {
+            self.events
+                .push((now, Event::KeyFrameOrdered { frame, cause }));
+        }
+        if let Some(from) = self.last_rate.replace(rate).filter(|from| *from != rate) {
+            self.events
+                .push((now, Event::RateChanged { from, to: rate }));
+        }
+        let order = FrameOrder {
+            frame,
+            captured: at,
+            rate,
+            key: self.key_wanted.take().is_some(),
+        };
+        self.open = Some(order);
+        self.order = Some(order);
+    }
+
+    fn enqueue(&mut self, order: &FrameOrder, encoded: Encoded) {
+        let share = order.rate.as_f64() / self.config.frame_rate.as_f64();
+        let row = SentFrame {
+            key: encoded.key,
+            skipped: false,
+            target_bits: share as u64,
+            bits: encoded.data.len() as u64 * 8,
+            quality: encoded.quality,
+            ..self.row(order.frame, order.captured)
+        };
+        self.queued += Bytes(encoded.data.len() as u64);
+        self.queue.push_back(Queued {
+            row,
+            data: encoded.data,
+        });
+    }
+
+    /// Writes the next frame that is worth it, or the goodbye.
+    fn refill(&mut self, now: Time) {
+        while let Some(Queued { row, data }) = self.queue.pop_front() {
+            let size = Bytes(data.len() as u64);
+            self.queued -= size;
+            let waiting = Waiting {
+                frame: row.frame,
+                captured: row.captured,
+                key: row.key,
+                size,
+                behind: self.queued,
+            };
+            if self.broken && !row.key {
+                self.give_up(now, row, DropCause::Reference);
+            } else if !self.steering.keeps(now, &waiting) || !self.write_frame(now, &row, &data) {
+                self.broken = true;
+                self.key_wanted.get_or_insert(KeyCause::Repair);
+                self.give_up(now, row, DropCause::Late);
+            } else {
+                self.broken = false;
+                self.leaving = Some(row);
+                return;
+            }
+        }
+        if self.ended && self.open.is_none() && !self.said_bye {
+            self.write_report(now, true);
+            self.said_bye = true;
+        }
+    }
+
+    /// `false` if the access unit is none.
+    fn write_frame(&mut self, now: Time, row: &SentFrame, data: &[u8]) -> bool {
+        if now >= self.next_report {
+            self.write_report(now, false);
+            self.next_report = now + REPORTS;
+        }
+        let header = RtpHeader {
+            payload_type: payload::payload_type(self.config.codec),
+            sequence: 0,
+            timestamp: row.timestamp,
+            ssrc: self.config.ssrc,
+            marker: false,
+        };
+        let max = (self.config.packet_size.get() as usize).clamp(LEAST_PACKET, MOST_PACKET);
+        let (mut packets, mut octets) = (0, 0);
+        let (out, sequence) = (&mut self.out, &mut self.sequence);
+        let cut = payload::packetise(
+            self.config.codec,
+            data,
+            max - RtpHeader::LEN,
+            |payload, marker| {
+                //= rfc4571-3-order
+                let header = RtpHeader {
+                    sequence: *sequence,
+                    marker,
+                    ..header
+                };
+                let emitted = framing::emit(out, |out| {
+                    header.emit(out);
+                    payload.emit(out);
+                });
+                debug_assert!(emitted.is_ok(), "a payload is shorter than its bound");
+                *sequence = sequence.wrapping_add(1);
+                packets += 1;
+                octets += payload.len() as u32;
+            },
+        );
+        self.packets = self.packets.wrapping_add(packets);
+        self.octets = self.octets.wrapping_add(octets);
+        cut.is_ok()
+    }
+
+    /// A sender report, and a goodbye behind it when the stream ends.
+    fn write_report(&mut self, now: Time, bye: bool) {
+        let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
+        let ticks = now.since(start).as_nanos() * u128::from(MEDIA_CLOCK) / 1_000_000_000;
+        let info = SenderInfo {
+            ssrc: self.config.ssrc,
+            ntp: self.config.epoch.at(now),
+            rtp_timestamp: self.config.timestamp_base.wrapping_add(ticks as u32),
+            packets: self.packets,
+            octets: self.octets,
+        };
+        let emitted = framing::emit(&mut self.out, |out| {
+            info.emit(&[], out);
+            rtcp::emit_sdes(self.config.ssrc, &self.config.cname, out);
+            if bye {
+                rtcp::emit_bye(&[self.config.ssrc], None, out);
+            }
+        });
+        debug_assert!(emitted.is_ok(), "a report has about a hundred bytes");
+    }
+
+    /// Of the picture that waits for the encoder.
+    fn let_go(&mut self, now: Time) {
+        if let Some((frame, at)) = self.held.take() {
+            self.skip(now, frame, at);
+        }
+    }
+
+    fn skip(&mut self, now: Time, frame: u64, at: Time) {
+        let row = self.row(frame, at);
+        self.give_up(now, row, DropCause::Skipped);
+    }
+
+    fn give_up(&mut self, now: Time, row: SentFrame, cause: DropCause) {
+        let frame = row.frame;
+        self.events
+            .push((now, Event::FrameDropped { frame, cause }));
+        self.rows.push(SentFrame {
+            dropped: Some(cause),
+            ..row
+        });
+    }
+
+    /// Of a frame of which nothing else is known.
+    fn row(&self, frame: u64, captured: Time) -> SentFrame {
+        let ticks = self.config.frame_rate.at(frame).as_nanos() * u128::from(MEDIA_CLOCK);
+        // To the nearest tick, so that a receiver finds the number of the frame again.
+        let ticks = (ticks + 500_000_000) / 1_000_000_000;
+        SentFrame {
+            frame,
+            timestamp: self.config.timestamp_base.wrapping_add(ticks as u32),
+            captured,
+            key: false,
+            skipped: true,
+            target_bits: 0,
+            bits: 0,
+            left: None,
+            dropped: None,
+            quality: None,
+        }
+    }
+}
+
+/// Distance of sender reports. RFC 3550 section 6.2 allows one every five seconds and, at these
+/// rates, more often.
+const REPORTS: Duration = Duration::from_secs(1);
+/// Headers of MPEG-2 are never cut: 261 bytes, and those of RFC 2250 and RTP.
+const LEAST_PACKET: usize = 300;
+const MOST_PACKET: usize = 65_535;

@@ -1,0 +1,144 @@
+//! Who decides how much is made, and what is still worth sending.
+
+use core::fmt::Debug;
+
+use crate::units::{Bytes, Rate, Time};
+
+/// Decides for a [`TcpSender`](super::TcpSender). What it knows of the path comes to it by
+/// [`on_backlog`](Self::on_backlog), by [`advise`](Self::advise), or by ways of its own.
+pub trait Steering: Debug + Send {
+    /// A picture is there. Whether to encode it, and at which rate.
+    fn order(&mut self, now: Time, frame: u64) -> Verdict;
+
+    /// A frame is next, and TCP has none of its bytes yet. `false` gives it up, and with it all
+    /// that refer to it.
+    fn keeps(&mut self, _now: Time, _waiting: &Waiting) -> bool {
+        true
+    }
+
+    /// How much waits, asked before every order.
+    fn on_backlog(&mut self, _now: Time, _backlog: Backlog) {}
+
+    /// Somebody outside has an opinion.
+    fn advise(&mut self, _now: Time, _advice: Advice) {}
+
+    /// What the encoder is to be told if a picture came now. Encoders that are not ours follow it.
+    fn target(&self) -> Rate;
+}
+
+/// What becomes of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is encoded at this rate.
+    Encode(Rate),
+    /// It is never encoded. Nothing refers to it, so nothing else is lost.
+    Skip,
+}
+
+/// A frame that is encoded and waits for TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its number.
+    pub frame: u64,
+    /// When it was captured.
+    pub captured: Time,
+    /// It can be decoded alone.
+    pub key: bool,
+    /// Of the access unit.
+    pub size: Bytes,
+    /// What waits behind it.
+    pub behind: Bytes,
+}
+
+/// What waits, and where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// In the application: it can still be dropped.
+    pub queued: Bytes,
+    /// In the kernel, not yet sent.
+    pub unsent: Bytes,
+    /// In the network, or lost: sent and not yet acknowledged.
+    pub unacknowledged: Bytes,
+}
+
+impl Backlog {
+    /// All of it.
+    pub fn total(self) -> Bytes {
+        self.queued + self.unsent + self.unacknowledged
+    }
+}
+
+/// What somebody outside wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Encode at this rate from the next picture on.
+    Rate(Rate),
+    /// Give up what waits in the application.
+    Drop,
+}
+
+/// An ordinary sender: one rate, and everything is sent, however late.
+#[derive(Clone, Copy, Debug)]
+pub struct Classic {
+    rate: Rate,
+}
+
+impl Classic {
+    /// Encodes at `rate`.
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate }
+    }
+}
+
+impl Steering for Classic {
+    fn order(&mut self, _now: Time, _frame: u64) -> Verdict {
+        Verdict::Encode(self.rate)
+    }
+
+    fn target(&self) -> Rate {
+        self.rate
+    }
+}
+
+/// Does as it is told from outside.
+#[derive(Clone, Copy, Debug)]
+pub struct Follow {
+    rate: Rate,
+    limits: (Rate, Rate),
+    /// What was captured before is given up.
+    dropped_until: Option<Time>,
+}
+
+impl Follow {
+    /// Begins at `rate`, and never leaves `limits`, the lowest and the highest rate.
+    pub fn new(rate: Rate, limits: (Rate, Rate)) -> Self {
+        let rate = rate.clamp(limits.0, limits.1);
+        Self {
+            rate,
+            limits,
+            dropped_until: None,
+        }
+    }
+}
+
+impl Steering for Follow {
+    fn order(&mut self, _now: Time, _frame: u64) -> Verdict {
+        Verdict::Encode(self.rate)
+    }
+
+    fn keeps(&mut self, _now: Time, waiting: &Waiting) -> bool {
+        self.dropped_until
+            .is_none_or(|until| waiting.captured > until)
+    }
+
+    fn advise(&mut self, now: Time, advice: Advice) {
+        match advice {
+            Advice::Rate(rate) => self.rate = rate.clamp(self.limits.0, self.limits.1),
+            Advice::Drop => self.dropped_until = Some(now),
+        }
+    }
+
+    fn target(&self) -> Rate {
+        self.rate
+    }
+}

@@ -1,0 +1,303 @@
+//! Sender and receiver, joined by a byte stream that takes what a test lets through.
+
+use core::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate};
+use crate::session::assembler::ReceivedFrame;
+use crate::session::sender::SentFrame;
+use crate::trace::{DropCause, Event, KeyCause};
+use crate::units::{Bytes, Rate, Time};
+use crate::wire::ntp::Ntp;
+use crate::wire::rtcp::Cname;
+
+const RATE: Rate = Rate::kbps(1_000);
+
+fn config(frames: u64) -> TcpSenderConfig {
+    TcpSenderConfig {
+        codec: Codec::Mpeg2,
+        ssrc: 7,
+        timestamp_base: u32::MAX - 5_000,
+        cname: Cname::new("test").unwrap(),
+        epoch: Ntp(0),
+        frame_rate: FrameRate::fps(25),
+        capture: Capture::Clock {
+            frames: Some(frames),
+        },
+        packet_size: Bytes(400),
+        most_queued: Bytes(50_000),
+    }
+}
+
+/// A picture of one slice, whose bytes say its number.
+fn picture(order: &FrameOrder) -> Encoded {
+    let len = order.rate.as_bps() as usize / 25 / 8;
+    let mut data = Vec::new();
+    if order.key {
+        data.extend_from_slice(&[0, 0, 1, 0xb3, 9, 9]);
+    }
+    data.extend_from_slice(&[0, 0, 1, 0, 0, if order.key { 0x08 } else { 0x10 }, 9, 9, 9]);
+    data.extend_from_slice(&[0, 0, 1, 1]);
+    data.resize(data.len() + len, 1 + order.frame as u8);
+    Encoded {
+        frame: order.frame,
+        captured: order.captured,
+        key: order.key,
+        data,
+        quality: None,
+    }
+}
+
+struct World {
+    sender: TcpSender,
+    receiver: TcpReceiver,
+    rows: Vec<SentFrame>,
+    events: Vec<(Time, Event)>,
+    frames: Vec<ReceivedFrame>,
+}
+
+impl World {
+    fn new(frames: u64, steering: impl Steering + 'static) -> Self {
+        Self {
+            sender: TcpSender::new(config(frames), Box::new(steering)),
+            receiver: TcpReceiver::new(),
+            rows: Vec::new(),
+            events: Vec::new(),
+            frames: Vec::new(),
+        }
+    }
+
+    /// One turn at `now`; the stream takes at most `room` bytes.
+    fn turn(&mut self, now: Time, mut room: usize) {
+        self.sender.on_timeout(now);
+        while let Some(order) = self.sender.poll_order() {
+            self.sender.on_encoded(now, Ok(picture(&order)));
+        }
+        loop {
+            let bytes = self.sender.poll_write(now);
+            let count = bytes.len().min(room).min(333);
+            if count == 0 {
+                break;
+            }
+            self.receiver.on_bytes(now, &bytes[..count]).unwrap();
+            self.sender.on_written(now, count);
+            room -= count;
+        }
+        self.sender.drain(&mut self.rows, &mut self.events);
+        self.frames
+            .extend(std::iter::from_fn(|| self.receiver.poll_frame()));
+    }
+}
+
+fn at(ms: u64) -> Time {
+    Time::from_millis(ms)
+}
+
+#[test]
+fn a_stream_that_flows_arrives_whole_and_ends_with_a_goodbye() {
+    //= rfc4571-3-order (test)
+    let mut world = World::new(50, Classic::new(RATE));
+    let mut ms = 0;
+    while !world.sender.is_done() {
+        world.turn(at(ms), usize::MAX);
+        ms += 10;
+    }
+    assert_eq!(ms, 2_010, "fifty frames at 25 a second");
+    assert!(world.receiver.is_over());
+    assert_eq!(world.receiver.codec(), Some(Codec::Mpeg2));
+    assert_eq!((world.rows.len(), world.frames.len()), (50, 50));
+    for (n, (row, frame)) in world.rows.iter().zip(&world.frames).enumerate() {
+        assert_eq!(row.frame, n as u64);
+        assert_eq!(row.left, Some(row.captured));
+        assert_eq!(frame.complete, Some(row.captured));
+        assert_eq!(frame.timestamp as u32, row.timestamp);
+        assert_eq!(frame.data.last(), Some(&(1 + n as u8)));
+        assert_eq!(frame.key, n == 0);
+    }
+    let span = world.frames[49].timestamp - world.frames[0].timestamp;
+    assert_eq!(span, 49 * 3_600, "through the end of 32 bits");
+}
+
+/// The path takes nothing for two seconds, then all.
+#[test]
+fn classic_falls_behind_and_sends_everything() {
+    let mut world = World::new(100, Classic::new(RATE));
+    for ms in (0..4_500).step_by(10) {
+        let stalled = (1_000..3_000).contains(&ms);
+        world.turn(at(ms), if stalled { 0 } else { usize::MAX });
+    }
+    assert!(world.sender.is_done());
+    let dropped = world.rows.iter().filter(|row| row.dropped.is_some());
+    // The queue holds 50 kB; the rest of two seconds at 125 kB/s is never encoded.
+    assert!(
+        dropped
+            .clone()
+            .all(|row| row.dropped == Some(DropCause::Skipped) && row.skipped)
+    );
+    assert!((38..43).contains(&dropped.count()));
+    let mut punctuality = Punctuality::new(Duration::from_millis(500));
+    let late = world.frames.iter().filter(|frame| {
+        let lateness = punctuality.lateness(frame.timestamp, frame.complete.unwrap());
+        !punctuality.accepts(lateness)
+    });
+    assert_eq!(
+        late.count(),
+        10,
+        "what was queued in the first of the seconds"
+    );
+}
+
+/// The same, with somebody who says in time to let go.
+#[test]
+fn what_waits_is_dropped_on_advice_and_the_chain_is_repaired() {
+    let limits = (Rate::kbps(100), Rate::kbps(2_000));
+    let mut world = World::new(100, Follow::new(RATE, limits));
+    for ms in (0..4_500).step_by(10) {
+        if ms == 1_500 {
+            world.sender.advise(at(ms), Advice::Rate(Rate::kbps(10)));
+        }
+        if ms == 2_990 {
+            world.sender.advise(at(ms), Advice::Drop);
+        }
+        let stalled = (1_000..3_000).contains(&ms);
+        world.turn(at(ms), if stalled { 0 } else { usize::MAX });
+    }
+    assert_eq!(world.sender.target(), limits.0, "not below the floor");
+    let causes = |cause| {
+        world
+            .rows
+            .iter()
+            .filter(|r| r.dropped == Some(cause))
+            .count()
+    };
+    assert_eq!(causes(DropCause::Late), 1);
+    assert!((8..=11).contains(&causes(DropCause::Reference)));
+    let keys: Vec<_> = world.frames.iter().filter(|f| f.key).collect();
+    assert_eq!(keys.len(), 2);
+    assert!(keys[1].complete >= Some(at(3_000)));
+    assert!(
+        world.frames.iter().all(|f| f.complete.is_some()),
+        "nothing undecodable was sent"
+    );
+    let repair = |(_, e): &&(Time, Event)| {
+        matches!(
+            e,
+            Event::KeyFrameOrdered {
+                cause: KeyCause::Repair,
+                ..
+            }
+        )
+    };
+    assert_eq!(world.events.iter().filter(repair).count(), 1);
+    let changed = |(_, e): &&(Time, Event)| matches!(e, Event::RateChanged { .. });
+    assert_eq!(world.events.iter().filter(changed).count(), 1);
+}
+
+#[test]
+fn pictures_of_a_source_keep_their_numbers() {
+    let capture = Capture::Source;
+    let config = TcpSenderConfig {
+        capture,
+        ..config(0)
+    };
+    let mut world = World::new(0, Classic::new(RATE));
+    world.sender = TcpSender::new(config, Box::new(Classic::new(RATE)));
+    assert_eq!(world.sender.next_timeout(), None);
+    for (frame, ms) in [(0, 5), (1, 50), (5, 400)] {
+        world.sender.on_picture(at(ms), frame, at(ms));
+        world.turn(at(ms), usize::MAX);
+    }
+    // Three at once: the encoder has the first, the newest waits, the one between is passed over.
+    for frame in 6..9 {
+        world.sender.on_picture(at(500), frame, at(500));
+    }
+    world.turn(at(500), usize::MAX);
+    world.sender.stop_capture();
+    world.turn(at(500), usize::MAX);
+    assert!(world.sender.is_done());
+    let first = world.frames[0].timestamp;
+    let numbers: Vec<_> = world
+        .frames
+        .iter()
+        .map(|f| (f.timestamp - first) / 3_600)
+        .collect();
+    assert_eq!(numbers, [0, 1, 5, 6, 8]);
+}
+
+#[test]
+fn an_encoder_that_fails_or_a_connection_that_breaks_ends_it() {
+    let mut world = World::new(100, Classic::new(RATE));
+    world.sender.on_timeout(at(0));
+    let _ = world.sender.poll_order().unwrap();
+    world
+        .sender
+        .on_encoded(at(1), Err(EncodeError::EndOfSource));
+    world.turn(at(2), usize::MAX);
+    assert!(world.sender.is_done() && world.receiver.is_over());
+
+    let mut world = World::new(100, Classic::new(RATE));
+    for ms in (0..400).step_by(40) {
+        world.turn(at(ms), 1_000);
+    }
+    world.sender.on_closed(at(400));
+    world.turn(at(400), 0);
+    assert!(world.sender.is_done() && !world.receiver.is_over());
+    assert_eq!(world.rows.len(), 10);
+    let ended = world
+        .rows
+        .iter()
+        .filter(|r| r.dropped == Some(DropCause::Ended));
+    assert!(ended.count() >= 8);
+    assert_eq!(world.sender.backlog().total(), Bytes(0));
+}
+
+#[test]
+fn what_is_no_stream_is_named() {
+    let fault = |bytes: &[u8]| {
+        TcpReceiver::new()
+            .on_bytes(at(0), bytes)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(fault(b"\0\x10GET / HTTP/1.1\r\n").contains("version 1"));
+    let mut other = vec![0, 13, 0x80, 33];
+    other.resize(15, 0);
+    assert!(fault(&other).contains("payload type 33"));
+    let packet = |ssrc| [0, 13, 0x80, 96, 0, 0, 0, 0, 0, 0, 0, 0, 0, ssrc, 0x65];
+    let two = [packet(1), packet(2)].concat();
+    assert!(fault(&two).contains("two streams"));
+}
+
+#[test]
+fn lateness_is_what_is_above_the_fastest() {
+    let mut punctuality = Punctuality::new(Duration::from_millis(100));
+    let mut late = |n: u64, ms| punctuality.lateness(n * 3_600, at(ms)).as_millis();
+    assert_eq!(late(0, 1_050), 0);
+    assert_eq!(late(1, 1_040), 0, "this one was faster");
+    assert_eq!(late(2, 1_180), 100);
+    assert_eq!(late(3, 1_221), 101);
+    assert!(punctuality.accepts(Duration::from_millis(100)));
+    assert!(!punctuality.accepts(Duration::from_millis(101)));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_end_in_frames_or_a_fault(
+        bytes in vec(prop_oneof![Just(0_u8), Just(0x80), Just(96), Just(32), any::<u8>()], 0..400),
+        piece in 1_usize..50,
+    ) {
+        let mut receiver = TcpReceiver::new();
+        for piece in bytes.chunks(piece) {
+            if receiver.on_bytes(at(0), piece).is_err() {
+                break;
+            }
+        }
+        receiver.finish();
+        while let Some(frame) = receiver.poll_frame() {
+            prop_assert_eq!(frame.complete.is_some(), !frame.data.is_empty());
+        }
+    }
+}

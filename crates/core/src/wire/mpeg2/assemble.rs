@@ -1,0 +1,170 @@
+//! From RTP payloads to an access unit.
+
+use core::fmt;
+
+use super::header::{HeaderError, VideoPayload};
+use super::stream::{Contents, contents};
+
+/// Joins the RTP payloads of one access unit, given in the order of their sequence numbers and
+/// without a gap.
+///
+/// A payload that is refused changes nothing but that [`take`](Self::take) then fails, since the
+/// access unit is not whole.
+#[derive(Clone, Debug)]
+pub struct Assembler {
+    data: Vec<u8>,
+    max_len: usize,
+    broken: Option<AssembleError>,
+}
+
+impl Assembler {
+    /// Holds at most `max_len` bytes of one access unit.
+    pub const fn new(max_len: usize) -> Self {
+        Self {
+            data: Vec::new(),
+            max_len,
+            broken: None,
+        }
+    }
+
+    /// Takes the next payload.
+    ///
+    /// # Errors
+    /// When it is no RFC 2250 payload, does not begin with a start code although it is the first,
+    /// or there is no room for it.
+    pub fn push(&mut self, payload: &[u8]) -> Result<(), AssembleError> {
+        let joined = self.join(payload);
+        if let Err(error) = joined {
+            self.broken.get_or_insert(error);
+        }
+        joined
+    }
+
+    /// The access unit; begins anew, whole or not.
+    ///
+    /// # Errors
+    /// The first thing that was wrong with it.
+    pub fn take(&mut self) -> Result<Picture, AssembleError> {
+        let data = core::mem::take(&mut self.data);
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        let contents = contents(&data);
+        if !contents.slices {
+            return Err(AssembleError::Empty);
+        }
+        Ok(Picture { data, contents })
+    }
+
+    /// Bytes that wait for the rest.
+    pub fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    fn join(&mut self, payload: &[u8]) -> Result<(), AssembleError> {
+        let data = VideoPayload::new_checked(payload)
+            .map_err(AssembleError::Header)?
+            .data();
+        let code = data.iter().position(|byte| *byte != 0);
+        if self.data.is_empty() && !code.is_some_and(|at| at >= 2 && data[at] == 1) {
+            return Err(AssembleError::NoStart);
+        }
+        if self.data.len() + data.len() > self.max_len {
+            return Err(AssembleError::TooLarge {
+                max_len: self.max_len,
+            });
+        }
+        self.data.extend_from_slice(data);
+        Ok(())
+    }
+}
+
+/// A whole access unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// As in the elementary stream.
+    pub data: Vec<u8>,
+    /// What it is made of.
+    pub contents: Contents,
+}
+
+/// Why payloads do not become an access unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AssembleError {
+    /// There is no slice.
+    Empty,
+    /// A payload ends within its header.
+    Header(HeaderError),
+    /// It begins within a slice.
+    NoStart,
+    /// The access unit is larger than it may be.
+    TooLarge {
+        /// As given to [`Assembler::new`].
+        max_len: usize,
+    },
+}
+
+impl fmt::Display for AssembleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("an MPEG picture without slices"),
+            Self::Header(error) => error.fmt(f),
+            Self::NoStart => f.write_str("an MPEG picture without its beginning"),
+            Self::TooLarge { max_len } => write!(
+                f,
+                "an access unit above {max_len} bytes: raise the limit if it is genuine"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for AssembleError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn join(payloads: &[&[u8]]) -> Result<Picture, AssembleError> {
+        let mut assembler = Assembler::new(24);
+        for payload in payloads {
+            let _ = assembler.push(payload);
+        }
+        let joined = assembler.take();
+        assert!(assembler.is_empty() && assembler.len() == 0);
+        joined
+    }
+
+    #[test]
+    fn a_key_frame_is_known() {
+        let head = [0, 0, 0x31, 0, 0, 0, 1, 0xb3, 0, 0, 1, 0, 0, 0x08];
+        let slice = [0, 0, 0x19, 0, 0, 0, 1, 1, 7];
+        let picture = join(&[&head, &slice]).unwrap();
+        assert_eq!(picture.data.len(), 15);
+        assert!(picture.contents.is_key_frame());
+        let delta = [0, 0, 0x32, 0, 0, 0, 1, 0xb3, 0, 0, 1, 0, 0, 0x10];
+        assert!(!join(&[&delta, &slice]).unwrap().contents.is_key_frame());
+    }
+
+    #[test]
+    fn malformed_payloads_are_refused() {
+        assert_eq!(join(&[]), Err(AssembleError::Empty));
+        assert_eq!(
+            join(&[&[0, 0, 0, 0, 0, 0, 1, 0]]),
+            Err(AssembleError::Empty)
+        );
+        assert_eq!(join(&[&[0, 0, 0, 0, 7]]), Err(AssembleError::NoStart));
+        let cut = HeaderError { need: 4, have: 1 };
+        assert_eq!(join(&[&[0]]), Err(AssembleError::Header(cut)));
+        let whole = [0, 0, 0x19, 0, 0, 0, 1, 1, 7];
+        assert_eq!(join(&[&whole, &[0]]), Err(AssembleError::Header(cut)));
+        let many = [&whole[..]; 5];
+        assert_eq!(join(&many), Err(AssembleError::TooLarge { max_len: 24 }));
+        assert_eq!(join(&many[..4]).map(|p| p.data.len()), Ok(20));
+    }
+}

@@ -1,0 +1,377 @@
+//! From an access unit to RTP payloads.
+
+use core::fmt;
+
+use super::header::VideoHeader;
+use super::stream::{Kind, PictureHeader, picture_header, unit};
+
+/// Cuts an access unit of an elementary stream (a picture with the headers before it) into RTP
+/// payloads of at most `max_payload` bytes.
+///
+/// Headers are never cut. Slices that fit are sent whole, as many as fit together; others are
+/// fragmented. No allocation: a payload refers to `access_unit` until [`Payload::emit`] copies it.
+/// Payloads above 65,535 bytes are not made, whatever `max_payload` says: no datagram holds them.
+///
+/// # Errors
+/// When `max_payload` is below 265, or the access unit does not begin with a start code, has no
+/// picture, or has a header that does not fit.
+pub fn packetise(access_unit: &[u8], max_payload: usize) -> Result<Payloads<'_>, PacketiseError> {
+    //= rfc2250-3.1-headers
+    if max_payload < MIN_PAYLOAD {
+        return Err(PacketiseError::MaxPayload { max_payload });
+    }
+    let max = max_payload.min(usize::from(u16::MAX)) - VideoHeader::LEN;
+    let first = access_unit.iter().position(|byte| *byte != 0);
+    if !first.is_some_and(|at| at >= 2 && access_unit[at] == 1) {
+        return Err(PacketiseError::NoStartCode);
+    }
+    let mut picture = None;
+    let mut at = 0;
+    while let Some((kind, end)) = unit(access_unit, at) {
+        if kind == Kind::Picture && picture.is_none() {
+            picture = Some(picture_header(&access_unit[at..end]));
+        }
+        if kind != Kind::Slice && end - at > max {
+            return Err(PacketiseError::Header { len: end - at, max });
+        }
+        at = end;
+    }
+    Ok(Payloads {
+        data: access_unit,
+        at: 0,
+        max,
+        slice_end: None,
+        picture: picture.ok_or(PacketiseError::NoPicture)?,
+    })
+}
+
+/// See [`packetise`].
+#[derive(Clone, Debug)]
+pub struct Payloads<'a> {
+    data: &'a [u8],
+    at: usize,
+    /// Bytes of the stream in a payload.
+    max: usize,
+    /// Where the slice ends that is being fragmented.
+    slice_end: Option<usize>,
+    picture: PictureHeader,
+}
+
+impl<'a> Iterator for Payloads<'a> {
+    type Item = Payload<'a>;
+
+    fn next(&mut self) -> Option<Payload<'a>> {
+        if self.at >= self.data.len() {
+            return None;
+        }
+        let mut found = Found::default();
+        let end = match self.slice_end {
+            // The rest of a slice is alone: the next one begins a payload.
+            //= rfc2250-3.1-slices
+            Some(end) => self.fragment(end, &mut found),
+            None => self.gather(&mut found),
+        };
+        let data = self.data.get(self.at..end)?;
+        self.at = end;
+        Some(Payload {
+            data,
+            header: VideoHeader {
+                temporal_reference: self.picture.temporal_reference,
+                sequence: found.sequence,
+                begins_slice: found.begins_slice,
+                ends_slice: found.ends_slice,
+                picture_type: self.picture.coding_type,
+                vectors: self.picture.vectors,
+            },
+            //= rfc2250-3.3-marker
+            marker: end == self.data.len(),
+        })
+    }
+}
+
+/// What a payload has so far.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each by itself")]
+struct Found {
+    sequence: bool,
+    group: bool,
+    picture: bool,
+    begins_slice: bool,
+    ends_slice: bool,
+}
+
+impl Found {
+    /// Whether a unit has to begin a payload of its own rather than to follow what is there.
+    fn refuses(&self, kind: Kind) -> bool {
+        //= rfc2250-3.1-order
+        let after_picture = self.picture || self.begins_slice;
+        match kind {
+            Kind::Sequence => true,
+            Kind::Group => self.group || after_picture,
+            Kind::Picture => after_picture,
+            Kind::Slice | Kind::Other => false,
+        }
+    }
+}
+
+impl Payloads<'_> {
+    /// As many whole units as fit, or the beginning of a slice that does not. Where they end.
+    fn gather(&mut self, found: &mut Found) -> usize {
+        let mut end = self.at;
+        while let Some((kind, unit_end)) = unit(self.data, end) {
+            let first = end == self.at;
+            if !first && (found.refuses(kind) || unit_end - self.at > self.max) {
+                break;
+            }
+            match kind {
+                Kind::Sequence => found.sequence = true,
+                Kind::Group => found.group = true,
+                Kind::Picture => {
+                    found.picture = true;
+                    self.picture = picture_header(&self.data[end..unit_end]);
+                }
+                Kind::Slice => found.begins_slice = true,
+                Kind::Other => {}
+            }
+            found.ends_slice = kind == Kind::Slice;
+            if unit_end - self.at > self.max {
+                return self.fragment(unit_end, found);
+            }
+            end = unit_end;
+        }
+        end
+    }
+
+    /// The next piece of a slice that ends at `slice_end`. Where it ends.
+    fn fragment(&mut self, slice_end: usize, found: &mut Found) -> usize {
+        let end = slice_end.min(self.at + self.max);
+        found.ends_slice = end == slice_end;
+        self.slice_end = (end < slice_end).then_some(slice_end);
+        end
+    }
+}
+
+/// One RTP payload, not yet written.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    header: VideoHeader,
+    data: &'a [u8],
+    marker: bool,
+}
+
+impl Payload<'_> {
+    /// How many bytes [`emit`](Self::emit) appends.
+    #[expect(clippy::len_without_is_empty, reason = "no payload is empty")]
+    pub const fn len(&self) -> usize {
+        VideoHeader::LEN + self.data.len()
+    }
+
+    /// Whether this is the last one of the access unit, which the RTP header is to say.
+    pub const fn marker(&self) -> bool {
+        self.marker
+    }
+
+    /// Appends the payload.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        self.header.emit(out);
+        out.extend_from_slice(self.data);
+    }
+}
+
+/// Why an access unit does not become payloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PacketiseError {
+    /// A header must not be cut, and does not fit.
+    Header {
+        /// Its length.
+        len: usize,
+        /// What a payload has room for.
+        max: usize,
+    },
+    /// The payloads would be too small.
+    MaxPayload {
+        /// As asked for.
+        max_payload: usize,
+    },
+    /// There is no picture header.
+    NoPicture,
+    /// It does not begin with a start code: no elementary stream.
+    NoStartCode,
+}
+
+impl fmt::Display for PacketiseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header { len, max } => write!(
+                f,
+                "a header of {len} bytes does not fit into payloads for {max}: allow larger ones, \
+                 or have the encoder write less user data"
+            ),
+            Self::MaxPayload { max_payload } => write!(
+                f,
+                "payloads of {max_payload} bytes are too small: allow at least {MIN_PAYLOAD}"
+            ),
+            Self::NoPicture => f.write_str("the access unit has no picture"),
+            Self::NoStartCode => f.write_str(
+                "the access unit does not begin with a start code: have the encoder write an \
+                 elementary stream",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PacketiseError {}
+
+/// The largest header of MPEG-2 has 261 bytes (RFC 2250 section 3.1).
+const MIN_PAYLOAD: usize = 261 + VideoHeader::LEN;
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::{Assembler, VideoPayload};
+    use super::*;
+
+    /// A unit of `len` bytes behind its start code.
+    fn part(code: u8, len: usize) -> Vec<u8> {
+        let mut part = vec![0, 0, 1, code];
+        part.resize(4 + len, 0x55);
+        part
+    }
+
+    /// Sequence header and extension, group, picture (P, temporal reference 515) and its extension.
+    fn headers() -> Vec<u8> {
+        let picture = [0, 0, 1, 0, 0x80, 0xd7, 0xff, 0xfb, 0x80];
+        [
+            part(0xb3, 8),
+            part(0xb5, 6),
+            part(0xb8, 4),
+            picture.to_vec(),
+            part(0xb5, 5),
+        ]
+        .concat()
+    }
+
+    fn cut(access_unit: &[u8], max_payload: usize) -> Vec<(VideoHeader, Vec<u8>)> {
+        let payloads = packetise(access_unit, max_payload).unwrap();
+        let read = payloads.map(|payload| {
+            let mut out = Vec::new();
+            payload.emit(&mut out);
+            assert_eq!(out.len(), payload.len());
+            let view = VideoPayload::new_checked(&out).unwrap();
+            (view.header(), view.data().to_vec())
+        });
+        read.collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_can_be_joined(
+            slices in vec(1_usize..900, 1..40),
+            max_payload in MIN_PAYLOAD..1_500,
+        ) {
+            //= rfc2250-3.3-marker (test)
+            let mut access_unit = headers();
+            for (n, len) in slices.iter().enumerate() {
+                access_unit.extend(part(1 + n as u8, *len));
+            }
+            let mut assembler = Assembler::new(access_unit.len());
+            let mut markers = Vec::new();
+            for payload in packetise(&access_unit, max_payload).unwrap() {
+                let mut out = Vec::new();
+                payload.emit(&mut out);
+                prop_assert!(out.len() <= max_payload && out.len() == payload.len());
+                assembler.push(&out).unwrap();
+                markers.push(payload.marker());
+            }
+            prop_assert_eq!(assembler.take().unwrap().data, access_unit);
+            prop_assert_eq!(markers.pop(), Some(true));
+            prop_assert!(!markers.contains(&true));
+        }
+
+        #[test]
+        fn random_bytes_do_not_panic(
+            bytes in vec(0_u8..3, 0..600),
+            max_payload in 260_usize..300,
+        ) {
+            if let Ok(payloads) = packetise(&bytes, max_payload) {
+                let all: usize = payloads.map(|p| p.len() - VideoHeader::LEN).sum();
+                prop_assert_eq!(all, bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn slices_begin_payloads_or_follow_whole_ones() {
+        //= rfc2250-3.1-slices (test)
+        //= rfc2250-3.1-headers (test)
+        //= rfc2250-3.4-vectors (test)
+        let access_unit = [
+            headers(),
+            part(1, 100),
+            part(2, 700),
+            part(3, 50),
+            part(4, 50),
+        ]
+        .concat();
+        let found = cut(&access_unit, 304);
+        let flags: Vec<_> = found
+            .iter()
+            .map(|(h, data)| (h.sequence, h.begins_slice, h.ends_slice, data.len()))
+            .collect();
+        let headers = headers().len();
+        assert_eq!(
+            flags,
+            [
+                (true, true, true, headers + 104),
+                (false, true, false, 300),
+                (false, false, false, 300),
+                (false, false, true, 104),
+                (false, true, true, 108),
+            ]
+        );
+        for (header, _) in found {
+            assert_eq!((header.temporal_reference, header.picture_type), (515, 2));
+            // forward_f_code is 7, as MPEG-2 wants it.
+            assert_eq!(header.vectors, 0x07);
+        }
+    }
+
+    #[test]
+    fn headers_stand_where_they_may() {
+        //= rfc2250-3.1-order (test)
+        let picture = [part(0x00, 5), part(1, 40)].concat();
+        // Two fields, and a sequence header that comes late.
+        let access_unit = [
+            headers(),
+            part(1, 40),
+            picture,
+            part(0xb3, 8),
+            part(0xb8, 4),
+        ]
+        .concat();
+        let found = cut(&access_unit, 1_000);
+        let heads: Vec<_> = found.iter().map(|(_, data)| data[3]).collect();
+        assert_eq!(heads, [0xb3, 0x00, 0xb3]);
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused() {
+        let error = |bytes: &[u8], max| packetise(bytes, max).unwrap_err();
+        assert_eq!(
+            error(&headers(), 264),
+            PacketiseError::MaxPayload { max_payload: 264 }
+        );
+        assert_eq!(error(&[0, 1, 0], 300), PacketiseError::NoStartCode);
+        assert_eq!(error(&[], 300), PacketiseError::NoStartCode);
+        assert_eq!(error(&part(1, 9), 300), PacketiseError::NoPicture);
+        assert_eq!(error(&[0, 0, 1], 300), PacketiseError::NoPicture);
+        let long = [headers(), part(0xb2, 293)].concat();
+        assert_eq!(
+            error(&long, 300),
+            PacketiseError::Header { len: 297, max: 296 }
+        );
+    }
+}

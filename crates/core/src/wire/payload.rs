@@ -1,0 +1,255 @@
+//! Video payloads, whichever the codec is.
+
+use core::fmt;
+
+use super::rtp::PayloadType;
+use super::{h264, mpeg2};
+use crate::media::Codec;
+use crate::session::config::MEDIA_TYPE;
+
+/// What packets of this type carry: MPEG video has a type of its own, all else is H.264.
+pub fn codec(payload_type: PayloadType) -> Codec {
+    if payload_type == mpeg2::PAYLOAD_TYPE {
+        Codec::Mpeg2
+    } else {
+        Codec::H264
+    }
+}
+
+/// The customary type of packets that carry this codec.
+pub const fn payload_type(codec: Codec) -> PayloadType {
+    match codec {
+        Codec::H264 => MEDIA_TYPE,
+        Codec::Mpeg2 => mpeg2::PAYLOAD_TYPE,
+    }
+}
+
+/// Cuts an access unit into payloads of at most `max_payload` bytes and gives each to `each`, with
+/// whether it is the last one.
+///
+/// # Errors
+/// As the codec's own `packetise`.
+pub fn packetise(
+    codec: Codec,
+    access_unit: &[u8],
+    max_payload: usize,
+    mut each: impl FnMut(Payload<'_>, bool),
+) -> Result<(), PacketiseError> {
+    match codec {
+        Codec::H264 => {
+            let payloads = h264::packetise(access_unit, max_payload);
+            for payload in payloads.map_err(PacketiseError::H264)? {
+                let marker = payload.marker();
+                each(Payload::H264(payload), marker);
+            }
+        }
+        Codec::Mpeg2 => {
+            let payloads = mpeg2::packetise(access_unit, max_payload);
+            for payload in payloads.map_err(PacketiseError::Mpeg2)? {
+                each(Payload::Mpeg2(payload), payload.marker());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One RTP payload, not yet written.
+#[derive(Clone, Debug)]
+pub enum Payload<'a> {
+    /// RFC 6184.
+    H264(h264::Payload<'a>),
+    /// RFC 2250.
+    Mpeg2(mpeg2::Payload<'a>),
+}
+
+impl Payload<'_> {
+    /// How many bytes [`emit`](Self::emit) appends.
+    #[expect(clippy::len_without_is_empty, reason = "no payload is empty")]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::H264(payload) => payload.len(),
+            Self::Mpeg2(payload) => payload.len(),
+        }
+    }
+
+    /// Appends the payload.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::H264(payload) => payload.emit(out),
+            Self::Mpeg2(payload) => payload.emit(out),
+        }
+    }
+}
+
+/// Joins payloads, given in order and without a gap, to an access unit.
+#[derive(Clone, Debug)]
+pub enum Assembler {
+    /// RFC 6184.
+    H264(h264::Assembler),
+    /// RFC 2250.
+    Mpeg2(mpeg2::Assembler),
+}
+
+impl Assembler {
+    /// Holds at most `max_len` bytes of one access unit.
+    pub const fn new(codec: Codec, max_len: usize) -> Self {
+        match codec {
+            Codec::H264 => Self::H264(h264::Assembler::new(max_len)),
+            Codec::Mpeg2 => Self::Mpeg2(mpeg2::Assembler::new(max_len)),
+        }
+    }
+
+    /// Takes the next payload.
+    ///
+    /// # Errors
+    /// When it is refused; [`take`](Self::take) then fails.
+    pub fn push(&mut self, payload: &[u8]) -> Result<(), AssembleError> {
+        match self {
+            Self::H264(unit) => unit.push(payload).map_err(AssembleError::H264),
+            Self::Mpeg2(unit) => unit.push(payload).map_err(AssembleError::Mpeg2),
+        }
+    }
+
+    /// The access unit, and whether decoding can begin with it. Begins anew, whole or not.
+    ///
+    /// # Errors
+    /// The first thing that was wrong with it.
+    pub fn take(&mut self) -> Result<(Vec<u8>, bool), AssembleError> {
+        match self {
+            Self::H264(unit) => unit
+                .take()
+                .map(|unit| (unit.data, unit.contents.is_key_frame()))
+                .map_err(AssembleError::H264),
+            Self::Mpeg2(unit) => unit
+                .take()
+                .map(|unit| (unit.data, unit.contents.is_key_frame()))
+                .map_err(AssembleError::Mpeg2),
+        }
+    }
+}
+
+/// Whether a payload can only be the first of its frame.
+pub fn begins_frame(codec: Codec, payload: &[u8]) -> bool {
+    match codec {
+        Codec::H264 => match first_unit(payload) {
+            // Parameter sets, a delimiter, or the first slice of a picture that is no key frame
+            // (those begin with their parameter sets).
+            Some((SPS | DELIMITER, _)) => true,
+            // first_mb_in_slice of zero is a single 1 bit (Exp-Golomb).
+            Some((SLICE, next)) => next & 0x80 != 0,
+            _ => false,
+        },
+        // A sequence header, a group or a picture. Streams of two fields to a frame are not made
+        // here; the second one of another sender's would be taken for a frame that lacks one.
+        Codec::Mpeg2 => mpeg2_code(payload).is_some_and(|code| matches!(code, 0xb3 | 0xb8 | 0)),
+    }
+}
+
+/// Whether a payload belongs to a frame that can be decoded alone.
+pub fn is_key(codec: Codec, payload: &[u8]) -> bool {
+    match codec {
+        Codec::H264 => matches!(first_unit(payload), Some((SPS | IDR, _))),
+        Codec::Mpeg2 => mpeg2::VideoPayload::new_checked(payload)
+            .is_ok_and(|payload| payload.header().sequence && payload.header().picture_type == 1),
+    }
+}
+
+/// The NAL unit type in an RFC 6184 payload, and the byte that follows its header, if the
+/// payload has the beginning of a unit.
+fn first_unit(payload: &[u8]) -> Option<(u8, u8)> {
+    match *payload {
+        // FU-A: the unit's type is in the second byte, which also says whether it begins here.
+        [indicator, head, next, ..] if indicator & 0x1f == 28 && head & 0x80 != 0 => {
+            Some((head & 0x1f, next))
+        }
+        [indicator, ..] if indicator & 0x1f == 28 => None,
+        // STAP-A: a length of two bytes comes first.
+        [indicator, _, _, unit, ..] if indicator & 0x1f == 24 => {
+            Some((unit & 0x1f, payload.get(4).copied().unwrap_or(0)))
+        }
+        [unit, next, ..] => Some((unit & 0x1f, next)),
+        _ => None,
+    }
+}
+
+/// The start code at the beginning of an RFC 2250 payload.
+fn mpeg2_code(payload: &[u8]) -> Option<u8> {
+    let data = mpeg2::VideoPayload::new_checked(payload).ok()?.data();
+    match data {
+        [0, 0, 1, code, ..] => Some(*code),
+        _ => None,
+    }
+}
+
+/// Why an access unit does not become payloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PacketiseError {
+    /// Of H.264.
+    H264(h264::PacketiseError),
+    /// Of MPEG-2.
+    Mpeg2(mpeg2::PacketiseError),
+}
+
+impl fmt::Display for PacketiseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::H264(error) => error.fmt(f),
+            Self::Mpeg2(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for PacketiseError {}
+
+/// Why payloads do not become an access unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AssembleError {
+    /// Of H.264.
+    H264(h264::AssembleError),
+    /// Of MPEG-2.
+    Mpeg2(mpeg2::AssembleError),
+}
+
+impl fmt::Display for AssembleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::H264(error) => error.fmt(f),
+            Self::Mpeg2(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for AssembleError {}
+
+const SLICE: u8 = 1;
+const IDR: u8 = 5;
+const SPS: u8 = 7;
+const DELIMITER: u8 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mpeg_video_has_a_type_of_its_own() {
+        //= rfc2250-3.3-payload-type (test)
+        assert_eq!(codec(PayloadType::new(32).unwrap()), Codec::Mpeg2);
+        assert_eq!(codec(PayloadType::new(96).unwrap()), Codec::H264);
+    }
+
+    #[test]
+    fn beginnings_and_key_frames_are_known_in_payloads() {
+        let both = |codec, payload: &[u8]| (begins_frame(codec, payload), is_key(codec, payload));
+        let (h264, mpeg2) = (Codec::H264, Codec::Mpeg2);
+        assert_eq!(both(h264, &[0x67, 1]), (true, true));
+        assert_eq!(both(h264, &[0x61, 0x80]), (true, false));
+        assert_eq!(both(h264, &[0x61, 0x40]), (false, false));
+        assert_eq!(both(h264, &[0x7c, 0x45, 1]), (false, false));
+        assert_eq!(both(mpeg2, &[0, 0, 0x21, 0, 0, 0, 1, 0xb3]), (true, true));
+        assert_eq!(both(mpeg2, &[0, 0, 0x12, 0, 0, 0, 1, 0]), (true, false));
+        assert_eq!(both(mpeg2, &[0, 0, 0x19, 0, 0, 0, 1, 2]), (false, false));
+        assert_eq!(both(mpeg2, &[0, 0]), (false, false));
+    }
+}

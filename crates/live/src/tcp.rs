@@ -1,0 +1,455 @@
+//! Kernel TCP without privilege: a socket with the options that keep a backlog where it can still
+//! be dropped, and a loop that drives a [`TcpSender`] with its encoder.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::time::Duration;
+use std::{fmt, mem, ptr};
+
+use tidegate_core::media::{EncodeError, FrameOrder};
+use tidegate_core::session::stream::EncodePipe;
+use tidegate_core::session::tcp::{TcpReceiver, TcpSender};
+use tidegate_core::units::{Bytes, Time};
+
+use crate::driver::{Conditions, TICK};
+use crate::netns::check;
+
+/// What a socket is asked for before it sends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// The congestion control, by the kernel's name for it; the system's choice without one.
+    pub congestion: Option<String>,
+    /// The kernel takes no more while this much waits unsent (`TCP_NOTSENT_LOWAT`).
+    pub notsent_lowat: Option<Bytes>,
+    /// The longest retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), from 1 to 120 s.
+    pub rto_max: Option<Duration>,
+}
+
+/// A connected socket that never blocks.
+#[derive(Debug)]
+pub struct TcpSocket {
+    stream: TcpStream,
+    peer: SocketAddr,
+}
+
+impl TcpSocket {
+    /// Takes over a connection. Small writes leave at once (`TCP_NODELAY`).
+    ///
+    /// # Errors
+    /// Names the option that the system refuses.
+    pub fn new(stream: TcpStream, options: &TcpOptions) -> Result<Self, TcpError> {
+        let peer = stream.peer_addr().map_err(TcpError::System)?;
+        stream.set_nonblocking(true).map_err(TcpError::System)?;
+        stream.set_nodelay(true).map_err(TcpError::System)?;
+        let fd = stream.as_raw_fd();
+        let refused = |option| move |cause| TcpError::Option { option, cause };
+        if let Some(name) = &options.congestion {
+            set(fd, libc::TCP_CONGESTION, name.as_bytes())
+                .map_err(refused("TCP_CONGESTION (--congestion)"))?;
+        }
+        if let Some(size) = options.notsent_lowat {
+            let size = u32::try_from(size.get()).unwrap_or(u32::MAX);
+            set(fd, libc::TCP_NOTSENT_LOWAT, &size.to_ne_bytes())
+                .map_err(refused("TCP_NOTSENT_LOWAT (--notsent-lowat)"))?;
+        }
+        if let Some(span) = options.rto_max {
+            let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
+            set(fd, TCP_RTO_MAX_MS, &ms.to_ne_bytes())
+                .map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
+        }
+        Ok(Self { stream, peer })
+    }
+
+    /// The other end.
+    pub const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// What the kernel holds: not yet sent, and sent but not acknowledged.
+    ///
+    /// # Errors
+    /// When the socket is none any more.
+    pub fn backlog(&self) -> io::Result<(Bytes, Bytes)> {
+        let unsent = queue(self.stream.as_raw_fd(), SIOCOUTQNSD)?;
+        let all = queue(self.stream.as_raw_fd(), libc::TIOCOUTQ)?;
+        Ok((unsent, all.saturating_sub(unsent)))
+    }
+
+    /// Writes what the socket takes now; zero if it is full.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.write(bytes) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                written => return written,
+            }
+        }
+    }
+
+    /// Reads what is there. `None` if nothing is, zero at the end.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match self.stream.read(buffer) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                read => return read.map(Some),
+            }
+        }
+    }
+}
+
+/// Waits for somebody to connect, until the stop flag is set or `asked` says so.
+///
+/// # Errors
+/// When the listener fails.
+pub fn accept(
+    listener: &TcpListener,
+    conditions: &Conditions,
+    mut asked: impl FnMut() -> bool,
+) -> Result<Option<TcpStream>, TcpError> {
+    listener.set_nonblocking(true).map_err(TcpError::System)?;
+    loop {
+        if conditions.stop.is_set() || asked() {
+            return Ok(None);
+        }
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(Some(stream)),
+            // Who has gone again before we looked is nobody.
+            Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                let now = conditions.clock.now();
+                let fd = listener.as_raw_fd();
+                wait(Some((fd, libc::POLLIN)), conditions, now, now + TICK)
+                    .map_err(TcpError::System)?;
+            }
+            Err(e) => return Err(TcpError::System(e)),
+        }
+    }
+}
+
+/// A sender with the encoder that it orders frames from.
+#[derive(Debug)]
+pub struct TcpStreamer<P> {
+    /// The sender.
+    pub sender: TcpSender,
+    pipe: P,
+    error: Option<EncodeError>,
+}
+
+impl<P: EncodePipe> TcpStreamer<P> {
+    /// Joins the two.
+    pub fn new(sender: TcpSender, pipe: P) -> Self {
+        Self {
+            sender,
+            pipe,
+            error: None,
+        }
+    }
+
+    /// Why the encoder gave up, if it did before the end of its source.
+    pub const fn error(&self) -> Option<&EncodeError> {
+        self.error.as_ref()
+    }
+
+    fn turn(&mut self, now: Time) {
+        self.sender.on_timeout(now);
+        loop {
+            while let Some(result) = self.pipe.poll() {
+                if let Err(error) = &result
+                    && *error != EncodeError::EndOfSource
+                {
+                    self.error.get_or_insert(error.clone());
+                }
+                self.sender.on_encoded(now, result);
+            }
+            match self.sender.poll_order() {
+                Some(order) => self.submit(order),
+                None => return,
+            }
+        }
+    }
+
+    fn submit(&mut self, order: FrameOrder) {
+        self.pipe.submit(order);
+    }
+}
+
+/// Drives a sender until it has said everything, the connection ends, or `on_turn` wants it.
+/// `on_turn` is called whenever something happened, and at least every [`TICK`].
+///
+/// Whatever the peer says is read and passed over.
+///
+/// # Errors
+/// [`TcpError::Closed`] when the peer left in mid-stream, and what else the system says.
+pub fn send<P: EncodePipe>(
+    stream: &mut TcpStreamer<P>,
+    socket: &mut TcpSocket,
+    conditions: &Conditions,
+    mut on_turn: impl FnMut(&mut TcpStreamer<P>, Time) -> ControlFlow<()>,
+) -> Result<(), TcpError> {
+    let peer = socket.peer;
+    let gone = |cause: io::Error| TcpError::of(cause, peer);
+    let mut buffer = [0; 4_096];
+    loop {
+        let now = conditions.clock.now();
+        let (unsent, unacknowledged) = socket.backlog().map_err(gone)?;
+        stream.sender.on_kernel(unsent, unacknowledged);
+        // First, so that news of the rate holds for a picture that is due now.
+        let asked = on_turn(stream, now).is_break() || conditions.stop.is_set();
+        stream.turn(now);
+        let full = write_all(&mut stream.sender, socket, now).map_err(gone)?;
+        if stream.sender.is_done() || asked {
+            return Ok(());
+        }
+        while let Some(count) = socket.read(&mut buffer).map_err(gone)? {
+            if count == 0 {
+                return Err(TcpError::Closed { peer, cause: None });
+            }
+        }
+        let next = stream.sender.next_timeout().unwrap_or(Time::FAR);
+        let events = libc::POLLIN | if full { libc::POLLOUT } else { 0 };
+        let until = next.min(now + TICK);
+        wait(
+            Some((socket.stream.as_raw_fd(), events)),
+            conditions,
+            now,
+            until,
+        )
+        .map_err(TcpError::System)?;
+    }
+}
+
+/// Hands over what the socket takes. Whether it is full.
+fn write_all(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::Result<bool> {
+    loop {
+        let bytes = sender.poll_write(now);
+        if bytes.is_empty() {
+            return Ok(false);
+        }
+        let count = socket.write(bytes)?;
+        if count == 0 {
+            return Ok(true);
+        }
+        sender.on_written(now, count);
+    }
+}
+
+/// How a stream ended at its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The callback or the stop flag wanted it, or time is over.
+    Asked,
+    /// The sender said goodbye.
+    Goodbye,
+}
+
+/// Drives a receiver until the stream ends. `on_turn` is called after every piece, and at least
+/// every [`TICK`]; it fetches the frames.
+///
+/// # Errors
+/// [`TcpError::Closed`] when the sender left without a goodbye, [`TcpError::NoStream`] when it says
+/// something else, and what the system says.
+pub fn receive(
+    receiver: &mut TcpReceiver,
+    socket: &mut TcpSocket,
+    conditions: &Conditions,
+    mut on_turn: impl FnMut(&mut TcpReceiver, Time) -> ControlFlow<()>,
+) -> Result<Received, TcpError> {
+    let peer = socket.peer;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let now = conditions.clock.now();
+        let asked = on_turn(receiver, now).is_break() || conditions.stop.is_set();
+        if receiver.is_over() {
+            return Ok(Received::Goodbye);
+        }
+        if asked || conditions.until.is_some_and(|until| now >= until) {
+            return Ok(Received::Asked);
+        }
+        let read = socket.read(&mut buffer);
+        let now = conditions.clock.now();
+        match read.map_err(|cause| TcpError::of(cause, peer))? {
+            Some(0) => {
+                receiver.finish();
+                // It ends either way.
+                let _ = on_turn(receiver, now);
+                return Err(TcpError::Closed { peer, cause: None });
+            }
+            Some(count) => {
+                receiver
+                    .on_bytes(now, &buffer[..count])
+                    .map_err(|fault| TcpError::NoStream {
+                        peer,
+                        fault: fault.to_string(),
+                    })?
+            }
+            None => {
+                let fd = socket.stream.as_raw_fd();
+                let until = conditions.until.unwrap_or(Time::FAR).min(now + TICK);
+                wait(Some((fd, libc::POLLIN)), conditions, now, until).map_err(TcpError::System)?;
+            }
+        }
+    }
+}
+
+/// Sleeps until the descriptor is ready, the driver is woken, or `until`.
+fn wait(
+    descriptor: Option<(RawFd, libc::c_short)>,
+    conditions: &Conditions,
+    now: Time,
+    until: Time,
+) -> io::Result<()> {
+    let (fd, events) = descriptor.unwrap_or((-1, 0));
+    let mut fds = [
+        libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        },
+        libc::pollfd {
+            fd: conditions.stop.event_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        },
+    ];
+    let span = until.since(now);
+    let timeout = libc::timespec {
+        tv_sec: span.as_secs() as libc::time_t,
+        tv_nsec: i64::from(span.subsec_nanos()),
+    };
+    // SAFETY: `fds` and `timeout` are whole; no signal mask is changed.
+    let ready = check(unsafe {
+        libc::ppoll(
+            fds.as_mut_ptr(),
+            fds.len() as libc::nfds_t,
+            &raw const timeout,
+            ptr::null(),
+        )
+    });
+    match ready {
+        Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+        _ => {}
+    }
+    if fds[1].revents != 0 {
+        conditions.stop.hush();
+    }
+    Ok(())
+}
+
+fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
+    // SAFETY: reads the bytes of `value`.
+    check(unsafe {
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            option,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+fn queue(fd: RawFd, request: libc::Ioctl) -> io::Result<Bytes> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: both requests write one int.
+    check(unsafe { libc::ioctl(fd, request, &raw mut bytes) })?;
+    Ok(Bytes(u64::try_from(bytes).unwrap_or(0)))
+}
+
+/// Why a connection is of no use.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TcpError {
+    /// The peer has gone before the stream was over.
+    Closed {
+        /// The peer.
+        peer: SocketAddr,
+        /// What the system says; nothing if it closed in order.
+        cause: Option<io::Error>,
+    },
+    /// The peer sends something else.
+    NoStream {
+        /// The peer.
+        peer: SocketAddr,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// The system does not take an option.
+    Option {
+        /// Its name, and the switch that asked for it.
+        option: &'static str,
+        /// The reason.
+        cause: io::Error,
+    },
+    /// The socket or the event queue.
+    System(io::Error),
+}
+
+impl TcpError {
+    fn of(cause: io::Error, peer: SocketAddr) -> Self {
+        use io::ErrorKind as Kind;
+        match cause.kind() {
+            Kind::BrokenPipe | Kind::ConnectionReset | Kind::NotConnected | Kind::TimedOut => {
+                Self::Closed {
+                    peer,
+                    cause: Some(cause),
+                }
+            }
+            _ => Self::System(cause),
+        }
+    }
+}
+
+impl fmt::Display for TcpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed { peer, cause: None } => write!(
+                f,
+                "{peer} closed the connection in mid-stream: it was ended, or has failed; look at \
+                 what it said last"
+            ),
+            Self::Closed {
+                peer,
+                cause: Some(cause),
+            } => write!(
+                f,
+                "the connection to {peer} broke in mid-stream: {cause}; look at what the other end \
+                 said last, and at the path"
+            ),
+            Self::NoStream { peer, fault } => write!(
+                f,
+                "{peer} sends no stream of RTP packets (RFC 4571): {fault}; is it `tidegate send \
+                 --transport tcp`?"
+            ),
+            Self::Option { option, cause } => write!(
+                f,
+                "this system does not take {option}: {cause}; leave it out, or ask for a value that \
+                 it has"
+            ),
+            Self::System(e) => write!(f, "the connection cannot go on: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for TcpError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Closed { cause, .. } => cause.as_ref().map(|cause| cause as _),
+            Self::Option { cause, .. } | Self::System(cause) => Some(cause),
+            Self::NoStream { .. } => None,
+        }
+    }
+}
+
+/// Of the kernel's `include/uapi/linux/tcp.h`.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+/// Of the kernel's `include/uapi/linux/sockios.h`.
+const SIOCOUTQNSD: libc::Ioctl = 0x894B;
+
+const _: () = assert!(mem::size_of::<libc::c_int>() == 4, "as the ioctls write it");
+
+#[cfg(test)]
+mod tests;

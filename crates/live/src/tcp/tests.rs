@@ -1,0 +1,180 @@
+//! Senders and receivers on connections over loopback.
+
+use std::thread;
+
+use tidegate_core::media::{Codec, Encoded, FrameEncoder, FrameRate};
+use tidegate_core::session::stream::Direct;
+use tidegate_core::session::tcp::{Capture, Classic, TcpSenderConfig};
+use tidegate_core::units::Rate;
+use tidegate_core::wire::ntp::Ntp;
+use tidegate_core::wire::rtcp::Cname;
+
+use super::*;
+use crate::clock::Clock;
+use crate::driver::StopFlag;
+
+/// Makes pictures that are as large as ordered.
+#[derive(Debug)]
+struct Slices;
+
+impl FrameEncoder for Slices {
+    fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError> {
+        let mut data = vec![0, 0, 1, 0xb3, 1, 0, 0, 1, 0, 0, 8, 9, 9, 9, 0, 0, 1, 1];
+        data.resize(order.rate.as_bps() as usize / 100 / 8, 7);
+        Ok(Encoded {
+            frame: order.frame,
+            captured: order.captured,
+            key: true,
+            data,
+            quality: None,
+        })
+    }
+
+    fn frame_rate(&self) -> FrameRate {
+        FrameRate::fps(100)
+    }
+}
+
+fn streamer(frames: u64) -> TcpStreamer<Direct<Slices>> {
+    let config = TcpSenderConfig {
+        codec: Codec::Mpeg2,
+        ssrc: 1,
+        timestamp_base: 0,
+        cname: Cname::new("test").unwrap(),
+        epoch: Ntp(0),
+        frame_rate: FrameRate::fps(100),
+        capture: Capture::Clock {
+            frames: Some(frames),
+        },
+        packet_size: Bytes(1_200),
+        most_queued: Bytes(1 << 20),
+    };
+    let steering = Classic::new(Rate::kbps(8_000));
+    TcpStreamer::new(
+        TcpSender::new(config, Box::new(steering)),
+        Direct::new(Slices),
+    )
+}
+
+fn conditions() -> Conditions {
+    Conditions {
+        clock: Clock::start(),
+        until: None,
+        stop: StopFlag::new().unwrap(),
+    }
+}
+
+fn pair(options: &TcpOptions) -> (TcpSocket, TcpSocket) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let far = accept(&listener, &conditions(), || false).unwrap().unwrap();
+    let plain = TcpOptions::default();
+    (
+        TcpSocket::new(near, options).unwrap(),
+        TcpSocket::new(far, &plain).unwrap(),
+    )
+}
+
+#[test]
+fn a_stream_arrives_and_ends_with_a_goodbye() {
+    let (mut near, mut far) = pair(&TcpOptions {
+        notsent_lowat: Some(Bytes(16_384)),
+        congestion: Some("reno".into()),
+        rto_max: None,
+    });
+    let receiving = thread::spawn(move || {
+        let mut receiver = TcpReceiver::new();
+        let mut frames = Vec::new();
+        let ended = receive(&mut receiver, &mut far, &conditions(), |receiver, _| {
+            frames.extend(std::iter::from_fn(|| receiver.poll_frame()));
+            ControlFlow::Continue(())
+        });
+        (ended.unwrap(), frames)
+    });
+    let mut stream = streamer(30);
+    send(&mut stream, &mut near, &conditions(), |_, _| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let (ended, frames) = receiving.join().unwrap();
+    assert_eq!(ended, Received::Goodbye);
+    assert_eq!(frames.len(), 30);
+    assert!(
+        frames
+            .iter()
+            .all(|f| f.complete.is_some() && f.data.len() == 10_000)
+    );
+}
+
+#[test]
+fn who_leaves_in_mid_stream_is_named() {
+    let (mut near, far) = pair(&TcpOptions::default());
+    let peer = near.peer();
+    drop(far);
+    let mut stream = streamer(1_000);
+    let error = send(&mut stream, &mut near, &conditions(), |_, _| {
+        ControlFlow::Continue(())
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains(&peer.to_string()) && error.contains("mid-stream"),
+        "{error}"
+    );
+
+    let (near, mut far) = pair(&TcpOptions::default());
+    drop(near);
+    let error = receive(&mut TcpReceiver::new(), &mut far, &conditions(), |_, _| {
+        ControlFlow::Continue(())
+    });
+    assert!(matches!(error, Err(TcpError::Closed { .. })), "{error:?}");
+}
+
+#[test]
+fn something_else_is_named() {
+    let (mut near, mut far) = pair(&TcpOptions::default());
+    near.write(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    near.write(&[0; 30_000]).unwrap();
+    let error = receive(&mut TcpReceiver::new(), &mut far, &conditions(), |_, _| {
+        ControlFlow::Continue(())
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("no stream of RTP packets"), "{error}");
+}
+
+/// Nobody reads: what the kernel has not sent stays near the mark, and the rest can be dropped.
+#[test]
+fn the_backlog_stays_in_the_application() {
+    let mark = Bytes(16_384);
+    let (mut near, far) = pair(&TcpOptions {
+        notsent_lowat: Some(mark),
+        ..TcpOptions::default()
+    });
+    let mut stream = streamer(u64::MAX);
+    let mut seen = (Bytes(0), Bytes(0));
+    send(&mut stream, &mut near, &conditions(), |stream, _| {
+        let backlog = stream.sender.backlog();
+        seen = (seen.0.max(backlog.unsent), backlog.queued);
+        if backlog.queued > Bytes(300_000) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    })
+    .unwrap();
+    drop(far);
+    // One write may pass the mark by the segment that it is in: 64 kB on loopback.
+    assert!(seen.0 <= mark + Bytes(1 << 17), "{seen:?}");
+    assert!(seen.1 > Bytes(300_000));
+}
+
+#[test]
+fn an_option_that_the_kernel_does_not_have_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let options = TcpOptions {
+        congestion: Some("nosuch".into()),
+        ..TcpOptions::default()
+    };
+    let error = TcpSocket::new(near, &options).unwrap_err().to_string();
+    assert!(error.contains("TCP_CONGESTION"), "{error}");
+}

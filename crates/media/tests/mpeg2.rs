@@ -1,0 +1,156 @@
+//! The MPEG-2 encoder, its rate control, and its decoder.
+#![cfg(feature = "ffmpeg")]
+
+use tidegate_core::media::{Codec, FrameRate};
+use tidegate_core::units::Rate;
+use tidegate_media::{
+    Decoded, Decoder, Motion, Mpeg2Config, Mpeg2Encoder, Picture, PictureEncoder as _, Scene, Size,
+    quality,
+};
+
+const FPS: FrameRate = FrameRate::fps(30);
+
+fn size() -> Size {
+    Size::new(640, 360).unwrap()
+}
+
+fn encoder() -> Mpeg2Encoder {
+    Mpeg2Encoder::open(Mpeg2Config::new(size(), FPS)).unwrap()
+}
+
+/// Bits of each frame over its share, 2 to 0.5 to 2 Mb/s with two seconds each; in a mixed scene
+/// with a cut in the last.
+fn shares(motion: Motion, seed: u64) -> Vec<f64> {
+    let scene = Scene::with_motion(seed, size(), motion);
+    let mut encoder = encoder();
+    let mut picture = Picture::black(size());
+    let shares = (0..180).map(|n| {
+        scene.render(n, &mut picture);
+        let target = Rate::kbps(if (60..120).contains(&n) { 500 } else { 2000 });
+        let coded = encoder.encode(&picture, target, false).unwrap();
+        assert_eq!(coded.key, n == 0, "frame {n}");
+        coded.data.len() as f64 * 8.0 / (target.as_f64() / FPS.as_f64())
+    });
+    shares.collect()
+}
+
+fn mean(shares: &[f64]) -> f64 {
+    shares.iter().sum::<f64>() / shares.len() as f64
+}
+
+#[test]
+fn half_seconds_keep_to_a_rate_that_steps() {
+    for motion in [Motion::Mix, Motion::Static, Motion::Zoom] {
+        for (n, half) in shares(motion, 1).chunks(15).enumerate() {
+            let mean = mean(half);
+            assert!(
+                (0.9..=1.1).contains(&mean),
+                "{}, half second {n}: {mean:.3} of the rate",
+                motion.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_step_is_settled_within_three_frames() {
+    for seed in 1..=3 {
+        let shares = shares(Motion::Mix, seed);
+        for (n, share) in shares.iter().enumerate() {
+            let most = if n == 0 { 3.5 } else { 2.2 };
+            assert!(*share <= most, "seed {seed}, frame {n}: {share:.2} shares");
+        }
+        for step in [60, 120] {
+            // From the third frame on every five frames have their share, as a fifth more or less.
+            for from in step + 3..step + 25 {
+                let mean = mean(&shares[from..from + 5]);
+                assert!(
+                    (0.8..=1.2).contains(&mean),
+                    "seed {seed}, five frames from {from}: {mean:.2} of the rate"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn key_frames_come_when_ordered_and_stay_within_their_bound() {
+    let scene = Scene::with_motion(2, size(), Motion::Busy);
+    let mut encoder = encoder();
+    let mut decoder = Decoder::open(Codec::Mpeg2).unwrap();
+    let mut picture = Picture::black(size());
+    for n in 0..30 {
+        scene.render(n, &mut picture);
+        let coded = encoder
+            .encode(&picture, Rate::kbps(1_000), n == 20)
+            .unwrap();
+        assert_eq!(coded.key, n == 0 || n == 20);
+        let shares = coded.data.len() as f64 * 8.0 / (1e6 / 30.0);
+        assert!(shares <= if coded.key { 3.5 } else { 2.2 }, "{n}: {shares}");
+        // The decoder joins at the second key frame.
+        if n < 20 {
+            continue;
+        }
+        let Decoded::Whole(seen) = decoder.decode(&coded.data) else {
+            panic!("frame {n} does not decode");
+        };
+        assert_eq!(quality(&picture, seen).unwrap(), coded.quality, "frame {n}");
+    }
+}
+
+#[test]
+fn any_size_and_frame_rate_will_do() {
+    for (width, height, num, den) in [
+        (16, 16, 7, 1),
+        (176, 120, 30_000, 1_001),
+        (322, 182, 1_000, 67),
+    ] {
+        let size = Size::new(width, height).unwrap();
+        let rate = FrameRate { num, den };
+        let scene = Scene::with_motion(1, size, Motion::Pan);
+        let mut encoder = Mpeg2Encoder::open(Mpeg2Config::new(size, rate)).unwrap();
+        let mut picture = Picture::black(size);
+        for n in 0..4 {
+            scene.render(n, &mut picture);
+            let coded = encoder.encode(&picture, Rate::kbps(300), false).unwrap();
+            assert!(coded.quality.psnr_y > 20.0, "{size}: {:?}", coded.quality);
+        }
+        let other = Picture::black(Size::new(64, 64).unwrap());
+        let error = encoder.encode(&other, Rate::kbps(300), false).unwrap_err();
+        assert!(error.to_string().contains("64x64"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_mpeg_2_gives_nothing() {
+    let mut decoder = Decoder::open(Codec::Mpeg2).unwrap();
+    let mut state = 1_u64;
+    for length in 0..400 {
+        let junk: Vec<u8> = (0..length)
+            .map(|_| {
+                state = state * 48_271 % 2_147_483_647;
+                // Zeros and ones make start codes likely.
+                if state.is_multiple_of(3) {
+                    (state >> 8) as u8
+                } else {
+                    (state >> 4 & 1) as u8
+                }
+            })
+            .collect();
+        assert!(!matches!(decoder.decode(&junk), Decoded::Whole(_)));
+    }
+    assert!(decoder.errors() > 300);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let wrong = |config| Mpeg2Encoder::open(config).unwrap_err().to_string();
+    let config = Mpeg2Config::new(size(), FPS);
+    let shares = Mpeg2Config {
+        key_shares: 0.5,
+        ..config
+    };
+    assert!(wrong(shares).contains("0.5 shares"));
+    let rate = FrameRate { num: 30, den: 0 };
+    assert!(wrong(Mpeg2Config { rate, ..config }).contains("30/0"));
+}

@@ -20,6 +20,7 @@ pub mod media;
 pub mod promise;
 pub mod random;
 pub mod session;
+pub mod symbiosis;
 pub mod trace;
 pub mod units;
 pub mod wire;

@@ -20,6 +20,7 @@ use tidegate_core::session::stream::{Direct, EncodePipe, Streamer};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::rtcp::Cname;
 
+use crate::interactive::Record;
 use crate::run;
 use crate::scenario::{EncoderKind, FlowPlan, VideoPlan};
 use crate::traffic::video::{TraceEncoder, TracePlayer};
@@ -76,6 +77,8 @@ pub struct Takings {
     pub packets: Vec<PacketRow>,
     /// Every packet of a modelled flow outside of the simulator.
     pub passages: Vec<Passage>,
+    /// Of a video over TCP: what its connection did.
+    pub stream: Option<Record>,
 }
 
 impl Role {

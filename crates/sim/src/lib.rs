@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod cast;
+pub mod interactive;
 pub mod meter;
 pub mod oracle;
 pub mod paced;

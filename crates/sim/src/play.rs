@@ -15,10 +15,12 @@ use tidegate_core::units::Time;
 
 use crate::agent::{Agent, AgentCx, Arrival, Body};
 use crate::cast::{Actor, Player, Role, SimPlayer, Takings};
+use crate::interactive;
 use crate::meter::Meter;
 use crate::run;
 use crate::scenario::{BaselinePlan, BaselineRate, Scenario, VideoPlan};
 use crate::staging::{self, back_of, path_of};
+use crate::tcp::{Sink, SinkConfig};
 use crate::world::{Flight, Observer, Party, PartyId, Sample, Wired, World, WorldError};
 
 use ledger::Ledger;
@@ -137,7 +139,7 @@ fn take(
     }
     let mut parties: Vec<Party<Member>> = Vec::with_capacity(roles.len() * 2);
     for (i, role) in roles.iter().enumerate() {
-        let encoder = |video: &VideoPlan| encoder(&role.name, video, seed).map(Direct::new);
+        let encoder = |video: &VideoPlan| encoder(&role.name, video, seed);
         let (sender, receiver) = members(role, seed, encoder)?;
         let party = |name: &str, agent, peer, route, flow| Party {
             name: format!("{}/{name}", role.name),
@@ -184,17 +186,14 @@ fn take(
             .packets
             .extend(ledger.into_iter().flat_map(|l| l.finish(end)));
     }
-    for (i, member) in world.into_agents().into_iter().enumerate() {
-        let Member::Real(mut player) = member else {
-            continue;
-        };
-        player.0.finish(&mut takings[i / 2]);
-        if let Player::Video(streamer) = &player.0
-            && let Some(error) = streamer.error()
-        {
+    let mut members = world.into_agents().into_iter();
+    for (role, takings) in roles.iter().zip(&mut takings) {
+        let pair = members.next().zip(members.next());
+        let (sender, receiver) = pair.expect("two parties for each role");
+        if let Some(error) = collect(sender, receiver, takings) {
             return Err(PlayError::Encoder {
-                flow: roles[i / 2].name.clone(),
-                error: error.clone(),
+                flow: role.name.clone(),
+                error,
             });
         }
     }
@@ -207,35 +206,75 @@ fn take(
     })
 }
 
+/// Takes out what is left; why the encoder gave up, if it did.
+fn collect(sender: Member, receiver: Member, takings: &mut Takings) -> Option<EncodeError> {
+    match (sender, receiver) {
+        (Member::Stream(sender), Member::Model(Actor::TcpSink(sink))) => {
+            let error = sender.error().cloned();
+            sender.finish(&sink, takings);
+            error
+        }
+        (Member::Real(mut sender), Member::Real(mut receiver)) => {
+            sender.0.finish(takings);
+            receiver.0.finish(takings);
+            match &sender.0 {
+                Player::Video(streamer) => streamer.error().cloned(),
+                Player::Model(_) | Player::Receiver(_) => None,
+            }
+        }
+        _ => None,
+    }
+}
+
 /// Packets of single modelled flows are written down here, those of endpoints by themselves, and
 /// those of flows that are many are only counted.
 fn ledger(role: &Role) -> Option<Ledger> {
-    (role.plan.count == 1 && role.plan.media.video().is_none()).then(Ledger::default)
+    let mut rtp = role.plan.media.video().into_iter();
+    let modelled = rtp.all(|video| video.stream.is_some());
+    (role.plan.count == 1 && modelled).then(Ledger::default)
 }
 
 /// Sender and receiver of a flow.
 fn members(
     role: &Role,
     seed: Seed,
-    encoder: impl FnOnce(&VideoPlan) -> Result<Direct<Box<dyn FrameEncoder>>, EncodeError>,
+    encoder: impl Fn(&VideoPlan) -> Result<Box<dyn FrameEncoder>, EncodeError>,
 ) -> Result<(Member, Member), PlayError> {
     if let Some((sender, receiver)) = role.actors() {
         return Ok((Member::Model(sender), Member::Model(receiver)));
     }
-    let sender = role.sender(seed, encoder);
-    let sender = sender.map_err(|error| PlayError::Encoder {
+    let fault = |error| PlayError::Encoder {
         flow: role.name.clone(),
         error,
-    })?;
+    };
+    if let Some(video) = role.plan.media.video()
+        && let Some(stream) = &video.stream
+    {
+        let encoder = encoder(video).map_err(fault)?;
+        let sender = interactive::Sender::new(&role.plan, video, stream, encoder);
+        let sink = Sink::new(&SinkConfig {
+            keep_progress: true,
+            ..stream.tcp.sink
+        });
+        return Ok((
+            Member::Stream(Box::new(sender)),
+            Member::Model(Actor::TcpSink(Box::new(sink))),
+        ));
+    }
+    let sender = role.sender(seed, |video| encoder(video).map(Direct::new));
+    let sender = sender.map_err(fault)?;
     let real = |player| Member::Real(Box::new(Wired(player)));
     Ok((real(sender), real(role.receiver(seed))))
 }
 
-/// A party of the simulator: a model, or an endpoint that speaks real formats.
+/// A party of the simulator: a model, an application on one, or an endpoint that speaks real
+/// formats.
 #[derive(Debug)]
 enum Member {
     Model(Actor),
     Real(Box<Wired<SimPlayer>>),
+    /// Sends video over TCP.
+    Stream(Box<interactive::Sender>),
 }
 
 impl Member {
@@ -252,6 +291,7 @@ impl Agent for Member {
         match self {
             Self::Model(actor) => actor.on_packet(cx, arrival, body),
             Self::Real(player) => player.on_packet(cx, arrival, body),
+            Self::Stream(sender) => sender.on_packet(cx, arrival, body),
         }
     }
 
@@ -260,6 +300,7 @@ impl Agent for Member {
         match self {
             Self::Model(actor) => actor.on_timer(cx),
             Self::Real(player) => player.on_timer(cx),
+            Self::Stream(sender) => sender.on_timer(cx),
         }
     }
 
@@ -268,6 +309,7 @@ impl Agent for Member {
         match self {
             Self::Model(actor) => actor.next_timer(),
             Self::Real(player) => player.next_timer(),
+            Self::Stream(sender) => sender.next_timer(),
         }
     }
 
@@ -275,6 +317,7 @@ impl Agent for Member {
         match self {
             Self::Model(actor) => actor.why(),
             Self::Real(player) => player.why(),
+            Self::Stream(sender) => sender.why(),
         }
     }
 
@@ -283,6 +326,7 @@ impl Agent for Member {
         match self {
             Self::Model(actor) => actor.is_done(),
             Self::Real(player) => player.is_done(),
+            Self::Stream(sender) => sender.is_done(),
         }
     }
 }

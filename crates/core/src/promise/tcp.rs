@@ -44,9 +44,15 @@ impl TcpPath {
     ///
     /// In slow start the k-th round carries exactly 2^k segments, so its rate is a step.
     pub fn reno_after_timeout(&self, ssthresh: Bytes) -> ServiceCurve {
+        self.reno_from(self.mss, ssthresh)
+    }
+
+    /// Reno as it stands (RFC 5681): from the window `cwnd` doubled per round trip up to
+    /// `ssthresh`, then one segment more per round trip.
+    pub fn reno_from(&self, cwnd: Bytes, ssthresh: Bytes) -> ServiceCurve {
         let mut build = Builder::new();
-        self.slow_start(&mut build, ssthresh);
-        self.limited(build.tail(self.rate(ssthresh.bits() as f64), self.slope()))
+        let reached = self.slow_start(&mut build, cwnd, ssthresh);
+        self.limited(build.tail(self.rate(reached.bits() as f64), self.slope()))
     }
 
     /// Reno when fast recovery ends (RFC 5681): from `ssthresh`, one segment more per round trip.
@@ -60,9 +66,24 @@ impl TcpPath {
     pub fn cubic_after_timeout(&self, epoch: CubicEpoch) -> ServiceCurve {
         let ssthresh = epoch.w_max.scale(BETA_TENTHS, 10).max(self.mss);
         let mut build = Builder::new();
-        self.slow_start(&mut build, ssthresh);
+        self.slow_start(&mut build, self.mss, ssthresh);
         let origin = self.segments(ssthresh);
         self.limited(self.cubic(build, origin, origin, epoch.horizon))
+    }
+
+    /// CUBIC as it stands, from the window `cwnd`: slow start to `ssthresh`, and from there along
+    /// the curve through `W_max`, or through where it stands if that is more. Below `ssthresh` a
+    /// time-out has put the origin of the curve there (RFC 9438 section 4.8).
+    pub fn cubic_from(&self, cwnd: Bytes, ssthresh: Bytes, epoch: CubicEpoch) -> ServiceCurve {
+        let mut build = Builder::new();
+        let reached = self.slow_start(&mut build, cwnd, ssthresh);
+        let start = self.segments(reached);
+        let origin = if cwnd < ssthresh {
+            start
+        } else {
+            self.segments(epoch.w_max).max(start)
+        };
+        self.limited(self.cubic(build, origin, start, epoch.horizon))
     }
 
     /// CUBIC when fast recovery ends (RFC 9438 section 4.2): from 0.7 `W_max`, back to `W_max`
@@ -132,12 +153,17 @@ impl TcpPath {
         build.tail(self.window_rate(window), 0.0)
     }
 
-    fn slow_start(&self, build: &mut Builder, ssthresh: Bytes) {
-        let mut window = self.mss.bits().max(1);
-        while window < ssthresh.bits() {
+    /// Returns the window at which it ends.
+    fn slow_start(&self, build: &mut Builder, from: Bytes, ssthresh: Bytes) -> Bytes {
+        let mut window = from.bits().max(1);
+        for _ in 0..MAX_DOUBLINGS {
+            if window >= ssthresh.bits() {
+                break;
+            }
             build.push(self.rtt_secs(), self.rate(window as f64), 0.0);
             window = window.saturating_mul(2);
         }
+        from.max(Bytes(window / 8).min(ssthresh))
     }
 
     fn limited(&self, curve: ServiceCurve) -> ServiceCurve {
@@ -182,6 +208,9 @@ const BBR_HOLD: f64 = 0.2;
 const BBR_PERIOD: f64 = 10.0;
 /// Three pieces each: 20 make as many pieces as a curve of CUBIC.
 const BBR_MAX_PROBES: u32 = 20;
+/// A first slow start has no threshold: from one segment on, 20 doublings are 1.5 GB, more than
+/// TCP's window can express.
+const MAX_DOUBLINGS: u32 = 20;
 /// Keeps a plan over a forecast of many round trips within tens of microseconds.
 const MAX_PIECES: f64 = 64.0;
 
@@ -209,6 +238,30 @@ mod tests {
         }
         let r = PATH.reno_after_recovery(Bytes(10_000));
         assert!((rate(&r, 1_000) - 18e5).abs() < 2e3);
+    }
+
+    #[test]
+    fn curves_go_on_from_where_a_sender_stands() {
+        // 2 segments now, 4 after a round trip, then the threshold of 5 and one more per round.
+        let reno = PATH.reno_from(Bytes(2_500), Bytes(6_250));
+        for (ms, want) in [(50, 2e5), (150, 4e5), (200, 5e5), (1_200, 15e5)] {
+            assert!((rate(&reno, ms) - want).abs() < 2e3, "{ms}");
+        }
+        // Beyond its threshold it grows from where it is.
+        let above = PATH.reno_from(Bytes(12_500), Bytes(6_250));
+        assert!((rate(&above, 0) - 10e5).abs() < 2e3);
+        let endless = PATH.reno_from(Bytes(1_250), Bytes(u64::MAX / 8));
+        assert!(endless.at(Duration::from_secs(10)).is_finite());
+        let epoch = CubicEpoch {
+            w_max: Bytes(125_000),
+            horizon: Duration::from_secs(6),
+        };
+        let cubic = PATH.cubic_from(Bytes(87_500), Bytes(87_500), epoch);
+        let recovered = PATH.cubic_after_recovery(epoch);
+        assert!((rate(&cubic, 4_000) - rate(&recovered, 4_000)).abs() < 1e3);
+        let slow = PATH.cubic_from(Bytes(1_250), Bytes(87_500), epoch);
+        let timeout = PATH.cubic_after_timeout(epoch);
+        assert!((rate(&slow, 3_000) - rate(&timeout, 3_000)).abs() < 1e3);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
+use crate::interactive::StreamPlan;
 use crate::paced::Workload;
 use crate::run::Expectation;
 use crate::tcp::{SinkConfig, SourceKind, classic, modern};
@@ -249,6 +250,8 @@ pub struct VideoPlan {
     /// From when until when the camera is off, from the start of the run: in order, without
     /// overlap, within the life of the flow.
     pub pauses: Vec<(Duration, Duration)>,
+    /// How it is sent, if that is over TCP rather than RTP.
+    pub stream: Option<Box<StreamPlan>>,
 }
 
 /// What makes the bits of a video.

@@ -159,7 +159,11 @@ impl FlowPlan {
             (None, MediaPlan::Tcp(tcp)) => tcp.name(),
             (None, MediaPlan::Udp(_)) => "udp",
             (None, MediaPlan::Web(_)) => "web",
-            (None, MediaPlan::Bulk(_) | MediaPlan::Video(_)) => "none",
+            (None, MediaPlan::Video(video)) => match &video.stream {
+                Some(stream) => stream.mode.name(),
+                None => "none",
+            },
+            (None, MediaPlan::Bulk(_)) => "none",
         }
     }
 

@@ -5,6 +5,7 @@ mod link;
 mod models;
 mod queue;
 mod routes;
+mod transport;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
 use models::{BULK, ON_OFF, TCP, UDP, WEB};
 use queue::{CODEL, DUALPI2, FQ_CODEL, QUEUE, RED};
 use routes::Nodes;
+use transport::{FLAGS, TRANSPORT};
 
 pub(super) type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
@@ -224,12 +226,13 @@ fn baseline(
     table.place(format!("baseline \"{name}\""));
     let value = table.need("of", "of = \"camera\"")?;
     let flow = value.text("the name of a flow in quotes")?;
-    let alone = |flow: &FlowPlan| flow.media.video().is_some() && flow.count == 1;
+    let rtp = |flow: &FlowPlan| flow.media.video().is_some_and(|v| v.stream.is_none());
+    let alone = |flow: &FlowPlan| rtp(flow) && flow.count == 1;
     let videos = scenario.flows.iter().filter(|flow| alone(flow));
     let mut flows = scenario.flows.iter();
     let Some(of) = flows.position(|known| known.name == flow && alone(known)) else {
         return Err(value.fault(Fault::Name {
-            what: "single flow with video",
+            what: "single flow with video over RTP",
             value: flow.to_owned(),
             known: videos.map(|flow| flow.name.clone()).collect(),
         }));
@@ -302,6 +305,8 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in the control of a flow", CONTROL),
     ("in the rap of a control", RAP),
     ("in the tfrc of a control", TFRC),
+    ("in the transport of a flow", TRANSPORT),
+    ("in the flags of a transport", FLAGS),
     ("in the bulk of a flow", BULK),
     ("in the tcp of a flow", TCP),
     ("in the udp of a flow", UDP),

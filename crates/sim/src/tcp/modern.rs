@@ -169,6 +169,11 @@ impl Sender {
         &self.algorithm
     }
 
+    /// When the retransmission timer expires; none while nothing is out.
+    pub fn next_timeout(&self) -> Option<Time> {
+        (self.timers.timeout < Time::FAR).then_some(self.timers.timeout)
+    }
+
     /// What it sends.
     pub fn source(&self) -> &Source {
         &self.source

@@ -269,6 +269,11 @@ impl Stream {
         self.written - self.end_of(self.sent)
     }
 
+    /// One after the last segment that was sent.
+    pub fn sent(&self) -> u32 {
+        self.sent
+    }
+
     fn segments(&self) -> u32 {
         self.base + self.ends.len() as u32
     }

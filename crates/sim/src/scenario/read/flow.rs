@@ -233,15 +233,15 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
 
 /// The controller, where the kind of the flow leaves it open.
 fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
-    let own = ["tcp", "udp", "web"];
+    let own = ["tcp", "transport", "udp", "web"];
     let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
         return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
     };
     match flow.get("control") {
         None => Ok(None),
         Some(value) => Err(value.fault(Fault::Clash {
-            why: format!("a {kind} flow decides about its rate by itself"),
-            mend: "remove it, or send bulk or video".to_owned(),
+            why: format!("a flow with {kind} decides about its rate by itself"),
+            mend: "remove it, or send bulk, or video without a transport".to_owned(),
         })),
     }
 }
@@ -273,7 +273,24 @@ fn media(
     if *kind == "video" {
         let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
         let bound = bound.positive_duration("no frame arrives at once")?;
-        return video_plan(&value, bound, life, open).map(MediaPlan::Video);
+        let mut video = video_plan(&value, bound, life, open)?;
+        if let Some(value) = flow.get("transport") {
+            if !video.pauses.is_empty() {
+                return Err(value.fault(Fault::Clash {
+                    why: "a camera over TCP has no pauses".to_owned(),
+                    mend: "leave pause out, or stop the flow, or give the transport frames"
+                        .to_owned(),
+                }));
+            }
+            video.stream = Some(Box::new(super::transport::transport(&value)?));
+        }
+        return Ok(MediaPlan::Video(video));
+    }
+    if let Some(transport) = flow.get("transport") {
+        return Err(transport.fault(Fault::Clash {
+            why: format!("{kind} data brings its own transport"),
+            mend: "remove it, or send video = { … }".to_owned(),
+        }));
     }
     if let Some(bound) = flow.get("delay_bound") {
         return Err(bound.fault(Fault::Clash {
@@ -346,6 +363,7 @@ fn video_plan(
         floor,
         ceiling,
         delay_bound,
+        stream: None,
         pauses: match table.get("pause") {
             Some(list) => pauses(&list, life)?,
             None => Vec::new(),
@@ -480,6 +498,7 @@ pub(super) const FLOW: &[&str] = &[
     "tcp",
     "udp",
     "web",
+    "transport",
     "delay_bound",
     "ecn",
     "start",

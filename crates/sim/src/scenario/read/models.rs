@@ -42,17 +42,61 @@ pub(super) fn bulk(value: &Value<'_>, end: Duration) -> Result<BulkPlan, Scenari
     })
 }
 
+/// The same, or its kind alone.
+pub(super) fn tcp_or_kind(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
+    if value.kind() != Form::Text {
+        return tcp(value);
+    }
+    let kind = value.choice(TCP_KINDS, TCP_KINDS)?;
+    Ok(TcpPlan {
+        sender: standard(kind),
+        sink: SinkConfig {
+            sack_blocks: sack_blocks(kind),
+            ..SinkConfig::default()
+        },
+        amount: SourceKind::Endless,
+    })
+}
+
+/// A sender of this kind with its defaults.
+fn standard(kind: &str) -> TcpSender {
+    let congestion = match kind {
+        "bbr" => CongestionConfig::bbr(),
+        "cubic" => CongestionConfig::cubic(),
+        "linux-reno" => CongestionConfig::reno(),
+        _ => {
+            return TcpSender::Classic(classic::Config {
+                flavour: match kind {
+                    "newreno" => Flavour::NewReno,
+                    "reno" => Flavour::Reno,
+                    _ => Flavour::Sack,
+                },
+                ..classic::Config::default()
+            });
+        }
+    };
+    TcpSender::Modern(Box::new(modern::Config {
+        congestion,
+        ..modern::Config::default()
+    }))
+}
+
+fn sack_blocks(kind: &str) -> u8 {
+    if matches!(kind, "newreno" | "reno") {
+        0
+    } else {
+        3
+    }
+}
+
 pub(super) fn tcp(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
     let table = value.table(TCP, "{ kind = \"sack\" }")?;
     let kind = table.need("kind", "kind = \"sack\"")?;
     let kind = kind.choice(TCP_KINDS, TCP_KINDS)?;
-    let sender = match kind {
-        "bbr" | "cubic" => {
-            modern_sender(kind, &table).map(|config| TcpSender::Modern(Box::new(config)))
-        }
-        _ => classic_sender(kind, &table).map(TcpSender::Classic),
+    let sender = match standard(kind) {
+        TcpSender::Classic(config) => classic_sender(config, &table).map(TcpSender::Classic),
+        TcpSender::Modern(config) => modern_sender(kind, config, &table).map(TcpSender::Modern),
     }?;
-    let sack = !matches!(kind, "newreno" | "reno");
     Ok(TcpPlan {
         sender,
         sink: SinkConfig {
@@ -60,7 +104,7 @@ pub(super) fn tcp(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
                 Some(size) => size.size()?.get().clamp(1, 1_500) as u32,
                 None => SinkConfig::default().ack_size,
             },
-            sack_blocks: if sack { 3 } else { 0 },
+            sack_blocks: sack_blocks(kind),
             delay: match table.get("delayed_ack") {
                 Some(delay) => Some(delay.positive_duration("leave it out to delay nothing")?),
                 None => None,
@@ -74,15 +118,13 @@ pub(super) fn tcp(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
     })
 }
 
-fn classic_sender(kind: &str, table: &Table<'_>) -> Result<classic::Config, ScenarioError> {
+fn classic_sender(
+    standard: classic::Config,
+    table: &Table<'_>,
+) -> Result<classic::Config, ScenarioError> {
     let mut sender = classic::Config {
-        flavour: match kind {
-            "newreno" => Flavour::NewReno,
-            "reno" => Flavour::Reno,
-            _ => Flavour::Sack,
-        },
         overhead: overhead(table)?,
-        ..classic::Config::default()
+        ..standard
     };
     if let Some(packet) = table.get("packet") {
         sender.packet_size = packet_size(&packet)?.get() as u32;
@@ -105,7 +147,11 @@ fn classic_sender(kind: &str, table: &Table<'_>) -> Result<classic::Config, Scen
     Ok(sender)
 }
 
-fn modern_sender(kind: &str, table: &Table<'_>) -> Result<modern::Config, ScenarioError> {
+fn modern_sender(
+    kind: &str,
+    mut sender: Box<modern::Config>,
+    table: &Table<'_>,
+) -> Result<Box<modern::Config>, ScenarioError> {
     for key in ["tick", "overhead", "limited_transmit"] {
         if let Some(value) = table.get(key) {
             return Err(value.range(
@@ -114,14 +160,6 @@ fn modern_sender(kind: &str, table: &Table<'_>) -> Result<modern::Config, Scenar
             ));
         }
     }
-    let mut sender = modern::Config {
-        congestion: if kind == "bbr" {
-            CongestionConfig::bbr()
-        } else {
-            CongestionConfig::cubic()
-        },
-        ..modern::Config::default()
-    };
     if let Some(packet) = table.get("packet") {
         sender.packet_size = packet_size(&packet)?.get() as u32;
     }
@@ -280,7 +318,7 @@ fn page_size(page: &Value<'_>) -> Result<Distribution, ScenarioError> {
 /// How long a page is expected to take, by which think times are set for a load.
 const PAGE_TIME: Duration = Duration::from_secs(1);
 
-const TCP_KINDS: &[&str] = &["bbr", "cubic", "newreno", "reno", "sack"];
+const TCP_KINDS: &[&str] = &["bbr", "cubic", "linux-reno", "newreno", "reno", "sack"];
 
 pub(super) const WEB: &[&str] = &["load", "page", "think", "connections"];
 

@@ -133,6 +133,12 @@ impl Sender {
         }
     }
 
+    /// When the retransmission timer expires; none while nothing is out.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let runs = self.una < self.sent_end && self.retransmit_at < Time::FAR;
+        runs.then_some(self.retransmit_at)
+    }
+
     /// What it sends.
     pub fn source(&self) -> &Source {
         &self.source

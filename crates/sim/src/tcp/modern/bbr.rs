@@ -148,6 +148,11 @@ impl Bbr {
         self.min_rtt
     }
 
+    /// From `now` until it measures the round trip anew, unless it sees a shorter one before.
+    pub fn next_probe(&self, now: Time) -> Duration {
+        (self.min_rtt_at + self.config.min_rtt_window).since(now)
+    }
+
     /// Segments per second.
     fn per_second(&self) -> f64 {
         self.bandwidth.get().unwrap_or(0.0)

@@ -1,0 +1,329 @@
+//! An application in symbiosis with its TCP: events and state of the connection in, a target rate
+//! for the encoder out.
+//!
+//! [`Symbiosis`] is the paper's glue between transport and transcoder (Khan and Zaghal, section 5)
+//! in all its running modes. It does no I/O: the simulator drives it with the events of a TCP
+//! model, a service for kernel sockets with those of a real one. A driver
+//!
+//! 1. calls [`on_event`](Symbiosis::on_event) for what the connection does; what is not subscribed
+//!    to is passed over;
+//! 2. calls [`on_timer`](Symbiosis::on_timer) at [`next_timer`](Symbiosis::next_timer);
+//! 3. asks [`target`](Symbiosis::target) what the encoder may make, or, if frames wait as pictures
+//!    until the connection has room, [`admit`](Symbiosis::admit) what to do with the oldest.
+
+mod event;
+mod mode;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+
+pub use event::{Subscription, TcpEvent};
+pub use mode::{Backoff, Flags, Mode};
+pub use view::{CongestionControl, TcpView};
+
+use crate::promise::{
+    Burst, Case, Congested, Frames, Law, Plan, Response, ServiceCurve, plan, satisfied_rate,
+};
+use crate::units::{Bytes, Rate, Time};
+
+/// What a [`Symbiosis`] is made from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SymbiosisConfig {
+    /// How it answers.
+    pub mode: Mode,
+    /// What it is told of.
+    pub subscribed: Subscription,
+    /// The encoder cannot make less.
+    pub floor: Rate,
+    /// The normal rate: what it makes while nothing is amiss.
+    pub ceiling: Rate,
+    /// From the capture of a frame to its arrival.
+    pub bound: Duration,
+    /// From one frame to the next.
+    pub interval: Duration,
+    /// From an event to the moment from which the encoder obeys: τ of (13a).
+    pub reaction: Duration,
+    /// Share of the forecast that the exact law counts on, in 0..=1.
+    pub margin: f64,
+}
+
+impl SymbiosisConfig {
+    /// Nine tenths of the forecast: frames scatter about their budget by some percent, and round
+    /// trips grow by what stands in queues.
+    pub const MARGIN: f64 = 0.9;
+}
+
+/// What to do with the oldest frame that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admit {
+    /// Encode it at this rate and write it.
+    Make(Rate),
+    /// It will not be in time, or others would not because of it: leave it out.
+    Skip,
+    /// The connection has no room: ask again when something was acknowledged, or when the timer
+    /// says so.
+    Wait,
+}
+
+/// An answer to an event: a row of the paper's Table 6.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retraction {
+    /// When the event came.
+    pub at: Time,
+    /// Which.
+    pub event: TcpEvent,
+    /// Make no more than this from then on (`h_best`).
+    pub rate: Rate,
+    /// For so long (`T_recovery`); none if the law knows no end, or plans anew all the time.
+    pub lasts: Option<Duration>,
+    /// Whether the law says that the bound holds.
+    pub feasible: bool,
+    /// The Q that it took.
+    pub backlog: Bytes,
+}
+
+/// The state machine.
+#[derive(Clone, Debug)]
+pub struct Symbiosis {
+    config: SymbiosisConfig,
+    start: Time,
+    target: Rate,
+    /// The target from then on, because the encoder does not obey at once.
+    pending: Option<(Time, Rate)>,
+    /// When the reduced rate is over.
+    until: Option<Time>,
+    /// When [`Backoff::Additive`] last added.
+    grown: Time,
+    counts: [u64; 6],
+    answers: Vec<Retraction>,
+}
+
+impl Symbiosis {
+    /// A machine for a video that begins at `start`.
+    pub fn new(config: SymbiosisConfig, start: Time) -> Self {
+        Self {
+            config,
+            start,
+            target: config.ceiling,
+            pending: None,
+            until: None,
+            grown: start,
+            counts: [0; 6],
+            answers: Vec::new(),
+        }
+    }
+
+    /// What it was made from.
+    pub fn config(&self) -> &SymbiosisConfig {
+        &self.config
+    }
+
+    /// What the driver has to tell: nothing in the mode Classic.
+    pub fn subscribed(&self) -> Subscription {
+        if self.config.mode == Mode::Classic {
+            Subscription::NONE
+        } else {
+            self.config.subscribed
+        }
+    }
+
+    /// How often `event` was told.
+    pub fn count(&self, event: TcpEvent) -> u64 {
+        self.counts[event as usize]
+    }
+
+    /// What the encoder may make: the content of the paper's `rate.par`.
+    pub fn target(&self) -> Rate {
+        self.target
+    }
+
+    /// The answers to events since the last call of this.
+    pub fn take_answers(&mut self) -> Vec<Retraction> {
+        core::mem::take(&mut self.answers)
+    }
+
+    /// The connection did this, and stands so.
+    pub fn on_event(&mut self, now: Time, event: TcpEvent, view: &TcpView) {
+        //= itcp-3.1-subscribe
+        if !self.subscribed().contains(event) {
+            return;
+        }
+        self.counts[event as usize] += 1;
+        let reduces = matches!(event, TcpEvent::TimedOut | TcpEvent::ThirdDuplicate);
+        match self.config.mode {
+            Mode::Iexp(backoff) if reduces => self.step_back(now, event, backoff),
+            Mode::Iopt(Law::Exact) => {
+                let plan = self.replan(now, view, now);
+                if reduces {
+                    self.answers.push(Retraction {
+                        at: now,
+                        event,
+                        rate: self.target,
+                        lasts: match plan {
+                            Plan::Feasible { recovery, .. } => recovery,
+                            Plan::Infeasible { .. } => None,
+                        },
+                        feasible: plan.rate().is_some(),
+                        backlog: view.backlog(),
+                    });
+                }
+            }
+            Mode::Iopt(law) if reduces => self.throttle(now, event, law, view),
+            Mode::Classic | Mode::Ioff | Mode::Iexp(_) | Mode::Iopt(_) => {}
+        }
+    }
+
+    /// The moment of [`next_timer`](Self::next_timer) has come. Earlier is harmless.
+    pub fn on_timer(&mut self, now: Time) {
+        if let Some((_, rate)) = self.pending.take_if(|(at, _)| *at <= now) {
+            self.target = rate;
+        }
+        if self.until.take_if(|until| *until <= now).is_some() {
+            //= itcp-5.2-recovery-timer
+            self.pending = None;
+            self.target = self.config.ceiling;
+        }
+        if let Mode::Iexp(Backoff::Additive { step, .. }) = self.config.mode
+            && self.pending.is_none()
+        {
+            let passed = now.since(self.grown).as_secs_f64();
+            let more = self.config.ceiling.as_f64() * step * passed;
+            // Less than a bit is left for the next time.
+            if more >= 1.0 || self.target == self.config.ceiling {
+                self.target = (self.target + Rate::from_f64(more)).min(self.config.ceiling);
+                self.grown = now;
+            }
+        }
+    }
+
+    /// When to call [`on_timer`](Self::on_timer); [`Time::FAR`] while nothing is pending.
+    pub fn next_timer(&self) -> Time {
+        let pending = self.pending.map_or(Time::FAR, |(at, _)| at);
+        let until = self.until.unwrap_or(Time::FAR);
+        let grows = match self.config.mode {
+            Mode::Iexp(Backoff::Additive { .. }) if self.target < self.config.ceiling => {
+                self.grown + self.config.interval
+            }
+            _ => Time::FAR,
+        };
+        pending.min(until).min(grows)
+    }
+
+    /// Whether a frame that was captured at `captured` and is not written yet can still arrive in
+    /// time, if the path lets anything through at all.
+    pub fn is_hopeless(&self, now: Time, captured: Time, view: &TcpView) -> bool {
+        now + one_way(view) > captured + self.config.bound
+    }
+
+    /// What to do with the oldest frame that waits, which was captured at `captured`, if frames
+    /// wait as pictures. In any mode but iOPT with the exact law the answer is to make it at the
+    /// [`target`](Self::target) as soon as there is room.
+    pub fn admit(&mut self, now: Time, captured: Time, view: &TcpView) -> Admit {
+        //= itcp-4.4-late
+        if self.is_hopeless(now, captured, view) {
+            return Admit::Skip;
+        }
+        if !view.has_room() {
+            return Admit::Wait;
+        }
+        if !self.config.mode.is_exact() {
+            return Admit::Make(self.target);
+        }
+        match self.replan(now, view, captured) {
+            Plan::Feasible { rate, .. } => Admit::Make(rate),
+            Plan::Infeasible { skip, .. } if skip.hopeless.contains(0) || skip.skip.contains(0) => {
+                Admit::Skip
+            }
+            Plan::Infeasible { .. } => Admit::Make(self.config.floor),
+        }
+    }
+
+    /// The exact law, for frames that were captured from `oldest` on and are not made yet: as if
+    /// the source had begun then, and the connection had carried nothing until now.
+    fn replan(&mut self, now: Time, view: &TcpView, oldest: Time) -> Plan {
+        let c = &self.config;
+        let open = view
+            .forecast(now, c.bound.saturating_mul(2))
+            .scaled(c.margin);
+        let curve = ServiceCurve::stall_then(now.since(oldest), &open);
+        let answer = plan(&Case {
+            curve: &curve,
+            backlog: view.backlog(),
+            budget: c.bound.saturating_sub(one_way(view)),
+            burst: Burst::frame(c.interval, view.mss),
+            floor: c.floor,
+            ceiling: c.ceiling,
+            frames: Frames {
+                next: Duration::ZERO,
+                interval: c.interval,
+            },
+        });
+        self.target = answer.rate().unwrap_or(c.floor);
+        answer
+    }
+
+    fn step_back(&mut self, now: Time, event: TcpEvent, backoff: Backoff) {
+        //= itcp-6.3-iexp
+        let (Backoff::Fixed { ratio, .. } | Backoff::Additive { ratio, .. }) = backoff;
+        let present = self.pending.map_or(self.target, |(_, rate)| rate);
+        let rate = Rate::from_f64(present.as_f64() * ratio).max(self.config.floor);
+        let lasts = match backoff {
+            Backoff::Fixed { hold, .. } => Some(hold),
+            Backoff::Additive { .. } => None,
+        };
+        self.grown = now + self.config.reaction;
+        self.retract(now, rate, lasts);
+        self.answers.push(Retraction {
+            at: now,
+            event,
+            rate,
+            lasts,
+            feasible: true,
+            backlog: Bytes::ZERO,
+        });
+    }
+
+    fn throttle(&mut self, now: Time, event: TcpEvent, law: Law, view: &TcpView) {
+        //= itcp-4.4-symbiosis
+        let c = &self.config;
+        let answer: Response = law.respond(&Congested {
+            path: view.path(),
+            normal: satisfied_rate(view.sent, self.start, now),
+            reaction: c.reaction,
+            backlog: None,
+            budget: c.bound.saturating_sub(one_way(view)),
+            burst: Burst::default(),
+            floor: c.floor,
+            ceiling: c.ceiling,
+            curve: None,
+            frames: Frames {
+                next: Duration::ZERO,
+                interval: c.interval,
+            },
+        });
+        self.retract(now, answer.rate, answer.duration);
+        self.answers.push(Retraction {
+            at: now,
+            event,
+            rate: answer.rate,
+            lasts: answer.duration,
+            feasible: answer.feasible,
+            backlog: answer.backlog,
+        });
+    }
+
+    /// Goes to `rate` once the encoder has reacted, and stays there for `lasts`.
+    fn retract(&mut self, now: Time, rate: Rate, lasts: Option<Duration>) {
+        self.pending = Some((now + self.config.reaction, rate));
+        self.until = lasts.map(|lasts| now + self.config.reaction + lasts);
+        self.on_timer(now);
+    }
+}
+
+/// From the sender to the receiver.
+fn one_way(view: &TcpView) -> Duration {
+    view.srtt / 2
+}

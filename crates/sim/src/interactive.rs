@@ -1,0 +1,70 @@
+//! Video over TCP: an application in symbiosis with a model of its transport.
+//!
+//! The sender is a camera and an encoder that write into a socket, driven by
+//! [`Symbiosis`](tidegate_core::symbiosis::Symbiosis); the receiver is the model's own
+//! [`Sink`](crate::tcp::Sink), from whose progress the arrival of each frame follows. The player
+//! takes a frame if it is there within the delay bound, and discards it otherwise.
+//! `docs/itcp.md` has the description.
+
+mod record;
+mod sender;
+mod transport;
+
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+
+use tidegate_core::symbiosis::{Mode, Subscription, SymbiosisConfig};
+
+pub use record::{Record, Sample, Slot};
+pub use sender::{FRAMING, Sender};
+
+use crate::scenario::{TcpPlan, VideoPlan};
+
+/// How a video is sent over TCP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamPlan {
+    /// The transport; what there is to send comes from the video.
+    pub tcp: TcpPlan,
+    /// How the application answers to events.
+    pub mode: Mode,
+    /// What it is told of.
+    pub subscribed: Subscription,
+    /// Where frames wait that the connection has no room for.
+    pub backlog: Backlog,
+    /// From an event to the moment from which the encoder obeys.
+    pub reaction: Duration,
+    /// Share of the forecast that the exact law counts on, in 0..=1.
+    pub margin: f64,
+    /// So many frames are captured; as many as the life of the flow holds if none.
+    pub frames: Option<u64>,
+}
+
+/// Where frames wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backlog {
+    /// Encoded, before the socket; the oldest is dropped when it cannot be in time any more, and
+    /// so are those that refer to it.
+    Frames,
+    /// As pictures, before the encoder: a frame is encoded when the socket has room, at the rate
+    /// that is right then, and one that is too late costs nothing.
+    Pictures,
+    /// In the socket, which takes everything: nothing is ever dropped. An ordinary sender.
+    Socket,
+}
+
+impl StreamPlan {
+    pub(crate) fn symbiosis(&self, video: &VideoPlan) -> SymbiosisConfig {
+        SymbiosisConfig {
+            mode: self.mode,
+            subscribed: self.subscribed,
+            floor: video.floor,
+            ceiling: video.ceiling,
+            bound: video.delay_bound,
+            interval: video.frame_rate.interval(),
+            reaction: self.reaction,
+            margin: self.margin,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What a video over TCP leaves behind.
+
+use core::time::Duration;
+
+use tidegate_core::symbiosis::{Retraction, TcpEvent};
+use tidegate_core::units::{Bytes, Rate, Time};
+
+use crate::tcp::Sink;
+
+/// The connection as it was, and what the application knew.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// Everything that the congestion control did (Table 1), in order.
+    pub events: Vec<(Time, TcpEvent)>,
+    /// How the application answered.
+    pub answers: Vec<Retraction>,
+    /// How often it was told of an event that it had subscribed to.
+    pub told: u64,
+    /// The target rate from each moment on.
+    pub targets: Vec<(Time, Rate)>,
+    /// The state of the connection at each event but new acknowledgements, and 20 times a second.
+    pub samples: Vec<Sample>,
+    /// What was carried, segment by segment, in order of the stream.
+    pub slots: Vec<Slot>,
+    /// When frames had to wait because the connection took no more.
+    pub blocked: Vec<(Time, Time)>,
+}
+
+/// The state of the connection at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// When.
+    pub at: Time,
+    /// Congestion window.
+    pub cwnd: Bytes,
+    /// Slow start threshold.
+    pub ssthresh: Bytes,
+    /// Smoothed round-trip time.
+    pub srtt: Duration,
+    /// Written and not acknowledged.
+    pub backlog: Bytes,
+}
+
+/// A segment of the stream, as the connection carried it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// When it first left.
+    pub sent: Time,
+    /// When it and all before it had arrived.
+    pub arrived: Time,
+    /// Its payload.
+    pub payload: u32,
+}
+
+impl Record {
+    /// Fills in the slots: `segments` as they were first sent, and the receiver, which has to have
+    /// kept its progress. What never arrived is left out.
+    pub(super) fn fill(&mut self, segments: &[(Time, u32)], sink: &Sink) {
+        let mut progress = sink.progress().iter().peekable();
+        // Number 0 is the SYN.
+        for (number, (sent, payload)) in segments.iter().enumerate().skip(1) {
+            while progress
+                .next_if(|(_, next)| *next as usize <= number)
+                .is_some()
+            {}
+            let Some((arrived, _)) = progress.peek() else {
+                return;
+            };
+            self.slots.push(Slot {
+                sent: *sent,
+                arrived: *arrived,
+                payload: *payload,
+            });
+        }
+    }
+}

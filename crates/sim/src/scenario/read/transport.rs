@@ -1,0 +1,178 @@
+//! Video over TCP.
+
+use core::time::Duration;
+
+use tidegate_core::promise::Law;
+use tidegate_core::symbiosis::{Backoff, Flags, Mode, Subscription, SymbiosisConfig, TcpEvent};
+
+use super::models;
+use crate::interactive::{Backlog, StreamPlan};
+use crate::scenario::error::{Fault, ScenarioError};
+use crate::scenario::table::{Table, Value};
+
+pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> {
+    let table = value.table(TRANSPORT, "{ tcp = \"cubic\", mode = \"iopt\" }")?;
+    let tcp = models::tcp_or_kind(&table.need("tcp", "tcp = \"cubic\"")?)?;
+    let mode = mode(&table)?;
+    Ok(StreamPlan {
+        tcp,
+        mode,
+        subscribed: match table.get("subscribe") {
+            Some(list) => subscription(&list)?,
+            None if mode.is_exact() => Subscription::ALL,
+            None => Subscription::TIME_OUT,
+        },
+        backlog: match table.get("backlog") {
+            Some(place) => place.choice(
+                &["frames", "pictures", "socket"],
+                &[Backlog::Frames, Backlog::Pictures, Backlog::Socket],
+            )?,
+            None if mode.is_exact() => Backlog::Pictures,
+            None => Backlog::Socket,
+        },
+        reaction: match table.get("reaction") {
+            Some(reaction) => reaction.duration()?,
+            None => Duration::ZERO,
+        },
+        margin: match table.get("margin") {
+            Some(margin) => margin.share()?,
+            None => SymbiosisConfig::MARGIN,
+        },
+        frames: match table.get("frames") {
+            Some(frames) => Some(frames.whole(1..=10_000_000)?),
+            None => None,
+        },
+    })
+}
+
+fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
+    let law = match table.get("law") {
+        Some(law) => law.choice(
+            &["exact", "paper", "paper-m"],
+            &[Law::Exact, Law::Paper, Law::PaperM],
+        )?,
+        None => Law::Exact,
+    };
+    let backoff = match table.get("recovery") {
+        Some(form) => form.choice(&["additive", "fixed"], &[Backoff::REPORT, Backoff::PAPER])?,
+        None => Backoff::PAPER,
+    };
+    let backoff = tuned(table, backoff)?;
+    let mode = match (table.get("mode"), table.get("flags")) {
+        (Some(mode), None) => mode.choice(
+            &["classic", "iexp", "ioff", "iopt"],
+            &[
+                Mode::Classic,
+                Mode::Iexp(backoff),
+                Mode::Ioff,
+                Mode::Iopt(law),
+            ],
+        )?,
+        (None, Some(value)) => Mode::of_flags(flags(&value)?, backoff, law),
+        (None, None) => {
+            return Err(table.fault(Fault::Missing {
+                example: "mode = \"iopt\"",
+            }));
+        }
+        (Some(mode), Some(_)) => {
+            return Err(mode.range("flags select the mode as well", "write one of the two"));
+        }
+    };
+    let belongs: &[(&'static str, bool, &str)] = &[
+        ("law", matches!(mode, Mode::Iopt(_)), "iopt"),
+        ("recovery", matches!(mode, Mode::Iexp(_)), "iexp"),
+        ("ratio", matches!(mode, Mode::Iexp(_)), "iexp"),
+        (
+            "hold",
+            matches!(mode, Mode::Iexp(Backoff::Fixed { .. })),
+            "iexp with recovery = \"fixed\"",
+        ),
+        (
+            "step",
+            matches!(mode, Mode::Iexp(Backoff::Additive { .. })),
+            "iexp with recovery = \"additive\"",
+        ),
+        ("margin", mode.is_exact(), "iopt with law = \"exact\""),
+    ];
+    for (key, fits, whose) in belongs {
+        if let Some(value) = table.get(key).filter(|_| !fits) {
+            return Err(value.fault(Fault::Clash {
+                why: format!("only {whose} has such a thing"),
+                mend: "remove it, or choose that mode".to_owned(),
+            }));
+        }
+    }
+    Ok(mode)
+}
+
+/// The published form with other numbers.
+fn tuned(table: &Table<'_>, backoff: Backoff) -> Result<Backoff, ScenarioError> {
+    let number = |key, range, example, standard| match table.get(key) {
+        Some(value) => value.number(range, example),
+        None => Ok(standard),
+    };
+    Ok(match backoff {
+        Backoff::Fixed { ratio, hold } => Backoff::Fixed {
+            ratio: number("ratio", 0.01..=0.99, "0.35", ratio)?,
+            hold: match table.get("hold") {
+                Some(hold) => hold.positive_duration("a reduction of no length does nothing")?,
+                None => hold,
+            },
+        },
+        Backoff::Additive { ratio, step } => Backoff::Additive {
+            ratio: number("ratio", 0.01..=0.99, "0.55", ratio)?,
+            step: number("step", 0.001..=10.0, "0.01", step)?,
+        },
+    })
+}
+
+fn flags(value: &Value<'_>) -> Result<Flags, ScenarioError> {
+    let table = value.table(
+        FLAGS,
+        "{ itcp = true, event = true, symb = true, opt = true }",
+    )?;
+    let flag = |key| match table.get(key) {
+        Some(value) => value.boolean(),
+        None => Ok(false),
+    };
+    Ok(Flags {
+        itcp: flag("itcp")?,
+        event: flag("event")?,
+        symb: flag("symb")?,
+        opt: flag("opt")?,
+    })
+}
+
+fn subscription(list: &Value<'_>) -> Result<Subscription, ScenarioError> {
+    let items = list.list("a list, as [\"timed-out\", \"third-duplicate\"]")?;
+    let event = |item: &Value<'_>| {
+        item.choice(
+            &["repaired", "third-duplicate", "timed-out"],
+            &[
+                TcpEvent::Repaired,
+                TcpEvent::ThirdDuplicate,
+                TcpEvent::TimedOut,
+            ],
+        )
+    };
+    let events: Vec<TcpEvent> = items.iter().map(event).collect::<Result<_, _>>()?;
+    Ok(Subscription::of(&events))
+}
+
+pub(super) const TRANSPORT: &[&str] = &[
+    "tcp",
+    "mode",
+    "flags",
+    "law",
+    "recovery",
+    "ratio",
+    "hold",
+    "step",
+    "subscribe",
+    "backlog",
+    "reaction",
+    "margin",
+    "frames",
+];
+
+pub(super) const FLAGS: &[&str] = &["itcp", "event", "symb", "opt"];

@@ -44,7 +44,7 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
         ["seen", "made", "film.m2v", "rate.par", "rate.sock"].map(|n| scratch.path(n));
     fs::write(&par, "1000000\n").unwrap();
     let (player, port) = player(&format!(
-        "--reference scene --run {} --out {}",
+        "--reference scene --json --run {} --out {}",
         text(&seen),
         text(&film)
     ));
@@ -63,9 +63,13 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
     assert_eq!(told.next().unwrap().unwrap(), "1000000");
     fs::write(&par, "250000\n").unwrap();
     assert_eq!(told.next().unwrap().unwrap(), "250000");
-    for party in [server, transcoder, player] {
+    for party in [server, transcoder] {
         party.ends().succeeded();
     }
+    let player = player.ends();
+    player.succeeded();
+    let json: serde_json::Value = serde_json::from_str(&player.output).unwrap();
+    assert_eq!(json["flows"][0]["name"], "stream", "{}", player.output);
 
     let (seen, made) = (load(&seen), load(&made));
     let sent = &made.flows[0].sent;

@@ -3,7 +3,7 @@
 //! `cargo run --release -p tidegate-media --example mpeg2_steps`
 //!
 //! Settled after n frames: from the n-th frame behind a step on, until two seconds or a cut later, any
-//! five frames in a row have their share of the rate, a fifth more or less.
+//! half second in a row has its share of the rate, a tenth more or less.
 
 use std::time::{Duration, Instant};
 
@@ -84,8 +84,8 @@ fn row(seed: u64) -> Result<Row, Box<dyn std::error::Error>> {
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
     let halves: Vec<f64> = shares.chunks_exact(15).map(mean).collect();
     let settled = |from: usize, to: usize| {
-        let off = |n: &usize| (mean(&shares[*n..n + 5]) - 1.0).abs() > 0.2;
-        (from..to - 5).rev().find(off).map_or(0, |n| n + 1 - from)
+        let off = |n: &usize| (mean(&shares[*n..n + 15]) - 1.0).abs() > 0.1;
+        (from..=to - 15).rev().find(off).map_or(0, |n| n + 1 - from)
     };
     Ok(Row {
         halves: (

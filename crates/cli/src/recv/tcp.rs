@@ -337,7 +337,9 @@ impl<'a> Player<'a> {
     /// The last rows and the last words.
     fn finish(mut self, now: Time) -> Result<Option<Summary>> {
         if let Some(viewer) = self.viewer.take() {
-            viewer.finish().for_each(|judged| self.judged(judged));
+            for judged in viewer.finish() {
+                self.judged(judged);
+            }
         }
         self.keep(now);
         let total = self.total;

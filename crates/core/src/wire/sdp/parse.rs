@@ -25,7 +25,7 @@ impl Sdp {
         // MPEG video has a type of its own, which needs no map.
         let mpeg2 = formats.iter().copied().find(|f| *f == mpeg2::PAYLOAD_TYPE);
         let payload_type = payload_type.or(mpeg2).ok_or(SdpError::Missing {
-            what: "a=rtpmap of H264/90000",
+            what: "a=rtpmap of H264/90000 or payload type 32",
         })?;
         let of_media = payload_type.get().to_string();
         let parameter_sets = match payload::codec(payload_type) {
@@ -446,7 +446,8 @@ mod tests {
                 session, address, port,
                 payload_type: PayloadType::new(media).unwrap(),
                 rtx: rtx.and_then(PayloadType::new),
-                parameter_sets,
+                // MPEG-2, which is type 32, has none.
+                parameter_sets: parameter_sets.filter(|_| media != 32),
                 frame_rate: millis.map(|millis| {
                     let divisor = gcd(millis, 1000);
                     FrameRate { num: millis / divisor, den: 1000 / divisor }
@@ -560,7 +561,7 @@ a=rtpmap:99 H264/90000
         assert_eq!(
             error("h264", "h265"),
             SdpError::Missing {
-                what: "a=rtpmap of H264/90000"
+                what: "a=rtpmap of H264/90000 or payload type 32"
             }
         );
         assert_eq!(Sdp::parse("v=0\n"), Err(SdpError::Missing { what: "o=" }));

@@ -283,7 +283,7 @@ pub fn receive(
                     .map_err(|fault| TcpError::NoStream {
                         peer,
                         fault: fault.to_string(),
-                    })?
+                    })?;
             }
             None => {
                 let fd = socket.stream.as_raw_fd();

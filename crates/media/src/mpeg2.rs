@@ -143,15 +143,13 @@ impl PictureEncoder for Mpeg2Encoder {
         let share = rate.as_f64() / self.config.rate.as_f64();
         let wanted = if key {
             share * self.config.key_shares
+        } else if share < self.last_share * FALL {
+            // Nothing holds this picture back but what is foreseen of it: the buffer was filled at
+            // the old rate.
+            self.budget.forget_savings();
+            self.budget.ask(share) * CAUTION
         } else {
-            if share < self.last_share * FALL {
-                // Nothing holds this picture back but what is foreseen of it: the buffer was
-                // filled at the old rate.
-                self.budget.forget_savings();
-                self.budget.ask(share) * CAUTION
-            } else {
-                self.budget.ask(share)
-            }
+            self.budget.ask(share)
         };
         self.last_share = share;
         let complexity = if key { &self.keys } else { &self.deltas };

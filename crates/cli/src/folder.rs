@@ -142,7 +142,7 @@ fn judge_all(script: &Script, takes: &[Take], seed: Seed) -> Result<BTreeMap<Str
         };
         let has_pictures = |role: &Role| {
             let video = role.plan.media.video();
-            video.is_some_and(|video| video.encoder == EncoderKind::X264)
+            video.is_some_and(|video| matches!(video.encoder, EncoderKind::Real(_)))
         };
         let (seen, modelled): (Vec<_>, Vec<_>) = flows.partition(|(role, _)| has_pictures(role));
         let threads: Vec<_> = seen

@@ -31,7 +31,9 @@ pub(crate) fn judge(
     };
     let mut screen: Box<dyn Screen> = match video.encoder {
         EncoderKind::Model | EncoderKind::Trace(_) => Box::new(ModelScreen::new(sent)),
-        EncoderKind::X264 => Box::new(PictureScreen::new(studio.pictures(video, seed)?)?),
+        EncoderKind::Real(codec) => {
+            Box::new(PictureScreen::new(studio.pictures(video, seed)?, codec)?)
+        }
     };
     let units: BTreeMap<u32, &[u8]> = takings
         .received
@@ -89,11 +91,11 @@ struct PictureScreen {
 }
 
 impl PictureScreen {
-    fn new(originals: Box<dyn VideoSource>) -> Result<Self> {
+    fn new(originals: Box<dyn VideoSource>, codec: Codec) -> Result<Self> {
         Ok(Self {
             original: Picture::black(originals.size()),
             originals,
-            decoder: Decoder::open(Codec::H264).context("cannot judge the pictures")?,
+            decoder: Decoder::open(codec).context("cannot judge the pictures")?,
             at: None,
             screen: None,
         })

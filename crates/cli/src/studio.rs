@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
-use tidegate_media::{
-    EncoderSession, FileOptions, FileSource, Preset, Scene, SceneSource, Size, VideoSource,
-};
+use tidegate_media::{FileOptions, FileSource, Preset, Scene, SceneSource, Size, VideoSource};
 use tidegate_sim::scenario::VideoPlan;
+
+use crate::send::source::Encoding;
 
 /// Where the pictures of a run come from. Flows and baselines of one run see the same.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ impl Studio {
     /// The encoder of a video flow.
     ///
     /// # Errors
-    /// When the input cannot be read, or libx264 refuses the size or the rate.
+    /// When the input cannot be read, or the codec's library refuses the size or the rate.
     pub(crate) fn encoder(
         &self,
         flow: &str,
@@ -31,10 +31,11 @@ impl Studio {
             return Ok(encoder);
         }
         let source = self.pictures(plan, seed)?;
-        let session = EncoderSession::open(source, |config| {
-            config.preset = Preset::Superfast;
-        })?;
-        Ok(Box::new(session))
+        let encoding = Encoding {
+            codec: plan.encoder.codec(),
+            preset: Preset::Superfast,
+        };
+        Ok(Box::new(encoding.session(source)?))
     }
 
     /// The originals, from the first on.

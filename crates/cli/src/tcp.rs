@@ -91,7 +91,7 @@ impl TcpArgs {
             self.rate > Rate::ZERO,
             "a --rate of zero sends nothing: give it more"
         );
-        let spans = Duration::from_secs(1)..=Duration::from_secs(120);
+        let spans = Duration::from_secs(1)..=Duration::from_mins(2);
         ensure!(
             self.rto_max.is_none_or(|span| spans.contains(&span)),
             "the kernel takes an --rto-max from 1s to 120s"

@@ -292,4 +292,4 @@ const HOST: &str = "127.0.0.1:";
 const PATIENCE: &str = "420";
 
 /// Programs beside ours that commands may use.
-const OTHERS: [&str; 6] = ["cargo", "cd", "ffmpeg", "git", "sleep", "wait"];
+const OTHERS: [&str; 7] = ["cargo", "cd", "echo", "ffmpeg", "git", "sleep", "wait"];

@@ -283,7 +283,7 @@ pub fn receive(
                     .map_err(|fault| TcpError::NoStream {
                         peer,
                         fault: fault.to_string(),
-                    })?
+                    })?;
             }
             None => {
                 let fd = socket.stream.as_raw_fd();
@@ -434,15 +434,8 @@ impl fmt::Display for TcpError {
     }
 }
 
-impl std::error::Error for TcpError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Closed { cause, .. } => cause.as_ref().map(|cause| cause as _),
-            Self::Option { cause, .. } | Self::System(cause) => Some(cause),
-            Self::NoStream { .. } => None,
-        }
-    }
-}
+/// What the system says is part of the message.
+impl std::error::Error for TcpError {}
 
 /// Of the kernel's `include/uapi/linux/tcp.h`.
 const TCP_RTO_MAX_MS: libc::c_int = 44;

@@ -21,6 +21,12 @@ impl Budget {
         self.saved.max(0.0)
     }
 
+    /// What was saved is not spent.
+    #[cfg(feature = "ffmpeg")]
+    pub(crate) const fn forget_savings(&mut self) {
+        self.saved = self.saved.min(0.0);
+    }
+
     /// A frame with the share `share` took `bits`.
     pub(crate) fn spend(&mut self, share: f64, bits: f64) {
         self.saved += share - bits;

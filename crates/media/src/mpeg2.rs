@@ -56,6 +56,8 @@ pub struct Mpeg2Encoder {
     buffer: Buffer,
     keys: Complexity,
     deltas: Complexity,
+    /// Of the picture before.
+    last_share: f64,
     frames: i64,
 }
 
@@ -92,6 +94,7 @@ impl Mpeg2Encoder {
             buffer: Buffer::of(1.0),
             keys: Complexity::first(pels * KEY_COMPLEXITY),
             deltas: Complexity::first(pels * DELTA_COMPLEXITY),
+            last_share: 0.0,
             frames: 0,
         })
     }
@@ -140,9 +143,15 @@ impl PictureEncoder for Mpeg2Encoder {
         let share = rate.as_f64() / self.config.rate.as_f64();
         let wanted = if key {
             share * self.config.key_shares
+        } else if share < self.last_share * FALL {
+            // Nothing holds this picture back but what is foreseen of it: the buffer was filled at
+            // the old rate.
+            self.budget.forget_savings();
+            self.budget.ask(share) * CAUTION
         } else {
             self.budget.ask(share)
         };
+        self.last_share = share;
         let complexity = if key { &self.keys } else { &self.deltas };
         let step = complexity.step_for(wanted);
         fill(&mut self.frame, picture);
@@ -385,7 +394,11 @@ const LAMBDA_PER_STEP: c_int = 118;
 const KEY_COMPLEXITY: f64 = 6.0;
 const DELTA_COMPLEXITY: f64 = 1.5;
 /// How much of one picture's complexity is believed.
-const LEARNT_OF_ONE: f64 = 0.6;
+const LEARNT_OF_ONE: f64 = 0.5;
+/// A share that falls below this part of the one before makes the next picture a careful one.
+const FALL: f64 = 0.7;
+/// The part of its share that such a picture aims at.
+const CAUTION: f64 = 0.8;
 /// As a ratio of complexities.
 const OTHER: f64 = 2.0;
 /// The largest picture that is no key frame, in shares, before it is encoded again.

@@ -18,6 +18,7 @@ use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::session::sender::{MediaSender, SentFrame};
 use tidegate_core::session::stream::{Direct, EncodePipe, Streamer};
 use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::wire::payload;
 use tidegate_core::wire::rtcp::Cname;
 
 use crate::interactive::Record;
@@ -117,7 +118,9 @@ impl Role {
             unreachable!("what is no video is modelled");
         };
         let mut rng = seed.stream(&format!("session/{}", self.name));
-        let config = self.sender_config(video, streams(&mut rng));
+        let mut streams = streams(&mut rng);
+        streams.media_type = payload::payload_type(video.encoder.codec());
+        let config = self.sender_config(video, streams);
         let demand = Demand {
             floor: video.floor,
             ceiling: video.ceiling,
@@ -144,11 +147,11 @@ impl Role {
             _ => PATIENCE,
         };
         let cname = cname(&self.name, "receiver");
-        Player::Receiver(MediaReceiver::new(ReceiverConfig::new(
-            rng.next_u32(),
-            cname,
-            hold,
-        )))
+        let mut config = ReceiverConfig::new(rng.next_u32(), cname, hold);
+        if let Some(video) = self.plan.media.video() {
+            config.payload_types.0 = payload::payload_type(video.encoder.codec());
+        }
+        Player::Receiver(MediaReceiver::new(config))
     }
 
     fn model<P>(&self, actor: Actor, side: &str, seed: Seed) -> Player<P> {
@@ -192,7 +195,7 @@ impl Role {
 }
 
 impl VideoPlan {
-    /// The encoder of flow `flow`, if it is one without pictures; none if it is libx264. What it
+    /// The encoder of flow `flow`, if it is one without pictures; none if it is a real one. What it
     /// draws comes from the stream `video/<flow>` of `seed`.
     pub fn modelled(&self, flow: &str, seed: Seed) -> Option<Box<dyn FrameEncoder>> {
         let mut rng = seed.stream(&format!("video/{flow}"));
@@ -209,7 +212,7 @@ impl VideoPlan {
                 let player = TracePlayer::new(trace.clone(), rng.next_u64());
                 Some(Box::new(TraceEncoder::new(player, rng)))
             }
-            EncoderKind::X264 => None,
+            EncoderKind::Real(_) => None,
         }
     }
 }

@@ -124,7 +124,9 @@ impl Reporter {
             self.take(frame);
         }
         if let Some(viewer) = self.viewer.take() {
-            viewer.finish().for_each(|judged| self.judged(judged));
+            for judged in viewer.finish() {
+                self.judged(judged);
+            }
         }
         self.keep(now);
         let Total {

@@ -238,20 +238,17 @@ impl<'a> Player<'a> {
             self.out = None;
         }
         let row = received_row(&frame, numbered.frame);
-        match &mut self.viewer {
-            Some(viewer) => {
-                let kept_up = viewer.keeps_up();
-                if let Err(row) = viewer.show(row, frame.data, accepted) {
-                    self.rows.push(row);
-                    if kept_up {
-                        self.progress
-                            .say("no more pictures: this machine decodes too slowly");
-                    }
-                }
-            }
-            None => {
-                self.show(numbered.frame, accepted);
-                self.rows.push(row);
+        let Some(viewer) = &mut self.viewer else {
+            self.show(numbered.frame, accepted);
+            self.rows.push(row);
+            return;
+        };
+        let kept_up = viewer.keeps_up();
+        if let Err(row) = viewer.show(row, frame.data, accepted) {
+            self.rows.push(row);
+            if kept_up {
+                self.progress
+                    .say("no more pictures: this machine decodes too slowly");
             }
         }
     }
@@ -337,7 +334,9 @@ impl<'a> Player<'a> {
     /// The last rows and the last words.
     fn finish(mut self, now: Time) -> Result<Option<Summary>> {
         if let Some(viewer) = self.viewer.take() {
-            viewer.finish().for_each(|judged| self.judged(judged));
+            for judged in viewer.finish() {
+                self.judged(judged);
+            }
         }
         self.keep(now);
         let total = self.total;

@@ -1,7 +1,7 @@
 //! Decodes what comes and compares it with the originals, on a thread of its own.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, bail};
 use tidegate_core::media::{Codec, FrameRate, Quality};
@@ -20,6 +20,7 @@ pub(super) struct Viewer {
     /// None when it has fallen too far behind.
     frames: Option<SyncSender<Unit>>,
     judged: Receiver<Judged>,
+    thread: JoinHandle<()>,
 }
 
 /// A frame as it came.
@@ -72,13 +73,14 @@ impl Viewer {
                 driver.wake();
             }
         };
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("viewer".into())
             .spawn(work)
             .context("no thread for the decoder")?;
         Ok(Self {
             frames: Some(frames),
             judged,
+            thread,
         })
     }
 
@@ -115,10 +117,13 @@ impl Viewer {
         self.judged.try_recv().ok()
     }
 
-    /// All that are left, once they have been judged.
-    pub(super) fn finish(self) -> impl Iterator<Item = Judged> {
+    /// All that are left, once they have been judged and the window is closed.
+    pub(super) fn finish(self) -> Vec<Judged> {
         drop(self.frames);
-        self.judged.into_iter()
+        let judged = self.judged.into_iter().collect();
+        // If it panicked, it said so.
+        let _ = self.thread.join();
+        judged
     }
 }
 
@@ -373,7 +378,7 @@ mod tests {
                 _ => viewer.show(unit.row, unit.data, true).unwrap(),
             }
         }
-        let judged: Vec<_> = viewer.finish().collect();
+        let judged = viewer.finish();
         assert!(judged.iter().all(|j| j.note.is_none() && !j.trouble));
         let shown: Vec<_> = judged.iter().flat_map(|j| &j.shown).collect();
         let frames: Vec<u64> = shown.iter().map(|s| s.frame).collect();

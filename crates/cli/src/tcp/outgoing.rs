@@ -79,8 +79,9 @@ impl Reporter {
         mut on_turn: impl FnMut(&mut TcpStreamer<P>, Time),
     ) -> Result<(), TcpError> {
         let played = send(stream, socket, conditions, |stream, now| {
-            on_turn(stream, now);
+            // News of the rate come before pictures, so that it holds for them.
             self.turn(stream, now);
+            on_turn(stream, now);
             self.leave(stream, now, around.interrupts.count())
         });
         let now = conditions.clock.now();

@@ -335,15 +335,15 @@ mod tests {
         path
     }
 
-    fn rate(kbps: u64) -> Result<Advice, String> {
-        Ok(Advice::Rate(Rate::kbps(kbps)))
+    const fn rate(kbps: u64) -> Advice {
+        Advice::Rate(Rate::kbps(kbps))
     }
 
     #[test]
     fn lines_are_rates_or_drops() {
-        assert_eq!(parse(" 1500000 "), rate(1_500));
+        assert_eq!(parse(" 1500000 "), Ok(rate(1_500)));
         assert_eq!(parse("512240.0"), Ok(Advice::Rate(Rate::bps(512_240))));
-        assert_eq!(parse("1.5Mb/s"), rate(1_500));
+        assert_eq!(parse("1.5Mb/s"), Ok(rate(1_500)));
         assert_eq!(parse("drop"), Ok(Advice::Drop));
         for wrong in ["-1", "fast", "inf", "1 2"] {
             assert!(parse(wrong).unwrap_err().contains(wrong), "{wrong}");
@@ -367,10 +367,10 @@ mod tests {
         assert!(incoming.poll().is_empty());
         outgoing.tell(Rate::kbps(500)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "500000\n");
-        assert_eq!(incoming.poll(), [rate(500)]);
+        assert_eq!(incoming.poll(), [Ok(rate(500))]);
         assert!(incoming.poll().is_empty());
         fs::write(&path, "1\n2Mb/s\n\n").unwrap();
-        assert_eq!(incoming.poll(), [rate(2_000)]);
+        assert_eq!(incoming.poll(), [Ok(rate(2_000))]);
         fs::write(&path, "nonsense").unwrap();
         assert!(incoming.poll()[0].is_err());
         fs::remove_file(path).unwrap();
@@ -384,7 +384,7 @@ mod tests {
         writer.write_all(b"50").unwrap();
         assert!(incoming.poll().is_empty());
         writer.write_all(b"0000\ndrop\n7").unwrap();
-        assert_eq!(incoming.poll(), [rate(500), Ok(Advice::Drop)]);
+        assert_eq!(incoming.poll(), [Ok(rate(500)), Ok(Advice::Drop)]);
         drop(writer);
         assert!(incoming.poll().is_empty());
         fs::write(&path, "00\n").unwrap();
@@ -416,6 +416,6 @@ mod tests {
         let mut clients = [(); 2].map(|()| UnixStream::connect(&path).unwrap());
         clients[0].write_all(b"1Mb/s\n").unwrap();
         clients[1].write_all(b"drop\n").unwrap();
-        assert_eq!(incoming.poll(), [rate(1_000), Ok(Advice::Drop)]);
+        assert_eq!(incoming.poll(), [Ok(rate(1_000)), Ok(Advice::Drop)]);
     }
 }

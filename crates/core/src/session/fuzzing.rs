@@ -16,12 +16,14 @@ use crate::wire::rtcp::Cname;
 
 mod receiver;
 mod sender;
+mod tcp;
 
 pub use receiver::receiver;
 pub use sender::sender;
+pub use tcp::tcp_receiver;
 
 /// All targets.
-pub const TARGETS: [Target; 2] = [
+pub const TARGETS: [Target; 3] = [
     Target {
         name: "receiver",
         run: receiver,
@@ -29,6 +31,10 @@ pub const TARGETS: [Target; 2] = [
     Target {
         name: "sender",
         run: sender,
+    },
+    Target {
+        name: "tcp_receiver",
+        run: tcp_receiver,
     },
 ];
 

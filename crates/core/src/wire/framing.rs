@@ -80,7 +80,12 @@ impl Deframer {
         }
     }
 
-    /// Bytes of a packet that is not whole.
+    /// What there is of a packet that is not whole.
+    pub fn partial(&self) -> &[u8] {
+        self.bytes.get(self.at + LENGTH..).unwrap_or_default()
+    }
+
+    /// Bytes of a packet that is not whole, its length included.
     pub fn waiting(&self) -> usize {
         self.bytes.len() - self.at
     }

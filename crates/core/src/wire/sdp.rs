@@ -1,18 +1,19 @@
-//! Session descriptions (RFC 8866) of one H.264 stream, for receivers and players.
+//! Session descriptions (RFC 8866) of one H.264 or MPEG-2 stream, for receivers and players.
 
 use core::fmt;
 use core::net::IpAddr;
 
 use super::base64;
+use super::payload;
 use super::rtcp::Cname;
 use super::rtp::PayloadType;
-use crate::media::FrameRate;
+use crate::media::{Codec, FrameRate};
 
 mod parse;
 
 pub use parse::{SdpError, SdpFault};
 
-/// One H.264 stream over RTP, perhaps with a stream of retransmissions.
+/// One H.264 or MPEG-2 stream over RTP, as the payload type says, perhaps with a stream of retransmissions.
 ///
 /// [`Display`](fmt::Display) writes the description, [`parse`](Self::parse) reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +131,26 @@ impl Sdp {
             write!(f, " {}", rtx.get())?;
         }
         line(f, format_args!(""))?;
+        match payload::codec(self.payload_type) {
+            Codec::H264 => self.h264(f)?,
+            // RFC 3555 section 4.2.4 has no parameter that is needed.
+            Codec::Mpeg2 => line(f, format_args!("a=rtpmap:{media} MPV/90000"))?,
+        }
+        if let Some(rtx) = self.rtx {
+            //= rfc4588-8.6-apt
+            line(f, format_args!("a=rtpmap:{} rtx/90000", rtx.get()))?;
+            line(f, format_args!("a=fmtp:{} apt={media}", rtx.get()))?;
+        }
+        if let Some(rate) = self.frame_rate {
+            let thousandths = thousandths(rate);
+            let (whole, part) = (thousandths / 1000, thousandths % 1000);
+            line(f, format_args!("a=framerate:{whole}.{part:03}"))?;
+        }
+        Ok(())
+    }
+
+    fn h264(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let media = self.payload_type.get();
         //= rfc6184-8.2.1-rtpmap
         line(f, format_args!("a=rtpmap:{media} H264/90000"))?;
         //= rfc6184-8.1-mode
@@ -145,18 +166,7 @@ impl Sdp {
             let (sps, pps) = (base64::encode(&sets.sps), base64::encode(&sets.pps));
             write!(f, ";sprop-parameter-sets={sps},{pps}")?;
         }
-        line(f, format_args!(""))?;
-        if let Some(rtx) = self.rtx {
-            //= rfc4588-8.6-apt
-            line(f, format_args!("a=rtpmap:{} rtx/90000", rtx.get()))?;
-            line(f, format_args!("a=fmtp:{} apt={media}", rtx.get()))?;
-        }
-        if let Some(rate) = self.frame_rate {
-            let thousandths = thousandths(rate);
-            let (whole, part) = (thousandths / 1000, thousandths % 1000);
-            line(f, format_args!("a=framerate:{whole}.{part:03}"))?;
-        }
-        Ok(())
+        line(f, format_args!(""))
     }
 
     fn feedback_lines(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -295,6 +305,20 @@ a=ssrc:2 cname:tide@gate
             },
             sdp
         );
+    }
+
+    #[test]
+    fn mpeg_2_needs_no_parameters() {
+        let plain = "v=0\no=- 7 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\n\
+                     m=video 5004 RTP/AVP 32\n";
+        let sdp = Sdp::parse(plain).unwrap();
+        assert_eq!(sdp.payload_type, crate::wire::mpeg2::PAYLOAD_TYPE);
+        let text = sdp.to_string();
+        assert!(
+            text.contains("a=rtpmap:32 MPV/90000\r\n") && !text.contains("fmtp"),
+            "{text}"
+        );
+        assert_eq!(Sdp::parse(&text), Ok(sdp));
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn who_leaves_in_mid_stream_is_named() {
 fn something_else_is_named() {
     let (mut near, mut far) = pair(&TcpOptions::default());
     near.write(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    near.write(&[0; 30_000]).unwrap();
+    near.write(&vec![0; 30_000]).unwrap();
     let error = receive(&mut TcpReceiver::new(), &mut far, &conditions(), |_, _| {
         ControlFlow::Continue(())
     });

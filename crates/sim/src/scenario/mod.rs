@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::link::{JitterConfig, LossConfig, Outage, QueueConfig};
-use tidegate_core::media::FrameRate;
+use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
@@ -261,8 +261,18 @@ pub enum EncoderKind {
     Model,
     /// The sizes of a recorded encode, between its rates.
     Trace(Arc<FrameTrace>),
-    /// libx264 on a generated scene.
-    X264,
+    /// A real encoder on a generated scene.
+    Real(Codec),
+}
+
+impl EncoderKind {
+    /// What goes over the network. Models make frames that look like H.264.
+    pub const fn codec(&self) -> Codec {
+        match self {
+            Self::Model | Self::Trace(_) => Codec::H264,
+            Self::Real(codec) => *codec,
+        }
+    }
 }
 
 /// The same stream sent in another way, in a run of its own over the same path with the same luck.

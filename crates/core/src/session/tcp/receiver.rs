@@ -81,7 +81,13 @@ impl TcpReceiver {
                         break Err(fault);
                     }
                 }
-                Ok(None) => break Ok(()),
+                // Who speaks another protocol is told before a length that it never meant is full.
+                Ok(None) => match deframer.partial().first().map(|first| first >> 6) {
+                    Some(version) if version != 2 => {
+                        break Err(StreamFault::Rtp(RtpError::Version { version }));
+                    }
+                    _ => break Ok(()),
+                },
                 Err(error) => break Err(StreamFault::Framing(error)),
             }
         };

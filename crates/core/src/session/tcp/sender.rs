@@ -187,13 +187,12 @@ impl TcpSender {
         let Some(order) = self.open.take() else {
             return;
         };
-        match result {
-            Ok(encoded) => self.enqueue(&order, encoded),
-            Err(_) => {
-                self.skip(now, order.frame, order.captured);
-                self.stop_capture();
-                self.let_go(now);
-            }
+        if let Ok(encoded) = result {
+            self.enqueue(&order, encoded);
+        } else {
+            self.skip(now, order.frame, order.captured);
+            self.stop_capture();
+            self.let_go(now);
         }
         if let Some((frame, at)) = self.held.take() {
             self.picture(now, frame, at);

@@ -262,7 +262,7 @@ fn what_is_no_stream_is_named() {
             .unwrap_err()
             .to_string()
     };
-    assert!(fault(b"\0\x10GET / HTTP/1.1\r\n").contains("version 1"));
+    assert!(fault(b"GET / HTTP/1.1\r\n").contains("version 1"));
     let mut other = vec![0, 13, 0x80, 33];
     other.resize(15, 0);
     assert!(fault(&other).contains("payload type 33"));

@@ -136,7 +136,7 @@ mod tests {
             let _ = assembler.push(payload);
         }
         let joined = assembler.take();
-        assert!(assembler.is_empty() && assembler.len() == 0);
+        assert!(assembler.is_empty());
         joined
     }
 

@@ -6,7 +6,6 @@ use crate::wire::bytes::{u8_at, u32_at};
 
 /// The fixed part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "flags of the wire format")]
 pub struct VideoHeader {
     /// Of the picture; ten bits.
     pub temporal_reference: u16,

@@ -102,7 +102,7 @@ struct Found {
 
 impl Found {
     /// Whether a unit has to begin a payload of its own rather than to follow what is there.
-    fn refuses(&self, kind: Kind) -> bool {
+    fn refuses(self, kind: Kind) -> bool {
         //= rfc2250-3.1-order
         let after_picture = self.picture || self.begins_slice;
         match kind {

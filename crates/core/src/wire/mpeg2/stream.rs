@@ -21,8 +21,8 @@ pub(super) struct PictureHeader {
     pub(super) temporal_reference: u16,
     /// Three bits: 1 for I, 2 for P, 3 for B.
     pub(super) coding_type: u8,
-    /// full_pel_backward_vector, backward_f_code, full_pel_forward_vector, forward_f_code, as the
-    /// last byte of RFC 2250's header has them.
+    /// The four fields on motion vectors, as the last byte of RFC 2250's header has them: those on
+    /// backward vectors come first.
     pub(super) vectors: u8,
 }
 

@@ -4,13 +4,13 @@ use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
 
-use super::super::{base64, rtcp::Cname, rtp::PayloadType};
+use super::super::{base64, mpeg2, payload, rtcp::Cname, rtp::PayloadType};
 use super::{Feedback, PPS, ParameterSets, SPS, Sdp, Source};
-use crate::media::FrameRate;
+use crate::media::{Codec, FrameRate};
 
 impl Sdp {
-    /// Reads the first video section of a description, if it is H.264 in a packetisation mode that
-    /// we read. Lines that tell nothing of interest are passed over.
+    /// Reads the first video section of a description, if it is MPEG-2, or H.264 in a packetisation mode
+    /// that we read. Lines that tell nothing of interest are passed over.
     ///
     /// # Errors
     /// Names the line, or the one that is missing, and what should be there.
@@ -20,12 +20,21 @@ impl Sdp {
         let connection = lines.required("c=")?;
         let media = lines.required("m=video")?;
         let (port, formats) = port_and_formats(media)?;
-        let payload_type = lines.format_of("H264", &formats, |_| Ok(true))?;
-        let payload_type = payload_type.ok_or(SdpError::Missing {
-            what: "a=rtpmap of H264/90000",
+        let payload_type =
+            lines.format_of("H264", &formats, |format| Ok(format != mpeg2::PAYLOAD_TYPE))?;
+        // MPEG video has a type of its own, which needs no map.
+        let mpeg2 = formats.iter().copied().find(|f| *f == mpeg2::PAYLOAD_TYPE);
+        let payload_type = payload_type.or(mpeg2).ok_or(SdpError::Missing {
+            what: "a=rtpmap of H264/90000 or payload type 32",
         })?;
         let of_media = payload_type.get().to_string();
-        lines.check_mode(payload_type)?;
+        let parameter_sets = match payload::codec(payload_type) {
+            Codec::H264 => {
+                lines.check_mode(payload_type)?;
+                lines.parameter_sets(payload_type)?
+            }
+            Codec::Mpeg2 => None,
+        };
         let rtx = lines.format_of("rtx", &formats, |rtx| {
             //= rfc4588-8.6-apt
             Ok(lines
@@ -41,7 +50,7 @@ impl Sdp {
             port,
             payload_type,
             rtx,
-            parameter_sets: lines.parameter_sets(payload_type)?,
+            parameter_sets,
             frame_rate: lines.attribute("framerate").map(frame_rate).transpose()?,
             source: lines.source()?,
             feedback: lines.feedback(&of_media),
@@ -437,7 +446,8 @@ mod tests {
                 session, address, port,
                 payload_type: PayloadType::new(media).unwrap(),
                 rtx: rtx.and_then(PayloadType::new),
-                parameter_sets,
+                // MPEG-2, which is type 32, has none.
+                parameter_sets: parameter_sets.filter(|_| media != 32),
                 frame_rate: millis.map(|millis| {
                     let divisor = gcd(millis, 1000);
                     FrameRate { num: millis / divisor, den: 1000 / divisor }
@@ -551,7 +561,7 @@ a=rtpmap:99 H264/90000
         assert_eq!(
             error("h264", "h265"),
             SdpError::Missing {
-                what: "a=rtpmap of H264/90000"
+                what: "a=rtpmap of H264/90000 or payload type 32"
             }
         );
         assert_eq!(Sdp::parse("v=0\n"), Err(SdpError::Missing { what: "o=" }));

@@ -7,7 +7,7 @@ use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::{Flavour, PacketSize, TfrcConfig};
 use tidegate_core::link::{DropTailConfig, QueueConfig};
-use tidegate_core::media::FrameRate;
+use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::units::Rate;
 
 use super::routes::{self, Nodes};
@@ -386,12 +386,9 @@ fn encoder(value: &Value<'_>, open: Open<'_>) -> Result<EncoderKind, ScenarioErr
             .map_err(|error| trace.range(&format!("{file}: {error}"), "record it anew"))?;
         return Ok(EncoderKind::Trace(Arc::new(recorded)));
     }
-    let x264 = value.choice(&["model", "x264"], &[false, true])?;
-    Ok(if x264 {
-        EncoderKind::X264
-    } else {
-        EncoderKind::Model
-    })
+    let codecs = [None, Some(Codec::H264), Some(Codec::Mpeg2)];
+    let codec = value.choice(&["model", "x264", "mpeg2"], &codecs)?;
+    Ok(codec.map_or(EncoderKind::Model, EncoderKind::Real))
 }
 
 /// Spans within the `life` of a flow in which its camera is off.

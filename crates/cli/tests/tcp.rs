@@ -1,0 +1,287 @@
+//! Streams over kernel TCP as processes: server, transcoder and player, over loopback.
+
+mod party;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::{fs, io};
+
+use party::{Party, Scratch, text};
+use tidegate_core::trace::Event;
+use tidegate_sim::run::{FrameKind, Run, RunReader};
+
+/// A player at a port of its choice.
+fn player(options: &str) -> (Party, u16) {
+    let options = format!("--listen 127.0.0.1:0 --discard-threshold 2s {options}");
+    let mut player = Party::tidegate(&format!("recv --transport tcp {options}"));
+    let port = player.number("waiting for a stream at port ");
+    (player, port)
+}
+
+/// A sender of small pictures.
+fn server(way: &str, options: &str) -> Party {
+    let size = "--size 320x180 --preset ultrafast --codec mpeg2 --rate 1Mb/s";
+    Party::tidegate(&format!("send --transport tcp {way} {size} {options}"))
+}
+
+fn to(port: u16) -> String {
+    format!("--to 127.0.0.1:{port}")
+}
+
+fn load(dir: &Path) -> Run {
+    RunReader::load(dir).unwrap()
+}
+
+/// Figure 7 of the first paper. The rate is told in a file, as the papers' `rate.par`, and passed on
+/// through a socket.
+#[test]
+fn a_transcoder_between_server_and_player_follows_the_rate() {
+    let scratch = Scratch::new("figure-7");
+    let [seen, made, film, par, socket] =
+        ["seen", "made", "film.m2v", "rate.par", "rate.sock"].map(|n| scratch.path(n));
+    fs::write(&par, "1000000\n").unwrap();
+    let (player, port) = player(&format!(
+        "--reference scene --json --run {} --out {}",
+        text(&seen),
+        text(&film)
+    ));
+    let mut transcoder = Party::tidegate(&format!(
+        "transcode --listen 127.0.0.1:0 {} --rate-from file:{} --rate-to unix:{} --run {}",
+        to(port),
+        text(&par),
+        text(&socket),
+        text(&made)
+    ));
+    let port = transcoder.number("waiting for a stream at port ");
+    let server = server(&to(port), "--duration 5s");
+    transcoder.says("transcoding");
+    transcoder.says(" of 1.00 Mb/s");
+    let mut told = BufReader::new(UnixStream::connect(&socket).unwrap()).lines();
+    assert_eq!(told.next().unwrap().unwrap(), "1000000");
+    fs::write(&par, "250000\n").unwrap();
+    assert_eq!(told.next().unwrap().unwrap(), "250000");
+    for party in [server, transcoder] {
+        party.ends().succeeded();
+    }
+    let player = player.ends();
+    player.succeeded();
+    let json: serde_json::Value = serde_json::from_str(&player.output).unwrap();
+    assert_eq!(json["flows"][0]["name"], "stream", "{}", player.output);
+
+    let (seen, made) = (load(&seen), load(&made));
+    let sent = &made.flows[0].sent;
+    assert!(sent.len() >= 145, "{} pictures were passed on", sent.len());
+    let step = sent.iter().position(|f| f.target_bits == 250_000 / 30);
+    let step = step.expect("the new rate is used");
+    let bits: u64 = sent[step + 3..].iter().map(|f| f.bits).sum();
+    let share = bits as f64 / ((sent.len() - step - 3) as f64 * 250_000.0 / 30.0);
+    assert!((0.85..=1.15).contains(&share), "{share:.2} of the new rate");
+    let changed = |e: &&tidegate_sim::run::EventRow| matches!(e.event, Event::RateChanged { .. });
+    assert_eq!(made.events.iter().filter(changed).count(), 1);
+    let received = &seen.flows[0].received;
+    let whole = received
+        .iter()
+        .filter(|f| f.decodable && f.complete.is_some());
+    assert_eq!(
+        whole.count(),
+        sent.iter().filter(|f| f.left.is_some()).count()
+    );
+    let psnr = seen.summary.unwrap().flows[0].psnr_y_db.unwrap();
+    assert!((25.0..60.0).contains(&psnr), "PSNR {psnr} dB");
+    let film = fs::read(film).unwrap();
+    assert!(film.starts_with(&[0, 0, 1, 0xb3]), "a sequence header");
+    let bits: u64 = received
+        .iter()
+        .filter(|f| f.kind == FrameKind::Key)
+        .map(|f| f.bits)
+        .sum();
+    assert!(bits > 0, "a key frame came");
+}
+
+#[test]
+fn drops_are_ordered_through_a_socket_and_the_stream_goes_on() {
+    let scratch = Scratch::new("drop");
+    let [sent, socket] = ["sent", "rate.sock"].map(|n| scratch.path(n));
+    let (player, port) = player("");
+    let options = format!(
+        "--rate-from unix:{} --duration 3s --run {}",
+        text(&socket),
+        text(&sent)
+    );
+    let mut server = server(&to(port), &options);
+    server.says(", follow");
+    let mut steering = UnixStream::connect(&socket).unwrap();
+    server.says(" of 1.00 Mb/s");
+    steering.write_all(b"500kb/s\ndrop\nnonsense\n").unwrap();
+    server.says("\"nonsense\" is no rate");
+    server.says(" of 500 kb/s");
+    server.ends().succeeded();
+    player.ends().succeeded();
+    assert_eq!(load(&sent).flows[0].sent.len(), 90);
+}
+
+/// The service goes on when a player is killed.
+#[test]
+fn a_player_that_leaves_is_named_and_the_next_one_is_served() {
+    let mut server = server("--serve 127.0.0.1:0", "");
+    let port = server.number("waiting for players at port ");
+    let from = format!("recv --transport tcp --from 127.0.0.1:{port}");
+    let mut first = Party::tidegate(&from);
+    first.says("frames/s");
+    first.kill();
+    server.says("mid-stream");
+    let mut second = Party::tidegate(&from);
+    second.says("frames/s");
+    server.interrupt();
+    server.ends().succeeded();
+    second.ends().succeeded();
+
+    let (first, port) = player("");
+    let mut server = self::server(&to(port), "");
+    server.says(" of 1.00 Mb/s");
+    first.kill();
+    server.ends().failed_with("in mid-stream");
+}
+
+#[test]
+fn ctrl_c_is_a_clean_end_for_all_three() {
+    let scratch = Scratch::new("tcp-interrupt");
+    let [seen, made] = ["seen", "made"].map(|n| scratch.path(n));
+    let (mut player, port) = player(&format!("--run {}", text(&seen)));
+    let options = format!("--codec h264 --preset ultrafast --run {}", text(&made));
+    let transcode = format!("transcode --listen 127.0.0.1:0 {} {options}", to(port));
+    let mut transcoder = Party::tidegate(&transcode);
+    let port = transcoder.number("waiting for a stream at port ");
+    let server = server(&to(port), "");
+    player.says("the stream is there: h264");
+    player.says("frames/s");
+    server.interrupt();
+    for party in [server, transcoder, player] {
+        party.ends().succeeded();
+    }
+    for run in [load(&seen), load(&made)] {
+        assert!(run.summary.is_some(), "{:?}", run.notes);
+    }
+
+    let (mut player, port) = self::player("");
+    let server = self::server(&to(port), "");
+    player.says("frames/s");
+    player.interrupt();
+    player.ends().succeeded();
+    server.ends().failed_with("mid-stream");
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_stream_with_its_name() {
+    let (player, port) = player("");
+    let mut transcoder = Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
+    let port = transcoder.number("waiting for a stream at port ");
+    let server = server(&to(port), "");
+    transcoder.says("Mb/s");
+    server.kill();
+    transcoder.ends().failed_with("the input ended too early");
+    // The player has all that there was, and a goodbye.
+    player.ends().succeeded();
+}
+
+#[test]
+fn unreadable_and_truncated_media_are_named() {
+    let scratch = Scratch::new("truncated");
+    let [film, cut, none] = ["film.m2v", "cut.mkv", "none.m2v"].map(|n| scratch.path(n));
+    let (player, port) = player(&format!("--out {}", text(&film)));
+    server(&to(port), "--duration 2s").ends().succeeded();
+    player.ends().succeeded();
+    fs::write(&none, "no video at all").unwrap();
+    for missing in [text(&none), "/nowhere/film.mp4"] {
+        let transcode = format!("transcode --input {missing} --to 127.0.0.1:9");
+        Party::tidegate(&transcode)
+            .ends()
+            .failed_with("cannot read video");
+    }
+    if let Err(e) = Command::new("ffmpeg").arg("-version").output() {
+        assert_eq!(e.kind(), io::ErrorKind::NotFound, "{e}");
+        println!("left out: there is no ffmpeg on this machine");
+        return;
+    }
+    let whole = scratch.path("whole.mkv");
+    let remuxed = Command::new("ffmpeg")
+        .args(["-loglevel", "error", "-f", "mpegvideo", "-i", text(&film)])
+        .args(["-c", "copy", text(&whole)])
+        .status()
+        .unwrap();
+    assert!(remuxed.success());
+    let bytes = fs::read(&whole).unwrap();
+    fs::write(&cut, &bytes[..bytes.len() / 3]).unwrap();
+    let (player, port) = self::player("");
+    let transcoder = Party::tidegate(&format!("transcode --input {} {}", text(&cut), to(port)));
+    transcoder.ends().failed_with("truncated");
+    // What was whole arrived, with a goodbye behind it.
+    let player = player.ends();
+    player.succeeded();
+    assert!(!player.said.contains("received 0 "), "{}", player.said);
+}
+
+#[test]
+fn what_is_no_stream_is_refused() {
+    let (player, port) = player("");
+    let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    player.ends().failed_with("no stream of RTP packets");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_mend() {
+    for (arguments, mend) in [
+        (
+            "send --transport tcp --to 127.0.0.1:9",
+            "nobody listens at 127.0.0.1:9",
+        ),
+        ("send --transport tcp --to nowhere", "HOST:PORT"),
+        (
+            "send --to 127.0.0.1:9 --transport tcp --mode follow",
+            "--rate-from",
+        ),
+        (
+            "send --transport tcp --to 127.0.0.1:9 --rto-max 1ms",
+            "--rto-max",
+        ),
+        ("send --serve 0", "--to"),
+        ("recv --listen 127.0.0.1:0 --window", "--transport tcp"),
+        (
+            "recv --transport tcp --listen 127.0.0.1:0 --duration 100ms",
+            "nobody connected",
+        ),
+        (
+            "transcode --input scene.mp4 --to 127.0.0.1:9 --rate 0b/s",
+            "--rate",
+        ),
+    ] {
+        Party::tidegate(arguments).ends().failed_with(mend);
+    }
+    let (player, port) = player("");
+    let odd = server(&to(port), "--congestion nosuch").ends();
+    odd.failed_with("TCP_CONGESTION");
+    player.ends().failed_with("mid-stream");
+}
+
+/// MPEG-2 over UDP, too (RFC 2250).
+#[test]
+fn mpeg_2_over_rtp_arrives_and_looks_right() {
+    let options = "--listen 127.0.0.1:0 --codec mpeg2 --reference scene --delay-bound 1s";
+    let mut receiver = Party::tidegate(&format!("recv {options}"));
+    let port = receiver.number("waiting for a stream at port ");
+    let size = "--size 320x180 --ceiling 2Mb/s --codec mpeg2 --delay-bound 1s --duration 3s";
+    let sender = Party::tidegate(&format!("send {} {size}", to(port))).ends();
+    sender.succeeded();
+    let receiver = receiver.ends();
+    receiver.succeeded();
+    let (_, psnr) = receiver
+        .said
+        .split_once("PSNR ")
+        .expect("pictures were compared");
+    let psnr: f64 = psnr.split(' ').next().unwrap().parse().unwrap();
+    assert!((28.0..80.0).contains(&psnr), "{}", receiver.said);
+}

@@ -116,6 +116,8 @@ pub(crate) struct Layout {
     pub(crate) packets_out: Field,
     pub(crate) app_limited: Field,
     pub(crate) chrono_type: Field,
+    /// Of `sock`: whether anything hangs on it.
+    pub(crate) storage: Field,
     /// Of `sk_buff`.
     pub(crate) skb_data: Field,
     pub(crate) skb_len: Field,
@@ -149,6 +151,7 @@ impl Layout {
             packets_out: tcp("packets_out")?,
             app_limited: tcp("app_limited")?,
             chrono_type: tcp("chrono_type")?,
+            storage: need("sock", "sk_bpf_storage")?,
             skb_data: need("sk_buff", "data")?,
             skb_len: need("sk_buff", "len")?,
         })

@@ -1,14 +1,14 @@
 //! The programs that run in the kernel.
 //!
 //! Each is attached to a tracepoint of TCP. It first looks whether somebody has subscribed to the
-//! socket, which is one look into the storage that hangs on the socket itself, and returns if
+//! socket, which is a look into the storage that hangs on the socket itself, and returns if
 //! nobody has. None of them changes anything that belongs to the kernel.
 //!
 //! | tracepoint | what comes of it |
 //! |---|---|
 //! | `tcp_cong_state_set` | time-outs, entry into and end of recovery, reductions |
 //! | `tcp_probe` (a segment came in) | counters of ACKs, the third duplicate, threshold, phase |
-//! | `sock_send_length` (the application wrote) | phase |
+//! | `sock_send_length` (the application wrote) | threshold, phase |
 //! | `inet_sock_set_state` | states |
 //! | `tcp_destroy_sock` | the end |
 
@@ -156,6 +156,7 @@ fn segment(w: &mut Writer<'_>) {
 /// `sock_send_length(sk, result, flags)`, called when the application has written.
 fn written(w: &mut Writer<'_>) {
     w.begin();
+    w.threshold();
     w.phase();
 }
 
@@ -186,8 +187,11 @@ impl Writer<'_> {
 
     /// Ends the program unless the socket has subscribers.
     fn begin(&mut self) {
+        self.asm.load(Width::B8, R6, R1, 0);
+        // Most sockets have no storage at all, which one load tells; a look-up costs a call.
+        self.layout.storage.load(&mut self.asm, R1, R6);
         let a = &mut self.asm;
-        a.load(Width::B8, R6, R1, 0);
+        a.jump_if(If::Equal, R1, 0, self.leave);
         for (map, into) in [(self.maps.subscribers, R7), (self.maps.memory, R8)] {
             a.map(R1, map.as_raw_fd());
             a.set(R2, R6);

@@ -139,7 +139,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     let state = events.probe(&*connection.stream)?;
     let written = writer.join().expect("the writer does not panic");
     let written = written.context("the transfer broke")?;
-    let took = (monotonic() - start).as_secs_f64();
+    let took = monotonic().saturating_sub(start).as_secs_f64();
     eprintln!(
         "events: {seen} of {} seen, {} dropped; {written} bytes written in {took:.1} s",
         tally.events, tally.lost

@@ -333,7 +333,14 @@ impl std::error::Error for LoadError {}
 fn attach(btf: &Btf, layout: &Layout, maps: Maps<'_>) -> Result<Vec<OwnedFd>, LoadError> {
     let load = |program: programs::Program| {
         let name = program.tracepoint;
-        let target = btf.tracepoint(name).ok_or(LoadError::NoTracepoint(name))?;
+        let Some(target) = btf.tracepoint(name) else {
+            let missing = Err(LoadError::NoTracepoint(name));
+            return if program.is_optional {
+                Ok(None)
+            } else {
+                missing
+            };
+        };
         let loaded = syscall::load_tracepoint(name, target, &program.code);
         let loaded = loaded.map_err(|(cause, log)| {
             if log.is_empty() || cause.raw_os_error() == Some(libc::EPERM) {
@@ -343,9 +350,11 @@ fn attach(btf: &Btf, layout: &Layout, maps: Maps<'_>) -> Result<Vec<OwnedFd>, Lo
             }
         })?;
         let what = || format!("the link to {name}");
-        syscall::attach(loaded.as_fd()).map_err(|e| refused(&what(), e))
+        let link = syscall::attach(loaded.as_fd());
+        link.map(Some).map_err(|e| refused(&what(), e))
     };
-    programs::all(layout, maps).into_iter().map(load).collect()
+    let programs = programs::all(layout, maps).into_iter();
+    programs.filter_map(|p| load(p).transpose()).collect()
 }
 
 fn make(spec: &MapSpec<'_>) -> Result<OwnedFd, LoadError> {

@@ -38,6 +38,8 @@ pub(crate) struct Maps<'a> {
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) tracepoint: &'static str,
+    /// Without it only phases are told later.
+    pub(crate) is_optional: bool,
     pub(crate) code: Vec<Insn>,
 }
 
@@ -67,6 +69,8 @@ pub(crate) fn all(layout: &Layout, maps: Maps<'_>) -> Vec<Program> {
         w.deliver();
         Program {
             tracepoint,
+            // Since Linux 6.3.
+            is_optional: tracepoint == "sock_send_length",
             code: w.asm.finish(),
         }
     };

@@ -174,6 +174,36 @@ fn a_subscription_can_be_changed_and_asked_for_its_tally() {
 }
 
 #[test]
+fn nothing_is_counted_of_a_socket_whose_last_subscription_has_ended() {
+    let Some(daemon) = Daemon::start("counted", ANYTHING) else {
+        return;
+    };
+    let events = Events::connect(&daemon.path).unwrap();
+    let (socket, _peer) = connection();
+    let acknowledgements = || {
+        (&socket).write_all(b"more").unwrap();
+        let patience = Instant::now() + Duration::from_secs(10);
+        loop {
+            let state = events.probe(&socket).unwrap();
+            if state.unacknowledged().unwrap().get() == 0 {
+                let kinds = [Variable::AcksSlowStart, Variable::AcksAvoidance];
+                return kinds.map(|v| state.get(v).unwrap()).iter().sum::<u64>();
+            }
+            assert!(Instant::now() < patience, "{state:?}");
+        }
+    };
+    let one = events.subscribe(&socket, Wanted::default()).unwrap();
+    let two = events.subscribe(&socket, Wanted::default()).unwrap();
+    assert_eq!([acknowledgements(), acknowledgements()], [1, 2]);
+    events.cancel(one).unwrap();
+    assert_eq!(acknowledgements(), 3);
+    events.cancel(two).unwrap();
+    assert_eq!([acknowledgements(), acknowledgements()], [3, 3]);
+    events.subscribe(&socket, Wanted::default()).unwrap();
+    assert_eq!(acknowledgements(), 4);
+}
+
+#[test]
 fn who_does_not_read_loses_his_own_events_and_is_told_how_many() {
     let Some(daemon) = Daemon::start("deaf", ANYTHING) else {
         return;

@@ -214,4 +214,4 @@ fn offload_nothing(name: &str) {
 const LEFT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const WINDOW: Duration = Duration::from_millis(250);
-const ROUNDS: usize = 41;
+const ROUNDS: usize = 81;

@@ -57,7 +57,7 @@ pub(crate) struct WatchArgs {
     /// The daemon's socket
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Which events, by name
+    /// Which events, by name; all are those that are allowed
     #[arg(
         long,
         value_name = "NAMES",
@@ -93,7 +93,7 @@ enum SourceArg {
 /// Transfers and watches.
 pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     if args.to.is_none() {
-        lab::prepare()?;
+        lab::prepare().context("no path can be made: name a host with --to")?;
     }
     let events = Arc::new(source(args)?);
     let path = Path {
@@ -110,7 +110,10 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
         None => Connection::emulated(&path, congestion)?,
     };
     let wanted = Wanted {
-        events: union(&args.events, EventSet::NONE, EventSet::or),
+        events: match union(&args.events, EventSet::NONE, EventSet::or) {
+            EventSet::ALL => events.allowed().events,
+            some => some,
+        },
         variables: union(&args.variables, VariableSet::NONE, VariableSet::or)
             .and(events.allowed().variables),
     };

@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 20
 SCENARIOS ?=
 PEERS ?=
 
-.PHONY: help demo test check bench bench-emulator bench-sim fuzz peers clean
+.PHONY: help demo test check bench bench-emulator bench-events bench-sim fuzz peers clean
 
 help:
 	@echo 'make demo    live video over a bad network, with Tidegate and without; names a report'
@@ -18,6 +18,8 @@ help:
 	@echo 'make bench   what a controller step and a packet cost'
 	@echo 'make bench-emulator'
 	@echo '             the emulator in pairs with a plain forwarder in C (root or user namespaces)'
+	@echo 'make bench-events'
+	@echo '             how late events of the kernel'\''s TCP are, and what they cost (root)'
 	@echo 'make bench-sim'
 	@echo '             the simulator in pairs with ns-2 where that is installed, and with many flows'
 	@echo 'make fuzz    $(FUZZ_SECONDS) s of fuzzing per wire format'
@@ -38,6 +40,9 @@ bench:
 
 bench-emulator:
 	@scripts/bench-emulator
+
+bench-events:
+	@scripts/bench-events
 
 bench-sim:
 	@scripts/bench-sim

@@ -100,7 +100,7 @@ enum {
     TG_V_WMEM_QUEUED = 28,
     /* State of the connection, a number of TcpState. */
     TG_V_TCP_STATE = 29,
-    /* Table 1, event 2: new ACKs in slow start, since the subscription. */
+    /* Table 1, event 2: new ACKs in slow start, since the first subscription to the socket. */
     TG_V_ACKS_SLOW_START = 30,
     /* Table 1, event 2: new ACKs in congestion avoidance. */
     TG_V_ACKS_AVOIDANCE = 31,

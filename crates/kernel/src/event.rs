@@ -18,7 +18,7 @@ pub enum EventKind {
     /// the time that ran out.
     Timeout = 0,
     /// Table 1, event 3: the congestion window reached the slow-start threshold. Seen when the next
-    /// acknowledgement comes in.
+    /// acknowledgement comes in or the application writes.
     Threshold = 1,
     /// Table 1, event 4: the third duplicate ACK in a row (RFC 5681; RFC 6675 with selective
     /// acknowledgements), whether or not it led to fast recovery.

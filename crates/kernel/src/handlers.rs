@@ -44,11 +44,14 @@ impl fmt::Debug for Handler {
     }
 }
 
+/// Hears of programs in trouble.
+type Hear = Box<dyn FnMut(&Report) + Send>;
+
 #[derive(Default)]
 struct Bound {
     handlers: BTreeMap<SubscriptionId, Binding>,
     programs: Programs,
-    reports: Option<Box<dyn FnMut(&Report) + Send>>,
+    reports: Option<Hear>,
 }
 
 #[derive(Debug)]
@@ -138,6 +141,11 @@ impl Handlers {
     /// long.
     pub fn on_report(&self, hear: impl FnMut(&Report) + Send + 'static) {
         lock(&self.bound).reports = Some(Box::new(hear));
+    }
+
+    /// Whether events still come: not after the daemon is gone.
+    pub fn are_serving(&self) -> bool {
+        self.thread.as_ref().is_some_and(|t| !t.is_finished())
     }
 
     /// Where the events come from, for everything but taking them.

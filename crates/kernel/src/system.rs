@@ -208,7 +208,7 @@ pub(crate) fn be_brisk() {
     }
 }
 
-/// `struct sched_attr` as it was first (sched_setattr(2)).
+/// `struct sched_attr` as it was first.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {

@@ -67,7 +67,7 @@ variables! {
     SendBuffer "sndbuf" "buffer" "Room of the send buffer, in bytes of memory."
     Queued "wmem_queued" "buffer" "Memory in the send buffer, in bytes."
     State "tcp_state" "state" "State of the connection, a number of `TcpState`."
-    AcksSlowStart "acks_slow_start" "counters" "Table 1, event 2: new ACKs in slow start, since the subscription."
+    AcksSlowStart "acks_slow_start" "counters" "Table 1, event 2: new ACKs in slow start, since the first subscription to the socket."
     AcksAvoidance "acks_avoidance" "counters" "Table 1, event 2: new ACKs in congestion avoidance."
     AcksRepair "acks_repair" "counters" "New ACKs in fast recovery or while the window shrinks."
     Duplicates "duplicates" "counters" "Duplicate ACKs (RFC 5681; RFC 6675 where they are selective)."

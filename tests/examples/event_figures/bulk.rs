@@ -34,7 +34,8 @@ pub(crate) fn run() {
     let mut stream = pair.left.within(connect).unwrap();
     set_congestion_control(&stream, "cubic").unwrap();
     let mut copy = stream.try_clone().unwrap();
-    let writing = thread::spawn(move || while copy.write_all(&[0; 1 << 16]).is_ok() {});
+    let chunk = vec![0; 1 << 16];
+    let writing = thread::spawn(move || while copy.write_all(&chunk).is_ok() {});
     thread::sleep(Duration::from_secs(1));
     let window = || Window::measure(&count);
     let mut plain = Vec::new();
@@ -213,4 +214,4 @@ fn offload_nothing(name: &str) {
 const LEFT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const WINDOW: Duration = Duration::from_millis(250);
-const ROUNDS: usize = 41;
+const ROUNDS: usize = 81;

@@ -76,5 +76,5 @@ const KINDS: [EventKind; 3] = [
 const ROUNDS: u64 = 10;
 /// What is seen within this time is the same event.
 const NEAR: Duration = Duration::from_millis(100);
-/// An event's time is taken a moment after it can be seen.
-const SLACK: Duration = Duration::from_micros(50);
+/// The threshold is seen earlier here, where the acknowledgement that leads to it is done with.
+const SLACK: Duration = Duration::from_millis(10);

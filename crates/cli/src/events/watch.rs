@@ -57,7 +57,7 @@ pub(crate) struct WatchArgs {
     /// The daemon's socket
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Which events, by name
+    /// Which events, by name; all are those that are allowed
     #[arg(
         long,
         value_name = "NAMES",
@@ -93,7 +93,7 @@ enum SourceArg {
 /// Transfers and watches.
 pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     if args.to.is_none() {
-        lab::prepare()?;
+        lab::prepare().context("no path can be made: name a host with --to")?;
     }
     let events = Arc::new(source(args)?);
     let path = Path {
@@ -110,7 +110,10 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
         None => Connection::emulated(&path, congestion)?,
     };
     let wanted = Wanted {
-        events: union(&args.events, EventSet::NONE, EventSet::or),
+        events: match union(&args.events, EventSet::NONE, EventSet::or) {
+            EventSet::ALL => events.allowed().events,
+            some => some,
+        },
         variables: union(&args.variables, VariableSet::NONE, VariableSet::or)
             .and(events.allowed().variables),
     };
@@ -139,7 +142,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     let state = events.probe(&*connection.stream)?;
     let written = writer.join().expect("the writer does not panic");
     let written = written.context("the transfer broke")?;
-    let took = (monotonic() - start).as_secs_f64();
+    let took = monotonic().saturating_sub(start).as_secs_f64();
     eprintln!(
         "events: {seen} of {} seen, {} dropped; {written} bytes written in {took:.1} s",
         tally.events, tally.lost

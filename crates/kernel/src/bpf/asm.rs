@@ -236,6 +236,13 @@ impl Asm {
         self.push(0, Reg(0), Reg(0), 0, 0);
     }
 
+    /// Loads the address of the value of the array with this descriptor, which has one.
+    pub(crate) fn only_value(&mut self, to: Reg, fd: i32) {
+        // As above; the source 2 says so, and the second number is an offset.
+        self.push(0x18, to, Reg(2), 0, fd);
+        self.push(0, Reg(0), Reg(0), 0, 0);
+    }
+
     /// Ends the function.
     pub(crate) fn exit(&mut self) {
         self.push(0x95, Reg(0), Reg(0), 0, 0);

@@ -31,7 +31,7 @@ pub(crate) mod record {
 
 /// A subscription, in the map that this process writes and the programs read.
 pub(crate) mod subscription {
-    /// Zero, or the token that sockets have to have.
+    /// Zero, or the token that sockets have to have. Its lower half is the place in the table.
     pub(crate) const TOKEN: i16 = 0;
     /// Kinds of events, four bytes.
     pub(crate) const EVENTS: i16 = 8;
@@ -70,8 +70,20 @@ pub(crate) mod memory {
     pub(crate) const SIZE: usize = 72;
 }
 
-/// Subscribers of one socket, a token each.
-pub(crate) const SUBSCRIBERS: usize = 8;
+/// Subscribers of one socket.
+pub(crate) mod subscribers {
+    /// How many there may be. First is a token of eight bytes for each.
+    pub(crate) const MOST: usize = 8;
+    /// The epoch in which the tokens were looked at.
+    pub(crate) const EPOCH: i16 = 8 * MOST as i16;
+    /// Whether any was alive then, eight bytes.
+    pub(crate) const ALIVE: i16 = EPOCH + 8;
+    /// All of it.
+    pub(crate) const SIZE: usize = ALIVE as usize + 8;
+}
+
+/// The first entry of the table of subscriptions is nobody's, so that no token is zero.
+pub(crate) const FIRST_ENTRY: u32 = 1;
 
 /// Where a variable comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +128,8 @@ pub(crate) struct Layout {
     pub(crate) packets_out: Field,
     pub(crate) app_limited: Field,
     pub(crate) chrono_type: Field,
+    /// Of `sock`: whether anything hangs on it.
+    pub(crate) storage: Field,
     /// Of `sk_buff`.
     pub(crate) skb_data: Field,
     pub(crate) skb_len: Field,
@@ -149,6 +163,7 @@ impl Layout {
             packets_out: tcp("packets_out")?,
             app_limited: tcp("app_limited")?,
             chrono_type: tcp("chrono_type")?,
+            storage: need("sock", "sk_bpf_storage")?,
             skb_data: need("sk_buff", "data")?,
             skb_len: need("sk_buff", "len")?,
         })

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::{fmt, fs, io, mem};
 
 use super::btf::{Btf, BtfError};
-use super::layout::{Layout, SUBSCRIBERS, memory, subscription};
+use super::layout::{FIRST_ENTRY, Layout, memory, subscribers, subscription};
 use super::programs::{self, Maps};
 use super::syscall::{self, How, MapKind, MapSpec};
 use crate::event::EventSet;
@@ -19,6 +19,7 @@ pub(crate) struct Monitor {
     memory: OwnedFd,
     rings: OwnedFd,
     table: Mapping,
+    epoch: Mapping,
     capacity: u32,
     available: VariableSet,
     /// Keep the programs attached.
@@ -49,7 +50,7 @@ impl Monitor {
                 types: Some(types.as_fd()),
             })
         };
-        let subscribers = storage("tg_subscribers", 8 * SUBSCRIBERS)?;
+        let subscribers = storage("tg_subscribers", subscribers::SIZE)?;
         let memory = storage("tg_memory", memory::SIZE)?;
         let array = |name, kind, value, entries, mappable, inner| {
             make(&MapSpec {
@@ -64,7 +65,9 @@ impl Monitor {
             })
         };
         let size = subscription::SIZE as u32;
-        let table = array("tg_table", MapKind::Array, size, subscriptions, true, None)?;
+        let entries = FIRST_ENTRY + subscriptions;
+        let table = array("tg_table", MapKind::Array, size, entries, true, None)?;
+        let epoch = array("tg_epoch", MapKind::Array, 8, 1, true, None)?;
         let like = new_ring(4_096).map_err(|e| refused("a ring buffer", e))?;
         let outer = MapKind::ArrayOfMaps;
         let rings = array("tg_rings", outer, 4, rings, false, Some(like.as_fd()))?;
@@ -72,16 +75,19 @@ impl Monitor {
             subscribers: subscribers.as_fd(),
             memory: memory.as_fd(),
             subscriptions: table.as_fd(),
+            epoch: epoch.as_fd(),
             rings: rings.as_fd(),
         };
         let links = attach(&btf, &layout, maps)?;
-        let bytes = subscription::SIZE * subscriptions as usize;
+        let bytes = subscription::SIZE * entries as usize;
         let table = Mapping::shared(table.as_fd(), 0, bytes).map_err(LoadError::System)?;
+        let epoch = Mapping::shared(epoch.as_fd(), 0, 8).map_err(LoadError::System)?;
         Ok(Self {
             subscribers,
             memory,
             rings,
             table,
+            epoch,
             capacity: subscriptions,
             available: layout.available(),
             _links: links,
@@ -138,6 +144,8 @@ impl Monitor {
     pub(crate) fn close(&self, place: u32) {
         self.word64(place, subscription::TOKEN)
             .store(0, Ordering::Release);
+        // Sockets look at their tokens again.
+        self.epoch().fetch_add(1, Ordering::Release);
     }
 
     /// Hangs a token on a socket.
@@ -149,16 +157,20 @@ impl Monitor {
             Err(e) if e.raw_os_error() != Some(libc::EEXIST) => return Err(BindError::System(e)),
             _ => {}
         }
-        let mut tokens = [0_u8; 8 * SUBSCRIBERS];
-        match syscall::lookup(self.subscribers.as_fd(), key, &mut tokens) {
+        let mut value = [0_u8; subscribers::SIZE];
+        match syscall::lookup(self.subscribers.as_fd(), key, &mut value) {
             Err(e) if e.raw_os_error() != Some(libc::ENOENT) => return Err(BindError::System(e)),
             _ => {}
         }
+        let epoch = self.epoch().load(Ordering::Acquire);
+        let (words, _) = value.as_chunks_mut::<8>();
+        words[subscribers::EPOCH as usize / 8] = epoch.to_ne_bytes();
+        words[subscribers::ALIVE as usize / 8] = 1_u64.to_ne_bytes();
         // Those whose subscriptions have ended leave their places.
         let dead = |slot: &&mut [u8; 8]| !self.is_open(u64::from_ne_bytes(**slot));
-        let free = tokens.as_chunks_mut::<8>().0.iter_mut().find(dead);
+        let free = words[..subscribers::MOST].iter_mut().find(dead);
         *free.ok_or(BindError::Full)? = token.to_ne_bytes();
-        syscall::update(self.subscribers.as_fd(), key, &tokens, How::Any).map_err(BindError::System)
+        syscall::update(self.subscribers.as_fd(), key, &value, How::Any).map_err(BindError::System)
     }
 
     /// What the programs have counted of a socket, if somebody has subscribed to it.
@@ -203,14 +215,16 @@ impl Monitor {
         open.load(Ordering::Acquire) == token && !self.has_ended(place)
     }
 
+    fn epoch(&self) -> &AtomicU64 {
+        self.epoch.word64(0)
+    }
+
     fn word64(&self, place: u32, field: i16) -> &AtomicU64 {
-        self.table
-            .word64(place as usize * subscription::SIZE + field as usize)
+        self.table.word64(offset(place, field))
     }
 
     fn word32(&self, place: u32, field: i16) -> &AtomicU32 {
-        self.table
-            .word32(place as usize * subscription::SIZE + field as usize)
+        self.table.word32(offset(place, field))
     }
 }
 
@@ -232,10 +246,10 @@ pub struct Tally {
     pub lost: u64,
 }
 
-/// The token of a place: the lower half is the place plus one, the upper half counts how often the
-/// place was used, so that a token is never used twice.
+/// The token of a place: the lower half is its entry in the table, the upper half counts how often
+/// the place was used, so that a token is never used twice.
 pub(crate) fn token(place: u32, use_number: u32) -> u64 {
-    u64::from(use_number) << 32 | u64::from(place + 1)
+    u64::from(use_number) << 32 | u64::from(FIRST_ENTRY + place)
 }
 
 /// A ring buffer for records, with so many bytes: a power of two and whole pages.
@@ -333,7 +347,14 @@ impl std::error::Error for LoadError {}
 fn attach(btf: &Btf, layout: &Layout, maps: Maps<'_>) -> Result<Vec<OwnedFd>, LoadError> {
     let load = |program: programs::Program| {
         let name = program.tracepoint;
-        let target = btf.tracepoint(name).ok_or(LoadError::NoTracepoint(name))?;
+        let Some(target) = btf.tracepoint(name) else {
+            let missing = Err(LoadError::NoTracepoint(name));
+            return if program.is_optional {
+                Ok(None)
+            } else {
+                missing
+            };
+        };
         let loaded = syscall::load_tracepoint(name, target, &program.code);
         let loaded = loaded.map_err(|(cause, log)| {
             if log.is_empty() || cause.raw_os_error() == Some(libc::EPERM) {
@@ -343,9 +364,11 @@ fn attach(btf: &Btf, layout: &Layout, maps: Maps<'_>) -> Result<Vec<OwnedFd>, Lo
             }
         })?;
         let what = || format!("the link to {name}");
-        syscall::attach(loaded.as_fd()).map_err(|e| refused(&what(), e))
+        let link = syscall::attach(loaded.as_fd());
+        link.map(Some).map_err(|e| refused(&what(), e))
     };
-    programs::all(layout, maps).into_iter().map(load).collect()
+    let programs = programs::all(layout, maps).into_iter();
+    programs.filter_map(|p| load(p).transpose()).collect()
 }
 
 fn make(spec: &MapSpec<'_>) -> Result<OwnedFd, LoadError> {
@@ -372,7 +395,12 @@ fn tick() -> Result<u32, LoadError> {
 }
 
 fn place_of(token: u64) -> Option<u32> {
-    (token as u32).checked_sub(1)
+    (token as u32).checked_sub(FIRST_ENTRY)
+}
+
+/// Where a field of a place is in the table.
+fn offset(place: u32, field: i16) -> usize {
+    (FIRST_ENTRY + place) as usize * subscription::SIZE + field as usize
 }
 
 /// In the order in which the programs keep them.

@@ -1,14 +1,14 @@
 //! The programs that run in the kernel.
 //!
 //! Each is attached to a tracepoint of TCP. It first looks whether somebody has subscribed to the
-//! socket, which is one look into the storage that hangs on the socket itself, and returns if
+//! socket, which is a look into the storage that hangs on the socket itself, and returns if
 //! nobody has. None of them changes anything that belongs to the kernel.
 //!
 //! | tracepoint | what comes of it |
 //! |---|---|
 //! | `tcp_cong_state_set` | time-outs, entry into and end of recovery, reductions |
 //! | `tcp_probe` (a segment came in) | counters of ACKs, the third duplicate, threshold, phase |
-//! | `sock_send_length` (the application wrote) | phase |
+//! | `sock_send_length` (the application wrote) | threshold, phase |
 //! | `inet_sock_set_state` | states |
 //! | `tcp_destroy_sock` | the end |
 
@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use super::asm::{
     Asm, FP, Helper, If, Insn, Label, Op, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg, Width,
 };
-use super::layout::{Layout, SUBSCRIBERS, Source, memory, record, subscription};
+use super::layout::{Layout, Source, memory, record, subscribers, subscription};
 use crate::event::{CaState, EventKind, Phase};
 use crate::variables::COUNT;
 
@@ -30,6 +30,8 @@ pub(crate) struct Maps<'a> {
     pub(crate) memory: BorrowedFd<'a>,
     /// Array of subscriptions.
     pub(crate) subscriptions: BorrowedFd<'a>,
+    /// One number, which changes when a subscription ends.
+    pub(crate) epoch: BorrowedFd<'a>,
     /// Array of rings.
     pub(crate) rings: BorrowedFd<'a>,
 }
@@ -38,6 +40,8 @@ pub(crate) struct Maps<'a> {
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) tracepoint: &'static str,
+    /// Without it only phases are told later.
+    pub(crate) is_optional: bool,
     pub(crate) code: Vec<Insn>,
 }
 
@@ -52,21 +56,26 @@ pub(crate) fn all(layout: &Layout, maps: Maps<'_>) -> Vec<Program> {
     ];
     let write = |(tracepoint, body): (&'static str, Body)| {
         let mut asm = Asm::default();
-        let (leave, emit) = (asm.label(), asm.label());
+        let [leave, emit, refresh] = [(); 3].map(|()| asm.label());
         let mut w = Writer {
             asm,
             layout,
             maps,
             leave,
             emit,
+            refresh,
         };
         body(&mut w);
         w.asm.place(leave);
         w.asm.exit_with(0);
         w.asm.place(emit);
         w.deliver();
+        w.asm.place(refresh);
+        w.look_at_tokens();
         Program {
             tracepoint,
+            // Since Linux 6.3.
+            is_optional: tracepoint == "sock_send_length",
             code: w.asm.finish(),
         }
     };
@@ -86,6 +95,8 @@ struct Writer<'a> {
     leave: Label,
     /// The function that tells all subscribers.
     emit: Label,
+    /// The function that looks which subscribers are left.
+    refresh: Label,
 }
 
 /// `tcp_cong_state_set(sk, ca_state)`, called before the state changes and after window and threshold
@@ -156,6 +167,7 @@ fn segment(w: &mut Writer<'_>) {
 /// `sock_send_length(sk, result, flags)`, called when the application has written.
 fn written(w: &mut Writer<'_>) {
     w.begin();
+    w.threshold();
     w.phase();
 }
 
@@ -186,17 +198,24 @@ impl Writer<'_> {
 
     /// Ends the program unless the socket has subscribers.
     fn begin(&mut self) {
+        self.asm.load(Width::B8, R6, R1, 0);
+        // Most sockets have no storage at all, which one load tells; a look-up costs a call.
+        self.layout.storage.load(&mut self.asm, R1, R6);
         let a = &mut self.asm;
-        a.load(Width::B8, R6, R1, 0);
-        for (map, into) in [(self.maps.subscribers, R7), (self.maps.memory, R8)] {
-            a.map(R1, map.as_raw_fd());
-            a.set(R2, R6);
-            a.set(R3, 0);
-            a.set(R4, 0);
-            a.call(Helper::SkStorageGet);
-            a.jump_if(If::Equal, R0, 0, self.leave);
-            a.set(into, R0);
-        }
+        a.jump_if(If::Equal, R1, 0, self.leave);
+        storage(a, self.maps.subscribers, R7, self.leave);
+        // Subscriptions end without their sockets being at hand, so tokens may be dead.
+        let fresh = a.label();
+        a.only_value(R1, self.maps.epoch.as_raw_fd());
+        a.load(Width::B8, R1, R1, 0);
+        a.load(Width::B8, R2, R7, subscribers::EPOCH);
+        a.jump_if(If::Equal, R1, R2, fresh);
+        a.set(R1, R7);
+        a.call_local(self.refresh);
+        a.place(fresh);
+        a.load(Width::B8, R1, R7, subscribers::ALIVE);
+        a.jump_if(If::Equal, R1, 0, self.leave);
+        storage(a, self.maps.memory, R8, self.leave);
         a.set(R1, R6);
         a.call(Helper::SkcToTcpSock);
         a.jump_if(If::Equal, R0, 0, self.leave);
@@ -383,16 +402,13 @@ impl Writer<'_> {
         let a = &mut self.asm;
         a.set(R7, 0);
         a.place(next);
-        a.jump_if(If::Equal, R7, 8 * SUBSCRIBERS as i32, end);
+        a.jump_if(If::Equal, R7, 8 * subscribers::MOST as i32, end);
         a.set(R1, R6);
         a.alu(Op::Add, R1, R7);
         a.alu(Op::Add, R7, 8);
         a.load(Width::B8, R8, R1, 0);
         a.jump_if(If::Equal, R8, 0, next);
-        // The lower half of a token is its place in the array plus one.
-        a.set(R1, R8);
-        a.alu32(Op::Sub, R1, 1);
-        lookup(a, self.maps.subscriptions, R1);
+        lookup(a, self.maps.subscriptions, R8);
         a.jump_if(If::Equal, R0, 0, next);
         a.set(R9, R0);
         a.load(Width::B8, R1, R9, subscription::TOKEN);
@@ -429,6 +445,43 @@ impl Writer<'_> {
         a.call(Helper::RingbufSubmit);
         a.jump(next);
         a.place(end);
+        a.exit_with(0);
+    }
+
+    /// The function that notes which tokens in R1 are alive, and in which epoch. This process replaces
+    /// tokens as a whole and never changes them in place, so nothing of its is overwritten.
+    fn look_at_tokens(&mut self) {
+        let a = &mut self.asm;
+        let [next, dead, end] = [(); 3].map(|()| a.label());
+        a.set(R6, R1);
+        a.only_value(R1, self.maps.epoch.as_raw_fd());
+        // Before the tokens: what ends meanwhile begins another epoch.
+        a.load(Width::B8, R8, R1, 0);
+        a.set(R9, 0);
+        a.set(R7, 0);
+        a.place(next);
+        a.jump_if(If::Equal, R7, 8 * subscribers::MOST as i32, end);
+        a.set(R1, R6);
+        a.alu(Op::Add, R1, R7);
+        a.alu(Op::Add, R7, 8);
+        a.load(Width::B8, R2, R1, 0);
+        a.jump_if(If::Equal, R2, 0, next);
+        a.store(Width::B8, FP, SLOT, R1);
+        a.store(Width::B8, FP, TOKEN, R2);
+        lookup(a, self.maps.subscriptions, R2);
+        a.jump_if(If::Equal, R0, 0, dead);
+        a.load(Width::B8, R1, R0, subscription::TOKEN);
+        a.load(Width::B8, R2, FP, TOKEN);
+        a.jump_if(If::Differ, R1, R2, dead);
+        a.set(R9, 1);
+        a.jump(next);
+        a.place(dead);
+        a.load(Width::B8, R1, FP, SLOT);
+        a.store(Width::B8, R1, 0, 0);
+        a.jump(next);
+        a.place(end);
+        a.store(Width::B8, R6, subscribers::EPOCH, R8);
+        a.store(Width::B8, R6, subscribers::ALIVE, R9);
         a.exit_with(0);
     }
 
@@ -482,7 +535,18 @@ impl Writer<'_> {
     }
 }
 
-/// Looks up the number in `key` in an array; R0 gets the place or zero.
+/// Looks up what hangs on the socket in R6, or goes to `leave`.
+fn storage(a: &mut Asm, map: BorrowedFd<'_>, into: Reg, leave: Label) {
+    a.map(R1, map.as_raw_fd());
+    a.set(R2, R6);
+    a.set(R3, 0);
+    a.set(R4, 0);
+    a.call(Helper::SkStorageGet);
+    a.jump_if(If::Equal, R0, 0, leave);
+    a.set(into, R0);
+}
+
+/// Looks up the lower half of `key` in an array; R0 gets the place or zero.
 fn lookup(a: &mut Asm, map: BorrowedFd<'_>, key: Reg) {
     a.store(Width::B4, FP, KEY, key);
     a.map(R1, map.as_raw_fd());
@@ -502,6 +566,10 @@ const TIME: i16 = -16;
 const KIND: i16 = -24;
 const SECOND: i16 = -32;
 const VALUES: i16 = -32 - 8 * COUNT as i16;
+
+// The stack of the function that looks at tokens, which begins with a key too.
+const SLOT: i16 = -16;
+const TOKEN: i16 = -24;
 
 const BELOW_THRESHOLD: i32 = 1;
 const AT_THRESHOLD: i32 = 2;

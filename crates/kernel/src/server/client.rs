@@ -15,7 +15,7 @@ use crate::passing;
 use crate::peer::Peer;
 use crate::policy::Limits;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
-use crate::system::option;
+use crate::system::{option, set_option};
 use crate::tcp;
 use crate::variables::VariableSet;
 
@@ -306,36 +306,41 @@ struct Handed(Option<OwnedFd>);
 impl Handed {
     fn take(along: Option<OwnedFd>) -> Result<Self, String> {
         let along = along.ok_or("no socket came with the request: hand it over (SCM_RIGHTS)")?;
-        let handed = Self(Some(along));
-        if handed.lingers() && LINGERING.load(Ordering::Relaxed) >= MOST_LINGERING {
-            return Err("too many sockets with SO_LINGER at once: try again later".into());
-        }
-        Ok(handed)
+        Ok(Self(Some(along)))
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_ref().expect("it is there until the drop").as_fd()
     }
 
-    fn lingers(&self) -> bool {
+    /// Whether closing may wait: as long as the owner of a socket said, if he has closed it
+    /// meanwhile; as long as it pleases, if it is something else.
+    fn may_wait(&self) -> bool {
         let linger = option::<libc::linger>(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER);
-        linger.is_ok_and(|l| l.l_onoff != 0 && l.l_linger > 0)
+        linger.map_or(true, |l| l.l_onoff != 0 && l.l_linger > 0)
     }
 }
 
 impl Drop for Handed {
     fn drop(&mut self) {
-        let lingers = self.lingers();
-        let socket = self.0.take();
-        if !lingers {
-            return;
+        let may_wait = self.may_wait();
+        if may_wait && CLOSING.load(Ordering::Relaxed) >= MOST_CLOSING {
+            // Nobody in his senses hands over so many at once. A socket then does not linger; what
+            // is no socket ignores this.
+            let at_once = libc::linger {
+                l_onoff: 0,
+                l_linger: 0,
+            };
+            let _ = set_option(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
         }
-        // If its owner has closed it meanwhile, closing waits as long as the owner said.
-        LINGERING.fetch_add(1, Ordering::Relaxed);
-        thread::spawn(move || {
-            drop(socket);
-            LINGERING.fetch_sub(1, Ordering::Relaxed);
-        });
+        let socket = self.0.take();
+        if may_wait {
+            CLOSING.fetch_add(1, Ordering::Relaxed);
+            thread::spawn(move || {
+                drop(socket);
+                CLOSING.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
     }
 }
 
@@ -373,8 +378,9 @@ impl Budget {
     }
 }
 
-static LINGERING: AtomicU32 = AtomicU32::new(0);
-const MOST_LINGERING: u32 = 16;
+/// Descriptors that are being closed by threads of their own.
+static CLOSING: AtomicU32 = AtomicU32::new(0);
+const MOST_CLOSING: u32 = 16;
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ mod folder;
 mod judge;
 mod lab;
 mod live;
+mod papers;
 mod progress;
 mod recv;
 pub mod report;
@@ -29,6 +30,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Demo(args) => demo::run(&args),
         Verb::Lab(args) => lab::run(&args),
+        Verb::Papers(args) => papers::run(&args),
         Verb::Recv(args) => recv::run(&args),
         Verb::Report(args) => report_verb::run(&args),
         Verb::Send(args) => send::run(&args),
@@ -58,6 +60,8 @@ enum Verb {
     Demo(demo::DemoArgs),
     /// Play a scenario on the real network stack, between network namespaces
     Lab(lab::LabArgs),
+    /// Play figures and tables of papers, and put ours beside the published
+    Papers(papers::PapersArgs),
     /// Receive live video
     Recv(recv::RecvArgs),
     /// Draw a report of runs: one HTML page, SVG and PNG

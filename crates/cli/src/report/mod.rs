@@ -9,6 +9,7 @@ mod chart;
 mod fake;
 mod figures;
 mod page;
+mod paper;
 mod png;
 mod scale;
 mod scorecard;
@@ -28,6 +29,8 @@ use tidegate_sim::run::{Run, Summary, summarise};
 
 use chart::Form;
 use figures::{FIGURES, Figure, View};
+
+pub(crate) use paper::figure;
 
 use crate::rmcat::Entry;
 

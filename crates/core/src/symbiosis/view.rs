@@ -74,7 +74,9 @@ impl TcpView {
     /// what is written now could neither be dropped any more nor made smaller. A round trip that
     /// has merely grown costs no more than the wait for its acknowledgement.
     pub fn has_room(&self, now: Time) -> bool {
-        !self.stalled && !self.is_overdue(now) && self.backlog() < self.cwnd + self.mss.scale(LOWAT, 1)
+        !self.stalled
+            && !self.is_overdue(now)
+            && self.backlog() < self.cwnd + self.mss.scale(LOWAT, 1)
     }
 
     fn is_overdue(&self, now: Time) -> bool {

@@ -174,7 +174,10 @@ fn judge_flow(script: &Script, role: &Role, takings: &Takings, seed: Seed) -> Re
             bound: video.delay_bound,
         };
         let captured: Vec<Time> = sent.iter().map(|f| f.captured).collect();
-        let savable = oracle.savable(&script.scenario.road(&role.plan), &captured);
+        let savable = match &takings.stream {
+            Some(record) => oracle.savable_over(&record.connection(), &captured),
+            None => oracle.savable(&script.scenario.road(&role.plan), &captured),
+        };
         let row = |(frame, savable): (&SentFrame, bool)| SavableRow {
             frame: frame.frame,
             savable,

@@ -13,7 +13,7 @@ use tidegate_live::emulator::MOST_HOSTS;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
 use tidegate_sim::play::{Take, baseline};
 use tidegate_sim::run::{Run, World};
-use tidegate_sim::scenario::Scenario;
+use tidegate_sim::scenario::{Scenario, VideoPlan};
 use tidegate_sim::staging;
 
 use crate::folder::{self, Script};
@@ -63,6 +63,7 @@ pub(crate) fn prepare() -> Result<()> {
 pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     let scenario = &script.scenario;
     few_hosts(scenario)?;
+    no_streams(scenario)?;
     folder::claim(dir)?;
     let runs = 1 + scenario.baselines.len();
     let mut bar = Bar::new("playing in real time");
@@ -93,6 +94,21 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
         manifest.notes.push(note);
     }
     folder::write(dir, script, manifest, seed, takes)
+}
+
+/// Video over TCP is to run over the kernel's sockets, not over a model of them.
+fn no_streams(scenario: &Scenario) -> Result<()> {
+    let mut flows = scenario.flows.iter();
+    let over_tcp = |video: &VideoPlan| video.stream.is_some();
+    if let Some(flow) = flows.find(|flow| flow.media.video().is_some_and(over_tcp)) {
+        bail!(
+            "flow \"{}\" sends video over TCP, which the lab cannot do yet: the service that \
+             tells the events of kernel sockets is missing. The simulator plays the same file: \
+             tidegate sim run",
+            flow.name
+        );
+    }
+    Ok(())
 }
 
 /// Each flow has two hosts, and the emulator joins so many.

@@ -9,6 +9,7 @@ mod folder;
 mod judge;
 mod lab;
 mod live;
+mod papers;
 mod progress;
 mod recv;
 pub mod report;
@@ -33,6 +34,7 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Events(args) => events::run(&args),
         Verb::Lab(args) => lab::run(&args),
+        Verb::Papers(args) => papers::run(&args),
         Verb::Recv(args) => recv::run(&args),
         Verb::Report(args) => report_verb::run(&args),
         Verb::Send(args) => send::run(&args),
@@ -65,6 +67,8 @@ enum Verb {
     Events(events::EventsArgs),
     /// Play a scenario on the real network stack, between network namespaces
     Lab(lab::LabArgs),
+    /// Play figures and tables of papers, and put ours beside the published
+    Papers(papers::PapersArgs),
     /// Receive live video
     Recv(recv::RecvArgs),
     /// Draw a report of runs: one HTML page, SVG and PNG

@@ -6,6 +6,7 @@ pub mod interactive;
 pub mod meter;
 pub mod oracle;
 pub mod paced;
+pub mod papers;
 pub mod play;
 pub mod rmcat;
 pub mod run;

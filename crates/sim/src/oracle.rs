@@ -9,10 +9,14 @@
 //!
 //! It shares no code with the link models and the sender that it judges.
 
+mod connection;
+
 use core::time::Duration;
 
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::{Bytes, Rate, Time};
+
+pub use connection::Connection;
 
 /// One link of a path, as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -47,7 +47,8 @@ fn every_scenario_is_sound() {
             "red-ecn",
             "steady",
             "sweep-queue",
-            "tfrc-alone"
+            "tfrc-alone",
+            "video-tcp"
         ]
     );
 }

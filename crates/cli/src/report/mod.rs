@@ -10,6 +10,7 @@ mod class;
 mod fake;
 mod figures;
 mod page;
+mod paper;
 mod png;
 mod scale;
 mod scorecard;
@@ -31,6 +32,8 @@ use tidegate_sim::run::{Run, Summary, summarise};
 use chart::Form;
 use figures::{FIGURES, Figure};
 use view::View;
+
+pub(crate) use paper::figure;
 
 use crate::rmcat::Entry;
 

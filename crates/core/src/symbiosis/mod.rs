@@ -48,12 +48,18 @@ pub struct SymbiosisConfig {
     pub reaction: Duration,
     /// Share of the forecast that the exact law counts on, in 0..=1.
     pub margin: f64,
+    /// The exact law comes back within this time: what waits is to be gone by then. Without this
+    /// it would spend all that the bound allows and ride along it, and the next cut of the path
+    /// would find the budget spent.
+    pub drain: Duration,
 }
 
 impl SymbiosisConfig {
     /// Nine tenths of the forecast: frames scatter about their budget by some percent, and round
     /// trips grow by what stands in queues.
     pub const MARGIN: f64 = 0.9;
+    /// See [`drain`](Self::drain).
+    pub const DRAIN: Duration = Duration::from_secs(3);
 }
 
 /// What to do with the oldest frame that waits.
@@ -226,43 +232,65 @@ impl Symbiosis {
         if self.is_hopeless(now, captured, view) {
             return Admit::Skip;
         }
-        if !view.has_room() {
+        if !view.has_room(now) {
             return Admit::Wait;
         }
         if !self.config.mode.is_exact() {
             return Admit::Make(self.target);
         }
-        match self.replan(now, view, captured) {
-            Plan::Feasible { rate, .. } => Admit::Make(rate),
+        if let Plan::Feasible { .. } = self.replan(now, view, captured) {
+            return Admit::Make(self.target);
+        }
+        // Where the cautious forecast sees no way, the bare one decides what to leave out: a frame
+        // that is tried at the floor and fails costs the next ones less than one that is not tried.
+        match self.law(now, view, captured, Caution::Bare) {
             Plan::Infeasible { skip, .. } if skip.hopeless.contains(0) || skip.skip.contains(0) => {
                 Admit::Skip
             }
-            Plan::Infeasible { .. } => Admit::Make(self.config.floor),
+            Plan::Feasible { .. } | Plan::Infeasible { .. } => Admit::Make(self.config.floor),
         }
+    }
+
+    /// Plans anew, and sets the target.
+    fn replan(&mut self, now: Time, view: &TcpView, oldest: Time) -> Plan {
+        let answer = self.law(now, view, oldest, Caution::Full);
+        let c = &self.config;
+        let open = view.forecast(now, c.drain).scaled(c.margin);
+        let drains = open.at(c.drain) - view.ahead().bits() as f64;
+        let span = now.since(oldest) + c.drain + c.interval;
+        let drains = Rate::from_f64(drains / span.as_secs_f64());
+        self.target = match answer {
+            Plan::Feasible { rate, .. } => rate.min(drains).max(c.floor),
+            Plan::Infeasible { .. } => c.floor,
+        };
+        answer
     }
 
     /// The exact law, for frames that were captured from `oldest` on and are not made yet: as if
     /// the source had begun then, and the connection had carried nothing until now.
-    fn replan(&mut self, now: Time, view: &TcpView, oldest: Time) -> Plan {
+    fn law(&self, now: Time, view: &TcpView, oldest: Time, caution: Caution) -> Plan {
         let c = &self.config;
-        let open = view
-            .forecast(now, c.bound.saturating_mul(2))
-            .scaled(c.margin);
+        let budget = c.bound.saturating_sub(one_way(view));
+        let (margin, burst, guard) = match caution {
+            // Acknowledgements come in lumps: within a round trip the forecast may be wrong by
+            // half of one.
+            Caution::Full => (c.margin, Burst::frame(c.interval, view.mss), view.srtt / 2),
+            Caution::Bare => (1.0, Burst::default(), Duration::ZERO),
+        };
+        let open = view.forecast(now, c.bound.saturating_mul(2)).scaled(margin);
         let curve = ServiceCurve::stall_then(now.since(oldest), &open);
-        let answer = plan(&Case {
+        plan(&Case {
             curve: &curve,
-            backlog: view.backlog(),
-            budget: c.bound.saturating_sub(one_way(view)),
-            burst: Burst::frame(c.interval, view.mss),
+            backlog: view.ahead(),
+            budget: budget.saturating_sub(guard),
+            burst,
             floor: c.floor,
             ceiling: c.ceiling,
             frames: Frames {
                 next: Duration::ZERO,
                 interval: c.interval,
             },
-        });
-        self.target = answer.rate().unwrap_or(c.floor);
-        answer
+        })
     }
 
     fn step_back(&mut self, now: Time, event: TcpEvent, backoff: Backoff) {
@@ -321,6 +349,15 @@ impl Symbiosis {
         self.until = lasts.map(|lasts| now + self.config.reaction + lasts);
         self.on_timer(now);
     }
+}
+
+/// How much of the forecast is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Caution {
+    /// All of it.
+    Bare,
+    /// Its margin, whole packets, lumps.
+    Full,
 }
 
 /// From the sender to the receiver.

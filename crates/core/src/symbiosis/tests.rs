@@ -18,6 +18,7 @@ fn config(mode: Mode) -> SymbiosisConfig {
         interval: ms(100),
         reaction: Duration::ZERO,
         margin: SymbiosisConfig::MARGIN,
+        drain: SymbiosisConfig::DRAIN,
     }
 }
 
@@ -32,6 +33,7 @@ fn view() -> TcpView {
         unsent: Bytes::ZERO,
         sent: Bytes(2_500_000),
         next_timeout: None,
+        silent_since: None,
         stalled: false,
     }
 }
@@ -157,6 +159,14 @@ fn exact_waits_while_the_path_may_be_dead_and_gives_up_what_is_too_old() {
         it.admit(at(12_000), at(11_500), &alive),
         Admit::Make(_)
     ));
+    // A round trip of 100 ms, a quarter of it, and 20 ms: longer, and the path may be dead again.
+    let silent = TcpView {
+        silent_since: Some(at(11_850)),
+        ..alive
+    };
+    let admitted = it.admit(at(11_995), at(11_500), &silent);
+    assert!(matches!(admitted, Admit::Make(_)));
+    assert_eq!(it.admit(at(11_996), at(11_500), &silent), Admit::Wait);
 }
 
 proptest! {

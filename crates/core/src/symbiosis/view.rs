@@ -27,6 +27,9 @@ pub struct TcpView {
     pub sent: Bytes,
     /// When the retransmission timer expires next, back-off included; none while it is off.
     pub next_timeout: Option<Time>,
+    /// Since when an acknowledgement is waited for: since the last one, or since something was sent
+    /// when nothing was out; none while nothing is.
+    pub silent_since: Option<Time>,
     /// The timer has expired and nothing has been acknowledged since: the path may be dead, and
     /// until the timer expires again nobody will know.
     pub stalled: bool,
@@ -51,15 +54,35 @@ pub enum CongestionControl {
 }
 
 impl TcpView {
-    /// All that has to leave before what is written now: the Q of the law.
+    /// Written and not acknowledged.
     pub fn backlog(&self) -> Bytes {
         self.unacked + self.unsent
     }
 
+    /// Of the [`backlog`](Self::backlog), what has to be sent, or sent again, before what is
+    /// written now: the Q of the law, which counts what leaves. What fits into the window is on
+    /// its way already.
+    pub fn ahead(&self) -> Bytes {
+        self.backlog() - self.unacked.min(self.cwnd)
+    }
+
     /// Whether a write would be sent soon: the window is full up to a little, as with
     /// `TCP_NOTSENT_LOWAT`, but what is being repaired counts as well, since it goes first.
-    pub fn has_room(&self) -> bool {
-        !self.stalled && self.backlog() < self.cwnd + self.mss.scale(LOWAT, 1)
+    ///
+    /// An acknowledgement that is overdue stops writes as well: all that was out when the last
+    /// one came should have been acknowledged within a round trip, so the path may be dead, and
+    /// what is written now could neither be dropped any more nor made smaller. A round trip that
+    /// has merely grown costs no more than the wait for its acknowledgement.
+    pub fn has_room(&self, now: Time) -> bool {
+        !self.stalled
+            && !self.is_overdue(now)
+            && self.backlog() < self.cwnd + self.mss.scale(LOWAT, 1)
+    }
+
+    fn is_overdue(&self, now: Time) -> bool {
+        let patience = self.srtt + self.srtt / 4 + SLACK;
+        let since = self.silent_since.filter(|_| !self.srtt.is_zero());
+        since.is_some_and(|since| now.since(since) > patience)
     }
 
     /// The path as the law wants it, at the smoothed round trip, or at one millisecond before
@@ -122,3 +145,5 @@ impl TcpView {
 /// Segments that may wait unsent. Two: one that is being filled and one that is full, so that an
 /// acknowledgement always finds a full one.
 const LOWAT: u64 = 2;
+/// What a frame of 25 kB adds to the round trip of its last segment at 10 Mb/s.
+const SLACK: Duration = Duration::from_millis(20);

@@ -5,6 +5,7 @@ use core::time::Duration;
 use tidegate_core::symbiosis::{Retraction, TcpEvent};
 use tidegate_core::units::{Bytes, Rate, Time};
 
+use crate::oracle::Connection;
 use crate::tcp::Sink;
 
 /// The connection as it was, and what the application knew.
@@ -53,6 +54,14 @@ pub struct Slot {
 }
 
 impl Record {
+    /// As the oracle reads it.
+    pub fn connection(&self) -> Connection<'_> {
+        Connection {
+            slots: &self.slots,
+            blocked: &self.blocked,
+        }
+    }
+
     /// Fills in the slots: `segments` as they were first sent, and the receiver, which has to have
     /// kept its progress. What never arrived is left out.
     pub(super) fn fill(&mut self, segments: &[(Time, u32)], sink: &Sink) {

@@ -183,7 +183,7 @@ impl Sender {
         if cx.now.since(self.sampled) >= SAMPLE {
             self.sample(cx.now, &view);
         }
-        let blocked = !view.has_room() || !self.waiting.is_empty();
+        let blocked = !view.has_room(cx.now) || !self.waiting.is_empty();
         match (blocked, self.blocked_since) {
             (true, None) => self.blocked_since = Some(cx.now),
             (false, Some(since)) => {
@@ -286,7 +286,7 @@ impl Sender {
                     self.give_up(cx);
                     continue;
                 }
-                (Some(_), Backlog::Frames) if !view.has_room() => return,
+                (Some(_), Backlog::Frames) if !view.has_room(cx.now) => return,
                 (Some(left), _) => left,
             };
             if left == 0 {

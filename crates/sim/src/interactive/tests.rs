@@ -1,1 +1,241 @@
+use core::time::Duration;
 
+use tidegate_core::random::Seed;
+use tidegate_core::symbiosis::TcpEvent;
+use tidegate_core::trace::DropCause;
+use tidegate_core::units::Time;
+
+use crate::cast::Takings;
+use crate::play::{self, Keep};
+use crate::scenario::Scenario;
+
+/// 10 Mb/s and 100 ms, cut at 5 s for three; 15 s of video.
+fn play(transport: &str, seed: u64) -> Takings {
+    let text = format!(
+        r#"name = "t"
+duration = "40s"
+[[link]]
+name = "path"
+rate = "10Mb/s"
+delay = "50ms"
+queue = {{ droptail = "125kB" }}
+outage = [{{ at = "5s", lasts = "3s" }}]
+[[link]]
+name = "back"
+delay = "50ms"
+[[flow]]
+name = "video"
+path = ["path"]
+back = ["back"]
+start = ["0s", "500ms"]
+delay_bound = "2s"
+video = {{ size = "176x120", fps = 10, ceiling = "2Mb/s" }}
+transport = {{ frames = 150, {transport} }}
+"#
+    );
+    let none = |_: &str| Err(String::new());
+    let scenario = Scenario::parse("t", &text, &none).unwrap_or_else(|e| panic!("{e}"));
+    let encoder = |flow: &str, plan: &crate::scenario::VideoPlan, seed| {
+        Ok(plan.modelled(flow, seed).expect("the model"))
+    };
+    let take = play::flows(&scenario, Seed(seed), Keep::default(), &encoder).unwrap();
+    take.flows.into_iter().next().unwrap().1
+}
+
+/// Captured, and when it was there, of every frame that came.
+fn arrivals(takings: &Takings) -> Vec<(u64, Duration)> {
+    let arrived = |f: &tidegate_core::session::assembler::ReceivedFrame| {
+        let mut sent = takings.sent.iter();
+        let sent = sent.find(|s| u64::from(s.timestamp) == f.timestamp)?;
+        Some((sent.frame, f.complete?.since(sent.captured)))
+    };
+    takings.received.iter().filter_map(arrived).collect()
+}
+
+const BOUND: Duration = Duration::from_secs(2);
+
+#[test]
+fn faults_of_a_transport_are_named() {
+    let fault = |flow: &str| {
+        let text = format!(
+            "name = \"t\"\nduration = \"9s\"\n[[link]]\nname = \"a\"\ndelay = \"1ms\"\n[[link]]\nname = \"b\"\n\
+             delay = \"1ms\"\n[[flow]]\nname = \"v\"\npath = [\"a\"]\nback = [\"b\"]\n{flow}\n"
+        );
+        let none = |_: &str| Err(String::new());
+        Scenario::parse("t", &text, &none).unwrap_err().to_string()
+    };
+    let video = "video = {}\ndelay_bound = \"1s\"\n";
+    for (transport, part) in [
+        ("transport = { tcp = \"cubic\" }", "mode = \"iopt\""),
+        (
+            "transport = { tcp = \"tahoe\", mode = \"iopt\" }",
+            "linux-reno",
+        ),
+        (
+            "transport = { tcp = \"cubic\", mode = \"iexp\", law = \"paper\" }",
+            "only iopt has such a thing",
+        ),
+        (
+            "transport = { tcp = \"cubic\", mode = \"iexp\", step = 0.1 }",
+            "recovery = \"additive\"",
+        ),
+        (
+            "transport = { tcp = \"cubic\", mode = \"ioff\", flags = { itcp = true } }",
+            "one of the two",
+        ),
+        (
+            "control = \"tfrc\"\ntransport = { tcp = \"cubic\", mode = \"ioff\" }",
+            "decides about its rate by itself",
+        ),
+    ] {
+        let error = fault(&format!("{video}{transport}"));
+        assert!(error.contains(part), "{error}");
+    }
+    let error =
+        fault("tcp = { kind = \"cubic\" }\ntransport = { tcp = \"cubic\", mode = \"ioff\" }");
+    assert!(error.contains("tcp"), "{error}");
+}
+
+#[test]
+fn an_ordinary_sender_delivers_everything_and_much_of_it_late() {
+    for tcp in ["\"reno\"", "\"linux-reno\"", "\"cubic\"", "\"bbr\""] {
+        let takings = play(&format!("tcp = {tcp}, mode = \"classic\""), 1);
+        let arrived = arrivals(&takings);
+        assert_eq!(arrived.len(), 150, "{tcp}");
+        assert!(takings.sent.iter().all(|f| f.dropped.is_none()));
+        let worst = arrived.iter().map(|(_, delay)| *delay).max().unwrap();
+        // Frames of 5.1 s cannot come before 8 s.
+        assert!(worst > Duration::from_millis(2_800), "{tcp}: {worst:?}");
+        // On an idle path a frame takes its way and what 25 kB take.
+        assert!(
+            arrived[30].1 < Duration::from_millis(250),
+            "{:?}",
+            arrived[30]
+        );
+    }
+}
+
+#[test]
+fn the_exact_law_keeps_its_bound_over_every_tcp() {
+    for tcp in ["\"reno\"", "\"linux-reno\"", "\"cubic\"", "\"bbr\""] {
+        for seed in 1..=3 {
+            let takings = play(&format!("tcp = {tcp}, mode = \"iopt\""), seed);
+            let record = takings.stream.as_ref().unwrap();
+            let died = Time::from_secs(5);
+            // What left before anybody could know is lost to the path, and late.
+            let arrived = arrivals(&takings);
+            let late = arrived.iter().filter(|(frame, delay)| {
+                let sent = &takings.sent[*frame as usize];
+                let known = died + Duration::from_millis(250);
+                *delay > BOUND && sent.left.is_some_and(|at| at > known || at < died)
+            });
+            assert!(late.count() <= 1, "{tcp} {seed}: {arrived:?}");
+            let dropped: Vec<u64> = takings
+                .sent
+                .iter()
+                .filter(|f| f.dropped.is_some())
+                .map(|f| f.frame)
+                .collect();
+            assert!(
+                !dropped.is_empty() && dropped.len() < 50,
+                "{tcp} {dropped:?}"
+            );
+            assert!(
+                takings
+                    .sent
+                    .iter()
+                    .all(|f| f.dropped.is_none() == (f.bits > 0))
+            );
+            // After the cut the rate is back at the ceiling.
+            let last = record.targets.last().unwrap().1;
+            assert_eq!(last.as_bps(), 2_000_000, "{tcp} {seed}");
+        }
+    }
+}
+
+#[test]
+fn frames_that_were_encoded_are_dropped_with_what_refers_to_them() {
+    let takings = play(
+        "tcp = \"cubic\", mode = \"classic\", backlog = \"frames\"",
+        1,
+    );
+    let dropped: Vec<_> = takings
+        .sent
+        .iter()
+        .filter(|f| f.dropped.is_some())
+        .collect();
+    let late = dropped
+        .iter()
+        .filter(|f| f.dropped == Some(DropCause::Late));
+    assert!(late.count() > 0);
+    assert!(dropped.iter().all(|f| f.left.is_none() && f.bits > 0));
+    // The first frame after a gap can be decoded alone.
+    for pair in takings.sent.windows(2) {
+        if pair[0].dropped.is_some() && pair[1].dropped.is_none() {
+            assert!(pair[1].key, "frame {}", pair[1].frame);
+        }
+    }
+}
+
+#[test]
+fn silent_modes_are_the_same_on_the_wire() {
+    let [classic, ioff] = ["classic", "ioff"].map(|mode| {
+        let takings = play(&format!("tcp = \"reno\", mode = \"{mode}\""), 4);
+        let told = takings.stream.as_ref().unwrap().told;
+        (arrivals(&takings), told)
+    });
+    assert_eq!(classic.0, ioff.0);
+    assert_eq!(classic.1, 0);
+    assert!(ioff.1 > 0);
+}
+
+#[test]
+fn iexp_makes_less_for_as_long_as_it_holds() {
+    let takings = play(
+        "tcp = \"cubic\", mode = \"iexp\", ratio = 0.5, hold = \"3s\"",
+        1,
+    );
+    let record = takings.stream.as_ref().unwrap();
+    assert_eq!(record.answers[0].event, TcpEvent::TimedOut);
+    let first = record.answers[0];
+    assert_eq!(first.rate.as_bps(), 1_000_000);
+    let after = |f: &&tidegate_core::session::sender::SentFrame| f.captured > first.at;
+    assert_eq!(
+        takings.sent.iter().find(after).unwrap().target_bits,
+        100_000
+    );
+    let (back, rate) = record.targets.last().unwrap();
+    assert_eq!(rate.as_bps(), 2_000_000);
+    assert_eq!(
+        back.since(record.answers.last().unwrap().at),
+        Duration::from_secs(3)
+    );
+}
+
+#[test]
+fn events_of_the_table_come_in_their_order() {
+    //= itcp-2.2-events (test)
+    let takings = play("tcp = \"reno\", mode = \"ioff\"", 1);
+    let record = takings.stream.unwrap();
+    let first = |event: TcpEvent| {
+        let found = record
+            .events
+            .iter()
+            .find(|(at, e)| *e == event && *at >= Time::from_secs(5));
+        found.map(|(at, _)| *at)
+    };
+    let timeout = first(TcpEvent::TimedOut).unwrap();
+    let threshold = record
+        .events
+        .iter()
+        .find(|(at, e)| *e == TcpEvent::ThresholdReached && *at > timeout);
+    assert!(threshold.is_some());
+    // The segments of the stream, as they were carried, make up the frames.
+    let carried: u64 = record.slots.iter().map(|s| u64::from(s.payload)).sum();
+    let made: u64 = takings
+        .sent
+        .iter()
+        .map(|f| f.bits / 8 + super::FRAMING)
+        .sum();
+    assert_eq!(carried, made);
+}

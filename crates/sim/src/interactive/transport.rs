@@ -19,6 +19,8 @@ pub(super) struct Transport {
     window: u32,
     /// The timer has expired, and no segment from this one on is acknowledged.
     stalled: Option<u32>,
+    /// When the last acknowledgement came, or something was sent with nothing out.
+    heard: Time,
     /// The last that was known: models forget it after many time-outs.
     srtt: Duration,
     /// Segments that were sent, by number: when first, and their payload.
@@ -70,6 +72,7 @@ impl Transport {
             mss: packet.saturating_sub(header).max(1),
             window,
             stalled: None,
+            heard: start,
             srtt: Duration::ZERO,
             segments: Vec::new(),
         }
@@ -103,6 +106,9 @@ impl Transport {
 
     /// Takes all of `bytes`; nothing before the connection is open.
     pub(super) fn write(&mut self, cx: &mut AgentCx<'_>, bytes: u64) -> Written {
+        if self.view(cx.now).unacked == Bytes::ZERO {
+            self.heard = cx.now;
+        }
         let written = match &mut self.sender {
             Model::Classic(sender) => sender.write(cx, bytes),
             Model::Modern(sender) => sender.write(cx, bytes),
@@ -143,6 +149,7 @@ impl Transport {
                 Model::Classic(sender) => sender.next_timeout(),
                 Model::Modern(sender) => sender.next_timeout(),
             },
+            silent_since: (unacked > unsent).then_some(self.heard),
             stalled: self.stalled.is_some(),
         }
     }
@@ -202,6 +209,9 @@ impl Transport {
         what(&mut self.sender, cx);
         let after = self.snapshot();
         self.note_segments(cx.now);
+        if after.acks > before.acks {
+            self.heard = cx.now;
+        }
         if let Some(srtt) = self.state().srtt {
             self.srtt = srtt;
         }

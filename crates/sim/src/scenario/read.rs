@@ -232,7 +232,7 @@ fn baseline(
     let mut flows = scenario.flows.iter();
     let Some(of) = flows.position(|known| known.name == flow && alone(known)) else {
         return Err(value.fault(Fault::Name {
-            what: "single flow with video over RTP",
+            what: "single flow with video",
             value: flow.to_owned(),
             known: videos.map(|flow| flow.name.clone()).collect(),
         }));

@@ -233,15 +233,15 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
 
 /// The controller, where the kind of the flow leaves it open.
 fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
-    let own = ["tcp", "transport", "udp", "web"];
+    let own = ["tcp", "udp", "web", "transport"];
     let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
         return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
     };
     match flow.get("control") {
         None => Ok(None),
         Some(value) => Err(value.fault(Fault::Clash {
-            why: format!("a flow with {kind} decides about its rate by itself"),
-            mend: "remove it, or send bulk, or video without a transport".to_owned(),
+            why: format!("a {kind} flow decides about its rate by itself"),
+            mend: "remove it, or send bulk or video over RTP".to_owned(),
         })),
     }
 }

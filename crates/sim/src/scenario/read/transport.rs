@@ -38,6 +38,10 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
             Some(margin) => margin.share()?,
             None => SymbiosisConfig::MARGIN,
         },
+        drain: match table.get("drain") {
+            Some(drain) => drain.positive_duration("what waits cannot leave at once")?,
+            None => SymbiosisConfig::DRAIN,
+        },
         frames: match table.get("frames") {
             Some(frames) => Some(frames.whole(1..=10_000_000)?),
             None => None,
@@ -92,6 +96,7 @@ fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
             matches!(mode, Mode::Iexp(Backoff::Additive { .. })),
             "iexp with recovery = \"additive\"",
         ),
+        ("drain", mode.is_exact(), "iopt with law = \"exact\""),
         ("margin", mode.is_exact(), "iopt with law = \"exact\""),
     ];
     for (key, fits, whose) in belongs {
@@ -172,6 +177,7 @@ pub(super) const TRANSPORT: &[&str] = &[
     "backlog",
     "reaction",
     "margin",
+    "drain",
     "frames",
 ];
 

@@ -1,0 +1,279 @@
+//! `tidegate papers`: figures and tables of papers, ours beside the published.
+
+use core::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::json;
+use tidegate_sim::papers::{Cell, ENTRIES, Entry, Figure, Options, Table, Tcp};
+
+use crate::report;
+use crate::sim::Bar;
+
+/// What to do with papers.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PapersArgs {
+    #[command(subcommand)]
+    verb: PapersVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum PapersVerb {
+    /// Say which figures and tables there are
+    List {
+        /// Print the list as one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Play figures and tables, and print ours beside the published
+    Run(RunArgs),
+}
+
+/// What to play, and how thoroughly.
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// Names as `papers list` has them, beginnings of names as "itcp/", or "all"
+    #[arg(required = true)]
+    names: Vec<String>,
+    /// How many seeds, from 1
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: u64,
+    /// Over which TCP: bsd (as in the papers' time), linux-reno, cubic or bbr; may be given again
+    /// [default: bsd; for itcp/table4 and table5 all four]
+    #[arg(long = "tcp", value_name = "TCP", value_parser = tcp)]
+    tcps: Vec<Tcp>,
+    /// Runs at the same time; one per core unless told
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Where tables, numbers and drawings go
+    #[arg(long, value_name = "DIR", default_value = "runs/papers")]
+    out: PathBuf,
+    /// On the real network stack rather than in the simulator
+    #[arg(long)]
+    lab: bool,
+    /// Print the numbers as JSON: one object, or an array of several
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists or plays. What does not hold is shown, and is no error.
+pub(crate) fn run(args: &PapersArgs) -> Result<ExitCode> {
+    match &args.verb {
+        PapersVerb::List { json } => list(*json),
+        PapersVerb::Run(args) => play(args),
+    }
+}
+
+fn list(json: bool) -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        let entry = |e: &Entry| json!({ "name": e.name, "about": e.about, "source": e.source });
+        let entries: Vec<_> = ENTRIES.iter().map(entry).collect();
+        serde_json::to_writer(&mut out, &entries)?;
+        writeln!(out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut source = "";
+    for entry in ENTRIES {
+        if entry.source != source {
+            source = entry.source;
+            writeln!(out, "{source}")?;
+        }
+        writeln!(out, "  {:14} {}", entry.name, entry.about)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn play(args: &RunArgs) -> Result<ExitCode> {
+    if args.lab {
+        bail!(
+            "papers are not played on the real network stack yet: the service that tells the \
+             events of kernel sockets is missing; leave --lab out to play them in the simulator"
+        );
+    }
+    let entries = chosen(&args.names)?;
+    let threads = args
+        .jobs
+        .or_else(|| std::thread::available_parallelism().ok());
+    let options = Options {
+        seeds: args.seeds,
+        tcps: args.tcps.clone(),
+        threads: threads.map_or(1, NonZeroUsize::get),
+    };
+    let mut figures = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let bar = Mutex::new(Bar::new("playing"));
+        let figure = entry.play(&options, &|share| {
+            if let Ok(mut bar) = bar.lock() {
+                bar.show(share);
+            }
+        });
+        if let Ok(mut bar) = bar.lock() {
+            bar.done();
+        }
+        let figure = figure.with_context(|| entry.name)?;
+        let drawing = keep(&figure, &args.out)?;
+        if !args.json {
+            let mut out = std::io::stdout().lock();
+            write!(out, "{}", text(&figure))?;
+            writeln!(out, "drawing: {}\n", drawing.display())?;
+        }
+        figures.push(figure);
+    }
+    if args.json {
+        let mut out = std::io::stdout().lock();
+        match figures.as_slice() {
+            [only] => serde_json::to_writer(&mut out, only)?,
+            several => serde_json::to_writer(&mut out, several)?,
+        }
+        writeln!(out)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The entries that are called so, or whose names begin so.
+fn chosen(names: &[String]) -> Result<Vec<&'static Entry>> {
+    let wanted = |entry: &Entry, name: &str| {
+        name == "all" || entry.name == name || (name.ends_with('/') && entry.name.starts_with(name))
+    };
+    for name in names {
+        if !ENTRIES.iter().any(|entry| wanted(entry, name)) {
+            let known: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
+            bail!(
+                "there is no figure or table \"{name}\"; write one of {}, itcp/, abone/ or all",
+                known.join(", ")
+            );
+        }
+    }
+    let any = |entry: &&Entry| names.iter().any(|name| wanted(entry, name));
+    Ok(ENTRIES.iter().filter(any).collect())
+}
+
+fn tcp(text: &str) -> Result<Tcp, String> {
+    let known = Tcp::ALL.into_iter().find(|tcp| tcp.name() == text);
+    known.ok_or_else(|| {
+        format!("there is no TCP \"{text}\" here; write bsd, linux-reno, cubic or bbr")
+    })
+}
+
+/// Leaves the numbers, the text and the drawing in `dir`; returns where the drawing is.
+fn keep(figure: &Figure, dir: &Path) -> Result<PathBuf> {
+    let stem = dir.join(figure.name.replace('/', "-"));
+    fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let write = |end: &str, bytes: &[u8]| {
+        let path = stem.with_extension(end);
+        fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        Ok::<PathBuf, anyhow::Error>(path)
+    };
+    write("json", serde_json::to_string_pretty(figure)?.as_bytes())?;
+    write("txt", text(figure).as_bytes())?;
+    let (svg, png) = report::figure(figure)?;
+    write("svg", svg.as_bytes())?;
+    write("png", &png)
+}
+
+fn text(figure: &Figure) -> String {
+    let mut text = format!("{} - {}\n\n", figure.name, figure.source);
+    if let Some(table) = &figure.table {
+        text += &columns(table);
+        text.push('\n');
+    }
+    for claim in &figure.claims {
+        let number = |n: Option<f64>| n.map_or("-".to_owned(), |n| short(n));
+        let _ = writeln!(
+            text,
+            "{} {}: published {}, ours {}",
+            if claim.holds { "holds " } else { "FAILS " },
+            claim.text,
+            number(claim.published),
+            number(claim.ours)
+        );
+    }
+    if !figure.notes.is_empty() {
+        text.push('\n');
+    }
+    for note in &figure.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+fn columns(table: &Table) -> String {
+    let cell = |cell: &Cell| match cell {
+        Cell::Text(text) => text.clone(),
+        Cell::Number(number) => short(*number),
+        Cell::Empty => "-".to_owned(),
+    };
+    let mut rows = vec![table.columns.clone()];
+    rows.extend(table.rows.iter().map(|row| row.iter().map(cell).collect()));
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row: &Vec<String>| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row.iter().zip(&widths) {
+            let numeric = cell.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.');
+            let pad = " ".repeat(width - cell.chars().count());
+            if numeric {
+                let _ = write!(text, "{pad}{cell}  ");
+            } else {
+                let _ = write!(text, "{cell}{pad}  ");
+            }
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+/// About four digits that count.
+fn short(number: f64) -> String {
+    match number.abs() {
+        large if large >= 1_000.0 => format!("{number:.0}"),
+        middle if middle >= 10.0 => format!("{number:.2}"),
+        _ => format!("{number:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_select_and_unknown_ones_are_refused() {
+        let names = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+            chosen(&names).map(|entries| entries.iter().map(|e| e.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["all"]).unwrap().len(), ENTRIES.len());
+        assert_eq!(names(&["itcp/fig9"]).unwrap(), ["itcp/fig9"]);
+        let abone = names(&["abone/"]).unwrap();
+        assert!(abone.len() == 7 && abone.iter().all(|n| n.starts_with("abone/")));
+        let error = names(&["itcp/fig99"]).unwrap_err().to_string();
+        assert!(error.contains("fig99") && error.contains("itcp/table4"));
+        // Only a beginning that ends in a stroke stands for several.
+        assert!(names(&["itcp"]).is_err());
+    }
+
+    #[test]
+    fn tables_have_straight_columns() {
+        let table = Table {
+            columns: vec!["node".to_owned(), "delay s".to_owned()],
+            rows: vec![
+                vec!["isi".into(), 0.5.into()],
+                vec!["princeton".into(), Cell::Empty],
+            ],
+        };
+        assert_eq!(
+            columns(&table),
+            "node       delay s\nisi         0.5000\nprinceton        -\n"
+        );
+    }
+}

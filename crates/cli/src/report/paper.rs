@@ -1,0 +1,224 @@
+//! Figures of papers: a panel for each group of series, as lines, bands or clouds.
+
+use core::fmt::Write as _;
+
+use anyhow::{Result, anyhow};
+use tidegate_sim::papers::{Figure, Point, Series};
+
+use super::scale::{Scale, Ticks, round_top};
+use super::svg::{Anchor, Area, Svg, number, polyline, text_width};
+use super::{png, theme};
+
+/// The drawing of `figure` as SVG and as PNG.
+///
+/// # Errors
+/// When it is too large for memory.
+pub(crate) fn figure(figure: &Figure) -> Result<(String, Vec<u8>)> {
+    let mut panels: Vec<(&str, Vec<&Series>)> = Vec::new();
+    for series in &figure.series {
+        let name = split(&series.name).0;
+        match panels.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, list)) => list.push(series),
+            None => panels.push((name, vec![series])),
+        }
+    }
+    let mut svg = Svg::new(WIDTH);
+    svg.text(
+        "ink bold",
+        (MARGIN, 22.0),
+        Anchor::Start,
+        &format!("{} - {}", figure.name, figure.source),
+    );
+    let columns: u32 = if panels.len() > 1 { 2 } else { 1 };
+    let width = (WIDTH - MARGIN) / f64::from(columns);
+    let mut y: f64 = 34.0;
+    for pair in panels.chunks(columns as usize) {
+        let mut lowest = y;
+        for (column, (name, series)) in pair.iter().enumerate() {
+            let x = MARGIN / 2.0 + width * column as f64;
+            lowest = lowest.max(panel(&mut svg, name, series, (x, y), width));
+        }
+        y = lowest;
+    }
+    let svg = svg.into_file(y + 8.0, &theme::file_style(), &figure.name);
+    let pixels = png::render(&svg).map_err(|why| anyhow!("{}: {why}", figure.name))?;
+    Ok((svg, pixels))
+}
+
+/// Panel and line of the name of a series.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once(": ").unwrap_or(("", name))
+}
+
+/// Draws one, and says how far down it goes.
+fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), width: f64) -> f64 {
+    let left = x + 58.0;
+    svg.text("ink bold", (left, y + 14.0), Anchor::Start, name);
+    let top = legend(svg, series, (left, y + 32.0), x + width - 12.0);
+    let area = Area {
+        x: left,
+        y: top,
+        width: x + width - 12.0 - left,
+        height: 190.0,
+    };
+    let points = || series.iter().flat_map(|s| &s.points);
+    let bounds = |low: &dyn Fn(&Point) -> f64, high: &dyn Fn(&Point) -> f64| {
+        let from = points().map(low).fold(f64::INFINITY, f64::min);
+        let to = points().map(high).fold(f64::NEG_INFINITY, f64::max);
+        if from > to { (0.0, 1.0) } else { (from, to) }
+    };
+    let (x_from, x_to) = bounds(&|p| p.x, &|p| p.x);
+    let (y_from, y_to) = bounds(&|p| p.lo, &|p| p.hi);
+    let x_scale = Scale {
+        from: x_from,
+        to: if x_to > x_from { x_to } else { x_from + 1.0 },
+        start: area.x + 6.0,
+        end: area.right() - 6.0,
+    };
+    let floor = if y_from < 0.0 {
+        -round_top(-y_from, 4)
+    } else if y_from > 0.6 * y_to {
+        (y_from - (y_to - y_from).max(y_to * 0.02)).max(0.0)
+    } else {
+        0.0
+    };
+    let y_scale = Scale {
+        from: floor,
+        to: if y_to > floor {
+            floor + round_top(y_to - floor, 4)
+        } else {
+            floor + 1.0
+        },
+        start: area.bottom(),
+        end: area.y,
+    };
+    axes(svg, area, (x_scale, y_scale), series);
+    for (index, series) in series.iter().enumerate() {
+        draw(svg, series, theme::flow(index), (x_scale, y_scale));
+    }
+    area.bottom() + 40.0
+}
+
+fn legend(svg: &mut Svg, series: &[&Series], (left, top): (f64, f64), right: f64) -> f64 {
+    let (mut x, mut y) = (left, top);
+    for (index, series) in series.iter().enumerate() {
+        let name = split(&series.name).1;
+        let width = 24.0 + text_width(name, 11.0);
+        if x > left && x + width > right {
+            (x, y) = (left, y + 16.0);
+        }
+        let class = format!("{} line", theme::flow(index));
+        svg.line(&class, (x, y - 4.0), (x + 16.0, y - 4.0));
+        svg.text("soft small", (x + 20.0, y), Anchor::Start, name);
+        x += width + 12.0;
+    }
+    y + 18.0
+}
+
+fn axes(svg: &mut Svg, area: Area, (x, y): (Scale, Scale), series: &[&Series]) {
+    let mut lines = String::new();
+    let unit = if y.to >= 1e5 { 1e6 } else { 1.0 };
+    for (value, label) in Ticks::round(y.from / unit, y.to / unit, 4).labelled() {
+        let at = y.at(value * unit);
+        polyline(&mut lines, [(area.x, at), (area.right(), at)].into_iter());
+        svg.text("soft small", (area.x - 5.0, at + 4.0), Anchor::End, &label);
+    }
+    for (value, label) in Ticks::round(x.from, x.to, 6).labelled() {
+        let at = (x.at(value), area.bottom() + 14.0);
+        svg.text("soft small", at, Anchor::Middle, &label);
+    }
+    svg.path("grid", &lines);
+    let foot = [(area.x, area.bottom()), (area.right(), area.bottom())];
+    svg.line("axis", foot[0], foot[1]);
+    if let Some(first) = series.first() {
+        let prefix = if unit > 1.0 { "M" } else { "" };
+        let name = format!("{prefix}{} over {}", first.y_unit, first.x_unit);
+        let at = (area.right(), area.bottom() + 28.0);
+        svg.text("soft small", at, Anchor::End, &name);
+    }
+}
+
+fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
+    let at = |p: &Point, value: f64| (x.at(p.x), y.at(value));
+    let points = &series.points;
+    let ordered = points.windows(2).all(|pair| pair[0].x < pair[1].x);
+    let moments = split(&series.name).1.starts_with("event ");
+    if !ordered || moments || points.len() == 1 {
+        let mut dots = String::new();
+        for p in points {
+            let (x, y) = at(p, p.y);
+            let _ = write!(dots, "M{} {}h0", number(x), number(y));
+        }
+        svg.path(&format!("{class} dots"), &dots);
+    } else {
+        let spread = points.iter().any(|p| p.hi - p.lo > 1e-9);
+        if spread {
+            let mut band = String::new();
+            let above = points.iter().map(|p| at(p, p.hi));
+            let below = points.iter().rev().map(|p| at(p, p.lo));
+            polyline(&mut band, above.chain(below));
+            band.push('Z');
+            svg.path(&format!("{class} band"), &band);
+        }
+        let mut line = String::new();
+        polyline(&mut line, points.iter().map(|p| at(p, p.y)));
+        svg.path(&format!("{class} line"), &line);
+    }
+    // Few points have their spread drawn one by one.
+    if points.len() <= 8 {
+        let mut bars = String::new();
+        for p in points {
+            polyline(&mut bars, [at(p, p.lo), at(p, p.hi)].into_iter());
+        }
+        svg.path(&format!("{class} tick"), &bars);
+    }
+}
+
+const WIDTH: f64 = 960.0;
+const MARGIN: f64 = 16.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_has_a_panel_for_each_group_of_series() {
+        let point = |x: f64| Point {
+            x,
+            y: x * 2.0,
+            lo: x,
+            hi: x * 3.0,
+            n: 3,
+        };
+        let series = |name: &str, points: Vec<Point>| Series {
+            name: name.to_owned(),
+            x_unit: "s".to_owned(),
+            y_unit: "dB".to_owned(),
+            points,
+        };
+        let it = Figure {
+            name: "itcp/fig11".to_owned(),
+            source: "a paper".to_owned(),
+            series: vec![
+                series("isi: iOPT", vec![point(0.0), point(1.0), point(2.0)]),
+                series("isi: Classic", vec![point(2.0), point(1.0)]),
+                series("willab: iOPT", Vec::new()),
+            ],
+            table: None,
+            claims: Vec::new(),
+            notes: Vec::new(),
+        };
+        let (svg, png) = figure(&it).unwrap();
+        for text in [
+            ">isi<",
+            ">willab<",
+            ">Classic<",
+            "dB over s",
+            " band\"",
+            " dots\"",
+        ] {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(png.starts_with(b"\x89PNG"));
+    }
+}

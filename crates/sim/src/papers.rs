@@ -1,0 +1,213 @@
+//! Figures and tables of papers, played again: ours beside the published.
+//!
+//! Each entry of [`ENTRIES`] makes a [`Figure`], which has the same shape whatever it shows.
+
+mod abone;
+mod itcp;
+mod stage;
+
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+pub use stage::{PapersError, Tcp};
+
+/// A figure or a table, as numbers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// As on the command line.
+    pub name: String,
+    /// Where it was published.
+    pub source: String,
+    /// What is drawn.
+    pub series: Vec<Series>,
+    /// What is printed.
+    pub table: Option<Table>,
+    /// What the paper says, and whether it is so here.
+    pub claims: Vec<Claim>,
+    /// What was assumed, and why ours differs where it does.
+    pub notes: Vec<String>,
+}
+
+/// A line or a cloud of a figure. Of a name "panel: line" the part before the colon says where it
+/// is drawn.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Series {
+    /// Unique in its figure.
+    pub name: String,
+    /// Of `x`.
+    pub x_unit: String,
+    /// Of `y`.
+    pub y_unit: String,
+    /// In order of `x` for a line.
+    pub points: Vec<Point>,
+}
+
+/// One value, of one run or over several.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Where.
+    pub x: f64,
+    /// The mean.
+    pub y: f64,
+    /// The least and the largest.
+    pub lo: f64,
+    /// See `lo`.
+    pub hi: f64,
+    /// Over how many runs.
+    pub n: usize,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Table {
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// One cell per column.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Cell {
+    /// A word.
+    Text(String),
+    /// A number.
+    Number(f64),
+    /// There is none.
+    Empty,
+}
+
+/// A statement of the paper, or one of ours about the same thing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Claim {
+    /// In words.
+    pub text: String,
+    /// The published number, if there is one.
+    pub published: Option<f64>,
+    /// Ours.
+    pub ours: Option<f64>,
+    /// Whether it is so here.
+    pub holds: bool,
+}
+
+/// How to play.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Seeds from one on.
+    pub seeds: u64,
+    /// Over which TCP; what each entry takes unless told if there is none.
+    pub tcps: Vec<Tcp>,
+    /// Runs at the same time.
+    pub threads: usize,
+}
+
+/// Something that can be played.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// As "itcp/fig9".
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// Where it was published.
+    pub source: &'static str,
+    make: fn(&Entry, &Options, &(dyn Fn(f64) + Sync)) -> Result<Figure, PapersError>,
+}
+
+impl Entry {
+    /// Plays and measures. `progress` is told how much is done, in 0..=1.
+    ///
+    /// # Errors
+    /// When a run fails; the message says which.
+    pub fn play(
+        &self,
+        options: &Options,
+        progress: &(dyn Fn(f64) + Sync),
+    ) -> Result<Figure, PapersError> {
+        (self.make)(self, options, progress)
+    }
+
+    fn figure(&self) -> Figure {
+        Figure {
+            name: self.name.to_owned(),
+            source: self.source.to_owned(),
+            series: Vec::new(),
+            table: None,
+            claims: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Point {
+    /// Mean, least and largest of `values` at `x`; none if there are none.
+    fn over(x: f64, values: &[f64]) -> Option<Self> {
+        let n = values.len();
+        let lo = values.iter().copied().reduce(f64::min)?;
+        let hi = values.iter().copied().reduce(f64::max)?;
+        let y = values.iter().sum::<f64>() / n as f64;
+        Some(Self { x, y, lo, hi, n })
+    }
+}
+
+impl Series {
+    fn new(name: String, (x_unit, y_unit): (&str, &str), points: Vec<Point>) -> Self {
+        Self {
+            name,
+            x_unit: x_unit.to_owned(),
+            y_unit: y_unit.to_owned(),
+            points,
+        }
+    }
+}
+
+impl Claim {
+    fn new(text: String, published: Option<f64>, ours: f64, holds: bool) -> Self {
+        Self {
+            text,
+            published,
+            ours: Some(ours),
+            holds,
+        }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<f64> for Cell {
+    /// Rounded to what can be told apart.
+    fn from(number: f64) -> Self {
+        Self::Number((number * 1e4).round() / 1e4)
+    }
+}
+
+impl From<Option<f64>> for Cell {
+    fn from(number: Option<f64>) -> Self {
+        number.map_or(Self::Empty, Self::from)
+    }
+}
+
+/// All that can be played.
+pub const ENTRIES: &[Entry] = &[
+    itcp::FIG3,
+    itcp::FIG9,
+    itcp::FIG10,
+    itcp::FIG11,
+    itcp::FIG12,
+    itcp::TABLE4,
+    itcp::TABLE5,
+    itcp::TABLE6,
+    abone::TABLE5,
+    abone::TABLE6,
+    abone::FIG6,
+    abone::FIG7,
+    abone::FIG8,
+    abone::FIG9,
+    abone::FIG10,
+];

@@ -1,0 +1,234 @@
+//! Khan and Zaghal, "Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive
+//! Transport": video over TCP to four nodes, while the path is cut three times for 3 s.
+
+mod figures;
+mod published;
+mod tables;
+
+use tidegate_core::units::Rate;
+
+use super::stage::{Job, Outcome, PapersError, Tcp, play_all, product, scenario};
+use super::{Entry, Options};
+use published::{NODES, Node};
+
+const SOURCE: &str = "Khan, Zaghal: Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive Transport";
+
+const fn entry(
+    name: &'static str,
+    about: &'static str,
+    make: fn(&Entry, &Options, &(dyn Fn(f64) + Sync)) -> Result<super::Figure, PapersError>,
+) -> Entry {
+    Entry {
+        name,
+        about,
+        source: SOURCE,
+        make,
+    }
+}
+
+pub(super) const FIG3: Entry = entry(
+    "itcp/fig3",
+    "how TCP's events change the bandwidth",
+    figures::fig3,
+);
+pub(super) const FIG9: Entry = entry(
+    "itcp/fig9",
+    "when frames arrive, in every mode",
+    figures::fig9,
+);
+pub(super) const FIG10: Entry = entry(
+    "itcp/fig10",
+    "target and actual rate of iOPT, d = 4 s",
+    figures::fig10,
+);
+pub(super) const FIG11: Entry = entry(
+    "itcp/fig11",
+    "quality of frames against their delay",
+    figures::fig11,
+);
+pub(super) const FIG12: Entry = entry(
+    "itcp/fig12",
+    "how long it takes to send the whole video",
+    figures::fig12,
+);
+pub(super) const TABLE4: Entry = entry(
+    "itcp/table4",
+    "mean delay and share of frames in time",
+    tables::table4,
+);
+pub(super) const TABLE5: Entry = entry("itcp/table5", "bits kept", tables::table5);
+pub(super) const TABLE6: Entry = entry(
+    "itcp/table6",
+    "the reduced rate and how long it lasts",
+    tables::table6,
+);
+
+/// A mode as it is played: its name here, and its part of a transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ModeRow {
+    name: &'static str,
+    toml: &'static str,
+}
+
+/// iOPT with our law, with the two printed ones, and the rest of the paper's modes. The printed
+/// ones react after 20 ms: a signal, a process that is forked, and a file.
+const MODES: [ModeRow; 6] = [
+    ModeRow {
+        name: "iOPT exact",
+        toml: "mode = \"iopt\"",
+    },
+    ModeRow {
+        name: "iOPT paper",
+        toml: "mode = \"iopt\", law = \"paper\", reaction = \"20ms\"",
+    },
+    ModeRow {
+        name: "iOPT paper-m",
+        toml: "mode = \"iopt\", law = \"paper-m\", reaction = \"20ms\"",
+    },
+    ModeRow {
+        name: "iEXP",
+        toml: "mode = \"iexp\", reaction = \"20ms\"",
+    },
+    ModeRow {
+        name: "iOFF",
+        toml: "mode = \"ioff\"",
+    },
+    ModeRow {
+        name: "Classic",
+        toml: "mode = \"classic\"",
+    },
+];
+
+const EXACT: usize = 0;
+const PAPER: usize = 1;
+const IEXP: usize = 3;
+const IOFF: usize = 4;
+const CLASSIC: usize = 5;
+
+/// The delay bounds of the paper, in seconds.
+const BOUNDS: [u64; 3] = [2, 4, 6];
+
+/// What was assumed, for every figure.
+fn assumptions() -> Vec<String> {
+    [
+        "Round-trip times are those of Table 2; the bottleneck of 10 Mb/s with one bandwidth-delay \
+         product of queue is assumed, the paper prints none. Only the injector congests the path.",
+        "The video is a model of an encoder at 176x120 and 10 frames per second, 750 frames at up \
+         to 2 Mb/s and never below 150 kb/s. It starts up to a second later from run to run.",
+        "A frame is in time if all of it is there within d of its capture.",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+/// The experiment: three cuts of 3 s every 10 s, 750 frames.
+fn experiment(
+    node: &Node,
+    tcp: Tcp,
+    mode: ModeRow,
+    bound: u64,
+) -> Result<crate::scenario::Scenario, PapersError> {
+    let queue = product(
+        Rate::kbps(10_000),
+        core::time::Duration::from_millis(node.rtt_ms),
+    );
+    let half = node.rtt_ms * 500;
+    let text = format!(
+        r#"name = "itcp"
+duration = "130s"
+[[link]]
+name = "path"
+rate = "10Mb/s"
+delay = "{half}us"
+queue = {{ droptail = "{queue}B" }}
+outage = [{{ at = "10s", lasts = "3s" }}, {{ at = "23s", lasts = "3s" }}, {{ at = "36s", lasts = "3s" }}]
+[[link]]
+name = "back"
+delay = "{half}us"
+[[flow]]
+name = "video"
+path = ["path"]
+back = ["back"]
+start = ["0s", "1s"]
+delay_bound = "{bound}s"
+video = {{ size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s" }}
+transport = {{ tcp = {tcp}, {mode}, frames = 750 }}
+"#,
+        queue = queue.get(),
+        tcp = tcp.toml(),
+        mode = mode.toml,
+    );
+    scenario("itcp", &text)
+}
+
+/// What is compared: all runs of a TCP, a node, a bound and a mode.
+struct Group {
+    tcp: Tcp,
+    node: &'static Node,
+    bound: u64,
+    mode: usize,
+    runs: Vec<Outcome>,
+}
+
+impl Group {
+    /// One number of each run.
+    fn values(&self, of: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+        self.runs.iter().map(of).collect()
+    }
+
+    /// Its mean.
+    fn mean(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
+        let values = self.values(of);
+        values.iter().sum::<f64>() / values.len().max(1) as f64
+    }
+
+    /// Half the distance between the least and the largest.
+    fn spread(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
+        let values = self.values(of);
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        (most - least) / 2.0
+    }
+}
+
+/// Plays all nodes with these bounds and modes over the TCPs asked for, or over `standard`.
+fn groups(
+    options: &Options,
+    standard: &[Tcp],
+    bounds: &[u64],
+    modes: &[usize],
+    progress: &(dyn Fn(f64) + Sync),
+) -> Result<Vec<Group>, PapersError> {
+    let tcps = if options.tcps.is_empty() {
+        standard
+    } else {
+        &options.tcps
+    };
+    let mut groups = Vec::new();
+    let mut jobs = Vec::new();
+    for tcp in tcps {
+        for node in &NODES {
+            for bound in bounds {
+                for mode in modes {
+                    let scenario = experiment(node, *tcp, MODES[*mode], *bound)?;
+                    groups.push(Group {
+                        tcp: *tcp,
+                        node,
+                        bound: *bound,
+                        mode: *mode,
+                        runs: Vec::new(),
+                    });
+                    jobs.extend((1..=options.seeds).map(|seed| Job {
+                        scenario: scenario.clone(),
+                        seed,
+                    }));
+                }
+            }
+        }
+    }
+    let mut outcomes = play_all(&jobs, options, progress)?.into_iter();
+    for group in &mut groups {
+        group.runs = outcomes.by_ref().take(options.seeds as usize).collect();
+    }
+    Ok(groups)
+}

@@ -1,0 +1,119 @@
+use super::*;
+
+fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
+    let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+    let options = Options {
+        seeds,
+        tcps: tcps.to_vec(),
+        threads: 2,
+    };
+    entry
+        .play(&options, &|_| {})
+        .unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn number(figure: &Figure, row: &[(&str, &str)], column: &str) -> f64 {
+    let table = figure.table.as_ref().unwrap();
+    let place = |name: &str| table.columns.iter().position(|c| c == name).unwrap();
+    let is = |cells: &&Vec<Cell>| {
+        row.iter().all(|(name, value)| match &cells[place(name)] {
+            Cell::Text(text) => text == value,
+            Cell::Number(n) => value.parse() == Ok(*n),
+            Cell::Empty => false,
+        })
+    };
+    let cells = table
+        .rows
+        .iter()
+        .find(is)
+        .unwrap_or_else(|| panic!("{row:?}"));
+    match cells[place(column)] {
+        Cell::Number(n) => n,
+        _ => panic!("{column} of {row:?} is no number"),
+    }
+}
+
+#[test]
+fn names_are_unique_and_all_that_was_promised_is_there() {
+    let names: Vec<&str> = ENTRIES.iter().map(|e| e.name).collect();
+    let itcp = [
+        "fig3", "fig9", "fig10", "fig11", "fig12", "table4", "table5", "table6",
+    ];
+    let abone = ["table5", "table6", "fig6", "fig7", "fig8", "fig9", "fig10"];
+    let wanted = itcp.map(|n| format!("itcp/{n}")).into_iter();
+    let wanted = wanted.chain(abone.map(|n| format!("abone/{n}")));
+    assert_eq!(names, wanted.collect::<Vec<_>>());
+}
+
+#[test]
+fn the_exact_law_saves_what_the_published_ones_lose() {
+    let figure = play("itcp/table4", 2, &[Tcp::LinuxReno]);
+    for node in ["princeton.edu", "willab.fi"] {
+        for d in ["2", "4", "6"] {
+            let at = |mode| [("node", node), ("d s", d), ("mode", mode)];
+            let saved = number(&figure, &at("iOPT exact"), "of savable");
+            assert!(saved >= 0.995, "{node} {d}: {saved}");
+            let classic = number(&figure, &at("Classic"), "accepted");
+            assert!(number(&figure, &at("iOPT exact"), "accepted") >= classic);
+            assert!((number(&figure, &at("iOFF"), "accepted") - classic).abs() < 1e-9);
+        }
+    }
+}
+
+#[test]
+fn more_bits_are_kept_than_with_a_preset_ratio() {
+    let figure = play("itcp/table5", 2, &[Tcp::Cubic]);
+    let keeps = figure
+        .claims
+        .iter()
+        .filter(|c| c.text.contains("more than iEXP"));
+    assert_eq!(keeps.clone().count(), 12);
+    assert!(
+        keeps.clone().all(|c| c.holds),
+        "{:?}",
+        keeps.collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn every_figure_has_series_claims_and_one_shape() {
+    for entry in ENTRIES
+        .iter()
+        .filter(|e| !e.name.starts_with("itcp/table4"))
+    {
+        let figure = play(entry.name, 1, &[Tcp::Bsd]);
+        assert!(
+            !figure.series.is_empty() && !figure.claims.is_empty(),
+            "{}",
+            entry.name
+        );
+        assert!(!figure.notes.is_empty(), "{}", entry.name);
+        for series in &figure.series {
+            let fine = |p: &Point| p.lo <= p.y && p.y <= p.hi && p.n >= 1 && p.x.is_finite();
+            assert!(
+                series.points.iter().all(fine),
+                "{} {}",
+                entry.name,
+                series.name
+            );
+        }
+        if let Some(table) = &figure.table {
+            let columns = table.columns.len();
+            assert!(
+                table.rows.iter().all(|row| row.len() == columns),
+                "{}",
+                entry.name
+            );
+        }
+        let json = serde_json::to_value(&figure).unwrap();
+        for key in ["name", "source", "series", "table", "claims"] {
+            assert!(json.get(key).is_some(), "{} {key}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn the_same_seeds_give_the_same_numbers() {
+    let once = play("abone/fig6", 1, &[Tcp::Bsd]);
+    assert_eq!(once, play("abone/fig6", 1, &[Tcp::Bsd]));
+}

@@ -219,7 +219,7 @@ fn has_verbs_and_options(words: Vec<&str>) -> Result<(), String> {
         let known = verbs(&text);
         if let Some(option) = word.strip_prefix("--") {
             let name = option.split('=').next().unwrap_or(option);
-            let mut offered = text.split(|c: char| c.is_whitespace() || c == ',' || c == '[');
+            let mut offered = text.split(|c: char| c.is_whitespace() || ",[]".contains(c));
             if !offered.any(|offer| offer.strip_prefix("--") == Some(name)) {
                 return Err(format!(
                     "`tidegate {}` has no option --{name}",

@@ -427,7 +427,7 @@ stop = "10s""#,
     (
         r#"encoder = "model""#,
         r#"encoder = "h265""#,
-        r#"demo.toml:21: flow "tidegate": video: encoder: "h265" is not known here; use "model" or "x264""#,
+        r#"demo.toml:21: flow "tidegate": video: encoder: "h265" is not known here; use "model" or "x264" or "mpeg2""#,
     ),
     (
         r#"of = "tidegate""#,

@@ -133,6 +133,9 @@ impl Server {
                 swept = now;
                 self.sweep(now);
             }
+            if !self.shared.places.any_taken() {
+                self.shared.monitor.rest();
+            }
         }
         Ok(())
     }

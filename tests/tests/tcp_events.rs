@@ -143,7 +143,8 @@ fn consistent(seen: &[Event]) {
             Happening::Recovery { .. } => {
                 assert!(!repairing);
                 repairing = true;
-                // The kernel tells before it changes the state, and after it has halved the threshold.
+                // The kernel tells before it changes the state, and after it has halved the
+                // threshold.
                 assert_ne!(state.ca_state(), Some(CaState::Recovery));
                 assert!(state.ssthresh() <= state.cwnd());
                 assert!(state.unacknowledged() > Some(tidegate_core::units::Bytes(0)));

@@ -94,7 +94,8 @@ fn flap(socket: &TcpStream, listener: &TcpListener, times: usize) -> TcpStream {
     peer.unwrap()
 }
 
-/// Says that a test is skipped, unless `TIDEGATE_REQUIRE_NETNS` is 1 and this is root: then it fails.
+/// Says that a test is skipped, unless `TIDEGATE_REQUIRE_NETNS` is 1 and this is root: then it
+/// fails.
 fn skip(test: &str, why: &str) {
     // SAFETY: takes nothing and touches no memory.
     let root = unsafe { libc::geteuid() } == 0;

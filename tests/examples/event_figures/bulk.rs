@@ -15,8 +15,8 @@ use tidegate_live::netns::{Interface, Namespace};
 
 use crate::median;
 
-/// Throughput with nothing in the kernel against throughput with programs at work, for a socket that
-/// nobody has subscribed to and for one with all events.
+/// Throughput with nothing in the kernel against throughput with programs at work, for a socket
+/// that nobody has subscribed to and for one with all events.
 pub(crate) fn run() {
     let pair = Pair::new();
     let listen = || TcpListener::bind((RIGHT, 5_002)).unwrap();

@@ -18,7 +18,8 @@ pub(crate) struct EventsArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum EventsVerb {
-    /// Serve the events of their own sockets to applications, as a policy allows; needs root to start
+    /// Serve the events of their own sockets to applications, as a policy allows; needs root to
+    /// start
     Serve(serve::ServeArgs),
     /// Make a transfer over a path that loses packets and print what TCP goes through
     Watch(watch::WatchArgs),

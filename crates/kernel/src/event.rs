@@ -9,13 +9,13 @@ use crate::variables::Snapshot;
 /// What can be subscribed to. The numbers are those of the C interface.
 ///
 /// The six events of the papers' Table 1 are here, two of them as counters among the
-/// [variables](crate::Variable), since they come with every acknowledgement: a new ACK in slow start
-/// or in congestion avoidance, and the fourth and later duplicates.
+/// [variables](crate::Variable), since they come with every acknowledgement: a new ACK in slow
+/// start or in congestion avoidance, and the fourth and later duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum EventKind {
-    /// Table 1, event 1: the retransmission timer ran out. With the number of time-outs in a row and
-    /// the time that ran out.
+    /// Table 1, event 1: the retransmission timer ran out. With the number of time-outs in a row
+    /// and the time that ran out.
     Timeout = 0,
     /// Table 1, event 3: the congestion window reached the slow-start threshold. Seen when the next
     /// acknowledgement comes in or the application writes.

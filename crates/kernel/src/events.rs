@@ -76,8 +76,8 @@ impl Events {
         Self::connect_with(path, RING)
     }
 
-    /// From the daemon at this path, with a ring of so many bytes: a power of two, from 4 KiB to what
-    /// the policy allows. An event takes 344.
+    /// From the daemon at this path, with a ring of so many bytes: a power of two, from 4 KiB to
+    /// what the policy allows. An event takes 344.
     ///
     /// # Errors
     ///
@@ -113,7 +113,8 @@ impl Events {
         })
     }
 
-    /// Whether events come from the kernel itself, and not from what an unprivileged process can see.
+    /// Whether events come from the kernel itself, and not from what an unprivileged process can
+    /// see.
     pub fn from_kernel(&self) -> bool {
         matches!(self.source, Source::Kernel(_))
     }
@@ -196,7 +197,8 @@ impl Events {
         }
     }
 
-    /// The state of a connection at this moment, with what is counted of it where the daemon counts.
+    /// The state of a connection at this moment, with what is counted of it where the daemon
+    /// counts.
     ///
     /// # Errors
     ///

@@ -187,8 +187,8 @@ impl Bound {
         match &mut binding.handler {
             Handler::Call(call) => call(event),
             Handler::Run(program) => {
-                // SAFETY: it is only passed to the kernel, and the descriptor may be closed or another
-                // file by now, which the cookie tells.
+                // SAFETY: it is only passed to the kernel, and the descriptor may be closed or
+                // another file by now, which the cookie tells.
                 let socket = unsafe { BorrowedFd::borrow_raw(binding.fd) };
                 let same = cookie(socket).is_ok_and(|c| c == binding.cookie);
                 let socket = same.then_some(binding.fd);

@@ -1,8 +1,8 @@
 //! Interactive TCP: events and state of the kernel's own TCP, for the applications that own the
 //! sockets.
 //!
-//! [`Events`] is where an application begins. [`Server`] is the daemon. What is seen and when, and what was measured,
-//! is in `docs/itcp.md`.
+//! [`Events`] is where an application begins. [`Server`] is the daemon. What is seen and when, and
+//! what was measured, is in `docs/itcp.md`.
 #![cfg(target_os = "linux")]
 
 mod bpf;

@@ -315,8 +315,8 @@ fn user_number(name: &CStr) -> Option<u32> {
 fn group_number(name: &CStr) -> Option<u32> {
     let mut room = vec![0; ENTRY];
     let mut found = std::ptr::null_mut();
-    // SAFETY: the entry is pointers and integers, for which zero is a value; all buffers outlive the
-    // call and are passed with their sizes.
+    // SAFETY: the entry is pointers and integers, for which zero is a value; all buffers outlive
+    // the call and are passed with their sizes.
     unsafe {
         let mut entry: libc::group = mem::zeroed();
         libc::getgrnam_r(

@@ -16,8 +16,8 @@ pub(crate) struct Ring {
     fd: OwnedFd,
     /// How far we have read: the only thing we write.
     consumed: Mapping,
-    /// How far the kernel has written, and from the next page on the records, twice in a row so that none
-    /// is ever torn.
+    /// How far the kernel has written, and from the next page on the records, twice in a row so
+    /// that none is ever torn.
     produced: Mapping,
     size: u64,
     page: usize,

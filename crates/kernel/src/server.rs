@@ -1,8 +1,8 @@
 //! The daemon: it owns the programs in the kernel, hands out rings, and checks who may have what.
 //!
 //! One thread, which only answers requests: events go from the kernel to the clients' rings without
-//! it. A client that crashes is cleaned up after, one that floods has to wait, and one that does not
-//! read loses its own events and nobody else's.
+//! it. A client that crashes is cleaned up after, one that floods has to wait, and one that does
+//! not read loses its own events and nobody else's.
 
 mod client;
 mod places;
@@ -34,8 +34,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Loads the programs. Needs `CAP_BPF` and `CAP_PERFMON`. `log` hears of refusals and of clients
-    /// that come and go, a line each.
+    /// Loads the programs. Needs `CAP_BPF` and `CAP_PERFMON`. `log` hears of refusals and of
+    /// clients that come and go, a line each.
     ///
     /// # Errors
     ///
@@ -132,6 +132,9 @@ impl Server {
             if now.duration_since(swept) >= SWEEP {
                 swept = now;
                 self.sweep(now);
+            }
+            if !self.shared.places.any_taken() {
+                self.shared.monitor.rest();
             }
         }
         Ok(())

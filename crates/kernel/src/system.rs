@@ -191,8 +191,9 @@ impl std::os::fd::AsFd for Bell {
     }
 }
 
-/// Has this thread, which works little and often, run soon after it is woken: with a slice of 100 µs it
-/// comes before threads that compute (EEVDF with custom slices, Linux 6.12). Others ignore it.
+/// Has this thread, which works little and often, run soon after it is woken: with a slice of 100
+/// µs it comes before threads that compute (EEVDF with custom slices, Linux 6.12). Others ignore
+/// it.
 pub(crate) fn be_brisk() {
     let mut attributes = Attributes::default();
     let size = mem::size_of::<Attributes>() as u32;

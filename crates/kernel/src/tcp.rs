@@ -151,7 +151,8 @@ impl Info {
         self.number(144, 4)
     }
 
-    /// How long the sender was kept waiting: by anything, by the receiver, by the send buffer, in µs.
+    /// How long the sender was kept waiting: by anything, by the receiver, by the send buffer, in
+    /// µs.
     pub(crate) fn waits(&self) -> Option<[u64; 3]> {
         Some([
             self.number(168, 8)?,

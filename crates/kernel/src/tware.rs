@@ -1,10 +1,10 @@
 //! T-ware as a program that is started once per event.
 //!
 //! It runs as a child of the application, with the application's rights. Its arguments are those
-//! that were configured, and then the descriptor of the socket, which it inherits (`-` if it is closed already), the event's name
-//! and its time in nanoseconds on `CLOCK_MONOTONIC`. The same and the state are in its environment:
-//! `TIDEGATE_SOCKET`, `TIDEGATE_EVENT`, `TIDEGATE_TIME`, `TIDEGATE_DETAILS`, and
-//! `TIDEGATE_CWND` and so on for each variable that may be read.
+//! that were configured, and then the descriptor of the socket, which it inherits (`-` if it is
+//! closed already), the event's name and its time in nanoseconds on `CLOCK_MONOTONIC`. The same and
+//! the state are in its environment: `TIDEGATE_SOCKET`, `TIDEGATE_EVENT`, `TIDEGATE_TIME`,
+//! `TIDEGATE_DETAILS`, and `TIDEGATE_CWND` and so on for each variable that may be read.
 
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;

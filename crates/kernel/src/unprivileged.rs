@@ -2,8 +2,8 @@
 //!
 //! Each segment asks for time stamps when it is handed to the device and when it is acknowledged
 //! (`SO_TIMESTAMPING`). They come through the socket's error queue and wake a thread, which reads
-//! `TCP_INFO` and compares. A retransmission is stamped too, which is why the entry into recovery and time-outs are
-//! seen at once.
+//! `TCP_INFO` and compares. A retransmission is stamped too, which is why the entry into recovery
+//! and time-outs are seen at once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -343,8 +343,8 @@ impl View {
         happened
     }
 
-    /// What limited the sender since then: whatever made it wait, else what the latest sample of the
-    /// delivery rate says.
+    /// What limited the sender since then: whatever made it wait, else what the latest sample of
+    /// the delivery rate says.
     fn limited_by(&self, before: &Self) -> Option<Phase> {
         if self.state.tcp_state() != Some(TcpState::Established) {
             return None;
@@ -431,8 +431,8 @@ fn drain(fd: RawFd) {
             iov_base: payload.as_mut_ptr().cast(),
             iov_len: payload.len(),
         };
-        // SAFETY: a msghdr is integers and pointers, for which zero is a value; it points to buffers
-        // that outlive the call, each with its size.
+        // SAFETY: a msghdr is integers and pointers, for which zero is a value; it points to
+        // buffers that outlive the call, each with its size.
         let result = unsafe {
             let mut header: libc::msghdr = mem::zeroed();
             header.msg_iov = &raw mut part;

@@ -101,6 +101,14 @@ pub(crate) fn neutrality() {
             apart(1, 2)
         );
     }
+    for (which, name) in ["unsubscribed", "unsubscribed", "subscribed"]
+        .iter()
+        .enumerate()
+    {
+        let mut packets: Vec<f64> = all[which].iter().map(|t| t.packets).collect();
+        packets.sort_unstable_by(f64::total_cmp);
+        println!("packets of each run, {name}: {packets:?}");
+    }
 }
 
 fn transfer(subscribed: bool) -> Transfer {

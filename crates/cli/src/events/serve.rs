@@ -10,7 +10,8 @@ use tidegate_kernel::{Policy, Server, default_path, interruptions};
 /// How to serve.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Where applications find the daemon; `TIDEGATE_EVENTS_SOCKET` or /run/tidegate/events.sock unless told
+    /// Where applications find the daemon; `TIDEGATE_EVENTS_SOCKET` or /run/tidegate/events.sock
+    /// unless told
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Who may subscribe to what and read what; only root and everything unless told

@@ -22,12 +22,13 @@ pub(crate) struct Monitor {
     epoch: Mapping,
     capacity: u32,
     available: VariableSet,
-    /// Keep the programs attached.
-    _links: Vec<OwnedFd>,
+    programs: Vec<(&'static str, OwnedFd)>,
+    /// Keep the programs attached. Empty while they are not.
+    links: Vec<OwnedFd>,
 }
 
 impl Monitor {
-    /// Loads and attaches everything, with room for so many subscriptions and rings. Needs
+    /// Loads everything, with room for so many subscriptions and rings. Needs
     /// `CAP_BPF` and `CAP_PERFMON`.
     pub(crate) fn load(subscriptions: u32, rings: u32) -> Result<Self, LoadError> {
         let btf = fs::read(TYPES).map_err(LoadError::NoTypes)?;
@@ -78,7 +79,9 @@ impl Monitor {
             epoch: epoch.as_fd(),
             rings: rings.as_fd(),
         };
-        let links = attach(&btf, &layout, maps)?;
+        let programs = load(&btf, &layout, maps)?;
+        // Here, where we may, to see that it can be done.
+        attach(&programs)?;
         let bytes = subscription::SIZE * entries as usize;
         let table = Mapping::shared(table.as_fd(), 0, bytes).map_err(LoadError::System)?;
         let epoch = Mapping::shared(epoch.as_fd(), 0, 8).map_err(LoadError::System)?;
@@ -90,8 +93,22 @@ impl Monitor {
             epoch,
             capacity: subscriptions,
             available: layout.available(),
-            _links: links,
+            programs,
+            links: Vec::new(),
         })
+    }
+
+    /// Attaches the programs, if they are not yet.
+    pub(crate) fn wake(&mut self) -> Result<(), LoadError> {
+        if self.links.is_empty() {
+            self.links = attach(&self.programs)?;
+        }
+        Ok(())
+    }
+
+    /// Detaches the programs: nobody pays for them while nobody has subscribed to anything.
+    pub(crate) fn rest(&mut self) {
+        self.links.clear();
     }
 
     /// The variables that this kernel has.
@@ -344,7 +361,11 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-fn attach(btf: &Btf, layout: &Layout, maps: Maps<'_>) -> Result<Vec<OwnedFd>, LoadError> {
+fn load(
+    btf: &Btf,
+    layout: &Layout,
+    maps: Maps<'_>,
+) -> Result<Vec<(&'static str, OwnedFd)>, LoadError> {
     let load = |program: programs::Program| {
         let name = program.tracepoint;
         let Some(target) = btf.tracepoint(name) else {
@@ -356,19 +377,25 @@ fn attach(btf: &Btf, layout: &Layout, maps: Maps<'_>) -> Result<Vec<OwnedFd>, Lo
             };
         };
         let loaded = syscall::load_tracepoint(name, target, &program.code);
-        let loaded = loaded.map_err(|(cause, log)| {
+        let loaded = loaded.map(|program| Some((name, program)));
+        loaded.map_err(|(cause, log)| {
             if log.is_empty() || cause.raw_os_error() == Some(libc::EPERM) {
                 refused(&format!("the program for {name}"), cause)
             } else {
                 LoadError::Verifier { program: name, log }
             }
-        })?;
-        let what = || format!("the link to {name}");
-        let link = syscall::attach(loaded.as_fd());
-        link.map(Some).map_err(|e| refused(&what(), e))
+        })
     };
     let programs = programs::all(layout, maps).into_iter();
     programs.filter_map(|p| load(p).transpose()).collect()
+}
+
+fn attach(programs: &[(&'static str, OwnedFd)]) -> Result<Vec<OwnedFd>, LoadError> {
+    let link = |(name, program): &(&'static str, OwnedFd)| {
+        let link = syscall::attach(program.as_fd());
+        link.map_err(|e| refused(&format!("the link to {name}"), e))
+    };
+    programs.iter().map(link).collect()
 }
 
 fn make(spec: &MapSpec<'_>) -> Result<OwnedFd, LoadError> {

@@ -99,8 +99,8 @@ struct Writer<'a> {
     refresh: Label,
 }
 
-/// `tcp_cong_state_set(sk, ca_state)`, called before the state changes and after window and threshold
-/// have.
+/// `tcp_cong_state_set(sk, ca_state)`, called before the state changes and after window and
+/// threshold have.
 fn congestion_state(w: &mut Writer<'_>) {
     w.keep_argument(1, ARGUMENT);
     w.begin();
@@ -291,9 +291,9 @@ impl Writer<'_> {
         self.asm.jump(past);
     }
 
-    /// Perhaps a duplicate: no data, no flags, something is out, and either the header is longer than
-    /// usual, which is to say that it acknowledges selectively (RFC 6675 section 2), or the window is the same
-    /// (RFC 5681 section 2). Flags are in R1, the length of the segment in R9.
+    /// Perhaps a duplicate: no data, no flags, something is out, and either the header is longer
+    /// than usual, which is to say that it acknowledges selectively (RFC 6675 section 2), or the
+    /// window is the same (RFC 5681 section 2). Flags are in R1, the length of the segment in R9.
     fn duplicate(&mut self, past: Label) {
         let [is_one, further, third] = [(); 3].map(|()| self.asm.label());
         self.asm.alu(Op::And, R1, 7);
@@ -448,8 +448,9 @@ impl Writer<'_> {
         a.exit_with(0);
     }
 
-    /// The function that notes which tokens in R1 are alive, and in which epoch. This process replaces
-    /// tokens as a whole and never changes them in place, so nothing of its is overwritten.
+    /// The function that notes which tokens in R1 are alive, and in which epoch. This process
+    /// replaces tokens as a whole and never changes them in place, so nothing of its is
+    /// overwritten.
     fn look_at_tokens(&mut self) {
         let a = &mut self.asm;
         let [next, dead, end] = [(); 3].map(|()| a.label());

@@ -245,6 +245,10 @@ impl Client {
         let (place, uses) = shared.places.take(Instant::now()).ok_or(
             "all subscriptions are taken: try again in a second, or raise limits.subscriptions",
         )?;
+        if let Err(error) = capability::with(Capability::Bpf, || shared.monitor.wake()) {
+            shared.places.give(place, Instant::now());
+            return Err(error.to_string());
+        }
         let token = monitor::token(place, uses);
         let known = wanted.variables.and(shared.monitor.available());
         let wanted = Wanted {

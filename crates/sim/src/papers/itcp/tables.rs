@@ -73,10 +73,10 @@ pub(super) fn table4(
          larger d can only accept more."
             .to_owned(),
         "With a TCP of today all modes do better than published: its threshold does not fall with \
-         every time-out, so it is back to speed in a few round trips. With the printed m = 2I/RTT \
-         the law asks for too much at short round trips (the bandwidth really grows by I/RTT²) and \
-         then it equals Classic; with m = I/RTT² it asks for more than 2 Mb/s at all four nodes \
-         for d = 4 and 6 s."
+         every time-out, so it is back to speed in a few round trips. The printed laws ask for \
+         about 2 Mb/s or more at short round trips, and paper-m nearly everywhere, and then do as \
+         Classic does. Where they reduce, they take Q as what piles up in the reaction time, while \
+         seconds' worth waits when the path is alive again."
             .to_owned(),
         "bsd at 148 and 166 ms, d = 4 s: two frames of full size are in flight when the path dies, \
          before anybody can know, and are late by their size; frames at the floor would not be."

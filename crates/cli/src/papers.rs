@@ -184,7 +184,7 @@ fn text(figure: &Figure) -> String {
         text.push('\n');
     }
     for claim in &figure.claims {
-        let number = |n: Option<f64>| n.map_or("-".to_owned(), |n| short(n));
+        let number = |n: Option<f64>| n.map_or("-".to_owned(), short);
         let _ = writeln!(
             text,
             "{} {}: published {}, ours {}",

@@ -4,7 +4,7 @@
 //! [`Symbiosis`](tidegate_core::symbiosis::Symbiosis); the receiver is the model's own
 //! [`Sink`](crate::tcp::Sink), from whose progress the arrival of each frame follows. The player
 //! takes a frame if it is there within the delay bound, and discards it otherwise.
-//! `docs/itcp.md` has the description.
+//! `docs/video-over-tcp.md` has the description.
 
 mod record;
 mod sender;

@@ -104,6 +104,12 @@ pub struct Options {
     pub threads: usize,
 }
 
+/// Is told how much is done, in 0..=1.
+type Progress<'a> = &'a (dyn Fn(f64) + Sync);
+
+/// Plays an entry.
+type Make = fn(&Entry, &Options, Progress<'_>) -> Result<Figure, PapersError>;
+
 /// Something that can be played.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -113,7 +119,7 @@ pub struct Entry {
     pub about: &'static str,
     /// Where it was published.
     pub source: &'static str,
-    make: fn(&Entry, &Options, &(dyn Fn(f64) + Sync)) -> Result<Figure, PapersError>,
+    make: Make,
 }
 
 impl Entry {

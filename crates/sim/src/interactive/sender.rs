@@ -356,7 +356,7 @@ impl Sender {
 
 impl Agent for Sender {
     fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
-        let events = self.transport.on_packet(cx, arrival, body);
+        let events = self.transport.on_packet(cx, *arrival, body);
         self.tell(cx, &events);
         self.turn(cx);
     }

@@ -81,12 +81,12 @@ impl Transport {
     pub(super) fn on_packet(
         &mut self,
         cx: &mut AgentCx<'_>,
-        arrival: &Arrival,
+        arrival: Arrival,
         body: Body,
     ) -> Vec<TcpEvent> {
         self.watch(cx, |sender, cx| match sender {
-            Model::Classic(sender) => sender.on_packet(cx, arrival, body),
-            Model::Modern(sender) => sender.on_packet(cx, arrival, body),
+            Model::Classic(sender) => sender.on_packet(cx, &arrival, body),
+            Model::Modern(sender) => sender.on_packet(cx, &arrival, body),
         })
     }
 

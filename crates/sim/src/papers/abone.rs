@@ -8,15 +8,11 @@ use core::time::Duration;
 use tidegate_core::units::Rate;
 
 use super::stage::{Job, Outcome, PapersError, Tcp, play_all, product, scenario};
-use super::{Cell, Claim, Entry, Figure, Options, Point, Table};
+use super::{Cell, Claim, Entry, Figure, Make, Options, Point, Progress, Table};
 
 const SOURCE: &str = "Khan, Zaghal: Performance Analysis of TCP Interactive based World Wide Video Streaming over ABONE";
 
-const fn entry(
-    name: &'static str,
-    about: &'static str,
-    make: fn(&Entry, &Options, &(dyn Fn(f64) + Sync)) -> Result<Figure, PapersError>,
-) -> Entry {
+const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
     Entry {
         name,
         about,
@@ -104,8 +100,11 @@ pub(super) const NODES: [Node; 5] = [
     },
 ];
 
+/// One number of a run.
+type Metric = fn(&Outcome) -> f64;
+
 /// The parameters of Table 5.
-pub(super) const METRICS: [(&str, fn(&Outcome) -> f64); 8] = [
+pub(super) const METRICS: [(&str, Metric); 8] = [
     ("events", |o| o.record.told as f64),
     ("ref. jitter s", |o| {
         let jitters: Vec<f64> = jitters(o).map(|(_, j)| j.abs()).collect();
@@ -142,7 +141,11 @@ pub(super) const ARMS: [(&str, &str); 2] = [
 /// the connection is opened and slow) at the pace of a run in local mode, where frames arrive as
 /// they are made; signed: negative is early.
 pub(super) fn jitters(o: &Outcome) -> impl Iterator<Item = (usize, f64)> + '_ {
-    let first = o.frames.get(10).and_then(|f| f.delay()).unwrap_or(0.0);
+    let first = o
+        .frames
+        .get(10)
+        .and_then(super::stage::Frame::delay)
+        .unwrap_or(0.0);
     let frames = o.frames.iter().enumerate();
     frames.filter_map(move |(n, f)| Some((n, f.delay()? - first)))
 }
@@ -223,10 +226,7 @@ impl Group {
     }
 }
 
-pub(super) fn groups(
-    options: &Options,
-    progress: &(dyn Fn(f64) + Sync),
-) -> Result<Vec<Group>, PapersError> {
+pub(super) fn groups(options: &Options, progress: Progress<'_>) -> Result<Vec<Group>, PapersError> {
     let tcps = if options.tcps.is_empty() {
         vec![Tcp::Bsd]
     } else {
@@ -292,11 +292,7 @@ udp = {{ rate = "1800kb/s", packet = "1500B", spacing = {{ on = "1s", off = "4s"
     scenario("abone", &text)
 }
 
-fn table5(
-    entry: &Entry,
-    options: &Options,
-    progress: &(dyn Fn(f64) + Sync),
-) -> Result<Figure, PapersError> {
+fn table5(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Figure, PapersError> {
     let groups = groups(options, progress)?;
     let mut figure = figures::bars(entry, &groups);
     let mut columns: Vec<String> = ["tcp", "node", "sym", "what"].map(str::to_owned).to_vec();
@@ -328,11 +324,7 @@ fn table5(
     Ok(figure)
 }
 
-fn table6(
-    entry: &Entry,
-    options: &Options,
-    progress: &(dyn Fn(f64) + Sync),
-) -> Result<Figure, PapersError> {
+fn table6(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Figure, PapersError> {
     let groups = groups(options, progress)?;
     let mut figure = entry.figure();
     let columns = ["tcp", "node", "run", "Y dB", "U dB", "V dB"];

@@ -8,16 +8,12 @@ mod tables;
 use tidegate_core::units::Rate;
 
 use super::stage::{Job, Outcome, PapersError, Tcp, play_all, product, scenario};
-use super::{Entry, Options};
+use super::{Entry, Make, Options, Progress};
 use published::{NODES, Node};
 
 const SOURCE: &str = "Khan, Zaghal: Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive Transport";
 
-const fn entry(
-    name: &'static str,
-    about: &'static str,
-    make: fn(&Entry, &Options, &(dyn Fn(f64) + Sync)) -> Result<super::Figure, PapersError>,
-) -> Entry {
+const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
     Entry {
         name,
         about,
@@ -197,7 +193,7 @@ fn groups(
     standard: &[Tcp],
     bounds: &[u64],
     modes: &[usize],
-    progress: &(dyn Fn(f64) + Sync),
+    progress: Progress<'_>,
 ) -> Result<Vec<Group>, PapersError> {
     let tcps = if options.tcps.is_empty() {
         standard

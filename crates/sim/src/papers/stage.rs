@@ -9,7 +9,7 @@ use tidegate_core::media::{EncodeError, Quality};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
-use super::Options;
+use super::{Options, Progress};
 use crate::interactive::Record;
 use crate::oracle::FloorSender;
 use crate::play::{self, Keep, PlayError};
@@ -157,7 +157,7 @@ impl Outcome {
 pub(super) fn play_all(
     jobs: &[Job],
     options: &Options,
-    progress: &(dyn Fn(f64) + Sync),
+    progress: Progress<'_>,
 ) -> Result<Vec<Outcome>, PapersError> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<Outcome, PapersError>)>> = Mutex::default();

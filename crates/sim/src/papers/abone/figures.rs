@@ -1,10 +1,10 @@
 //! Figures 6 to 10.
 
-use super::super::stage::{Frame, Outcome, PapersError};
-use super::super::{Claim, Entry, Figure, Options, Point, Series};
-use super::{ARMS, Group, METRICS, NODES, assumptions, groups, jitters, mean_quality};
+use std::collections::BTreeMap;
 
-type Progress<'a> = &'a (dyn Fn(f64) + Sync);
+use super::super::stage::{Frame, Outcome, PapersError};
+use super::super::{Claim, Entry, Figure, Options, Point, Progress, Series};
+use super::{ARMS, Group, METRICS, NODES, assumptions, groups, jitters, mean_quality};
 
 pub(super) fn fig6(
     entry: &Entry,
@@ -133,7 +133,12 @@ pub(super) fn fig8(
         let frames = o.frames.iter().enumerate();
         frames.filter_map(|(n, f)| Some((n, f.delay()?))).collect()
     });
-    compare(&mut figure, &groups, "delay", |o| o.mean_delay());
+    compare(
+        &mut figure,
+        &groups,
+        "delay",
+        super::super::stage::Outcome::mean_delay,
+    );
     figure.notes = assumptions();
     Ok(figure)
 }
@@ -185,7 +190,7 @@ pub(super) fn fig10(
 /// A line over the frames for each arm: the mean of all runs, the least and the most.
 fn frame_lines(figure: &mut Figure, groups: &[Group], of: impl Fn(&Outcome) -> Vec<(usize, f64)>) {
     for group in groups {
-        let mut frames: std::collections::BTreeMap<usize, Vec<f64>> = Default::default();
+        let mut frames: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for run in &group.runs {
             for (n, value) in of(run) {
                 frames.entry(n).or_default().push(value);

@@ -3,10 +3,8 @@
 use tidegate_core::symbiosis::TcpEvent;
 
 use super::super::stage::{Job, Outcome, PapersError, Tcp, play_all, scenario};
-use super::super::{Cell, Claim, Entry, Figure, Options, Point, Series, Table};
+use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::{CLASSIC, EXACT, Group, IEXP, IOFF, MODES, PAPER, assumptions, groups};
-
-type Progress<'a> = &'a (dyn Fn(f64) + Sync);
 
 /// A stream that is always limited by its window, cut for a second, and one that loses one packet.
 pub(super) fn fig3(
@@ -59,66 +57,7 @@ transport = {{ tcp = {}, mode = "ioff", subscribe = ["timed-out", "third-duplica
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for (number, outcome) in outcomes.iter().enumerate() {
         let (tcp, (name, _)) = (tcps[number / 2], harm[number % 2]);
-        // Before the first round trip there is no rate.
-        let known = |s: &&crate::interactive::Sample| !s.srtt.is_zero();
-        let samples = outcome.record.samples.iter().filter(known);
-        let rate =
-            |s: &crate::interactive::Sample| s.cwnd.bits() as f64 / s.srtt.as_secs_f64().max(1e-3);
-        let points = samples.map(|s| single(s.at.as_secs_f64(), rate(s)));
-        let panel = format!("{} {name}", tcp.name());
-        let line = Series::new(
-            format!("{panel}: bandwidth"),
-            ("s", "b/s"),
-            points.collect(),
-        );
-        figure.series.push(line);
-        for event in TcpEvent::ALL {
-            let told: Vec<f64> = outcome
-                .record
-                .events
-                .iter()
-                .filter(|(_, e)| *e == event)
-                .map(|(at, _)| at.as_secs_f64())
-                .collect();
-            rows.push(vec![
-                tcp.name().into(),
-                name.into(),
-                f64::from(event.number()).into(),
-                event.name().into(),
-                (told.len() as f64).into(),
-                told.first().copied().into(),
-            ]);
-            if event != TcpEvent::NewAck && !told.is_empty() {
-                let at = |t: &f64| {
-                    let samples = &outcome.record.samples;
-                    let near = samples.partition_point(|s| s.at.as_secs_f64() < *t);
-                    single(*t, samples.get(near).map_or(0.0, rate))
-                };
-                let name = format!("{panel}: event {}", event.number());
-                let points = told.iter().map(at).collect();
-                figure.series.push(Series::new(name, ("s", "b/s"), points));
-            }
-        }
-        let needed = match name {
-            "SSCA" => [
-                TcpEvent::TimedOut,
-                TcpEvent::NewAck,
-                TcpEvent::ThresholdReached,
-            ],
-            _ => [
-                TcpEvent::ThirdDuplicate,
-                TcpEvent::FurtherDuplicate,
-                TcpEvent::Repaired,
-            ],
-        };
-        let mut seen = outcome.record.events.iter().map(|(_, e)| *e);
-        let order = needed.iter().filter(|e| seen.any(|s| s == **e)).count();
-        figure.claims.push(Claim::new(
-            format!("{panel}: the three events of the figure happen, in its order"),
-            Some(3.0),
-            order as f64,
-            order == 3,
-        ));
+        trace(&mut figure, &mut rows, tcp, name, outcome);
     }
     let columns = ["tcp", "part", "event", "name", "count", "first at s"];
     figure.table = Some(Table {
@@ -131,6 +70,70 @@ transport = {{ tcp = {}, mode = "ioff", subscribe = ["timed-out", "third-duplica
             .to_owned(),
     );
     Ok(figure)
+}
+
+/// Bandwidth and events of one run.
+fn trace(figure: &mut Figure, rows: &mut Vec<Vec<Cell>>, tcp: Tcp, name: &str, outcome: &Outcome) {
+    // Before the first round trip there is no rate.
+    let known = |s: &&crate::interactive::Sample| !s.srtt.is_zero();
+    let samples = outcome.record.samples.iter().filter(known);
+    let rate =
+        |s: &crate::interactive::Sample| s.cwnd.bits() as f64 / s.srtt.as_secs_f64().max(1e-3);
+    let points = samples.map(|s| single(s.at.as_secs_f64(), rate(s)));
+    let panel = format!("{} {name}", tcp.name());
+    let line = Series::new(
+        format!("{panel}: bandwidth"),
+        ("s", "b/s"),
+        points.collect(),
+    );
+    figure.series.push(line);
+    for event in TcpEvent::ALL {
+        let told: Vec<f64> = outcome
+            .record
+            .events
+            .iter()
+            .filter(|(_, e)| *e == event)
+            .map(|(at, _)| at.as_secs_f64())
+            .collect();
+        rows.push(vec![
+            tcp.name().into(),
+            name.into(),
+            f64::from(event.number()).into(),
+            event.name().into(),
+            (told.len() as f64).into(),
+            told.first().copied().into(),
+        ]);
+        if event != TcpEvent::NewAck && !told.is_empty() {
+            let at = |t: &f64| {
+                let samples = &outcome.record.samples;
+                let near = samples.partition_point(|s| s.at.as_secs_f64() < *t);
+                single(*t, samples.get(near).map_or(0.0, rate))
+            };
+            let name = format!("{panel}: event {}", event.number());
+            let points = told.iter().map(at).collect();
+            figure.series.push(Series::new(name, ("s", "b/s"), points));
+        }
+    }
+    let needed = match name {
+        "SSCA" => [
+            TcpEvent::TimedOut,
+            TcpEvent::NewAck,
+            TcpEvent::ThresholdReached,
+        ],
+        _ => [
+            TcpEvent::ThirdDuplicate,
+            TcpEvent::FurtherDuplicate,
+            TcpEvent::Repaired,
+        ],
+    };
+    let mut seen = outcome.record.events.iter().map(|(_, e)| *e);
+    let order = needed.iter().filter(|e| seen.any(|s| s == **e)).count();
+    figure.claims.push(Claim::new(
+        format!("{panel}: the three events of the figure happen, in its order"),
+        Some(3.0),
+        order as f64,
+        order == 3,
+    ));
 }
 
 /// Arrival of each frame over its number.
@@ -166,7 +169,7 @@ pub(super) fn fig9(
                 g.values(|o| {
                     o.frames
                         .iter()
-                        .filter_map(|f| f.delay())
+                        .filter_map(super::super::stage::Frame::delay)
                         .fold(0.0, f64::max)
                 })
             })
@@ -188,7 +191,7 @@ pub(super) fn fig9(
             let late = o
                 .frames
                 .iter()
-                .filter_map(|f| f.delay())
+                .filter_map(super::super::stage::Frame::delay)
                 .filter(|d| *d > 1.0);
             late.count() as f64 / o.frames.len() as f64
         };
@@ -293,7 +296,7 @@ pub(super) fn fig11(
         let most = |o: &Outcome| {
             o.frames
                 .iter()
-                .filter_map(|f| f.delay())
+                .filter_map(super::super::stage::Frame::delay)
                 .fold(0.0, f64::max)
         };
         rows.push(vec![
@@ -303,14 +306,14 @@ pub(super) fn fig11(
             group.mean(quality).into(),
             group.mean(least).into(),
             group.mean(most).into(),
-            group.mean(|o| o.accepted()).into(),
+            group.mean(super::super::stage::Outcome::accepted).into(),
         ]);
     }
     for group in groups.iter().filter(|g| g.mode == EXACT) {
         let most = group.mean(|o| {
             o.frames
                 .iter()
-                .filter_map(|f| f.delay())
+                .filter_map(super::super::stage::Frame::delay)
                 .fold(0.0, f64::max)
         });
         figure.claims.push(Claim::new(

@@ -1,11 +1,9 @@
 //! Tables 4, 5 and 6.
 
 use super::super::stage::{PapersError, Tcp};
-use super::super::{Cell, Claim, Entry, Figure, Options, Point, Series, Table};
+use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::published::{NODES, column};
 use super::{BOUNDS, CLASSIC, EXACT, Group, IEXP, IOFF, MODES, PAPER, assumptions, groups};
-
-type Progress<'a> = &'a (dyn Fn(f64) + Sync);
 
 pub(super) fn table4(
     entry: &Entry,
@@ -37,14 +35,18 @@ pub(super) fn table4(
             group.node.name.into(),
             (group.bound as f64).into(),
             MODES[group.mode].name.into(),
-            group.mean(|o| o.mean_delay()).into(),
-            group.spread(|o| o.mean_delay()).into(),
+            group.mean(super::super::stage::Outcome::mean_delay).into(),
+            group
+                .spread(super::super::stage::Outcome::mean_delay)
+                .into(),
             delay.into(),
-            group.mean(|o| o.accepted()).into(),
-            group.spread(|o| o.accepted()).into(),
+            group.mean(super::super::stage::Outcome::accepted).into(),
+            group.spread(super::super::stage::Outcome::accepted).into(),
             accepted.into(),
-            group.mean(|o| o.of_savable()).into(),
-            group.mean(|o| o.of_savable_by_path()).into(),
+            group.mean(super::super::stage::Outcome::of_savable).into(),
+            group
+                .mean(super::super::stage::Outcome::of_savable_by_path)
+                .into(),
         ]
     };
     figure.table = Some(Table {
@@ -71,10 +73,10 @@ pub(super) fn table4(
          larger d can only accept more."
             .to_owned(),
         "With a TCP of today all modes do better than published: its threshold does not fall with \
-         every time-out, so it is back to speed in a few round trips. With the printed m = 2I/RTT \
-         the law asks for too much at short round trips (the bandwidth really grows by I/RTT²) and \
-         then it equals Classic; with m = I/RTT² it asks for more than 2 Mb/s at all four nodes \
-         for d = 4 and 6 s."
+         every time-out, so it is back to speed in a few round trips. The printed laws ask for \
+         about 2 Mb/s or more at short round trips, and paper-m nearly everywhere, and then do as \
+         Classic does. Where they reduce, they take Q as what piles up in the reaction time, while \
+         seconds' worth waits when the path is alive again."
             .to_owned(),
         "bsd at 148 and 166 ms, d = 4 s: two frames of full size are in flight when the path dies, \
          before anybody can know, and are late by their size; frames at the floor would not be."
@@ -93,7 +95,10 @@ fn accepted_by_bound(groups: &[Group]) -> Vec<Series> {
             group.node.name,
             MODES[group.mode].name
         );
-        let point = Point::over(group.bound as f64, &group.values(|o| o.accepted()));
+        let point = Point::over(
+            group.bound as f64,
+            &group.values(super::super::stage::Outcome::accepted),
+        );
         match series.iter_mut().find(|s| s.name == name) {
             Some(known) => known.points.extend(point),
             None => series.push(Series::new(
@@ -126,7 +131,7 @@ fn claims4(groups: &[Group]) -> Vec<Claim> {
         let least =
             |of: &dyn Fn(&Group) -> f64| exact.iter().map(|g| of(g)).fold(f64::INFINITY, f64::min);
         let name = tcp.name();
-        let saved = least(&|g| g.mean(|o| o.of_savable()));
+        let saved = least(&|g| g.mean(super::super::stage::Outcome::of_savable));
         claims.push(Claim::new(
             format!("{name}: iOPT exact has at least 99.5 % of the savable frames in time, at every node and d (the lowest mean)"),
             None,
@@ -135,8 +140,9 @@ fn claims4(groups: &[Group]) -> Vec<Claim> {
         ));
         let beaten = |other: usize| {
             least(&|g| {
-                let other = find(groups, g, other).map_or(0.0, |o| o.mean(|o| o.accepted()));
-                g.mean(|o| o.accepted()) - other
+                let other = find(groups, g, other)
+                    .map_or(0.0, |o| o.mean(super::super::stage::Outcome::accepted));
+                g.mean(super::super::stage::Outcome::accepted) - other
             })
         };
         for (other, text) in [(CLASSIC, "Classic"), (IEXP, "iEXP")] {
@@ -149,8 +155,9 @@ fn claims4(groups: &[Group]) -> Vec<Claim> {
             ));
         }
         let faster = exact.iter().map(|g| {
-            let classic = find(groups, g, CLASSIC).map_or(0.0, |o| o.mean(|o| o.mean_delay()));
-            g.mean(|o| o.mean_delay()) - classic
+            let classic = find(groups, g, CLASSIC)
+                .map_or(0.0, |o| o.mean(super::super::stage::Outcome::mean_delay));
+            g.mean(super::super::stage::Outcome::mean_delay) - classic
         });
         let faster = faster.fold(f64::NEG_INFINITY, f64::max);
         claims.push(Claim::new(
@@ -161,8 +168,9 @@ fn claims4(groups: &[Group]) -> Vec<Claim> {
         ));
         let apart = exact.iter().filter_map(|g| {
             let (ioff, classic) = (find(groups, g, IOFF)?, find(groups, g, CLASSIC)?);
-            let difference = ioff.mean(|o| o.mean_delay()) - classic.mean(|o| o.mean_delay());
-            Some(difference.abs() - classic.spread(|o| o.mean_delay()))
+            let difference = ioff.mean(super::super::stage::Outcome::mean_delay)
+                - classic.mean(super::super::stage::Outcome::mean_delay);
+            Some(difference.abs() - classic.spread(super::super::stage::Outcome::mean_delay))
         });
         let apart = apart.fold(f64::NEG_INFINITY, f64::max);
         claims.push(Claim::new(
@@ -211,8 +219,8 @@ pub(super) fn table5(
             group.mean(|o| o.bits_of_full().0).into(),
             group.mean(|o| o.bits_of_full().1).into(),
             published(group).into(),
-            group.mean(|o| o.bits_kept()).into(),
-            group.spread(|o| o.bits_kept()).into(),
+            group.mean(super::super::stage::Outcome::bits_kept).into(),
+            group.spread(super::super::stage::Outcome::bits_kept).into(),
         ]
     };
     figure.table = Some(Table {
@@ -220,7 +228,7 @@ pub(super) fn table5(
         rows: groups.iter().map(row).collect(),
     });
     for group in groups.iter().filter(|g| g.mode == EXACT) {
-        let kept = group.mean(|o| o.bits_kept());
+        let kept = group.mean(super::super::stage::Outcome::bits_kept);
         let place = format!(
             "{} {} d = {} s",
             group.tcp.name(),
@@ -234,7 +242,7 @@ pub(super) fn table5(
             kept >= published(group),
         ));
         if let Some(iexp) = find(&groups, group, IEXP) {
-            let theirs = iexp.mean(|o| o.bits_kept());
+            let theirs = iexp.mean(super::super::stage::Outcome::bits_kept);
             figure.claims.push(Claim::new(
                 format!("{place}: and more than iEXP (ours over its share)"),
                 None,
@@ -253,7 +261,10 @@ pub(super) fn table5(
                 MODES[group.mode].name,
                 group.bound
             );
-            let points = Point::over(group.bound as f64, &group.values(|o| o.bits_kept()));
+            let points = Point::over(
+                group.bound as f64,
+                &group.values(super::super::stage::Outcome::bits_kept),
+            );
             Series::new(name, ("s", "share"), points.into_iter().collect())
         })
         .collect();
@@ -328,12 +339,11 @@ pub(super) fn table6(
                 published.map(|p| p.1).into(),
             ]);
             let name = format!("{name} d = {} s", group.bound);
-            match figure.series.iter_mut().find(|s| s.name == name) {
-                Some(known) => known.points.push(rate),
-                None => {
-                    let series = Series::new(name, ("event", "b/s"), vec![rate]);
-                    figure.series.push(series);
-                }
+            if let Some(known) = figure.series.iter_mut().find(|s| s.name == name) {
+                known.points.push(rate);
+            } else {
+                let series = Series::new(name, ("event", "b/s"), vec![rate]);
+                figure.series.push(series);
             }
         }
     }

@@ -123,8 +123,8 @@ fn the_published_law_reduces_after_the_reaction_and_for_its_time() {
     let q = 8.0 * (0.05 * (2e6 - m * 0.025) / 8.0_f64).floor();
     let h = m * d * (1.0 + (2.0 - 2.0 * q / (m * d * d)).sqrt());
     assert!((it.target().as_f64() - h).abs() < 2.0, "{}", it.target());
-    let t = h / m * (1.0 + (1.0 + 2.0 * q * m / (h * h)).sqrt());
-    assert!((answer.lasts.unwrap().as_secs_f64() - t).abs() < 1e-5);
+    let lasts = h / m * (1.0 + (1.0 + 2.0 * q * m / (h * h)).sqrt());
+    assert!((answer.lasts.unwrap().as_secs_f64() - lasts).abs() < 1e-5);
     assert_eq!(it.next_timer(), at(10_050) + answer.lasts.unwrap());
     it.on_timer(it.next_timer());
     assert_eq!(it.target(), Rate::kbps(2_000));

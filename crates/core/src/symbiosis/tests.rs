@@ -119,12 +119,14 @@ fn the_published_law_reduces_after_the_reaction_and_for_its_time() {
     it.on_timer(it.next_timer());
     let answer = it.take_answers()[0];
     // m = 2·1448·8/0.1 = 231,680 b/s², d = 1.95 s, H = 2 Mb/s, Q = 0.05·(2e6 − m·0.025) bits.
-    let (m, d) = (231_680.0_f64, 1.95_f64);
-    let q = 8.0 * (0.05 * (2e6 - m * 0.025) / 8.0_f64).floor();
-    let h = m * d * (1.0 + (2.0 - 2.0 * q / (m * d * d)).sqrt());
-    assert!((it.target().as_f64() - h).abs() < 2.0, "{}", it.target());
-    let t = h / m * (1.0 + (1.0 + 2.0 * q * m / (h * h)).sqrt());
-    assert!((answer.lasts.unwrap().as_secs_f64() - t).abs() < 1e-5);
+    let (slope, budget) = (231_680.0_f64, 1.95_f64);
+    let backlog = 8.0 * (0.05 * (2e6 - slope * 0.025) / 8.0_f64).floor();
+    let root = (2.0 - 2.0 * backlog / (slope * budget * budget)).sqrt();
+    let rate = slope * budget * (1.0 + root);
+    assert!((it.target().as_f64() - rate).abs() < 2.0, "{}", it.target());
+    let root = (1.0 + 2.0 * backlog * slope / (rate * rate)).sqrt();
+    let lasts = rate / slope * (1.0 + root);
+    assert!((answer.lasts.unwrap().as_secs_f64() - lasts).abs() < 1e-5);
     assert_eq!(it.next_timer(), at(10_050) + answer.lasts.unwrap());
     it.on_timer(it.next_timer());
     assert_eq!(it.target(), Rate::kbps(2_000));

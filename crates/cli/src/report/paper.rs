@@ -75,7 +75,10 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
         start: area.x + 24.0,
         end: area.right() - 24.0,
     };
-    let floor = if y_from < 0.0 {
+    let barred = |s: &&Series| COUNTED.iter().any(|unit| s.x_unit.starts_with(unit));
+    let floor = if series.iter().any(barred) {
+        0.0
+    } else if y_from < 0.0 {
         -round_top(-y_from, 4)
     } else if y_from > 0.6 * y_to {
         (y_from - (y_to - y_from).max(y_to * 0.02)).max(0.0)

@@ -203,11 +203,14 @@ proptest! {
             wasted = carried(now) - left;
             let rate = (carried(now + ms(10)) - carried(now)) * 100.0;
             let window = (rate * rtt as f64 / 1e3) as u64;
+            // A window's worth is on its way; the rest has to leave first.
+            let window = Bytes(window).max(MSS);
             let look = TcpView {
                 srtt: ms(rtt),
-                cwnd: Bytes(window).max(MSS),
+                cwnd: window,
                 ssthresh: MSS.scale(ssthresh, 1),
-                unacked: Bytes((written - left).ceil() as u64),
+                unacked: window,
+                unsent: Bytes((written - left).ceil() as u64),
                 ..view()
             };
             // One frame per step: the view of this moment does not know of the next write.

@@ -72,10 +72,13 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
     let x_scale = Scale {
         from: x_from,
         to: if x_to > x_from { x_to } else { x_from + 1.0 },
-        start: area.x + 6.0,
-        end: area.right() - 6.0,
+        start: area.x + 24.0,
+        end: area.right() - 24.0,
     };
-    let floor = if y_from < 0.0 {
+    let barred = |s: &&Series| COUNTED.iter().any(|unit| s.x_unit.starts_with(unit));
+    let floor = if series.iter().any(barred) {
+        0.0
+    } else if y_from < 0.0 {
         -round_top(-y_from, 4)
     } else if y_from > 0.6 * y_to {
         (y_from - (y_to - y_from).max(y_to * 0.02)).max(0.0)
@@ -93,8 +96,16 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
         end: area.y,
     };
     axes(svg, area, (x_scale, y_scale), series);
+    let count = series.len() as f64;
     for (index, series) in series.iter().enumerate() {
-        draw(svg, series, theme::flow(index), (x_scale, y_scale));
+        let counted = COUNTED.iter().any(|unit| series.x_unit.starts_with(unit));
+        if counted {
+            // Side by side.
+            let shift = (index as f64 - (count - 1.0) / 2.0) * BAR;
+            bars(svg, series, theme::flow(index), (x_scale, y_scale), shift);
+        } else {
+            draw(svg, series, theme::flow(index), (x_scale, y_scale));
+        }
     }
     area.bottom() + 40.0
 }
@@ -138,6 +149,24 @@ fn axes(svg: &mut Svg, area: Area, (x, y): (Scale, Scale), series: &[&Series]) {
     }
 }
 
+/// A bar for each point, with its spread.
+fn bars(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale), shift: f64) {
+    let mut spread = String::new();
+    for p in &series.points {
+        let (middle, top) = (x.at(p.x) + shift, y.at(p.y));
+        let bar = Area {
+            x: middle - BAR / 2.0,
+            y: top,
+            width: BAR - 1.0,
+            height: y.start - top,
+        };
+        svg.rect(&format!("{class} solid"), bar);
+        let ends = [(middle, y.at(p.lo)), (middle, y.at(p.hi))];
+        polyline(&mut spread, ends.into_iter());
+    }
+    svg.path("axis", &spread);
+}
+
 fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
     let at = |p: &Point, value: f64| (x.at(p.x), y.at(value));
     let points = &series.points;
@@ -174,6 +203,10 @@ fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
     }
 }
 
+/// Between these there is nothing that a line could mean.
+const COUNTED: [&str; 4] = ["event", "mode", "node", "plane"];
+/// Width of a bar.
+const BAR: f64 = 8.0;
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 16.0;
 

@@ -275,7 +275,13 @@ impl Symbiosis {
             // Acknowledgements come in lumps: within a round trip the forecast may be wrong by
             // half of one.
             Caution::Full => (c.margin, Burst::frame(c.interval, view.mss), view.srtt / 2),
-            Caution::Bare => (1.0, Burst::default(), Duration::ZERO),
+            Caution::Bare => {
+                let whole_frame = Burst {
+                    fixed: Bytes::ZERO,
+                    span: c.interval,
+                };
+                (1.0, whole_frame, Duration::ZERO)
+            }
         };
         let open = view.forecast(now, c.bound.saturating_mul(2)).scaled(margin);
         let curve = ServiceCurve::stall_then(now.since(oldest), &open);

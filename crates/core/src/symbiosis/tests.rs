@@ -119,11 +119,13 @@ fn the_published_law_reduces_after_the_reaction_and_for_its_time() {
     it.on_timer(it.next_timer());
     let answer = it.take_answers()[0];
     // m = 2·1448·8/0.1 = 231,680 b/s², d = 1.95 s, H = 2 Mb/s, Q = 0.05·(2e6 − m·0.025) bits.
-    let (m, d) = (231_680.0_f64, 1.95_f64);
-    let q = 8.0 * (0.05 * (2e6 - m * 0.025) / 8.0_f64).floor();
-    let h = m * d * (1.0 + (2.0 - 2.0 * q / (m * d * d)).sqrt());
-    assert!((it.target().as_f64() - h).abs() < 2.0, "{}", it.target());
-    let lasts = h / m * (1.0 + (1.0 + 2.0 * q * m / (h * h)).sqrt());
+    let (slope, budget) = (231_680.0_f64, 1.95_f64);
+    let backlog = 8.0 * (0.05 * (2e6 - slope * 0.025) / 8.0_f64).floor();
+    let root = (2.0 - 2.0 * backlog / (slope * budget * budget)).sqrt();
+    let rate = slope * budget * (1.0 + root);
+    assert!((it.target().as_f64() - rate).abs() < 2.0, "{}", it.target());
+    let root = (1.0 + 2.0 * backlog * slope / (rate * rate)).sqrt();
+    let lasts = rate / slope * (1.0 + root);
     assert!((answer.lasts.unwrap().as_secs_f64() - lasts).abs() < 1e-5);
     assert_eq!(it.next_timer(), at(10_050) + answer.lasts.unwrap());
     it.on_timer(it.next_timer());
@@ -201,11 +203,14 @@ proptest! {
             wasted = carried(now) - left;
             let rate = (carried(now + ms(10)) - carried(now)) * 100.0;
             let window = (rate * rtt as f64 / 1e3) as u64;
+            // A window's worth is on its way; the rest has to leave first.
+            let window = Bytes(window).max(MSS);
             let look = TcpView {
                 srtt: ms(rtt),
-                cwnd: Bytes(window).max(MSS),
+                cwnd: window,
                 ssthresh: MSS.scale(ssthresh, 1),
-                unacked: Bytes((written - left).ceil() as u64),
+                unacked: window,
+                unsent: Bytes((written - left).ceil() as u64),
                 ..view()
             };
             // One frame per step: the view of this moment does not know of the next write.

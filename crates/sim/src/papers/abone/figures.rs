@@ -32,7 +32,7 @@ pub(super) fn bars(entry: &Entry, groups: &[Group]) -> Figure {
                 let whose = if published { ", paper" } else { "" };
                 figure.series.push(Series::new(
                     format!("{name}: {arm_name}{whose}"),
-                    ("node", name),
+                    (NODE_UNIT, name),
                     points,
                 ));
             }
@@ -97,8 +97,8 @@ pub(super) fn fig7(
         };
         for (name, points) in [
             ("incoming", line(full, &|f| f.bits as f64)),
-            ("target", line(run, &|f| f.target_bits as f64)),
             ("output", line(run, &|f| f.bits as f64)),
+            ("target", line(run, &|f| f.target_bits as f64)),
         ] {
             let name = format!("{panel}: {name}");
             figure
@@ -226,6 +226,9 @@ fn compare(figure: &mut Figure, groups: &[Group], what: &str, of: impl Fn(&Outco
         ));
     }
 }
+
+/// The nodes by number, from zero.
+const NODE_UNIT: &str = "node: fokus, galileo, columbia, princeton, isi";
 
 fn single(x: f64, y: f64) -> Point {
     Point {

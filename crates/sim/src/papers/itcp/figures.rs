@@ -239,8 +239,8 @@ pub(super) fn fig10(
                 .collect::<Vec<_>>()
         };
         for (name, points) in [
-            ("target", line(|f| f.target_bits)),
             ("actual", line(|f| f.bits)),
+            ("target", line(|f| f.target_bits)),
         ] {
             let name = format!("{panel}: {name}");
             figure

@@ -66,8 +66,10 @@ pub(crate) mod memory {
     pub(crate) const DUPLICATES: i16 = 48;
     pub(crate) const FURTHER_DUPLICATES: i16 = 56;
     pub(crate) const PHASE_CHANGES: i16 = 64;
+    /// The number in a row of the latest time-out that was told.
+    pub(crate) const TOLD: i16 = 72;
     /// All of it.
-    pub(crate) const SIZE: usize = 72;
+    pub(crate) const SIZE: usize = 80;
 }
 
 /// Subscribers of one socket.

@@ -7,6 +7,7 @@
 //! | tracepoint | what comes of it |
 //! |---|---|
 //! | `tcp_cong_state_set` | time-outs, entry into and end of recovery, reductions |
+//! | `tcp_retransmit_skb` | time-outs that the first did not show |
 //! | `tcp_probe` (a segment came in) | counters of ACKs, the third duplicate, threshold, phase |
 //! | `sock_send_length` (the application wrote) | threshold, phase |
 //! | `inet_sock_set_state` | states |
@@ -47,8 +48,9 @@ pub(crate) struct Program {
 
 /// All programs, for the kernel whose layout this is.
 pub(crate) fn all(layout: &Layout, maps: Maps<'_>) -> Vec<Program> {
-    let writers: [(&'static str, Body); 5] = [
+    let writers: [(&'static str, Body); 6] = [
         ("tcp_cong_state_set", congestion_state),
+        ("tcp_retransmit_skb", retransmission),
         ("tcp_probe", segment),
         ("sock_send_length", written),
         ("inet_sock_set_state", state),
@@ -123,6 +125,7 @@ fn congestion_state(w: &mut Writer<'_>) {
     w.asm.jump_if(If::Differ, R2, 0, not_timer);
     w.layout.retransmits.load(&mut w.asm, R4, R6);
     w.asm.alu(Op::Add, R4, 1);
+    w.asm.store(Width::B8, R8, memory::TOLD, R4);
     w.layout.rto.load(&mut w.asm, R5, R6);
     w.asm.alu(Op::Mul, R5, w.layout.tick as i32);
     w.tell(EventKind::Timeout);
@@ -152,6 +155,21 @@ fn congestion_state(w: &mut Writer<'_>) {
     w.asm.set(R4, 0);
     w.asm.set(R5, 0);
     w.tell(EventKind::Reduced);
+}
+
+/// `tcp_retransmit_skb(sk, skb, error)`, called when a segment was sent again. A time-out that was
+/// not told when the state was set is told now, a few microseconds later.
+fn retransmission(w: &mut Writer<'_>) {
+    w.begin();
+    w.layout.ca_state.load(&mut w.asm, R1, R6);
+    w.asm.jump_if(If::Differ, R1, CaState::Loss as i32, w.leave);
+    w.layout.retransmits.load(&mut w.asm, R4, R6);
+    w.asm.load(Width::B8, R1, R8, memory::TOLD);
+    w.asm.jump_if(If::AtLeast, R1, R4, w.leave);
+    w.asm.store(Width::B8, R8, memory::TOLD, R4);
+    w.layout.rto.load(&mut w.asm, R5, R6);
+    w.asm.alu(Op::Mul, R5, w.layout.tick as i32);
+    w.tell(EventKind::Timeout);
 }
 
 /// `tcp_probe(sk, skb)`, called for each segment of an established connection, before anything is
@@ -274,6 +292,7 @@ impl Writer<'_> {
     fn fresh(&mut self, past: Label) {
         let [repair, slow] = [(); 2].map(|()| self.asm.label());
         self.asm.store(Width::B8, R8, memory::ROW, 0);
+        self.asm.store(Width::B8, R8, memory::TOLD, 0);
         self.layout.ca_state.load(&mut self.asm, R1, R6);
         self.layout.cwnd.load(&mut self.asm, R2, R6);
         self.layout.ssthresh.load(&mut self.asm, R3, R6);

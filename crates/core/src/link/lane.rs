@@ -17,8 +17,10 @@ use super::store::{Parcel, Store};
 use crate::units::{Bytes, Time, nanos};
 
 use admission::Admission;
+use relay::HANDED;
 
 mod admission;
+mod relay;
 
 /// A queue that decides as packets arrive, a rate that never changes, a wire without jitter, no
 /// losses and no outages: nothing that happens later touches a packet that was taken, so that the
@@ -77,6 +79,10 @@ struct Rare {
     dropped: u64,
     dropped_bytes: Bytes,
     marks: u64,
+    /// How many of those inside were handed on.
+    handed: u32,
+    /// Whether none will be.
+    apart: bool,
     /// Of drops alone.
     notes: Option<Notes>,
 }
@@ -113,6 +119,8 @@ impl Lane {
                 dropped: 0,
                 dropped_bytes: Bytes::ZERO,
                 marks: 0,
+                handed: 0,
+                apart: false,
                 notes: None,
             }),
         })
@@ -172,6 +180,9 @@ impl Lane {
         if out > now {
             return None;
         }
+        if parcel.hop & HANDED != 0 {
+            return self.pop_behind(now);
+        }
         self.head = self.head.wrapping_add(1);
         self.len -= 1;
         Some((out, parcel))
@@ -185,16 +196,25 @@ impl Lane {
     /// The packet that comes out next.
     #[inline]
     pub(super) fn peek(&self) -> Option<&Parcel> {
-        (self.len > 0).then(|| &self.passing(0).parcel)
+        let next = (self.len > 0).then(|| &self.passing(0).parcel);
+        next.filter(|parcel| parcel.hop & HANDED == 0)
     }
 
     #[inline]
     pub(super) fn next_departure(&self) -> Option<Time> {
-        (self.len > 0).then(|| self.passing(0).out)
+        if self.len == 0 {
+            return None;
+        }
+        let Passing { out, parcel } = self.passing(0);
+        if parcel.hop & HANDED != 0 {
+            return self.departure_behind();
+        }
+        Some(*out)
     }
 
     pub(super) fn advance(&mut self, now: Time) {
         self.rare.seen = self.rare.seen.max(now);
+        self.forget(now);
     }
 
     pub(super) fn delay(&self) -> Duration {

@@ -16,6 +16,8 @@ use crate::agenda::Agenda;
 use crate::random::Seed;
 use crate::units::Time;
 
+mod relay;
+
 /// What a [`Network`] is made from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NetworkConfig {
@@ -70,6 +72,10 @@ pub struct Network<P> {
     /// The next departure of each link.
     agenda: Agenda,
     arrived: VecDeque<Delivery<P>>,
+    /// The link that packets of each link are handed on by as soon as they enter it, or [`NONE`].
+    feeders: Vec<u32>,
+    /// The moment that was reached, and the highest link that had its turn at that moment.
+    reached: (Time, usize),
     /// Whether there are others ahead than when somebody looked.
     news: bool,
 }
@@ -105,9 +111,12 @@ impl<P: Packet + Send + 'static> Network<P> {
             hops.extend(path.iter().map(|link| link.0 as u32));
             hops.push(END | route as u32);
         }
+        let feeders = relay::mark(&links, &mut hops, &routes);
         Ok(Self {
             agenda: Agenda::new(links.len()),
             links,
+            feeders,
+            reached: (Time::ZERO, 0),
             store: Store::new(),
             hops,
             routes,
@@ -140,6 +149,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         loop {
             let (at, link) = self.agenda.first();
             if at > now || at == Time::FAR {
+                self.reached = (now, usize::MAX);
                 return None;
             }
             if let Some(delivery) = self.step(at, link) {
@@ -166,6 +176,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         loop {
             let (at, link) = self.agenda.first();
             if at > now || at == Time::FAR {
+                self.reached = (now, usize::MAX);
                 return;
             }
             if let Some(delivery) = self.step(at, link) {
@@ -185,7 +196,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             let parcels = next.filter_map(|link| self.links[link].peek());
             let last = |parcel: &&Parcel| {
                 let hop = self.hops.get(parcel.hop as usize + 1);
-                hop.is_none_or(|hop| hop & END != 0)
+                hop.is_some_and(|hop| hop & END != 0)
             };
             parcels
                 .filter(last)
@@ -220,6 +231,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// Has a link keep at most `limit` notes, see [`Link::observe`](super::Link::observe).
     pub fn observe(&mut self, link: LinkId, limit: usize) {
+        self.hold(link);
         self.links[link.0].observe(&self.store, limit);
         self.plan(link.0);
     }
@@ -246,6 +258,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     fn settled(&mut self, link: LinkId, now: Time) -> &Passage {
         self.advance(now);
+        self.part_from_feeder(link.0);
         self.links[link.0].advance(&mut self.store, now);
         self.plan(link.0);
         &self.links[link.0]
@@ -258,6 +271,10 @@ impl<P: Packet + Send + 'static> Network<P> {
             fetch(&self.links, &self.store, &self.hops, next);
             self.news = true;
         }
+        self.reached = match self.reached {
+            (then, highest) if then == at => (at, highest.max(link)),
+            _ => (at, link),
+        };
         let departed = self.links[link].pop(&mut self.store, at);
         self.plan(link);
         let (at, mut parcel) = departed?;
@@ -270,6 +287,10 @@ impl<P: Packet + Send + 'static> Network<P> {
     fn forward(&mut self, at: Time, parcel: Parcel) -> Option<Delivery<P>> {
         let hop = self.hops[parcel.hop as usize];
         if hop & END == 0 {
+            if hop & FEEDER != 0 {
+                self.relay(at, parcel, (hop & !FEEDER) as usize);
+                return None;
+            }
             if self.links[hop as usize].push(&mut self.store, at, parcel) {
                 self.plan(hop as usize);
             }
@@ -306,7 +327,11 @@ fn fetch<P>(
     for parcel in next.filter_map(|link| links[link].peek()) {
         match hops.get(parcel.hop as usize + 1) {
             Some(hop) if hop & END == 0 => {
-                black_box(links[*hop as usize].is_waiting_lane());
+                let hop = match hop & FEEDER {
+                    0 => *hop,
+                    _ => hops[parcel.hop as usize + 2],
+                };
+                black_box(links[hop as usize].is_waiting_lane());
             }
             _ => {
                 black_box(store.get(parcel.slot).is_some());
@@ -360,6 +385,12 @@ const CACHED: usize = 1_000;
 
 /// Marks the end of a route in the list of hops.
 const END: u32 = 1 << 31;
+
+/// Marks a link there whose packets are handed on as soon as they enter it.
+const FEEDER: u32 = 1 << 30;
+
+/// No link.
+const NONE: u32 = u32::MAX;
 
 #[cfg(test)]
 mod tests {

@@ -60,6 +60,22 @@ impl Passage {
         }
     }
 
+    #[inline]
+    pub(super) fn lane(&self) -> Option<&Lane> {
+        match self {
+            Self::Lane(lane) => Some(lane),
+            Self::Chain(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn lane_mut(&mut self) -> Option<&mut Lane> {
+        match self {
+            Self::Lane(lane) => Some(lane),
+            Self::Chain(_) => None,
+        }
+    }
+
     /// Whether it is a lane with something inside.
     #[inline]
     pub(super) fn is_waiting_lane(&self) -> bool {

@@ -1,0 +1,115 @@
+//! Packets that are handed on before they are out.
+
+use super::super::Packet;
+use super::super::store::{Parcel, Store};
+use super::Lane;
+use crate::units::{Bytes, Time};
+
+/// Where the ring of a lane has packets that were handed on, they are the oldest ones. They are here
+/// only to be counted, until somebody notices that they are out.
+impl Lane {
+    /// Whether a packet that is pushed after another can be at the far end only later than it came in,
+    /// whatever else happens at that moment.
+    pub(in super::super) fn takes_time(&self) -> bool {
+        self.delay > 0
+    }
+
+    /// Whether the next packet is taken, unmarked, whenever it arrives.
+    #[inline]
+    pub(in super::super) fn has_room(&self) -> bool {
+        self.len < self.limit
+    }
+
+    /// A packet arrives. When it is out, if the queue takes it; `None`, with nothing done, as with
+    /// [`push`](Self::push).
+    #[inline]
+    pub(in super::super) fn push_through<P: Packet>(
+        &mut self,
+        store: &mut Store<P>,
+        at: Time,
+        parcel: Parcel,
+    ) -> Option<Option<Time>> {
+        self.forget(at);
+        let len = self.len;
+        self.push(store, at, parcel)?;
+        Some((self.len > len).then(|| self.passing(len).out))
+    }
+
+    /// Whether the last one may be handed on: all others were.
+    #[inline]
+    pub(in super::super) fn may_hand_on(&self) -> bool {
+        self.rare.handed + 1 == self.len && !self.rare.apart
+    }
+
+    /// The last one was handed on.
+    #[inline]
+    pub(in super::super) fn hand_on(&mut self) {
+        let place = self.place(self.head.wrapping_add(self.rare.handed));
+        self.ring[place].parcel.hop |= HANDED;
+        self.rare.handed += 1;
+    }
+
+    /// Lets go of what was handed on and is out at `now`.
+    #[inline]
+    pub(super) fn forget(&mut self, now: Time) {
+        while self.rare.handed > 0 && self.passing(0).out <= now {
+            self.head = self.head.wrapping_add(1);
+            self.len -= 1;
+            self.rare.handed -= 1;
+        }
+    }
+
+    /// The same as [`pop`](Self::pop) where the oldest was handed on.
+    #[cold]
+    pub(super) fn pop_behind(&mut self, now: Time) -> Option<(Time, Parcel)> {
+        self.forget(now);
+        if self.rare.handed > 0 {
+            return None;
+        }
+        self.pop(now)
+    }
+
+    /// When the first comes out that was not handed on.
+    #[cold]
+    pub(super) fn departure_behind(&self) -> Option<Time> {
+        (self.rare.handed < self.len).then(|| self.passing(self.rare.handed).out)
+    }
+
+    /// Nothing is handed on from now on: what `is_out` is gone, and the rest was not handed on. What
+    /// these are, the latest first.
+    pub(in super::super) fn part(&mut self, is_out: impl Fn(Time) -> bool) -> Vec<Parcel> {
+        let mut back = Vec::new();
+        while self.rare.handed > 0 {
+            let number = self.head.wrapping_add(self.rare.handed - 1);
+            let place = self.place(number);
+            let passing = &mut self.ring[place];
+            if is_out(passing.out) {
+                break;
+            }
+            passing.parcel.hop &= !HANDED;
+            back.push(passing.parcel);
+            self.rare.handed -= 1;
+        }
+        self.head = self.head.wrapping_add(self.rare.handed);
+        self.len -= self.rare.handed;
+        self.rare.handed = 0;
+        self.rare.apart = true;
+        back
+    }
+
+    /// The packet that was pushed last never was. It is `now`.
+    pub(in super::super) fn retract(&mut self, now: Time) {
+        let size = self.passing(self.len - 1).parcel.size;
+        let nanos = self.time(size);
+        let (rare, fresh) = (&mut *self.rare, u64::from(self.fresh));
+        rare.taken = rare.taken + fresh - 1;
+        rare.taken_bytes = rare.taken_bytes + Bytes(fresh * u64::from(self.size)) - size;
+        rare.busy = rare.busy + fresh * u64::from(self.nanos) - nanos;
+        self.fresh = 0;
+        self.len -= 1;
+        self.latest = self.latest.min(now);
+    }
+}
+
+/// Marks the hop of a packet that was handed on.
+pub(super) const HANDED: u32 = 1 << 31;

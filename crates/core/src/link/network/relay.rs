@@ -1,0 +1,304 @@
+//! Two links in one move.
+//!
+//! Where a link is fed by one other alone, and both are lanes, a packet that enters the first enters
+//! the second in the same breath, as of the moment at which it will be out of the first: nothing can
+//! come between. The first then needs no place in the agenda. It keeps what is inside of it for its
+//! queue and its counters.
+//!
+//! None of this can be seen from outside:
+//!
+//! - A packet is handed on only if the second link would take it at any time, and only if all before
+//!   it were; if not, it leaves the first when its time has come, and those behind it too.
+//! - Both links have a wire with some delay. So whether the first has let go of what is out changes
+//!   nothing for what comes in; and what is handed on leaves the second later than the first, so that
+//!   turns at one moment are taken in the same order.
+//! - Who asks for counters of the second link, or has either observed, parts them: what has not
+//!   arrived at the second link by then goes back into the first. They stay parted, since who asks
+//!   once asks again.
+
+use core::mem;
+
+use super::super::Packet;
+use super::super::passage::Passage;
+use super::super::store::Parcel;
+use super::{END, FEEDER, LinkId, NONE, Network};
+use crate::units::Time;
+
+/// Marks feeders in `hops`; who feeds each link.
+///
+/// A feeder hands on all that comes in, so that each of its packets goes on to a link that is fed by
+/// it alone. It is not fed by another feeder, so that what enters it enters at the present moment.
+pub(super) fn mark(links: &[Passage], hops: &mut [u32], routes: &[u32]) -> Vec<u32> {
+    let able = |link: usize| links[link].lane().is_some_and(|lane| lane.takes_time());
+    // Who is before each link, if it is always the same one, and whether each can be a feeder.
+    let mut before: Vec<Option<u32>> = vec![None; links.len()];
+    for pair in hops.windows(2) {
+        if let [from, to] = *pair
+            && from & END == 0
+            && to & END == 0
+        {
+            let before = &mut before[to as usize];
+            *before = match *before {
+                None => Some(from),
+                Some(other) if other == from => Some(from),
+                Some(_) => Some(NONE),
+            };
+        }
+    }
+    for route in routes {
+        if let Some(first) = before.get_mut(hops[*route as usize] as usize) {
+            *first = Some(NONE);
+        }
+    }
+    let sole = |link: usize| before[link].filter(|from| *from != NONE);
+    let mut feeds: Vec<bool> = (0..links.len()).map(able).collect();
+    for pair in hops.windows(2) {
+        if let [from, to] = *pair
+            && from & END == 0
+        {
+            let follower = to & END == 0 && to != from && able(to as usize);
+            feeds[from as usize] &= follower && sole(to as usize) == Some(from);
+        }
+    }
+    // Of a row of links every second one at most.
+    let mut blocked = vec![false; links.len()];
+    for link in 0..links.len() {
+        let from = sole(link).map(|from| from as usize);
+        feeds[link] &= !blocked[link] && !from.is_some_and(|from| from < link && feeds[from]);
+        if let Some(from) = from.filter(|_| feeds[link]) {
+            blocked[from] = true;
+        }
+    }
+    for hop in hops {
+        if *hop & END == 0 && feeds[*hop as usize] {
+            *hop |= FEEDER;
+        }
+    }
+    let feeder = |link| sole(link).filter(|from| feeds[*from as usize]);
+    (0..links.len())
+        .map(|link| feeder(link).unwrap_or(NONE))
+        .collect()
+}
+
+impl<P: Packet + Send + 'static> Network<P> {
+    /// A packet enters the feeder `link`, and the next one if it can.
+    #[inline]
+    pub(super) fn relay(&mut self, at: Time, parcel: Parcel, link: usize) {
+        let next = self.hops[parcel.hop as usize + 1] as usize;
+        let store = &mut self.store;
+        let lanes = self.links.get_disjoint_mut([link, next]);
+        if let Ok([Passage::Lane(feeder), next_one]) = lanes
+            && let Some(out) = feeder.push_through(store, at, parcel)
+        {
+            let Some(out) = out else { return };
+            let parcel = Parcel {
+                hop: parcel.hop + 1,
+                ..parcel
+            };
+            if let Passage::Lane(lane) = next_one
+                && feeder.may_hand_on()
+                && lane.has_room()
+                && let Some(changed) = lane.push(store, out, parcel)
+            {
+                feeder.hand_on();
+                if changed {
+                    self.plan(next);
+                }
+                return;
+            }
+        } else {
+            self.part(link);
+            self.links[link].push(&mut self.store, at, parcel);
+        }
+        self.plan(link);
+    }
+
+    /// From now on `link` does not get its packets before they arrive.
+    pub(super) fn part_from_feeder(&mut self, link: usize) {
+        let feeder = mem::replace(&mut self.feeders[link], NONE);
+        if feeder != NONE {
+            self.part(feeder as usize);
+        }
+    }
+
+    /// From now on nothing is handed on to or by `link`, which has seen all that has happened.
+    pub(super) fn hold(&mut self, link: LinkId) {
+        self.part_from_feeder(link.0);
+        self.part(link.0);
+        if let Some(lane) = self.links[link.0].lane_mut() {
+            lane.advance(self.reached.0);
+        }
+    }
+
+    /// From now on `feeder`, if it is one, lets go of packets when their time has come.
+    #[cold]
+    fn part(&mut self, feeder: usize) {
+        let Some(lane) = self.links[feeder].lane_mut() else {
+            return;
+        };
+        let (now, highest) = self.reached;
+        // At one moment the lower link has its turn first.
+        for parcel in lane.part(|out| (out, feeder) <= (now, highest)) {
+            let next = self.hops[parcel.hop as usize + 1] as usize;
+            if let Some(lane) = self.links[next].lane_mut() {
+                lane.retract(now);
+            }
+            self.plan(next);
+        }
+        self.plan(feeder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::super::{NamedLink, NetworkConfig, RouteId};
+    use super::*;
+    use crate::control::Ecn;
+    use crate::link::testing::{Parcel as Packaged, even_link_config, link_config};
+    use crate::link::{LinkConfig, LinkNote};
+    use crate::random::Seed;
+
+    fn network(links: &[LinkConfig], routes: &[Vec<usize>]) -> Network<Packaged> {
+        let named = |(i, config): (usize, &LinkConfig)| NamedLink {
+            name: i.to_string(),
+            config: config.clone(),
+        };
+        let path = |route: &Vec<usize>| route.iter().map(|i| LinkId(i % links.len())).collect();
+        let config = NetworkConfig {
+            links: links.iter().enumerate().map(named).collect(),
+            routes: routes.iter().map(path).collect(),
+        };
+        Network::new(&config, Seed(1)).unwrap()
+    }
+
+    #[test]
+    fn who_feeds_alone() {
+        let wire = |millis| LinkConfig {
+            delay: Duration::from_millis(millis),
+            ..LinkConfig::default()
+        };
+        let feeders = |links: &[LinkConfig], routes: &[&[usize]]| {
+            let routes: Vec<_> = routes.iter().map(|route| route.to_vec()).collect();
+            network(links, &routes).feeders
+        };
+        let five = vec![wire(1); 5];
+        // Two accesses, a shared link, two exits.
+        let dumbbell: [&[usize]; 2] = [&[0, 2, 3], &[1, 2, 4]];
+        assert_eq!(feeders(&five, &dumbbell), [NONE, NONE, NONE, 2, 2]);
+        // Somebody sends into an exit, or has none.
+        assert_eq!(
+            feeders(&five, &[&[0, 2, 3], &[3]]),
+            [NONE, NONE, 0, NONE, NONE]
+        );
+        assert_eq!(feeders(&five, &[&[0, 2, 3], &[1, 2]]), [NONE; 5]);
+        // In a row, every second one.
+        assert_eq!(
+            feeders(&five, &[&[0, 1, 2, 3, 4]]),
+            [NONE, 0, NONE, 2, NONE]
+        );
+        assert_eq!(
+            feeders(&five, &[&[4, 3, 2, 1, 0]]),
+            [1, NONE, 3, NONE, NONE]
+        );
+        assert_eq!(feeders(&five, &[&[0, 1, 0]]), [NONE; 5]);
+        // Without delay, turns at one moment could change.
+        let instant = [wire(1), wire(1), wire(1), wire(0), wire(0)];
+        assert_eq!(feeders(&instant, &dumbbell), [NONE; 5]);
+    }
+
+    /// What is done to a network, and to which link or route.
+    #[derive(Clone, Copy, Debug)]
+    enum Deed {
+        Push(u64),
+        Pop,
+        PopAll,
+        Ask,
+        Observe,
+    }
+
+    fn deed() -> impl Strategy<Value = Deed> {
+        prop_oneof![
+            120 => (1..2_000_u64).prop_map(Deed::Push),
+            20 => Just(Deed::Pop),
+            20 => Just(Deed::PopAll),
+            2 => Just(Deed::Ask),
+            1 => Just(Deed::Observe),
+        ]
+    }
+
+    fn routes() -> impl Strategy<Value = Vec<Vec<usize>>> {
+        let any = prop::collection::vec(prop::collection::vec(0..6_usize, 0..5), 1..4);
+        prop_oneof![
+            Just(vec![vec![0, 2, 3], vec![1, 2, 4]]),
+            Just(vec![vec![5, 4, 0], vec![3, 4, 1]]),
+            Just(vec![vec![0, 1, 2, 3, 4, 5]]),
+            Just(vec![vec![1, 0], vec![1, 2, 3], vec![5, 4]]),
+            any,
+        ]
+    }
+
+    fn link() -> impl Strategy<Value = LinkConfig> {
+        prop_oneof![6 => even_link_config(), 1 => link_config()]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1500))]
+
+        /// Whatever is asked or observed in between, at times that collide or do not.
+        #[test]
+        fn it_cannot_be_seen(
+            links in prop::collection::vec(link(), 6),
+            routes in routes(),
+            deeds in prop::collection::vec((deed(), 0..3_000_000_u64, any::<usize>()), 1..200),
+            grid in prop_oneof![Just(1_u64), Just(250_000)],
+        ) {
+            let run = |parted: bool| {
+                let mut network = network(&links, &routes);
+                if parted {
+                    (0..6).for_each(|link| network.part(link));
+                }
+                (0..6).for_each(|link| network.observe_drops(LinkId(link), 20));
+                let (mut seen, mut now) = (vec![], Time::ZERO);
+                for (id, (deed, gap, which)) in deeds.iter().enumerate() {
+                    now = Time::from_nanos(now.as_nanos() + gap / grid * grid);
+                    let link = LinkId(which % 6);
+                    let (mut out, mut asked) = (vec![], None);
+                    match *deed {
+                        Deed::Push(size) => {
+                            let size = if grid > 1 { size.next_multiple_of(250) } else { size };
+                            let packet = Packaged::new(id as u64, size, Ecn::Ect0);
+                            network.push(now, RouteId(which % routes.len()), packet);
+                        }
+                        Deed::Pop => out.extend(network.pop(now)),
+                        Deed::PopAll => {
+                            out.extend(core::iter::from_fn(|| network.pop(now)));
+                            assert!(network.next_departure().is_none_or(|next| next > now));
+                        }
+                        Deed::Ask => asked = Some((network.stats(link, now), network.queued(link, now))),
+                        Deed::Observe => network.observe(link, 30),
+                    }
+                    let notes: Vec<LinkNote> = core::iter::from_fn(|| network.pop_note(link)).collect();
+                    seen.push((out, asked, notes, network.inside()));
+                }
+                let end = Time::from_nanos(now.as_nanos() + 20_000_000);
+                for at in [end, Time::FAR] {
+                    let out = core::iter::from_fn(|| network.pop(at)).collect();
+                    seen.push((out, None, vec![], network.inside()));
+                    for link in (0..6).map(LinkId) {
+                        let notes = core::iter::from_fn(|| network.pop_note(link)).collect();
+                        let asked = Some((network.stats(link, at), network.queued(link, at)));
+                        seen.push((vec![], asked, notes, network.missed_notes(link) as usize));
+                    }
+                }
+                seen
+            };
+            for (i, (one, other)) in run(false).into_iter().zip(run(true)).enumerate() {
+                prop_assert_eq!(one, other, "step {}", i);
+            }
+        }
+    }
+}

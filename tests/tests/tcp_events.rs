@@ -7,6 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -95,9 +96,12 @@ fn transfer(emulator: &Emulator, events: &Events, bytes: usize, wanted: Wanted) 
 
 /// The programs, where they can be loaded; else the test is skipped. It fails if it is to have
 /// namespaces and is root: root of a user namespace may load none.
-fn in_kernel() -> Option<Events> {
+fn in_kernel() -> Option<(Events, MutexGuard<'static, ()>)> {
+    // One at a time: programs that come and go may hide events from others, see docs/itcp.md.
+    static ONE: Mutex<()> = Mutex::new(());
+    let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     match Events::in_process() {
-        Ok(events) => Some(events),
+        Ok(events) => Some((events, alone)),
         Err(EventsError::Load(why)) => {
             let root = std::env::var_os(lab::INSIDE).is_none();
             lab::skip("the kernel's events", &why.to_string(), root);
@@ -114,7 +118,9 @@ fn kinds(seen: &[Event]) -> EventSet {
 #[test]
 fn losses_lead_into_recovery_and_out_again() {
     in_lab("losses_lead_into_recovery_and_out_again", || {
-        let Some(events) = in_kernel() else { return };
+        let Some((events, _alone)) = in_kernel() else {
+            return;
+        };
         let loss = LossConfig::Every(NonZeroU32::new(250).unwrap());
         let emulator = Emulator::start(&path(loss, Vec::new())).unwrap();
         let seen = transfer(&emulator, &events, 3_000_000, Wanted::ALL);
@@ -171,7 +177,9 @@ fn consistent(seen: &[Event]) {
 #[test]
 fn an_outage_makes_time_outs_that_back_off() {
     in_lab("an_outage_makes_time_outs_that_back_off", || {
-        let Some(events) = in_kernel() else { return };
+        let Some((events, _alone)) = in_kernel() else {
+            return;
+        };
         let config = path(LossConfig::NONE, Vec::new());
         let config = with_outage(config);
         let emulator = Emulator::start(&config).unwrap();
@@ -246,7 +254,9 @@ fn without_privilege_recovery_and_time_outs_are_seen_too() {
 #[test]
 fn states_are_seen_from_the_opening_to_the_end() {
     in_lab("states_are_seen_from_the_opening_to_the_end", || {
-        let Some(events) = in_kernel() else { return };
+        let Some((events, _alone)) = in_kernel() else {
+            return;
+        };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         events.subscribe(&stream, Wanted::ALL).unwrap();

@@ -17,6 +17,7 @@ use super::store::{Parcel, Store};
 use crate::units::{Bytes, Time, nanos};
 
 use admission::Admission;
+pub(super) use relay::Entry;
 use relay::HANDED;
 
 mod admission;

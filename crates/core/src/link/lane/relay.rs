@@ -5,6 +5,16 @@ use super::super::store::{Parcel, Store};
 use super::Lane;
 use crate::units::{Bytes, Time};
 
+/// What became of a packet that came.
+pub(in super::super) enum Entry {
+    /// It will be out then.
+    Taken(Time),
+    /// The queue did not take it.
+    Refused,
+    /// Nothing: it would be out beyond the end of time.
+    TooLate,
+}
+
 /// Where the ring of a lane has packets that were handed on, they are the oldest ones. They are here
 /// only to be counted, until somebody notices that they are out.
 impl Lane {
@@ -20,19 +30,21 @@ impl Lane {
         self.len < self.limit
     }
 
-    /// A packet arrives. When it is out, if the queue takes it; `None`, with nothing done, as with
-    /// [`push`](Self::push).
+    /// A packet arrives, as with [`push`](Self::push).
     #[inline]
     pub(in super::super) fn push_through<P: Packet>(
         &mut self,
         store: &mut Store<P>,
         at: Time,
         parcel: Parcel,
-    ) -> Option<Option<Time>> {
+    ) -> Entry {
         self.forget(at);
         let len = self.len;
-        self.push(store, at, parcel)?;
-        Some((self.len > len).then(|| self.passing(len).out))
+        match self.push(store, at, parcel) {
+            None => Entry::TooLate,
+            Some(_) if self.len > len => Entry::Taken(self.passing(len).out),
+            Some(_) => Entry::Refused,
+        }
     }
 
     /// Whether the last one may be handed on: all others were.

@@ -19,6 +19,7 @@
 use core::mem;
 
 use super::super::Packet;
+use super::super::lane::{Entry, Lane};
 use super::super::passage::Passage;
 use super::super::store::Parcel;
 use super::{END, FEEDER, LinkId, NONE, Network};
@@ -29,7 +30,7 @@ use crate::units::Time;
 /// A feeder hands on all that comes in, so that each of its packets goes on to a link that is fed by
 /// it alone. It is not fed by another feeder, so that what enters it enters at the present moment.
 pub(super) fn mark(links: &[Passage], hops: &mut [u32], routes: &[u32]) -> Vec<u32> {
-    let able = |link: usize| links[link].lane().is_some_and(|lane| lane.takes_time());
+    let able = |link: usize| links[link].lane().is_some_and(Lane::takes_time);
     // Who is before each link, if it is always the same one, and whether each can be a feeder.
     let mut before: Vec<Option<u32>> = vec![None; links.len()];
     for pair in hops.windows(2) {
@@ -86,29 +87,31 @@ impl<P: Packet + Send + 'static> Network<P> {
     pub(super) fn relay(&mut self, at: Time, parcel: Parcel, link: usize) {
         let next = self.hops[parcel.hop as usize + 1] as usize;
         let store = &mut self.store;
-        let lanes = self.links.get_disjoint_mut([link, next]);
-        if let Ok([Passage::Lane(feeder), next_one]) = lanes
-            && let Some(out) = feeder.push_through(store, at, parcel)
-        {
-            let Some(out) = out else { return };
-            let parcel = Parcel {
-                hop: parcel.hop + 1,
-                ..parcel
-            };
-            if let Passage::Lane(lane) = next_one
-                && feeder.may_hand_on()
-                && lane.has_room()
-                && let Some(changed) = lane.push(store, out, parcel)
-            {
-                feeder.hand_on();
-                if changed {
-                    self.plan(next);
+        let mut lanes = self.links.get_disjoint_mut([link, next]);
+        let entry = match &mut lanes {
+            Ok([Passage::Lane(feeder), _]) => feeder.push_through(store, at, parcel),
+            _ => Entry::TooLate,
+        };
+        match (entry, lanes) {
+            (Entry::Refused, _) => return,
+            (Entry::Taken(out), Ok([Passage::Lane(feeder), Passage::Lane(lane)])) => {
+                let hop = parcel.hop + 1;
+                if feeder.may_hand_on()
+                    && lane.has_room()
+                    && let Some(changed) = lane.push(store, out, Parcel { hop, ..parcel })
+                {
+                    feeder.hand_on();
+                    if changed {
+                        self.plan(next);
+                    }
+                    return;
                 }
-                return;
             }
-        } else {
-            self.part(link);
-            self.links[link].push(&mut self.store, at, parcel);
+            (Entry::Taken(_), _) => {}
+            (Entry::TooLate, _) => {
+                self.part(link);
+                self.links[link].push(&mut self.store, at, parcel);
+            }
         }
         self.plan(link);
     }

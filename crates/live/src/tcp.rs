@@ -1,104 +1,22 @@
 //! Kernel TCP without privilege: a socket with the options that keep a backlog where it can still
 //! be dropped, and a loop that drives a [`TcpSender`] with its encoder.
 
-use std::io::{self, Read as _, Write as _};
+mod socket;
+
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::AsRawFd as _;
 use std::time::Duration;
-use std::{fmt, mem, ptr};
+use std::{fmt, io};
 
 use tidegate_core::media::{EncodeError, FrameOrder};
 use tidegate_core::session::stream::EncodePipe;
-use tidegate_core::session::tcp::{TcpReceiver, TcpSender};
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::session::tcp::{Listener, TcpReceiver, TcpSender};
+use tidegate_core::units::Time;
 
 use crate::driver::{Conditions, TICK};
-use crate::netns::check;
-
-/// What a socket is asked for before it sends.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TcpOptions {
-    /// The congestion control, by the kernel's name for it; the system's choice without one.
-    pub congestion: Option<String>,
-    /// The kernel takes no more while this much waits unsent (`TCP_NOTSENT_LOWAT`).
-    pub notsent_lowat: Option<Bytes>,
-    /// The longest retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), from 1 to 120 s.
-    pub rto_max: Option<Duration>,
-}
-
-/// A connected socket that never blocks.
-#[derive(Debug)]
-pub struct TcpSocket {
-    stream: TcpStream,
-    peer: SocketAddr,
-}
-
-impl TcpSocket {
-    /// Takes over a connection. Small writes leave at once (`TCP_NODELAY`).
-    ///
-    /// # Errors
-    /// Names the option that the system refuses.
-    pub fn new(stream: TcpStream, options: &TcpOptions) -> Result<Self, TcpError> {
-        let peer = stream.peer_addr().map_err(TcpError::System)?;
-        stream.set_nonblocking(true).map_err(TcpError::System)?;
-        stream.set_nodelay(true).map_err(TcpError::System)?;
-        let fd = stream.as_raw_fd();
-        let refused = |option| move |cause| TcpError::Option { option, cause };
-        if let Some(name) = &options.congestion {
-            set(fd, libc::TCP_CONGESTION, name.as_bytes())
-                .map_err(refused("TCP_CONGESTION (--congestion)"))?;
-        }
-        if let Some(size) = options.notsent_lowat {
-            let size = u32::try_from(size.get()).unwrap_or(u32::MAX);
-            set(fd, libc::TCP_NOTSENT_LOWAT, &size.to_ne_bytes())
-                .map_err(refused("TCP_NOTSENT_LOWAT (--notsent-lowat)"))?;
-        }
-        if let Some(span) = options.rto_max {
-            let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
-            set(fd, TCP_RTO_MAX_MS, &ms.to_ne_bytes())
-                .map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
-        }
-        Ok(Self { stream, peer })
-    }
-
-    /// The other end.
-    pub const fn peer(&self) -> SocketAddr {
-        self.peer
-    }
-
-    /// What the kernel holds: not yet sent, and sent but not acknowledged.
-    ///
-    /// # Errors
-    /// When the socket is none any more.
-    pub fn backlog(&self) -> io::Result<(Bytes, Bytes)> {
-        let unsent = queue(self.stream.as_raw_fd(), SIOCOUTQNSD)?;
-        let all = queue(self.stream.as_raw_fd(), libc::TIOCOUTQ)?;
-        Ok((unsent, all.saturating_sub(unsent)))
-    }
-
-    /// Writes what the socket takes now; zero if it is full.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match self.stream.write(bytes) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                written => return written,
-            }
-        }
-    }
-
-    /// Reads what is there. `None` if nothing is, zero at the end.
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        loop {
-            match self.stream.read(buffer) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                read => return read.map(Some),
-            }
-        }
-    }
-}
+use socket::wait;
+pub use socket::{TcpOptions, TcpSocket, Watch};
 
 /// Waits for somebody to connect, until the stop flag is set or `asked` says so.
 ///
@@ -121,7 +39,7 @@ pub fn accept(
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let now = conditions.clock.now();
                 let fd = listener.as_raw_fd();
-                wait(Some((fd, libc::POLLIN)), conditions, now, now + TICK)
+                wait(&[(fd, libc::POLLIN)], conditions, now, now + TICK)
                     .map_err(TcpError::System)?;
             }
             Err(e) => return Err(TcpError::System(e)),
@@ -164,7 +82,7 @@ impl<P: EncodePipe> TcpStreamer<P> {
                 }
                 self.sender.on_encoded(now, result);
             }
-            match self.sender.poll_order() {
+            match self.sender.poll_order(now) {
                 Some(order) => self.submit(order),
                 None => return,
             }
@@ -176,10 +94,21 @@ impl<P: EncodePipe> TcpStreamer<P> {
     }
 }
 
+/// How a stream ended at its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The callback or the stop flag wanted it.
+    Asked,
+    /// Everything was said, and a goodbye.
+    Everything,
+    /// The player said goodbye.
+    PlayerLeft,
+}
+
 /// Drives a sender until it has said everything, the connection ends, or `on_turn` wants it.
 /// `on_turn` is called whenever something happened, and at least every [`TICK`].
 ///
-/// Whatever the peer says is read and passed over.
+/// Whatever the peer says but a goodbye is read and passed over.
 ///
 /// # Errors
 /// [`TcpError::Closed`] when the peer left in mid-stream, and what else the system says.
@@ -188,31 +117,47 @@ pub fn send<P: EncodePipe>(
     socket: &mut TcpSocket,
     conditions: &Conditions,
     mut on_turn: impl FnMut(&mut TcpStreamer<P>, Time) -> ControlFlow<()>,
-) -> Result<(), TcpError> {
+) -> Result<Sent, TcpError> {
     let peer = socket.peer;
     let gone = |cause: io::Error| TcpError::of(cause, peer);
-    let mut buffer = [0; 4_096];
+    let mut listener = Listener::default();
     loop {
         let now = conditions.clock.now();
-        let (unsent, unacknowledged) = socket.backlog().map_err(gone)?;
-        stream.sender.on_kernel(unsent, unacknowledged);
+        hear(&mut stream.sender, socket, now).map_err(gone)?;
         // First, so that news of the rate holds for a picture that is due now.
         let asked = on_turn(stream, now).is_break() || conditions.stop.is_set();
         stream.turn(now);
-        let full = write_all(&mut stream.sender, socket, now).map_err(gone)?;
-        if stream.sender.is_done() || asked {
-            return Ok(());
+        let written = write_all(stream, socket, now);
+        // Who has left may have said so before writes began to fail.
+        let read = listen(&mut listener, socket);
+        if listener.has_left() {
+            return Ok(Sent::PlayerLeft);
         }
-        while let Some(count) = socket.read(&mut buffer).map_err(gone)? {
-            if count == 0 {
-                return Err(TcpError::Closed { peer, cause: None });
-            }
+        let full = written.map_err(gone)?;
+        if stream.sender.is_done() {
+            return Ok(Sent::Everything);
+        }
+        if asked {
+            return Ok(Sent::Asked);
+        }
+        if read.map_err(gone)? == Reading::End {
+            return Err(TcpError::Closed { peer, cause: None });
         }
         let next = stream.sender.next_timeout().unwrap_or(Time::FAR);
+        let room = if stream.sender.waits_for_room() {
+            now + ROOM
+        } else {
+            Time::FAR
+        };
         let events = libc::POLLIN | if full { libc::POLLOUT } else { 0 };
-        let until = next.min(now + TICK);
+        let until = next.min(now + TICK).min(room);
+        let own = (socket.stream.as_raw_fd(), events);
+        let watch = socket
+            .watch
+            .as_ref()
+            .map(|watch| watch.events().as_raw_fd());
         wait(
-            Some((socket.stream.as_raw_fd(), events)),
+            &[own, (watch.unwrap_or(-1), libc::POLLIN)],
             conditions,
             now,
             until,
@@ -221,10 +166,27 @@ pub fn send<P: EncodePipe>(
     }
 }
 
-/// Hands over what the socket takes. Whether it is full.
-fn write_all(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::Result<bool> {
+/// Tells the sender what the connection did and how it stands.
+fn hear(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::Result<()> {
+    let (unsent, unacknowledged) = socket.backlog()?;
+    sender.on_kernel(unsent, unacknowledged);
+    if let Some(watch) = &mut socket.watch {
+        while let Some((event, view)) = watch.next_event(now)? {
+            sender.on_event(now, event, &view);
+        }
+        sender.on_view(now, &watch.view(now)?);
+    }
+    Ok(())
+}
+
+/// Hands over what the socket takes, and what is made of it. Whether it is full.
+fn write_all<P: EncodePipe>(
+    stream: &mut TcpStreamer<P>,
+    socket: &mut TcpSocket,
+    now: Time,
+) -> io::Result<bool> {
     loop {
-        let bytes = sender.poll_write(now);
+        let bytes = stream.sender.poll_write(now);
         if bytes.is_empty() {
             return Ok(false);
         }
@@ -232,8 +194,31 @@ fn write_all(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::R
         if count == 0 {
             return Ok(true);
         }
-        sender.on_written(now, count);
+        stream.sender.on_written(now, count);
+        if let Some(watch) = &mut socket.watch {
+            // What was written counts for what comes next.
+            stream.sender.on_view(now, &watch.view(now)?);
+            stream.turn(now);
+        }
     }
+}
+
+/// Whether more may come from a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    Open,
+    End,
+}
+
+fn listen(listener: &mut Listener, socket: &mut TcpSocket) -> io::Result<Reading> {
+    let mut buffer = [0; 4_096];
+    while let Some(count) = socket.read(&mut buffer)? {
+        if count == 0 {
+            return Ok(Reading::End);
+        }
+        listener.on_bytes(&buffer[..count]);
+    }
+    Ok(Reading::Open)
 }
 
 /// How a stream ended at its receiver.
@@ -266,6 +251,8 @@ pub fn receive(
             return Ok(Received::Goodbye);
         }
         if asked || conditions.until.is_some_and(|until| now >= until) {
+            // Who does not hear it any more has gone itself.
+            let _ = socket.leave(&receiver.farewell(), conditions);
             return Ok(Received::Asked);
         }
         let read = socket.read(&mut buffer);
@@ -288,75 +275,10 @@ pub fn receive(
             None => {
                 let fd = socket.stream.as_raw_fd();
                 let until = conditions.until.unwrap_or(Time::FAR).min(now + TICK);
-                wait(Some((fd, libc::POLLIN)), conditions, now, until).map_err(TcpError::System)?;
+                wait(&[(fd, libc::POLLIN)], conditions, now, until).map_err(TcpError::System)?;
             }
         }
     }
-}
-
-/// Sleeps until the descriptor is ready, the driver is woken, or `until`.
-fn wait(
-    descriptor: Option<(RawFd, libc::c_short)>,
-    conditions: &Conditions,
-    now: Time,
-    until: Time,
-) -> io::Result<()> {
-    let (fd, events) = descriptor.unwrap_or((-1, 0));
-    let mut fds = [
-        libc::pollfd {
-            fd,
-            events,
-            revents: 0,
-        },
-        libc::pollfd {
-            fd: conditions.stop.event_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        },
-    ];
-    let span = until.since(now);
-    let timeout = libc::timespec {
-        tv_sec: span.as_secs() as libc::time_t,
-        tv_nsec: i64::from(span.subsec_nanos()),
-    };
-    // SAFETY: `fds` and `timeout` are whole; no signal mask is changed.
-    let ready = check(unsafe {
-        libc::ppoll(
-            fds.as_mut_ptr(),
-            fds.len() as libc::nfds_t,
-            &raw const timeout,
-            ptr::null(),
-        )
-    });
-    match ready {
-        Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
-        _ => {}
-    }
-    if fds[1].revents != 0 {
-        conditions.stop.hush();
-    }
-    Ok(())
-}
-
-fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
-    // SAFETY: reads the bytes of `value`.
-    check(unsafe {
-        libc::setsockopt(
-            fd,
-            libc::IPPROTO_TCP,
-            option,
-            value.as_ptr().cast(),
-            value.len() as libc::socklen_t,
-        )
-    })
-    .map(drop)
-}
-
-fn queue(fd: RawFd, request: libc::Ioctl) -> io::Result<Bytes> {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: both requests write one int.
-    check(unsafe { libc::ioctl(fd, request, &raw mut bytes) })?;
-    Ok(Bytes(u64::try_from(bytes).unwrap_or(0)))
 }
 
 /// Why a connection is of no use.
@@ -437,12 +359,8 @@ impl fmt::Display for TcpError {
 /// What the system says is part of the message.
 impl std::error::Error for TcpError {}
 
-/// Of the kernel's `include/uapi/linux/tcp.h`.
-const TCP_RTO_MAX_MS: libc::c_int = 44;
-/// Of the kernel's `include/uapi/linux/sockios.h`.
-const SIOCOUTQNSD: libc::Ioctl = 0x894B;
-
-const _: () = assert!(mem::size_of::<libc::c_int>() == 4, "as the ioctls write it");
-
+/// The system tells nobody that an acknowledgement has come: a frame that waits for room is tried
+/// again after this. A look costs some microseconds.
+const ROOM: Duration = Duration::from_millis(5);
 #[cfg(test)]
 mod tests;

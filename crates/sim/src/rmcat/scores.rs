@@ -1,5 +1,6 @@
 //! From curves to the metrics of RFC 8868.
 
+use core::ops::Range;
 use core::time::Duration;
 
 use serde::Serialize;
@@ -18,7 +19,8 @@ pub struct Scores {
     /// Flows under test first, then those that they compete with, as one where there are several.
     pub flows: Vec<FlowScore>,
     /// What arrived over the bottleneck, of what all fair shares together would be, which is its
-    /// capacity or all that encoders can make; of the least used one, from [`SETTLING`] on.
+    /// capacity or all that encoders can make; of the least used one, from [`SETTLING`] after the
+    /// first start on.
     pub utilisation: Option<f64>,
     /// Mean of the sending rates of all flows over the capacity at the same time (RFC 8868
     /// section 3, item 10); of the least used bottleneck, while flows under test are on.
@@ -222,10 +224,17 @@ impl View<'_> {
         crossing.map(rate).sum()
     }
 
+    /// From [`SETTLING`] after the first start on.
+    fn settled(&self) -> Range<usize> {
+        let members = self.media.iter().chain(&self.others);
+        let first = members.map(|member| member.plan.start).min();
+        self.bins_in(first.unwrap_or_default() + SETTLING)..self.bins()
+    }
+
     fn utilisation(&self, bottlenecks: &[&str]) -> Option<f64> {
         self.least_of(bottlenecks, |link| {
             let (mut carried, mut could) = (0.0, 0.0);
-            for bin in self.bins_in(SETTLING)..self.bins() {
+            for bin in self.settled() {
                 let fair = self.shares.over(link, bin);
                 if fair > 0.0 {
                     could += fair;
@@ -246,7 +255,7 @@ impl View<'_> {
             self.media.iter().any(|member| is_on(member.plan, at))
         };
         self.least_of(bottlenecks, |link| {
-            let bins = (self.bins_in(SETTLING)..self.bins()).filter(any_on);
+            let bins = self.settled().filter(any_on);
             let ratio = |bin: usize| {
                 let capacity = capacity(&infos[link], self.middle(bin));
                 let sent = self.crossing(link, |member| member.sent(bin));
@@ -260,7 +269,7 @@ impl View<'_> {
         let fair = self.shares.flow(&member.name);
         let window = self.bins_in(DROUGHT);
         let first = ((member.plan.start + SETTLED).as_nanos() / self.bin.as_nanos()) as usize;
-        let on = |bin: usize| fair.get(bin).is_some_and(|share| *share > 0.0);
+        let on = |bin: usize| is_on(member.plan, self.middle(bin));
         let ratio = |from: usize| {
             let bins = from..from + window;
             // Who has just come back is given as long as who has just come.
@@ -269,7 +278,8 @@ impl View<'_> {
                 return None;
             }
             let rate: f64 = bins.clone().map(|bin| member.rate(bin)).sum();
-            Some(rate / fair[bins].iter().sum::<f64>())
+            let fair: f64 = fair[bins].iter().sum();
+            (fair > 0.0).then(|| rate / fair)
         };
         let windows = first..(self.bins() + 1).saturating_sub(window);
         windows.filter_map(ratio).reduce(f64::min)

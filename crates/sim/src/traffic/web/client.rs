@@ -162,7 +162,7 @@ impl Agent for Client {
         let Some(place) = downloads.position(|download| download.owns(segment.seq)) else {
             return;
         };
-        if self.downloads[place].on_segment(cx, arrival, segment) {
+        if self.downloads[place].on_segment(cx, *arrival, segment) {
             self.object_arrived(cx, place);
         }
     }

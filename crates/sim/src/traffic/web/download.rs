@@ -103,7 +103,7 @@ impl Download {
     pub(super) fn on_segment(
         &mut self,
         cx: &mut AgentCx<'_>,
-        arrival: &Arrival,
+        arrival: Arrival,
         segment: Segment,
     ) -> bool {
         let seq = segment.seq - self.request.first;
@@ -115,7 +115,7 @@ impl Download {
         }
         let segment = Segment { seq, ..segment };
         self.with_sink(cx, |sink, cx| {
-            sink.on_packet(cx, arrival, Body::Segment(segment));
+            sink.on_packet(cx, &arrival, Body::Segment(segment));
         });
         let complete = self.stage == Stage::Receiving && self.sink.next() >= self.end;
         if complete {

@@ -14,10 +14,6 @@ use crate::traffic::Distribution;
 use crate::world::{Party, PartyId, SimPacket, World};
 
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "as many of the one as of the other"
-)]
 enum Player {
     Client(Client),
     Server(Server),

@@ -66,7 +66,8 @@ impl View<'_> {
         WINDOWS_S.into_iter().filter_map(over).collect()
     }
 
-    /// Rate of a flow under test over that of a TCP transfer, while both are on.
+    /// Rate of a flow under test over that of a TCP transfer, while both are on; a transfer has
+    /// [`STOPPED`] at least.
     pub(super) fn share(&self) -> Option<f64> {
         let is_tcp = |member: &&Member<'_>| matches!(member.plan.media, MediaPlan::Tcp(_));
         let tcp = self.others.iter().find(is_tcp)?;
@@ -79,7 +80,7 @@ impl View<'_> {
             .iter()
             .filter_map(|member| self.mean(member, both));
         let theirs = self.mean(tcp, both)? / f64::from(tcp.plan.count);
-        Some(mean(rates)? / theirs.max(1.0))
+        Some(mean(rates)? / theirs.max(STOPPED))
     }
 
     /// Standard deviation of the sending rate over its mean, of means over [`SMOOTH`] while the
@@ -147,6 +148,8 @@ pub(super) fn percentile(sorted: &[(f64, f64)], share: f64) -> Option<f64> {
     reached.or(sorted.last()).map(|(value, _)| *value)
 }
 
+/// In b/s: a packet in ten seconds. A ratio to less says nothing.
+const STOPPED: f64 = 1_000.0;
 /// RFC 8868 section 3, item 7.
 const WINDOWS_S: [u64; 3] = [1, 5, 20];
 /// RFC 8868 section 3, item 9, wants watermarks a factor of four apart: a half of the mean and twice

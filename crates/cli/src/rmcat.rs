@@ -461,9 +461,10 @@ const DEFAULT: [&str; 5] = ["tfrc", "rap", "tfrc+greedy", "rap+greedy", "fixed"]
 mod tests {
     use super::*;
 
-    /// What a program that knows only the least would write of case 5.1: half of the capacity.
+    /// What a program that knows only the least would write of case 5.1: half of what could be used,
+    /// which at 2.5 Mb/s is 1.596 Mb/s of video and audio.
     const PEER: &str = r#"{"scenario":"rmcat-5-1","control":"half","flows":[{"name":"media",
-        "bins_ms":20000,"rate_bps":[500000,500000,1250000,300000,500000],
+        "bins_ms":20000,"rate_bps":[500000,500000,798000,300000,500000],
         "delay_ms":[60,60,60,null,400],"loss":[0,0,0.5,null,0]}]}"#;
 
     #[test]

@@ -102,9 +102,10 @@ impl Entry {
 }
 
 impl Played {
-    /// Whoever played, and whatever was sent, the fair shares are those of the case.
+    /// Whoever played, the fair shares are those of the case; who is greedy claims all that there is.
     fn new(case: &'static Case, outcome: Outcome) -> Result<Self> {
-        let scores = score(case, &case.scenario()?, &outcome);
+        let scenario = case.scenario_sending(outcome.source)?;
+        let scores = score(case, &scenario, &outcome);
         let verdicts = judge(case, &scores);
         Ok(Self {
             outcome,
@@ -383,7 +384,7 @@ fn table(entries: &[Entry]) -> String {
     let width = width.unwrap_or(0).max(7);
     let _ = writeln!(
         out,
-        "{:<11} {:<width$}  {:<7} {:>10} {:>7} {:>9} {:>8} {:>6} {:>6} {:>6}  {:>10}",
+        "{:<14} {:<width$}  {:<8} {:>9} {:>6} {:>9} {:>8} {:>6} {:>6} {:>6} {:>6}  {:>9}",
         "case",
         "control",
         "passes",
@@ -392,6 +393,7 @@ fn table(entries: &[Entry]) -> String {
         "queue p95",
         "loss",
         "Jain",
+        "alike",
         "share",
         "least",
         "converged",
@@ -405,7 +407,7 @@ fn table(entries: &[Entry]) -> String {
         let (followed, of) = converged(entry);
         let _ = writeln!(
             out,
-            "{:<11} {:<width$}  {:<7} {:>10} {:>7} {:>9} {:>8} {:>6} {:>6} {:>6}  {:>10}",
+            "{:<14} {:<width$}  {:<8} {:>9} {:>6} {:>9} {:>8} {:>6} {:>6} {:>6} {:>6}  {:>9}",
             entry.case.id,
             entry.control,
             passes(entry),
@@ -414,6 +416,7 @@ fn table(entries: &[Entry]) -> String {
             cell(Metric::Queueing),
             cell(Metric::Loss),
             cell(Metric::Jain),
+            cell(Metric::Ratio),
             cell(Metric::Share),
             cell(Metric::Least),
             if of > 0 {
@@ -458,9 +461,10 @@ const DEFAULT: [&str; 5] = ["tfrc", "rap", "tfrc+greedy", "rap+greedy", "fixed"]
 mod tests {
     use super::*;
 
-    /// What a program that knows only the least would write of case 5.1: half of the capacity.
+    /// What a program that knows only the least would write of case 5.1: half of what could be used,
+    /// which at 2.5 Mb/s is 1.596 Mb/s of video and audio.
     const PEER: &str = r#"{"scenario":"rmcat-5-1","control":"half","flows":[{"name":"media",
-        "bins_ms":20000,"rate_bps":[500000,500000,1250000,300000,500000],
+        "bins_ms":20000,"rate_bps":[500000,500000,798000,300000,500000],
         "delay_ms":[60,60,60,null,400],"loss":[0,0,0.5,null,0]}]}"#;
 
     #[test]

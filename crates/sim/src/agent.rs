@@ -81,10 +81,14 @@ pub enum Body {
 /// What a browser asks of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Counts the requests of the browser. A number that came before is the same request again.
+    /// Counts the requests of the browser. A number that the connection has seen is the same
+    /// request again.
     pub number: u32,
+    /// Connections that are open together are of one group; the next group ends them.
+    pub group: u32,
     /// Number of the first segment of the connection that has to answer. Another one than before
-    /// asks for a new connection; since it is higher, nothing of an earlier one is mistaken for it.
+    /// asks for a new connection. It is higher than all numbers of those opened earlier, so that
+    /// nothing of theirs is mistaken for it.
     pub first: u32,
     /// Size of the object, in bytes of payload. The browser knows it, since both ends are models.
     pub bytes: u64,

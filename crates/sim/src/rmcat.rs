@@ -8,8 +8,10 @@
 
 mod cases;
 mod fair;
+mod fairness;
 mod outcome;
 mod scores;
+mod view;
 
 use core::time::Duration;
 
@@ -20,15 +22,15 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::paced::Workload;
 use crate::play::{self, PlayError};
-use crate::scenario::{BulkPlan, MediaPlan, Scenario, ScenarioError, VideoPlan};
+use crate::scenario::{BulkPlan, FlowPlan, MediaPlan, Scenario, ScenarioError, VideoPlan};
 use crate::video_model::{VideoModel, VideoModelConfig};
 
 pub use cases::{Bound, CASES, Case, Limit, Metric};
 pub use fair::Shares;
+pub use fairness::Fairness;
 pub use outcome::{FlowOutcome, Outcome};
-pub use scores::{
-    Change, DROUGHT, FlowScore, NEAR, SETTLED, SETTLING, SMOOTH, STAYS, Scores, score,
-};
+pub use scores::{Change, FlowScore, Scores, score};
+pub use view::{CHANGED, DROUGHT, NEAR, SETTLED, SETTLING, SMOOTH, STAYS};
 
 /// A limit, and whether it held.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -58,7 +60,21 @@ impl Case {
         })
     }
 
-    /// The scenario with `control` in place of that of all media flows, which send `source`.
+    /// The scenario in which all media flows send `source`.
+    ///
+    /// # Errors
+    /// As [`scenario`](Self::scenario).
+    pub fn scenario_sending(&self, source: Source) -> Result<Scenario, ScenarioError> {
+        let mut scenario = self.scenario()?;
+        for flow in media(&mut scenario) {
+            if let (Source::Greedy, MediaPlan::Video(video)) = (source, &flow.media) {
+                flow.media = MediaPlan::Bulk(greedy(video));
+            }
+        }
+        Ok(scenario)
+    }
+
+    /// The same with `control` in place of that of all media flows.
     ///
     /// # Errors
     /// As [`scenario`](Self::scenario).
@@ -67,16 +83,9 @@ impl Case {
         control: &ControllerConfig,
         source: Source,
     ) -> Result<Scenario, ScenarioError> {
-        let mut scenario = self.scenario()?;
-        for flow in scenario
-            .flows
-            .iter_mut()
-            .filter(|flow| is_media(&flow.name))
-        {
+        let mut scenario = self.scenario_sending(source)?;
+        for flow in media(&mut scenario) {
             flow.control = Some(control.clone());
-            if let (Source::Greedy, MediaPlan::Video(video)) = (source, &flow.media) {
-                flow.media = MediaPlan::Bulk(greedy(video));
-            }
         }
         Ok(scenario)
     }
@@ -87,12 +96,19 @@ impl Case {
     }
 }
 
+fn media(scenario: &mut Scenario) -> impl Iterator<Item = &mut FlowPlan> {
+    let flows = scenario.flows.iter_mut();
+    flows.filter(|flow| is_media(&flow.name))
+}
+
 /// What the flows under test send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Source {
     /// Full packets whenever the controller allows, except in pauses: the controller alone.
     Greedy,
     /// Video under a delay promise, as in a call.
+    #[default]
     Video,
 }
 
@@ -154,5 +170,7 @@ pub fn judge(case: &Case, scores: &Scores) -> Vec<Verdict> {
 /// The made-up trace that comes with the scenarios.
 const CELLULAR: &str = include_str!("../../../scenarios/traces/cellular.mahi");
 
+#[cfg(test)]
+mod rfc8867;
 #[cfg(test)]
 mod tests;

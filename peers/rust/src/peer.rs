@@ -50,6 +50,14 @@ impl Peer {
             .ok_or_else(|| UnknownPeer(name.to_owned()))
     }
 
+    /// What it sends: as much as it may, or what an encoder makes.
+    pub fn source(self) -> &'static str {
+        match self {
+            Self::PionGcc | Self::Str0mGcc => "video",
+            Self::Quinn(_) => "greedy",
+        }
+    }
+
     /// Whether it answers marks of the network.
     pub fn knows_ecn(self) -> bool {
         matches!(self, Self::Quinn(_))

@@ -68,6 +68,7 @@ pub fn scenario(scenario: &Scenario, peer: Peer, options: &Options) -> Result<Ou
         scenario: scenario.name.clone(),
         control: peer.name().to_owned(),
         library,
+        source: peer.source().to_owned(),
         seed: seed.0,
         duration_ms: scenario.duration.as_millis() as u64,
         flows: flows

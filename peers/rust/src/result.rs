@@ -14,12 +14,20 @@ pub struct Outcome {
     pub control: String,
     /// Where it comes from, with the version.
     pub library: String,
+    /// What it sent: `video`, no more than an encoder makes, or `greedy`.
+    #[serde(default = "video")]
+    pub source: String,
     /// Of the run.
     pub seed: u64,
     /// Of the run.
     pub duration_ms: u64,
     /// In the order of the scenario.
     pub flows: Vec<FlowOutcome>,
+}
+
+/// Results of before there was such a field are read as these.
+fn video() -> String {
+    "video".to_owned()
 }
 
 /// One flow of a run.

@@ -1,9 +1,12 @@
 //! The scorecard of the RMCAT cases: which controller keeps which limits, and what it did.
 
+mod tables;
+
 use core::fmt::Write as _;
+use core::ops::Range;
 
 use tidegate_core::units::Rate;
-use tidegate_sim::rmcat::{Case, Metric, Outcome, is_media};
+use tidegate_sim::rmcat::{Case, FlowOutcome, Metric, Outcome, is_media};
 use tidegate_sim::run::LinkInfo;
 use tidegate_sim::scenario::{FlowPlan, LinkPlan, Scenario};
 
@@ -12,7 +15,7 @@ use super::scale::round_top;
 use super::series::steps;
 use super::svg::{escape, polyline};
 use super::theme;
-use crate::rmcat::{Entry, converged, passes, rate};
+use crate::rmcat::{Entry, passes};
 
 /// The whole page. Entries of one case stand together.
 pub(super) fn page(entries: &[Entry]) -> String {
@@ -28,7 +31,8 @@ pub(super) fn page(entries: &[Entry]) -> String {
     html.push_str(
         "<h1>RMCAT scorecard</h1><p class=\"facts\">Test cases of RFC 8867, and of RFC 8869 as far as \
          links can carry them; metrics of RFC 8868 in bins of 200 ms. Numbers in red break a limit \
-         of the case; the limits are ours and stand below each heading.</p>",
+         of the case; the limits stand below each heading, and all but one, that of RFC 8868 on \
+         least over most, are ours.</p>",
     );
     let cases = entries.chunk_by(|a, b| a.case.id == b.case.id);
     let cases: Vec<&[Entry]> = cases.collect();
@@ -107,6 +111,7 @@ fn short(metric: Metric) -> &'static str {
         Metric::Queueing => "queue",
         Metric::Loss => "lost",
         Metric::Jain => "Jain",
+        Metric::Ratio => "least/most",
         Metric::Share => "vs TCP",
         Metric::Least => "least",
     }
@@ -123,7 +128,7 @@ fn chapter(html: &mut String, number: usize, entries: &[Entry]) {
         return;
     };
     let _ = write!(html, "<p>{}.</p>", escape(&scenario.about));
-    numbers(html, case, entries);
+    tables::numbers(html, case, entries);
     html.push_str("<ul class=\"expect\">");
     for limit in case.limits {
         let _ = write!(
@@ -135,6 +140,7 @@ fn chapter(html: &mut String, number: usize, entries: &[Entry]) {
         );
     }
     html.push_str("</ul>");
+    tables::steadiness(html, entries);
     for (place, entry) in entries.iter().enumerate() {
         let played = &entry.runs[0];
         let label = format!("{} in case {}", entry.control, case.id);
@@ -170,94 +176,18 @@ fn chapter(html: &mut String, number: usize, entries: &[Entry]) {
     );
 }
 
-/// A table of the case: controllers down, metrics across.
-fn numbers(html: &mut String, case: &Case, entries: &[Entry]) {
-    let metrics = [
-        Metric::Utilisation,
-        Metric::Queueing,
-        Metric::Loss,
-        Metric::Jain,
-        Metric::Share,
-        Metric::Least,
-    ];
-    let seen = |metric: &&Metric| entries.iter().any(|entry| entry.spread(**metric).is_some());
-    let metrics: Vec<&Metric> = metrics.iter().filter(seen).collect();
-    html.push_str(
-        "<div class=\"scroll\"><table class=\"numbers\"><thead><tr><th>control</th><th>passes</th>\
-         <th>rate<small>mean of flows</small></th><th>delay<small>50/95/99 %, worst</small></th>",
-    );
-    for metric in &metrics {
-        let limit = case.limits.iter().find(|limit| limit.metric == **metric);
-        let bound = limit.map_or_else(
-            || "not judged".to_owned(),
-            |limit| limit.bound.show(limit.metric),
-        );
-        let _ = write!(html, "<th>{}<small>{bound}</small></th>", metric.name());
-    }
-    html.push_str("<th>converged<small>middle time</small></th></tr></thead><tbody>");
-    for entry in entries {
-        let class = if entry.passes() == entry.runs.len() {
-            "good"
-        } else {
-            "bad"
-        };
-        let _ = write!(
-            html,
-            "<tr><th>{}</th><td class=\"{class}\">{}</td><td>{:.2} Mb/s</td><td>{}</td>",
-            escape(&entry.control),
-            passes(entry),
-            rate(entry) / 1e6,
-            delays(entry),
-        );
-        for metric in &metrics {
-            let class = if entry.keeps(**metric) {
-                ""
-            } else {
-                " class=\"bad\""
-            };
-            let text = match entry.spread(**metric) {
-                None => "–".to_owned(),
-                Some([mean, least, most]) if entry.runs.len() > 1 => format!(
-                    "{}<small>{} – {}</small>",
-                    metric.show(mean),
-                    metric.show(least),
-                    metric.show(most)
-                ),
-                Some([mean, ..]) => metric.show(mean),
-            };
-            let _ = write!(html, "<td{class}>{text}</td>");
-        }
-        let text = match converged(entry) {
-            (_, 0) => "–".to_owned(),
-            (followed, of) => format!("{followed} of {of}"),
-        };
-        let time = entry.runs[0].scores.convergence_s();
-        let time = time.map_or_else(String::new, |time| format!("<small>{time:.1} s</small>"));
-        let _ = write!(html, "<td>{text}{time}</td></tr>");
-    }
-    html.push_str("</tbody></table></div>");
-}
-
-/// Of the flow under test whose 95th percentile is highest, in the first run.
-fn delays(entry: &Entry) -> String {
-    let flows = entry.runs[0].scores.flows.iter();
-    let delays = flows
-        .filter(|flow| is_media(&flow.name))
-        .filter_map(|flow| flow.delay_ms);
-    let worst = delays.max_by(|a, b| a[1].total_cmp(&b[1]));
-    worst.map_or_else(
-        || "–".to_owned(),
-        |[p50, p95, p99]| format!("{p50:.0} / {p95:.0} / {p99:.0} ms"),
-    )
-}
-
 /// Rates above, one-way delays below.
 fn draw(id: &str, form: Form, case: &Case, scenario: &Scenario, outcome: &Outcome) -> Chart {
     let end = scenario.duration.as_secs_f64();
     let mut chart = Chart::new(id, form, (0.0, end), &outages(scenario, case));
     let capacities: Vec<Vec<(f64, f64)>> = capacities(scenario, case, end);
-    let names: Vec<String> = scenario
+    // Audio is a constant 36 kb/s beside each call: a line at the bottom.
+    let flows: Vec<&FlowPlan> = scenario
         .flows
+        .iter()
+        .filter(|plan| !plan.name.starts_with("audio"))
+        .collect();
+    let names: Vec<String> = flows
         .iter()
         .map(|plan| match plan.count {
             1 => plan.name.clone(),
@@ -269,8 +199,7 @@ fn draw(id: &str, form: Form, case: &Case, scenario: &Scenario, outcome: &Outcom
         legend.push((Sample::Flow(theme::flow(i)), name.as_str()));
     }
     chart.legend(&legend);
-    let curves: Vec<Curve> = scenario
-        .flows
+    let curves: Vec<Curve> = flows
         .iter()
         .map(|plan| Curve::of(plan, outcome, end))
         .collect();
@@ -324,7 +253,8 @@ fn draw(id: &str, form: Form, case: &Case, scenario: &Scenario, outcome: &Outcom
 struct Curve {
     /// Together, in b/s.
     rates: Vec<(f64, f64)>,
-    /// Above propagation, in ms; pieces between gaps. Of several flows none is drawn.
+    /// Above the least, in ms; pieces between gaps. Of several flows under test their mean; of
+    /// several others none is drawn.
     delays: Vec<Vec<(f64, f64)>>,
 }
 
@@ -346,12 +276,13 @@ impl Curve {
             rates: Vec::new(),
             delays: vec![Vec::new()],
         };
-        let least = first
-            .delay_ms
-            .iter()
-            .flatten()
-            .copied()
-            .fold(f64::INFINITY, f64::min);
+        let above = |flow: &FlowOutcome, span: Range<usize>| -> Vec<f64> {
+            let all = flow.delay_ms.iter().flatten().copied();
+            let least = all.fold(f64::INFINITY, f64::min);
+            let delays = flow.delay_ms.get(span).unwrap_or_default();
+            delays.iter().flatten().map(|delay| delay - least).collect()
+        };
+        let with_delay = flows.len() == 1 || is_media(&plan.name);
         for from in (0..bins).step_by(group) {
             let span = from..(from + group).min(bins);
             let middle = (span.start + span.end) as f64 / 2.0 * width;
@@ -365,11 +296,11 @@ impl Curve {
                 .flat_map(|flow| flow.rate_bps.get(span.clone()).unwrap_or_default())
                 .sum();
             curve.rates.push((middle, sum as f64 / count));
-            if flows.len() > 1 {
+            if !with_delay {
                 continue;
             }
-            let delays = first.delay_ms.get(span).unwrap_or_default();
-            let delays: Vec<f64> = delays.iter().flatten().map(|delay| delay - least).collect();
+            let delays = flows.iter().flat_map(|flow| above(flow, span.clone()));
+            let delays: Vec<f64> = delays.collect();
             let last = curve.delays.last_mut().expect("never empty");
             if delays.is_empty() {
                 if !last.is_empty() {

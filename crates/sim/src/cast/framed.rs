@@ -149,6 +149,7 @@ fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
         Body::Request(request) => {
             out.push(REQUEST);
             out.extend(request.number.to_le_bytes());
+            out.extend(request.group.to_le_bytes());
             out.extend(request.first.to_le_bytes());
             out.extend(request.bytes.to_le_bytes());
         }
@@ -208,6 +209,7 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
         }
         REQUEST => Body::Request(Request {
             number: rest.u32()?,
+            group: rest.u32()?,
             first: rest.u32()?,
             bytes: rest.u64()?,
         }),
@@ -279,9 +281,10 @@ mod tests {
             }),
             (time.clone(), prop::collection::vec(seen, 0..MOST_SEEN))
                 .prop_map(|(sent, seen)| Body::Report { sent, seen }),
-            (any::<u32>(), any::<u32>(), any::<u64>()).prop_map(|(number, first, bytes)| {
+            (any::<[u32; 3]>(), any::<u64>()).prop_map(|([number, group, first], bytes)| {
                 Body::Request(Request {
                     number,
+                    group,
                     first,
                     bytes,
                 })

@@ -4,61 +4,68 @@ use core::time::Duration;
 
 use tidegate_core::units::{Rate, Time};
 
+use crate::paced::Workload;
 use crate::run::LinkInfo;
 use crate::scenario::{FlowPlan, MediaPlan, RatePlan, Scenario};
 
 /// Max-min fair shares in bins, and who takes part when.
 ///
-/// Video takes no more than its encoder can make, and nothing while its camera is off; streams that
-/// nobody controls take their rate in any case, but none of the cases has one. Browsers, which come
-/// and go within seconds, are left out: what they take is not counted against the others.
+/// Streams that nobody controls, as audio, take their rate in any case; the others share what is
+/// left. Video takes no more than its encoder can make, and nothing while its camera is off.
+/// Browsers, which come and go within seconds, are left out: what they take is not counted against
+/// the others.
 #[derive(Clone, Debug)]
 pub struct Shares {
     /// Names of the flows, as in the outcome of a run.
     pub names: Vec<String>,
     /// For each flow its share in b/s in each bin; zero while it takes no part.
     pub shares: Vec<Vec<f64>>,
+    /// For each flow the links that it crosses to its receiver, as places in the scenario.
+    paths: Vec<Vec<usize>>,
     /// Whether the capacity follows a recording, so that it never rests.
     pub restless: bool,
-}
-
-/// A flow that wants a share.
-struct Claim<'a> {
-    plan: &'a FlowPlan,
-    most: f64,
 }
 
 impl Shares {
     /// For bins of the length `bin`, which is above zero.
     pub fn of(scenario: &Scenario, bin: Duration) -> Self {
         let links = scenario.link_infos();
-        let mut names = Vec::new();
-        let mut claims = Vec::new();
+        let mut flows: Vec<(&FlowPlan, u32)> = Vec::new();
         for plan in &scenario.flows {
-            for number in 1..=plan.count {
-                names.push(plan.name_of(number));
-                claims.push(Claim {
-                    plan,
-                    most: most(plan),
-                });
-            }
+            flows.extend((1..=plan.count).map(|number| (plan, number)));
         }
         let bins = scenario.duration.as_nanos().div_ceil(bin.as_nanos()) as u32;
-        let mut shares = vec![Vec::with_capacity(bins as usize); claims.len()];
+        let mut shares = vec![Vec::with_capacity(bins as usize); flows.len()];
         for index in 0..bins {
             // The middle of a bin is on one side of every change.
             let at = bin * index + bin / 2;
-            for (shares, share) in shares.iter_mut().zip(allocate(&links, &claims, at)) {
+            let claims = flows.iter().map(|(plan, _)| Claim::of(plan, at));
+            for (shares, share) in
+                shares
+                    .iter_mut()
+                    .zip(allocate(&links, &claims.collect::<Vec<_>>(), at))
+            {
                 shares.push(share);
             }
         }
         let traced =
             |link: &crate::scenario::LinkPlan| matches!(link.rate, Some(RatePlan::Trace(_)));
         Self {
-            names,
+            names: flows
+                .iter()
+                .map(|(plan, number)| plan.name_of(*number))
+                .collect(),
+            paths: flows.iter().map(|(plan, _)| plan.path.clone()).collect(),
             shares,
             restless: scenario.links.iter().any(traced),
         }
+    }
+
+    /// What all flows together can make of a link in a bin, in b/s.
+    pub(super) fn over(&self, link: usize, bin: usize) -> f64 {
+        let crossing = self.paths.iter().zip(&self.shares);
+        let crossing = crossing.filter(|(path, _)| path.contains(&link));
+        crossing.filter_map(|(_, shares)| shares.get(bin)).sum()
     }
 
     /// The share of the flow called `name`; empty if there is none.
@@ -76,35 +83,77 @@ pub(super) fn capacity(link: &LinkInfo, at: Duration) -> f64 {
 
 /// Whether the flow has something to send.
 pub(super) fn is_on(plan: &FlowPlan, at: Duration) -> bool {
-    let paused = |video: &crate::scenario::VideoPlan| {
-        video
-            .pauses
-            .iter()
-            .any(|(from, to)| *from <= at && at < *to)
-    };
-    plan.start <= at && at < plan.stop && !plan.media.video().is_some_and(paused)
+    plan.start <= at
+        && at < plan.stop
+        && match &plan.media {
+            MediaPlan::Video(video) => {
+                let mut pauses = video.pauses.iter();
+                !pauses.any(|(from, to)| *from <= at && at < *to)
+            }
+            MediaPlan::Bulk(bulk) => match &bulk.workload {
+                Workload::Application(steps) => {
+                    let passed = steps.partition_point(|step| step.0 <= Time::ZERO + at);
+                    passed > 0 && steps[passed - 1].1 > Rate::ZERO
+                }
+                Workload::Greedy | Workload::Packets(_) => true,
+            },
+            MediaPlan::Tcp(_) | MediaPlan::Udp(_) | MediaPlan::Web(_) => true,
+        }
 }
 
-fn most(plan: &FlowPlan) -> f64 {
-    match &plan.media {
-        MediaPlan::Video(video) => video.ceiling.as_f64(),
-        MediaPlan::Bulk(_) | MediaPlan::Tcp(_) | MediaPlan::Udp(_) => f64::INFINITY,
-        MediaPlan::Web(_) => 0.0,
+/// What a flow wants at a moment.
+struct Claim<'a> {
+    path: &'a [usize],
+    /// In b/s.
+    most: f64,
+    /// Whether it takes that whatever is left for others.
+    insists: bool,
+}
+
+impl<'a> Claim<'a> {
+    fn of(plan: &'a FlowPlan, at: Duration) -> Self {
+        let most = match &plan.media {
+            _ if !is_on(plan, at) => 0.0,
+            MediaPlan::Video(video) => video.ceiling.as_f64() * HEADERS,
+            MediaPlan::Bulk(_) | MediaPlan::Tcp(_) => f64::INFINITY,
+            MediaPlan::Udp(config) => config.rate.at(Time::ZERO + at).as_f64(),
+            MediaPlan::Web(_) => 0.0,
+        };
+        Self {
+            path: &plan.path,
+            most,
+            insists: matches!(plan.media, MediaPlan::Udp(_)),
+        }
     }
 }
 
-/// Fills all shares alike until a link is full or a claim is met; those stop, the others go on.
+/// Serves those who insist; then fills all shares alike until a link is full or a claim is met;
+/// those stop, the others go on.
 fn allocate(links: &[LinkInfo], claims: &[Claim<'_>], at: Duration) -> Vec<f64> {
     let mut left: Vec<f64> = links.iter().map(|link| capacity(link, at)).collect();
     let mut shares = vec![0.0; claims.len()];
+    for (claim, share) in claims
+        .iter()
+        .zip(&mut shares)
+        .filter(|(claim, _)| claim.insists)
+    {
+        *share = claim
+            .path
+            .iter()
+            .map(|link| left[*link])
+            .fold(claim.most, f64::min);
+        for link in claim.path {
+            left[*link] -= *share;
+        }
+    }
     let mut growing: Vec<bool> = claims
         .iter()
-        .map(|claim| claim.most > 0.0 && is_on(claim.plan, at))
+        .map(|claim| claim.most > 0.0 && !claim.insists)
         .collect();
     loop {
         let users = |link: usize, growing: &[bool]| {
             let uses = claims.iter().zip(growing);
-            uses.filter(|(claim, on)| **on && claim.plan.path.contains(&link))
+            uses.filter(|(claim, on)| **on && claim.path.contains(&link))
                 .count()
         };
         let by_links = (0..links.len()).filter_map(|link| {
@@ -124,12 +173,15 @@ fn allocate(links: &[LinkInfo], claims: &[Claim<'_>], at: Duration) -> Vec<f64> 
         for ((claim, share), on) in claims.iter().zip(&mut shares).zip(&mut growing) {
             if *on {
                 *share += step;
-                let full = claim.plan.path.iter().any(|link| left[*link] <= ALMOST);
+                let full = claim.path.iter().any(|link| left[*link] <= ALMOST);
                 *on = claim.most - *share > ALMOST && !full;
             }
         }
     }
 }
 
+/// What an encoder makes, with its headers: with those of RTP, UDP and IP, a packet of video is
+/// about a twenty-fifth larger than what it carries.
+const HEADERS: f64 = 1.04;
 /// A bit per second is nothing.
 const ALMOST: f64 = 1.0;

@@ -1,12 +1,16 @@
 //! What a run leaves behind, in a form that other programs write as well.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Time};
 
+use super::{Source, is_media};
+use crate::cast::{Role, Takings};
 use crate::meter::{Bin, Meter};
 use crate::play::Take;
-use crate::scenario::Scenario;
+use crate::scenario::{MediaPlan, Scenario};
 
 /// A scenario that was played with one controller. Fields beyond these are passed over when read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +25,9 @@ pub struct Outcome {
     /// Of the run.
     #[serde(default)]
     pub seed: u64,
+    /// What the flows under test sent: video, unless told.
+    #[serde(default)]
+    pub source: Source,
     /// In the order of the scenario.
     pub flows: Vec<FlowOutcome>,
 }
@@ -42,19 +49,32 @@ pub struct FlowOutcome {
     pub delay_ms: Vec<Option<f64>>,
     /// Share of the packets sent in the bin that were lost, none where nothing was sent.
     pub loss: Vec<Option<f64>>,
+    /// Of video, share of the frames that left and could never be decoded: what is lost after
+    /// repair. None where nobody repairs, or nobody knows.
+    #[serde(default)]
+    pub frames_lost: Option<f64>,
 }
 
 impl Outcome {
     /// What the meter of `take` counted.
     pub(super) fn of(scenario: &Scenario, control: &str, seed: Seed, take: &Take) -> Self {
-        let flow = |(i, name): (usize, &String)| FlowOutcome::of(name, &take.meter, i);
-        let names = take.flows.iter().map(|(role, _)| &role.name);
+        let flow = |(i, (role, takings)): (usize, &(Role, Takings))| FlowOutcome {
+            frames_lost: frames_lost(takings),
+            ..FlowOutcome::of(&role.name, &take.meter, i)
+        };
+        let mut media = scenario.flows.iter().filter(|plan| is_media(&plan.name));
+        let greedy = media.any(|plan| matches!(plan.media, MediaPlan::Bulk(_)));
         Self {
             scenario: scenario.name.clone(),
             control: control.to_owned(),
             library: String::new(),
             seed: seed.0,
-            flows: names.enumerate().map(flow).collect(),
+            source: if greedy {
+                Source::Greedy
+            } else {
+                Source::Video
+            },
+            flows: take.flows.iter().enumerate().map(flow).collect(),
         }
     }
 
@@ -99,6 +119,20 @@ impl FlowOutcome {
         }
         flow
     }
+}
+
+/// Frames are found again by their RTP time stamps.
+fn frames_lost(takings: &Takings) -> Option<f64> {
+    let whole = takings.received.iter();
+    let whole = whole.filter(|frame| frame.complete.is_some());
+    let whole: BTreeSet<u32> = whole.map(|frame| frame.timestamp as u32).collect();
+    let left = takings.sent.iter().filter(|frame| frame.left.is_some());
+    let (mut sent, mut lost) = (0_u32, 0_u32);
+    for frame in left {
+        sent += 1;
+        lost += u32::from(!whole.contains(&frame.timestamp));
+    }
+    (sent > 0).then(|| f64::from(lost) / f64::from(sent))
 }
 
 /// A packet is dropped hardly later than it was sent, so that at most a few are counted in the bin

@@ -1,23 +1,30 @@
 //! From curves to the metrics of RFC 8868.
 
+use core::ops::Range;
 use core::time::Duration;
 
 use serde::Serialize;
 
 use super::cases::{Case, Metric};
-use super::fair::{Shares, capacity, is_on};
-use super::is_media;
-use super::outcome::{FlowOutcome, Outcome};
-use crate::scenario::{FlowPlan, MediaPlan, Scenario};
+use super::fair::{capacity, is_on};
+use super::fairness::{Fairness, jain, percentile, ratio};
+use super::outcome::Outcome;
+use super::view::{DROUGHT, Member, NEAR, SETTLED, SETTLING, SMOOTH, STAYS, View, differs, mean};
+use crate::scenario::{FlowPlan, Scenario};
 
+//= rfc8867-4.1-metrics
 /// The numbers of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scores {
     /// Flows under test first, then those that they compete with, as one where there are several.
     pub flows: Vec<FlowScore>,
-    /// What arrived over the bottleneck, of its capacity; of the least used one, from
-    /// [`SETTLING`] on.
+    /// What arrived over the bottleneck, of what all fair shares together would be, which is its
+    /// capacity or all that encoders can make; of the least used one, from [`SETTLING`] after the
+    /// first start on.
     pub utilisation: Option<f64>,
+    /// Mean of the sending rates of all flows over the capacity at the same time (RFC 8868
+    /// section 3, item 10); of the least used bottleneck, while flows under test are on.
+    pub sent_of_capacity: Option<f64>,
     /// 95th percentile of one-way delay above propagation, of the flow under test that fares worst.
     pub queueing_p95_ms: Option<f64>,
     /// Share of packets lost, likewise.
@@ -25,10 +32,22 @@ pub struct Scores {
     /// Jain's index of the rates over their fair shares, while all flows under test are on, from
     /// [`SETTLED`] after the last has started; none for a single flow.
     pub jain: Option<f64>,
+    /// The least of these rates over the most.
+    pub ratio: Option<f64>,
+    /// The same over windows of 1, 5 and 20 s while fair shares rest.
+    pub fairness: Vec<Fairness>,
     /// Mean rate of a flow under test over that of a TCP transfer while both are on.
     pub share: Option<f64>,
     /// The lowest mean rate over [`DROUGHT`] of any flow under test, over its fair share then.
     pub least: Option<f64>,
+    /// Standard deviation of the sending rate over its mean, of seconds while the fair share
+    /// rests; of the flow under test that varies most.
+    pub variation: Option<f64>,
+    /// How often in a minute of such time that rate went from half its mean or less to twice that
+    /// or more or back, in bins; of the flow that does so most.
+    pub swings_per_min: Option<f64>,
+    /// Share of the frames lost after repair, of the worst flow.
+    pub frames_lost: Option<f64>,
     /// What happened after each change of a fair share.
     pub changes: Vec<Change>,
 }
@@ -47,6 +66,8 @@ pub struct FlowScore {
     pub queueing_p95_ms: Option<f64>,
     /// Share of packets lost.
     pub loss: Option<f64>,
+    /// Share of the frames that left and could never be decoded.
+    pub frames_lost: Option<f64>,
 }
 
 /// A fair share that changed, and how long the flow took to get there.
@@ -71,6 +92,7 @@ impl Scores {
             Metric::Queueing => self.queueing_p95_ms,
             Metric::Loss => self.loss,
             Metric::Jain => self.jain,
+            Metric::Ratio => self.ratio,
             Metric::Share => self.share,
             Metric::Least => self.least,
         }
@@ -99,93 +121,42 @@ impl Scores {
 /// Makes scores of what was seen of `case`. Flows that the scenario does not have are passed over,
 /// and those that the outcome does not have count as silent.
 pub fn score(case: &Case, scenario: &Scenario, outcome: &Outcome) -> Scores {
-    let width = outcome
-        .flows
-        .iter()
-        .map(|flow| flow.bins_ms)
-        .find(|ms| *ms > 0);
-    let bin = Duration::from_millis(width.unwrap_or(200));
-    let view = View {
-        scenario,
-        outcome,
-        bin,
-        shares: Shares::of(scenario, bin),
-    };
-    let media = || {
-        view.scenario
-            .flows
-            .iter()
-            .filter(|plan| is_media(&plan.name))
-    };
-    let others = view
-        .scenario
-        .flows
-        .iter()
-        .filter(|plan| !is_media(&plan.name));
-    let flows: Vec<FlowScore> = media().chain(others).map(|plan| view.flow(plan)).collect();
+    let view = View::new(scenario, outcome);
+    let media = || view.media.iter();
+    let flows: Vec<FlowScore> = media()
+        .chain(&view.others)
+        .map(|member| view.flow(member))
+        .collect();
     let worst = |pick: fn(&FlowScore) -> Option<f64>| {
-        let media = flows.iter().filter(|flow| is_media(&flow.name));
+        let media = flows.iter().take(view.media.len());
         media.filter_map(pick).reduce(f64::max)
     };
+    let relative = view.relative_rates();
     Scores {
         utilisation: view.utilisation(case.bottlenecks),
+        sent_of_capacity: view.sent_of_capacity(case.bottlenecks),
         queueing_p95_ms: worst(|flow| flow.queueing_p95_ms),
         loss: worst(|flow| flow.loss),
-        jain: view.jain(),
+        jain: relative.as_deref().map(jain),
+        ratio: relative.as_deref().map(ratio),
+        fairness: view.fairness(),
         share: view.share(),
-        least: media().filter_map(|plan| view.least(plan)).reduce(f64::min),
-        changes: media().flat_map(|plan| view.changes(plan)).collect(),
+        least: media().filter_map(|flow| view.least(flow)).reduce(f64::min),
+        variation: media()
+            .filter_map(|flow| view.variation(flow))
+            .reduce(f64::max),
+        swings_per_min: media()
+            .filter_map(|flow| view.swings(flow))
+            .reduce(f64::max),
+        frames_lost: worst(|flow| flow.frames_lost),
+        changes: media().flat_map(|flow| view.changes(flow)).collect(),
         flows,
     }
 }
 
-/// A run with what belongs to it.
-struct View<'a> {
-    scenario: &'a Scenario,
-    outcome: &'a Outcome,
-    bin: Duration,
-    shares: Shares,
-}
-
 impl View<'_> {
-    fn bins(&self) -> usize {
-        self.scenario
-            .duration
-            .as_nanos()
-            .div_ceil(self.bin.as_nanos()) as usize
-    }
-
-    fn middle(&self, bin: usize) -> Duration {
-        self.bin * bin as u32 + self.bin / 2
-    }
-
-    fn bins_in(&self, span: Duration) -> usize {
-        (span.as_nanos() / self.bin.as_nanos()).max(1) as usize
-    }
-
-    /// The curves of a plan, of all flows that it stands for.
-    fn curves(&self, plan: &FlowPlan) -> Vec<&FlowOutcome> {
-        let names = (1..=plan.count).map(|number| plan.name_of(number));
-        names.filter_map(|name| self.outcome.flow(&name)).collect()
-    }
-
-    /// What arrived in a bin of all flows of a plan together, in b/s.
-    fn rate(&self, plan: &FlowPlan, bin: usize) -> f64 {
-        let curves = self.curves(plan);
-        let rates = curves.iter().filter_map(|flow| flow.rate_bps.get(bin));
-        rates.map(|rate| *rate as f64).sum()
-    }
-
-    /// Mean rate over the bins that `with` picks; none if there are none.
-    fn mean(&self, plan: &FlowPlan, with: impl Fn(usize) -> bool) -> Option<f64> {
-        mean(
-            (0..self.bins())
-                .filter(|bin| with(*bin))
-                .map(|bin| self.rate(plan, bin)),
-        )
-    }
-
-    fn flow(&self, plan: &FlowPlan) -> FlowScore {
+    fn flow(&self, member: &Member<'_>) -> FlowScore {
+        let plan = member.plan;
         let from = plan.start + SETTLING;
         let on = |bin: usize| {
             let at = self.middle(bin);
@@ -193,7 +164,7 @@ impl View<'_> {
         };
         let mut delays = Vec::new();
         let (mut sent, mut lost) = (0.0, 0.0);
-        for flow in self.curves(plan) {
+        for flow in &member.curves {
             for bin in (0..self.bins()).filter(|bin| on(*bin)) {
                 let weight = flow.rate_bps.get(bin).map_or(0.0, |rate| *rate as f64);
                 if let Some(Some(delay)) = flow.delay_ms.get(bin) {
@@ -213,12 +184,14 @@ impl View<'_> {
             [of(0.5), middle, of(0.99)]
         });
         let propagation = self.propagation(plan).as_secs_f64() * 1e3;
+        let frames_lost = member.curves.iter().filter_map(|flow| flow.frames_lost);
         FlowScore {
-            name: plan.name.clone(),
-            rate_bps: self.mean(plan, on).unwrap_or(0.0),
+            name: member.name.clone(),
+            rate_bps: self.mean(member, on).unwrap_or(0.0),
             delay_ms,
             queueing_p95_ms: delay_ms.map(|[_, p95, _]| (p95 - propagation).max(0.0)),
             loss: (sent > 0.0).then(|| lost / sent),
+            frames_lost: frames_lost.reduce(f64::max),
         }
     }
 
@@ -233,62 +206,70 @@ impl View<'_> {
         links.chain(own).sum()
     }
 
+    /// The least of what `of` makes of the places of these links.
+    fn least_of(&self, links: &[&str], of: impl Fn(usize) -> Option<f64>) -> Option<f64> {
+        let known = self.scenario.links.iter();
+        let place = |name: &&str| known.clone().position(|link| link.name == **name);
+        links
+            .iter()
+            .filter_map(place)
+            .filter_map(of)
+            .reduce(f64::min)
+    }
+
+    /// Of all flows that cross a link to their receiver, in b/s.
+    fn crossing(&self, link: usize, rate: impl Fn(&Member<'_>) -> f64) -> f64 {
+        let members = self.media.iter().chain(&self.others);
+        let crossing = members.filter(|member| member.plan.path.contains(&link));
+        crossing.map(rate).sum()
+    }
+
+    /// From [`SETTLING`] after the first start on.
+    fn settled(&self) -> Range<usize> {
+        let members = self.media.iter().chain(&self.others);
+        let first = members.map(|member| member.plan.start).min();
+        self.bins_in(first.unwrap_or_default() + SETTLING)..self.bins()
+    }
+
     fn utilisation(&self, bottlenecks: &[&str]) -> Option<f64> {
-        let infos = self.scenario.link_infos();
-        let used = |name: &&str| {
-            let place = infos.iter().position(|link| link.name == **name)?;
-            let crossing = self.scenario.flows.iter();
-            let crossing: Vec<&FlowPlan> =
-                crossing.filter(|flow| flow.path.contains(&place)).collect();
-            let first = self.bins_in(SETTLING);
+        self.least_of(bottlenecks, |link| {
             let (mut carried, mut could) = (0.0, 0.0);
-            for bin in first..self.bins() {
-                could += capacity(&infos[place], self.middle(bin));
-                carried += crossing
-                    .iter()
-                    .map(|plan| self.rate(plan, bin))
-                    .sum::<f64>();
+            for bin in self.settled() {
+                let fair = self.shares.over(link, bin);
+                if fair > 0.0 {
+                    could += fair;
+                    carried += self.crossing(link, |member| member.rate(bin));
+                }
             }
             (could > 0.0 && could.is_finite()).then(|| carried / could)
-        };
-        bottlenecks.iter().filter_map(used).reduce(f64::min)
+        })
     }
 
-    fn jain(&self) -> Option<f64> {
-        let media: Vec<&FlowPlan> = self.media();
-        let last = media.iter().map(|plan| plan.start).max()?;
-        let all_on = |bin: usize| {
-            let at = self.middle(bin);
-            at >= last + SETTLED && media.iter().all(|plan| is_on(plan, at))
+    fn sent_of_capacity(&self, bottlenecks: &[&str]) -> Option<f64> {
+        if self.shares.restless {
+            return None;
+        }
+        let infos = self.scenario.link_infos();
+        let any_on = |bin: &usize| {
+            let at = self.middle(*bin);
+            self.media.iter().any(|member| is_on(member.plan, at))
         };
-        let relative = |plan: &&FlowPlan| {
-            let bins = (0..self.bins()).filter(|bin| all_on(*bin));
-            let fair = self.shares.flow(&plan.name);
-            Some(self.mean(plan, all_on)? / mean(bins.map(|bin| fair[bin]))?)
-        };
-        let rates: Vec<f64> = media.iter().map(relative).collect::<Option<_>>()?;
-        (rates.len() > 1).then(|| jain(&rates))
+        self.least_of(bottlenecks, |link| {
+            let bins = self.settled().filter(any_on);
+            let ratio = |bin: usize| {
+                let capacity = capacity(&infos[link], self.middle(bin));
+                let sent = self.crossing(link, |member| member.sent(bin));
+                (capacity > 0.0 && capacity.is_finite()).then(|| sent / capacity)
+            };
+            mean(bins.filter_map(ratio))
+        })
     }
 
-    fn share(&self) -> Option<f64> {
-        let tcp = |plan: &&FlowPlan| matches!(plan.media, MediaPlan::Tcp(_));
-        let tcp = self.scenario.flows.iter().find(tcp)?;
-        let media = self.media();
-        let both = |bin: usize| {
-            let at = self.middle(bin);
-            let on = |plan: &FlowPlan| is_on(plan, at) && at >= plan.start + SETTLED;
-            on(tcp) && media.iter().all(|plan| on(plan))
-        };
-        let rates = media.iter().filter_map(|plan| self.mean(plan, both));
-        let theirs = self.mean(tcp, both)? / f64::from(tcp.count);
-        Some(mean(rates)? / theirs.max(1.0))
-    }
-
-    fn least(&self, plan: &FlowPlan) -> Option<f64> {
-        let fair = self.shares.flow(&plan.name);
+    fn least(&self, member: &Member<'_>) -> Option<f64> {
+        let fair = self.shares.flow(&member.name);
         let window = self.bins_in(DROUGHT);
-        let first = ((plan.start + SETTLED).as_nanos() / self.bin.as_nanos()) as usize;
-        let on = |bin: usize| fair.get(bin).is_some_and(|share| *share > 0.0);
+        let first = ((member.plan.start + SETTLED).as_nanos() / self.bin.as_nanos()) as usize;
+        let on = |bin: usize| is_on(member.plan, self.middle(bin));
         let ratio = |from: usize| {
             let bins = from..from + window;
             // Who has just come back is given as long as who has just come.
@@ -296,19 +277,19 @@ impl View<'_> {
             if !(rested..bins.end).all(on) {
                 return None;
             }
-            let rate: f64 = bins.clone().map(|bin| self.rate(plan, bin)).sum();
-            Some(rate / fair[bins].iter().sum::<f64>())
+            let rate: f64 = bins.clone().map(|bin| member.rate(bin)).sum();
+            let fair: f64 = fair[bins].iter().sum();
+            (fair > 0.0).then(|| rate / fair)
         };
         let windows = first..(self.bins() + 1).saturating_sub(window);
         windows.filter_map(ratio).reduce(f64::min)
     }
 
-    fn changes(&self, plan: &FlowPlan) -> Vec<Change> {
+    fn changes(&self, member: &Member<'_>) -> Vec<Change> {
         if self.shares.restless {
             return Vec::new();
         }
-        let fair = self.shares.flow(&plan.name);
-        let differs = |a: f64, b: f64| (a - b).abs() > CHANGED * a.max(b);
+        let fair = self.shares.flow(&member.name);
         let mut starts: Vec<usize> = (0..fair.len())
             .filter(|bin| *bin == 0 || differs(fair[*bin - 1], fair[*bin]))
             .collect();
@@ -318,7 +299,7 @@ impl View<'_> {
             let (from, to) = (span[0], span[1]);
             let bins = from..to;
             let smooth = self.bins_in(SMOOTH);
-            let rates: Vec<f64> = bins.map(|bin| self.rate(plan, bin)).collect();
+            let rates: Vec<f64> = bins.map(|bin| member.rate(bin)).collect();
             let near: Vec<bool> = (0..rates.len())
                 .map(|i| {
                     let recent = &rates[i.saturating_sub(smooth - 1)..=i];
@@ -330,7 +311,7 @@ impl View<'_> {
             let place = stays.enumerate().find(|(_, all)| !all.contains(&false));
             let seconds = |bins: usize| bins as f64 * self.bin.as_secs_f64();
             Change {
-                flow: plan.name.clone(),
+                flow: member.name.clone(),
                 at_s: seconds(from),
                 fair_bps: fair[from],
                 after_s: place.map(|(place, _)| seconds(place)),
@@ -339,55 +320,4 @@ impl View<'_> {
         let long = |span: &&[usize]| span[1] - span[0] >= self.bins_in(STAYS);
         spans.filter(long).map(change).collect()
     }
-
-    fn media(&self) -> Vec<&FlowPlan> {
-        let flows = self.scenario.flows.iter();
-        flows.filter(|plan| is_media(&plan.name)).collect()
-    }
 }
-
-/// Jain's fairness index: 1 when all are alike, 1/n when one has everything.
-pub(super) fn jain(values: &[f64]) -> f64 {
-    let sum: f64 = values.iter().sum();
-    let squares: f64 = values.iter().map(|value| value * value).sum();
-    if squares > 0.0 {
-        sum * sum / (values.len() as f64 * squares)
-    } else {
-        0.0
-    }
-}
-
-/// Of values that are sorted and weighted, by nearest rank.
-pub(super) fn percentile(sorted: &[(f64, f64)], share: f64) -> Option<f64> {
-    let whole: f64 = sorted.iter().map(|(_, weight)| weight).sum();
-    let mut seen = 0.0;
-    let reached = sorted.iter().find(|(_, weight)| {
-        seen += weight;
-        seen >= share * whole
-    });
-    reached.or(sorted.last()).map(|(value, _)| *value)
-}
-
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (mut sum, mut count) = (0.0, 0.0);
-    for value in values {
-        sum += value;
-        count += 1.0;
-    }
-    (count > 0.0).then(|| sum / count)
-}
-
-/// The first seconds of a flow are not judged: there it cannot know the path.
-pub const SETTLING: Duration = Duration::from_secs(5);
-/// Rates are compared when flows had so long to find their shares.
-pub const SETTLED: Duration = Duration::from_secs(10);
-/// Who gets next to nothing for so long starves.
-pub const DROUGHT: Duration = Duration::from_secs(10);
-/// A rate has reached its share when it is within this part of it ...
-pub const NEAR: f64 = 0.2;
-/// ... averaged over so long, since video comes in frames and key frames ...
-pub const SMOOTH: Duration = Duration::from_secs(1);
-/// ... for at least so long.
-pub const STAYS: Duration = Duration::from_secs(5);
-/// A share has changed when it differs by more than this part.
-const CHANGED: f64 = 0.05;

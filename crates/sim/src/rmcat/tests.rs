@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-use super::scores::{jain, percentile};
+use super::fairness::{jain, percentile, ratio};
 use super::*;
 
 fn case(id: &str) -> &'static Case {
@@ -28,6 +28,7 @@ fn made(case: &Case, rate: impl Fn(&str, f64, usize) -> f64) -> (Scenario, Outco
                 delay_ms: vec![Some(70.0); rates.len()],
                 loss: vec![Some(0.01); rates.len()],
                 rate_bps: rates,
+                frames_lost: None,
             }
         });
     let outcome = Outcome {
@@ -35,6 +36,7 @@ fn made(case: &Case, rate: impl Fn(&str, f64, usize) -> f64) -> (Scenario, Outco
         control: "made".to_owned(),
         library: String::new(),
         seed: 1,
+        source: Source::Video,
         flows: flows.collect(),
     };
     (scenario, outcome)
@@ -80,6 +82,7 @@ fn who_gets_the_fair_share_passes() {
     }
 }
 
+//= rfc8867-4.1-metrics (test)
 #[test]
 fn numbers_are_those_of_the_curves() {
     let five_one = case("5.1");
@@ -91,8 +94,12 @@ fn numbers_are_those_of_the_curves() {
     assert_eq!(scores.converged(), (0, 4));
     let moments: Vec<f64> = scores.changes.iter().map(|change| change.at_s).collect();
     assert_eq!(moments, [0.0, 40.0, 60.0, 80.0]);
-    // (35 * 1 + 20 * 2.5 + 20 * 0.6 + 20 * 1) / 95 = 1.2316 Mb/s from 5 s on.
-    assert!((scores.flows[0].rate_bps / 0.5 - 1_231_579.0).abs() < 10.0);
+    // Less 36 kb/s of audio, and no more than 1.04 of what the encoder makes:
+    // (35 * 0.964 + 20 * 1.56 + 20 * 0.564 + 19 * 0.964) / 94 = 1.0057 Mb/s from 5 s on.
+    assert!((scores.flows[0].rate_bps / 0.5 - 1_005_702.0).abs() < 10.0);
+    // (35 + 20 * 1.596 / 2.5 + 20 + 19) / 94 of the capacity could be used.
+    assert!(near(scores.sent_of_capacity, 0.5 * 86.768 / 94.0));
+    assert!(near(scores.variation, 0.0) && near(scores.swings_per_min, 0.0));
     let judged = judge(five_one, &scores);
     let failed: Vec<Metric> = judged
         .iter()
@@ -132,28 +139,75 @@ fn unfairness_and_starvation_are_seen() {
     let scores = score(five_four, &scenario, &outcome);
     assert!(near(scores.least, 0.1));
     // (1 + 1 + 0.1)^2 / (3 * (1 + 1 + 0.01)).
-    assert!(near(scores.jain, 4.41 / 6.03));
+    assert!(near(scores.jain, 4.41 / 6.03) && near(scores.ratio, 0.1));
+    // The three are on from 40 s to 119 s, of which the first 10 s are not counted.
+    let windows: Vec<(u64, usize)> = scores
+        .fairness
+        .iter()
+        .map(|over| (over.window_s, over.windows))
+        .collect();
+    assert_eq!(windows, [(1, 69), (5, 13), (20, 3)]);
+    let alike = |over: &Fairness| near(Some(over.middle), 0.1) && near(Some(over.worst), 0.1);
+    assert!(scores.fairness.iter().all(alike));
     let five_six = case("5.6");
     let (scenario, outcome) = made(five_six, |name, fair, _| match name {
         "media" => 0.2 * fair,
-        _ => 1.8 * fair,
+        "tcp" => 1.8 * fair,
+        _ => fair,
     });
     let scores = score(five_six, &scenario, &outcome);
     assert!(near(scores.share, 0.2 / 1.8) && near(scores.utilisation, 1.0));
 }
 
+/// Every other second at a third and at five thirds of the share: a deviation of two thirds of the
+/// mean. One second of three at 2.4 times the mean and two at 0.3 of it: 40 swings a minute.
+#[test]
+fn unsteadiness_is_measured() {
+    let five_four = case("5.4");
+    let of = |pattern: &[f64]| {
+        let (scenario, outcome) = made(five_four, |_, fair, bin| {
+            pattern[bin / 5 % pattern.len()] * fair
+        });
+        score(five_four, &scenario, &outcome)
+    };
+    let mild = of(&[1.0 / 3.0, 5.0 / 3.0]);
+    // Spans of an odd number of seconds have a second more of the one.
+    let variation = mild.variation.unwrap();
+    assert!((variation - 2.0 / 3.0).abs() < 0.02, "{variation}");
+    assert!(near(mild.swings_per_min, 0.0));
+    let wild = of(&[2.4, 0.3, 0.3]).swings_per_min.unwrap();
+    assert!((wild - 40.0).abs() < 2.0, "{wild}");
+}
+
 #[test]
 fn shares_are_max_min_fair() {
-    let scenario = case("6.3").scenario().unwrap();
-    let shares = Shares::of(&scenario, Duration::from_millis(200));
-    let at = |name: &str| shares.flow(name)[300];
-    // The second link gives 1 Mb/s to each of two; the first has 2 Mb/s left for its own.
-    assert!((at("media-long") - 1e6).abs() < 2.0 && (at("media-second") - 1e6).abs() < 2.0);
-    assert!((at("media-first") - 2e6).abs() < 2.0);
-    let paused = case("5.8").scenario().unwrap();
-    let shares = Shares::of(&paused, Duration::from_millis(200));
-    assert!(shares.flow("media-1")[250] < 1.0);
-    assert!((shares.flow("media-2")[250] - 1.75e6).abs() < 2.0);
+    let at = |scenario: &Scenario, name: &str, second: usize, wanted: f64| {
+        let shares = Shares::of(scenario, Duration::from_millis(200));
+        let share = shares.flow(name)[5 * second];
+        assert!((share - wanted).abs() < 2.0, "{name}: {share}");
+    };
+    let two = case("6.3").scenario().unwrap();
+    // Less 36 kb/s for the audio of each, the second link gives 0.714 Mb/s to each of two; the
+    // first has 1.214 Mb/s left for its own.
+    at(&two, "media-long", 60, 714e3);
+    at(&two, "media-second", 60, 714e3);
+    at(&two, "media-first", 60, 1_214e3);
+    at(&two, "audio-first", 60, 36e3);
+    let paused = case("5.8");
+    let calls = paused.scenario().unwrap();
+    at(&calls, "media-2", 50, 0.0);
+    // What the encoder makes, with its headers; there is more.
+    at(&calls, "media-3", 50, 1_560e3);
+    let alone = paused.scenario_sending(Source::Greedy).unwrap();
+    at(&alone, "media-2", 50, 0.0);
+    at(&alone, "media-3", 50, 0.5 * (3_500e3 - 3.0 * 36e3));
+    at(
+        &case("wifi-wired").scenario().unwrap(),
+        "media-up",
+        90,
+        500e3,
+    );
+    let shares = Shares::of(&calls, Duration::from_millis(200));
     assert!(shares.flow("nobody").is_empty());
 }
 
@@ -161,6 +215,8 @@ fn shares_are_max_min_fair() {
 fn indices_and_ranks() {
     assert!((jain(&[1.0, 1.0]) - 1.0).abs() < 1e-12);
     assert!((jain(&[1.0, 0.0]) - 0.5).abs() < 1e-12);
+    assert!((ratio(&[2.0, 0.5, 1.0]) - 0.25).abs() < 1e-12);
+    assert!(ratio(&[0.0, 0.0]).abs() < 1e-12);
     let values = [(1.0, 1.0), (2.0, 8.0), (9.0, 1.0)];
     assert_eq!(percentile(&values, 0.5), Some(2.0));
     assert_eq!(percentile(&values, 0.95), Some(9.0));
@@ -174,16 +230,17 @@ fn a_case_is_played_the_same_twice_and_pauses_are_silent() {
         .unwrap();
     scenario.duration = Duration::from_secs(64);
     scenario.measure.1 = scenario.duration;
-    scenario.flows.truncate(1);
+    scenario.flows.retain(|flow| flow.name == "media-2");
     scenario.flows[0].stop = scenario.duration;
     let outcome = play(&scenario, "tfrc", Seed(1)).unwrap();
-    let rates = &outcome.flow("media-1").unwrap().rate_bps;
+    let rates = &outcome.flow("media-2").unwrap().rate_bps;
     // Sender reports go on.
     let in_pause = rates[206..299].iter().max().unwrap();
     assert!(*in_pause < 20_000, "{in_pause}");
     let before: u64 = rates[150..200].iter().sum::<u64>() / 50;
     let after: u64 = rates[305..315].iter().sum::<u64>() / 10;
     assert!(before > 500_000 && after > 100_000, "{before} {after}");
+    assert_eq!(outcome.flows[0].frames_lost, Some(0.0));
     assert_eq!(play(&scenario, "tfrc", Seed(1)).unwrap(), outcome);
 }
 

@@ -6,11 +6,12 @@
 
 mod client;
 mod config;
+mod download;
 mod server;
 mod totals;
 
 pub use client::{Client, ClientCounters};
-pub use config::{Config, ConfigFault, Connections};
+pub use config::{Begin, Config, ConfigFault, Connections};
 pub use server::{Server, ServerCounters};
 pub use totals::Totals;
 

@@ -14,7 +14,7 @@ use crate::tcp::classic::{self, Flavour};
 use crate::tcp::modern::{self, CongestionConfig};
 use crate::tcp::{InitialWindow, SinkConfig, SourceKind};
 use crate::traffic::udp::{self, Spacing};
-use crate::traffic::web::{self, Connections};
+use crate::traffic::web::{self, Begin, Connections};
 use crate::traffic::{Distribution, Schedule};
 
 pub(super) fn bulk(value: &Value<'_>, end: Duration) -> Result<BulkPlan, ScenarioError> {
@@ -187,14 +187,34 @@ pub(super) fn browsers(value: &Value<'_>, count: u32) -> Result<Arc<web::Config>
     let mut config = web::Config::default();
     if let Some(connections) = table.get("connections") {
         config.connections = connections.choice(
-            &["object", "page"],
-            &[Connections::PerObject, Connections::PerPage],
+            &["at-once", "object", "page"],
+            &[
+                Connections::AtOnce,
+                Connections::PerObject,
+                Connections::PerPage,
+            ],
         )?;
     }
-    if let Some(page) = table.get("page") {
-        config.objects = Distribution::Constant(1.0);
-        config.size = page_size(&page)?;
+    if let Some(begin) = table.get("begin") {
+        config.begin = begin.choice(&["page", "thinking"], &[Begin::Page, Begin::Thinking])?;
     }
+    if let Some(value) = table.get("tcp") {
+        let plan = tcp_or_kind(&value)?;
+        let TcpSender::Classic(sender) = plan.sender else {
+            return Err(value.range(
+                "what serves browsers is TCP as in ns-2",
+                "choose kind = \"newreno\", \"reno\" or \"sack\"",
+            ));
+        };
+        if plan.amount != SourceKind::Endless {
+            return Err(value.range(
+                "objects have sizes of their own",
+                "remove limit, and write object or page",
+            ));
+        }
+        (config.tcp, config.sink) = (sender, plan.sink);
+    }
+    web_sizes(&table, &mut config)?;
     if let Some(think) = table.get("think") {
         let mean = think.positive_duration("who never thinks has a flow of tcp")?;
         config.think = Distribution::Exponential {
@@ -220,13 +240,36 @@ pub(super) fn browsers(value: &Value<'_>, count: u32) -> Result<Arc<web::Config>
     Ok(Arc::new(config))
 }
 
+/// How large pages are, in one object or in several.
+fn web_sizes(table: &Table<'_>, config: &mut web::Config) -> Result<(), ScenarioError> {
+    if let Some(page) = table.get("page") {
+        for key in ["objects", "object"] {
+            if let Some(value) = table.get(key) {
+                return Err(value.range(
+                    "a page of a size is one object",
+                    "write either page, or objects and object",
+                ));
+            }
+        }
+        config.objects = Distribution::Constant(1.0);
+        config.size = object_size(&page)?;
+    }
+    if let Some(objects) = table.get("objects") {
+        config.objects = Distribution::Constant(objects.whole(1..=1_000)? as f64);
+    }
+    if let Some(object) = table.get("object") {
+        config.size = object_size(&object)?;
+    }
+    Ok(())
+}
+
 pub(super) fn udp(value: &Value<'_>, end: Duration) -> Result<udp::SourceConfig, ScenarioError> {
     let table = value.table(UDP, "{ rate = \"1Mb/s\", packet = \"1000B\" }")?;
     let rate = table.need("rate", "rate = \"1Mb/s\"")?;
     let config = udp::SourceConfig {
         rate: schedule(&rate, end)?,
         packet: match table.get("packet") {
-            Some(packet) => packet_size(&packet)?,
+            Some(packet) => udp_packet(&packet)?,
             None => Bytes(1_000),
         },
         spacing: spacing(&table)?,
@@ -236,6 +279,19 @@ pub(super) fn udp(value: &Value<'_>, end: Duration) -> Result<udp::SourceConfig,
         .check()
         .map_err(|fault| rate.range(&fault.to_string(), "change the rate or the packet"))?;
     Ok(config)
+}
+
+/// Smaller ones than of other flows: 20 ms of audio are a few dozen bytes. Outside of the simulator
+/// 28 bytes are headers, and 33 say what the packet is.
+fn udp_packet(value: &Value<'_>) -> Result<Bytes, ScenarioError> {
+    let size = value.size()?;
+    if (Bytes(64)..=Bytes(1_500)).contains(&size) {
+        return Ok(size);
+    }
+    Err(value.range(
+        &format!("a packet of {} B", size.0),
+        "write a size from \"64B\" to \"1500B\"",
+    ))
 }
 
 fn spacing(table: &Table<'_>) -> Result<Spacing, ScenarioError> {
@@ -293,21 +349,22 @@ fn overhead(table: &Table<'_>) -> Result<Duration, ScenarioError> {
 
 pub(super) const BULK: &[&str] = &["packet", "limit", "demand", "overhead"];
 
-fn page_size(page: &Value<'_>) -> Result<Distribution, ScenarioError> {
+/// A size, or a range of sizes.
+fn object_size(size: &Value<'_>) -> Result<Distribution, ScenarioError> {
     let bytes = |value: &Value<'_>| value.size().map(|size| size.get() as f64);
-    if page.kind() != Form::List {
-        return bytes(page).map(Distribution::Constant);
+    if size.kind() != Form::List {
+        return bytes(size).map(Distribution::Constant);
     }
-    let ends = page.list("two sizes, as [\"100kB\", \"1MB\"]")?;
+    let ends = size.list("two sizes, as [\"100kB\", \"1MB\"]")?;
     let [least, most] = ends.as_slice() else {
-        return Err(page.range(
+        return Err(size.range(
             &format!("a range of {} parts", ends.len()),
             "write the smallest and the largest, as [\"100kB\", \"1MB\"]",
         ));
     };
     let (least, most) = (bytes(least)?, bytes(most)?);
     if most <= least {
-        return Err(page.range(
+        return Err(size.range(
             "the largest is not above the smallest",
             "write the smallest first, as [\"100kB\", \"1MB\"]",
         ));
@@ -320,7 +377,16 @@ const PAGE_TIME: Duration = Duration::from_secs(1);
 
 const TCP_KINDS: &[&str] = &["bbr", "cubic", "linux-reno", "newreno", "reno", "sack"];
 
-pub(super) const WEB: &[&str] = &["load", "page", "think", "connections"];
+pub(super) const WEB: &[&str] = &[
+    "load",
+    "page",
+    "objects",
+    "object",
+    "think",
+    "connections",
+    "begin",
+    "tcp",
+];
 
 pub(super) const TCP: &[&str] = &[
     "kind",

@@ -373,6 +373,27 @@ delay_bound = "400ms""#,
         r#"demo.toml:20: flow "tidegate": web: page: the largest is not above the smallest; write the smallest first, as ["100kB", "1MB"]"#,
     ),
     (
+        r#"control = "tfrc"
+video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
+delay_bound = "400ms""#,
+        r#"web = { page = "100kB", objects = 30 }"#,
+        r#"demo.toml:20: flow "tidegate": web: objects: a page of a size is one object; write either page, or objects and object"#,
+    ),
+    (
+        r#"control = "tfrc"
+video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
+delay_bound = "400ms""#,
+        r#"web = { tcp = "cubic" }"#,
+        r#"demo.toml:20: flow "tidegate": web: tcp: what serves browsers is TCP as in ns-2; choose kind = "newreno", "reno" or "sack""#,
+    ),
+    (
+        r#"control = "tfrc"
+video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
+delay_bound = "400ms""#,
+        r#"udp = { rate = "36kb/s", packet = "50B" }"#,
+        r#"demo.toml:20: flow "tidegate": udp: packet: a packet of 50 B; write a size from "64B" to "1500B""#,
+    ),
+    (
         r#"delay_bound = "400ms""#,
         r#"delay_bound = "0ms""#,
         r#"demo.toml:22: flow "tidegate": delay_bound: no frame arrives at once; write a time span above zero, as "400ms""#,

@@ -1,39 +1,34 @@
 //! The browser's side: thinks, asks, receives.
 
-use core::time::Duration;
 use std::sync::Arc;
 
-use tidegate_core::control::{Ecn, Why};
+use tidegate_core::control::Why;
 use tidegate_core::random::unit;
 use tidegate_core::units::Time;
 
-use super::config::{Config, Connections};
-use crate::agent::{Agent, AgentCx, Arrival, Body, Request, Segment};
-use crate::tcp::Sink;
+use super::config::{Begin, Config, Connections};
+use super::download::Download;
+use crate::agent::{Agent, AgentCx, Arrival, Body, Request};
 use crate::traffic::{Spans, secs};
 
 /// A browser and the person before it.
-///
-/// It starts in the middle of a think time, so that many who start together do not ask together,
-/// and ask as often as later on.
 #[derive(Clone, Debug)]
 pub struct Client {
     config: Arc<Config>,
     stage: Stage,
     /// When to do something by itself.
     wake: Time,
-    request: Request,
-    /// How long to wait for an answer before the request is repeated.
-    patience: Duration,
+    /// Of the latest request.
+    number: u32,
+    /// Of the latest connections.
+    group: u32,
+    /// The number of the first segment of the next connection.
+    first: u32,
     /// Objects of this page that were not asked for yet.
     waiting: u32,
     page_began: Time,
-    /// Counts segments of this connection from zero.
-    sink: Sink,
-    /// The first segment of the present object, as the sink counts.
-    begin: u32,
-    /// The object is complete when the sink waits for this segment.
-    end: u32,
+    /// Of the present group: one, unless all objects come at once.
+    downloads: Vec<Download>,
     counters: ClientCounters,
     page_times: Spans,
 }
@@ -42,9 +37,8 @@ pub struct Client {
 enum Stage {
     /// Not begun.
     Absent,
-    /// Asked, and heard nothing so far.
-    Asking,
-    Receiving,
+    /// Waits for a page.
+    Loading,
     Thinking,
 }
 
@@ -68,17 +62,12 @@ impl Client {
         Self {
             stage: Stage::Absent,
             wake: Time::ZERO,
-            request: Request {
-                number: 0,
-                first: 0,
-                bytes: 0,
-            },
-            patience: config.retry,
+            number: 0,
+            group: 0,
+            first: 1,
             waiting: 0,
             page_began: Time::ZERO,
-            sink: Sink::new(&config.sink),
-            begin: 0,
-            end: 0,
+            downloads: Vec::new(),
             counters: ClientCounters::default(),
             page_times: Spans::default(),
             config,
@@ -104,63 +93,62 @@ impl Client {
         let objects = self.config.objects.draw(cx.rng) + unit(cx.rng);
         self.waiting = (objects as u32).clamp(1, MOST_OBJECTS);
         self.page_began = cx.now;
-        self.begin_object(cx, true);
-    }
-
-    fn begin_object(&mut self, cx: &mut AgentCx<'_>, fresh: bool) {
-        self.waiting -= 1;
-        self.begin = self.end;
-        if fresh {
-            // Acknowledgements of the connection before name `end` at most.
-            self.request.first += self.end + 1;
-            self.sink = Sink::new(&self.config.sink);
-            self.begin = 0;
-            // Segment zero may stand for the SYN.
-            self.end = u32::from(self.config.tcp.syn);
-        }
-        self.request.number += 1;
-        self.request.bytes = self.config.object(self.config.size.draw(cx.rng));
-        self.end += self.config.segments(self.request.bytes);
-        self.patience = self.config.retry;
-        self.stage = Stage::Asking;
-        self.ask(cx);
-    }
-
-    fn ask(&mut self, cx: &mut AgentCx<'_>) {
-        cx.send(
-            self.config.request,
-            Ecn::NotEct,
-            Body::Request(self.request),
-        );
-        self.wake = cx.now + self.patience;
-        self.patience = self.patience.saturating_mul(2).min(MOST_PATIENCE);
-    }
-
-    /// Lets the sink act, and gives its acknowledgements the numbers of this connection.
-    fn with_sink(&mut self, cx: &mut AgentCx<'_>, act: impl FnOnce(&mut Sink, &mut AgentCx<'_>)) {
-        let before = cx.out.packets.len();
-        act(&mut self.sink, cx);
-        for packet in &mut cx.out.packets[before..] {
-            if let Body::Ack(ack) = &mut packet.body {
-                ack.next += self.request.first;
-                for block in ack.sack.iter_mut().filter(|block| block.0 < block.1) {
-                    block.0 += self.request.first;
-                    block.1 += self.request.first;
-                }
+        self.stage = Stage::Loading;
+        self.wake = Time::FAR;
+        self.connect(cx);
+        if self.config.connections == Connections::AtOnce {
+            while self.waiting > 0 {
+                self.open(cx);
             }
         }
     }
 
-    fn object_arrived(&mut self, cx: &mut AgentCx<'_>) {
+    /// Ends what was open, and asks for an object over a new connection.
+    fn connect(&mut self, cx: &mut AgentCx<'_>) {
+        self.downloads.clear();
+        self.group += 1;
+        self.open(cx);
+    }
+
+    fn open(&mut self, cx: &mut AgentCx<'_>) {
+        let request = Request {
+            number: self.number + 1,
+            group: self.group,
+            first: self.first,
+            bytes: self.draw_object(cx),
+        };
+        self.number = request.number;
+        self.waiting -= 1;
+        let download = Download::open(&self.config, cx, request);
+        self.first = download.after();
+        self.downloads.push(download);
+    }
+
+    fn draw_object(&self, cx: &mut AgentCx<'_>) -> u64 {
+        self.config.object(self.config.size.draw(cx.rng))
+    }
+
+    fn object_arrived(&mut self, cx: &mut AgentCx<'_>, place: usize) {
         self.counters.objects += 1;
-        self.counters.bytes += self.request.bytes;
-        if self.waiting > 0 {
-            self.begin_object(cx, self.config.connections == Connections::PerObject);
-            return;
+        self.counters.bytes += self.downloads[place].request().bytes;
+        match self.config.connections {
+            Connections::PerObject if self.waiting > 0 => return self.connect(cx),
+            Connections::PerPage if self.waiting > 0 => {
+                let bytes = self.draw_object(cx);
+                self.waiting -= 1;
+                self.number += 1;
+                let download = &mut self.downloads[place];
+                download.again(&self.config, cx, self.number, bytes);
+                self.first = download.after();
+                return;
+            }
+            _ => {}
         }
-        self.counters.pages += 1;
-        self.page_times.add(cx.now.since(self.page_began));
-        self.think(cx.now, self.config.think.draw(cx.rng));
+        if self.downloads.iter().all(Download::is_done) {
+            self.counters.pages += 1;
+            self.page_times.add(cx.now.since(self.page_began));
+            self.think(cx.now, self.config.think.draw(cx.rng));
+        }
     }
 }
 
@@ -170,54 +158,45 @@ impl Agent for Client {
             return;
         };
         self.counters.segments += 1;
-        let Some(seq) = segment.seq.checked_sub(self.request.first) else {
+        let mut downloads = self.downloads.iter();
+        let Some(place) = downloads.position(|download| download.owns(segment.seq)) else {
             return;
         };
-        // What belongs to the object before may be repeated for want of an acknowledgement; that
-        // says nothing of the present request.
-        if self.stage == Stage::Asking && seq >= self.begin {
-            self.stage = Stage::Receiving;
-            self.wake = Time::FAR;
-        }
-        let segment = Segment { seq, ..segment };
-        self.with_sink(cx, |sink, cx| {
-            sink.on_packet(cx, arrival, Body::Segment(segment));
-        });
-        if self.stage == Stage::Receiving && self.sink.next() >= self.end {
-            self.object_arrived(cx);
+        if self.downloads[place].on_segment(cx, *arrival, segment) {
+            self.object_arrived(cx, place);
         }
     }
 
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
-        self.with_sink(cx, Sink::on_timer);
+        for download in &mut self.downloads {
+            let repeated = download.on_timer(&self.config, cx);
+            self.counters.repeated += u64::from(repeated);
+        }
         if self.wake > cx.now {
             return;
         }
-        match self.stage {
-            Stage::Absent => self.think(cx.now, self.config.think.draw_rest(cx.rng)),
-            Stage::Asking => {
-                self.counters.repeated += 1;
-                self.ask(cx);
+        match (self.stage, self.config.begin) {
+            (Stage::Absent, Begin::Thinking) => {
+                self.think(cx.now, self.config.think.draw_rest(cx.rng));
             }
-            Stage::Receiving => {}
-            Stage::Thinking => self.begin_page(cx),
+            (Stage::Absent, Begin::Page) | (Stage::Thinking, _) => self.begin_page(cx),
+            (Stage::Loading, _) => {}
         }
     }
 
     fn next_timer(&self) -> Time {
-        self.wake.min(self.sink.next_timer())
+        let downloads = self.downloads.iter().map(Download::next_timer);
+        downloads.fold(self.wake, Time::min)
     }
 
     fn why(&self) -> Option<Why> {
         Some(match self.stage {
             Stage::Absent | Stage::Thinking => Why::Schedule,
-            Stage::Asking => Why::Silence,
-            Stage::Receiving => Why::Feedback,
+            Stage::Loading if self.downloads.iter().any(Download::is_asking) => Why::Silence,
+            Stage::Loading => Why::Feedback,
         })
     }
 }
 
-/// As TCP's timeout for SYNs.
-const MOST_PATIENCE: Duration = Duration::from_mins(1);
 /// So that the segments of a page have numbers.
 const MOST_OBJECTS: u32 = 1_000;

@@ -21,6 +21,8 @@ pub struct Config {
     pub request: Bytes,
     /// What is fetched over one connection.
     pub connections: Connections,
+    /// With what it begins.
+    pub begin: Begin,
     /// A request is repeated when nothing was heard for so long, then for twice as long, and so on.
     pub retry: Duration,
     /// The sender of the server.
@@ -29,13 +31,25 @@ pub struct Config {
     pub sink: SinkConfig,
 }
 
-/// What is fetched over one connection. Objects of a page come one after the other.
+/// What is fetched over one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
-    /// One object (HTTP/1.0).
+    /// One object, and all objects of a page at once.
+    AtOnce,
+    /// One object (HTTP/1.0), one after the other.
     PerObject,
-    /// One page (HTTP/1.1).
+    /// One page (HTTP/1.1), its objects one after the other.
     PerPage,
+}
+
+/// With what a browser begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// A page, at once.
+    Page,
+    /// The middle of a think time, so that many who start together do not ask together, and ask as
+    /// often as later on.
+    Thinking,
 }
 
 impl Default for Config {
@@ -67,6 +81,7 @@ impl Default for Config {
             },
             request: Bytes(350),
             connections: Connections::PerPage,
+            begin: Begin::Thinking,
             retry: Duration::from_secs(3),
             tcp: classic::Config {
                 flavour: classic::Flavour::NewReno,

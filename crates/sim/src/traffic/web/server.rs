@@ -13,14 +13,22 @@ use crate::tcp::{SourceConfig, SourceKind, State};
 #[derive(Clone, Debug)]
 pub struct Server {
     config: Arc<Config>,
-    /// Of the latest request.
-    number: u32,
-    /// Counts segments of its connection from zero.
-    sender: Option<Sender>,
-    /// On the wire, the number of that segment.
-    first: u32,
+    /// Of the latest requests.
+    group: u32,
+    /// Of this group, in the order in which they were opened.
+    connections: Vec<Connection>,
     /// Of earlier connections.
     past: ServerCounters,
+}
+
+#[derive(Clone, Debug)]
+struct Connection {
+    /// Of the latest request.
+    number: u32,
+    /// On the wire, the number of its first segment.
+    first: u32,
+    /// Counts segments from zero.
+    sender: Sender,
 }
 
 /// What a server counted.
@@ -40,64 +48,86 @@ impl Server {
     pub(super) fn new(config: Arc<Config>) -> Self {
         Self {
             config,
-            number: 0,
-            sender: None,
-            first: 0,
+            group: 0,
+            connections: Vec::new(),
             past: ServerCounters::default(),
         }
     }
 
     /// What it counted.
     pub fn counters(&self) -> ServerCounters {
-        let Some(sender) = &self.sender else {
-            return self.past;
-        };
-        let present = sender.counters();
-        ServerCounters {
-            connections: self.past.connections + 1,
-            sent: self.past.sent + present.sent,
-            repeated: self.past.repeated + present.repeated,
-            timeouts: self.past.timeouts + present.timeouts,
+        let mut sum = self.past;
+        for connection in &self.connections {
+            let present = connection.sender.counters();
+            sum.connections += 1;
+            sum.sent += present.sent;
+            sum.repeated += present.repeated;
+            sum.timeouts += present.timeouts;
         }
+        sum
     }
 
     /// What the sender of the latest connection believes.
     pub fn state(&self) -> Option<State> {
-        self.sender.as_ref().map(Sender::state)
+        let latest = self.connections.last();
+        latest.map(|connection| connection.sender.state())
     }
 
     fn on_request(&mut self, cx: &mut AgentCx<'_>, request: Request) {
-        if request.number <= self.number {
+        if request.group < self.group {
             return;
         }
-        self.number = request.number;
-        if self.sender.is_none() || request.first > self.first {
-            self.open(cx, request.first);
+        if request.group > self.group {
+            self.past = self.counters();
+            self.connections.clear();
+            self.group = request.group;
         }
-        self.with_sender(cx, |sender, cx| {
+        let mut known = self.connections.iter();
+        let place = match known.position(|connection| connection.first == request.first) {
+            Some(place) if self.connections[place].number >= request.number => return,
+            Some(place) => place,
+            None => {
+                self.open(cx, request.first);
+                self.connections.len() - 1
+            }
+        };
+        let connection = &mut self.connections[place];
+        connection.number = request.number;
+        connection.with_sender(cx, |sender, cx| {
             sender.write(cx, request.bytes);
         });
     }
 
     fn open(&mut self, cx: &mut AgentCx<'_>, first: u32) {
-        self.past = self.counters();
-        self.first = first;
         let source = SourceConfig {
             kind: SourceKind::Stream { buffer: u64::MAX },
             start: cx.now,
             ..SourceConfig::default()
         };
-        self.sender = Some(Sender::new(&self.config.tcp, &source));
-        self.with_sender(cx, Sender::on_timer);
+        let mut connection = Connection {
+            number: 0,
+            first,
+            sender: Sender::new(&self.config.tcp, &source),
+        };
+        connection.with_sender(cx, Sender::on_timer);
+        self.connections.push(connection);
     }
 
     fn on_ack(&mut self, cx: &mut AgentCx<'_>, arrival: Arrival, ack: Ack) {
-        let Some(next) = ack.next.checked_sub(self.first) else {
-            return;
-        };
+        // Numbers of connections do not overlap: it is the nearest that begins before.
+        let begun = self.connections.iter_mut();
+        let begun = begun.filter(|connection| connection.first <= ack.next);
+        if let Some(connection) = begun.max_by_key(|connection| connection.first) {
+            connection.on_ack(cx, arrival, ack);
+        }
+    }
+}
+
+impl Connection {
+    fn on_ack(&mut self, cx: &mut AgentCx<'_>, arrival: Arrival, ack: Ack) {
         let own = |seq: u32| seq.saturating_sub(self.first);
         let ack = Ack {
-            next,
+            next: own(ack.next),
             sack: ack.sack.map(|(from, to)| (own(from), own(to))),
             ..ack
         };
@@ -113,9 +143,7 @@ impl Server {
         act: impl FnOnce(&mut Sender, &mut AgentCx<'_>),
     ) {
         let before = cx.out.packets.len();
-        if let Some(sender) = &mut self.sender {
-            act(sender, cx);
-        }
+        act(&mut self.sender, cx);
         for packet in &mut cx.out.packets[before..] {
             if let Body::Segment(segment) = &mut packet.body {
                 segment.seq += self.first;
@@ -134,12 +162,15 @@ impl Agent for Server {
     }
 
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
-        self.with_sender(cx, Sender::on_timer);
+        for connection in &mut self.connections {
+            connection.with_sender(cx, Sender::on_timer);
+        }
     }
 
     fn next_timer(&self) -> Time {
-        let sender = self.sender.as_ref();
-        sender.map_or(Time::FAR, Agent::next_timer)
+        let senders = self.connections.iter();
+        let timers = senders.map(|connection| connection.sender.next_timer());
+        timers.fold(Time::FAR, Time::min)
     }
 
     /// It says nothing unless it is asked.

@@ -14,10 +14,6 @@ use crate::traffic::Distribution;
 use crate::world::{Party, PartyId, SimPacket, World};
 
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "as many of the one as of the other"
-)]
 enum Player {
     Client(Client),
     Server(Server),
@@ -128,6 +124,27 @@ fn a_page_takes_the_round_trips_that_it_should() {
     assert_eq!(page(3.0, Connections::PerObject), (480, 3));
     // The window has grown to 13 at the end of the first object: each later one takes one round.
     assert_eq!(page(3.0, Connections::PerPage), (240, 1));
+    // All at once take as long as one.
+    assert_eq!(page(3.0, Connections::AtOnce), (160, 3));
+}
+
+/// A page takes 160 ms. Of eight browsers that think for ten seconds on average, one in eight runs
+/// has a page by 200 ms, and hardly any has two.
+#[test]
+fn who_begins_with_a_page_does_not_think_first() {
+    let pages = |begin| {
+        let config = Config {
+            think: Distribution::Exponential { mean: 10.0 },
+            begin,
+            ..plain(30.0, Connections::AtOnce)
+        };
+        let mut world = world(config, 8, network(None, 9, 0.0, 1));
+        world.run(Time::from_millis(200), &mut ()).unwrap();
+        totals(&world, 8).client
+    };
+    let (page, thinking) = (pages(Begin::Page), pages(Begin::Thinking));
+    assert_eq!((page.pages, page.objects), (8, 240));
+    assert!(thinking.pages <= 1, "{thinking:?}");
 }
 
 #[test]
@@ -160,6 +177,7 @@ fn losses_delay_pages_and_stop_none() {
         (Connections::PerObject, classic::Flavour::Reno),
         (Connections::PerPage, classic::Flavour::NewReno),
         (Connections::PerPage, classic::Flavour::Sack),
+        (Connections::AtOnce, classic::Flavour::Reno),
     ] {
         let config = Config {
             tcp: classic::Config {

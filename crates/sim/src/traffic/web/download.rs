@@ -1,0 +1,158 @@
+//! One connection of a browser: asks for objects and receives them.
+
+use core::time::Duration;
+
+use tidegate_core::control::Ecn;
+use tidegate_core::units::Time;
+
+use super::config::Config;
+use crate::agent::{Agent, AgentCx, Arrival, Body, Request, Segment};
+use crate::tcp::Sink;
+
+/// A connection, and the object that it fetches.
+#[derive(Clone, Debug)]
+pub(super) struct Download {
+    stage: Stage,
+    request: Request,
+    /// When the request is repeated, unless something is heard before.
+    repeat: Time,
+    /// How long to wait for an answer then.
+    patience: Duration,
+    /// Counts segments of this connection from zero.
+    sink: Sink,
+    /// The first segment of the present object, as the sink counts.
+    begin: u32,
+    /// The object is complete when the sink waits for this segment.
+    end: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Asked, and heard nothing so far.
+    Asking,
+    Receiving,
+    /// The object is there.
+    Done,
+}
+
+impl Download {
+    /// A new connection, whose first segment has the number `request.first`.
+    pub(super) fn open(config: &Config, cx: &mut AgentCx<'_>, request: Request) -> Self {
+        let mut download = Self {
+            stage: Stage::Done,
+            request,
+            repeat: Time::FAR,
+            patience: config.retry,
+            sink: Sink::new(&config.sink),
+            begin: 0,
+            // Segment zero may stand for the SYN.
+            end: u32::from(config.tcp.syn),
+        };
+        download.fetch(config, cx, 0);
+        download
+    }
+
+    /// Another object over the same connection.
+    pub(super) fn again(&mut self, config: &Config, cx: &mut AgentCx<'_>, number: u32, bytes: u64) {
+        self.request.number = number;
+        self.request.bytes = bytes;
+        self.fetch(config, cx, self.end);
+    }
+
+    fn fetch(&mut self, config: &Config, cx: &mut AgentCx<'_>, begin: u32) {
+        self.begin = begin;
+        self.end += config.segments(self.request.bytes);
+        self.patience = config.retry;
+        self.stage = Stage::Asking;
+        self.ask(config, cx);
+    }
+
+    fn ask(&mut self, config: &Config, cx: &mut AgentCx<'_>) {
+        cx.send(config.request, Ecn::NotEct, Body::Request(self.request));
+        self.repeat = cx.now + self.patience;
+        self.patience = self.patience.saturating_mul(2).min(MOST_PATIENCE);
+    }
+
+    /// What is asked for.
+    pub(super) fn request(&self) -> Request {
+        self.request
+    }
+
+    /// The first number that the next connection may use: acknowledgements of this one name `end`
+    /// at most.
+    pub(super) fn after(&self) -> u32 {
+        self.request.first + self.end + 1
+    }
+
+    /// Whether a segment of this number is one of this connection.
+    pub(super) fn owns(&self, seq: u32) -> bool {
+        (self.request.first..self.after()).contains(&seq)
+    }
+
+    /// Whether nothing was heard of the present object.
+    pub(super) fn is_asking(&self) -> bool {
+        self.stage == Stage::Asking
+    }
+
+    /// Whether the object is there.
+    pub(super) fn is_done(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
+    /// Takes a segment that it [owns](Self::owns); whether the object has become complete.
+    pub(super) fn on_segment(
+        &mut self,
+        cx: &mut AgentCx<'_>,
+        arrival: Arrival,
+        segment: Segment,
+    ) -> bool {
+        let seq = segment.seq - self.request.first;
+        // What belongs to the object before may be repeated for want of an acknowledgement; that
+        // says nothing of the present request.
+        if self.stage == Stage::Asking && seq >= self.begin {
+            self.stage = Stage::Receiving;
+            self.repeat = Time::FAR;
+        }
+        let segment = Segment { seq, ..segment };
+        self.with_sink(cx, |sink, cx| {
+            sink.on_packet(cx, &arrival, Body::Segment(segment));
+        });
+        let complete = self.stage == Stage::Receiving && self.sink.next() >= self.end;
+        if complete {
+            self.stage = Stage::Done;
+        }
+        complete
+    }
+
+    /// Acknowledges or asks again, if it is time; whether it asked.
+    pub(super) fn on_timer(&mut self, config: &Config, cx: &mut AgentCx<'_>) -> bool {
+        self.with_sink(cx, Sink::on_timer);
+        let late = self.stage == Stage::Asking && self.repeat <= cx.now;
+        if late {
+            self.ask(config, cx);
+        }
+        late
+    }
+
+    pub(super) fn next_timer(&self) -> Time {
+        self.repeat.min(self.sink.next_timer())
+    }
+
+    /// Lets the sink act, and gives its acknowledgements the numbers of this connection.
+    fn with_sink(&mut self, cx: &mut AgentCx<'_>, act: impl FnOnce(&mut Sink, &mut AgentCx<'_>)) {
+        let before = cx.out.packets.len();
+        act(&mut self.sink, cx);
+        for packet in &mut cx.out.packets[before..] {
+            if let Body::Ack(ack) = &mut packet.body {
+                ack.next += self.request.first;
+                for block in ack.sack.iter_mut().filter(|block| block.0 < block.1) {
+                    block.0 += self.request.first;
+                    block.1 += self.request.first;
+                }
+            }
+        }
+    }
+}
+
+/// As TCP's timeout for SYNs.
+const MOST_PATIENCE: Duration = Duration::from_mins(1);

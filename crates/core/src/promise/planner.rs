@@ -99,6 +99,8 @@ pub struct Decision {
 pub struct Planner {
     config: PlannerConfig,
     forecast: Forecast,
+    /// A first idea of a capacity that has just fallen.
+    hint: Option<Rate>,
     /// Nobody offers more than this: the inner controller's own limit.
     upper: Rate,
     stall_until: Option<Time>,
@@ -156,6 +158,7 @@ impl Planner {
         Self {
             config,
             forecast: Forecast::default(),
+            hint: None,
             upper: Rate::MAX,
             stall_until: None,
             last: None,
@@ -175,17 +178,26 @@ impl Planner {
     /// The path is a new one.
     pub fn forget_path(&mut self) {
         self.forecast = Forecast::default();
+        self.hint = None;
     }
 
     /// The path delivered `rate` while it had a queue of ours.
     pub fn observe_capacity(&mut self, now: Time, rate: Rate) {
+        self.hint = None;
         self.forecast.observe(now, rate.as_f64(), &self.config);
     }
 
     /// The same, and the queue grew: an estimate above it is wrong as of now, whatever the
     /// samples before said.
     pub fn observe_drop(&mut self, now: Time, rate: Rate) {
+        self.hint = None;
         self.forecast.drop_to(now, rate.as_f64(), &self.config);
+    }
+
+    /// The queue grew, and this is a first idea of what the path carries. It lowers the plan until
+    /// there is a sample or no queue; the estimate waits for the sample.
+    pub fn observe_hint(&mut self, rate: Rate) {
+        self.hint = Some(rate);
     }
 
     /// There is a queue that neither grows nor shrinks while the path delivers `rate`: either
@@ -196,6 +208,7 @@ impl Planner {
 
     /// The path carried `rate` and no queue formed: it may carry more.
     pub fn observe_idle(&mut self, now: Time, rate: Rate) {
+        self.hint = None;
         self.forecast
             .grow(now, rate.as_f64(), self.upper.as_f64(), &self.config);
     }
@@ -212,7 +225,8 @@ impl Planner {
 
     /// What the path is believed to carry on the wire: measured, or else the upper limit.
     pub fn capacity(&self) -> Rate {
-        self.measured().map_or(self.upper, |c| c.min(self.upper))
+        let known = self.measured().map_or(self.upper, |c| c.min(self.upper));
+        self.hint.map_or(known, |hint| hint.min(known))
     }
 
     /// What was measured; `None` before the first queue.

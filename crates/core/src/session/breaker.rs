@@ -121,6 +121,20 @@ impl Breaker {
         Some(self.trip(now, cause))
     }
 
+    /// The most that may leave until the next report, headers included, lest losses that are
+    /// reported already make it trip when no more are. `None` without such losses.
+    pub fn ceiling(&self, rtt: Duration) -> Option<Rate> {
+        let count = (reports(self.interval, rtt) - 1).min(self.known);
+        let judged = self.recent.get(..count)?;
+        let last = judged.first()?;
+        let lost: f64 = judged.iter().map(|i| i.lost).sum();
+        let span: Duration = judged.iter().map(|i| i.span).sum();
+        let size = last.sent.scale(1, u64::from(last.packets).max(1));
+        let mean = lost / (span + self.interval).as_secs_f64();
+        let tcp = tcp_rate(mean, rtt, size).as_f64();
+        (lost > 0.0).then(|| Rate::from_f64(CAREFUL * TCP_FACTOR * tcp))
+    }
+
     /// When [`on_timeout`](Self::on_timeout) would trip.
     pub fn next_timeout(&self) -> Option<Time> {
         let started = self.started?;
@@ -239,6 +253,9 @@ fn ratio(span: Duration, interval: Duration) -> u32 {
 
 /// RFC 8083 section 4.3: an order of magnitude.
 const TCP_FACTOR: f64 = 10.0;
+/// Share of what trips that is used: repairs and frames that are larger than ordered come on top,
+/// and the round trip may get longer until the next report.
+const CAREFUL: f64 = 0.7;
 /// `k` of RFC 8083 section 4.2.
 const SILENT_REPORTS: u32 = 5;
 /// Fifteen seconds of reports a second are the most that RFC 8083 section 4.3 looks at.

@@ -8,6 +8,8 @@ use crate::units::{Bytes, Rate, Time};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     next: Time,
+    /// Until then time before now may be made good, back to `next`.
+    burst_until: Time,
 }
 
 impl Pacer {
@@ -26,12 +28,28 @@ impl Pacer {
     //= rfc5348-4.6-granularity
     //= rfc5348-4.6-burst
     pub fn on_sent(&mut self, now: Time, size: Bytes, rate: Rate) {
-        self.next = self.next.max(now.before(SLACK)) + size / rate.max(Rate::bps(1));
+        self.next = self.start(now, SLACK) + size / rate.max(Rate::bps(1));
+    }
+
+    /// Nothing has left for a round trip or longer and the path is known to be empty: what leaves
+    /// now may make that round trip good, in one burst.
+    //= rfc5348-4.6-burst
+    pub fn allow_burst(&mut self, now: Time, round_trip: Duration) {
+        self.next = now.before(round_trip);
+        self.burst_until = now + SLACK;
+    }
+
+    fn start(&self, now: Time, slack: Duration) -> Time {
+        if now < self.burst_until {
+            self.next
+        } else {
+            self.next.max(now.before(slack))
+        }
     }
 
     /// How long `size` takes to leave if it is queued now behind `ahead`.
     pub fn time_to_send(&self, now: Time, ahead: Bytes, size: Bytes, rate: Rate) -> Duration {
-        self.next.since(now) + (ahead + size) / rate.max(Rate::bps(1))
+        (self.start(now, Duration::ZERO) + (ahead + size) / rate.max(Rate::bps(1))).since(now)
     }
 }
 
@@ -72,5 +90,32 @@ mod tests {
             burst += 1;
         }
         assert_eq!(burst, 1);
+    }
+
+    //= rfc5348-4.6-burst (test)
+    #[test]
+    fn a_burst_is_a_round_trip_s_worth_and_does_not_wait() {
+        let (start, rate) = (Time::from_secs(9), Rate::kbps(500));
+        let burst = |wait: Duration| {
+            let mut pacer = Pacer::default();
+            pacer.on_sent(Time::from_secs(1), Bytes(1_250), rate);
+            pacer.allow_burst(start, Duration::from_millis(80));
+            let now = start + wait;
+            (0..)
+                .take_while(|_| {
+                    let open = pacer.is_open(now);
+                    pacer.on_sent(now, Bytes(1_250), rate);
+                    open
+                })
+                .count()
+        };
+        // 20 ms each: four, and the one that ends the burst.
+        assert_eq!(burst(Duration::ZERO), 5);
+        assert_eq!(burst(Duration::from_millis(40)), 1);
+        let mut pacer = Pacer::default();
+        pacer.allow_burst(start, Duration::from_millis(80));
+        let time = |size| pacer.time_to_send(start, Bytes::ZERO, Bytes(size), rate);
+        assert_eq!(time(5_000), Duration::ZERO);
+        assert_eq!(time(6_250), Duration::from_millis(20));
     }
 }

@@ -54,6 +54,8 @@ pub struct MediaSender {
     pacer: Pacer,
     path: PathView,
     breaker: Breaker,
+    /// Media above this would trip the breaker, headers included.
+    ceiling: Option<Rate>,
     cautious: ReportsOnly,
     reader: FeedbackReader,
     chain: Chain,
@@ -143,6 +145,7 @@ impl MediaSender {
             pacer: Pacer::default(),
             path: PathView::default(),
             breaker: Breaker::new(SLOW_REPORTS),
+            ceiling: None,
             cautious: ReportsOnly::new(config.rates.0),
             reader: FeedbackReader::default(),
             chain: Chain::default(),
@@ -415,7 +418,7 @@ impl MediaSender {
     fn target(&self) -> Target {
         let cautious = |rate: Rate| Target::of(rate.scale(2, 1)).media(rate);
         match self.peer {
-            Peer::PerPacket => self.control.target(),
+            Peer::PerPacket => self.under_ceiling(self.control.target()),
             // Until the peer shows what it can say, its silence says nothing about the path.
             Peer::Unknown
                 if self.path.has_rtt() && self.control.target().media > self.cautious.rate() =>
@@ -424,6 +427,17 @@ impl MediaSender {
             }
             Peer::Unknown | Peer::ReportsOnly => cautious(self.cautious.rate()),
         }
+    }
+
+    /// Less media rather than none: losses of an outage that is over count for the breaker in
+    /// three reports, and the longer the round trip, the less may leave meanwhile.
+    fn under_ceiling(&self, target: Target) -> Target {
+        let Some(ceiling) = self.ceiling.filter(|_| self.config.circuit_breaker) else {
+            return target;
+        };
+        let packet = self.config.packet_size.get();
+        let most = ceiling.scale(packet - HEADERS, packet);
+        target.media(target.media.min(most))
     }
 
     fn pace(&self) -> Rate {

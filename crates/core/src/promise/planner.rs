@@ -194,10 +194,12 @@ impl Planner {
         self.forecast.drop_to(now, rate.as_f64(), &self.config);
     }
 
-    /// The queue grew, and this is a first idea of what the path carries. It lowers the plan until
-    /// there is a sample or no queue; the estimate waits for the sample.
+    /// The queue grew, and this is a first idea of what the path carries, wrong by a third perhaps.
+    /// If it is further than that below the estimate, it lowers the plan until there is a sample
+    /// or no queue; the estimate itself waits for the sample.
     pub fn observe_hint(&mut self, rate: Rate) {
-        self.hint = Some(rate);
+        let known = self.measured().map_or(self.upper, |c| c.min(self.upper));
+        self.hint = Some(rate).filter(|hint| *hint < share(known, BELOW_DOUBT));
     }
 
     /// There is a queue that neither grows nor shrinks while the path delivers `rate`: either
@@ -435,6 +437,9 @@ const MOST_INSURANCE: f64 = 0.3;
 /// Per second. A queue of ours that stands is gone in a second or two; a delay that is not ours
 /// costs a quarter of the rate in the three seconds until it is known as such.
 const LEAN: f64 = 0.1;
+/// A hint is made of two gaps or more, so that one more packet of another flow in one of them makes
+/// it a third too low.
+const BELOW_DOUBT: f64 = 2.0 / 3.0;
 /// Frames differ in size, and a rate over one report of 50 ms sees one or two of them.
 const USED: f64 = 0.8;
 

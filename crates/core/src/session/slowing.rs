@@ -12,6 +12,8 @@ pub(super) struct Slowing {
     last: Option<Packet>,
     /// Smoothed; `None` before the first gap.
     usual: Option<Duration>,
+    /// Mean distance of the gaps from that, smoothed: jitter makes long gaps too.
+    spread: Duration,
     /// Long gaps in a row.
     long: u32,
 }
@@ -35,10 +37,12 @@ impl Slowing {
         }
         let gap = at.since(last.at);
         let usual = *self.usual.get_or_insert(gap);
-        // A gap within an outage says nothing of what is usual, and no more than once that it is long.
-        let counted = gap.min(usual * 4 + GRAIN);
+        let long = usual * 2 + self.spread * 4 + GRAIN;
+        // The second long gap is held against what was usual before the first.
+        let counted = gap.min(long);
         self.usual = Some((usual * (MEMORY - 1) + counted) / MEMORY);
-        self.long = if gap > usual * 2 + GRAIN {
+        self.spread = (self.spread * (MEMORY - 1) + counted.abs_diff(usual)) / MEMORY;
+        self.long = if gap > long {
             self.long + 1
         } else {
             0

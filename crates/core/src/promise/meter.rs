@@ -448,6 +448,44 @@ mod tests {
     }
 
     #[test]
+    fn a_fall_is_hinted_at_before_it_is_measured() {
+        let mut meter = PathMeter::new();
+        quiet(&mut meter, 0, 10);
+        // Three packets at 40 ms each: 250 kb/s, and two gaps that say so.
+        let fates: Vec<_> = (0..3)
+            .map(|n| fate(10 + n, 100 + n * 10, 170 + n * 40))
+            .collect();
+        let reading = report(&mut meter, 270, &fates);
+        assert!(reading.grew && reading.capacity.is_none());
+        let hint = reading.hint.unwrap();
+        assert!(hint > Rate::kbps(240) && hint < Rate::kbps(260), "{hint:?}");
+    }
+
+    #[test]
+    fn what_waits_drains_while_nothing_more_is_sent() {
+        let mut meter = PathMeter::new();
+        quiet(&mut meter, 0, 10);
+        meter.on_report(Time::from_millis(135), &Report::new(&[]).rtt(ms(60)));
+        let sent = |seq| Sent {
+            flow: FlowId(0),
+            seq,
+            size: SIZE,
+            kind: Kind::Media,
+            app_limited: false,
+        };
+        // Sent at 100 ms, it waited 270 ms; one more left at 110 ms.
+        meter.on_sent(Time::from_millis(100), &sent(10));
+        meter.on_sent(Time::from_millis(110), &sent(11));
+        report(&mut meter, 430, &[fate(10, 100, 400)]);
+        assert_eq!(meter.queueing(), ms(270));
+        // At 250 kb/s that other packet is through at 440 ms less propagation: 410 ms.
+        let wait = |now| meter.wait(Time::from_millis(now), Rate::kbps(250)).as_millis();
+        assert_eq!((wait(210), wait(300), wait(410)), (200, 110, 0));
+        // By 545 ms it should have been heard of: the path is slower than that, or dead.
+        assert_eq!(wait(546), 270);
+    }
+
+    #[test]
     fn an_outage_is_not_a_rate() {
         let mut meter = PathMeter::new();
         quiet(&mut meter, 0, 10);

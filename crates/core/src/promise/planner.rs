@@ -528,6 +528,23 @@ mod tests {
     }
 
     #[test]
+    fn a_hint_lowers_the_plan_and_leaves_the_estimate() {
+        let mut p = planner();
+        p.observe_capacity(at(0), Rate::kbps(2_000));
+        // Within what a hint may be wrong by.
+        p.observe_hint(Rate::kbps(1_400));
+        assert_eq!(p.capacity(), Rate::kbps(2_000));
+        p.observe_hint(Rate::kbps(500));
+        assert_eq!(p.capacity(), Rate::kbps(500));
+        assert_eq!(p.measured(), Some(Rate::kbps(2_000)));
+        p.observe_idle(at(50), Rate::kbps(100));
+        assert_eq!(p.capacity(), Rate::kbps(2_000));
+        p.observe_hint(Rate::kbps(500));
+        p.observe_drop(at(100), Rate::kbps(800));
+        assert_eq!(p.capacity(), Rate::kbps(800));
+    }
+
+    #[test]
     fn the_forecast_grows_while_it_is_used_and_no_queue_forms() {
         let mut p = planner();
         let mut lazy = planner();

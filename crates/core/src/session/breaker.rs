@@ -414,4 +414,34 @@ mod tests {
         }
         assert_eq!(tripped, Some(6));
     }
+
+    //= rfc8083-4.3-congestion (test)
+    #[test]
+    fn who_stays_below_the_ceiling_is_not_tripped_by_an_outage_that_is_over() {
+        // One interval loses three quarters; 100 ms, 1,200 bytes.
+        let lossy = [view(1, 0.0), view(2, 0.0), view(3, 0.75)];
+        let (mut b, tripped) = play(50, &lossy);
+        assert_eq!(tripped, None);
+        assert_eq!(Breaker::new(TD).ceiling(Duration::from_millis(100)), None);
+        let mut seen = Vec::new();
+        for second in 4..9 {
+            let now = Time::from_secs(second);
+            let most = b.ceiling(Duration::from_millis(100));
+            seen.extend(most);
+            let packets = most.map_or(1_000, |rate| rate.as_bps() / (8 * 1_200));
+            (0..packets).for_each(|_| b.on_sent(now.before(TD / 2), Bytes(1_200)));
+            assert_eq!(b.on_report(now, view(second as u32, 0.0)), None, "{second}");
+        }
+        // A quarter of a share lost on average: 960 kb/s · √(3 / 2 / 0.25), of which 0.7.
+        assert_eq!(seen.len(), 2, "{seen:?}");
+        assert!(
+            seen.iter()
+                .all(|r| *r > Rate::kbps(1_640) && *r < Rate::kbps(1_650)),
+            "{seen:?}"
+        );
+        let (mut b, _) = play(50, &lossy);
+        (0..300).for_each(|_| b.on_sent(Time::from_secs(3), Bytes(1_200)));
+        let cause = b.on_report(Time::from_secs(4), view(4, 0.0));
+        assert_eq!(cause, Some(BreakerCause::Congestion));
+    }
 }

@@ -479,7 +479,11 @@ mod tests {
         report(&mut meter, 430, &[fate(10, 100, 400)]);
         assert_eq!(meter.queueing(), ms(270));
         // At 250 kb/s that other packet is through at 440 ms less propagation: 410 ms.
-        let wait = |now| meter.wait(Time::from_millis(now), Rate::kbps(250)).as_millis();
+        let wait = |now| {
+            meter
+                .wait(Time::from_millis(now), Rate::kbps(250))
+                .as_millis()
+        };
         assert_eq!((wait(210), wait(300), wait(410)), (200, 110, 0));
         // By 545 ms it should have been heard of: the path is slower than that, or dead.
         assert_eq!(wait(546), 270);

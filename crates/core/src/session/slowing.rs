@@ -42,11 +42,7 @@ impl Slowing {
         let counted = gap.min(long);
         self.usual = Some((usual * (MEMORY - 1) + counted) / MEMORY);
         self.spread = (self.spread * (MEMORY - 1) + counted.abs_diff(usual)) / MEMORY;
-        self.long = if gap > long {
-            self.long + 1
-        } else {
-            0
-        };
+        self.long = if gap > long { self.long + 1 } else { 0 };
         self.long == ENOUGH
     }
 }

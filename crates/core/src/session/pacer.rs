@@ -8,8 +8,8 @@ use crate::units::{Bytes, Rate, Time};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     next: Time,
-    /// Until then time before now may be made good, back to `next`.
-    burst_until: Time,
+    /// So much time before now may be made good until then.
+    burst: (Duration, Time),
 }
 
 impl Pacer {
@@ -29,22 +29,22 @@ impl Pacer {
     //= rfc5348-4.6-burst
     pub fn on_sent(&mut self, now: Time, size: Bytes, rate: Rate) {
         self.next = self.start(now, SLACK) + size / rate.max(Rate::bps(1));
+        if self.next > now {
+            self.burst = Default::default();
+        }
     }
 
     /// Nothing has left for a round trip or longer and the path is known to be empty: what leaves
-    /// now may make that round trip good, in one burst.
+    /// next, if it leaves soon, may make that round trip good in one burst.
     //= rfc5348-4.6-burst
     pub fn allow_burst(&mut self, now: Time, round_trip: Duration) {
-        self.next = now.before(round_trip);
-        self.burst_until = now + SLACK;
+        self.burst = (round_trip, now + SOON);
     }
 
     fn start(&self, now: Time, slack: Duration) -> Time {
-        if now < self.burst_until {
-            self.next
-        } else {
-            self.next.max(now.before(slack))
-        }
+        let (burst, until) = self.burst;
+        let slack = if now < until { slack.max(burst) } else { slack };
+        self.next.max(now.before(slack))
     }
 
     /// How long `size` takes to leave if it is queued now behind `ahead`.
@@ -55,6 +55,8 @@ impl Pacer {
 
 /// Two ticks of a 1 kHz timer.
 const SLACK: Duration = Duration::from_millis(2);
+/// What an encoder may take for a frame.
+const SOON: Duration = Duration::from_millis(40);
 
 #[cfg(test)]
 mod tests {
@@ -101,17 +103,17 @@ mod tests {
             pacer.on_sent(Time::from_secs(1), Bytes(1_250), rate);
             pacer.allow_burst(start, Duration::from_millis(80));
             let now = start + wait;
-            (0..)
-                .take_while(|_| {
-                    let open = pacer.is_open(now);
-                    pacer.on_sent(now, Bytes(1_250), rate);
-                    open
-                })
-                .count()
+            let mut packets = 0;
+            while pacer.is_open(now) {
+                pacer.on_sent(now, Bytes(1_250), rate);
+                packets += 1;
+            }
+            packets
         };
         // 20 ms each: four, and the one that ends the burst.
         assert_eq!(burst(Duration::ZERO), 5);
-        assert_eq!(burst(Duration::from_millis(40)), 1);
+        assert_eq!(burst(Duration::from_millis(30)), 5);
+        assert_eq!(burst(Duration::from_millis(41)), 1);
         let mut pacer = Pacer::default();
         pacer.allow_burst(start, Duration::from_millis(80));
         let time = |size| pacer.time_to_send(start, Bytes::ZERO, Bytes(size), rate);

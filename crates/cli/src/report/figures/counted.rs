@@ -108,7 +108,7 @@ mod tests {
         let rows = [row(0, 10, 1), row(1, 10, 4), row(2, 0, 0), row(4, 0, 3)];
         let rows: Vec<&BinRow> = rows.iter().collect();
         let bins = dropped(|| rows.iter(), (0.0, 1.2), 0.4);
-        let percent: Vec<(u64, f64)> = bins.iter().map(|(_, b)| (b.count as u64, b.sum)).collect();
+        let percent: Vec<(u64, f64)> = bins.iter().map(|(_, b)| (b.count, b.sum)).collect();
         assert_eq!(percent, [(1, 25.0), (0, 0.0), (1, 100.0)]);
     }
 }

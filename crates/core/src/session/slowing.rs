@@ -63,7 +63,7 @@ mod tests {
         let (mut slowing, mut at) = (Slowing::default(), Time::from_secs(1));
         let mut told = Vec::new();
         for (index, gap) in gaps.enumerate() {
-            at = at + Duration::from_millis(gap);
+            at += Duration::from_millis(gap);
             if slowing.on_packet(at, index as u64, 9) {
                 told.push(index);
             }
@@ -89,10 +89,10 @@ mod tests {
         let mut at = Time::from_secs(1);
         for frame in 0..50_u64 {
             for index in 0..4 {
-                at = at + Duration::from_millis(2);
+                at += Duration::from_millis(2);
                 assert!(!slowing.on_packet(at, frame * 5 + index, frame));
             }
-            at = at + Duration::from_millis(300);
+            at += Duration::from_millis(300);
             assert!(!slowing.on_packet(at, frame * 5 + 4, frame + 1));
         }
     }

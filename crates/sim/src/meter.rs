@@ -81,11 +81,14 @@ impl Meter {
 
     /// A link dropped a packet of the flow.
     pub fn dropped(&mut self, flow: usize, at: Time) {
-        if self.is_inside(at)
-            && let Some(meter) = self.flows.get_mut(flow)
-        {
+        let (inside, bin) = (self.is_inside(at), self.bin_of(at));
+        let Some(meter) = self.flows.get_mut(flow) else {
+            return;
+        };
+        if inside {
             meter.drops.push(at);
         }
+        meter.bin(bin).dropped += 1;
     }
 
     /// The length of a bin.
@@ -109,18 +112,15 @@ impl Meter {
         let meter = &self.flows[flow];
         let (from, to) = self.window;
         let span = to.since(from);
-        let back = meter
-            .back
-            .0
-            .checked_div(meter.back.1)
-            .unwrap_or(Duration::ZERO);
-        let rtt = meter.delays.mean() + back;
+        let back = meter.back.0.checked_div(meter.back.1);
+        let there = meter.delays.mean();
+        let rtt = back.map(|back| there + back);
         Totals {
             span,
             sent: meter.sent,
             received: meter.received,
             dropped: meter.drops.len() as u64,
-            loss_events: loss_events(&meter.drops, rtt),
+            loss_events: loss_events(&meter.drops, rtt.unwrap_or(there * 2)),
             rtt,
             delay_min: meter.delays.min.unwrap_or(Duration::ZERO),
             delay_mean: meter.delays.mean(),
@@ -160,10 +160,10 @@ pub struct Totals {
     /// Packets that links dropped, on their way there.
     pub dropped: u64,
     /// Drops that are further than a round trip behind the one that began the last event
-    /// (RFC 5348 section 5.2).
+    /// (RFC 5348 section 5.2); of a flow that nobody answers, than twice the delay there.
     pub loss_events: u64,
-    /// Mean one-way delays there and back together.
-    pub rtt: Duration,
+    /// Mean one-way delays there and back together; none if nothing came back.
+    pub rtt: Option<Duration>,
     /// Shortest one-way delay of what was received.
     pub delay_min: Duration,
     /// Mean one-way delay of what was received.
@@ -228,6 +228,8 @@ pub struct Bin {
     pub delay_sum: Duration,
     /// The longest of them.
     pub delay_max: Duration,
+    /// Packets that links dropped then, on their way there.
+    pub dropped: u64,
 }
 
 impl Bin {
@@ -374,7 +376,7 @@ mod tests {
         assert_eq!(totals.send_rate(), Rate::bps(80_000));
         assert_eq!(totals.delay_max, Duration::from_millis(29));
         assert_eq!(totals.delay_mean, Duration::from_micros(24_500));
-        assert_eq!(totals.rtt, Duration::from_micros(54_500));
+        assert_eq!(totals.rtt, Some(Duration::from_micros(54_500)));
         let exact = Duration::from_millis(24);
         assert!(totals.delay_p50 >= exact && totals.delay_p50 <= exact.mul_f64(1.032));
         // Two of the three drops are within a round trip.
@@ -382,6 +384,8 @@ mod tests {
         assert_eq!(totals.loss(), Some(0.3));
         assert_eq!(meter.bins(1).len(), 15);
         assert_eq!(meter.bins(1)[3].sent.packets, 2);
+        let dropped: Vec<u64> = meter.bins(1).iter().map(|bin| bin.dropped).collect();
+        assert_eq!(dropped, [0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 1, 0, 0]);
         assert_eq!(
             meter.bins(1)[0].delay_mean(),
             Some(Duration::from_micros(10_500))
@@ -393,5 +397,18 @@ mod tests {
                 ..Totals::default()
             }
         );
+    }
+
+    #[test]
+    fn who_is_not_answered_has_no_round_trip() {
+        let mut meter = Meter::new(1, (ms(0), ms(2_000)), Duration::from_millis(200));
+        meter.sent(0, ms(0), Bytes(1_000));
+        meter.arrived(0, ms(50), Bytes(1_000), ms(0));
+        // Twice the 50 ms there make one event of the first two.
+        for at in [100, 190, 210] {
+            meter.dropped(0, ms(at));
+        }
+        let totals = meter.totals(0);
+        assert_eq!((totals.rtt, totals.loss_events), (None, 2));
     }
 }

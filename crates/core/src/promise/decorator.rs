@@ -107,6 +107,11 @@ impl<C: RateController> DelayPromise<C> {
         self.meter.queueing()
     }
 
+    /// How long a packet that leaves at `now` waits in a queue of ours behind what left before it.
+    pub fn wait(&self, now: Time) -> Duration {
+        self.meter.wait(now, self.planner.capacity())
+    }
+
     /// What the path is believed to carry, on the wire.
     pub fn capacity(&self) -> Rate {
         self.planner.capacity()
@@ -124,7 +129,9 @@ impl<C: RateController> DelayPromise<C> {
 
     fn learn(&mut self, now: Time, reading: &Reading) {
         let Some(sample) = reading.capacity else {
-            if reading.queued {
+            if let Some(hint) = reading.hint {
+                self.planner.observe_hint(hint);
+            } else if reading.queued {
                 self.planner.observe_steady(now, reading.delivered);
             } else if !reading.grew {
                 self.planner.observe_idle(now, reading.delivered);

@@ -47,6 +47,9 @@ pub struct Reading {
     pub capacity: Option<Sample>,
     /// Bytes of this report over the time in which they arrived.
     pub delivered: Rate,
+    /// With `grew` and without `capacity`: a first idea of the latter, from a packet or two more
+    /// than one. It may be wrong by a third, and holds until there is a sample.
+    pub hint: Option<Rate>,
     /// There was a queue of ours all through this report.
     pub queued: bool,
     /// The queue grew by more than noise does: what was sent is more than the path carries.
@@ -144,6 +147,7 @@ impl PathMeter {
             self.busy = Busy::default();
             None
         };
+        let hint = (grew && capacity.is_none()).then(|| self.busy.hint(deviation));
         self.growing &= capacity.is_none();
         let since = before.map_or(last.arrived, |b| b.arrived);
         let span = Duration::from_nanos(last.arrived.saturating_sub(since));
@@ -154,6 +158,7 @@ impl PathMeter {
         };
         Some(Reading {
             capacity,
+            hint: hint.flatten(),
             delivered,
             queued,
             grew,
@@ -284,6 +289,24 @@ impl PathMeter {
         queue - capacity * now.since(at)
     }
 
+    /// How long a packet that leaves now waits behind all that left before it, if the path
+    /// carries `capacity`; no more than the newest arrival had to wait. If even the oldest packet
+    /// that is out should have been heard of by now, the path carries less than that, and what
+    /// the newest arrival saw is all that is known.
+    pub fn wait(&self, now: Time, capacity: Rate) -> Duration {
+        let seen = self.queueing();
+        let (Some(last), Some((_, sent, size))) = (self.last, self.unknown.front()) else {
+            return seen;
+        };
+        let rtt = self.rtt_minute.min().unwrap_or(0).unsigned_abs();
+        let ahead = seen.saturating_sub(sent.since(last.sent));
+        let due = *sent + Duration::from_nanos(rtt) + ahead + *size / capacity.max(Rate::bps(1));
+        if now > due + REPORTED {
+            return seen;
+        }
+        seen.min(self.in_network(now, capacity) / capacity.max(Rate::bps(1)))
+    }
+
     /// Above what a packet usually needs that meets no queue.
     fn above_usual(&self, delay: i64) -> i64 {
         self.recent.min().map_or(0, |low| {
@@ -300,6 +323,13 @@ impl Default for PathMeter {
 }
 
 impl Busy {
+    /// A first idea of the rate, if there is enough for one.
+    fn hint(&self, deviation: i64) -> Option<Rate> {
+        let enough = self.packets >= ENOUGH_FOR_A_HINT
+            && self.nanos >= ENOUGH_NANOS + 5 * deviation.unsigned_abs();
+        enough.then(|| Bytes(self.bits / 8) / Duration::from_nanos(self.nanos))
+    }
+
     /// A sample, if there is enough for one.
     fn take(&mut self, deviation: i64) -> Option<Sample> {
         // The jitter of the first and the last packet is an error of 1.4 deviations.
@@ -341,6 +371,10 @@ const LEADERS: usize = 5;
 const OUTAGE: u64 = 150_000_000;
 /// Fewer packets, or less time, and the grain of packets shows: 5 packets are 20 %.
 const ENOUGH_PACKETS: u32 = 5;
+/// Of two gaps one may be another flow's.
+const ENOUGH_FOR_A_HINT: u32 = 2;
+/// From an arrival to its report, two intervals of 25 ms, and as much again for timers and jitter.
+const REPORTED: Duration = Duration::from_millis(75);
 const ENOUGH_NANOS: u64 = 10_000_000;
 /// One second at 80 Mb/s in packets of 1,200 bytes.
 const MOST_UNKNOWN: usize = 8_192;
@@ -411,6 +445,48 @@ mod tests {
         let c = reading.capacity.unwrap().rate;
         assert!(c >= Rate::kbps(245) && c <= Rate::kbps(255), "{c:?}");
         assert_eq!(meter.queueing(), ms(270));
+    }
+
+    #[test]
+    fn a_fall_is_hinted_at_before_it_is_measured() {
+        let mut meter = PathMeter::new();
+        quiet(&mut meter, 0, 10);
+        // Three packets at 40 ms each: 250 kb/s, and two gaps that say so.
+        let fates: Vec<_> = (0..3)
+            .map(|n| fate(10 + n, 100 + n * 10, 170 + n * 40))
+            .collect();
+        let reading = report(&mut meter, 270, &fates);
+        assert!(reading.grew && reading.capacity.is_none());
+        let hint = reading.hint.unwrap();
+        assert!(hint > Rate::kbps(240) && hint < Rate::kbps(260), "{hint:?}");
+    }
+
+    #[test]
+    fn what_waits_drains_while_nothing_more_is_sent() {
+        let mut meter = PathMeter::new();
+        quiet(&mut meter, 0, 10);
+        meter.on_report(Time::from_millis(135), &Report::new(&[]).rtt(ms(60)));
+        let sent = |seq| Sent {
+            flow: FlowId(0),
+            seq,
+            size: SIZE,
+            kind: Kind::Media,
+            app_limited: false,
+        };
+        // Sent at 100 ms, it waited 270 ms; one more left at 110 ms.
+        meter.on_sent(Time::from_millis(100), &sent(10));
+        meter.on_sent(Time::from_millis(110), &sent(11));
+        report(&mut meter, 430, &[fate(10, 100, 400)]);
+        assert_eq!(meter.queueing(), ms(270));
+        // At 250 kb/s that other packet is through at 440 ms less propagation: 410 ms.
+        let wait = |now| {
+            meter
+                .wait(Time::from_millis(now), Rate::kbps(250))
+                .as_millis()
+        };
+        assert_eq!((wait(210), wait(300), wait(410)), (200, 110, 0));
+        // By 545 ms it should have been heard of: the path is slower than that, or dead.
+        assert_eq!(wait(546), 270);
     }
 
     #[test]

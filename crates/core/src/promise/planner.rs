@@ -99,6 +99,8 @@ pub struct Decision {
 pub struct Planner {
     config: PlannerConfig,
     forecast: Forecast,
+    /// A first idea of a capacity that has just fallen.
+    hint: Option<Rate>,
     /// Nobody offers more than this: the inner controller's own limit.
     upper: Rate,
     stall_until: Option<Time>,
@@ -156,6 +158,7 @@ impl Planner {
         Self {
             config,
             forecast: Forecast::default(),
+            hint: None,
             upper: Rate::MAX,
             stall_until: None,
             last: None,
@@ -175,17 +178,28 @@ impl Planner {
     /// The path is a new one.
     pub fn forget_path(&mut self) {
         self.forecast = Forecast::default();
+        self.hint = None;
     }
 
     /// The path delivered `rate` while it had a queue of ours.
     pub fn observe_capacity(&mut self, now: Time, rate: Rate) {
+        self.hint = None;
         self.forecast.observe(now, rate.as_f64(), &self.config);
     }
 
     /// The same, and the queue grew: an estimate above it is wrong as of now, whatever the
     /// samples before said.
     pub fn observe_drop(&mut self, now: Time, rate: Rate) {
+        self.hint = None;
         self.forecast.drop_to(now, rate.as_f64(), &self.config);
+    }
+
+    /// The queue grew, and this is a first idea of what the path carries, wrong by a third perhaps.
+    /// If it is further than that below the estimate, it lowers the plan until there is a sample
+    /// or no queue; the estimate itself waits for the sample.
+    pub fn observe_hint(&mut self, rate: Rate) {
+        let known = self.measured().map_or(self.upper, |c| c.min(self.upper));
+        self.hint = Some(rate).filter(|hint| *hint < share(known, BELOW_DOUBT));
     }
 
     /// There is a queue that neither grows nor shrinks while the path delivers `rate`: either
@@ -196,6 +210,7 @@ impl Planner {
 
     /// The path carried `rate` and no queue formed: it may carry more.
     pub fn observe_idle(&mut self, now: Time, rate: Rate) {
+        self.hint = None;
         self.forecast
             .grow(now, rate.as_f64(), self.upper.as_f64(), &self.config);
     }
@@ -212,7 +227,8 @@ impl Planner {
 
     /// What the path is believed to carry on the wire: measured, or else the upper limit.
     pub fn capacity(&self) -> Rate {
-        self.measured().map_or(self.upper, |c| c.min(self.upper))
+        let known = self.measured().map_or(self.upper, |c| c.min(self.upper));
+        self.hint.map_or(known, |hint| hint.min(known))
     }
 
     /// What was measured; `None` before the first queue.
@@ -421,6 +437,9 @@ const MOST_INSURANCE: f64 = 0.3;
 /// Per second. A queue of ours that stands is gone in a second or two; a delay that is not ours
 /// costs a quarter of the rate in the three seconds until it is known as such.
 const LEAN: f64 = 0.1;
+/// A hint is made of two gaps or more, so that one more packet of another flow in one of them makes
+/// it a third too low.
+const BELOW_DOUBT: f64 = 2.0 / 3.0;
 /// Frames differ in size, and a rate over one report of 50 ms sees one or two of them.
 const USED: f64 = 0.8;
 
@@ -506,6 +525,23 @@ mod tests {
         assert_eq!(p.capacity(), Rate::kbps(500));
         let before = p.plan(at(550), idle(400)).media;
         assert!(before < Rate::kbps(500), "{before:?}");
+    }
+
+    #[test]
+    fn a_hint_lowers_the_plan_and_leaves_the_estimate() {
+        let mut p = planner();
+        p.observe_capacity(at(0), Rate::kbps(2_000));
+        // Within what a hint may be wrong by.
+        p.observe_hint(Rate::kbps(1_400));
+        assert_eq!(p.capacity(), Rate::kbps(2_000));
+        p.observe_hint(Rate::kbps(500));
+        assert_eq!(p.capacity(), Rate::kbps(500));
+        assert_eq!(p.measured(), Some(Rate::kbps(2_000)));
+        p.observe_idle(at(50), Rate::kbps(100));
+        assert_eq!(p.capacity(), Rate::kbps(2_000));
+        p.observe_hint(Rate::kbps(500));
+        p.observe_drop(at(100), Rate::kbps(800));
+        assert_eq!(p.capacity(), Rate::kbps(800));
     }
 
     #[test]

@@ -121,6 +121,20 @@ impl Breaker {
         Some(self.trip(now, cause))
     }
 
+    /// The most that may leave until the next report, headers included, lest losses that are
+    /// reported already make it trip when no more are. `None` without such losses.
+    pub fn ceiling(&self, rtt: Duration) -> Option<Rate> {
+        let count = (reports(self.interval, rtt) - 1).min(self.known);
+        let judged = self.recent.get(..count)?;
+        let last = judged.first()?;
+        let lost: f64 = judged.iter().map(|i| i.lost).sum();
+        let span: Duration = judged.iter().map(|i| i.span).sum();
+        let size = last.sent.scale(1, u64::from(last.packets).max(1));
+        let mean = lost / (span + self.interval).as_secs_f64();
+        let tcp = tcp_rate(mean, rtt, size).as_f64();
+        (lost > 0.0).then(|| Rate::from_f64(CAREFUL * TCP_FACTOR * tcp))
+    }
+
     /// When [`on_timeout`](Self::on_timeout) would trip.
     pub fn next_timeout(&self) -> Option<Time> {
         let started = self.started?;
@@ -239,6 +253,9 @@ fn ratio(span: Duration, interval: Duration) -> u32 {
 
 /// RFC 8083 section 4.3: an order of magnitude.
 const TCP_FACTOR: f64 = 10.0;
+/// Share of what trips that is used: repairs and frames that are larger than ordered come on top,
+/// and the round trip may get longer until the next report.
+const CAREFUL: f64 = 0.7;
 /// `k` of RFC 8083 section 4.2.
 const SILENT_REPORTS: u32 = 5;
 /// Fifteen seconds of reports a second are the most that RFC 8083 section 4.3 looks at.
@@ -396,5 +413,35 @@ mod tests {
             (0..555 * u64::from(!busy)).for_each(|_| b.on_sent(now, Bytes(1_200)));
         }
         assert_eq!(tripped, Some(6));
+    }
+
+    //= rfc8083-4.3-congestion (test)
+    #[test]
+    fn who_stays_below_the_ceiling_is_not_tripped_by_an_outage_that_is_over() {
+        // One interval loses three quarters; 100 ms, 1,200 bytes.
+        let lossy = [view(1, 0.0), view(2, 0.0), view(3, 0.75)];
+        let (mut b, tripped) = play(50, &lossy);
+        assert_eq!(tripped, None);
+        assert_eq!(Breaker::new(TD).ceiling(Duration::from_millis(100)), None);
+        let mut seen = Vec::new();
+        for second in 4..9 {
+            let now = Time::from_secs(second);
+            let most = b.ceiling(Duration::from_millis(100));
+            seen.extend(most);
+            let packets = most.map_or(1_000, |rate| rate.as_bps() / (8 * 1_200));
+            (0..packets).for_each(|_| b.on_sent(now.before(TD / 2), Bytes(1_200)));
+            assert_eq!(b.on_report(now, view(second as u32, 0.0)), None, "{second}");
+        }
+        // A quarter of a share lost on average: 960 kb/s · √(3 / 2 / 0.25), of which 0.7.
+        assert_eq!(seen.len(), 2, "{seen:?}");
+        assert!(
+            seen.iter()
+                .all(|r| *r > Rate::kbps(1_640) && *r < Rate::kbps(1_650)),
+            "{seen:?}"
+        );
+        let (mut b, _) = play(50, &lossy);
+        (0..300).for_each(|_| b.on_sent(Time::from_secs(3), Bytes(1_200)));
+        let cause = b.on_report(Time::from_secs(4), view(4, 0.0));
+        assert_eq!(cause, Some(BreakerCause::Congestion));
     }
 }

@@ -16,5 +16,6 @@ pub mod receiver;
 pub mod reception;
 pub mod reports_only;
 pub mod sender;
+mod slowing;
 pub mod stream;
 pub mod tcp;

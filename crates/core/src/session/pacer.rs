@@ -8,6 +8,8 @@ use crate::units::{Bytes, Rate, Time};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     next: Time,
+    /// So much time before now may be made good until then.
+    burst: (Duration, Time),
 }
 
 impl Pacer {
@@ -26,17 +28,35 @@ impl Pacer {
     //= rfc5348-4.6-granularity
     //= rfc5348-4.6-burst
     pub fn on_sent(&mut self, now: Time, size: Bytes, rate: Rate) {
-        self.next = self.next.max(now.before(SLACK)) + size / rate.max(Rate::bps(1));
+        self.next = self.start(now, SLACK) + size / rate.max(Rate::bps(1));
+        if self.next > now {
+            self.burst = Default::default();
+        }
+    }
+
+    /// Nothing has left for a round trip or longer and the path is known to be empty: what leaves
+    /// next, if it leaves soon, may make that round trip good in one burst.
+    //= rfc5348-4.6-burst
+    pub fn allow_burst(&mut self, now: Time, round_trip: Duration) {
+        self.burst = (round_trip, now + SOON);
+    }
+
+    fn start(&self, now: Time, slack: Duration) -> Time {
+        let (burst, until) = self.burst;
+        let slack = if now < until { slack.max(burst) } else { slack };
+        self.next.max(now.before(slack))
     }
 
     /// How long `size` takes to leave if it is queued now behind `ahead`.
     pub fn time_to_send(&self, now: Time, ahead: Bytes, size: Bytes, rate: Rate) -> Duration {
-        self.next.since(now) + (ahead + size) / rate.max(Rate::bps(1))
+        (self.start(now, Duration::ZERO) + (ahead + size) / rate.max(Rate::bps(1))).since(now)
     }
 }
 
 /// Two ticks of a 1 kHz timer.
 const SLACK: Duration = Duration::from_millis(2);
+/// What an encoder may take for a frame.
+const SOON: Duration = Duration::from_millis(40);
 
 #[cfg(test)]
 mod tests {
@@ -72,5 +92,32 @@ mod tests {
             burst += 1;
         }
         assert_eq!(burst, 1);
+    }
+
+    //= rfc5348-4.6-burst (test)
+    #[test]
+    fn a_burst_is_a_round_trip_s_worth_and_does_not_wait() {
+        let (start, rate) = (Time::from_secs(9), Rate::kbps(500));
+        let burst = |wait: Duration| {
+            let mut pacer = Pacer::default();
+            pacer.on_sent(Time::from_secs(1), Bytes(1_250), rate);
+            pacer.allow_burst(start, Duration::from_millis(80));
+            let now = start + wait;
+            let mut packets = 0;
+            while pacer.is_open(now) {
+                pacer.on_sent(now, Bytes(1_250), rate);
+                packets += 1;
+            }
+            packets
+        };
+        // 20 ms each: four, and the one that ends the burst.
+        assert_eq!(burst(Duration::ZERO), 5);
+        assert_eq!(burst(Duration::from_millis(30)), 5);
+        assert_eq!(burst(Duration::from_millis(41)), 1);
+        let mut pacer = Pacer::default();
+        pacer.allow_burst(start, Duration::from_millis(80));
+        let time = |size| pacer.time_to_send(start, Bytes::ZERO, Bytes(size), rate);
+        assert_eq!(time(5_000), Duration::ZERO);
+        assert_eq!(time(6_250), Duration::from_millis(20));
     }
 }

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::assembler::{Assembler, MediaPacket, ReceivedFrame};
 use super::config::{FeedbackMode, ReceiverConfig};
 use super::reception::{Arrivals, Reception};
+use super::slowing::Slowing;
 use crate::control::{Cx, Why, sooner};
 use crate::endpoint::{Datagram, Endpoint, Transmit};
 use crate::media::MEDIA_CLOCK;
@@ -32,6 +33,7 @@ pub struct MediaReceiver {
     /// Middle of the last sender report's NTP time stamp, and when it came.
     last_sr: Option<(NtpShort, Time)>,
     last_arrival: Option<Time>,
+    slowing: Slowing,
     feedback_due: Option<Time>,
     feedback_sent: Time,
     report_due: Option<Time>,
@@ -57,6 +59,7 @@ impl MediaReceiver {
             timestamps: Unwrap32::new(),
             last_sr: None,
             last_arrival: None,
+            slowing: Slowing::default(),
             feedback_due: None,
             feedback_sent: Time::ZERO,
             report_due: None,
@@ -159,6 +162,9 @@ impl MediaReceiver {
         self.report_due
             .get_or_insert(now + self.config.report_interval);
         self.plan_feedback(now, seq, repaired);
+        if !repaired && fresh && self.slowing.on_packet(now, seq, timestamp) {
+            self.feedback_soon(now, Duration::ZERO);
+        }
         if !fresh {
             return;
         }
@@ -266,6 +272,7 @@ impl MediaReceiver {
         self.assembler.start_over();
         (self.media, self.repair) = Default::default();
         self.timestamps = Unwrap32::new();
+        self.slowing = Slowing::default();
         (self.last_sr, self.want_key) = (None, None);
         (self.asked, self.want_nack) = (0, false);
         self.ended = false;

@@ -54,6 +54,8 @@ pub struct MediaSender {
     pacer: Pacer,
     path: PathView,
     breaker: Breaker,
+    /// Media above this would trip the breaker, headers included.
+    ceiling: Option<Rate>,
     cautious: ReportsOnly,
     reader: FeedbackReader,
     chain: Chain,
@@ -143,6 +145,7 @@ impl MediaSender {
             pacer: Pacer::default(),
             path: PathView::default(),
             breaker: Breaker::new(SLOW_REPORTS),
+            ceiling: None,
             cautious: ReportsOnly::new(config.rates.0),
             reader: FeedbackReader::default(),
             chain: Chain::default(),
@@ -175,6 +178,9 @@ impl MediaSender {
         self.capture.advance(cx.now);
         self.drop_hopeless(cx);
         while let Some((frame, captured)) = self.capture.front() {
+            if self.is_held(cx.now, captured) {
+                return None;
+            }
             let waiting = self.waiting_raw();
             let backlog = self.frames.backlog() + waiting;
             self.control
@@ -189,7 +195,8 @@ impl MediaSender {
                 floor
             };
             let full = self.frames.backlog() >= MAX_BACKLOG;
-            let scout = self.is_scout_due(cx.now);
+            // A frame behind it may be in time, and shows as much.
+            let scout = self.capture.waiting() == 1 && self.is_scout_due(cx.now);
             let late = self.is_late(cx.now, captured, self.frames.backlog() + least);
             if full || late && !scout {
                 self.capture.pop();
@@ -310,6 +317,9 @@ impl MediaSender {
             Phase::Open if !self.frames.is_empty() || !self.repairs.is_empty() => {
                 consider(Some(self.pacer.next()), Why::Pacing);
             }
+            Phase::Open if self.capture.waiting() > 0 && !self.capture.is_busy() => {
+                consider(Some(self.pacer.next()), Why::Capture);
+            }
             Phase::Open => {}
             _ => consider(self.oldest_capture_deadline(), Why::Deadline),
         }
@@ -408,7 +418,7 @@ impl MediaSender {
     fn target(&self) -> Target {
         let cautious = |rate: Rate| Target::of(rate.scale(2, 1)).media(rate);
         match self.peer {
-            Peer::PerPacket => self.control.target(),
+            Peer::PerPacket => self.under_ceiling(self.control.target()),
             // Until the peer shows what it can say, its silence says nothing about the path.
             Peer::Unknown
                 if self.path.has_rtt() && self.control.target().media > self.cautious.rate() =>
@@ -419,6 +429,17 @@ impl MediaSender {
         }
     }
 
+    /// Less media rather than none: losses of an outage that is over count for the breaker in
+    /// three reports, and the longer the round trip, the less may leave meanwhile.
+    fn under_ceiling(&self, target: Target) -> Target {
+        let Some(ceiling) = self.ceiling.filter(|_| self.config.circuit_breaker) else {
+            return target;
+        };
+        let packet = self.config.packet_size.get();
+        let most = ceiling.scale(packet - HEADERS, packet);
+        target.media(target.media.min(most))
+    }
+
     fn pace(&self) -> Rate {
         Rate::from_f64(self.target().send.as_f64() * self.config.pace)
     }
@@ -427,11 +448,22 @@ impl MediaSender {
     /// end of a blackout, are made as small as can be, so that the stream catches up.
     fn frame_rate(&self, now: Time, captured: Time) -> Rate {
         let (floor, ceiling) = self.config.rates;
-        let waited = now.since(captured) > self.config.frame_rate.interval() * 2;
-        if waited && self.config.delay_bound.is_some() {
+        if self.has_waited(now, captured) && self.config.delay_bound.is_some() {
             return floor;
         }
         self.target().media.max(floor).min(ceiling)
+    }
+
+    /// Whether a frame that had to wait stays uncoded, since the key frame before it is still
+    /// leaving: if that is given up, this one can be the key frame, and is not lost with it.
+    fn is_held(&self, now: Time, captured: Time) -> bool {
+        let key_waits = self.last_key_left.is_none() && !self.frames.is_empty();
+        key_waits && self.config.delay_bound.is_some() && self.has_waited(now, captured)
+    }
+
+    /// Whether a frame is ordered later than the encoder's own time explains.
+    fn has_waited(&self, now: Time, captured: Time) -> bool {
+        now.since(captured) > self.config.frame_rate.interval() * 2
     }
 
     /// What the frames that wait behind the next one will take at least.
@@ -463,7 +495,13 @@ impl MediaSender {
         let leave = self
             .pacer
             .time_to_send(now, Bytes::ZERO, ahead, self.pace());
-        now + leave + self.queueing() + self.path.one_way() > captured + bound
+        // While nothing leaves, nothing is known of what the path does to it either.
+        let queueing = if self.phase == Phase::Open {
+            self.queueing().min(self.control.wait(now))
+        } else {
+            self.queueing()
+        };
+        now + leave + queueing + self.path.one_way() > captured + bound
     }
 
     /// What waits in front of a packet that leaves now. Nothing does if all that left has

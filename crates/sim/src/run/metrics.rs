@@ -269,9 +269,7 @@ fn of_flow(run: &Run, flow: &FlowRun) -> FlowSummary {
         loss_event_rate: totals
             .and_then(Totals::loss_event_rate)
             .map(|p| round(p, 8)),
-        rtt_ms: totals
-            .filter(|t| !t.rtt.is_zero())
-            .map(|t| in_millis(t.rtt)),
+        rtt_ms: totals.and_then(|t| t.rtt).map(in_millis),
         packet_delay_ms: packet_delay(totals),
         delay_ms: DelaySummary {
             p50: delay(50),

@@ -466,6 +466,7 @@ impl Row for BinRow {
         "received_bytes",
         "delay_sum_s",
         "delay_max_s",
+        "dropped",
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -479,6 +480,7 @@ impl Row for BinRow {
             bin.received.bytes.get().to_string(),
             span(bin.delay_sum),
             span(bin.delay_max),
+            bin.dropped.to_string(),
         ]
     }
 
@@ -491,6 +493,7 @@ impl Row for BinRow {
                 received: cells.count()?,
                 delay_sum: cells.span()?,
                 delay_max: cells.span()?,
+                dropped: cells.number()?,
             },
         })
     }
@@ -526,7 +529,7 @@ impl Row for TotalsRow {
             totals.received.bytes.get().to_string(),
             totals.dropped.to_string(),
             totals.loss_events.to_string(),
-            span(totals.rtt),
+            totals.rtt.map(span).unwrap_or_default(),
             span(totals.delay_min),
             span(totals.delay_mean),
             span(totals.delay_p50),
@@ -545,7 +548,7 @@ impl Row for TotalsRow {
                 received: cells.count()?,
                 dropped: cells.number()?,
                 loss_events: cells.number()?,
-                rtt: cells.span()?,
+                rtt: cells.maybe(|text| Some(parse_time(text)?.since(Time::ZERO)))?,
                 delay_min: cells.span()?,
                 delay_mean: cells.span()?,
                 delay_p50: cells.span()?,

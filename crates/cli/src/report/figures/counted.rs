@@ -25,6 +25,29 @@ pub(super) fn received<'a>(
     Bins::new(from, to, width, rows)
 }
 
+/// Percent of the packets that links dropped, of those sent in each span of `width` seconds, which
+/// is [`whole`]. Both are counted when they happen, so a queue may drop in one span what was sent in
+/// the one before: never more than all.
+pub(super) fn dropped<'a, R: Iterator<Item = &'a &'a BinRow>>(
+    rows: impl Fn() -> R,
+    (from, to): (f64, f64),
+    width: f64,
+) -> Bins {
+    let each = |value: fn(&BinRow) -> u64| {
+        let values = rows().map(|row| (middle(row), value(row) as f64));
+        Bins::new(from, to, width, values)
+    };
+    let (sent, lost) = (
+        each(|row| row.bin.sent.packets),
+        each(|row| row.bin.dropped),
+    );
+    let both = sent.iter().zip(lost.iter());
+    let some = both.filter(|((_, sent), (_, lost))| sent.sum + lost.sum > 0.0);
+    let percent =
+        some.map(|((at, sent), (_, lost))| (at, 100.0 * lost.sum / sent.sum.max(lost.sum)));
+    Bins::new(from, to, width, percent)
+}
+
 /// One-way delay of packets above `least` seconds, in ms, by when they arrived.
 pub(super) fn waits<'a>(rows: &'a [&'a BinRow], least: f64) -> impl Iterator<Item = Wait> + 'a {
     let some = rows.iter().filter(|row| row.bin.received.packets > 0);
@@ -56,6 +79,9 @@ fn middle(row: &BinRow) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::units::Time;
+    use tidegate_sim::meter::{Bin, Count};
+
     use super::*;
 
     #[test]
@@ -63,5 +89,26 @@ mod tests {
         for (asked, given) in [(0.0, 0.2), (0.2, 0.2), (0.25, 0.4), (0.4, 0.4), (1.0, 1.0)] {
             assert!((whole(asked) - given).abs() < 1e-9, "{asked}");
         }
+    }
+
+    #[test]
+    fn drops_are_a_share_of_what_was_sent_meanwhile() {
+        let row = |bin: u64, sent: u64, dropped: u64| BinRow {
+            at: Time::from_millis(200 * bin),
+            flow: "web".to_owned(),
+            bin: Bin {
+                sent: Count {
+                    packets: sent,
+                    ..Count::default()
+                },
+                dropped,
+                ..Bin::default()
+            },
+        };
+        let rows = [row(0, 10, 1), row(1, 10, 4), row(2, 0, 0), row(4, 0, 3)];
+        let rows: Vec<&BinRow> = rows.iter().collect();
+        let bins = dropped(|| rows.iter(), (0.0, 1.2), 0.4);
+        let percent: Vec<(u64, f64)> = bins.iter().map(|(_, b)| (b.count, b.sum)).collect();
+        assert_eq!(percent, [(1, 25.0), (0, 0.0), (1, 100.0)]);
     }
 }

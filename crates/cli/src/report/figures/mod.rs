@@ -65,7 +65,7 @@ pub(super) const FIGURES: [Figure; 5] = [
         name: "network",
         title: "Queue and losses",
         caption: "One-way delay of packets above the smallest of the flow, mean of short spans, \
-                  and the share of packets lost where they were written down one by one.",
+                  and the share of packets lost, or dropped by links where packets are only counted.",
         missing: "No packets were recorded.",
         draw: network::draw,
     },

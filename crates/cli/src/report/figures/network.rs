@@ -97,9 +97,13 @@ fn draw_queue(chart: &mut Chart, curves: &[(&FlowView<'_>, Bins)]) {
 
 fn draw_losses(view: &View<'_>, chart: &mut Chart) {
     let width = (view.duration() / 120.0).max(LOSS_BIN);
-    let logged = |flow: &&FlowView<'_>| flow.members.iter().any(|m| !m.flow.packets.is_empty());
-    let flows: Vec<&FlowView<'_>> = view.flows.iter().filter(logged).collect();
-    let curves: Vec<Bins> = flows.iter().map(|flow| losses(view, flow, width)).collect();
+    let curves = view.flows.iter().map(|flow| losses(view, flow, width));
+    let (flows, curves): (Vec<&FlowView<'_>>, Vec<Bins>) = view
+        .flows
+        .iter()
+        .zip(curves)
+        .filter(|(_, bins)| bins.iter().any(|(_, bin)| bin.count > 0))
+        .unzip();
     let bins = curves.iter().flat_map(Bins::iter);
     let most = bins.filter(|(_, b)| b.count > 0).map(|(_, b)| b.mean());
     let vertical = Vertical {
@@ -115,8 +119,13 @@ fn draw_losses(view: &View<'_>, chart: &mut Chart) {
     }
 }
 
-/// Percent lost, of the packets whose fate is known; dummies are there to be lost.
+/// Percent lost, of the packets whose fate is known; dummies are there to be lost. Where packets
+/// were not written down, those that links dropped of those that were sent meanwhile.
 fn losses(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
+    if flow.members.iter().all(|m| m.flow.packets.is_empty()) {
+        let rows = || flow.members.iter().flat_map(|m| &m.bins);
+        return counted::dropped(rows, view.span, counted::whole(width));
+    }
     let packets = flow.members.iter().flat_map(|m| &m.flow.packets);
     let packets = packets.filter(|row| row.kind != Kind::Dummy);
     let fates = packets.filter_map(|row| {

@@ -68,6 +68,14 @@ impl Control {
         }
     }
 
+    /// How long a packet that leaves at `now` waits in a queue of ours.
+    pub(super) fn wait(&self, now: Time) -> Duration {
+        match self {
+            Self::Plain(_) => Duration::ZERO,
+            Self::Promised { promise, .. } => promise.wait(now),
+        }
+    }
+
     /// Nothing that was learnt of the path holds any more.
     pub(super) fn restart(&mut self, cx: &mut Cx<'_>, packet_size: Bytes) {
         let change = Change::Path {

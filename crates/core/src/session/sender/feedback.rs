@@ -66,6 +66,7 @@ impl MediaSender {
             rtt: self.path.srtt(),
         };
         let cause = self.breaker.on_report(cx.now, view);
+        self.ceiling = self.breaker.ceiling(view.rtt);
         if let Some(cause) = cause.filter(|_| self.config.circuit_breaker) {
             self.stop(cx, cause);
         }
@@ -245,6 +246,7 @@ impl MediaSender {
                 if deaf || answered.is_some_and(|(at, _)| at > since) {
                     let learnt = self.history.write_off(cx.now);
                     self.end_blackout(cx, since);
+                    self.pacer.allow_burst(cx.now, self.path.one_way() * 2);
                     self.take(cx, &learnt);
                 }
             }
@@ -284,6 +286,7 @@ impl MediaSender {
         self.control.on_report(cx, &Report::default().rtt(rtt));
         self.path = PathView::default();
         self.path.on_rtt(cx.now, rtt);
+        self.ceiling = None;
         self.phase = Phase::Open;
         self.last_progress = cx.now;
     }

@@ -17,7 +17,6 @@ use super::store::{Parcel, Store};
 use crate::units::{Bytes, Time, nanos};
 
 use admission::Admission;
-pub(super) use relay::Entry;
 use relay::HANDED;
 
 mod admission;
@@ -54,9 +53,18 @@ pub(super) struct Lane {
     rare: Box<Rare>,
 }
 
+/// What became of a packet that came.
+pub(super) enum Entry {
+    /// It will be out then.
+    Taken(Time),
+    /// The queue did not take it.
+    Refused,
+    /// Nothing: it would be out beyond the end of time.
+    TooLate,
+}
+
 /// A packet, and when it arrives at the far end. One that waits starts when the one before is out.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
 struct Passing {
     out: Time,
     parcel: Parcel,
@@ -127,21 +135,20 @@ impl Lane {
         })
     }
 
-    /// A packet arrives. Whether this changes when the next one leaves; `None`, with nothing done,
-    /// if its arrival at the far end would be beyond the end of time.
+    /// A packet arrives.
     #[inline]
     pub(super) fn push<P: Packet>(
         &mut self,
         store: &mut Store<P>,
         at: Time,
         parcel: Parcel,
-    ) -> Option<bool> {
+    ) -> Entry {
         let at = self.latest.max(at);
         let known = parcel.size.get() == u64::from(self.size);
         let nanos = if known {
-            u64::from(self.nanos)
+            Some(u64::from(self.nanos))
         } else {
-            self.rare.transmitter.time(parcel.size)?
+            self.rare.transmitter.time(parcel.size)
         };
         let start = match self.len {
             0 => at.as_nanos(),
@@ -150,11 +157,17 @@ impl Lane {
                 free_at.max(at.as_nanos())
             }
         };
-        let end = start.checked_add(nanos)?;
-        let out = end.checked_add(self.delay).filter(|out| *out < u64::MAX)?;
+        let end = nanos.and_then(|nanos| start.checked_add(nanos));
+        let out = end.and_then(|end| end.checked_add(self.delay));
+        let (Some(nanos), Some(end), Some(out)) = (nanos, end, out) else {
+            return Entry::TooLate;
+        };
+        if out == Time::FAR.as_nanos() {
+            return Entry::TooLate;
+        }
         self.latest = at;
         if self.len >= self.limit && !self.admit(store, at, end, parcel) {
-            return Some(false);
+            return Entry::Refused;
         }
         if known && self.fresh < MOST_FRESH {
             self.fresh += 1;
@@ -168,7 +181,7 @@ impl Lane {
         let out = Time::from_nanos(out);
         self.ring[place] = Passing { out, parcel };
         self.len += 1;
-        Some(self.len == 1)
+        Entry::Taken(out)
     }
 
     /// The next packet to have arrived by `now`, and when.
@@ -189,9 +202,10 @@ impl Lane {
         Some((out, parcel))
     }
 
+    /// How many packets are inside, with those that were handed on.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.len == 0
+    pub(super) fn len(&self) -> u32 {
+        self.len
     }
 
     /// The packet that comes out next.
@@ -371,14 +385,14 @@ impl Lane {
 
     /// The queue does not take a packet.
     #[cold]
-    fn lose<P>(&mut self, store: &mut Store<P>, at: Time, parcel: Parcel) {
-        store.take(parcel.slot);
+    fn lose<P: Packet>(&mut self, store: &mut Store<P>, at: Time, parcel: Parcel) {
+        let flow = store.take(parcel.slot).map_or(0, |packet| packet.flow());
         let rare = &mut *self.rare;
         if let Some(notes) = &mut rare.notes {
             notes.add(LinkNote {
                 at,
                 packet: rare.taken + u64::from(self.fresh) + rare.dropped,
-                flow: parcel.flow,
+                flow,
                 size: parcel.size,
                 happening: Happening::Dropped(DropReason::Queue),
             });
@@ -469,7 +483,6 @@ const NOTHING: Passing = Passing {
     parcel: Parcel {
         size: Bytes::ZERO,
         slot: 0,
-        flow: 0,
         hop: 0,
     },
 };

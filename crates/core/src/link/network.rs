@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::Packet;
 use super::config::{LinkConfig, LinkError};
 use super::hop::{LinkStats, Queued};
+use super::lane::Entry;
 use super::notes::LinkNote;
 use super::passage::Passage;
 use super::rate::Capacity;
@@ -53,6 +54,13 @@ pub struct Delivery<P> {
     pub route: RouteId,
     /// What.
     pub packet: P,
+}
+
+/// A packet that is at the end of its route and still in the store.
+struct Exit {
+    at: Time,
+    route: u32,
+    slot: u32,
 }
 
 /// Links and routes.
@@ -131,8 +139,9 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.advance(at);
         let hop = self.routes[route.0];
         let parcel = Parcel::new(&mut self.store, hop, packet);
-        if let Some(delivery) = self.forward(at, parcel) {
-            self.arrived.push_back(delivery);
+        if let Some(exit) = self.forward(at, parcel) {
+            let delivery = self.deliver(exit);
+            self.arrived.extend(delivery);
         }
     }
 
@@ -152,8 +161,8 @@ impl<P: Packet + Send + 'static> Network<P> {
                 self.reached = (now, usize::MAX);
                 return None;
             }
-            if let Some(delivery) = self.step(at, link) {
-                return Some(delivery);
+            if let Some(exit) = self.step(at, link) {
+                return self.deliver(exit);
             }
         }
     }
@@ -179,8 +188,9 @@ impl<P: Packet + Send + 'static> Network<P> {
                 self.reached = (now, usize::MAX);
                 return;
             }
-            if let Some(delivery) = self.step(at, link) {
-                self.arrived.push_back(delivery);
+            if let Some(exit) = self.step(at, link) {
+                let delivery = self.deliver(exit);
+                self.arrived.extend(delivery);
             }
         }
     }
@@ -265,7 +275,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 
     #[inline]
-    fn step(&mut self, at: Time, link: usize) -> Option<Delivery<P>> {
+    fn step(&mut self, at: Time, link: usize) -> Option<Exit> {
         if self.links.len() > CACHED && self.agenda.begun() {
             let next = self.agenda.front();
             fetch(&self.links, &self.store, &self.hops, next);
@@ -284,22 +294,46 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// Onto the next link of its route, or out.
     #[inline]
-    fn forward(&mut self, at: Time, parcel: Parcel) -> Option<Delivery<P>> {
+    fn forward(&mut self, at: Time, parcel: Parcel) -> Option<Exit> {
         let hop = self.hops[parcel.hop as usize];
-        if hop & END == 0 {
-            if hop & FEEDER != 0 {
-                self.relay(at, parcel, (hop & !FEEDER) as usize);
-                return None;
-            }
-            if self.links[hop as usize].push(&mut self.store, at, parcel) {
-                self.plan(hop as usize);
-            }
-            return None;
+        if hop & END != 0 {
+            let (route, slot) = (hop & !END, parcel.slot);
+            return Some(Exit { at, route, slot });
         }
+        if hop & FEEDER != 0 {
+            self.relay(at, parcel, (hop & !FEEDER) as usize);
+        } else if !self.enter(at, parcel, hop as usize) {
+            self.links[hop as usize].push(&mut self.store, at, parcel);
+            self.plan(hop as usize);
+        }
+        None
+    }
+
+    /// A packet enters `link`, if that is a lane and takes or refuses it; whether it does.
+    #[inline]
+    fn enter(&mut self, at: Time, parcel: Parcel, link: usize) -> bool {
+        let Passage::Lane(lane) = &mut self.links[link] else {
+            return false;
+        };
+        match lane.push(&mut self.store, at, parcel) {
+            Entry::Taken(out) => {
+                if lane.len() == 1 {
+                    self.agenda.set(link, out);
+                }
+                true
+            }
+            Entry::Refused => true,
+            Entry::TooLate => false,
+        }
+    }
+
+    /// Takes a packet out of the store.
+    #[inline]
+    fn deliver(&mut self, exit: Exit) -> Option<Delivery<P>> {
         Some(Delivery {
-            at,
-            route: RouteId((hop & !END) as usize),
-            packet: self.store.take(parcel.slot)?,
+            at: exit.at,
+            route: RouteId(exit.route as usize),
+            packet: self.store.take(exit.slot)?,
         })
     }
 

@@ -2,18 +2,8 @@
 
 use super::super::Packet;
 use super::super::store::{Parcel, Store};
-use super::Lane;
+use super::{Entry, Lane};
 use crate::units::{Bytes, Time};
-
-/// What became of a packet that came.
-pub(in super::super) enum Entry {
-    /// It will be out then.
-    Taken(Time),
-    /// The queue did not take it.
-    Refused,
-    /// Nothing: it would be out beyond the end of time.
-    TooLate,
-}
 
 /// Where the ring of a lane has packets that were handed on, they are the oldest ones. They are here
 /// only to be counted, until somebody notices that they are out.
@@ -30,7 +20,14 @@ impl Lane {
         self.len < self.limit
     }
 
-    /// A packet arrives, as with [`push`](Self::push).
+    /// Whether a packet that comes at `now` may be handed on: all others were.
+    #[inline]
+    pub(in super::super) fn may_hand_on(&mut self, now: Time) -> bool {
+        self.forget(now);
+        self.rare.handed == self.len && !self.rare.apart
+    }
+
+    /// A packet arrives, as with [`push`](Self::push), and is handed on if it is taken.
     #[inline]
     pub(in super::super) fn push_through<P: Packet>(
         &mut self,
@@ -38,27 +35,18 @@ impl Lane {
         at: Time,
         parcel: Parcel,
     ) -> Entry {
-        self.forget(at);
-        let len = self.len;
-        match self.push(store, at, parcel) {
-            None => Entry::TooLate,
-            Some(_) if self.len > len => Entry::Taken(self.passing(len).out),
-            Some(_) => Entry::Refused,
-        }
+        let hop = parcel.hop | HANDED;
+        let entry = self.push(store, at, Parcel { hop, ..parcel });
+        self.rare.handed += u32::from(matches!(entry, Entry::Taken(_)));
+        entry
     }
 
-    /// Whether the last one may be handed on: all others were.
-    #[inline]
-    pub(in super::super) fn may_hand_on(&self) -> bool {
-        self.rare.handed + 1 == self.len && !self.rare.apart
-    }
-
-    /// The last one was handed on.
-    #[inline]
-    pub(in super::super) fn hand_on(&mut self) {
+    /// The last one was not handed on after all.
+    #[cold]
+    pub(in super::super) fn keep_back(&mut self) {
+        self.rare.handed -= 1;
         let place = self.place(self.head.wrapping_add(self.rare.handed));
-        self.ring[place].parcel.hop |= HANDED;
-        self.rare.handed += 1;
+        self.ring[place].parcel.hop &= !HANDED;
     }
 
     /// Lets go of what was handed on and is out at `now`.

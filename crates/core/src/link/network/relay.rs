@@ -86,29 +86,41 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[inline]
     pub(super) fn relay(&mut self, at: Time, parcel: Parcel, link: usize) {
         let next = self.hops[parcel.hop as usize + 1] as usize;
-        let store = &mut self.store;
-        let mut lanes = self.links.get_disjoint_mut([link, next]);
-        let entry = match &mut lanes {
-            Ok([Passage::Lane(feeder), _]) => feeder.push_through(store, at, parcel),
-            _ => Entry::TooLate,
-        };
-        match (entry, lanes) {
-            (Entry::Refused, _) => return,
-            (Entry::Taken(out), Ok([Passage::Lane(feeder), Passage::Lane(lane)])) => {
-                let hop = parcel.hop + 1;
-                if feeder.may_hand_on()
-                    && lane.has_room()
-                    && let Some(changed) = lane.push(store, out, Parcel { hop, ..parcel })
-                {
-                    feeder.hand_on();
-                    if changed {
-                        self.plan(next);
+        let room = self.links[next].lane().is_some_and(Lane::has_room);
+        if let Passage::Lane(feeder) = &mut self.links[link]
+            && feeder.may_hand_on(at)
+            && room
+        {
+            match feeder.push_through(&mut self.store, at, parcel) {
+                Entry::Refused => return,
+                Entry::Taken(out) => {
+                    let hop = parcel.hop + 1;
+                    if self.enter(out, Parcel { hop, ..parcel }, next) {
+                        return;
                     }
+                    if let Some(feeder) = self.links[link].lane_mut() {
+                        feeder.keep_back();
+                    }
+                    self.plan(link);
                     return;
                 }
+                Entry::TooLate => {}
             }
-            (Entry::Taken(_), _) => {}
-            (Entry::TooLate, _) => {
+        }
+        self.enter_apart(at, parcel, link);
+    }
+
+    /// A packet enters the feeder `link`, and the next one when it is out of it.
+    #[inline(never)]
+    fn enter_apart(&mut self, at: Time, parcel: Parcel, link: usize) {
+        let entry = match &mut self.links[link] {
+            Passage::Lane(feeder) => feeder.push(&mut self.store, at, parcel),
+            Passage::Chain(_) => Entry::TooLate,
+        };
+        match entry {
+            Entry::Refused => return,
+            Entry::Taken(_) => {}
+            Entry::TooLate => {
                 self.part(link);
                 self.links[link].push(&mut self.store, at, parcel);
             }

@@ -104,6 +104,21 @@ impl Agenda {
         }
     }
 
+    /// Sets the deadline of the slot that is [`first`](Self::first); nothing if there is none.
+    #[inline]
+    pub fn set_first(&mut self, at: Time) {
+        let Some((_, slot)) = self.front.pop() else {
+            return;
+        };
+        self.nodes[slot as usize].at = at;
+        if at != Time::FAR {
+            self.insert(slot, at);
+        }
+        if self.front.is_empty() {
+            self.refill();
+        }
+    }
+
     /// Whether other slots are at the [`front`](Self::front) than when this was asked before.
     #[inline]
     pub(crate) fn begun(&mut self) -> bool {
@@ -212,18 +227,19 @@ impl Agenda {
     fn next_day(&self) -> Option<u64> {
         let mask = self.days() - 1;
         let start = self.cursor as usize & mask;
-        let (first, words) = (start / 64, self.full.len());
-        let early = !0 << (start % 64);
+        let last = self.full.len() - 1;
         // Once around; the word that it starts with has days of its end and of its beginning.
-        for i in 0..=words {
-            let word = (first + i) & (words - 1);
-            let bits = self.full[word] & if i == 0 { early } else { !0 };
+        let mut word = start / 64;
+        let mut bits = self.full[word] & (!0 << (start % 64));
+        for _ in 0..=last {
             if bits != 0 {
-                let list = word * 64 + bits.trailing_zeros() as usize;
-                return Some(self.cursor + (list.wrapping_sub(start) & mask) as u64);
+                break;
             }
+            word = (word + 1) & last;
+            bits = self.full[word];
         }
-        None
+        let list = word * 64 + bits.trailing_zeros() as usize;
+        (bits != 0).then(|| self.cursor + (list.wrapping_sub(start) & mask) as u64)
     }
 
     /// Its deadlines come to the front.
@@ -240,8 +256,14 @@ impl Agenda {
         }
         self.passed += self.front.len() as u32;
         self.begun = true;
-        if self.front.len() > 1 {
-            self.front.sort_unstable_by(|a, b| b.cmp(a));
+        match &mut self.front[..] {
+            [_] => {}
+            [one, other] => {
+                if one < other {
+                    mem::swap(one, other);
+                }
+            }
+            all => all.sort_unstable_by(|a, b| b.cmp(a)),
         }
     }
 
@@ -317,7 +339,7 @@ const FIRST_SHIFT: u32 = 17;
 const LEAST_SHIFT: u32 = 6;
 const MOST_SHIFT: u32 = 34;
 /// At most so many deadlines fall on a day, and at least half as many, on average.
-const DAY: u64 = 8;
+const DAY: u64 = 2;
 const LEAST_PERIOD: usize = 64;
 
 #[cfg(test)]

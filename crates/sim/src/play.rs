@@ -329,6 +329,15 @@ impl Agent for Member {
             Self::Stream(sender) => sender.is_done(),
         }
     }
+
+    #[inline]
+    fn outlook(&self) -> (Time, bool) {
+        match self {
+            Self::Model(actor) => actor.outlook(),
+            Self::Real(player) => player.outlook(),
+            Self::Stream(sender) => sender.outlook(),
+        }
+    }
 }
 
 /// Writes down what happens.

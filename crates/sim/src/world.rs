@@ -456,13 +456,13 @@ impl<A: Agent> World<A> {
     #[inline]
     fn settle(&mut self, id: usize) {
         let seat = &mut self.seats[id];
-        let at = seat.deadline();
+        let (timer, done) = seat.party.agent.outlook();
+        let at = seat.within(timer);
         let planned = self.agenda.get(id);
         seat.late = at > planned && planned > self.now;
         if !seat.late {
             self.agenda.set(id, at);
         }
-        let done = seat.party.agent.is_done();
         if done != seat.done {
             seat.done = done;
             self.busy = if done { self.busy - 1 } else { self.busy + 1 };
@@ -505,7 +505,12 @@ impl<A: Agent> Seat<A> {
     /// When it wants to be woken, while it takes part.
     #[inline]
     fn deadline(&self) -> Time {
-        let at = self.party.agent.next_timer().max(self.party.start);
+        self.within(self.party.agent.next_timer())
+    }
+
+    #[inline]
+    fn within(&self, timer: Time) -> Time {
+        let at = timer.max(self.party.start);
         if at < self.party.stop { at } else { Time::FAR }
     }
 }

@@ -136,7 +136,8 @@ impl Lane {
     }
 
     /// A packet arrives.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "so that the parcel stays in registers")]
     pub(super) fn push<P: Packet>(
         &mut self,
         store: &mut Store<P>,
@@ -166,7 +167,7 @@ impl Lane {
             return Entry::TooLate;
         }
         self.latest = at;
-        if self.len >= self.limit && !self.admit(store, at, end, parcel) {
+        if self.len >= self.limit && !self.admit(store, at, end, parcel.size, parcel.slot) {
             return Entry::Refused;
         }
         if known && self.fresh < MOST_FRESH {
@@ -242,10 +243,9 @@ impl Lane {
 
     pub(super) fn queued(&self) -> Queued {
         let from = self.started(self.seen());
-        let waiting = (from..self.len).map(|i| self.passing(i).parcel.size);
         Queued {
             packets: (self.len - from) as usize,
-            bytes: waiting.sum(),
+            bytes: self.bytes(from),
         }
     }
 
@@ -255,12 +255,11 @@ impl Lane {
         let taken = rare.taken + fresh;
         let bytes = rare.taken_bytes + Bytes(fresh * u64::from(self.size));
         let busy = rare.busy + fresh * u64::from(self.nanos);
-        let inside = (0..self.len).map(|i| self.passing(i).parcel.size);
         LinkStats {
             arrivals: taken + rare.dropped,
             arrived_bytes: bytes + rare.dropped_bytes,
             delivered: taken - u64::from(self.len),
-            delivered_bytes: bytes - inside.sum(),
+            delivered_bytes: bytes - self.bytes(0),
             queue_drops: rare.dropped,
             marks: rare.marks,
             busy: Duration::from_nanos(busy - self.unfinished().1),
@@ -327,7 +326,8 @@ impl Lane {
         store: &mut Store<P>,
         at: Time,
         end: u64,
-        parcel: Parcel,
+        size: Bytes,
+        slot: u32,
     ) -> bool {
         let started = self.started(at);
         let tail = self.head.wrapping_add(self.len);
@@ -347,23 +347,23 @@ impl Lane {
             bytes: self.rare.waiting,
         };
         let capable = || {
-            let packet = store.get(parcel.slot);
+            let packet = store.get(slot);
             packet.is_some_and(|packet| packet.ecn().is_capable())
         };
         let free_at = Time::from_nanos(end);
         let verdict = self
             .rare
             .admission
-            .judge(at, free_at, parcel.size, waiting, capable);
+            .judge(at, free_at, size, waiting, capable);
         match verdict {
             Verdict::Accepted => {}
-            Verdict::Marked => self.mark(store, parcel),
+            Verdict::Marked => self.mark(store, slot),
             Verdict::Dropped => {
-                self.lose(store, at, parcel);
+                self.lose(store, at, size, slot);
                 return false;
             }
         }
-        self.rare.waiting += parcel.size;
+        self.rare.waiting += size;
         true
     }
 
@@ -385,26 +385,26 @@ impl Lane {
 
     /// The queue does not take a packet.
     #[cold]
-    fn lose<P: Packet>(&mut self, store: &mut Store<P>, at: Time, parcel: Parcel) {
-        let flow = store.take(parcel.slot).map_or(0, |packet| packet.flow());
+    fn lose<P: Packet>(&mut self, store: &mut Store<P>, at: Time, size: Bytes, slot: u32) {
+        let flow = store.take(slot).map_or(0, |packet| packet.flow());
         let rare = &mut *self.rare;
         if let Some(notes) = &mut rare.notes {
             notes.add(LinkNote {
                 at,
                 packet: rare.taken + u64::from(self.fresh) + rare.dropped,
                 flow,
-                size: parcel.size,
+                size,
                 happening: Happening::Dropped(DropReason::Queue),
             });
         }
         rare.dropped += 1;
-        rare.dropped_bytes += parcel.size;
+        rare.dropped_bytes += size;
     }
 
     /// The queue takes a packet and marks it.
     #[cold]
-    fn mark<P: Packet>(&mut self, store: &mut Store<P>, parcel: Parcel) {
-        if let Some(packet) = store.get_mut(parcel.slot) {
+    fn mark<P: Packet>(&mut self, store: &mut Store<P>, slot: u32) {
+        if let Some(packet) = store.get_mut(slot) {
             packet.set_ce();
         }
         self.rare.marks += 1;
@@ -431,6 +431,18 @@ impl Lane {
     #[inline]
     fn passing(&self, i: u32) -> &Passing {
         &self.ring[self.place(self.head.wrapping_add(i))]
+    }
+
+    /// The size of all packets inside but for the oldest `first`.
+    fn bytes(&self, first: u32) -> Bytes {
+        let (from, len) = (
+            self.place(self.head.wrapping_add(first)),
+            (self.len - first) as usize,
+        );
+        let straight = len.min(self.ring.len() - from);
+        let (late, early) = (&self.ring[from..][..straight], &self.ring[..len - straight]);
+        let all = late.iter().chain(early);
+        all.map(|passing| passing.parcel.size).sum()
     }
 
     /// How long the transmission of a packet takes that was taken, in ns.
@@ -466,10 +478,19 @@ impl Lane {
     /// How many packets the transmitter has not finished, and how long it takes for them, in ns.
     fn unfinished(&self) -> (u32, u64) {
         let edge = self.edge(self.seen());
-        let unfinished = |i: &u32| self.passing(*i).out >= edge;
-        let Some(oldest) = (0..self.len).rev().take_while(unfinished).last() else {
+        // They arrive in the order in which they came.
+        let (mut oldest, mut end) = (0, self.len);
+        while oldest < end {
+            let middle = u32::midpoint(oldest, end);
+            if self.passing(middle).out < edge {
+                oldest = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        if oldest == self.len {
             return (0, 0);
-        };
+        }
         // The others follow it without a gap.
         let (first, last) = (self.passing(oldest), self.passing(self.len - 1));
         let others = last.out.as_nanos() - first.out.as_nanos();

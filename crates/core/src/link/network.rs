@@ -155,16 +155,8 @@ impl<P: Packet + Send + 'static> Network<P> {
                 None
             };
         }
-        loop {
-            let (at, link) = self.agenda.first();
-            if at > now || at == Time::FAR {
-                self.reached = (now, usize::MAX);
-                return None;
-            }
-            if let Some(exit) = self.step(at, link) {
-                return self.deliver(exit);
-            }
-        }
+        let exit = self.run(now)?;
+        self.deliver(exit)
     }
 
     /// When to call [`pop`](Self::pop) next: not later than the next delivery, and possibly
@@ -182,16 +174,9 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// [`pop`](Self::pop).
     #[inline]
     pub fn advance(&mut self, now: Time) {
-        loop {
-            let (at, link) = self.agenda.first();
-            if at > now || at == Time::FAR {
-                self.reached = (now, usize::MAX);
-                return;
-            }
-            if let Some(exit) = self.step(at, link) {
-                let delivery = self.deliver(exit);
-                self.arrived.extend(delivery);
-            }
+        while let Some(exit) = self.run(now) {
+            let delivery = self.deliver(exit);
+            self.arrived.extend(delivery);
         }
     }
 
@@ -274,6 +259,20 @@ impl<P: Packet + Send + 'static> Network<P> {
         &self.links[link.0]
     }
 
+    /// Lets everything happen up to `now`, or until a packet is at the end of its route.
+    fn run(&mut self, now: Time) -> Option<Exit> {
+        loop {
+            let (at, link) = self.agenda.first();
+            if at > now || at == Time::FAR {
+                self.reached = (now, usize::MAX);
+                return None;
+            }
+            if let Some(exit) = self.step(at, link) {
+                return Some(exit);
+            }
+        }
+    }
+
     #[inline]
     fn step(&mut self, at: Time, link: usize) -> Option<Exit> {
         if self.links.len() > CACHED && self.agenda.begun() {
@@ -285,15 +284,18 @@ impl<P: Packet + Send + 'static> Network<P> {
             (then, highest) if then == at => (at, highest.max(link)),
             _ => (at, link),
         };
-        let departed = self.links[link].pop(&mut self.store, at);
-        self.plan(link);
-        let (at, mut parcel) = departed?;
-        parcel.hop += 1;
-        self.forward(at, parcel)
+        let passage = &mut self.links[link];
+        let departed = passage.pop(&mut self.store, at);
+        let next = passage.next_departure();
+        self.agenda.set_first(next.unwrap_or(Time::FAR));
+        let (at, parcel) = departed?;
+        let hop = parcel.hop + 1;
+        self.forward(at, Parcel { hop, ..parcel })
     }
 
     /// Onto the next link of its route, or out.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a parcel stays in registers, and none is read back in other pieces than it was written in")]
     fn forward(&mut self, at: Time, parcel: Parcel) -> Option<Exit> {
         let hop = self.hops[parcel.hop as usize];
         if hop & END != 0 {
@@ -310,7 +312,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 
     /// A packet enters `link`, if that is a lane and takes or refuses it; whether it does.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
     fn enter(&mut self, at: Time, parcel: Parcel, link: usize) -> bool {
         let Passage::Lane(lane) = &mut self.links[link] else {
             return false;

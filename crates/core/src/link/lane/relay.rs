@@ -28,7 +28,8 @@ impl Lane {
     }
 
     /// A packet arrives, as with [`push`](Self::push), and is handed on if it is taken.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "so that the parcel stays in registers")]
     pub(in super::super) fn push_through<P: Packet>(
         &mut self,
         store: &mut Store<P>,

@@ -56,11 +56,22 @@ pub struct Delivery<P> {
     pub packet: P,
 }
 
-/// A packet that is at the end of its route and still in the store.
-struct Exit {
+/// A packet at the end of its route that is still where the network keeps it: to be looked at with
+/// [`Network::packet`] and taken out with [`Network::take`], or it stays inside.
+#[derive(Debug)]
+#[must_use = "the packet stays in the network until it is taken"]
+pub struct Exit {
     at: Time,
     route: u32,
     slot: u32,
+}
+
+impl Exit {
+    /// When it got there, logically.
+    #[inline]
+    pub fn at(&self) -> Time {
+        self.at
+    }
 }
 
 /// Links and routes.
@@ -79,7 +90,8 @@ pub struct Network<P> {
     routes: Vec<u32>,
     /// The next departure of each link.
     agenda: Agenda,
-    arrived: VecDeque<Delivery<P>>,
+    /// Packets at the end of their routes that nobody has popped.
+    arrived: VecDeque<Exit>,
     /// The link that packets of each link are handed on by as soon as they enter it, or [`NONE`].
     feeders: Vec<u32>,
     /// The moment that was reached, and the highest link that had its turn at that moment.
@@ -139,15 +151,24 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.advance(at);
         let hop = self.routes[route.0];
         let parcel = Parcel::new(&mut self.store, hop, packet);
-        if let Some(exit) = self.forward(at, parcel) {
-            let delivery = self.deliver(exit);
-            self.arrived.extend(delivery);
-        }
+        let exit = self.forward(at, parcel);
+        self.arrived.extend(exit);
     }
 
     /// The next packet to have reached the end of its route by `now`.
     #[inline]
     pub fn pop(&mut self, now: Time) -> Option<Delivery<P>> {
+        let exit = self.pop_exit(now)?;
+        Some(Delivery {
+            at: exit.at,
+            route: RouteId(exit.route as usize),
+            packet: self.take(exit)?,
+        })
+    }
+
+    /// The same, without moving the packet.
+    #[inline]
+    pub fn pop_exit(&mut self, now: Time) -> Option<Exit> {
         if let Some(waiting) = self.arrived.front() {
             return if waiting.at <= now {
                 self.arrived.pop_front()
@@ -155,8 +176,19 @@ impl<P: Packet + Send + 'static> Network<P> {
                 None
             };
         }
-        let exit = self.run(now)?;
-        self.deliver(exit)
+        self.run(now)
+    }
+
+    /// The packet at the end of its route.
+    #[inline]
+    pub fn packet(&self, exit: &Exit) -> Option<&P> {
+        self.store.get(exit.slot)
+    }
+
+    /// Takes it out.
+    #[inline]
+    pub fn take(&mut self, exit: Exit) -> Option<P> {
+        self.store.take(exit.slot)
     }
 
     /// When to call [`pop`](Self::pop) next: not later than the next delivery, and possibly
@@ -175,8 +207,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[inline]
     pub fn advance(&mut self, now: Time) {
         while let Some(exit) = self.run(now) {
-            let delivery = self.deliver(exit);
-            self.arrived.extend(delivery);
+            self.arrived.push_back(exit);
         }
     }
 
@@ -248,7 +279,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// How many packets are inside, with those that wait for [`pop`](Self::pop).
     pub fn inside(&self) -> usize {
-        self.arrived.len() + self.store.len()
+        self.store.len()
     }
 
     fn settled(&mut self, link: LinkId, now: Time) -> &Passage {
@@ -287,7 +318,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         let passage = &mut self.links[link];
         let departed = passage.pop(&mut self.store, at);
         let next = passage.next_departure();
-        self.agenda.set_first(next.unwrap_or(Time::FAR));
+        self.agenda.set_first(link, next.unwrap_or(Time::FAR));
         let (at, parcel) = departed?;
         let hop = parcel.hop + 1;
         self.forward(at, Parcel { hop, ..parcel })
@@ -328,16 +359,6 @@ impl<P: Packet + Send + 'static> Network<P> {
             Entry::Refused => true,
             Entry::TooLate => false,
         }
-    }
-
-    /// Takes a packet out of the store.
-    #[inline]
-    fn deliver(&mut self, exit: Exit) -> Option<Delivery<P>> {
-        Some(Delivery {
-            at: exit.at,
-            route: RouteId(exit.route as usize),
-            packet: self.store.take(exit.slot)?,
-        })
     }
 
     #[inline]

@@ -42,14 +42,15 @@ pub(super) struct Lane {
     /// How many may wait if nothing else matters, else zero.
     limit: u32,
     /// A size and how long its transmission takes, in ns, since most packets have the size of the
-    /// one before; and how many of them were taken that `rare` does not know of.
+    /// one before.
     size: u32,
     nanos: u32,
-    fresh: u32,
     /// Of the wire, in ns.
-    delay: u64,
+    delay: u32,
     /// The latest arrival: later ones cannot come before it.
     latest: Time,
+    /// When the one that was taken last arrives at the far end.
+    last: Time,
     rare: Box<Rare>,
 }
 
@@ -81,7 +82,9 @@ struct Rare {
     waiting: Bytes,
     /// The latest time that it was told.
     seen: Time,
-    /// Packets taken, their size, and their transmission times in ns; but for fresh ones.
+    /// Packets taken, their size, and their transmission times in ns; but for those from the one of
+    /// this number on, which are all alike.
+    known: u32,
     taken: u64,
     taken_bytes: Bytes,
     busy: u64,
@@ -105,6 +108,7 @@ impl Lane {
         if !fixed || !calm {
             return None;
         }
+        let delay = u32::try_from(nanos(config.delay)).ok()?;
         let admission = Admission::new(config, stream)?;
         Some(Self {
             ring: Box::default(),
@@ -113,15 +117,16 @@ impl Lane {
             limit: admission.plain_limit(),
             size: u32::MAX,
             nanos: 0,
-            fresh: 0,
-            delay: nanos(config.delay),
+            delay,
             latest: Time::ZERO,
+            last: Time::ZERO,
             rare: Box::new(Rare {
                 admission,
                 transmitter: Transmitter::new(config.capacity.clone()),
                 started: 0,
                 waiting: Bytes::ZERO,
                 seen: Time::ZERO,
+                known: 0,
                 taken: 0,
                 taken_bytes: Bytes::ZERO,
                 busy: 0,
@@ -151,37 +156,30 @@ impl Lane {
         } else {
             self.rare.transmitter.time(parcel.size)
         };
-        let start = match self.len {
-            0 => at.as_nanos(),
-            len => {
-                let free_at = self.passing(len - 1).out.as_nanos() - self.delay;
-                free_at.max(at.as_nanos())
-            }
-        };
-        let end = nanos.and_then(|nanos| start.checked_add(nanos));
-        let out = end.and_then(|end| end.checked_add(self.delay));
-        let (Some(nanos), Some(end), Some(out)) = (nanos, end, out) else {
+        // It starts when it comes or when the one before is out.
+        let delay = u64::from(self.delay);
+        let ready = at.as_nanos().checked_add(delay);
+        let ready = ready.map(|ready| ready.max(self.last.as_nanos()));
+        let out = ready.zip(nanos).and_then(|(ready, nanos)| ready.checked_add(nanos));
+        let Some((nanos, out)) = nanos.zip(out).filter(|(_, out)| *out < u64::MAX) else {
             return Entry::TooLate;
         };
-        if out == Time::FAR.as_nanos() {
-            return Entry::TooLate;
-        }
         self.latest = at;
-        if self.len >= self.limit && !self.admit(store, at, end, parcel.size, parcel.slot) {
+        if self.len >= self.limit && !self.admit(store, at, out - delay, parcel.size, parcel.slot) {
             return Entry::Refused;
         }
-        if known && self.fresh < MOST_FRESH {
-            self.fresh += 1;
-        } else {
+        let tail = self.tail();
+        if !known || tail.is_multiple_of(MOST_FRESH) {
             self.learn(parcel.size, nanos);
         }
         if self.len as usize == self.ring.len() {
             self.grow();
         }
-        let place = self.place(self.head.wrapping_add(self.len));
+        let place = self.place(tail);
         let out = Time::from_nanos(out);
         self.ring[place] = Passing { out, parcel };
         self.len += 1;
+        self.last = out;
         Entry::Taken(out)
     }
 
@@ -234,7 +232,7 @@ impl Lane {
     }
 
     pub(super) fn delay(&self) -> Duration {
-        Duration::from_nanos(self.delay)
+        Duration::from_nanos(self.delay.into())
     }
 
     pub(super) fn capacity(&self) -> &Capacity {
@@ -251,7 +249,7 @@ impl Lane {
 
     pub(super) fn stats(&self) -> LinkStats {
         let rare = &self.rare;
-        let fresh = u64::from(self.fresh);
+        let fresh = self.fresh();
         let taken = rare.taken + fresh;
         let bytes = rare.taken_bytes + Bytes(fresh * u64::from(self.size));
         let busy = rare.busy + fresh * u64::from(self.nanos);
@@ -329,21 +327,14 @@ impl Lane {
         size: Bytes,
         slot: u32,
     ) -> bool {
-        let started = self.started(at);
-        let tail = self.head.wrapping_add(self.len);
-        let now = self.head.wrapping_add(started);
+        let tail = self.tail();
         if self.limit == 0 {
-            // Where sizes count, this is asked of every packet, so that those that have left the
-            // ring since have not been overwritten.
-            while self.rare.started != now {
-                let place = self.place(self.rare.started);
-                self.rare.waiting -= self.ring[place].parcel.size;
-                self.rare.started = self.rare.started.wrapping_add(1);
-            }
+            self.let_go(at, tail);
+        } else {
+            self.rare.started = self.head.wrapping_add(self.started(at));
         }
-        self.rare.started = now;
         let waiting = Queued {
-            packets: tail.wrapping_sub(now) as usize,
+            packets: tail.wrapping_sub(self.rare.started) as usize,
             bytes: self.rare.waiting,
         };
         let capable = || {
@@ -367,14 +358,37 @@ impl Lane {
         true
     }
 
+    /// Takes the sizes of what has left the queue at `at` off what waits there. This is asked before
+    /// each packet up to `tail`, so that those that have left the ring since have not been
+    /// overwritten.
+    #[inline]
+    fn let_go(&mut self, at: Time, tail: u32) {
+        let edge = self.edge(at);
+        let mut number = self.rare.started;
+        let mut waiting = self.rare.waiting;
+        while number != tail {
+            // Those that came out are no longer inside, and the first that is has left the queue.
+            let ahead = number.wrapping_sub(self.head);
+            let queued = ahead.wrapping_sub(1) < self.len;
+            if queued && self.ring[self.place(number.wrapping_sub(1))].out >= edge {
+                break;
+            }
+            waiting -= self.ring[self.place(number)].parcel.size;
+            number = number.wrapping_add(1);
+        }
+        self.rare.started = number;
+        self.rare.waiting = waiting;
+    }
+
     /// Takes a packet whose size is not that of the one before, or one after very many that are.
     #[cold]
     fn learn(&mut self, size: Bytes, nanos: u64) {
-        let (rare, fresh) = (&mut *self.rare, u64::from(self.fresh));
+        let (fresh, tail) = (self.fresh(), self.tail());
+        let rare = &mut *self.rare;
         rare.taken += fresh + 1;
         rare.taken_bytes += Bytes(fresh * u64::from(self.size)) + size;
         rare.busy += fresh * u64::from(self.nanos) + nanos;
-        self.fresh = 0;
+        rare.known = tail.wrapping_add(1);
         if rare.started.wrapping_sub(self.head) > self.len {
             rare.started = self.head;
         }
@@ -387,11 +401,12 @@ impl Lane {
     #[cold]
     fn lose<P: Packet>(&mut self, store: &mut Store<P>, at: Time, size: Bytes, slot: u32) {
         let flow = store.take(slot).map_or(0, |packet| packet.flow());
+        let fresh = self.fresh();
         let rare = &mut *self.rare;
         if let Some(notes) = &mut rare.notes {
             notes.add(LinkNote {
                 at,
-                packet: rare.taken + u64::from(self.fresh) + rare.dropped,
+                packet: rare.taken + fresh + rare.dropped,
                 flow,
                 size,
                 happening: Happening::Dropped(DropReason::Queue),
@@ -419,6 +434,17 @@ impl Lane {
             ring[number as usize & (room - 1)] = *self.passing(i);
         }
         self.ring = ring;
+    }
+
+    /// The number of the next packet.
+    #[inline]
+    fn tail(&self) -> u32 {
+        self.head.wrapping_add(self.len)
+    }
+
+    /// How many packets were taken that are not counted yet.
+    fn fresh(&self) -> u64 {
+        u64::from(self.tail().wrapping_sub(self.rare.known))
     }
 
     /// Where the packet of that number is.
@@ -471,7 +497,7 @@ impl Lane {
     /// transmissions take no time.
     fn edge(&self, at: Time) -> Time {
         let instant = u64::from(self.rare.transmitter.is_instant());
-        let behind = self.delay.saturating_add(instant);
+        let behind = u64::from(self.delay) + instant;
         Time::from_nanos(at.as_nanos().saturating_add(behind))
     }
 
@@ -508,7 +534,7 @@ const NOTHING: Passing = Passing {
     },
 };
 
-/// Often enough for numbers that wrap around.
+/// Of so many packets one is counted at least: often enough for numbers that wrap around.
 const MOST_FRESH: u32 = 1 << 31;
 
 /// The room of a ring at first.

@@ -20,10 +20,14 @@ impl Lane {
         self.len < self.limit
     }
 
-    /// Whether a packet that comes at `now` may be handed on: all others were.
+    /// Whether a packet that comes at `now` may be handed on: all others were. Those that are out are
+    /// let go of when they are in the way, many at once.
     #[inline]
     pub(in super::super) fn may_hand_on(&mut self, now: Time) -> bool {
-        self.forget(now);
+        let full = self.len as usize == self.ring.len();
+        if full || self.limit > 0 && self.len >= self.limit {
+            self.forget(now);
+        }
         self.rare.handed == self.len && !self.rare.apart
     }
 
@@ -102,12 +106,17 @@ impl Lane {
     pub(in super::super) fn retract(&mut self, now: Time) {
         let size = self.passing(self.len - 1).parcel.size;
         let nanos = self.time(size);
-        let (rare, fresh) = (&mut *self.rare, u64::from(self.fresh));
+        let (fresh, tail) = (self.fresh(), self.tail());
+        let rare = &mut *self.rare;
         rare.taken = rare.taken + fresh - 1;
         rare.taken_bytes = rare.taken_bytes + Bytes(fresh * u64::from(self.size)) - size;
         rare.busy = rare.busy + fresh * u64::from(self.nanos) - nanos;
-        self.fresh = 0;
+        rare.known = tail.wrapping_sub(1);
         self.len -= 1;
+        self.last = match self.len {
+            0 => Time::ZERO,
+            len => self.passing(len - 1).out,
+        };
         self.latest = self.latest.min(now);
     }
 }

@@ -186,7 +186,7 @@ fn queue(scenario: &Scenario, take: &Take) -> Measured {
     let samples = take
         .links
         .iter()
-        .filter(|sample| sample.link == *name && from <= sample.at && sample.at < to);
+        .filter(|sample| *sample.link == **name && from <= sample.at && sample.at < to);
     let (mut bytes, mut count) = (Bytes::ZERO, 0);
     for sample in samples {
         bytes += sample.queue;

@@ -294,7 +294,7 @@ impl Sender {
         let left = self.window.sent(last.seq);
         let mut runs = seen.iter();
         let mut run = runs.next()?;
-        for seq in self.window.base()..last.seq + 1 {
+        for seq in self.window.base()..=last.seq {
             let Some(sent) = self.window.sent(seq) else {
                 continue;
             };
@@ -347,10 +347,10 @@ impl Agent for Sender {
             self.told = Duration::from_nanos((self.rtt * 1e9) as u64);
         }
         self.controller.on_report(&mut inner(cx), &report);
-        if let Some(samples) = &mut self.samples {
-            if let Some(sample) = samples.add(cx.now, &self.fates, self.told, &*self.controller) {
-                cx.record(sample);
-            }
+        if let Some(samples) = &mut self.samples
+            && let Some(sample) = samples.add(cx.now, &self.fates, self.told, &*self.controller)
+        {
+            cx.record(sample);
         }
         let prompt = self.config.spacing == Spacing::Prompt
             && self.controller.summary().loss_event_rate <= 0.0;

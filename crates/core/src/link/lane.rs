@@ -142,7 +142,10 @@ impl Lane {
 
     /// A packet arrives.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "so that the parcel stays in registers")]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
     pub(super) fn push<P: Packet>(
         &mut self,
         store: &mut Store<P>,
@@ -160,7 +163,9 @@ impl Lane {
         let delay = u64::from(self.delay);
         let ready = at.as_nanos().checked_add(delay);
         let ready = ready.map(|ready| ready.max(self.last.as_nanos()));
-        let out = ready.zip(nanos).and_then(|(ready, nanos)| ready.checked_add(nanos));
+        let out = ready
+            .zip(nanos)
+            .and_then(|(ready, nanos)| ready.checked_add(nanos));
         let Some((nanos, out)) = nanos.zip(out).filter(|(_, out)| *out < u64::MAX) else {
             return Entry::TooLate;
         };

@@ -187,6 +187,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// Takes it out.
     #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "each is taken once")]
     pub fn take(&mut self, exit: Exit) -> Option<P> {
         self.store.take(exit.slot)
     }
@@ -326,7 +327,10 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// Onto the next link of its route, or out.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a parcel stays in registers, and none is read back in other pieces than it was written in")]
+    #[expect(
+        clippy::inline_always,
+        reason = "a parcel stays in registers, and none is read back in other pieces than it was written in"
+    )]
     fn forward(&mut self, at: Time, parcel: Parcel) -> Option<Exit> {
         let hop = self.hops[parcel.hop as usize];
         if hop & END != 0 {

@@ -33,7 +33,10 @@ impl Lane {
 
     /// A packet arrives, as with [`push`](Self::push), and is handed on if it is taken.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "so that the parcel stays in registers")]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
     pub(in super::super) fn push_through<P: Packet>(
         &mut self,
         store: &mut Store<P>,

@@ -84,7 +84,10 @@ pub(super) fn mark(links: &[Passage], hops: &mut [u32], routes: &[u32]) -> Vec<u
 impl<P: Packet + Send + 'static> Network<P> {
     /// A packet enters the feeder `link`, and the next one if it can.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "so that the parcel stays in registers")]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
     pub(super) fn relay(&mut self, at: Time, parcel: Parcel, link: usize) {
         let next = self.hops[parcel.hop as usize + 1] as usize;
         let room = self.links[next].lane().is_some_and(Lane::has_room);

@@ -229,6 +229,25 @@ mod tests {
         assert_eq!(feeders(&instant, &dumbbell), [NONE; 5]);
     }
 
+    /// Who asks at the very moment finds it at the second link, and a moment before in the first.
+    #[test]
+    fn what_arrives_now_has_arrived() {
+        let wire = LinkConfig {
+            delay: Duration::from_millis(1),
+            ..LinkConfig::default()
+        };
+        for (nanos, arrivals) in [(999_999, 0), (1_000_000, 1)] {
+            let mut network = network(&[wire.clone(), wire.clone()], &[vec![0, 1]]);
+            network.push(Time::ZERO, RouteId(0), Packaged::new(0, 1_000, Ecn::NotEct));
+            let at = Time::from_nanos(nanos);
+            assert_eq!(network.stats(LinkId(1), at).arrivals, arrivals);
+            assert_eq!(network.stats(LinkId(0), at).delivered, arrivals);
+            assert_eq!(network.inside(), 1);
+            let end = network.pop(Time::FAR).map(|delivery| delivery.at);
+            assert_eq!(end, Some(Time::from_millis(2)));
+        }
+    }
+
     /// What is done to a network, and to which link or route.
     #[derive(Clone, Copy, Debug)]
     enum Deed {

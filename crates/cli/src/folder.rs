@@ -200,8 +200,11 @@ fn count(run: &mut Run, take: &Take) {
         let flow = || role.name.clone();
         let mut at = Time::ZERO;
         for bin in take.meter.bins(i) {
-            let (flow, bin) = (flow(), *bin);
-            run.bins.push(BinRow { at, flow, bin });
+            run.bins.push(BinRow {
+                at,
+                flow: flow(),
+                bin,
+            });
             at += length;
         }
         let (flow, totals) = (flow(), take.meter.totals(i));

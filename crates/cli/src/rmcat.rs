@@ -562,7 +562,7 @@ mod tests {
         );
         let error = case("9.9").unwrap_err();
         assert!(
-            error.starts_with("there is no case \"9.9\"; use 5.1, 5.2, "),
+            error.starts_with("there is no case \"9.9\"; use 5.1, 5.1-far, "),
             "{error}"
         );
     }

@@ -1,324 +1,113 @@
 //! Who is next: the earliest of a fixed number of deadlines.
 
-use core::mem;
-
 use crate::units::Time;
+
+use calendar::Calendar;
+use tree::{MOST_SLOTS, Tree};
+
+mod calendar;
+mod tree;
 
 /// A deadline for each of a fixed number of slots, and the earliest of them at hand.
 ///
-/// A calendar (Brown, "Calendar queues: a fast O(1) priority queue implementation for the
-/// simulation event set problem", CACM 31(10), 1988): time is cut into days of equal length, and a
-/// ring of days has a list each of the slots whose deadlines fall on it. Only the day at hand is
-/// sorted. Deadlines beyond the ring are in one more list. The length of a day follows the
-/// deadlines, so that few share one.
-///
 /// Of equal deadlines the lower slot is first, which makes the order total: it does not depend on
-/// what the days are like. It does not allocate, other than for a fuller day than any before.
+/// how they are kept.
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    nodes: Vec<Node>,
-    /// The first slot of each list: those of the ring, then that of what is beyond.
-    lists: Vec<u32>,
-    /// A bit for each list of the ring that is not empty.
-    full: Vec<u64>,
-    /// All deadlines before the day `cursor`, the latest first; not empty while there are any.
-    front: Vec<(Time, u32)>,
-    /// The ring has the days from this one on. A day is a number of nanoseconds without its lower
-    /// `shift` bits.
-    cursor: u64,
-    shift: u32,
-    /// What is beyond the ring is not before this day.
-    beyond: u64,
-    /// Deadlines that came to the front since the length of a day was looked at, and the earliest
-    /// one then.
-    passed: u32,
-    since: Time,
-    /// Whether the front was filled since somebody asked.
-    begun: bool,
+    form: Form,
+    slots: usize,
 }
 
-/// A slot.
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    at: Time,
-    /// The next in its list, or [`NONE`].
-    next: u32,
-    /// The one before, or [`FRONT`], or [`LIST`] and the number of the list that it begins.
-    before: u32,
+#[derive(Clone, Debug)]
+enum Form {
+    Few(Tree),
+    Many(Calendar),
 }
 
 impl Agenda {
     /// All `slots` without a deadline. At most 2³¹ of them, which is more than memory holds.
     pub fn new(slots: usize) -> Self {
-        let days = slots.next_power_of_two().clamp(LEAST_DAYS, MOST_DAYS);
-        let node = Node {
-            at: Time::FAR,
-            next: NONE,
-            before: FRONT,
+        let form = if slots <= MOST_SLOTS {
+            Form::Few(Tree::new(slots))
+        } else {
+            Form::Many(Calendar::new(slots))
         };
-        Self {
-            nodes: vec![node; slots],
-            lists: vec![NONE; days + 1],
-            full: vec![0; days / 64],
-            front: Vec::new(),
-            cursor: 0,
-            shift: FIRST_SHIFT,
-            beyond: days as u64,
-            passed: 0,
-            since: Time::ZERO,
-            begun: false,
-        }
+        Self { form, slots }
     }
 
     /// The earliest deadline and its slot; [`Time::FAR`] while no slot has one.
     #[inline]
     pub fn first(&self) -> (Time, usize) {
-        match self.front.last() {
-            Some((at, slot)) => (*at, *slot as usize),
-            None => (Time::FAR, 0),
+        match &self.form {
+            Form::Few(tree) => tree.first(),
+            Form::Many(calendar) => calendar.first(),
         }
     }
 
-    /// The deadline of a slot; [`Time::FAR`] if it has none. Panics if there is no such slot.
+    /// The deadline of a slot, which exists; [`Time::FAR`] if it has none.
     #[inline]
     pub fn get(&self, slot: usize) -> Time {
-        self.nodes[slot].at
+        match &self.form {
+            Form::Few(tree) => tree.get(slot),
+            Form::Many(calendar) => calendar.get(slot),
+        }
     }
 
-    /// Sets the deadline of a slot; [`Time::FAR`] takes it away. Panics if there is no such slot.
+    /// Sets the deadline of a slot, which exists; [`Time::FAR`] takes it away.
     #[inline]
     pub fn set(&mut self, slot: usize, at: Time) {
-        let was = self.nodes[slot].at;
-        if was == at {
-            return;
+        match &mut self.form {
+            Form::Few(tree) => {
+                if !tree.set(slot, at) {
+                    self.turn().set(slot, at);
+                }
+            }
+            Form::Many(calendar) => calendar.set(slot, at),
         }
-        if was != Time::FAR {
-            self.remove(slot as u32);
-        }
-        self.nodes[slot].at = at;
-        if at != Time::FAR {
-            self.insert(slot as u32, at);
-        }
-        if self.front.is_empty() {
-            self.refill();
+    }
+
+    /// Sets the deadline of the slot that is [`first`](Self::first).
+    #[inline]
+    pub(crate) fn set_first(&mut self, slot: usize, at: Time) {
+        match &mut self.form {
+            Form::Few(_) => self.set(slot, at),
+            Form::Many(calendar) => calendar.set_first(at),
         }
     }
 
     /// Whether other slots are at the [`front`](Self::front) than when this was asked before.
     #[inline]
     pub(crate) fn begun(&mut self) -> bool {
-        mem::take(&mut self.begun)
+        match &mut self.form {
+            Form::Few(_) => false,
+            Form::Many(calendar) => calendar.begun(),
+        }
     }
 
-    /// A few slots that are next, the first of them last: worth a look ahead, all at once.
+    /// Of many slots some that are next, the first of them last: worth a look ahead, all at once.
     #[inline]
     pub(crate) fn front(&self) -> impl Iterator<Item = usize> + Clone {
-        self.front.iter().map(|(_, slot)| *slot as usize)
-    }
-
-    #[inline]
-    fn days(&self) -> usize {
-        self.lists.len() - 1
-    }
-
-    #[inline]
-    fn insert(&mut self, slot: u32, at: Time) {
-        let day = at.as_nanos() >> self.shift;
-        if day < self.cursor {
-            self.jump_in(slot, at);
-        } else {
-            self.link(slot, day);
-        }
-    }
-
-    /// Among those at the front.
-    fn jump_in(&mut self, slot: u32, at: Time) {
-        let entry = (at, slot);
-        let place = self.front.partition_point(|other| *other > entry);
-        self.front.insert(place, entry);
-        self.nodes[slot as usize].before = FRONT;
-        self.passed += 1;
-        if self.passed as usize > self.period() {
-            self.tune();
-        }
-    }
-
-    #[inline]
-    fn link(&mut self, slot: u32, day: u64) {
-        let days = self.days();
-        let list = if day - self.cursor < days as u64 {
-            let list = day as usize & (days - 1);
-            self.full[list / 64] |= 1 << (list % 64);
-            list
-        } else {
-            days
+        let front = match &self.form {
+            Form::Few(_) => &[],
+            Form::Many(calendar) => calendar.front(),
         };
-        let next = mem::replace(&mut self.lists[list], slot);
-        let node = &mut self.nodes[slot as usize];
-        (node.next, node.before) = (next, LIST | list as u32);
-        if next != NONE {
-            self.nodes[next as usize].before = slot;
-        }
+        front.iter().map(|(_, slot)| *slot as usize)
     }
 
-    #[inline]
-    fn remove(&mut self, slot: u32) {
-        let Node { at, next, before } = self.nodes[slot as usize];
-        if before == FRONT {
-            if self.front.last() == Some(&(at, slot)) {
-                self.front.pop();
-                return;
-            }
-            let place = self.front.partition_point(|other| *other > (at, slot));
-            self.front.remove(place);
-            return;
-        }
-        if before & LIST == 0 {
-            self.nodes[before as usize].next = next;
-        } else {
-            let list = (before & !LIST) as usize;
-            self.lists[list] = next;
-            if next == NONE && list < self.days() {
-                self.full[list / 64] &= !(1 << (list % 64));
-            }
-        }
-        if next != NONE {
-            self.nodes[next as usize].before = before;
-        }
-    }
-
-    /// The front is empty: takes the next day to it, if there is one.
-    fn refill(&mut self) {
-        if self.passed as usize > self.period() {
-            self.tune();
-            return;
-        }
-        loop {
-            let day = self.next_day();
-            if let Some(day) = day
-                && day < self.beyond
-            {
-                self.begin(day);
-                return;
-            }
-            if day.is_none() && self.lists[self.days()] == NONE {
-                return;
-            }
-            self.draw_near(day);
-        }
-    }
-
-    /// The next day of the ring that has deadlines.
-    fn next_day(&self) -> Option<u64> {
-        let mask = self.days() - 1;
-        let start = self.cursor as usize & mask;
-        let (first, words) = (start / 64, self.full.len());
-        let early = !0 << (start % 64);
-        // Once around; the word that it starts with has days of its end and of its beginning.
-        for i in 0..=words {
-            let word = (first + i) & (words - 1);
-            let bits = self.full[word] & if i == 0 { early } else { !0 };
-            if bits != 0 {
-                let list = word * 64 + bits.trailing_zeros() as usize;
-                return Some(self.cursor + (list.wrapping_sub(start) & mask) as u64);
-            }
-        }
-        None
-    }
-
-    /// Its deadlines come to the front.
-    fn begin(&mut self, day: u64) {
-        let list = day as usize & (self.days() - 1);
-        self.cursor = day + 1;
-        self.full[list / 64] &= !(1 << (list % 64));
-        let mut slot = mem::replace(&mut self.lists[list], NONE);
-        while slot != NONE {
-            let node = &mut self.nodes[slot as usize];
-            self.front.push((node.at, slot));
-            node.before = FRONT;
-            slot = node.next;
-        }
-        self.passed += self.front.len() as u32;
-        self.begun = true;
-        if self.front.len() > 1 {
-            self.front.sort_unstable_by(|a, b| b.cmp(a));
-        }
-    }
-
-    /// Moves the ring on, to the next `day` of the ring or earlier, and into it what was beyond.
-    fn draw_near(&mut self, day: Option<u64>) {
-        let days = self.days();
-        let far = mem::replace(&mut self.lists[days], NONE);
-        let (mut slot, mut first) = (far, day.unwrap_or(u64::MAX));
-        while slot != NONE {
-            let node = &self.nodes[slot as usize];
-            first = first.min(node.at.as_nanos() >> self.shift);
-            slot = node.next;
-        }
-        self.cursor = first;
-        self.beyond = first + days as u64;
-        slot = far;
-        while slot != NONE {
-            let Node { at, next, .. } = self.nodes[slot as usize];
-            self.link(slot, at.as_nanos() >> self.shift);
-            slot = next;
-        }
-    }
-
-    /// After how many deadlines to look at the length of a day.
-    fn period(&self) -> usize {
-        self.nodes.len().max(LEAST_PERIOD)
-    }
-
-    /// Makes days shorter or longer, if need be, and fills the front if it is empty.
+    /// From now on with a calendar, which takes any deadline.
     #[cold]
-    fn tune(&mut self) {
-        let live = |node: &&Node| node.at != Time::FAR;
-        let first = self.nodes.iter().filter(live).map(|node| node.at).min();
-        let Some(first) = first else {
-            return;
-        };
-        let gap = first.as_nanos().saturating_sub(self.since.as_nanos()) / u64::from(self.passed);
-        let shift = (gap * DAY).max(1).ilog2().clamp(LEAST_SHIFT, MOST_SHIFT);
-        (self.passed, self.since) = (0, first);
-        if shift.abs_diff(self.shift) > 1 {
-            self.shift = shift;
-            self.front.clear();
-            self.lists.fill(NONE);
-            self.full.fill(0);
-            self.cursor = first.as_nanos() >> shift;
-            self.beyond = self.cursor + self.days() as u64;
-            for slot in 0..self.nodes.len() {
-                let at = self.nodes[slot].at;
-                if at != Time::FAR {
-                    self.link(slot as u32, at.as_nanos() >> shift);
-                }
-            }
+    fn turn(&mut self) -> &mut Calendar {
+        let mut calendar = Calendar::new(self.slots);
+        for slot in 0..self.slots {
+            calendar.set(slot, self.get(slot));
         }
-        if self.front.is_empty() {
-            self.refill();
+        self.form = Form::Many(calendar);
+        match &mut self.form {
+            Form::Many(calendar) => calendar,
+            Form::Few(_) => unreachable!("it has just become a calendar"),
         }
     }
 }
-
-/// No slot.
-const NONE: u32 = u32::MAX;
-/// Marks a slot that is at the front.
-const FRONT: u32 = u32::MAX - 1;
-/// Marks the number of a list.
-const LIST: u32 = 1 << 31;
-
-/// Days of the ring, both powers of two: no fewer than a word has bits, and no more than fit into
-/// a megabyte.
-const LEAST_DAYS: usize = 64;
-const MOST_DAYS: usize = 1 << 18;
-/// The length of a day, as a power of two in ns: at first 0.13 ms, from 64 ns to 17 s.
-const FIRST_SHIFT: u32 = 17;
-const LEAST_SHIFT: u32 = 6;
-const MOST_SHIFT: u32 = 34;
-/// At most so many deadlines fall on a day, and at least half as many, on average.
-const DAY: u64 = 8;
-const LEAST_PERIOD: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -329,9 +118,11 @@ mod tests {
     /// Times that collide, that share a day and that are days and rings apart.
     fn time() -> impl Strategy<Value = Time> {
         let nanos = (0..20_u64, 0..5_u32).prop_map(|(n, scale)| n << (10 * scale));
+        let end = tree::END.as_nanos();
         prop_oneof![
-            1 => Just(Time::FAR),
-            9 => nanos.prop_map(Time::from_nanos),
+            10 => Just(Time::FAR),
+            90 => nanos.prop_map(Time::from_nanos),
+            1 => (end - 3..end + 3).prop_map(Time::from_nanos),
         ]
     }
 
@@ -339,7 +130,7 @@ mod tests {
         /// Against a search through all of them, with deadlines that go anywhere.
         #[test]
         fn the_earliest_is_first(
-            slots in 1..700_usize,
+            slots in prop_oneof![1..700_usize, MOST_SLOTS - 2..MOST_SLOTS + 300],
             changes in prop::collection::vec((any::<usize>(), time()), 0..400),
         ) {
             let mut agenda = Agenda::new(slots);

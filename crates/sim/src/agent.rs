@@ -36,6 +36,13 @@ pub trait Agent: Debug {
     fn is_done(&self) -> bool {
         false
     }
+
+    /// [`next_timer`](Self::next_timer) and [`is_done`](Self::is_done): for agents of many kinds,
+    /// which look up once of which kind they are.
+    #[inline]
+    fn outlook(&self) -> (Time, bool) {
+        (self.next_timer(), self.is_done())
+    }
 }
 
 /// What the header of a packet that arrived said.

@@ -47,7 +47,7 @@ impl Meter {
         let inside = self.is_inside(at);
         let bin = self.bin_of(at);
         let meter = &mut self.flows[flow];
-        let delay = at.since(entered);
+        let delay = between(entered, at);
         if inside {
             meter.received.add(size);
             meter.delays.add(delay);
@@ -74,7 +74,7 @@ impl Meter {
     pub fn answered(&mut self, flow: usize, at: Time, entered: Time) {
         if self.is_inside(at) {
             let meter = &mut self.flows[flow];
-            meter.back.0 += at.since(entered);
+            meter.back.0 += between(entered, at);
             meter.back.1 += 1;
         }
     }
@@ -97,8 +97,8 @@ impl Meter {
     }
 
     /// What a flow did in each bin, from the start of the run. Panics if there is no such flow.
-    pub fn bins(&self, flow: usize) -> &[Bin] {
-        &self.flows[flow].bins
+    pub fn bins(&self, flow: usize) -> impl ExactSizeIterator<Item = Bin> {
+        self.flows[flow].bins.iter().map(Tally::bin)
     }
 
     /// When links dropped packets of a flow, within the window and as they were told; not sorted
@@ -114,7 +114,7 @@ impl Meter {
         let span = to.since(from);
         let back = meter.back.0.checked_div(meter.back.1);
         let there = meter.delays.mean();
-        let rtt = back.map(|back| there + back);
+        let rtt = back.map(|back| there + Duration::from_nanos(back));
         Totals {
             span,
             sent: meter.sent,
@@ -122,12 +122,12 @@ impl Meter {
             dropped: meter.drops.len() as u64,
             loss_events: loss_events(&meter.drops, rtt.unwrap_or(there * 2)),
             rtt,
-            delay_min: meter.delays.min.unwrap_or(Duration::ZERO),
+            delay_min: meter.delays.least(),
             delay_mean: meter.delays.mean(),
             delay_p50: meter.delays.percentile(50),
             delay_p95: meter.delays.percentile(95),
             delay_p99: meter.delays.percentile(99),
-            delay_max: meter.delays.max,
+            delay_max: Duration::from_nanos(meter.delays.max),
         }
     }
 
@@ -244,63 +244,109 @@ impl Bin {
 struct FlowMeter {
     sent: Count,
     received: Count,
-    /// Delays on the way back: their sum and number.
-    back: (Duration, u32),
+    /// Delays on the way back: their sum, in ns, and number.
+    back: (u64, u64),
     delays: Histogram,
     drops: Vec<Time>,
-    bins: Vec<Bin>,
+    bins: Vec<Tally>,
+}
+
+/// A [`Bin`] that is being filled. Spans are in ns here: sums of them last for 584 years, and a
+/// [`Duration`] costs a division to make and more to add to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Tally {
+    sent: Count,
+    received: Count,
+    dropped: u64,
+    delay_sum: u64,
+    delay_max: u64,
+}
+
+impl Tally {
+    fn bin(&self) -> Bin {
+        Bin {
+            sent: self.sent,
+            received: self.received,
+            dropped: self.dropped,
+            delay_sum: Duration::from_nanos(self.delay_sum),
+            delay_max: Duration::from_nanos(self.delay_max),
+        }
+    }
 }
 
 impl FlowMeter {
     #[inline]
-    fn bin(&mut self, index: usize) -> &mut Bin {
+    fn bin(&mut self, index: usize) -> &mut Tally {
         if index >= self.bins.len() {
-            self.bins.resize(index + 1, Bin::default());
+            self.bins.resize(index + 1, Tally::default());
         }
         &mut self.bins[index]
     }
 }
 
-/// Durations by size: buckets of 1/32 of a power of two, in units of 1.024 µs.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Spans in ns by size: buckets of 1/32 of a power of two, in units of 1.024 µs.
+#[derive(Clone, Debug, PartialEq)]
 struct Histogram {
     buckets: Vec<u32>,
-    sum: Duration,
-    count: u32,
-    min: Option<Duration>,
-    max: Duration,
+    sum: u64,
+    count: u64,
+    min: u64,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            buckets: Vec::new(),
+            sum: 0,
+            count: 0,
+            min: u64::MAX,
+            max: 0,
+        }
+    }
 }
 
 impl Histogram {
     #[inline]
-    fn add(&mut self, value: Duration) {
-        let index = bucket_of((value.as_nanos() as u64) >> 10);
+    fn add(&mut self, value: u64) {
+        let index = bucket_of(value >> 10);
         if index >= self.buckets.len() {
             self.buckets.resize(index + 1, 0);
         }
         self.buckets[index] += 1;
         self.sum += value;
         self.count += 1;
-        self.min = Some(self.min.map_or(value, |min| min.min(value)));
+        self.min = self.min.min(value);
         self.max = self.max.max(value);
     }
 
     fn mean(&self) -> Duration {
-        self.sum.checked_div(self.count).unwrap_or(Duration::ZERO)
+        Duration::from_nanos(self.sum.checked_div(self.count).unwrap_or(0))
+    }
+
+    /// The shortest; zero if there is none.
+    fn least(&self) -> Duration {
+        Duration::from_nanos(if self.count > 0 { self.min } else { 0 })
     }
 
     /// By nearest rank: the upper end of the bucket, and never more than the longest.
     fn percentile(&self, percent: u64) -> Duration {
-        let rank = (u64::from(self.count) * percent).div_ceil(100);
+        let rank = (self.count * percent).div_ceil(100);
         let mut seen = 0;
         for (index, count) in self.buckets.iter().enumerate() {
             seen += u64::from(*count);
             if seen >= rank && rank > 0 {
-                return Duration::from_nanos(end_of(index) << 10).min(self.max);
+                return Duration::from_nanos((end_of(index) << 10).min(self.max));
             }
         }
         Duration::ZERO
     }
+}
+
+/// In ns.
+#[inline]
+fn between(entered: Time, at: Time) -> u64 {
+    at.as_nanos().saturating_sub(entered.as_nanos())
 }
 
 /// Values below 64 have a bucket each; above, the five bits behind the highest tell.
@@ -383,13 +429,11 @@ mod tests {
         assert_eq!((totals.dropped, totals.loss_events), (3, 2));
         assert_eq!(totals.loss(), Some(0.3));
         assert_eq!(meter.bins(1).len(), 15);
-        assert_eq!(meter.bins(1)[3].sent.packets, 2);
-        let dropped: Vec<u64> = meter.bins(1).iter().map(|bin| bin.dropped).collect();
+        let bins: Vec<Bin> = meter.bins(1).collect();
+        assert_eq!(bins[3].sent.packets, 2);
+        let dropped: Vec<u64> = bins.iter().map(|bin| bin.dropped).collect();
         assert_eq!(dropped, [0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 1, 0, 0]);
-        assert_eq!(
-            meter.bins(1)[0].delay_mean(),
-            Some(Duration::from_micros(10_500))
-        );
+        assert_eq!(bins[0].delay_mean(), Some(Duration::from_micros(10_500)));
         assert_eq!(
             meter.totals(0),
             Totals {

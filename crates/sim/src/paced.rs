@@ -137,16 +137,19 @@ pub struct Sender {
     controller: Box<dyn RateController>,
     window: Window,
     backlog: Backlog,
-    /// The controller's rate, and how far apart it puts two packets.
+    /// The controller's rate, and how far apart it puts two packets, in ns.
     rate: Rate,
-    interval: Duration,
+    interval: u64,
     /// When the latest packet was due. `None` before the first.
     last: Option<Time>,
-    /// When the next one is, and for how long it is held back.
+    /// When the next one is, and for how long it is held back, in ns.
     due: Time,
-    held: Duration,
-    /// Round-trip time in seconds, for the receiver; zero while there is none.
+    held: u64,
+    /// Round-trip time in seconds; zero while there is none. And as the receiver is told.
     rtt: f64,
+    told: Duration,
+    /// When the controller wants to be called.
+    timeout: Time,
     wake: Time,
     stopped: bool,
     /// Room for the fates of one report.
@@ -161,11 +164,13 @@ impl Sender {
             window: Window::new(),
             backlog: Backlog::new(&config.workload, config.start, config.size),
             rate: Rate::ZERO,
-            interval: Duration::MAX,
+            interval: u64::MAX,
             last: None,
             due: config.start,
-            held: Duration::ZERO,
+            held: 0,
             rtt: 0.0,
+            told: Duration::ZERO,
+            timeout: timeout(&*controller),
             wake: config.start,
             stopped: false,
             fates: Vec::new(),
@@ -196,7 +201,7 @@ impl Sender {
         let body = Body::Data {
             seq,
             sent: cx.now,
-            rtt: Duration::from_nanos((self.rtt * 1e9) as u64),
+            rtt: self.told,
         };
         cx.send(self.config.size, self.config.ecn, body);
         let packet = Sent {
@@ -209,10 +214,10 @@ impl Sender {
         self.controller.on_sent(&mut inner(cx), &packet);
         self.rate_changed();
         self.last = Some(self.due);
-        self.due += self.interval;
+        self.due = later(self.due, self.interval);
         if !self.config.overhead.is_zero() {
             let share = unit(cx.rng) * nanos(self.config.overhead) as f64;
-            self.held = Duration::from_nanos(share as u64);
+            self.held = share as u64;
         }
     }
 
@@ -232,11 +237,11 @@ impl Sender {
         let changed = self.rate_changed();
         match (self.config.spacing, self.last) {
             (Spacing::Reactive, Some(last)) if changed => {
-                self.due = (last + self.interval).max(now);
+                self.due = later(last, self.interval).max(now);
             }
             (Spacing::Prompt, Some(_)) if prompt => {
                 self.due = now;
-                self.held = Duration::ZERO;
+                self.held = 0;
             }
             _ => {}
         }
@@ -252,17 +257,14 @@ impl Sender {
         let mut next = self.next_packet(cx.now);
         if next <= cx.now {
             if self.is_overdue(cx) {
-                self.due = cx.now + self.interval;
+                self.due = later(cx.now, self.interval);
             } else {
                 self.send(cx);
             }
             next = self.next_packet(cx.now);
         }
-        let timeout = self
-            .controller
-            .next_timeout()
-            .map_or(Time::FAR, |(at, _)| at);
-        self.wake = next.min(timeout).min(self.config.stop);
+        self.timeout = timeout(&*self.controller);
+        self.wake = next.min(self.timeout).min(self.config.stop);
     }
 
     /// Whether the controller lowers its rate rather than send another packet.
@@ -276,12 +278,13 @@ impl Sender {
     }
 
     /// When the next packet leaves. One that its application makes later is due later.
+    #[inline]
     fn next_packet(&mut self, now: Time) -> Time {
         let Some(ready) = self.backlog.ready(now) else {
             return Time::FAR;
         };
         self.due = self.due.max(ready);
-        self.due + self.held
+        later(self.due, self.held)
     }
 
     /// Turns a report into fates, which are left in `self.fates`, and a round-trip sample.
@@ -341,13 +344,13 @@ impl Agent for Sender {
             } else {
                 sample
             };
+            self.told = Duration::from_nanos((self.rtt * 1e9) as u64);
         }
         self.controller.on_report(&mut inner(cx), &report);
-        if let Some(samples) = &mut self.samples {
-            let rtt = Duration::from_nanos((self.rtt * 1e9) as u64);
-            if let Some(sample) = samples.add(cx.now, &self.fates, rtt, &*self.controller) {
-                cx.record(sample);
-            }
+        if let Some(samples) = &mut self.samples
+            && let Some(sample) = samples.add(cx.now, &self.fates, self.told, &*self.controller)
+        {
+            cx.record(sample);
         }
         let prompt = self.config.spacing == Spacing::Prompt
             && self.controller.summary().loss_event_rate <= 0.0;
@@ -359,11 +362,7 @@ impl Agent for Sender {
         if cx.now < self.config.start {
             return;
         }
-        if self
-            .controller
-            .next_timeout()
-            .is_some_and(|(at, _)| at <= cx.now)
-        {
+        if self.timeout <= cx.now {
             self.controller.on_timeout(&mut inner(cx));
             self.retime(cx.now, true);
         }
@@ -388,11 +387,23 @@ fn inner<'a>(cx: &'a mut AgentCx<'_>) -> Cx<'a> {
     }
 }
 
-/// Rounded to the nearest nanosecond; for ever at a rate of zero.
-fn interval(size: Bytes, rate: Rate) -> Duration {
+/// When it wants to be called, if at all.
+fn timeout(controller: &dyn RateController) -> Time {
+    controller.next_timeout().map_or(Time::FAR, |(at, _)| at)
+}
+
+/// So many nanoseconds later, saturating: spans of this file have 64 bits, since a [`Duration`] costs
+/// a division wherever it meets a [`Time`].
+#[inline]
+fn later(at: Time, nanos: u64) -> Time {
+    Time::from_nanos(at.as_nanos().saturating_add(nanos))
+}
+
+/// In ns, rounded to the nearest; for ever at a rate of zero.
+fn interval(size: Bytes, rate: Rate) -> u64 {
     // 4 GB are 3.4e10 bits, exact in an f64. Anything from 584 years on is for ever.
     let span = size.bits() as f64 * 1e9 / rate.as_f64();
-    Duration::from_nanos((span + 0.5) as u64)
+    (span + 0.5) as u64
 }
 
 #[cfg(test)]

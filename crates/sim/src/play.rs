@@ -4,6 +4,7 @@ mod ledger;
 
 use core::fmt;
 use core::time::Duration;
+use std::sync::Arc;
 
 use tidegate_core::control::Why;
 use tidegate_core::link::{LinkId, Network, NetworkError, StepsError};
@@ -329,6 +330,15 @@ impl Agent for Member {
             Self::Stream(sender) => sender.is_done(),
         }
     }
+
+    #[inline]
+    fn outlook(&self) -> (Time, bool) {
+        match self {
+            Self::Model(actor) => actor.outlook(),
+            Self::Real(player) => player.outlook(),
+            Self::Stream(sender) => sender.outlook(),
+        }
+    }
 }
 
 /// Writes down what happens.
@@ -340,11 +350,16 @@ struct Stagehand<'a> {
     ledgers: Vec<Option<Ledger>>,
     events: Vec<run::EventRow>,
     links: Vec<run::LinkSample>,
+    /// As samples say them: of the first role and of the links.
+    names: Vec<Arc<str>>,
 }
 
 impl<'a> Stagehand<'a> {
     fn new(scenario: &'a Scenario, roles: &'a [Role], keep: Keep) -> Self {
         let ledger = |role| ledger(role).filter(|_| keep.packets);
+        let first = roles.first().map_or("", |role| &role.name);
+        let links = scenario.links.iter().map(|link| link.name.as_str());
+        let names = core::iter::once(first).chain(links);
         Self {
             scenario,
             roles,
@@ -353,6 +368,7 @@ impl<'a> Stagehand<'a> {
             ledgers: roles.iter().map(ledger).collect(),
             events: Vec::new(),
             links: Vec::new(),
+            names: names.map(Arc::from).collect(),
         }
     }
 }
@@ -409,8 +425,8 @@ impl Observer for Stagehand<'_> {
         let stats = sample.stats;
         self.links.push(run::LinkSample {
             at: sample.at,
-            run: self.roles[0].name.clone(),
-            link: self.scenario.links[sample.link.0].name.clone(),
+            run: self.names[0].clone(),
+            link: self.names[1 + sample.link.0].clone(),
             queue: sample.queued.bytes,
             drops: stats.queue_drops + stats.loss_drops + stats.outage_drops,
             marks: stats.marks,

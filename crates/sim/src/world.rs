@@ -11,7 +11,7 @@ use core::time::Duration;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::agenda::Agenda;
 use tidegate_core::control::Ecn;
-use tidegate_core::link::{LinkId, LinkStats, Network, Packet, Queued, RouteId};
+use tidegate_core::link::{Exit, LinkId, LinkStats, Network, Packet, Queued, RouteId};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Time};
@@ -228,9 +228,9 @@ impl<A: Agent> World<A> {
             let (wake, id) = self.agenda.first();
             let sample = self.sampler.as_ref().map_or(Time::FAR, |s| s.next);
             let horizon = wake.min(sample).max(self.now).min(until);
-            if let Some(delivery) = self.network.pop(horizon) {
-                self.go_to(delivery.at);
-                self.deliver(delivery.packet, observer)?;
+            if let Some(exit) = self.network.pop_exit(horizon) {
+                self.go_to(exit.at());
+                self.deliver(exit, observer)?;
                 continue;
             }
             if self.postpone(wake, id) {
@@ -331,9 +331,12 @@ impl<A: Agent> World<A> {
 
     fn deliver<O: Observer + ?Sized>(
         &mut self,
-        packet: SimPacket,
+        exit: Exit,
         observer: &mut O,
     ) -> Result<(), WorldError> {
+        let Some(packet) = self.network.packet(&exit) else {
+            return Ok(());
+        };
         let (now, id) = (self.now, packet.to as usize);
         let seat = &mut self.seats[id];
         self.deliveries += 1;
@@ -343,14 +346,20 @@ impl<A: Agent> World<A> {
                 at: now,
             });
         }
-        if !seat.takes_part(now) {
-            return Ok(());
+        let takes_part = seat.takes_part(now);
+        if takes_part {
+            observer.arrived(now, packet.flight(PartyId(id)));
         }
-        observer.arrived(now, packet.flight(PartyId(id)));
         let arrival = Arrival {
             size: packet.size,
             ecn: packet.ecn,
         };
+        let Some(packet) = self.network.take(exit) else {
+            return Ok(());
+        };
+        if !takes_part {
+            return Ok(());
+        }
         let mut trace = Voice {
             observer,
             id: PartyId(id),
@@ -399,9 +408,8 @@ impl<A: Agent> World<A> {
         match self.outbox.packets.len() {
             0 => {}
             1 => {
-                if let Some(outgoing) = self.outbox.packets.pop() {
-                    self.put(id, outgoing, observer);
-                }
+                let outgoing = self.outbox.packets.swap_remove(0);
+                self.put(id, outgoing, observer);
             }
             2..=MOST_PACKETS => {
                 let mut packets = mem::take(&mut self.outbox.packets);
@@ -456,13 +464,13 @@ impl<A: Agent> World<A> {
     #[inline]
     fn settle(&mut self, id: usize) {
         let seat = &mut self.seats[id];
-        let at = seat.deadline();
+        let (timer, done) = seat.party.agent.outlook();
+        let at = seat.within(timer);
         let planned = self.agenda.get(id);
         seat.late = at > planned && planned > self.now;
-        if !seat.late {
+        if !seat.late && at != planned {
             self.agenda.set(id, at);
         }
-        let done = seat.party.agent.is_done();
         if done != seat.done {
             seat.done = done;
             self.busy = if done { self.busy - 1 } else { self.busy + 1 };
@@ -505,7 +513,12 @@ impl<A: Agent> Seat<A> {
     /// When it wants to be woken, while it takes part.
     #[inline]
     fn deadline(&self) -> Time {
-        let at = self.party.agent.next_timer().max(self.party.start);
+        self.within(self.party.agent.next_timer())
+    }
+
+    #[inline]
+    fn within(&self, timer: Time) -> Time {
+        let at = timer.max(self.party.start);
         if at < self.party.stop { at } else { Time::FAR }
     }
 }

@@ -42,8 +42,8 @@ pub(super) fn link_samples(
             let stats = network.stats(LinkId(i), next);
             samples.push(LinkSample {
                 at: next,
-                run: run.to_owned(),
-                link: link.name.clone(),
+                run: run.into(),
+                link: link.name.as_str().into(),
                 queue: network.queued(LinkId(i), next).bytes,
                 drops: stats.queue_drops + stats.loss_drops + stats.outage_drops,
                 marks: stats.marks,

@@ -251,8 +251,8 @@ impl<'a> Fake<'a> {
             );
             self.samples.push(LinkSample {
                 at: now,
-                run: self.name.clone(),
-                link: self.link.name.clone(),
+                run: self.name.as_str().into(),
+                link: self.link.name.as_str().into(),
                 queue: Rate::from_f64(capacity) * self.busy.since(now),
                 drops: self.drops,
                 marks: 0,

@@ -142,7 +142,8 @@ impl Chain {
         let (at, parcel) = arrived?;
         self.stats.delivered += 1;
         self.stats.delivered_bytes += parcel.size;
-        self.records.count(parcel.flow, |counts| {
+        let flow = store.get(parcel.slot).map_or(0, P::flow);
+        self.records.count(flow, |counts| {
             counts.delivered += 1;
             counts.delivered_bytes += parcel.size;
         });

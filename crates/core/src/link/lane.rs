@@ -17,7 +17,6 @@ use super::store::{Parcel, Store};
 use crate::units::{Bytes, Time, nanos};
 
 use admission::Admission;
-pub(super) use relay::Entry;
 use relay::HANDED;
 
 mod admission;
@@ -43,20 +42,30 @@ pub(super) struct Lane {
     /// How many may wait if nothing else matters, else zero.
     limit: u32,
     /// A size and how long its transmission takes, in ns, since most packets have the size of the
-    /// one before; and how many of them were taken that `rare` does not know of.
+    /// one before.
     size: u32,
     nanos: u32,
-    fresh: u32,
     /// Of the wire, in ns.
-    delay: u64,
+    delay: u32,
     /// The latest arrival: later ones cannot come before it.
     latest: Time,
+    /// When the one that was taken last arrives at the far end.
+    last: Time,
     rare: Box<Rare>,
+}
+
+/// What became of a packet that came.
+pub(super) enum Entry {
+    /// It will be out then.
+    Taken(Time),
+    /// The queue did not take it.
+    Refused,
+    /// Nothing: it would be out beyond the end of time.
+    TooLate,
 }
 
 /// A packet, and when it arrives at the far end. One that waits starts when the one before is out.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
 struct Passing {
     out: Time,
     parcel: Parcel,
@@ -73,7 +82,9 @@ struct Rare {
     waiting: Bytes,
     /// The latest time that it was told.
     seen: Time,
-    /// Packets taken, their size, and their transmission times in ns; but for fresh ones.
+    /// Packets taken, their size, and their transmission times in ns; but for those from the one of
+    /// this number on, which are all alike.
+    known: u32,
     taken: u64,
     taken_bytes: Bytes,
     busy: u64,
@@ -97,6 +108,7 @@ impl Lane {
         if !fixed || !calm {
             return None;
         }
+        let delay = u32::try_from(nanos(config.delay)).ok()?;
         let admission = Admission::new(config, stream)?;
         Some(Self {
             ring: Box::default(),
@@ -105,15 +117,16 @@ impl Lane {
             limit: admission.plain_limit(),
             size: u32::MAX,
             nanos: 0,
-            fresh: 0,
-            delay: nanos(config.delay),
+            delay,
             latest: Time::ZERO,
+            last: Time::ZERO,
             rare: Box::new(Rare {
                 admission,
                 transmitter: Transmitter::new(config.capacity.clone()),
                 started: 0,
                 waiting: Bytes::ZERO,
                 seen: Time::ZERO,
+                known: 0,
                 taken: 0,
                 taken_bytes: Bytes::ZERO,
                 busy: 0,
@@ -127,48 +140,52 @@ impl Lane {
         })
     }
 
-    /// A packet arrives. Whether this changes when the next one leaves; `None`, with nothing done,
-    /// if its arrival at the far end would be beyond the end of time.
-    #[inline]
+    /// A packet arrives.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
     pub(super) fn push<P: Packet>(
         &mut self,
         store: &mut Store<P>,
         at: Time,
         parcel: Parcel,
-    ) -> Option<bool> {
+    ) -> Entry {
         let at = self.latest.max(at);
         let known = parcel.size.get() == u64::from(self.size);
         let nanos = if known {
-            u64::from(self.nanos)
+            Some(u64::from(self.nanos))
         } else {
-            self.rare.transmitter.time(parcel.size)?
+            self.rare.transmitter.time(parcel.size)
         };
-        let start = match self.len {
-            0 => at.as_nanos(),
-            len => {
-                let free_at = self.passing(len - 1).out.as_nanos() - self.delay;
-                free_at.max(at.as_nanos())
-            }
+        // It starts when it comes or when the one before is out.
+        let delay = u64::from(self.delay);
+        let ready = at.as_nanos().checked_add(delay);
+        let ready = ready.map(|ready| ready.max(self.last.as_nanos()));
+        let out = ready
+            .zip(nanos)
+            .and_then(|(ready, nanos)| ready.checked_add(nanos));
+        let Some((nanos, out)) = nanos.zip(out).filter(|(_, out)| *out < u64::MAX) else {
+            return Entry::TooLate;
         };
-        let end = start.checked_add(nanos)?;
-        let out = end.checked_add(self.delay).filter(|out| *out < u64::MAX)?;
         self.latest = at;
-        if self.len >= self.limit && !self.admit(store, at, end, parcel) {
-            return Some(false);
+        if self.len >= self.limit && !self.admit(store, at, out - delay, parcel.size, parcel.slot) {
+            return Entry::Refused;
         }
-        if known && self.fresh < MOST_FRESH {
-            self.fresh += 1;
-        } else {
+        let tail = self.tail();
+        if !known || tail.is_multiple_of(MOST_FRESH) {
             self.learn(parcel.size, nanos);
         }
         if self.len as usize == self.ring.len() {
             self.grow();
         }
-        let place = self.place(self.head.wrapping_add(self.len));
+        let place = self.place(tail);
         let out = Time::from_nanos(out);
         self.ring[place] = Passing { out, parcel };
         self.len += 1;
-        Some(self.len == 1)
+        self.last = out;
+        Entry::Taken(out)
     }
 
     /// The next packet to have arrived by `now`, and when.
@@ -189,9 +206,10 @@ impl Lane {
         Some((out, parcel))
     }
 
+    /// How many packets are inside, with those that were handed on.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.len == 0
+    pub(super) fn len(&self) -> u32 {
+        self.len
     }
 
     /// The packet that comes out next.
@@ -219,7 +237,7 @@ impl Lane {
     }
 
     pub(super) fn delay(&self) -> Duration {
-        Duration::from_nanos(self.delay)
+        Duration::from_nanos(self.delay.into())
     }
 
     pub(super) fn capacity(&self) -> &Capacity {
@@ -228,25 +246,23 @@ impl Lane {
 
     pub(super) fn queued(&self) -> Queued {
         let from = self.started(self.seen());
-        let waiting = (from..self.len).map(|i| self.passing(i).parcel.size);
         Queued {
             packets: (self.len - from) as usize,
-            bytes: waiting.sum(),
+            bytes: self.bytes(from),
         }
     }
 
     pub(super) fn stats(&self) -> LinkStats {
         let rare = &self.rare;
-        let fresh = u64::from(self.fresh);
+        let fresh = self.fresh();
         let taken = rare.taken + fresh;
         let bytes = rare.taken_bytes + Bytes(fresh * u64::from(self.size));
         let busy = rare.busy + fresh * u64::from(self.nanos);
-        let inside = (0..self.len).map(|i| self.passing(i).parcel.size);
         LinkStats {
             arrivals: taken + rare.dropped,
             arrived_bytes: bytes + rare.dropped_bytes,
             delivered: taken - u64::from(self.len),
-            delivered_bytes: bytes - inside.sum(),
+            delivered_bytes: bytes - self.bytes(0),
             queue_drops: rare.dropped,
             marks: rare.marks,
             busy: Duration::from_nanos(busy - self.unfinished().1),
@@ -313,54 +329,71 @@ impl Lane {
         store: &mut Store<P>,
         at: Time,
         end: u64,
-        parcel: Parcel,
+        size: Bytes,
+        slot: u32,
     ) -> bool {
-        let started = self.started(at);
-        let tail = self.head.wrapping_add(self.len);
-        let now = self.head.wrapping_add(started);
+        let tail = self.tail();
         if self.limit == 0 {
-            // Where sizes count, this is asked of every packet, so that those that have left the
-            // ring since have not been overwritten.
-            while self.rare.started != now {
-                let place = self.place(self.rare.started);
-                self.rare.waiting -= self.ring[place].parcel.size;
-                self.rare.started = self.rare.started.wrapping_add(1);
-            }
+            self.let_go(at, tail);
+        } else {
+            self.rare.started = self.head.wrapping_add(self.started(at));
         }
-        self.rare.started = now;
         let waiting = Queued {
-            packets: tail.wrapping_sub(now) as usize,
+            packets: tail.wrapping_sub(self.rare.started) as usize,
             bytes: self.rare.waiting,
         };
         let capable = || {
-            let packet = store.get(parcel.slot);
+            let packet = store.get(slot);
             packet.is_some_and(|packet| packet.ecn().is_capable())
         };
         let free_at = Time::from_nanos(end);
         let verdict = self
             .rare
             .admission
-            .judge(at, free_at, parcel.size, waiting, capable);
+            .judge(at, free_at, size, waiting, capable);
         match verdict {
             Verdict::Accepted => {}
-            Verdict::Marked => self.mark(store, parcel),
+            Verdict::Marked => self.mark(store, slot),
             Verdict::Dropped => {
-                self.lose(store, at, parcel);
+                self.lose(store, at, size, slot);
                 return false;
             }
         }
-        self.rare.waiting += parcel.size;
+        self.rare.waiting += size;
         true
+    }
+
+    /// Takes the sizes of what has left the queue at `at` off what waits there. This is asked before
+    /// each packet up to `tail`, so that those that have left the ring since have not been
+    /// overwritten.
+    #[inline]
+    fn let_go(&mut self, at: Time, tail: u32) {
+        let edge = self.edge(at);
+        let mut number = self.rare.started;
+        let mut waiting = self.rare.waiting;
+        while number != tail {
+            // Those that came out are no longer inside, and the first that is has left the queue.
+            let ahead = number.wrapping_sub(self.head);
+            let queued = ahead.wrapping_sub(1) < self.len;
+            if queued && self.ring[self.place(number.wrapping_sub(1))].out >= edge {
+                break;
+            }
+            waiting -= self.ring[self.place(number)].parcel.size;
+            number = number.wrapping_add(1);
+        }
+        self.rare.started = number;
+        self.rare.waiting = waiting;
     }
 
     /// Takes a packet whose size is not that of the one before, or one after very many that are.
     #[cold]
     fn learn(&mut self, size: Bytes, nanos: u64) {
-        let (rare, fresh) = (&mut *self.rare, u64::from(self.fresh));
+        let (fresh, tail) = (self.fresh(), self.tail());
+        let rare = &mut *self.rare;
         rare.taken += fresh + 1;
         rare.taken_bytes += Bytes(fresh * u64::from(self.size)) + size;
         rare.busy += fresh * u64::from(self.nanos) + nanos;
-        self.fresh = 0;
+        rare.known = tail.wrapping_add(1);
         if rare.started.wrapping_sub(self.head) > self.len {
             rare.started = self.head;
         }
@@ -371,26 +404,27 @@ impl Lane {
 
     /// The queue does not take a packet.
     #[cold]
-    fn lose<P>(&mut self, store: &mut Store<P>, at: Time, parcel: Parcel) {
-        store.take(parcel.slot);
+    fn lose<P: Packet>(&mut self, store: &mut Store<P>, at: Time, size: Bytes, slot: u32) {
+        let flow = store.take(slot).map_or(0, |packet| packet.flow());
+        let fresh = self.fresh();
         let rare = &mut *self.rare;
         if let Some(notes) = &mut rare.notes {
             notes.add(LinkNote {
                 at,
-                packet: rare.taken + u64::from(self.fresh) + rare.dropped,
-                flow: parcel.flow,
-                size: parcel.size,
+                packet: rare.taken + fresh + rare.dropped,
+                flow,
+                size,
                 happening: Happening::Dropped(DropReason::Queue),
             });
         }
         rare.dropped += 1;
-        rare.dropped_bytes += parcel.size;
+        rare.dropped_bytes += size;
     }
 
     /// The queue takes a packet and marks it.
     #[cold]
-    fn mark<P: Packet>(&mut self, store: &mut Store<P>, parcel: Parcel) {
-        if let Some(packet) = store.get_mut(parcel.slot) {
+    fn mark<P: Packet>(&mut self, store: &mut Store<P>, slot: u32) {
+        if let Some(packet) = store.get_mut(slot) {
             packet.set_ce();
         }
         self.rare.marks += 1;
@@ -407,6 +441,17 @@ impl Lane {
         self.ring = ring;
     }
 
+    /// The number of the next packet.
+    #[inline]
+    fn tail(&self) -> u32 {
+        self.head.wrapping_add(self.len)
+    }
+
+    /// How many packets were taken that are not counted yet.
+    fn fresh(&self) -> u64 {
+        u64::from(self.tail().wrapping_sub(self.rare.known))
+    }
+
     /// Where the packet of that number is.
     #[inline]
     fn place(&self, number: u32) -> usize {
@@ -417,6 +462,18 @@ impl Lane {
     #[inline]
     fn passing(&self, i: u32) -> &Passing {
         &self.ring[self.place(self.head.wrapping_add(i))]
+    }
+
+    /// The size of all packets inside but for the oldest `first`.
+    fn bytes(&self, first: u32) -> Bytes {
+        let (from, len) = (
+            self.place(self.head.wrapping_add(first)),
+            (self.len - first) as usize,
+        );
+        let straight = len.min(self.ring.len() - from);
+        let (late, early) = (&self.ring[from..][..straight], &self.ring[..len - straight]);
+        let all = late.iter().chain(early);
+        all.map(|passing| passing.parcel.size).sum()
     }
 
     /// How long the transmission of a packet takes that was taken, in ns.
@@ -445,17 +502,26 @@ impl Lane {
     /// transmissions take no time.
     fn edge(&self, at: Time) -> Time {
         let instant = u64::from(self.rare.transmitter.is_instant());
-        let behind = self.delay.saturating_add(instant);
+        let behind = u64::from(self.delay) + instant;
         Time::from_nanos(at.as_nanos().saturating_add(behind))
     }
 
     /// How many packets the transmitter has not finished, and how long it takes for them, in ns.
     fn unfinished(&self) -> (u32, u64) {
         let edge = self.edge(self.seen());
-        let unfinished = |i: &u32| self.passing(*i).out >= edge;
-        let Some(oldest) = (0..self.len).rev().take_while(unfinished).last() else {
+        // They arrive in the order in which they came.
+        let (mut oldest, mut end) = (0, self.len);
+        while oldest < end {
+            let middle = u32::midpoint(oldest, end);
+            if self.passing(middle).out < edge {
+                oldest = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        if oldest == self.len {
             return (0, 0);
-        };
+        }
         // The others follow it without a gap.
         let (first, last) = (self.passing(oldest), self.passing(self.len - 1));
         let others = last.out.as_nanos() - first.out.as_nanos();
@@ -469,12 +535,11 @@ const NOTHING: Passing = Passing {
     parcel: Parcel {
         size: Bytes::ZERO,
         slot: 0,
-        flow: 0,
         hop: 0,
     },
 };
 
-/// Often enough for numbers that wrap around.
+/// Of so many packets one is counted at least: often enough for numbers that wrap around.
 const MOST_FRESH: u32 = 1 << 31;
 
 /// The room of a ring at first.

@@ -26,7 +26,9 @@ pub use config::{LinkConfig, LinkError, LinkFault};
 pub use delay::{JitterConfig, JitterFault, Spread};
 pub use hop::{FlowCounts, Link, LinkStats, Queued};
 pub use loss::{GilbertElliott, LossConfig, LossFault};
-pub use network::{Delivery, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId};
+pub use network::{
+    Delivery, Exit, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId,
+};
 pub use notes::{DropReason, Happening, LinkNote};
 pub use outage::{Outage, Outages, OutagesError};
 pub use queue::{

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::Packet;
 use super::config::{LinkConfig, LinkError};
 use super::hop::{LinkStats, Queued};
+use super::lane::Entry;
 use super::notes::LinkNote;
 use super::passage::Passage;
 use super::rate::Capacity;
@@ -55,6 +56,24 @@ pub struct Delivery<P> {
     pub packet: P,
 }
 
+/// A packet at the end of its route that is still where the network keeps it: to be looked at with
+/// [`Network::packet`] and taken out with [`Network::take`], or it stays inside.
+#[derive(Debug)]
+#[must_use = "the packet stays in the network until it is taken"]
+pub struct Exit {
+    at: Time,
+    route: u32,
+    slot: u32,
+}
+
+impl Exit {
+    /// When it got there, logically.
+    #[inline]
+    pub fn at(&self) -> Time {
+        self.at
+    }
+}
+
 /// Links and routes.
 ///
 /// Everything happens in the order of logical time, also where routes merge: the link with the
@@ -71,7 +90,8 @@ pub struct Network<P> {
     routes: Vec<u32>,
     /// The next departure of each link.
     agenda: Agenda,
-    arrived: VecDeque<Delivery<P>>,
+    /// Packets at the end of their routes that nobody has popped.
+    arrived: VecDeque<Exit>,
     /// The link that packets of each link are handed on by as soon as they enter it, or [`NONE`].
     feeders: Vec<u32>,
     /// The moment that was reached, and the highest link that had its turn at that moment.
@@ -131,14 +151,24 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.advance(at);
         let hop = self.routes[route.0];
         let parcel = Parcel::new(&mut self.store, hop, packet);
-        if let Some(delivery) = self.forward(at, parcel) {
-            self.arrived.push_back(delivery);
-        }
+        let exit = self.forward(at, parcel);
+        self.arrived.extend(exit);
     }
 
     /// The next packet to have reached the end of its route by `now`.
     #[inline]
     pub fn pop(&mut self, now: Time) -> Option<Delivery<P>> {
+        let exit = self.pop_exit(now)?;
+        Some(Delivery {
+            at: exit.at,
+            route: RouteId(exit.route as usize),
+            packet: self.take(exit)?,
+        })
+    }
+
+    /// The same, without moving the packet.
+    #[inline]
+    pub fn pop_exit(&mut self, now: Time) -> Option<Exit> {
         if let Some(waiting) = self.arrived.front() {
             return if waiting.at <= now {
                 self.arrived.pop_front()
@@ -146,16 +176,20 @@ impl<P: Packet + Send + 'static> Network<P> {
                 None
             };
         }
-        loop {
-            let (at, link) = self.agenda.first();
-            if at > now || at == Time::FAR {
-                self.reached = (now, usize::MAX);
-                return None;
-            }
-            if let Some(delivery) = self.step(at, link) {
-                return Some(delivery);
-            }
-        }
+        self.run(now)
+    }
+
+    /// The packet at the end of its route.
+    #[inline]
+    pub fn packet(&self, exit: &Exit) -> Option<&P> {
+        self.store.get(exit.slot)
+    }
+
+    /// Takes it out.
+    #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "each is taken once")]
+    pub fn take(&mut self, exit: Exit) -> Option<P> {
+        self.store.take(exit.slot)
     }
 
     /// When to call [`pop`](Self::pop) next: not later than the next delivery, and possibly
@@ -173,15 +207,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// [`pop`](Self::pop).
     #[inline]
     pub fn advance(&mut self, now: Time) {
-        loop {
-            let (at, link) = self.agenda.first();
-            if at > now || at == Time::FAR {
-                self.reached = (now, usize::MAX);
-                return;
-            }
-            if let Some(delivery) = self.step(at, link) {
-                self.arrived.push_back(delivery);
-            }
+        while let Some(exit) = self.run(now) {
+            self.arrived.push_back(exit);
         }
     }
 
@@ -253,7 +280,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// How many packets are inside, with those that wait for [`pop`](Self::pop).
     pub fn inside(&self) -> usize {
-        self.arrived.len() + self.store.len()
+        self.store.len()
     }
 
     fn settled(&mut self, link: LinkId, now: Time) -> &Passage {
@@ -264,8 +291,22 @@ impl<P: Packet + Send + 'static> Network<P> {
         &self.links[link.0]
     }
 
+    /// Lets everything happen up to `now`, or until a packet is at the end of its route.
+    fn run(&mut self, now: Time) -> Option<Exit> {
+        loop {
+            let (at, link) = self.agenda.first();
+            if at > now || at == Time::FAR {
+                self.reached = (now, usize::MAX);
+                return None;
+            }
+            if let Some(exit) = self.step(at, link) {
+                return Some(exit);
+            }
+        }
+    }
+
     #[inline]
-    fn step(&mut self, at: Time, link: usize) -> Option<Delivery<P>> {
+    fn step(&mut self, at: Time, link: usize) -> Option<Exit> {
         if self.links.len() > CACHED && self.agenda.begun() {
             let next = self.agenda.front();
             fetch(&self.links, &self.store, &self.hops, next);
@@ -275,32 +316,53 @@ impl<P: Packet + Send + 'static> Network<P> {
             (then, highest) if then == at => (at, highest.max(link)),
             _ => (at, link),
         };
-        let departed = self.links[link].pop(&mut self.store, at);
-        self.plan(link);
-        let (at, mut parcel) = departed?;
-        parcel.hop += 1;
-        self.forward(at, parcel)
+        let passage = &mut self.links[link];
+        let departed = passage.pop(&mut self.store, at);
+        let next = passage.next_departure();
+        self.agenda.set_first(link, next.unwrap_or(Time::FAR));
+        let (at, parcel) = departed?;
+        let hop = parcel.hop + 1;
+        self.forward(at, Parcel { hop, ..parcel })
     }
 
     /// Onto the next link of its route, or out.
-    #[inline]
-    fn forward(&mut self, at: Time, parcel: Parcel) -> Option<Delivery<P>> {
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a parcel stays in registers, and none is read back in other pieces than it was written in"
+    )]
+    fn forward(&mut self, at: Time, parcel: Parcel) -> Option<Exit> {
         let hop = self.hops[parcel.hop as usize];
-        if hop & END == 0 {
-            if hop & FEEDER != 0 {
-                self.relay(at, parcel, (hop & !FEEDER) as usize);
-                return None;
-            }
-            if self.links[hop as usize].push(&mut self.store, at, parcel) {
-                self.plan(hop as usize);
-            }
-            return None;
+        if hop & END != 0 {
+            let (route, slot) = (hop & !END, parcel.slot);
+            return Some(Exit { at, route, slot });
         }
-        Some(Delivery {
-            at,
-            route: RouteId((hop & !END) as usize),
-            packet: self.store.take(parcel.slot)?,
-        })
+        if hop & FEEDER != 0 {
+            self.relay(at, parcel, (hop & !FEEDER) as usize);
+        } else if !self.enter(at, parcel, hop as usize) {
+            self.links[hop as usize].push(&mut self.store, at, parcel);
+            self.plan(hop as usize);
+        }
+        None
+    }
+
+    /// A packet enters `link`, if that is a lane and takes or refuses it; whether it does.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn enter(&mut self, at: Time, parcel: Parcel, link: usize) -> bool {
+        let Passage::Lane(lane) = &mut self.links[link] else {
+            return false;
+        };
+        match lane.push(&mut self.store, at, parcel) {
+            Entry::Taken(out) => {
+                if lane.len() == 1 {
+                    self.agenda.set(link, out);
+                }
+                true
+            }
+            Entry::Refused => true,
+            Entry::TooLate => false,
+        }
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::Packet;
 use super::chain::Chain;
 use super::config::{LinkConfig, LinkFault};
-use super::lane::Lane;
+use super::lane::{Entry, Lane};
 use super::notes::{LinkNote, Notes};
 use super::rate::Capacity;
 use super::stats::{FlowCounts, LinkStats, Queued};
@@ -39,10 +39,12 @@ impl Passage {
         at: Time,
         parcel: Parcel,
     ) -> bool {
-        if let Self::Lane(lane) = self
-            && let Some(changed) = lane.push(store, at, parcel)
-        {
-            return changed;
+        if let Self::Lane(lane) = self {
+            match lane.push(store, at, parcel) {
+                Entry::Taken(_) => return lane.len() == 1,
+                Entry::Refused => return false,
+                Entry::TooLate => {}
+            }
         }
         self.chain(store).push(store, at, parcel);
         true
@@ -79,7 +81,7 @@ impl Passage {
     /// Whether it is a lane with something inside.
     #[inline]
     pub(super) fn is_waiting_lane(&self) -> bool {
-        matches!(self, Self::Lane(lane) if !lane.is_empty())
+        matches!(self, Self::Lane(lane) if lane.len() > 0)
     }
 
     /// The packet that comes out next, where that is easily told.

@@ -4,13 +4,12 @@
 use super::Packet;
 use crate::units::Bytes;
 
-/// What links hand on in place of a packet.
+/// What links hand on in place of a packet: as much as two registers hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Parcel {
     pub(super) size: Bytes,
     /// Where the packet is kept.
     pub(super) slot: u32,
-    pub(super) flow: u32,
     /// Where it is in the network's list of hops.
     pub(super) hop: u32,
 }
@@ -21,7 +20,6 @@ impl Parcel {
     pub(super) fn new<P: Packet>(store: &mut Store<P>, hop: u32, packet: P) -> Self {
         Self {
             size: packet.size(),
-            flow: packet.flow(),
             hop,
             slot: store.put(packet),
         }

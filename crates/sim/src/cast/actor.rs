@@ -157,4 +157,9 @@ impl Agent for Actor {
     fn is_done(&self) -> bool {
         each!(self, agent => agent.is_done())
     }
+
+    #[inline]
+    fn outlook(&self) -> (Time, bool) {
+        each!(self, agent => agent.outlook())
+    }
 }

@@ -44,6 +44,7 @@ impl Backlog {
     }
 
     /// Since when a packet is there, or when there will be one; `None` if there is none any more.
+    #[inline]
     pub(super) fn ready(&mut self, now: Time) -> Option<Time> {
         match self {
             Self::Packets(0) => None,
@@ -53,6 +54,7 @@ impl Backlog {
     }
 
     /// Takes a packet, which is there; whether another one waits behind it.
+    #[inline]
     pub(super) fn take(&mut self, now: Time) -> Supply {
         let more = match self {
             Self::Greedy => true,
@@ -66,6 +68,7 @@ impl Backlog {
     }
 
     /// Whether there will never be a packet again.
+    #[inline]
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Greedy => false,
@@ -121,6 +124,7 @@ impl Application {
     }
 
     /// See [`Backlog::ready`]; what is there has been there for ever.
+    #[inline(never)]
     fn ready(&mut self, now: Time) -> Option<Time> {
         self.advance(now);
         if self.waiting >= self.packet {

@@ -108,14 +108,14 @@ impl FlowOutcome {
             }
         }
         let bps = |bytes: Bytes| (bytes / width).as_bps();
-        for (bin, dropped) in bins.iter().zip(dropped) {
+        for (bin, dropped) in bins.zip(dropped) {
             flow.sent_bps.push(bps(bin.sent.bytes));
             flow.rate_bps.push(bps(bin.received.bytes));
             flow.delay_ms.push(bin.delay_mean().map(|delay| {
                 // Microseconds are more than a plot shows, and keep files short.
                 (delay.as_secs_f64() * 1e6).round() / 1e3
             }));
-            flow.loss.push(share(dropped, bin));
+            flow.loss.push(share(dropped, &bin));
         }
         flow
     }

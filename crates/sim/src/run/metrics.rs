@@ -416,7 +416,7 @@ fn of_links(run: &Run) -> Vec<LinkSummary> {
     let links = run.manifest.links.iter();
     links
         .map(|link| {
-            let of_link = |row: &&LinkSample| row.link == link.name && Some(&*row.run) == subject;
+            let of_link = |row: &&LinkSample| *row.link == *link.name && Some(&*row.run) == subject;
             let samples: Vec<&LinkSample> = run.links.iter().filter(of_link).collect();
             let mut waits: Vec<i64> = samples
                 .iter()
@@ -437,7 +437,7 @@ fn of_links(run: &Run) -> Vec<LinkSummary> {
 
 /// The run, by the name of its flow, that the numbers of links are taken from.
 pub fn subject(run: &Run) -> Option<&str> {
-    let sampled = |name: &str| run.links.iter().any(|row| row.run == name);
+    let sampled = |name: &str| run.links.iter().any(|row| &*row.run == name);
     let mut flows = run.flows.iter().map(|flow| &flow.info);
     let own = flows.find(|info| !info.baseline && sampled(&info.name));
     let first = || run.links.first().map(|row| &*row.run);

@@ -2,6 +2,7 @@
 
 use core::fmt::Display;
 use core::time::Duration;
+use std::sync::Arc;
 
 use serde::de::value::{Error as WordError, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
@@ -152,9 +153,9 @@ pub struct LinkSample {
     pub at: Time,
     /// The flow in whose run the link was sampled: flows that are compared run one by one.
     /// Flows that share the link share the name of the first of them.
-    pub run: String,
+    pub run: Arc<str>,
     /// Name of the link.
-    pub link: String,
+    pub link: Arc<str>,
     /// What waits in its queue.
     pub queue: Bytes,
     /// Packets dropped so far, by the queue or by loss.
@@ -434,8 +435,8 @@ impl Row for LinkSample {
     fn cells(&self) -> Vec<String> {
         vec![
             seconds(self.at),
-            self.run.clone(),
-            self.link.clone(),
+            self.run.to_string(),
+            self.link.to_string(),
             self.queue.get().to_string(),
             self.drops.to_string(),
             self.marks.to_string(),
@@ -446,8 +447,8 @@ impl Row for LinkSample {
     fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
         Ok(Self {
             at: cells.time()?,
-            run: cells.text()?.to_owned(),
-            link: cells.text()?.to_owned(),
+            run: cells.text()?.into(),
+            link: cells.text()?.into(),
             queue: Bytes(cells.number()?),
             drops: cells.number()?,
             marks: cells.number()?,

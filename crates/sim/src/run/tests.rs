@@ -142,8 +142,8 @@ fn write(dir: &Path) {
     writer.savable("tide-1", &savable).expect("disk");
     let sample = LinkSample {
         at: Time::from_secs(1),
-        run: "tide-1".to_owned(),
-        link: "bottleneck".to_owned(),
+        run: "tide-1".into(),
+        link: "bottleneck".into(),
         queue: Bytes(3_000),
         drops: 1,
         marks: 2,

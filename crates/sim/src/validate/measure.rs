@@ -170,12 +170,11 @@ fn per_second(take: &Take, from: u64, to: u64, count: fn(&crate::meter::Bin) -> 
     let bins = (1_000 / take.meter.bin_length().as_millis().max(1)) as u64;
     let range = (from * bins) as usize..(to * bins) as usize;
     let packets: u64 = (0..take.flows.len())
-        .filter_map(|flow| {
+        .flat_map(|flow| {
             let bins = take.meter.bins(flow);
-            bins.get(range.start..range.end.min(bins.len()))
+            bins.skip(range.start).take(range.len())
         })
-        .flatten()
-        .map(|bin| count(bin).packets)
+        .map(|bin| count(&bin).packets)
         .sum();
     packets as f64 / (to - from) as f64
 }
@@ -187,7 +186,7 @@ fn queue(scenario: &Scenario, take: &Take) -> Measured {
     let samples = take
         .links
         .iter()
-        .filter(|sample| sample.link == *name && from <= sample.at && sample.at < to);
+        .filter(|sample| *sample.link == **name && from <= sample.at && sample.at < to);
     let (mut bytes, mut count) = (Bytes::ZERO, 0);
     for sample in samples {
         bytes += sample.queue;

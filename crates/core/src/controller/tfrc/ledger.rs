@@ -7,8 +7,8 @@
 /// for the same packet, finds no open entry.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
-    open: Box<[u64]>,
-    unlimited: Box<[u64]>,
+    open: Box<[u64; WORDS]>,
+    unlimited: Box<[u64; WORDS]>,
     /// One above the highest sequence number that left.
     next: u64,
 }
@@ -17,8 +17,8 @@ impl Ledger {
     /// Nothing has left.
     pub(super) fn new() -> Self {
         Self {
-            open: vec![0; WORDS].into_boxed_slice(),
-            unlimited: vec![0; WORDS].into_boxed_slice(),
+            open: Box::new([0; WORDS]),
+            unlimited: Box::new([0; WORDS]),
             next: 0,
         }
     }

@@ -119,11 +119,13 @@ impl Arrivals {
     /// A packet arrived. A gap without arrivals counts as one period at most: an idle sender
     /// says nothing about the path.
     pub(super) fn add(&mut self, at: RemoteTime, size: Bytes, period: Duration) {
+        let period = nanos(period);
         if self.here.span >= period {
             self.roll();
         }
         let last = self.last.unwrap_or(at);
-        self.here.span += at.since(last).min(period);
+        let gap = at.0.saturating_sub(last.0).min(period);
+        self.here.span = self.here.span.saturating_add(gap);
         self.here.bytes += size;
         self.last = Some(last.max(at));
     }
@@ -135,16 +137,17 @@ impl Arrivals {
             mut bytes,
             mut span,
         } = self.here;
-        if span < period / 2 {
+        let half = nanos(period / 2);
+        if span < half {
             bytes += self.before.bytes;
-            span = (span + self.before.span).max(period / 2);
+            span = span.saturating_add(self.before.span).max(half);
         }
-        bytes.get() as f64 * 1e9 / (nanos(span).max(1) as f64)
+        bytes.get() as f64 * 1e9 / (span.max(1) as f64)
     }
 
     /// Lets the next round count its own arrivals if this one has enough of them.
     fn end_round(&mut self, period: Duration) {
-        if self.here.span >= period / 2 {
+        if self.here.span >= nanos(period / 2) {
             self.roll();
         }
     }
@@ -154,11 +157,11 @@ impl Arrivals {
     }
 }
 
-/// What arrived in a while. A span is at most two periods, so it does not overflow.
+/// What arrived in a while, in ns. That is at most two periods, so it does not overflow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heap {
     bytes: Bytes,
-    span: Duration,
+    span: u64,
 }
 
 /// `X_recv_set`: receive rates of the last two round trips, in bytes per second.

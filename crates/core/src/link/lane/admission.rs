@@ -51,6 +51,7 @@ impl Admission {
 
     /// What becomes of a packet of `size` that arrives at `at`, where `waiting` waits and the
     /// transmitter is free from `free_at` on if it takes this one.
+    #[inline]
     pub(super) fn judge(
         &mut self,
         at: Time,
@@ -75,6 +76,7 @@ impl Admission {
 
 impl Idler {
     /// It is `now`.
+    #[inline]
     pub(super) fn hear(&mut self, now: Time) {
         if self.free_at < now && !self.told {
             self.law.idle(self.free_at);

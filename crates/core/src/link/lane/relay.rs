@@ -2,18 +2,8 @@
 
 use super::super::Packet;
 use super::super::store::{Parcel, Store};
-use super::Lane;
+use super::{Entry, Lane};
 use crate::units::{Bytes, Time};
-
-/// What became of a packet that came.
-pub(in super::super) enum Entry {
-    /// It will be out then.
-    Taken(Time),
-    /// The queue did not take it.
-    Refused,
-    /// Nothing: it would be out beyond the end of time.
-    TooLate,
-}
 
 /// Where the ring of a lane has packets that were handed on, they are the oldest ones. They are here
 /// only to be counted, until somebody notices that they are out.
@@ -30,35 +20,41 @@ impl Lane {
         self.len < self.limit
     }
 
-    /// A packet arrives, as with [`push`](Self::push).
+    /// Whether a packet that comes at `now` may be handed on: all others were. Those that are out are
+    /// let go of when they are in the way, many at once.
     #[inline]
+    pub(in super::super) fn may_hand_on(&mut self, now: Time) -> bool {
+        let full = self.len as usize == self.ring.len();
+        if full || self.limit > 0 && self.len >= self.limit {
+            self.forget(now);
+        }
+        self.rare.handed == self.len && !self.rare.apart
+    }
+
+    /// A packet arrives, as with [`push`](Self::push), and is handed on if it is taken.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
     pub(in super::super) fn push_through<P: Packet>(
         &mut self,
         store: &mut Store<P>,
         at: Time,
         parcel: Parcel,
     ) -> Entry {
-        self.forget(at);
-        let len = self.len;
-        match self.push(store, at, parcel) {
-            None => Entry::TooLate,
-            Some(_) if self.len > len => Entry::Taken(self.passing(len).out),
-            Some(_) => Entry::Refused,
-        }
+        let hop = parcel.hop | HANDED;
+        let entry = self.push(store, at, Parcel { hop, ..parcel });
+        self.rare.handed += u32::from(matches!(entry, Entry::Taken(_)));
+        entry
     }
 
-    /// Whether the last one may be handed on: all others were.
-    #[inline]
-    pub(in super::super) fn may_hand_on(&self) -> bool {
-        self.rare.handed + 1 == self.len && !self.rare.apart
-    }
-
-    /// The last one was handed on.
-    #[inline]
-    pub(in super::super) fn hand_on(&mut self) {
+    /// The last one was not handed on after all.
+    #[cold]
+    pub(in super::super) fn keep_back(&mut self) {
+        self.rare.handed -= 1;
         let place = self.place(self.head.wrapping_add(self.rare.handed));
-        self.ring[place].parcel.hop |= HANDED;
-        self.rare.handed += 1;
+        self.ring[place].parcel.hop &= !HANDED;
     }
 
     /// Lets go of what was handed on and is out at `now`.
@@ -113,12 +109,17 @@ impl Lane {
     pub(in super::super) fn retract(&mut self, now: Time) {
         let size = self.passing(self.len - 1).parcel.size;
         let nanos = self.time(size);
-        let (rare, fresh) = (&mut *self.rare, u64::from(self.fresh));
+        let (fresh, tail) = (self.fresh(), self.tail());
+        let rare = &mut *self.rare;
         rare.taken = rare.taken + fresh - 1;
         rare.taken_bytes = rare.taken_bytes + Bytes(fresh * u64::from(self.size)) - size;
         rare.busy = rare.busy + fresh * u64::from(self.nanos) - nanos;
-        self.fresh = 0;
+        rare.known = tail.wrapping_sub(1);
         self.len -= 1;
+        self.last = match self.len {
+            0 => Time::ZERO,
+            len => self.passing(len - 1).out,
+        };
         self.latest = self.latest.min(now);
     }
 }

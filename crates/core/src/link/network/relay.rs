@@ -83,32 +83,48 @@ pub(super) fn mark(links: &[Passage], hops: &mut [u32], routes: &[u32]) -> Vec<u
 
 impl<P: Packet + Send + 'static> Network<P> {
     /// A packet enters the feeder `link`, and the next one if it can.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
     pub(super) fn relay(&mut self, at: Time, parcel: Parcel, link: usize) {
         let next = self.hops[parcel.hop as usize + 1] as usize;
-        let store = &mut self.store;
-        let mut lanes = self.links.get_disjoint_mut([link, next]);
-        let entry = match &mut lanes {
-            Ok([Passage::Lane(feeder), _]) => feeder.push_through(store, at, parcel),
-            _ => Entry::TooLate,
-        };
-        match (entry, lanes) {
-            (Entry::Refused, _) => return,
-            (Entry::Taken(out), Ok([Passage::Lane(feeder), Passage::Lane(lane)])) => {
-                let hop = parcel.hop + 1;
-                if feeder.may_hand_on()
-                    && lane.has_room()
-                    && let Some(changed) = lane.push(store, out, Parcel { hop, ..parcel })
-                {
-                    feeder.hand_on();
-                    if changed {
-                        self.plan(next);
+        let room = self.links[next].lane().is_some_and(Lane::has_room);
+        if let Passage::Lane(feeder) = &mut self.links[link]
+            && feeder.may_hand_on(at)
+            && room
+        {
+            match feeder.push_through(&mut self.store, at, parcel) {
+                Entry::Refused => return,
+                Entry::Taken(out) => {
+                    let hop = parcel.hop + 1;
+                    if self.enter(out, Parcel { hop, ..parcel }, next) {
+                        return;
                     }
+                    if let Some(feeder) = self.links[link].lane_mut() {
+                        feeder.keep_back();
+                    }
+                    self.plan(link);
                     return;
                 }
+                Entry::TooLate => {}
             }
-            (Entry::Taken(_), _) => {}
-            (Entry::TooLate, _) => {
+        }
+        self.enter_apart(at, parcel, link);
+    }
+
+    /// A packet enters the feeder `link`, and the next one when it is out of it.
+    #[inline(never)]
+    fn enter_apart(&mut self, at: Time, parcel: Parcel, link: usize) {
+        let entry = match &mut self.links[link] {
+            Passage::Lane(feeder) => feeder.push(&mut self.store, at, parcel),
+            Passage::Chain(_) => Entry::TooLate,
+        };
+        match entry {
+            Entry::Refused => return,
+            Entry::Taken(_) => {}
+            Entry::TooLate => {
                 self.part(link);
                 self.links[link].push(&mut self.store, at, parcel);
             }
@@ -211,6 +227,25 @@ mod tests {
         // Without delay, turns at one moment could change.
         let instant = [wire(1), wire(1), wire(1), wire(0), wire(0)];
         assert_eq!(feeders(&instant, &dumbbell), [NONE; 5]);
+    }
+
+    /// Who asks at the very moment finds it at the second link, and a moment before in the first.
+    #[test]
+    fn what_arrives_now_has_arrived() {
+        let wire = LinkConfig {
+            delay: Duration::from_millis(1),
+            ..LinkConfig::default()
+        };
+        for (nanos, arrivals) in [(999_999, 0), (1_000_000, 1)] {
+            let mut network = network(&[wire.clone(), wire.clone()], &[vec![0, 1]]);
+            network.push(Time::ZERO, RouteId(0), Packaged::new(0, 1_000, Ecn::NotEct));
+            let at = Time::from_nanos(nanos);
+            assert_eq!(network.stats(LinkId(1), at).arrivals, arrivals);
+            assert_eq!(network.stats(LinkId(0), at).delivered, arrivals);
+            assert_eq!(network.inside(), 1);
+            let end = network.pop(Time::FAR).map(|delivery| delivery.at);
+            assert_eq!(end, Some(Time::from_millis(2)));
+        }
     }
 
     /// What is done to a network, and to which link or route.

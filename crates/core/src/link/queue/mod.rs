@@ -84,7 +84,7 @@ impl Held {
             arrived: at,
             size: parcel.size,
             number,
-            flow: parcel.flow,
+            flow: packet.map_or(0, P::flow),
             slot: parcel.slot,
             hop: parcel.hop,
             ecn: packet.map_or(Ecn::NotEct, P::ecn),
@@ -99,7 +99,6 @@ impl Held {
         Parcel {
             size: self.size,
             slot: self.slot,
-            flow: self.flow,
             hop: self.hop,
         }
     }

@@ -264,6 +264,7 @@ impl RedLaw {
 
     /// What becomes of a packet of `size` that arrives while `waiting` waits, and for which
     /// `capable` says whether it can be marked.
+    #[inline]
     pub(in crate::link) fn judge(
         &mut self,
         at: Time,
@@ -302,6 +303,7 @@ impl RedLaw {
     }
 
     /// Moves the average, first through the packets that an idle link could have sent.
+    #[inline]
     fn update_average(&mut self, at: Time) {
         let keep = 1.0 - self.config.weight;
         if let Some(since) = self.idle_since.take() {
@@ -335,6 +337,7 @@ impl RedLaw {
         self.adapted = at;
     }
 
+    #[inline]
     fn decide(&mut self, size: Bytes) -> Fate {
         let (min, max) = self.range;
         self.since.0 += 1;

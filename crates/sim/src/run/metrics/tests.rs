@@ -342,8 +342,8 @@ fn links_are_those_of_the_first_flow_that_is_no_baseline() {
     run.flows.insert(0, baseline);
     let sample = |run: &str, second, queue, delivered| LinkSample {
         at: Time::from_secs(second),
-        run: run.to_owned(),
-        link: "l".to_owned(),
+        run: run.into(),
+        link: "l".into(),
         queue: Bytes(queue),
         drops: second,
         marks: 2 * second,

@@ -1,7 +1,13 @@
 //! `tidegate lab`: scenarios on the real network stack.
 
+mod bulk;
+mod capture;
+mod kernel;
 mod replay;
+mod service;
 mod stage;
+mod stream;
+mod watch;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,6 +22,8 @@ use tidegate_sim::run::{Run, World};
 use tidegate_sim::scenario::{Scenario, VideoPlan};
 use tidegate_sim::staging;
 
+use self::service::Service;
+use self::stage::Stage;
 use crate::folder::{self, Script};
 use crate::sim::{self, Bar, RunArgs};
 
@@ -63,7 +71,6 @@ pub(crate) fn prepare() -> Result<()> {
 pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     let scenario = &script.scenario;
     few_hosts(scenario)?;
-    no_streams(scenario)?;
     folder::claim(dir)?;
     let runs = 1 + scenario.baselines.len();
     let mut bar = Bar::new("playing in real time");
@@ -71,6 +78,15 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     let mut takes: Vec<Take> = Vec::with_capacity(runs);
     // Ctrl-C ends the take that is on; what was played until then is kept.
     let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
+    let (service, missing) = service(scenario);
+    manifest.notes.extend(missing);
+    let stage = Stage {
+        script,
+        seed,
+        interrupts: &interrupts,
+        service: service.as_ref(),
+        ends_with_video: false,
+    };
     for number in 0..runs {
         if interrupts.count() > 0 {
             break;
@@ -81,10 +97,11 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
         };
         let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);
         eprintln!("playing {} in real time", cast[0].name);
-        let (take, report) = stage::play(script, cast, seed, &interrupts, &mut progress)?;
-        let name = &take.flows[0].0.name;
-        manifest.notes.push(stage::describe(name, &report));
-        takes.push(take);
+        let played = stage.play(cast, &mut progress)?;
+        let name = &played.take.flows[0].0.name;
+        manifest.notes.push(stage::describe(name, &played.report));
+        manifest.notes.extend(played.notes);
+        takes.push(played.take);
     }
     bar.done();
     if interrupts.count() > 0 {
@@ -96,19 +113,20 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     folder::write(dir, script, manifest, seed, takes)
 }
 
-/// Video over TCP is to run over the kernel's sockets, not over a model of them.
-fn no_streams(scenario: &Scenario) -> Result<()> {
+/// The service of events, if any video goes over TCP, and why there is none if there should be one.
+fn service(scenario: &Scenario) -> (Option<Service>, Option<String>) {
     let mut flows = scenario.flows.iter();
     let over_tcp = |video: &VideoPlan| video.stream.is_some();
-    if let Some(flow) = flows.find(|flow| flow.media.video().is_some_and(over_tcp)) {
-        bail!(
-            "flow \"{}\" sends video over TCP, which the lab cannot do yet: the service that \
-             tells the events of kernel sockets is missing. The simulator plays the same file: \
-             tidegate sim run",
-            flow.name
-        );
+    if !flows.any(|flow| flow.media.video().is_some_and(over_tcp)) {
+        return (None, None);
     }
-    Ok(())
+    match Service::start() {
+        Ok(service) => (Some(service), None),
+        Err(why) => (
+            None,
+            Some(format!("events of kernel TCP are not seen: {why:#}")),
+        ),
+    }
 }
 
 /// Each flow has two hosts, and the emulator joins so many.

@@ -25,7 +25,7 @@ use crate::netns::{Interface, Namespace, NetnsError};
 use crate::tun::{Tun, TunError};
 use engine::{Conditions, Engine, Finished, Port};
 
-pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport};
+pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport, Segment};
 
 /// What an emulator is made from.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +47,7 @@ pub struct EmulatorConfig {
     pub granularity: Duration,
     /// It has kept up if it read and wrote 99 of 100 packets within this.
     pub tolerance: Duration,
-    /// How many arrivals and departures it logs; zero for none. An entry takes 40 bytes.
+    /// How many arrivals and departures it logs; zero for none. An entry takes 48 bytes.
     pub log: usize,
 }
 

@@ -1,0 +1,183 @@
+//! The two ends of a video over kernel TCP.
+
+use core::iter::from_fn;
+use core::time::Duration;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use tidegate_core::session::tcp::{
+    Capture, Classic, Steering, TcpReceiver, TcpSender, TcpSenderConfig,
+};
+use tidegate_core::trace::Event;
+use tidegate_core::units::{Bytes, Time};
+use tidegate_core::wire::ntp::Ntp;
+use tidegate_core::wire::rtcp::Cname;
+use tidegate_kernel::Events;
+use tidegate_live::driver::Conditions;
+use tidegate_live::pipe::Threaded;
+use tidegate_live::tcp::{self, TcpError, TcpOptions, TcpSocket, TcpStreamer};
+use tidegate_sim::cast::{Role, Takings};
+use tidegate_sim::interactive::{Record, StreamPlan};
+use tidegate_sim::scenario::VideoPlan;
+
+use super::kernel::KernelTcp;
+use super::stage::Said;
+use super::watch::Watch;
+
+/// A sender before the clock starts.
+#[derive(Debug)]
+pub(super) struct Sender {
+    streamer: TcpStreamer<Threaded>,
+    options: TcpOptions,
+    start: Time,
+    first_target: tidegate_core::units::Rate,
+}
+
+impl Sender {
+    /// Of the video of `role`, which goes over `kernel`.
+    pub(super) fn new(
+        role: &Role,
+        video: &VideoPlan,
+        plan: &StreamPlan,
+        kernel: &KernelTcp,
+        encoder: Threaded,
+    ) -> Self {
+        let lasts = role.plan.stop.saturating_sub(role.plan.start);
+        let interval = video.frame_rate.interval().as_nanos().max(1);
+        let possible = (lasts.as_nanos() / interval) as u64;
+        let frames = plan.frames.map_or(possible, |frames| frames.min(possible));
+        let steering = steering(video);
+        let first_target = steering.target();
+        let config = TcpSenderConfig {
+            codec: video.encoder.codec(),
+            ssrc: 1,
+            timestamp_base: 0,
+            cname: Cname::new("lab".to_owned()).expect("a name of three letters"),
+            epoch: Ntp::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            frame_rate: video.frame_rate,
+            capture: Capture::Clock {
+                frames: Some(frames),
+            },
+            packet_size: LARGEST_PACKET,
+            most_queued: MOST_QUEUED,
+        };
+        Self {
+            streamer: TcpStreamer::new(TcpSender::new(config, steering), encoder),
+            options: TcpOptions {
+                congestion: Some(kernel.congestion.to_owned()),
+                rto_max: kernel.rto_max,
+                ..TcpOptions::default()
+            },
+            start: Time::ZERO + role.plan.start,
+            first_target,
+        }
+    }
+
+    /// Connects to `peer`, sends everything and waits until it has arrived, or until it is told to
+    /// stop.
+    ///
+    /// # Errors
+    /// The connection, the encoder or the service of events failed.
+    pub(super) fn play(
+        mut self,
+        peer: SocketAddr,
+        conditions: &Conditions,
+        events: Option<Events>,
+    ) -> Result<(Takings, Said)> {
+        let clock = conditions.clock;
+        std::thread::sleep(clock.until(self.start));
+        let end = conditions.until.unwrap_or(Time::FAR);
+        let patience = end.since(clock.now()).max(Duration::from_millis(1));
+        let stream = TcpStream::connect_timeout(&peer, patience)
+            .context("the receiver cannot be reached")?;
+        let watch = Watch::start(events, &stream, clock)?;
+        let shared = watch.shared();
+        let mut socket = TcpSocket::new(stream, &self.options)?;
+        let streamer = &mut self.streamer;
+        tcp::send(streamer, &mut socket, conditions, |streamer, now| {
+            let waits = streamer.sender.backlog().queued > Bytes(0);
+            shared.waiting.store(waits, Ordering::Relaxed);
+            if now >= end {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        while !conditions.stop.is_set() && clock.now() < end {
+            let (unsent, unacknowledged) = socket.backlog()?;
+            if unsent + unacknowledged == Bytes(0) {
+                break;
+            }
+            std::thread::sleep(GLANCE);
+        }
+        let mut record = Record::default();
+        watch.finish(&mut record)?;
+        if let Some(error) = streamer.error() {
+            return Err(error.clone().into());
+        }
+        Ok(self.finish(clock.now(), record))
+    }
+
+    fn finish(mut self, now: Time, mut record: Record) -> (Takings, Said) {
+        let (mut takings, mut said) = (Takings::default(), Said::new());
+        let sender = &mut self.streamer.sender;
+        sender.on_closed(now);
+        sender.drain(&mut takings.sent, &mut said);
+        takings.sent.sort_by_key(|row| row.frame);
+        record.targets.push((self.start, self.first_target));
+        let changes = said.iter().filter_map(|(at, event)| match event {
+            Event::RateChanged { to, .. } => Some((*at, *to)),
+            _ => None,
+        });
+        record.targets.extend(changes);
+        takings.stream = Some(record);
+        (takings, said)
+    }
+}
+
+/// Takes what one sender sends.
+///
+/// # Errors
+/// The connection failed, or brings something else.
+pub(super) fn receive(
+    listener: &TcpListener,
+    conditions: &Conditions,
+) -> Result<(Takings, Said)> {
+    let mut takings = Takings::default();
+    let end = conditions.until.unwrap_or(Time::FAR);
+    let over = || conditions.clock.now() >= end;
+    let Some(stream) = tcp::accept(listener, conditions, over)? else {
+        return Ok((takings, Said::new()));
+    };
+    let mut socket = TcpSocket::new(stream, &TcpOptions::default())?;
+    let mut receiver = TcpReceiver::new();
+    let fetch = |receiver: &mut TcpReceiver, takings: &mut Takings| {
+        takings.received.extend(from_fn(|| receiver.poll_frame()));
+    };
+    let received = tcp::receive(&mut receiver, &mut socket, conditions, |receiver, _| {
+        fetch(receiver, &mut takings);
+        ControlFlow::Continue(())
+    });
+    match received {
+        // A sender that is told to stop says no goodbye.
+        Ok(_) | Err(TcpError::Closed { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    receiver.finish();
+    fetch(&mut receiver, &mut takings);
+    Ok((takings, Said::new()))
+}
+
+fn steering(video: &VideoPlan) -> Box<dyn Steering> {
+    Box::new(Classic::new(video.ceiling))
+}
+
+/// A packet per frame, as far as its length has room (RFC 4571 section 2): what is cut is cut by
+/// TCP.
+const LARGEST_PACKET: Bytes = Bytes(65_535);
+/// An ordinary sender drops nothing: two minutes at 8 Mb/s may wait.
+const MOST_QUEUED: Bytes = Bytes(128_000_000);
+const GLANCE: Duration = Duration::from_millis(10);

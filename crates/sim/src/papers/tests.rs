@@ -3,6 +3,8 @@ use super::*;
 fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
     let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
     let options = Options {
+        world: Arc::new(Simulator),
+        nodes: Vec::new(),
         seeds,
         tcps: tcps.to_vec(),
         threads: 2,

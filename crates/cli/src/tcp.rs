@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use rand_core::Rng as _;
 use tidegate_core::media::{Codec, FrameRate};
-use tidegate_core::session::tcp::{Capture, Classic, Follow, Steering, TcpSender, TcpSenderConfig};
+use tidegate_core::session::tcp::{
+    Capture, Classic, Follow, Place, Steering, TcpSender, TcpSenderConfig,
+};
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_live::tcp::TcpOptions;
 use tidegate_sim::scenario::quantity;
@@ -141,6 +143,8 @@ impl Making {
             capture: self.capture,
             packet_size: self.packet_size,
             most_queued: MOST_QUEUED,
+            place: Place::Frames,
+            most_pictures: MOST_PICTURES,
         };
         TcpSender::new(config, args.steering(self.limits))
     }
@@ -148,3 +152,5 @@ impl Making {
 
 /// A minute at 8 Mb/s.
 const MOST_QUEUED: Bytes = Bytes(60_000_000);
+/// Two seconds at 30 frames per second: what a source that is live keeps.
+pub(crate) const MOST_PICTURES: usize = 60;

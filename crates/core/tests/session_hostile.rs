@@ -17,4 +17,9 @@ proptest! {
     fn a_receiver_survives_any_story(story in vec(any::<u8>(), 0..800)) {
         fuzzing::receiver(&story);
     }
+
+    #[test]
+    fn a_sender_over_tcp_survives_any_story(story in vec(any::<u8>(), 0..800)) {
+        fuzzing::tcp_sender(&story);
+    }
 }

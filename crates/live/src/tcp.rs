@@ -164,7 +164,7 @@ impl<P: EncodePipe> TcpStreamer<P> {
                 }
                 self.sender.on_encoded(now, result);
             }
-            match self.sender.poll_order() {
+            match self.sender.poll_order(now) {
                 Some(order) => self.submit(order),
                 None => return,
             }

@@ -17,13 +17,15 @@ use crate::wire::rtcp::Cname;
 mod receiver;
 mod sender;
 mod tcp;
+mod tcp_sender;
 
 pub use receiver::receiver;
 pub use sender::sender;
 pub use tcp::tcp_receiver;
+pub use tcp_sender::tcp_sender;
 
 /// All targets.
-pub const TARGETS: [Target; 3] = [
+pub const TARGETS: [Target; 4] = [
     Target {
         name: "receiver",
         run: receiver,
@@ -35,6 +37,10 @@ pub const TARGETS: [Target; 3] = [
     Target {
         name: "tcp_receiver",
         run: tcp_receiver,
+    },
+    Target {
+        name: "tcp_sender",
+        run: tcp_sender,
     },
 ];
 

@@ -3,12 +3,15 @@
 //! TCP delivers everything in order and chooses its own rate, so what is left to the application is
 //! what it makes and what it lets go before TCP has it. [`TcpSender`] captures, orders frames and
 //! hands bytes to a driver that writes them when the socket takes them; [`Steering`] decides the
-//! rate of each frame and whether one that waits is still worth sending. [`TcpReceiver`] turns bytes
+//! rate of each frame and whether one that waits is still worth sending; [`Interactive`] does so by
+//! what the connection tells of itself. [`TcpReceiver`] turns bytes
 //! back into frames, and [`Punctuality`] says which of them came in time.
 //!
 //! On the wire: RTP packets (RFC 6184 or RFC 2250 payloads, told by their payload type), sender
 //! reports and a goodbye, each behind its length (RFC 4571).
 
+mod interactive;
+mod packets;
 mod receiver;
 mod sender;
 mod steering;
@@ -16,6 +19,7 @@ mod steering;
 #[cfg(test)]
 mod tests;
 
+pub use interactive::Interactive;
 pub use receiver::{Punctuality, StreamFault, TcpReceiver};
 pub use sender::{Capture, TcpSender, TcpSenderConfig};
-pub use steering::{Advice, Backlog, Classic, Follow, Steering, Verdict, Waiting};
+pub use steering::{Advice, Backlog, Classic, Follow, Place, Steering, Verdict, Waiting};

@@ -4,7 +4,7 @@ use std::thread;
 
 use tidegate_core::media::{Codec, Encoded, FrameEncoder, FrameRate};
 use tidegate_core::session::stream::Direct;
-use tidegate_core::session::tcp::{Capture, Classic, TcpSenderConfig};
+use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSenderConfig};
 use tidegate_core::units::Rate;
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
@@ -48,6 +48,8 @@ fn streamer(frames: u64) -> TcpStreamer<Direct<Slices>> {
         },
         packet_size: Bytes(1_200),
         most_queued: Bytes(1 << 20),
+        place: Place::Frames,
+        most_pictures: 60,
     };
     let steering = Classic::new(Rate::kbps(8_000));
     TcpStreamer::new(

@@ -1,17 +1,16 @@
 //! The sending end: pictures in, bytes for a socket out.
 
-use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::steering::{Advice, Backlog, Steering, Verdict, Waiting};
+use super::packets::Packets;
+use super::steering::{Advice, Backlog, Place, Steering, Verdict, Waiting};
 use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate, MEDIA_CLOCK};
 use crate::session::sender::SentFrame;
+use crate::symbiosis::{Admit, Retraction, Subscription, TcpEvent, TcpView};
 use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::ntp::Ntp;
-use crate::wire::rtcp::{self, Cname, SenderInfo};
-use crate::wire::rtp::RtpHeader;
-use crate::wire::{framing, payload};
+use crate::wire::rtcp::Cname;
 
 /// How a sender sends.
 #[derive(Clone, Debug)]
@@ -35,6 +34,11 @@ pub struct TcpSenderConfig {
     /// Pictures are passed over while more than this waits in the application. Keeps memory
     /// bounded when TCP takes nothing for minutes.
     pub most_queued: Bytes,
+    /// Where frames wait.
+    pub place: Place,
+    /// In [`Place::Pictures`]: so many pictures wait at most, and at least one; with more, the
+    /// oldest is passed over. A source that keeps pictures of its own accord says here how many.
+    pub most_pictures: usize,
 }
 
 /// Who says when there is a picture.
@@ -54,7 +58,9 @@ pub enum Capture {
 /// Contract: after each input, drain [`poll_order`](Self::poll_order) and answer each order by
 /// [`on_encoded`](Self::on_encoded), write what [`poll_write`](Self::poll_write) gives as far as the
 /// socket takes it, and sleep until [`next_timeout`](Self::next_timeout) or until the socket takes
-/// more.
+/// more. Where the steering decides by the state of the connection, tell it by
+/// [`on_view`](Self::on_view) before each turn and after each frame that was written, and look
+/// again soon while it [waits for room](Self::waits_for_room).
 #[derive(Debug)]
 pub struct TcpSender {
     config: TcpSenderConfig,
@@ -65,6 +71,8 @@ pub struct TcpSender {
     ended: bool,
     /// A picture that waits until the encoder is free.
     held: Option<(u64, Time)>,
+    /// Pictures that wait until the connection has room, the oldest first.
+    pictures: VecDeque<(u64, Time)>,
     /// What the encoder is at.
     open: Option<FrameOrder>,
     order: Option<FrameOrder>,
@@ -80,10 +88,7 @@ pub struct TcpSender {
     leaving: Option<SentFrame>,
     /// Frames that refer to one that was given up are of no use.
     broken: bool,
-    sequence: u16,
-    packets: u32,
-    octets: u32,
-    next_report: Time,
+    packets: Packets,
     said_bye: bool,
     last_rate: Option<Rate>,
     rows: Vec<SentFrame>,
@@ -99,12 +104,14 @@ struct Queued {
 impl TcpSender {
     /// A sender that captures its first frame when it is first asked for a timeout.
     pub fn new(config: TcpSenderConfig, steering: Box<dyn Steering>) -> Self {
+        let packets = Packets::new(&config);
         Self {
             config,
             steering,
             clock: None,
             ended: false,
             held: None,
+            pictures: VecDeque::new(),
             open: None,
             order: None,
             key_wanted: Some(KeyCause::First),
@@ -115,10 +122,7 @@ impl TcpSender {
             written: 0,
             leaving: None,
             broken: false,
-            sequence: 0,
-            packets: 0,
-            octets: 0,
-            next_report: Time::ZERO,
+            packets,
             said_bye: false,
             last_rate: None,
             rows: Vec::new(),
@@ -128,6 +132,7 @@ impl TcpSender {
 
     /// A deadline of [`next_timeout`](Self::next_timeout) has passed. Early calls are harmless.
     pub fn on_timeout(&mut self, now: Time) {
+        self.steering.on_timeout(now);
         let Capture::Clock { frames } = self.config.capture else {
             return;
         };
@@ -143,15 +148,15 @@ impl TcpSender {
         self.clock = Some((start, next));
     }
 
-    /// When the clock captures again.
+    /// When the clock captures again, or the steering wants to think.
     pub fn next_timeout(&self) -> Option<Time> {
-        let Capture::Clock { .. } = self.config.capture else {
-            return None;
+        let captures = match (self.config.capture, self.clock) {
+            (Capture::Source, _) => Time::FAR,
+            (Capture::Clock { .. }, _) if self.ended => Time::FAR,
+            (Capture::Clock { .. }, None) => Time::ZERO,
+            (Capture::Clock { .. }, Some((start, next))) => start + self.config.frame_rate.at(next),
         };
-        let next = self.clock.map_or(Time::ZERO, |(start, next)| {
-            start + self.config.frame_rate.at(next)
-        });
-        (!self.ended).then_some(next)
+        Some(captures.min(self.steering.next_timeout())).filter(|next| *next != Time::FAR)
     }
 
     /// The source has picture `frame`, which came at `at`. Numbers grow, and may have gaps.
@@ -177,8 +182,37 @@ impl TcpSender {
         self.kernel.unacknowledged = unacknowledged;
     }
 
+    /// Which events of the connection are to be told by [`on_event`](Self::on_event).
+    pub fn subscribed(&self) -> Subscription {
+        self.steering.subscribed()
+    }
+
+    /// The connection stands so.
+    pub fn on_view(&mut self, now: Time, view: &TcpView) {
+        self.steering.on_view(now, view);
+    }
+
+    /// The connection did this, and stands so.
+    pub fn on_event(&mut self, now: Time, event: TcpEvent, view: &TcpView) {
+        self.steering.on_event(now, event, view, &mut self.events);
+    }
+
+    /// How the steering answered to events, since the last call of this.
+    pub fn take_answers(&mut self) -> Vec<Retraction> {
+        self.steering.take_answers()
+    }
+
+    /// Whether something waits until the connection has room, and not for the encoder or until the
+    /// socket takes what was begun.
+    pub fn waits_for_room(&self) -> bool {
+        let writing = self.written < self.out.len();
+        let waits = !self.queue.is_empty() || !self.pictures.is_empty();
+        waits && !writing && self.open.is_none()
+    }
+
     /// What the encoder is to do.
-    pub fn poll_order(&mut self) -> Option<FrameOrder> {
+    pub fn poll_order(&mut self, now: Time) -> Option<FrameOrder> {
+        self.admit_pictures(now);
         self.order.take()
     }
 
@@ -192,7 +226,7 @@ impl TcpSender {
         } else {
             self.skip(now, order.frame, order.captured);
             self.stop_capture();
-            self.let_go(now);
+            self.let_go(now, DropCause::Skipped);
         }
         if let Some((frame, at)) = self.held.take() {
             self.picture(now, frame, at);
@@ -223,7 +257,7 @@ impl TcpSender {
     /// The connection is gone: what waits will never leave.
     pub fn on_closed(&mut self, now: Time) {
         self.stop_capture();
-        self.let_go(now);
+        self.let_go(now, DropCause::Ended);
         let leaving = self.leaving.take();
         let waiting = self.queue.drain(..).map(|queued| queued.row);
         let lost: Vec<_> = leaving.into_iter().chain(waiting).collect();
@@ -261,6 +295,15 @@ impl TcpSender {
     }
 
     fn picture(&mut self, now: Time, frame: u64, at: Time) {
+        if self.config.place == Place::Pictures {
+            if self.pictures.len() >= self.config.most_pictures.max(1)
+                && let Some((oldest, at)) = self.pictures.pop_front()
+            {
+                self.skip(now, oldest, at);
+            }
+            self.pictures.push_back((frame, at));
+            return;
+        }
         if self.open.is_some() {
             // The encoder is behind: the newest picture is the one worth having.
             if let Some((older, at)) = self.held.replace((frame, at)) {
@@ -277,6 +320,38 @@ impl TcpSender {
         let Verdict::Encode(rate) = verdict else {
             return self.skip(now, frame, at);
         };
+        self.begin(now, frame, at, rate);
+    }
+
+    /// Has the oldest picture made if there is room for it, and leaves out those that are not
+    /// worth it. One at a time: what was made decides about the next.
+    fn admit_pictures(&mut self, now: Time) {
+        let is_free =
+            self.open.is_none() && self.queue.is_empty() && self.written == self.out.len();
+        while is_free && let Some((frame, at)) = self.pictures.front().copied() {
+            let backlog = self.backlog();
+            self.steering.on_backlog(now, backlog);
+            match self.steering.admit(now, frame, at) {
+                Admit::Wait => return,
+                Admit::Skip => {
+                    let cause = if self.steering.is_late(now, at) {
+                        DropCause::Late
+                    } else {
+                        DropCause::Skipped
+                    };
+                    let row = self.row(frame, at);
+                    self.give_up(now, row, cause);
+                }
+                Admit::Make(rate) => {
+                    self.pictures.pop_front();
+                    return self.begin(now, frame, at, rate);
+                }
+            }
+            self.pictures.pop_front();
+        }
+    }
+
+    fn begin(&mut self, now: Time, frame: u64, at: Time, rate: Rate) {
         if let Some(cause) = self.key_wanted {
             self.events
                 .push((now, Event::KeyFrameOrdered { frame, cause }));
@@ -314,19 +389,20 @@ impl TcpSender {
 
     /// Writes the next frame that is worth it, or the goodbye.
     fn refill(&mut self, now: Time) {
-        while let Some(Queued { row, data }) = self.queue.pop_front() {
-            let size = Bytes(data.len() as u64);
-            self.queued -= size;
-            let waiting = Waiting {
-                frame: row.frame,
-                captured: row.captured,
-                key: row.key,
-                size,
-                behind: self.queued,
+        while let Some(front) = self.queue.front() {
+            let (waiting, undecodable) = (self.waiting(front), self.broken && !front.row.key);
+            let asks = self.config.place != Place::Socket && !undecodable;
+            let keeps = !asks || self.steering.keeps(now, &waiting);
+            if asks && keeps && !self.steering.has_room(now) {
+                return;
+            }
+            let Some(Queued { row, data }) = self.queue.pop_front() else {
+                return;
             };
-            if self.broken && !row.key {
+            self.queued -= waiting.size;
+            if undecodable {
                 self.give_up(now, row, DropCause::Reference);
-            } else if !self.steering.keeps(now, &waiting) || !self.write_frame(now, &row, &data) {
+            } else if !keeps || !self.write_frame(now, &row, &data) {
                 self.broken = true;
                 self.key_wanted.get_or_insert(KeyCause::Repair);
                 self.give_up(now, row, DropCause::Late);
@@ -336,79 +412,41 @@ impl TcpSender {
                 return;
             }
         }
-        if self.ended && self.open.is_none() && !self.said_bye {
-            self.write_report(now, true);
+        let is_over = self.ended && self.open.is_none() && self.pictures.is_empty();
+        if is_over && !self.said_bye {
+            let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
+            self.packets.report(now, start, true, &mut self.out);
             self.said_bye = true;
+        }
+    }
+
+    fn waiting(&self, queued: &Queued) -> Waiting {
+        let size = Bytes(queued.data.len() as u64);
+        Waiting {
+            frame: queued.row.frame,
+            captured: queued.row.captured,
+            key: queued.row.key,
+            size,
+            behind: self.queued - size,
         }
     }
 
     /// `false` if the access unit is none.
     fn write_frame(&mut self, now: Time, row: &SentFrame, data: &[u8]) -> bool {
-        if now >= self.next_report {
-            self.write_report(now, false);
-            self.next_report = now + REPORTS;
-        }
-        let header = RtpHeader {
-            payload_type: payload::payload_type(self.config.codec),
-            sequence: 0,
-            timestamp: row.timestamp,
-            ssrc: self.config.ssrc,
-            marker: false,
-        };
-        let max = (self.config.packet_size.get() as usize).clamp(LEAST_PACKET, MOST_PACKET);
-        let (mut packets, mut octets) = (0, 0);
-        let (out, sequence) = (&mut self.out, &mut self.sequence);
-        let cut = payload::packetise(
-            self.config.codec,
-            data,
-            max - RtpHeader::LEN,
-            |payload, marker| {
-                //= rfc4571-3-order
-                let header = RtpHeader {
-                    sequence: *sequence,
-                    marker,
-                    ..header
-                };
-                let emitted = framing::emit(out, |out| {
-                    header.emit(out);
-                    payload.emit(out);
-                });
-                debug_assert!(emitted.is_ok(), "a payload is shorter than its bound");
-                *sequence = sequence.wrapping_add(1);
-                packets += 1;
-                octets += payload.len() as u32;
-            },
-        );
-        self.packets = self.packets.wrapping_add(packets);
-        self.octets = self.octets.wrapping_add(octets);
-        cut.is_ok()
-    }
-
-    /// A sender report, and a goodbye behind it when the stream ends.
-    fn write_report(&mut self, now: Time, bye: bool) {
         let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
-        let ticks = now.since(start).as_nanos() * u128::from(MEDIA_CLOCK) / 1_000_000_000;
-        let info = SenderInfo {
-            ssrc: self.config.ssrc,
-            ntp: self.config.epoch.at(now),
-            rtp_timestamp: self.config.timestamp_base.wrapping_add(ticks as u32),
-            packets: self.packets,
-            octets: self.octets,
-        };
-        let emitted = framing::emit(&mut self.out, |out| {
-            info.emit(&[], out);
-            rtcp::emit_sdes(self.config.ssrc, &self.config.cname, out);
-            if bye {
-                rtcp::emit_bye(&[self.config.ssrc], None, out);
-            }
-        });
-        debug_assert!(emitted.is_ok(), "a report has about a hundred bytes");
+        let (packets, out) = (&mut self.packets, &mut self.out);
+        packets.report_when_due(now, start, out);
+        packets.frame(row.timestamp, data, out)
     }
 
-    /// Of the picture that waits for the encoder.
-    fn let_go(&mut self, now: Time) {
+    /// Of the pictures that are not made yet.
+    fn let_go(&mut self, now: Time, cause: DropCause) {
         if let Some((frame, at)) = self.held.take() {
             self.skip(now, frame, at);
+        }
+        for (frame, at) in core::mem::take(&mut self.pictures) {
+            let row = self.row(frame, at);
+            self.give_up(now, row, cause);
         }
     }
 
@@ -446,10 +484,3 @@ impl TcpSender {
         }
     }
 }
-
-/// Distance of sender reports. RFC 3550 section 6.2 allows one every five seconds and, at these
-/// rates, more often.
-const REPORTS: Duration = Duration::from_secs(1);
-/// Headers of MPEG-2 are never cut: 261 bytes, and those of RFC 2250 and RTP.
-const LEAST_PACKET: usize = 300;
-const MOST_PACKET: usize = 65_535;

@@ -2,28 +2,96 @@
 
 use core::fmt::Debug;
 
+use crate::symbiosis::{Admit, Retraction, Subscription, TcpEvent, TcpView};
+use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 
 /// Decides for a [`TcpSender`](super::TcpSender). What it knows of the path comes to it by
-/// [`on_backlog`](Self::on_backlog), by [`advise`](Self::advise), or by ways of its own.
+/// [`on_backlog`](Self::on_backlog), by [`on_view`](Self::on_view) and
+/// [`on_event`](Self::on_event), by [`advise`](Self::advise), or by ways of its own.
 pub trait Steering: Debug + Send {
     /// A picture is there. Whether to encode it, and at which rate.
     fn order(&mut self, now: Time, frame: u64) -> Verdict;
 
+    /// Where frames wait as pictures ([`Place::Pictures`]): what to do with the oldest, which was
+    /// captured at `captured`. Asked while the encoder is free and nothing encoded waits.
+    fn admit(&mut self, now: Time, frame: u64, _captured: Time) -> Admit {
+        match self.order(now, frame) {
+            Verdict::Encode(rate) => Admit::Make(rate),
+            Verdict::Skip => Admit::Skip,
+        }
+    }
+
     /// A frame is next, and TCP has none of its bytes yet. `false` gives it up, and with it all
-    /// that refer to it.
+    /// that refer to it. Not asked in [`Place::Socket`].
     fn keeps(&mut self, _now: Time, _waiting: &Waiting) -> bool {
+        true
+    }
+
+    /// Whether a frame that was captured at `captured` is too late, whatever is done with it: why
+    /// one that is left out was.
+    fn is_late(&self, _now: Time, _captured: Time) -> bool {
+        false
+    }
+
+    /// Whether an encoded frame may be written now. Not asked in [`Place::Socket`].
+    fn has_room(&self, _now: Time) -> bool {
         true
     }
 
     /// How much waits, asked before every order.
     fn on_backlog(&mut self, _now: Time, _backlog: Backlog) {}
 
+    /// Which events of the connection it wants to be told.
+    fn subscribed(&self) -> Subscription {
+        Subscription::NONE
+    }
+
+    /// The connection stands so.
+    fn on_view(&mut self, _now: Time, _view: &TcpView) {}
+
+    /// The connection did this, and stands so. What the answer is goes into `trace`.
+    fn on_event(
+        &mut self,
+        _now: Time,
+        _event: TcpEvent,
+        _view: &TcpView,
+        _trace: &mut Vec<(Time, Event)>,
+    ) {
+    }
+
+    /// The answers to events since the last call of this.
+    fn take_answers(&mut self) -> Vec<Retraction> {
+        Vec::new()
+    }
+
+    /// The moment of [`next_timeout`](Self::next_timeout) has come. Earlier is harmless.
+    fn on_timeout(&mut self, _now: Time) {}
+
+    /// When to call [`on_timeout`](Self::on_timeout); [`Time::FAR`] while nothing is pending.
+    fn next_timeout(&self) -> Time {
+        Time::FAR
+    }
+
     /// Somebody outside has an opinion.
     fn advise(&mut self, _now: Time, _advice: Advice) {}
 
     /// What the encoder is to be told if a picture came now. Encoders that are not ours follow it.
     fn target(&self) -> Rate;
+}
+
+/// Where frames wait that the connection has no room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In the socket, as far as it takes them, and behind it: nothing is ever dropped. An ordinary
+    /// sender.
+    Socket,
+    /// Encoded, before the socket. One that is given up takes those with it that refer to it.
+    #[default]
+    Frames,
+    /// As pictures, before the encoder: a frame is encoded when the connection has room, at the
+    /// rate that is right then, and one that is too late costs nothing.
+    Pictures,
 }
 
 /// What becomes of a picture.

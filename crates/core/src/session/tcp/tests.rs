@@ -1,5 +1,7 @@
 //! Sender and receiver, joined by a byte stream that takes what a test lets through.
 
+mod interactive;
+
 use core::time::Duration;
 
 use proptest::collection::vec;
@@ -29,6 +31,8 @@ fn config(frames: u64) -> TcpSenderConfig {
         },
         packet_size: Bytes(400),
         most_queued: Bytes(50_000),
+        place: Place::Frames,
+        most_pictures: 60,
     }
 }
 
@@ -41,7 +45,7 @@ fn picture(order: &FrameOrder) -> Encoded {
     }
     data.extend_from_slice(&[0, 0, 1, 0, 0, if order.key { 0x08 } else { 0x10 }, 9, 9, 9]);
     data.extend_from_slice(&[0, 0, 1, 1]);
-    data.resize(data.len() + len, 1 + order.frame as u8);
+    data.resize(data.len() + len, 1 + (order.frame % 200) as u8);
     Encoded {
         frame: order.frame,
         captured: order.captured,
@@ -73,7 +77,7 @@ impl World {
     /// One turn at `now`; the stream takes at most `room` bytes.
     fn turn(&mut self, now: Time, mut room: usize) {
         self.sender.on_timeout(now);
-        while let Some(order) = self.sender.poll_order() {
+        while let Some(order) = self.sender.poll_order(now) {
             self.sender.on_encoded(now, Ok(picture(&order)));
         }
         loop {
@@ -231,7 +235,7 @@ fn pictures_of_a_source_keep_their_numbers() {
 fn an_encoder_that_fails_or_a_connection_that_breaks_ends_it() {
     let mut world = World::new(100, Classic::new(RATE));
     world.sender.on_timeout(at(0));
-    let _ = world.sender.poll_order().unwrap();
+    let _ = world.sender.poll_order(at(0)).unwrap();
     world
         .sender
         .on_encoded(at(1), Err(EncodeError::EndOfSource));

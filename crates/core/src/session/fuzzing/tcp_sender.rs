@@ -1,0 +1,271 @@
+//! The sending end of a stream over TCP, among a connection, an encoder and a source that do what
+//! they like.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use super::{EPOCH, MEDIA, Story, name};
+use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate};
+use crate::promise::Law;
+use crate::session::tcp::{
+    Advice, Capture, Classic, Follow, Interactive, Place, Steering, TcpReceiver, TcpSender,
+    TcpSenderConfig,
+};
+use crate::symbiosis::{
+    Backoff, CongestionControl, Mode, Subscription, SymbiosisConfig, TcpEvent, TcpView,
+};
+use crate::units::{Bytes, Rate, Time};
+
+/// A sender in any mode, whose frames wait anywhere. Whatever happens: every picture has exactly
+/// one fate, orders come one at a time and in order, rates stay within their limits, what was
+/// written can be decoded, and there is an end.
+pub fn tcp_sender(data: &[u8]) {
+    let mut story = Story::new(data);
+    let mut scene = Scene::new(&mut story);
+    while !story.is_over() {
+        scene.act(&mut story);
+        scene.check();
+    }
+    scene.end();
+}
+
+struct Scene {
+    sender: TcpSender,
+    receiver: TcpReceiver,
+    capture: Capture,
+    now: Time,
+    view: TcpView,
+    open: Option<FrameOrder>,
+    /// The number after that of the last order.
+    ordered: u64,
+    /// Of the source.
+    pictures: u64,
+    fates: BTreeMap<u64, bool>,
+    arrived: u64,
+}
+
+impl Scene {
+    fn new(story: &mut Story<'_>) -> Self {
+        let (choice, mode, place) = (story.byte(), story.byte(), story.byte());
+        let capture = match choice & 1 {
+            0 => Capture::Clock { frames: Some(40) },
+            _ => Capture::Source,
+        };
+        let config = TcpSenderConfig {
+            codec: Codec::Mpeg2,
+            ssrc: MEDIA,
+            timestamp_base: 0,
+            cname: name(),
+            epoch: EPOCH,
+            frame_rate: FrameRate::fps(25),
+            capture,
+            packet_size: Bytes(400),
+            most_queued: Bytes(20_000),
+            place: [Place::Socket, Place::Frames, Place::Pictures][usize::from(place % 3)],
+            most_pictures: usize::from(choice >> 4),
+        };
+        Self {
+            sender: TcpSender::new(config, steering(mode)),
+            receiver: TcpReceiver::new(),
+            capture,
+            now: Time::ZERO,
+            view: open_view(),
+            open: None,
+            ordered: 0,
+            pictures: 0,
+            fates: BTreeMap::new(),
+            arrived: 0,
+        }
+    }
+
+    fn act(&mut self, story: &mut Story<'_>) {
+        match story.byte() % 10 {
+            0 | 1 => self.pass(story.span()),
+            2 => self.look(story),
+            3 => {
+                let event = TcpEvent::ALL[usize::from(story.byte()) % 6];
+                self.sender.on_event(self.now, event, &self.view);
+            }
+            4 | 5 => self.answer(story.byte()),
+            6 | 7 => self.write(usize::from(story.byte()) * 16),
+            8 if self.capture == Capture::Source => {
+                self.pictures += u64::from(story.byte() % 3);
+                self.sender.on_picture(self.now, self.pictures, self.now);
+                self.pictures += 1;
+            }
+            _ => {
+                let rate = Rate::kbps(u64::from(story.byte()) * 10);
+                let advice = [Advice::Drop, Advice::Rate(rate)][usize::from(story.byte() & 1)];
+                self.sender.advise(self.now, advice);
+            }
+        }
+    }
+
+    fn pass(&mut self, span: Duration) {
+        self.now += span;
+        self.sender.on_timeout(self.now);
+    }
+
+    /// The connection changes.
+    fn look(&mut self, story: &mut Story<'_>) {
+        let (flags, segments) = (story.byte(), |n: u8| Bytes(u64::from(n) * 1_448));
+        self.view = TcpView {
+            control: match flags & 3 {
+                0 => CongestionControl::Reno,
+                1 => CongestionControl::Cubic,
+                _ => CongestionControl::Bbr {
+                    bandwidth: Rate::kbps(u64::from(story.byte()) * 50),
+                    min_rtt: Duration::from_millis(u64::from(story.byte())),
+                    next_probe: story.span(),
+                },
+            },
+            srtt: Duration::from_millis(u64::from(story.byte())),
+            cwnd: segments(story.byte()),
+            ssthresh: segments(story.byte()),
+            unacked: segments(story.byte()),
+            unsent: segments(story.byte()),
+            next_timeout: (flags & 4 != 0).then(|| self.now + story.span()),
+            silent_since: (flags & 8 != 0).then_some(self.now),
+            stalled: flags & 16 != 0,
+            ..self.view
+        };
+        self.sender.on_view(self.now, &self.view);
+    }
+
+    fn answer(&mut self, manner: u8) {
+        let Some(order) = self.open.take() else {
+            return;
+        };
+        let result = match manner {
+            0 => Err(EncodeError::EndOfSource),
+            _ => Ok(slice(&order, usize::from(manner) * 8)),
+        };
+        self.sender.on_encoded(self.now, result);
+    }
+
+    fn write(&mut self, most: usize) {
+        let bytes = self.sender.poll_write(self.now);
+        let bytes = bytes[..bytes.len().min(most)].to_vec();
+        self.sender.on_written(self.now, bytes.len());
+        self.receiver
+            .on_bytes(self.now, &bytes)
+            .expect("a stream of ours");
+        while let Some(frame) = self.receiver.poll_frame() {
+            assert!(frame.complete.is_some(), "what is written can be decoded");
+            self.arrived += 1;
+        }
+    }
+
+    fn check(&mut self) {
+        if let Some(order) = self.sender.poll_order(self.now) {
+            assert!(self.open.is_none(), "one order at a time");
+            assert!(order.frame >= self.ordered, "pictures are made in order");
+            assert!(
+                LIMITS.contains(&order.rate),
+                "{} is out of range",
+                order.rate
+            );
+            self.ordered = order.frame + 1;
+            self.open = Some(order);
+        }
+        assert!(LIMITS.contains(&self.sender.target()));
+        let (mut rows, mut events) = (Vec::new(), Vec::new());
+        self.sender.drain(&mut rows, &mut events);
+        for row in rows {
+            let left = row.left.is_some();
+            assert_ne!(left, row.dropped.is_some(), "it leaves or is dropped");
+            assert!(self.fates.insert(row.frame, left).is_none(), "one fate");
+        }
+    }
+
+    /// The connection takes everything from now on.
+    fn end(&mut self) {
+        self.sender.stop_capture();
+        for _ in 0..MOST_TURNS {
+            self.sender.on_view(self.now, &open_view());
+            self.pass(Duration::from_millis(10));
+            self.check();
+            self.answer(9);
+            self.write(usize::MAX);
+            if self.sender.is_done() {
+                break;
+            }
+        }
+        self.check();
+        assert!(self.sender.is_done(), "no end");
+        assert!(self.receiver.is_over());
+        let left = self.fates.values().filter(|left| **left).count();
+        assert_eq!(left as u64, self.arrived);
+        if self.capture == Capture::Source {
+            assert!(self.fates.keys().all(|frame| *frame < self.pictures));
+        } else {
+            let captured = self.fates.len() as u64;
+            assert!(captured <= 40 && (0..captured).eq(self.fates.keys().copied()));
+        }
+    }
+}
+
+fn steering(mode: u8) -> Box<dyn Steering> {
+    let (floor, ceiling) = (*LIMITS.start(), *LIMITS.end());
+    let mode = match mode % 8 {
+        0 => return Box::new(Classic::new(ceiling)),
+        1 => return Box::new(Follow::new(ceiling, (floor, ceiling))),
+        2 => Mode::Ioff,
+        3 => Mode::Iexp(Backoff::PAPER),
+        4 => Mode::Iexp(Backoff::REPORT),
+        5 => Mode::Iopt(Law::Paper),
+        6 => Mode::Iopt(Law::PaperM),
+        _ => Mode::Iopt(Law::Exact),
+    };
+    let config = SymbiosisConfig {
+        mode,
+        subscribed: Subscription::ALL,
+        floor,
+        ceiling,
+        bound: Duration::from_millis(500),
+        interval: Duration::from_millis(40),
+        reaction: Duration::from_millis(20),
+        margin: SymbiosisConfig::MARGIN,
+        drain: SymbiosisConfig::DRAIN,
+    };
+    Box::new(Interactive::new(config, Time::ZERO))
+}
+
+/// All is well.
+fn open_view() -> TcpView {
+    TcpView {
+        control: CongestionControl::Reno,
+        mss: Bytes(1_448),
+        srtt: Duration::from_millis(50),
+        cwnd: Bytes(60_000),
+        ssthresh: Bytes(30_000),
+        unacked: Bytes(0),
+        unsent: Bytes(0),
+        sent: Bytes(100_000),
+        next_timeout: None,
+        silent_since: None,
+        stalled: false,
+    }
+}
+
+/// A picture of one slice.
+fn slice(order: &FrameOrder, len: usize) -> Encoded {
+    let kind = if order.key { 0x08 } else { 0x10 };
+    let mut data = Vec::new();
+    if order.key {
+        data.extend_from_slice(&[0, 0, 1, 0xb3, 9, 9]);
+    }
+    data.extend_from_slice(&[0, 0, 1, 0, 0, kind, 9, 9, 9, 0, 0, 1, 1]);
+    data.resize(data.len() + len, 7);
+    Encoded {
+        frame: order.frame,
+        captured: order.captured,
+        key: order.key,
+        data,
+        quality: None,
+    }
+}
+
+const LIMITS: core::ops::RangeInclusive<Rate> = Rate::kbps(150)..=Rate::kbps(2_000);
+/// A picture in a hundred turns, and some for what waited.
+const MOST_TURNS: u32 = 1_000;

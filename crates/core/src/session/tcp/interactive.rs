@@ -1,0 +1,103 @@
+//! A sender in symbiosis with its transport: iTCP.
+
+use core::mem;
+
+use super::steering::{Steering, Verdict, Waiting};
+use crate::symbiosis::{Admit, Retraction, Subscription, Symbiosis, SymbiosisConfig};
+use crate::symbiosis::{TcpEvent, TcpView};
+use crate::trace::Event;
+use crate::units::{Rate, Time};
+
+/// Decides by what the connection does and how it stands (Khan and Zaghal, section 5), in all
+/// modes: a [`Symbiosis`] that a [`TcpSender`](super::TcpSender) feeds.
+///
+/// Before the first view nothing is known of the connection, and pictures wait.
+#[derive(Clone, Debug)]
+pub struct Interactive {
+    symbiosis: Symbiosis,
+    view: Option<TcpView>,
+    answers: Vec<Retraction>,
+}
+
+impl Interactive {
+    /// For a connection that was opened at `start`.
+    pub fn new(config: SymbiosisConfig, start: Time) -> Self {
+        Self {
+            symbiosis: Symbiosis::new(config, start),
+            view: None,
+            answers: Vec::new(),
+        }
+    }
+}
+
+impl Steering for Interactive {
+    fn order(&mut self, _now: Time, _frame: u64) -> Verdict {
+        Verdict::Encode(self.symbiosis.target())
+    }
+
+    fn admit(&mut self, now: Time, _frame: u64, captured: Time) -> Admit {
+        match &self.view {
+            Some(view) => self.symbiosis.admit(now, captured, view),
+            None => Admit::Wait,
+        }
+    }
+
+    fn keeps(&mut self, now: Time, waiting: &Waiting) -> bool {
+        !self.is_late(now, waiting.captured)
+    }
+
+    fn is_late(&self, now: Time, captured: Time) -> bool {
+        let view = self.view.as_ref();
+        view.is_some_and(|view| self.symbiosis.is_hopeless(now, captured, view))
+    }
+
+    fn has_room(&self, now: Time) -> bool {
+        self.view.as_ref().is_some_and(|view| view.has_room(now))
+    }
+
+    fn subscribed(&self) -> Subscription {
+        self.symbiosis.subscribed()
+    }
+
+    fn on_view(&mut self, _now: Time, view: &TcpView) {
+        self.view = Some(*view);
+    }
+
+    fn on_event(
+        &mut self,
+        now: Time,
+        event: TcpEvent,
+        view: &TcpView,
+        trace: &mut Vec<(Time, Event)>,
+    ) {
+        self.view = Some(*view);
+        self.symbiosis.on_event(now, event, view);
+        for answer in self.symbiosis.take_answers() {
+            let plan = Event::Plan {
+                media: answer.rate,
+                capacity: view.cwnd / view.path().rtt,
+                backlog: answer.backlog,
+                budget: self.symbiosis.config().bound,
+                feasible: answer.feasible,
+            };
+            trace.push((now, plan));
+            self.answers.push(answer);
+        }
+    }
+
+    fn take_answers(&mut self) -> Vec<Retraction> {
+        mem::take(&mut self.answers)
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        self.symbiosis.on_timer(now);
+    }
+
+    fn next_timeout(&self) -> Time {
+        self.symbiosis.next_timer()
+    }
+
+    fn target(&self) -> Rate {
+        self.symbiosis.target()
+    }
+}

@@ -2,6 +2,8 @@
 
 mod bulk;
 mod capture;
+mod injector;
+mod keep;
 mod kernel;
 mod replay;
 mod service;
@@ -22,8 +24,10 @@ use tidegate_sim::run::{Run, World};
 use tidegate_sim::scenario::{Scenario, VideoPlan};
 use tidegate_sim::staging;
 
-use self::service::Service;
-use self::stage::Stage;
+pub(crate) use self::injector::Injector;
+pub(crate) use self::keep::captures;
+pub(crate) use self::service::Service;
+pub(crate) use self::stage::{Played, Stage, describe};
 use crate::folder::{self, Script};
 use crate::sim::{self, Bar, RunArgs};
 
@@ -36,19 +40,32 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum LabVerb {
-    /// Play a scenario in real time between two network namespaces; baselines follow one by one
-    Run(RunArgs),
+    /// Play a scenario in real time between network namespaces; baselines follow one by one
+    Run(LabRunArgs),
+}
+
+/// What to play, and how.
+#[derive(Debug, clap::Args)]
+struct LabRunArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// What cuts the path of video over TCP in an outage
+    #[arg(long, value_enum, default_value_t)]
+    injector: Injector,
 }
 
 /// Plays. The exit code is 1 when an expectation of the scenario does not hold.
 pub(crate) fn run(args: &LabArgs) -> Result<ExitCode> {
-    let LabVerb::Run(args) = &args.verb;
+    let LabVerb::Run(LabRunArgs {
+        run: args,
+        injector,
+    }) = &args.verb;
     let script = Script::load(&args.scenario)?;
     let seed = args.seed.map_or(script.scenario.seed, Seed);
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| folder::default_dir("lab", &script.scenario, seed));
     prepare()?;
-    let run = play(&script, seed, &dir)?;
+    let run = play_with(&script, seed, &dir, *injector)?;
     sim::finish(&run, args, &dir)
 }
 
@@ -69,6 +86,10 @@ pub(crate) fn prepare() -> Result<()> {
 
 /// Plays a scenario in real time and leaves a run folder. [`prepare`] comes first.
 pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
+    play_with(script, seed, dir, Injector::Link)
+}
+
+fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Result<Run> {
     let scenario = &script.scenario;
     few_hosts(scenario)?;
     folder::claim(dir)?;
@@ -76,6 +97,7 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
     let mut bar = Bar::new("playing in real time");
     let mut manifest = folder::manifest(World::Lab, scenario);
     let mut takes: Vec<Take> = Vec::with_capacity(runs);
+    let mut kept = Vec::with_capacity(runs);
     // Ctrl-C ends the take that is on; what was played until then is kept.
     let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
     let (service, missing) = service(scenario);
@@ -86,6 +108,7 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
         interrupts: &interrupts,
         service: service.as_ref(),
         ends_with_video: false,
+        injector,
     };
     for number in 0..runs {
         if interrupts.count() > 0 {
@@ -99,7 +122,8 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
         eprintln!("playing {} in real time", cast[0].name);
         let played = stage.play(cast, &mut progress)?;
         let name = &played.take.flows[0].0.name;
-        manifest.notes.push(stage::describe(name, &played.report));
+        manifest.notes.push(describe(name, &played.report));
+        kept.push(captures(&played));
         manifest.notes.extend(played.notes);
         takes.push(played.take);
     }
@@ -110,7 +134,9 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
         eprintln!("{note}");
         manifest.notes.push(note);
     }
-    folder::write(dir, script, manifest, seed, takes)
+    let run = folder::write(dir, script, manifest, seed, takes)?;
+    kept.iter().try_for_each(|captures| captures.write(dir))?;
+    Ok(run)
 }
 
 /// The service of events, if any video goes over TCP, and why there is none if there should be one.

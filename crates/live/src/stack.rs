@@ -1,14 +1,15 @@
 //! The TCP of a host of the lab: what its namespace is set to, and sockets with options that have
 //! to be there before a connection.
 
-use std::net::{SocketAddrV4, TcpListener};
-use std::os::fd::AsRawFd as _;
+use std::ffi::CStr;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::time::Duration;
-use std::{fmt, fs, io};
+use std::{fmt, fs, io, mem};
 
 use tidegate_core::units::Bytes;
 
-use crate::netns::{Namespace, NetnsError, check};
+use crate::netns::{Namespace, NetnsError, address, check};
 
 /// What all connections of a namespace have in common. What is not said stays as the kernel has
 /// it.
@@ -89,6 +90,50 @@ pub fn listen(address: SocketAddrV4, limits: Limits) -> Result<TcpListener, Stac
     Ok(listener)
 }
 
+/// Gives a namespace a route to a network through a device, or takes it away.
+pub(crate) fn set_route(
+    namespace: &Namespace,
+    (network, mask): (Ipv4Addr, Ipv4Addr),
+    device: &CStr,
+    on: bool,
+) -> Result<(), StackError> {
+    let change = || -> io::Result<()> {
+        // SAFETY: takes numbers; the descriptor is ours from here on.
+        let socket = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0) })?;
+        // SAFETY: as above.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        // SAFETY: integers and pointers, for which zero is a value.
+        let mut entry: RouteEntry = unsafe { mem::zeroed() };
+        entry.destination = address(network);
+        entry.mask = address(mask);
+        entry.flags = libc::RTF_UP;
+        entry.device = device.as_ptr();
+        let request = if on { libc::SIOCADDRT } else { libc::SIOCDELRT };
+        // SAFETY: `entry` is whole, and the name of the device outlives the call.
+        check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw const entry) }).map(drop)
+    };
+    let changed = namespace.within(change).map_err(StackError::Namespace)?;
+    changed.map_err(StackError::Route)
+}
+
+/// `struct rtentry` of the kernel's `include/uapi/linux/route.h`.
+#[repr(C)]
+struct RouteEntry {
+    pad1: libc::c_ulong,
+    destination: libc::sockaddr,
+    gateway: libc::sockaddr,
+    mask: libc::sockaddr,
+    flags: libc::c_ushort,
+    pad2: libc::c_short,
+    pad3: libc::c_ulong,
+    pad4: *const libc::c_void,
+    metric: libc::c_short,
+    device: *const libc::c_char,
+    mtu: libc::c_ulong,
+    window: libc::c_ulong,
+    irtt: libc::c_ushort,
+}
+
 /// Why a host's TCP is not as it should be.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -102,6 +147,8 @@ pub enum StackError {
     },
     /// The namespace.
     Namespace(NetnsError),
+    /// A route that was to come or to go.
+    Route(io::Error),
     /// A setting or an option.
     Setting {
         /// Its name.
@@ -116,6 +163,10 @@ impl fmt::Display for StackError {
         match self {
             Self::Listen { address, cause } => write!(f, "nobody can listen at {address}: {cause}"),
             Self::Namespace(e) => e.fmt(f),
+            Self::Route(cause) => write!(
+                f,
+                "the route of a host cannot be changed: {cause}; have the link cut instead"
+            ),
             Self::Setting { name, cause } => write!(
                 f,
                 "this kernel does not take {name}: {cause}; leave out what asks for it, or play in \

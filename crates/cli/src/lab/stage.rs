@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
+use tidegate_core::link::{NetworkConfig, Outage};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
@@ -18,6 +19,7 @@ use tidegate_live::pipe::Threaded;
 use tidegate_live::stack::listen;
 use tidegate_live::udp::Socket;
 use tidegate_sim::cast::{Player, Role, Takings, packet_row};
+use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
 use tidegate_sim::play::{BIN, Take};
 use tidegate_sim::run;
@@ -26,6 +28,7 @@ use tidegate_sim::staging::{self, back_of, path_of};
 use tidegate_sim::tcp::SourceKind;
 
 use super::capture::{self, Passing};
+use super::injector::{self, Injector};
 use super::kernel::KernelTcp;
 use super::service::Service;
 use super::{bulk, replay, stream};
@@ -45,6 +48,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) service: Option<&'a Service>,
     /// The take is over when all video over TCP has arrived, whatever else would go on.
     pub(crate) ends_with_video: bool,
+    /// What cuts the path of video over TCP.
+    pub(crate) injector: Injector,
 }
 
 /// What came of a take.
@@ -55,7 +60,7 @@ pub(crate) struct Played {
     /// What the kernel does in its own way.
     pub(crate) notes: Vec<String>,
     /// Of each flow over kernel TCP, its packets there.
-    pub(crate) captures: Vec<(String, Vec<Passing>)>,
+    pub(super) captures: Vec<(String, Vec<Passing>)>,
 }
 
 /// How a role is played.
@@ -92,7 +97,8 @@ impl Stage<'_> {
     /// When a host, a socket or an encoder fails; the message names the flow.
     pub(crate) fn play(&self, cast: Vec<Role>, progress: &mut dyn FnMut(f64)) -> Result<Played> {
         let scenario = &self.script.scenario;
-        let network = staging::network(scenario, &cast)?;
+        let mut network = staging::network(scenario, &cast)?;
+        let mut cuts = self.cuts(&mut network, &cast).into_iter();
         let mut config = EmulatorConfig::new(network.clone());
         let ways = (0..cast.len()).flat_map(|flow| {
             let [sender, receiver] = hosts(flow);
@@ -112,6 +118,7 @@ impl Stage<'_> {
         config.clock = Clock::start();
         let emulator = Emulator::start(&config).context("cannot start the emulator")?;
         let (mut performers, mut notes) = (Vec::with_capacity(cast.len()), Vec::new());
+        let mut injectors = Vec::new();
         for (i, (role, (part, flag))) in cast.iter().zip(parts).enumerate() {
             if let Part::Bulk(kernel, _) | Part::Stream(kernel, _) = &part {
                 let note = |note: &String| format!("{}: {note}", role.class);
@@ -128,12 +135,24 @@ impl Stage<'_> {
                     stop: stop.clone(),
                 },
             };
+            if let Part::Stream(..) = &part
+                && let Some(outages) = cuts.next()
+            {
+                let host = emulator.namespace(place.hosts[0]).clone();
+                let (clock, stop) = (config.clock, stop.clone());
+                injectors.push(injector::withdraw(host, outages, clock, stop)?);
+            }
             let pair = self.perform(&place, part, flag);
             performers.push(pair.with_context(|| format!("flow {:?}", role.name))?);
         }
         notes.dedup();
         self.watch(&performers, config.clock, progress);
         stop.set();
+        for injector in injectors {
+            injector
+                .join()
+                .map_err(|_| anyhow!("the injector panicked"))??;
+        }
         let mut take = Take {
             hops: 0,
             meter: Meter::new(cast.len(), scenario.window(), BIN),
@@ -180,18 +199,28 @@ impl Stage<'_> {
         })
     }
 
+    /// When the routes of the senders of streams are gone, if it is the routes that go.
+    fn cuts(&self, network: &mut NetworkConfig, cast: &[Role]) -> Vec<Vec<Outage>> {
+        if self.injector == Injector::Link {
+            return Vec::new();
+        }
+        let streams = cast.iter().enumerate();
+        let streams = streams.filter(|(_, role)| stream_of(role).is_some());
+        let routes: Vec<_> = streams.map(|(i, _)| path_of(i)).collect();
+        injector::lift(network, &routes)
+    }
+
     fn part(&self, role: &Role, flag: &StopFlag) -> Result<Part> {
         let encoder = |video: &VideoPlan| -> Result<Threaded> {
             let encoder = self.script.studio.encoder(&role.name, video, self.seed)?;
             Ok(Threaded::start(encoder, flag.clone())?)
         };
+        if let Some((video, plan)) = stream_of(role) {
+            let kernel = KernelTcp::new(&plan.tcp, role.plan.ecn);
+            let sender = stream::Sender::new(role, video, plan, &kernel, encoder(video)?);
+            return Ok(Part::Stream(kernel, Box::new(sender)));
+        }
         match &role.plan.media {
-            MediaPlan::Video(video) if role.baseline.is_none() && video.stream.is_some() => {
-                let plan = video.stream.as_ref().expect("it was asked for");
-                let kernel = KernelTcp::new(&plan.tcp, role.plan.ecn);
-                let sender = stream::Sender::new(role, video, plan, &kernel, encoder(video)?);
-                Ok(Part::Stream(kernel, Box::new(sender)))
-            }
             MediaPlan::Tcp(plan) if matches!(plan.sender, TcpSender::Modern(_)) => {
                 let kernel = KernelTcp::new(plan, role.plan.ecn);
                 Ok(Part::Bulk(kernel, plan.amount))
@@ -272,6 +301,16 @@ impl Stage<'_> {
     }
 }
 
+/// The video of a role that goes over TCP.
+fn stream_of(role: &Role) -> Option<(&VideoPlan, &StreamPlan)> {
+    let video = role
+        .plan
+        .media
+        .video()
+        .filter(|_| role.baseline.is_none())?;
+    Some((video, video.stream.as_deref()?))
+}
+
 /// Where a role is played.
 struct Place<'a> {
     emulator: &'a Emulator,
@@ -292,7 +331,9 @@ impl Place<'_> {
     ) -> Result<Endpoint> {
         let [own, peer] = hosts.map(|host| (host.address(), PORT));
         let side = if hosts[0] < hosts[1] { "A" } else { "B" };
-        let mut rng = self.seed.stream(&format!("party/{}/{side}", self.role.name));
+        let mut rng = self
+            .seed
+            .stream(&format!("party/{}/{side}", self.role.name));
         let start = Time::ZERO + self.role.plan.start;
         let job = move || {
             let socket = UdpSocket::bind(own)?;

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::session::tcp::{
-    Capture, Classic, Steering, TcpReceiver, TcpSender, TcpSenderConfig,
+    Capture, Interactive, Place, Steering as _, TcpReceiver, TcpSender, TcpSenderConfig,
 };
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
@@ -20,7 +20,7 @@ use tidegate_live::driver::Conditions;
 use tidegate_live::pipe::Threaded;
 use tidegate_live::tcp::{self, TcpError, TcpOptions, TcpSocket, TcpStreamer};
 use tidegate_sim::cast::{Role, Takings};
-use tidegate_sim::interactive::{Record, StreamPlan};
+use tidegate_sim::interactive::{Backlog, Record, StreamPlan};
 use tidegate_sim::scenario::VideoPlan;
 
 use super::kernel::KernelTcp;
@@ -49,29 +49,40 @@ impl Sender {
         let interval = video.frame_rate.interval().as_nanos().max(1);
         let possible = (lasts.as_nanos() / interval) as u64;
         let frames = plan.frames.map_or(possible, |frames| frames.min(possible));
-        let steering = steering(video);
+        let start = Time::ZERO + role.plan.start;
+        let steering = Interactive::new(plan.symbiosis(video), start);
         let first_target = steering.target();
         let config = TcpSenderConfig {
             codec: video.encoder.codec(),
             ssrc: 1,
             timestamp_base: 0,
             cname: Cname::new("lab".to_owned()).expect("a name of three letters"),
-            epoch: Ntp::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            epoch: Ntp::from_unix(
+                SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default(),
+            ),
             frame_rate: video.frame_rate,
             capture: Capture::Clock {
                 frames: Some(frames),
             },
             packet_size: LARGEST_PACKET,
             most_queued: MOST_QUEUED,
+            place: match plan.backlog {
+                Backlog::Frames => Place::Frames,
+                Backlog::Pictures => Place::Pictures,
+                Backlog::Socket => Place::Socket,
+            },
+            most_pictures: usize::MAX,
         };
         Self {
-            streamer: TcpStreamer::new(TcpSender::new(config, steering), encoder),
+            streamer: TcpStreamer::new(TcpSender::new(config, Box::new(steering)), encoder),
             options: TcpOptions {
                 congestion: Some(kernel.congestion.to_owned()),
                 rto_max: kernel.rto_max,
                 ..TcpOptions::default()
             },
-            start: Time::ZERO + role.plan.start,
+            start,
             first_target,
         }
     }
@@ -127,6 +138,7 @@ impl Sender {
         sender.on_closed(now);
         sender.drain(&mut takings.sent, &mut said);
         takings.sent.sort_by_key(|row| row.frame);
+        record.answers = sender.take_answers();
         record.targets.push((self.start, self.first_target));
         let changes = said.iter().filter_map(|(at, event)| match event {
             Event::RateChanged { to, .. } => Some((*at, *to)),
@@ -142,10 +154,7 @@ impl Sender {
 ///
 /// # Errors
 /// The connection failed, or brings something else.
-pub(super) fn receive(
-    listener: &TcpListener,
-    conditions: &Conditions,
-) -> Result<(Takings, Said)> {
+pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result<(Takings, Said)> {
     let mut takings = Takings::default();
     let end = conditions.until.unwrap_or(Time::FAR);
     let over = || conditions.clock.now() >= end;
@@ -169,10 +178,6 @@ pub(super) fn receive(
     receiver.finish();
     fetch(&mut receiver, &mut takings);
     Ok((takings, Said::new()))
-}
-
-fn steering(video: &VideoPlan) -> Box<dyn Steering> {
-    Box::new(Classic::new(video.ceiling))
 }
 
 /// A packet per frame, as far as its length has room (RFC 4571 section 2): what is cut is cut by

@@ -9,9 +9,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Result, anyhow};
 use tidegate_core::symbiosis::{CongestionControl, TcpEvent, TcpView};
 use tidegate_core::units::{Bytes, Time};
-use tidegate_kernel::{
-    EventKind, EventSet, Events, Happening, Snapshot, Variable, Wanted, probe,
-};
+use tidegate_kernel::{EventKind, EventSet, Events, Happening, Snapshot, Variable, Wanted, probe};
 use tidegate_live::clock::Clock;
 use tidegate_sim::interactive::{Record, Sample};
 
@@ -43,11 +41,7 @@ impl Watch {
     ///
     /// # Errors
     /// The service is gone, or the system has no thread left.
-    pub(super) fn start(
-        events: Option<Events>,
-        stream: &TcpStream,
-        clock: Clock,
-    ) -> Result<Self> {
+    pub(super) fn start(events: Option<Events>, stream: &TcpStream, clock: Clock) -> Result<Self> {
         let stream = stream.try_clone()?;
         if let Some(events) = &events {
             subscribe(events, &stream)?;

@@ -118,12 +118,7 @@ fn assumptions() -> Vec<String> {
 }
 
 /// The experiment: three cuts of 3 s every 10 s, 750 frames.
-fn experiment(
-    node: &Node,
-    tcp: Tcp,
-    mode: ModeRow,
-    bound: u64,
-) -> Result<Job, PapersError> {
+fn experiment(node: &Node, tcp: Tcp, mode: ModeRow, bound: u64) -> Result<Job, PapersError> {
     let queue = product(
         Rate::kbps(10_000),
         core::time::Duration::from_millis(node.rtt_ms),

@@ -55,7 +55,7 @@ struct RunArgs {
     /// Only to nodes whose names begin so, as "princeton"; may be given again
     #[arg(long = "node", value_name = "NAME")]
     nodes: Vec<String>,
-    /// Runs at the same time; one per core unless told, with --lab four
+    /// Runs at the same time; one per core unless told, with --lab eight
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
     /// Where tables, numbers and drawings go
@@ -267,7 +267,7 @@ fn short(number: f64) -> String {
 }
 
 /// Labs side by side, per core: a run of the papers costs a few percent of one.
-const LABS: usize = 4;
+const LABS: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -156,7 +156,12 @@ impl Sender {
 /// The connection failed, or brings something else.
 pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result<(Takings, Said)> {
     let mut takings = Takings::default();
-    let end = conditions.until.unwrap_or(Time::FAR);
+    // Longer than the sender, which would take its peer's going for a failure.
+    let end = conditions.until.map_or(Time::FAR, |until| until + LAST);
+    let conditions = &Conditions {
+        until: Some(end),
+        ..conditions.clone()
+    };
     let over = || conditions.clock.now() >= end;
     let Some(stream) = tcp::accept(listener, conditions, over)? else {
         return Ok((takings, Said::new()));
@@ -185,4 +190,6 @@ pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result
 const LARGEST_PACKET: Bytes = Bytes(65_535);
 /// An ordinary sender drops nothing: two minutes at 8 Mb/s may wait.
 const MOST_QUEUED: Bytes = Bytes(128_000_000);
+/// A receiver stays for so much longer than its sender.
+const LAST: Duration = Duration::from_millis(300);
 const GLANCE: Duration = Duration::from_millis(10);

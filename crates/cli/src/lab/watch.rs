@@ -9,7 +9,9 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Result, anyhow};
 use tidegate_core::symbiosis::{CongestionControl, TcpEvent, TcpView};
 use tidegate_core::units::{Bytes, Time};
-use tidegate_kernel::{EventKind, EventSet, Events, Happening, Snapshot, Variable, Wanted, probe};
+use tidegate_kernel::{
+    CaState, EventKind, EventSet, Events, Happening, Snapshot, Variable, Wanted, probe,
+};
 use tidegate_live::clock::Clock;
 use tidegate_sim::interactive::{Record, Sample};
 
@@ -110,6 +112,8 @@ fn look(
             && let Some(kind) = in_table(&event.what)
         {
             let at = clock.from_monotonic(event.time);
+            let further = eye.counted(&event.state);
+            seen.events.extend(further.map(|further| (at, further)));
             seen.events.push((at, kind));
             let view = eye.view(at, &event.state, kind == TcpEvent::TimedOut);
             seen.samples.push(sample(at, &view));
@@ -117,6 +121,9 @@ fn look(
             continue;
         }
         let view = eye.view(now, &probe(stream)?, false);
+        if eye.acknowledged {
+            seen.events.push((now, TcpEvent::NewAck));
+        }
         if now.since(sampled) >= SAMPLE {
             seen.samples.push(sample(now, &view));
             sampled = now;
@@ -137,8 +144,9 @@ fn look(
     Ok(seen)
 }
 
-/// What an event of the kernel is in Table 1 of the paper. New acknowledgements and further
-/// duplicates are counters there, and a third duplicate is what the kernel takes for one.
+/// What an event of the kernel is in Table 1 of the paper; a third duplicate is what the kernel
+/// takes for one. New acknowledgements and further duplicates are counters there: they are noted
+/// once per look at which there were any.
 fn in_table(what: &Happening) -> Option<TcpEvent> {
     match what {
         Happening::Timeout { .. } => Some(TcpEvent::TimedOut),
@@ -158,6 +166,10 @@ struct Eye {
     /// The timer has expired and nothing has been acknowledged since.
     stalled: bool,
     last: Option<TcpView>,
+    /// Something was acknowledged since the look before, and nothing is being repaired.
+    acknowledged: bool,
+    /// Further duplicates until the last event.
+    further: u64,
 }
 
 impl Eye {
@@ -167,6 +179,8 @@ impl Eye {
         let idle = self
             .last
             .is_none_or(|last| last.unacked == Bytes::ZERO && unacked > Bytes::ZERO);
+        let open = matches!(state.ca_state(), Some(CaState::Open | CaState::Disorder));
+        self.acknowledged = open && self.oldest.is_some() && oldest != self.oldest;
         if oldest != self.oldest || idle {
             self.heard = now;
             self.stalled = false;
@@ -189,6 +203,14 @@ impl Eye {
             stalled: self.stalled,
         };
         *self.last.insert(view)
+    }
+
+    /// Whether further duplicates came since the last event.
+    fn counted(&mut self, state: &Snapshot) -> Option<TcpEvent> {
+        let further = state.get(Variable::FurtherDuplicates)?;
+        let grown = further > self.further;
+        self.further = further;
+        grown.then_some(TcpEvent::FurtherDuplicate)
     }
 }
 
@@ -222,6 +244,7 @@ mod tests {
         state.set(Variable::Cwnd, 10);
         state.set(Variable::Ssthresh, 0x7fff_ffff);
         state.set(Variable::Srtt, 100_000);
+        state.set(Variable::CaState, 0);
         state
     }
 
@@ -243,7 +266,25 @@ mod tests {
         assert!(eye.view(at(800), &state(1, 5_001, 6_001), true).stalled);
         assert!(eye.view(at(820), &state(1, 5_001, 6_001), false).stalled);
         let view = eye.view(at(900), &state(2_001, 5_001, 6_001), false);
-        assert!(!view.stalled && view.has_room(at(910)));
+        assert!(!view.stalled && view.has_room(at(910)) && eye.acknowledged);
         assert_eq!(view.silent_since, Some(at(900)));
+        let mut later = state(2_001, 5_001, 6_001);
+        eye.view(at(910), &later, false);
+        assert!(!eye.acknowledged);
+        // While something is being repaired it does not count.
+        later.set(Variable::CaState, CaState::Recovery as u64);
+        later.set(Variable::SndUna, 3_001);
+        eye.view(at(920), &later, false);
+        assert!(!eye.acknowledged);
+    }
+
+    #[test]
+    fn further_duplicates_are_told_when_there_were_any() {
+        let (mut eye, mut seen) = (Eye::default(), state(1, 1, 1));
+        assert_eq!(eye.counted(&seen), None);
+        for (count, told) in [(0, false), (3, true), (3, false), (4, true)] {
+            seen.set(Variable::FurtherDuplicates, count);
+            assert_eq!(eye.counted(&seen).is_some(), told);
+        }
     }
 }

@@ -1,0 +1,92 @@
+//! Video and transfers over the kernel's TCP in the lab, beside the simulator's models.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tidegate_live::netns::{Availability, availability};
+use tidegate_sim::run::RunReader;
+
+/// A video whose path is cut for a second, and a transfer on a path of its own.
+const CUT: &str = r#"name = "cut"
+duration = "11s"
+[[link]]
+name = "path"
+rate = "10Mb/s"
+delay = "33ms"
+queue = { droptail = "82500B" }
+outage = [{ at = "3s", lasts = "1s" }]
+[[link]]
+name = "byway"
+rate = "4Mb/s"
+delay = "10ms"
+queue = { droptail = "30kB" }
+[[link]]
+name = "back"
+delay = "33ms"
+[[flow]]
+name = "video"
+path = ["path"]
+back = ["back"]
+video = { size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s" }
+transport = { tcp = "cubic", mode = "classic", frames = 90 }
+delay_bound = "500ms"
+[[flow]]
+name = "transfer"
+path = ["byway"]
+back = ["back"]
+tcp = { kind = "cubic" }
+stop = "10s"
+"#;
+
+#[test]
+fn the_kernel_and_the_model_agree_on_a_cut() {
+    if let Availability::Missing(missing) = availability() {
+        let required = std::env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
+        assert!(!required, "the lab is required and cannot work: {missing}");
+        println!("skipped: {missing}");
+        return;
+    }
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-tcp");
+    fs::create_dir_all(&dir).unwrap();
+    let scenario = dir.join("cut.toml");
+    fs::write(&scenario, CUT).unwrap();
+    let (sim, lab) = (play("sim", &scenario), play("lab", &scenario));
+    let flow = |json: &serde_json::Value, i: usize| json["flows"][i].clone();
+    let share = |json: &serde_json::Value| {
+        let frames = &flow(json, 0)["frames"];
+        assert_eq!(frames["made"], 90, "{frames}");
+        frames["on_time"].as_f64().unwrap() / 90.0
+    };
+    let (simulated, real) = (share(&sim.0), share(&lab.0));
+    // Of 90 frames 10 meet the cut, and what comes after it depends on when the timer expires.
+    // Seven frames of tolerance: two time-outs that fall to the other side of a boundary.
+    assert!(
+        simulated < 0.95 && (simulated - real).abs() <= 0.08,
+        "on time: {simulated} in the simulator, {real} in the lab"
+    );
+    let rate = flow(&lab.0, 1)["receive_bps"].as_f64().unwrap();
+    assert!((3.2e6..4.0e6).contains(&rate), "the transfer: {rate}");
+
+    let run = RunReader::load(&lab.1).unwrap();
+    let video = &run.flows[0];
+    // Nothing is larger than a packet of the path, and full segments are full.
+    let sizes = video.packets.iter().map(|packet| packet.size.get());
+    assert_eq!(sizes.max(), Some(1_500));
+    assert!(video.packets.iter().any(|packet| packet.arrived.is_none()));
+    for table in ["capture.csv", "tcp.csv"] {
+        let text = fs::read_to_string(lab.1.join("flows/video").join(table)).unwrap();
+        assert!(text.lines().count() > 100, "{table}");
+    }
+}
+
+/// The summary and the run folder.
+fn play(world: &str, scenario: &Path) -> (serde_json::Value, PathBuf) {
+    let folder = scenario.with_file_name(world);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args([world, "run", "--json", "--no-report", "--out"]);
+    let out = command.arg(&folder).arg(scenario).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{world}: {said}");
+    (serde_json::from_slice(&out.stdout).unwrap(), folder)
+}

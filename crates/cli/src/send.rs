@@ -109,6 +109,12 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     if args.transport == Transport::Tcp {
         return tcp::run(args);
     }
+    if let Some(name) = args.tcp.first_given() {
+        bail!(
+            "{name} is for --transport tcp: leave it out, or add that; over RTP --control decides \
+             the rate"
+        );
+    }
     let Some(to) = &args.to else {
         bail!("--serve waits for connections, which only --transport tcp has: give --to instead");
     };

@@ -1,8 +1,10 @@
 //! Streams over kernel TCP: what sending and transcoding have in common.
 
 pub(crate) mod ends;
+mod modes;
 pub(crate) mod outgoing;
 pub(crate) mod rates;
+pub(crate) mod watch;
 
 use std::time::Duration;
 
@@ -10,13 +12,15 @@ use anyhow::{Result, ensure};
 use rand_core::Rng as _;
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::tcp::{
-    Capture, Classic, Follow, Place, Steering, TcpSender, TcpSenderConfig,
+    Capture, Classic, Follow, Interactive, Steering, TcpSender, TcpSenderConfig,
 };
-use tidegate_core::units::{Bytes, Rate};
+use tidegate_core::symbiosis::SymbiosisConfig;
+use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::tcp::TcpOptions;
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Surroundings};
+use modes::{Choice, ModeArgs};
 use rates::Channel;
 
 /// How to send over TCP.
@@ -26,12 +30,12 @@ pub(crate) struct TcpArgs {
     /// Wait for players at a port instead of connecting to one; when one leaves, the next is served
     #[arg(long, value_name = "[ADDR:]PORT", conflicts_with = "to")]
     pub(crate) serve: Option<String>,
-    /// `classic`: one rate, and everything is sent, however late; `follow`: as `--rate-from` says
-    #[arg(long, value_enum)]
-    pub(crate) mode: Option<Mode>,
-    /// Rate of the encoder; in mode `follow` until another one is told
-    #[arg(long, value_name = "RATE", default_value = "2Mb/s", value_parser = quantity::rate)]
-    pub(crate) rate: Rate,
+    #[command(flatten)]
+    pub(crate) modes: ModeArgs,
+    /// Rate of the encoder, 2Mb/s unless told; in mode `follow` until another one is told, in
+    /// `iexp` and `iopt` the highest
+    #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
+    pub(crate) rate: Option<Rate>,
     /// Take the rate from a file, a named pipe or a Unix socket: `file:PATH`, `pipe:PATH`, `unix:PATH`
     #[arg(long, value_name = "CHANNEL", value_parser = rates::channel)]
     pub(crate) rate_from: Option<Channel>,
@@ -41,79 +45,79 @@ pub(crate) struct TcpArgs {
     /// Congestion control of the connection, as `cubic`; the system's choice unless told
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
-    /// The kernel takes no more while this much waits unsent: what waits here can still be dropped
-    #[arg(long, value_name = "SIZE", default_value = "16kB", value_parser = quantity::size)]
-    pub(crate) notsent_lowat: Bytes,
+    /// The kernel takes no more while this much waits unsent, 16kB unless told: what waits here can
+    /// still be dropped
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
+    pub(crate) notsent_lowat: Option<Bytes>,
     /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     pub(crate) rto_max: Option<Duration>,
 }
 
-/// Who decides the rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Mode {
-    /// Nobody: it is constant
-    Classic,
-    /// Somebody outside
-    Follow,
-}
-
-impl Mode {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Classic => "classic",
-            Self::Follow => "follow",
-        }
-    }
-}
-
 impl TcpArgs {
     /// Told, or implied by the other options.
-    pub(crate) fn mode(&self) -> Mode {
-        self.mode.unwrap_or(if self.rate_from.is_some() {
-            Mode::Follow
-        } else {
-            Mode::Classic
-        })
+    pub(crate) fn choice(&self) -> Choice {
+        self.modes.choice(self.rate_from.is_some())
     }
 
+    /// Of the encoder.
+    pub(crate) fn rate(&self) -> Rate {
+        self.rate.unwrap_or(RATE)
+    }
+
+    /// `floor` is the lowest rate of the encoder.
+    ///
     /// # Errors
     /// Names the option that makes no sense, and the mend.
-    pub(crate) fn check(&self) -> Result<()> {
-        let mode = self.mode();
+    pub(crate) fn check(&self, floor: Rate) -> Result<()> {
+        let choice = self.choice();
         ensure!(
-            mode == Mode::Classic || self.rate_from.is_some(),
+            choice != Choice::Follow || self.rate_from.is_some(),
             "nobody tells the rate to --mode follow: give --rate-from"
         );
         ensure!(
-            mode == Mode::Follow || self.rate_from.is_none(),
-            "--mode classic follows nobody: leave out --rate-from, or --mode"
+            choice == Choice::Follow || self.rate_from.is_none(),
+            "--mode {} follows nobody: leave out --rate-from, or --mode",
+            choice.name()
         );
         ensure!(
-            self.rate > Rate::ZERO,
+            self.rate() > Rate::ZERO,
             "a --rate of zero sends nothing: give it more"
+        );
+        ensure!(
+            choice.symbiosis().is_none() || floor <= self.rate(),
+            "the floor of {floor} is above the rate of {}: lower --floor or raise --rate",
+            self.rate()
         );
         let spans = Duration::from_secs(1)..=Duration::from_mins(2);
         ensure!(
             self.rto_max.is_none_or(|span| spans.contains(&span)),
             "the kernel takes an --rto-max from 1s to 120s"
         );
-        Ok(())
+        self.modes.check(choice)
+    }
+
+    /// The first option here that was given, for those whose transport is another one.
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("--rate", self.rate.is_some()),
+            ("--rate-from", self.rate_from.is_some()),
+            ("--rate-to", self.rate_to.is_some()),
+            ("--congestion", self.congestion.is_some()),
+            ("--notsent-lowat", self.notsent_lowat.is_some()),
+            ("--rto-max", self.rto_max.is_some()),
+        ];
+        let own = given.into_iter().chain(self.modes.given());
+        own.filter(|(_, is_given)| *is_given)
+            .map(|(name, _)| name)
+            .next()
     }
 
     pub(crate) fn options(&self) -> TcpOptions {
         TcpOptions {
             congestion: self.congestion.clone(),
-            notsent_lowat: Some(self.notsent_lowat),
+            notsent_lowat: Some(self.notsent_lowat.unwrap_or(LOWAT)),
             rto_max: self.rto_max,
-        }
-    }
-
-    /// Who decides. `limits` are the lowest and the highest rate of the encoder.
-    pub(crate) fn steering(&self, limits: (Rate, Rate)) -> Box<dyn Steering> {
-        match self.mode() {
-            Mode::Classic => Box::new(Classic::new(self.rate)),
-            Mode::Follow => Box::new(Follow::new(self.rate, limits)),
         }
     }
 }
@@ -127,11 +131,14 @@ pub(crate) struct Making {
     pub(crate) packet_size: Bytes,
     /// Lowest and highest rate of the encoder.
     pub(crate) limits: (Rate, Rate),
+    /// From the capture of a frame to its arrival.
+    pub(crate) delay_bound: Duration,
 }
 
 impl Making {
-    /// A sender of such a stream, with numbers that nobody can guess.
-    pub(crate) fn sender(&self, args: &TcpArgs, around: &Surroundings) -> TcpSender {
+    /// A sender of such a stream over a connection that was opened at `now`, with numbers that
+    /// nobody can guess.
+    pub(crate) fn sender(&self, args: &TcpArgs, around: &Surroundings, now: Time) -> TcpSender {
         let mut rng = live::secret_seed().stream("session");
         let config = TcpSenderConfig {
             codec: self.codec,
@@ -143,14 +150,45 @@ impl Making {
             capture: self.capture,
             packet_size: self.packet_size,
             most_queued: MOST_QUEUED,
-            place: Place::Frames,
-            most_pictures: MOST_PICTURES,
+            place: args.modes.place(args.choice()),
+            most_pictures: most_pictures(self.delay_bound, self.frame_rate),
         };
-        TcpSender::new(config, args.steering(self.limits))
+        TcpSender::new(config, self.steering(args, now))
+    }
+
+    fn steering(&self, args: &TcpArgs, now: Time) -> Box<dyn Steering> {
+        let rate = args.rate();
+        match args.choice() {
+            Choice::Classic => Box::new(Classic::new(rate)),
+            Choice::Follow => Box::new(Follow::new(rate, self.limits)),
+            Choice::Symbiosis(mode) => {
+                let config = SymbiosisConfig {
+                    mode,
+                    subscribed: args.modes.subscribed(mode),
+                    floor: self.limits.0,
+                    ceiling: rate,
+                    bound: self.delay_bound,
+                    interval: self.frame_rate.interval(),
+                    reaction: args.modes.reaction(),
+                    margin: args.modes.margin(),
+                    drain: args.modes.drain(),
+                };
+                Box::new(Interactive::new(config, now))
+            }
+        }
     }
 }
 
+/// As many as are captured within the delay bound, and one that is new: older ones are too late.
+pub(crate) fn most_pictures(bound: Duration, frame_rate: FrameRate) -> usize {
+    let interval = frame_rate.interval().as_nanos().max(1);
+    usize::try_from(bound.as_nanos().div_ceil(interval))
+        .map_or(MOST_PICTURES, |frames| (frames + 1).min(MOST_PICTURES))
+}
+
+const RATE: Rate = Rate::kbps(2_000);
+const LOWAT: Bytes = Bytes(16_000);
 /// A minute at 8 Mb/s.
 const MOST_QUEUED: Bytes = Bytes(60_000_000);
-/// Two seconds at 30 frames per second: what a source that is live keeps.
-pub(crate) const MOST_PICTURES: usize = 60;
+/// Ten seconds at 30 frames per second: 100 MB of 640x360.
+const MOST_PICTURES: usize = 300;

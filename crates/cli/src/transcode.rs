@@ -12,7 +12,7 @@ use tidegate_core::session::tcp::Capture;
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_live::driver::Conditions;
 use tidegate_live::pipe::Threaded;
-use tidegate_live::tcp::{TcpError, TcpOptions, TcpSocket, TcpStreamer};
+use tidegate_live::tcp::{Sent, TcpError, TcpOptions, TcpSocket, TcpStreamer};
 use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
 use tidegate_sim::run::{FlowInfo, Side, Summary};
 use tidegate_sim::scenario::quantity;
@@ -22,7 +22,8 @@ use crate::send::numbered;
 use crate::send::source::{self, Encoding};
 use crate::tcp::ends::End;
 use crate::tcp::outgoing::{Reporter, check_encoder};
-use crate::tcp::{Making, TcpArgs};
+use crate::tcp::watch::watch;
+use crate::tcp::{Making, TcpArgs, most_pictures};
 use relay::Relay;
 
 /// What to transcode, for whom, and how.
@@ -55,7 +56,7 @@ pub(crate) struct TranscodeArgs {
     /// Highest rate of the encoder
     #[arg(long, value_name = "RATE", default_value = "8Mb/s", value_parser = quantity::rate)]
     ceiling: Rate,
-    /// A frame is worth nothing this long after it came; for the report
+    /// A frame is worth nothing this long after it came; for the report, and for `--mode iopt`
     #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
     delay_bound: Duration,
     /// Length of an RTP packet
@@ -82,7 +83,7 @@ enum Input {
 /// Transcodes until the input ends, somebody ends it, or the only player leaves in mid-stream;
 /// the exit code is 1 in that case, and when the input breaks.
 pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
-    args.tcp.check()?;
+    args.tcp.check(args.floor)?;
     ensure!(
         args.floor <= args.ceiling,
         "the floor of {} is above the ceiling of {}: lower --floor or raise --ceiling",
@@ -122,8 +123,8 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
         match (played, &end) {
             (Err(error), End::To(_)) => return Err(error.into()),
             (Err(error), End::At(_)) => eprintln!("{error}; waiting for the next player"),
-            (Ok(()), End::To(_)) => break,
-            (Ok(()), End::At(_)) => {}
+            (Ok(_), End::To(_)) => break,
+            (Ok(_), End::At(_)) => {}
         }
     }
     match input {
@@ -153,7 +154,9 @@ fn open_input(
         return Ok(None);
     };
     let socket = TcpSocket::new(stream, &TcpOptions::default())?;
-    let relay = Relay::start(socket, args.fps, around.clock, around.stop.clone())?;
+    // Twice what may wait: some come between what the sender knows and what the encoder asks for.
+    let kept = 2 * most_pictures(args.delay_bound, args.fps) + 60;
+    let relay = Relay::start(socket, args.fps, kept, around.clock, around.stop.clone())?;
     if !relay.wait_for_picture(interrupted) {
         relay.finish()?;
         return Ok(None);
@@ -168,7 +171,7 @@ fn play(
     conditions: &Conditions,
     socket: &mut TcpSocket,
     player: u32,
-) -> Result<(Option<Summary>, Result<(), TcpError>)> {
+) -> Result<(Option<Summary>, Result<Sent, TcpError>)> {
     let (name, pictures, capture): (_, Box<dyn VideoSource>, _) = match input {
         Input::Live(relay) => (relay.name(), Box::new(relay.source()?), Capture::Source),
         Input::Stored(name) => {
@@ -180,7 +183,7 @@ fn play(
             )
         }
     };
-    let (peer, mode) = (socket.peer(), args.tcp.mode().name());
+    let (peer, mode) = (socket.peer(), args.tcp.choice().name());
     let frame_rate = pictures.frame_rate();
     let what = source::what(&name, pictures.size(), frame_rate);
     let flow = FlowInfo {
@@ -196,7 +199,8 @@ fn play(
     let manifest = live::manifest(&format!("transcode {name} for {peer}"), None, flow);
     let dir = args.run.as_ref().map(|dir| numbered(dir, player));
     let folder = Folder::create(dir.as_deref(), args.json, Side::Sender, manifest)?;
-    let mut reporter = Reporter::new(&args.tcp, folder)?;
+    let sayings = watch(&args.tcp, socket)?;
+    let mut reporter = Reporter::new(&args.tcp, folder, sayings)?;
     let codec = args.codec.name();
     reporter
         .progress
@@ -207,6 +211,7 @@ fn play(
         capture,
         packet_size: args.packet_size,
         limits: (args.floor, args.ceiling),
+        delay_bound: args.delay_bound,
     };
     let encoding = Encoding {
         codec: args.codec,
@@ -214,7 +219,10 @@ fn play(
     };
     let pipe = Threaded::start(encoding.session(pictures)?, around.stop.clone())
         .context("no thread for the encoder")?;
-    let mut stream = TcpStreamer::new(making.sender(&args.tcp, around), pipe);
+    let mut stream = TcpStreamer::new(
+        making.sender(&args.tcp, around, conditions.clock.now()),
+        pipe,
+    );
     let played = reporter.play(&mut stream, socket, conditions, around, |stream, now| {
         let Input::Live(relay) = input else { return };
         for (frame, at) in relay.arrivals() {

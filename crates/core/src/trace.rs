@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::symbiosis::TcpEvent;
 use crate::units::{Bytes, Rate, Time};
 
 /// Where state machines say what they did. Structured, so a plot never parses a log line.
@@ -134,6 +135,11 @@ pub enum Event {
         /// At this rate.
         #[cfg_attr(feature = "serde", serde(rename = "rate_bps"))]
         rate: Rate,
+    },
+    /// The transport told of what happened in it.
+    Transport {
+        /// What.
+        event: TcpEvent,
     },
 }
 

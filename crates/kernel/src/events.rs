@@ -224,6 +224,20 @@ impl Events {
         }
     }
 
+    /// The oldest event that nobody took, without waiting, as [`Self::try_next`]; for event loops
+    /// that have to know when there will be no more.
+    ///
+    /// # Errors
+    ///
+    /// The daemon is gone, or the system fails.
+    pub fn poll(&self) -> Result<Option<Event>, EventsError> {
+        if let Some(event) = self.try_next() {
+            return Ok(Some(event));
+        }
+        self.wait(Some(Duration::ZERO), None)?;
+        Ok(self.try_next())
+    }
+
     /// The oldest event that nobody took; waits for one as long as given, or for ever.
     ///
     /// # Errors
@@ -328,7 +342,7 @@ impl Events {
 }
 
 /// For event loops: it can be read when [`Events::try_next`] has something, or when the daemon is
-/// gone, which [`Events::next`] then says.
+/// gone, which [`Events::poll`] and [`Events::next`] then say.
 impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()

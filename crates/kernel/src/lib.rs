@@ -7,6 +7,7 @@
 
 mod bpf;
 mod capability;
+mod connection;
 mod error;
 mod event;
 mod events;
@@ -28,6 +29,7 @@ mod unprivileged;
 mod variables;
 
 pub use bpf::monitor::{LoadError, Tally, Wanted};
+pub use connection::Connection;
 pub use error::EventsError;
 pub use event::{
     CaState, Event, EventKind, EventSet, Happening, Phase, SubscriptionId, TcpState, UnknownName,

@@ -1,6 +1,7 @@
 //! What the kernel tells of a socket to whoever has it.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::time::Duration;
 use std::{fmt, io};
 
 use crate::system::{check as succeeded, option};
@@ -159,6 +160,16 @@ impl Info {
             self.number(176, 8)?,
             self.number(184, 8)?,
         ])
+    }
+
+    /// Since the last segment with data was sent, retransmissions included.
+    pub(crate) fn since_sent(&self) -> Duration {
+        Duration::from_millis(self.number(44, 4).unwrap_or_default())
+    }
+
+    /// Since the last acknowledgement came.
+    pub(crate) fn since_heard(&self) -> Duration {
+        Duration::from_millis(self.number(56, 4).unwrap_or_default())
     }
 
     /// Time-outs ever.

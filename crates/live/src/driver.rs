@@ -367,14 +367,8 @@ impl fmt::Display for DriveError {
     }
 }
 
-impl std::error::Error for DriveError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::System(cause) | Self::Unreachable { cause, .. } => Some(cause),
-            Self::NobodyListens { .. } | Self::TooLarge { .. } => None,
-        }
-    }
-}
+/// What the system says is part of the message.
+impl std::error::Error for DriveError {}
 
 /// The longest time between two calls of a drive's callback.
 pub const TICK: Duration = Duration::from_millis(100);

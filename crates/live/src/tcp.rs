@@ -2,15 +2,16 @@
 //! be dropped, and a loop that drives a [`TcpSender`] with its encoder.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 use std::{fmt, mem, ptr};
 
 use tidegate_core::media::{EncodeError, FrameOrder};
 use tidegate_core::session::stream::EncodePipe;
-use tidegate_core::session::tcp::{TcpReceiver, TcpSender};
+use tidegate_core::session::tcp::{Listener, TcpReceiver, TcpSender};
+use tidegate_core::symbiosis::{TcpEvent, TcpView};
 use tidegate_core::units::{Bytes, Time};
 
 use crate::driver::{Conditions, TICK};
@@ -32,6 +33,31 @@ pub struct TcpOptions {
 pub struct TcpSocket {
     stream: TcpStream,
     peer: SocketAddr,
+    watch: Option<Box<dyn Watch>>,
+}
+
+/// Who tells what a connection does, and how it stands.
+pub trait Watch: fmt::Debug + Send {
+    /// The oldest event that nobody took.
+    ///
+    /// # Errors
+    /// When the socket is none any more.
+    fn next_event(&mut self, now: Time) -> io::Result<Option<(TcpEvent, TcpView)>>;
+
+    /// How the connection stands.
+    ///
+    /// # Errors
+    /// When the socket is none any more.
+    fn view(&mut self, now: Time) -> io::Result<TcpView>;
+
+    /// Writes to the socket in the way that it needs; as [`io::Write::write`].
+    ///
+    /// # Errors
+    /// As that.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// What can be read when there are events.
+    fn events(&self) -> BorrowedFd<'_>;
 }
 
 impl TcpSocket {
@@ -59,7 +85,16 @@ impl TcpSocket {
             set(fd, TCP_RTO_MAX_MS, &ms.to_ne_bytes())
                 .map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
         }
-        Ok(Self { stream, peer })
+        Ok(Self {
+            stream,
+            peer,
+            watch: None,
+        })
+    }
+
+    /// From now on somebody watches it for a sender that decides by what it does.
+    pub fn set_watch(&mut self, watch: Box<dyn Watch>) {
+        self.watch = Some(watch);
     }
 
     /// The other end.
@@ -80,7 +115,11 @@ impl TcpSocket {
     /// Writes what the socket takes now; zero if it is full.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
-            match self.stream.write(bytes) {
+            let written = match &mut self.watch {
+                Some(watch) => watch.write(bytes),
+                None => self.stream.write(bytes),
+            };
+            match written {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 written => return written,
@@ -95,6 +134,37 @@ impl TcpSocket {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 read => return read.map(Some),
+            }
+        }
+    }
+}
+
+impl AsFd for TcpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl TcpSocket {
+    /// Says these last words and waits a moment until the peer has gone, so that what still comes
+    /// from it does not make the system take them back.
+    fn leave(&mut self, words: &[u8], conditions: &Conditions) -> io::Result<()> {
+        self.write(words)?;
+        self.stream.shutdown(Shutdown::Write)?;
+        let mut buffer = vec![0; 1 << 16];
+        let end = conditions.clock.now() + LAST_WORDS;
+        loop {
+            let now = conditions.clock.now();
+            match self.read(&mut buffer)? {
+                Some(0) => return Ok(()),
+                _ if now >= end => return Ok(()),
+                Some(_) => {}
+                None => wait(
+                    &[(self.stream.as_raw_fd(), libc::POLLIN)],
+                    conditions,
+                    now,
+                    end,
+                )?,
             }
         }
     }
@@ -121,7 +191,7 @@ pub fn accept(
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let now = conditions.clock.now();
                 let fd = listener.as_raw_fd();
-                wait(Some((fd, libc::POLLIN)), conditions, now, now + TICK)
+                wait(&[(fd, libc::POLLIN)], conditions, now, now + TICK)
                     .map_err(TcpError::System)?;
             }
             Err(e) => return Err(TcpError::System(e)),
@@ -176,10 +246,21 @@ impl<P: EncodePipe> TcpStreamer<P> {
     }
 }
 
+/// How a stream ended at its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The callback or the stop flag wanted it.
+    Asked,
+    /// Everything was said, and a goodbye.
+    Everything,
+    /// The player said goodbye.
+    PlayerLeft,
+}
+
 /// Drives a sender until it has said everything, the connection ends, or `on_turn` wants it.
 /// `on_turn` is called whenever something happened, and at least every [`TICK`].
 ///
-/// Whatever the peer says is read and passed over.
+/// Whatever the peer says but a goodbye is read and passed over.
 ///
 /// # Errors
 /// [`TcpError::Closed`] when the peer left in mid-stream, and what else the system says.
@@ -188,31 +269,47 @@ pub fn send<P: EncodePipe>(
     socket: &mut TcpSocket,
     conditions: &Conditions,
     mut on_turn: impl FnMut(&mut TcpStreamer<P>, Time) -> ControlFlow<()>,
-) -> Result<(), TcpError> {
+) -> Result<Sent, TcpError> {
     let peer = socket.peer;
     let gone = |cause: io::Error| TcpError::of(cause, peer);
-    let mut buffer = [0; 4_096];
+    let mut listener = Listener::default();
     loop {
         let now = conditions.clock.now();
-        let (unsent, unacknowledged) = socket.backlog().map_err(gone)?;
-        stream.sender.on_kernel(unsent, unacknowledged);
+        hear(&mut stream.sender, socket, now).map_err(gone)?;
         // First, so that news of the rate holds for a picture that is due now.
         let asked = on_turn(stream, now).is_break() || conditions.stop.is_set();
         stream.turn(now);
-        let full = write_all(&mut stream.sender, socket, now).map_err(gone)?;
-        if stream.sender.is_done() || asked {
-            return Ok(());
+        let written = write_all(stream, socket, now);
+        // Who has left may have said so before writes began to fail.
+        let read = listen(&mut listener, socket);
+        if listener.has_left() {
+            return Ok(Sent::PlayerLeft);
         }
-        while let Some(count) = socket.read(&mut buffer).map_err(gone)? {
-            if count == 0 {
-                return Err(TcpError::Closed { peer, cause: None });
-            }
+        let full = written.map_err(gone)?;
+        if stream.sender.is_done() {
+            return Ok(Sent::Everything);
+        }
+        if asked {
+            return Ok(Sent::Asked);
+        }
+        if read.map_err(gone)? == Reading::End {
+            return Err(TcpError::Closed { peer, cause: None });
         }
         let next = stream.sender.next_timeout().unwrap_or(Time::FAR);
+        let room = if stream.sender.waits_for_room() {
+            now + ROOM
+        } else {
+            Time::FAR
+        };
         let events = libc::POLLIN | if full { libc::POLLOUT } else { 0 };
-        let until = next.min(now + TICK);
+        let until = next.min(now + TICK).min(room);
+        let own = (socket.stream.as_raw_fd(), events);
+        let watch = socket
+            .watch
+            .as_ref()
+            .map(|watch| watch.events().as_raw_fd());
         wait(
-            Some((socket.stream.as_raw_fd(), events)),
+            &[own, (watch.unwrap_or(-1), libc::POLLIN)],
             conditions,
             now,
             until,
@@ -221,10 +318,27 @@ pub fn send<P: EncodePipe>(
     }
 }
 
-/// Hands over what the socket takes. Whether it is full.
-fn write_all(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::Result<bool> {
+/// Tells the sender what the connection did and how it stands.
+fn hear(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::Result<()> {
+    let (unsent, unacknowledged) = socket.backlog()?;
+    sender.on_kernel(unsent, unacknowledged);
+    if let Some(watch) = &mut socket.watch {
+        while let Some((event, view)) = watch.next_event(now)? {
+            sender.on_event(now, event, &view);
+        }
+        sender.on_view(now, &watch.view(now)?);
+    }
+    Ok(())
+}
+
+/// Hands over what the socket takes, and what is made of it. Whether it is full.
+fn write_all<P: EncodePipe>(
+    stream: &mut TcpStreamer<P>,
+    socket: &mut TcpSocket,
+    now: Time,
+) -> io::Result<bool> {
     loop {
-        let bytes = sender.poll_write(now);
+        let bytes = stream.sender.poll_write(now);
         if bytes.is_empty() {
             return Ok(false);
         }
@@ -232,8 +346,31 @@ fn write_all(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::R
         if count == 0 {
             return Ok(true);
         }
-        sender.on_written(now, count);
+        stream.sender.on_written(now, count);
+        if let Some(watch) = &mut socket.watch {
+            // What was written counts for what comes next.
+            stream.sender.on_view(now, &watch.view(now)?);
+            stream.turn(now);
+        }
     }
+}
+
+/// Whether more may come from a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    Open,
+    End,
+}
+
+fn listen(listener: &mut Listener, socket: &mut TcpSocket) -> io::Result<Reading> {
+    let mut buffer = [0; 4_096];
+    while let Some(count) = socket.read(&mut buffer)? {
+        if count == 0 {
+            return Ok(Reading::End);
+        }
+        listener.on_bytes(&buffer[..count]);
+    }
+    Ok(Reading::Open)
 }
 
 /// How a stream ended at its receiver.
@@ -266,6 +403,8 @@ pub fn receive(
             return Ok(Received::Goodbye);
         }
         if asked || conditions.until.is_some_and(|until| now >= until) {
+            // Who does not hear it any more has gone itself.
+            let _ = socket.leave(&receiver.farewell(), conditions);
             return Ok(Received::Asked);
         }
         let read = socket.read(&mut buffer);
@@ -288,32 +427,26 @@ pub fn receive(
             None => {
                 let fd = socket.stream.as_raw_fd();
                 let until = conditions.until.unwrap_or(Time::FAR).min(now + TICK);
-                wait(Some((fd, libc::POLLIN)), conditions, now, until).map_err(TcpError::System)?;
+                wait(&[(fd, libc::POLLIN)], conditions, now, until).map_err(TcpError::System)?;
             }
         }
     }
 }
 
-/// Sleeps until the descriptor is ready, the driver is woken, or `until`.
+/// Sleeps until a descriptor is ready (a negative one never is), the driver is woken, or `until`.
 fn wait(
-    descriptor: Option<(RawFd, libc::c_short)>,
+    descriptors: &[(RawFd, libc::c_short)],
     conditions: &Conditions,
     now: Time,
     until: Time,
 ) -> io::Result<()> {
-    let (fd, events) = descriptor.unwrap_or((-1, 0));
-    let mut fds = [
-        libc::pollfd {
-            fd,
-            events,
-            revents: 0,
-        },
-        libc::pollfd {
-            fd: conditions.stop.event_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        },
-    ];
+    let bell = (conditions.stop.event_fd(), libc::POLLIN);
+    let polled = |&(fd, events): &(RawFd, libc::c_short)| libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    let mut fds: Vec<libc::pollfd> = [bell].iter().chain(descriptors).map(polled).collect();
     let span = until.since(now);
     let timeout = libc::timespec {
         tv_sec: span.as_secs() as libc::time_t,
@@ -332,7 +465,7 @@ fn wait(
         Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
         _ => {}
     }
-    if fds[1].revents != 0 {
+    if fds[0].revents != 0 {
         conditions.stop.hush();
     }
     Ok(())
@@ -437,6 +570,11 @@ impl fmt::Display for TcpError {
 /// What the system says is part of the message.
 impl std::error::Error for TcpError {}
 
+/// A player waits so long for its sender to close.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// The system tells nobody that an acknowledgement has come: a frame that waits for room is tried
+/// again after this. A look costs some microseconds.
+const ROOM: Duration = Duration::from_millis(5);
 /// Of the kernel's `include/uapi/linux/tcp.h`.
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 /// Of the kernel's `include/uapi/linux/sockios.h`.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use tidegate_core::session::tcp::Capture;
 use tidegate_live::driver::Conditions;
 use tidegate_live::pipe::Threaded;
-use tidegate_live::tcp::{TcpError, TcpSocket, TcpStreamer};
+use tidegate_live::tcp::{Sent, TcpError, TcpSocket, TcpStreamer};
 use tidegate_sim::run::{FlowInfo, Side, Summary};
 
 use super::source::Picked;
@@ -16,11 +16,12 @@ use crate::live::{self, FLOW, Folder, Surroundings};
 use crate::tcp::Making;
 use crate::tcp::ends::End;
 use crate::tcp::outgoing::{Reporter, check_encoder};
+use crate::tcp::watch::watch;
 
 /// Sends to one player, or to one after the other. The exit code is 1 when the only one leaves in
 /// mid-stream.
 pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
-    args.tcp.check()?;
+    args.tcp.check(args.floor)?;
     ensure!(
         args.sdp.is_none() && !args.one_way,
         "--sdp and --one-way are for --transport rtp: leave them out"
@@ -49,8 +50,8 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
         match (played, &end) {
             (Err(error), End::To(_)) => return Err(error.into()),
             (Err(error), End::At(_)) => eprintln!("{error}; waiting for the next player"),
-            (Ok(()), End::To(_)) => break,
-            (Ok(()), End::At(_)) => {}
+            (Ok(_), End::To(_)) => break,
+            (Ok(_), End::At(_)) => {}
         }
         if around.interrupts.count() > 0 {
             break;
@@ -66,13 +67,13 @@ fn play(
     socket: &mut TcpSocket,
     picked: Picked,
     player: u32,
-) -> Result<(Option<Summary>, Result<(), TcpError>)> {
+) -> Result<(Option<Summary>, Result<Sent, TcpError>)> {
     let peer = socket.peer();
     let frames = args.duration.map(|span| frames_in(span, picked.frame_rate));
     let flow = FlowInfo {
         name: FLOW.to_owned(),
         class: FLOW.to_owned(),
-        control: args.tcp.mode().name().to_owned(),
+        control: args.tcp.choice().name().to_owned(),
         baseline: false,
         delay_bound: Some(args.delay_bound),
         floor: args.floor,
@@ -82,8 +83,9 @@ fn play(
     let manifest = live::manifest(&format!("send to {peer} over TCP"), args.duration, flow);
     let dir = args.run.as_ref().map(|dir| numbered(dir, player));
     let folder = Folder::create(dir.as_deref(), args.json, Side::Sender, manifest)?;
-    let mut reporter = Reporter::new(&args.tcp, folder)?;
-    let mode = args.tcp.mode().name();
+    let sayings = watch(&args.tcp, socket)?;
+    let mut reporter = Reporter::new(&args.tcp, folder, sayings)?;
+    let mode = args.tcp.choice().name();
     reporter
         .progress
         .say(&format!("sending {} to {peer}, {mode}", picked.what));
@@ -93,8 +95,9 @@ fn play(
         capture: Capture::Clock { frames },
         packet_size: args.packet_size,
         limits: (args.floor, args.ceiling),
+        delay_bound: args.delay_bound,
     };
-    let sender = making.sender(&args.tcp, around);
+    let sender = making.sender(&args.tcp, around, conditions.clock.now());
     let pipe = Threaded::start(picked.session, around.stop.clone())
         .context("no thread for the encoder")?;
     let mut stream = TcpStreamer::new(sender, pipe);

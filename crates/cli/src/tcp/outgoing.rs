@@ -2,15 +2,17 @@
 //! line and the run folder.
 
 use std::ops::ControlFlow;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::stream::EncodePipe;
+use tidegate_core::symbiosis::{Retraction, TcpEvent};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::Conditions;
-use tidegate_live::tcp::{TcpError, TcpSocket, TcpStreamer, send};
+use tidegate_live::tcp::{Sent, TcpError, TcpSocket, TcpStreamer, send};
 use tidegate_sim::cast::sent_row;
 use tidegate_sim::run::Summary;
 
@@ -25,6 +27,8 @@ pub(crate) struct Reporter {
     folder: Folder,
     incoming: Option<Incoming>,
     outgoing: Option<Outgoing>,
+    /// What is said of the source of events.
+    sayings: Option<Receiver<String>>,
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
     recent: Recent,
@@ -33,10 +37,11 @@ pub(crate) struct Reporter {
 }
 
 /// Since the last progress line.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Recent {
     since: Time,
     bits: u64,
+    answers: Vec<Retraction>,
     /// From capture until the last byte was given to TCP.
     slowest: Duration,
 }
@@ -47,17 +52,25 @@ struct Total {
     left: u64,
     bits: u64,
     span: Option<(Time, Time)>,
+    /// Events that were told, in the order of Table 1.
+    told: [u64; TcpEvent::ALL.len()],
+    answers: usize,
 }
 
 impl Reporter {
     /// # Errors
     /// When a channel for rates cannot be made.
-    pub(crate) fn new(args: &TcpArgs, folder: Folder) -> Result<Self> {
+    pub(crate) fn new(
+        args: &TcpArgs,
+        folder: Folder,
+        sayings: Option<Receiver<String>>,
+    ) -> Result<Self> {
         Ok(Self {
             progress: Progress::new(),
             folder,
             incoming: args.rate_from.as_ref().map(Incoming::open).transpose()?,
             outgoing: args.rate_to.as_ref().map(Outgoing::open).transpose()?,
+            sayings,
             rows: Vec::new(),
             events: Vec::new(),
             recent: Recent::default(),
@@ -77,7 +90,7 @@ impl Reporter {
         conditions: &Conditions,
         around: &Surroundings,
         mut on_turn: impl FnMut(&mut TcpStreamer<P>, Time),
-    ) -> Result<(), TcpError> {
+    ) -> Result<Sent, TcpError> {
         let played = send(stream, socket, conditions, |stream, now| {
             // News of the rate come before pictures, so that it holds for them.
             self.turn(stream, now);
@@ -85,8 +98,11 @@ impl Reporter {
             self.leave(stream, now, around.interrupts.count())
         });
         let now = conditions.clock.now();
-        if played.is_err() {
+        if !matches!(played, Ok(Sent::Everything)) {
             stream.sender.on_closed(now);
+        }
+        if let Ok(Sent::PlayerLeft) = played {
+            self.progress.say("the player has left");
         }
         self.keep(stream, now);
         played
@@ -102,6 +118,8 @@ impl Reporter {
             left,
             bits,
             span,
+            told,
+            answers,
         } = self.total;
         let span = span.map_or(Duration::ZERO, |(first, last)| last.since(first));
         let rate = Bytes(bits / 8) / span.max(Duration::from_millis(1));
@@ -109,6 +127,20 @@ impl Reporter {
             "sent {left} of {frames} frames in {:.1} s, {rate} of video",
             span.as_secs_f64()
         ));
+        let told = TcpEvent::ALL
+            .iter()
+            .zip(told)
+            .filter(|(_, count)| *count > 0);
+        let told: Vec<String> = told.map(|(e, n)| format!("{n} {}", e.name())).collect();
+        if self.sayings.is_some() {
+            let told = if told.is_empty() {
+                "nothing".into()
+            } else {
+                told.join(", ")
+            };
+            self.progress
+                .say(&format!("TCP told of {told}; answered {answers} times"));
+        }
         self.folder.finish(now)
     }
 
@@ -132,6 +164,9 @@ impl Reporter {
     }
 
     fn turn<P: EncodePipe>(&mut self, stream: &mut TcpStreamer<P>, now: Time) {
+        for saying in self.sayings.iter().flat_map(Receiver::try_iter) {
+            self.progress.say(&saying);
+        }
         let said = self.incoming.as_mut().map(Incoming::poll);
         for advice in said.into_iter().flatten() {
             match advice {
@@ -155,6 +190,14 @@ impl Reporter {
 
     fn keep<P: EncodePipe>(&mut self, stream: &mut TcpStreamer<P>, now: Time) {
         stream.sender.drain(&mut self.rows, &mut self.events);
+        for (_, event) in &self.events {
+            if let Event::Transport { event } = event {
+                self.total.told[*event as usize] += 1;
+            }
+        }
+        let answers = stream.sender.take_answers();
+        self.total.answers += answers.len();
+        self.recent.answers.extend(answers);
         for frame in &self.rows {
             self.total.frames += 1;
             let Some(left) = frame.left else { continue };
@@ -186,11 +229,22 @@ impl Reporter {
             since,
             bits,
             slowest,
+            answers,
         } = std::mem::replace(&mut self.recent, fresh);
         let rate = Bytes(bits / 8) / now.since(since).max(Duration::from_millis(1));
         let backlog = stream.sender.backlog();
+        let answered = answers.last().map_or(String::new(), |last| {
+            let (event, count) = (last.event.name(), answers.len());
+            let lasts = last.lasts.map_or(String::new(), |span| {
+                format!(" for {:.1} s", span.as_secs_f64())
+            });
+            format!(
+                "  {count} answers, last: {} after {event}{lasts}",
+                last.rate
+            )
+        });
         format!(
-            "{:6.1} s  {rate} of {}  waiting {} here, {} in TCP  delay {}",
+            "{:6.1} s  {rate} of {}  waiting {} here, {} in TCP  delay {}{answered}",
             now.as_secs_f64(),
             stream.sender.target(),
             kilobytes(backlog.queued),

@@ -55,13 +55,15 @@ impl Shared {
 }
 
 impl Relay {
-    /// Starts to read. `driver` is woken for every picture and at the end.
+    /// Starts to read. `driver` is woken for every picture and at the end. So many pictures are kept
+    /// until somebody asks for them.
     ///
     /// # Errors
     /// When the system has no thread left.
     pub(super) fn start(
         mut socket: TcpSocket,
         rate: FrameRate,
+        kept: usize,
         clock: Clock,
         driver: StopFlag,
     ) -> Result<Self> {
@@ -76,6 +78,7 @@ impl Relay {
         let mut desk = Desk {
             shared: Arc::clone(&shared),
             driver,
+            kept,
             decoder: None,
             numbering: Numbering::new(rate),
         };
@@ -159,6 +162,7 @@ impl Relay {
 struct Desk {
     shared: Arc<Shared>,
     driver: StopFlag,
+    kept: usize,
     decoder: Option<Decoder>,
     numbering: Numbering,
 }
@@ -202,8 +206,8 @@ impl Desk {
                 picture.size()
             ));
         }
-        // Only those that the encoder is at matter; it is never as far behind as this.
-        if state.pictures.len() >= MOST_PICTURES {
+        // Those that the encoder is at and those that wait for room; it is never further behind.
+        if state.pictures.len() >= self.kept {
             state.pictures.pop_front();
         }
         let at = frame.complete.unwrap_or(frame.first);
@@ -277,7 +281,5 @@ impl VideoSource for RelaySource {
     }
 }
 
-/// Two seconds.
-const MOST_PICTURES: usize = 60;
 /// Between two looks at what may end a wait.
 const LOOK: Duration = Duration::from_millis(100);

@@ -8,8 +8,10 @@
 //! back into frames, and [`Punctuality`] says which of them came in time.
 //!
 //! On the wire: RTP packets (RFC 6184 or RFC 2250 payloads, told by their payload type), sender
-//! reports and a goodbye, each behind its length (RFC 4571).
+//! reports and a goodbye, each behind its length (RFC 4571). A player that leaves says goodbye too,
+//! for which a sender has a [`Listener`].
 
+mod farewell;
 mod interactive;
 mod packets;
 mod receiver;
@@ -19,6 +21,7 @@ mod steering;
 #[cfg(test)]
 mod tests;
 
+pub use farewell::Listener;
 pub use interactive::Interactive;
 pub use receiver::{Punctuality, StreamFault, TcpReceiver};
 pub use sender::{Capture, TcpSender, TcpSenderConfig};

@@ -71,6 +71,9 @@ impl Steering for Interactive {
         trace: &mut Vec<(Time, Event)>,
     ) {
         self.view = Some(*view);
+        if self.subscribed().contains(event) {
+            trace.push((now, Event::Transport { event }));
+        }
         self.symbiosis.on_event(now, event, view);
         for answer in self.symbiosis.take_answers() {
             let plan = Event::Plan {

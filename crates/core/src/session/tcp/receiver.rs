@@ -4,6 +4,7 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::farewell::farewell;
 use crate::media::{Codec, MEDIA_CLOCK};
 use crate::session::assembler::ReceivedFrame;
 use crate::session::config::MEDIA_TYPE;
@@ -113,6 +114,11 @@ impl TcpReceiver {
     /// Media packets so far.
     pub const fn packets(&self) -> u64 {
         self.packets
+    }
+
+    /// What to tell the sender when we leave before it does.
+    pub fn farewell(&self) -> Vec<u8> {
+        farewell(self.stream.map_or(0, |stream| stream.ssrc))
     }
 
     /// The connection has ended: what is not whole never will be.

@@ -1,0 +1,398 @@
+//! Who decides the rate of a stream over TCP, and by what.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tidegate_core::promise::Law;
+use tidegate_core::session::tcp::Place;
+use tidegate_core::symbiosis::{self, Backoff, Flags, Subscription, SymbiosisConfig, TcpEvent};
+use tidegate_sim::scenario::quantity;
+
+/// How the rate is decided.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "With TCP: modes")]
+pub(crate) struct ModeArgs {
+    /// `classic`: one rate, and everything is sent, however late; `follow`: as `--rate-from` says;
+    /// `ioff`, `iexp`, `iopt`: by what the kernel tells of the connection
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+    /// The mode as the papers' four switches, those that are on: `itcp,event,symb,opt`
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "SWITCHES",
+        conflicts_with = "mode"
+    )]
+    flags: Option<Vec<Switch>>,
+    /// iOPT: `exact` plans for every frame; `paper` and `paper-m` as printed
+    #[arg(long, value_enum)]
+    law: Option<LawArg>,
+    /// iEXP: the normal rate again after a while, at once (`fixed`), or step by step (`additive`)
+    #[arg(long, value_enum)]
+    recovery: Option<Recovery>,
+    /// iEXP: the rate is multiplied by this at an event; 0.35, additive 0.55
+    #[arg(long, value_name = "SHARE")]
+    ratio: Option<f64>,
+    /// iEXP, fixed: for so long; 4s
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    hold: Option<Duration>,
+    /// iEXP, additive: this share of the normal rate comes back per second; 0.01
+    #[arg(long, value_name = "SHARE")]
+    step: Option<f64>,
+    /// Events to be told of; all for the exact law and `timeout` for all else unless told
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "EVENTS")]
+    subscribe: Option<Vec<Told>>,
+    /// Where frames wait that the connection has no room for; `pictures` for the exact law and
+    /// `socket` for all else unless told
+    #[arg(long, value_enum)]
+    backlog: Option<BacklogArg>,
+    /// From an event to the moment from which the encoder obeys; 0s
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    reaction: Option<Duration>,
+    /// iOPT, exact: share of the forecast that is counted on; 0.9
+    #[arg(long, value_name = "SHARE")]
+    margin: Option<f64>,
+    /// iOPT, exact: what waits is to be gone within this time; 3s
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    drain: Option<Duration>,
+    /// Where events come from; the daemon (`tidegate events serve`) if there is one, else what a
+    /// process without privilege can see
+    #[arg(long, value_enum)]
+    pub(super) events_from: Option<EventsFrom>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    /// Nobody decides: the rate is constant
+    Classic,
+    /// Somebody outside decides
+    Follow,
+    /// Events are told and written down, and the rate is constant
+    Ioff,
+    /// An event multiplies the rate
+    Iexp,
+    /// The throttling law plans
+    Iopt,
+}
+
+/// A control flag of Table 3 of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Switch {
+    /// The service
+    Itcp,
+    /// Events are told
+    Event,
+    /// The rate follows them
+    Symb,
+    /// By the throttling law
+    Opt,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LawArg {
+    Exact,
+    Paper,
+    PaperM,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Recovery {
+    Fixed,
+    Additive,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Told {
+    /// The retransmission timer expired
+    #[value(alias = "timed-out")]
+    Timeout,
+    /// The repair of a loss begins without a time-out
+    ThirdDuplicate,
+    /// The repair is over
+    Repaired,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum BacklogArg {
+    Frames,
+    Pictures,
+    Socket,
+}
+
+/// Where events come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum EventsFrom {
+    /// The daemon
+    Daemon,
+    /// The kernel, whose programs this process loads; for root
+    InProcess,
+    /// Time stamps on the socket's error queue, and its state
+    Unprivileged,
+}
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Choice {
+    /// Nobody.
+    Classic,
+    /// Somebody outside.
+    Follow,
+    /// Events of the connection; any mode but Classic.
+    Symbiosis(symbiosis::Mode),
+}
+
+impl Choice {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Follow => "follow",
+            Self::Symbiosis(mode) => mode.name(),
+        }
+    }
+
+    pub(crate) const fn symbiosis(self) -> Option<symbiosis::Mode> {
+        match self {
+            Self::Symbiosis(mode) => Some(mode),
+            Self::Classic | Self::Follow => None,
+        }
+    }
+}
+
+impl ModeArgs {
+    /// Told, or implied by whether somebody tells the rate.
+    pub(super) fn choice(&self, told: bool) -> Choice {
+        let law = match self.law {
+            Some(LawArg::Paper) => Law::Paper,
+            Some(LawArg::PaperM) => Law::PaperM,
+            Some(LawArg::Exact) | None => Law::Exact,
+        };
+        if let Some(flags) = &self.flags {
+            let on = |switch| flags.contains(&switch);
+            let flags = Flags {
+                itcp: on(Switch::Itcp),
+                event: on(Switch::Event),
+                symb: on(Switch::Symb),
+                opt: on(Switch::Opt),
+            };
+            return match symbiosis::Mode::of_flags(flags, self.backoff(), law) {
+                symbiosis::Mode::Classic => Choice::Classic,
+                mode => Choice::Symbiosis(mode),
+            };
+        }
+        match self.mode {
+            None if told => Choice::Follow,
+            None | Some(Mode::Classic) => Choice::Classic,
+            Some(Mode::Follow) => Choice::Follow,
+            Some(Mode::Ioff) => Choice::Symbiosis(symbiosis::Mode::Ioff),
+            Some(Mode::Iexp) => Choice::Symbiosis(symbiosis::Mode::Iexp(self.backoff())),
+            Some(Mode::Iopt) => Choice::Symbiosis(symbiosis::Mode::Iopt(law)),
+        }
+    }
+
+    /// The published form with other numbers.
+    fn backoff(&self) -> Backoff {
+        let published = match self.recovery {
+            Some(Recovery::Additive) => Backoff::REPORT,
+            Some(Recovery::Fixed) | None => Backoff::PAPER,
+        };
+        match published {
+            Backoff::Fixed { ratio, hold } => Backoff::Fixed {
+                ratio: self.ratio.unwrap_or(ratio),
+                hold: self.hold.unwrap_or(hold),
+            },
+            Backoff::Additive { ratio, step } => Backoff::Additive {
+                ratio: self.ratio.unwrap_or(ratio),
+                step: self.step.unwrap_or(step),
+            },
+        }
+    }
+
+    pub(super) fn place(&self, choice: Choice) -> Place {
+        let usual = match choice {
+            // Somebody outside may say `drop`.
+            Choice::Classic | Choice::Follow => BacklogArg::Frames,
+            Choice::Symbiosis(mode) if mode.is_exact() => BacklogArg::Pictures,
+            Choice::Symbiosis(_) => BacklogArg::Socket,
+        };
+        match self.backlog.unwrap_or(usual) {
+            BacklogArg::Frames => Place::Frames,
+            BacklogArg::Pictures => Place::Pictures,
+            BacklogArg::Socket => Place::Socket,
+        }
+    }
+
+    pub(super) fn subscribed(&self, mode: symbiosis::Mode) -> Subscription {
+        let Some(told) = &self.subscribe else {
+            return if mode.is_exact() {
+                Subscription::ALL
+            } else {
+                Subscription::TIME_OUT
+            };
+        };
+        let event = |told: &Told| match told {
+            Told::Timeout => TcpEvent::TimedOut,
+            Told::ThirdDuplicate => TcpEvent::ThirdDuplicate,
+            Told::Repaired => TcpEvent::Repaired,
+        };
+        Subscription::of(&told.iter().map(event).collect::<Vec<_>>())
+    }
+
+    pub(super) fn reaction(&self) -> Duration {
+        self.reaction.unwrap_or_default()
+    }
+
+    pub(super) fn margin(&self) -> f64 {
+        self.margin.unwrap_or(SymbiosisConfig::MARGIN)
+    }
+
+    pub(super) fn drain(&self) -> Duration {
+        self.drain.unwrap_or(SymbiosisConfig::DRAIN)
+    }
+
+    /// Its options, and whether they were given.
+    pub(super) fn given(&self) -> [(&'static str, bool); 13] {
+        [
+            ("--mode", self.mode.is_some()),
+            ("--flags", self.flags.is_some()),
+            ("--law", self.law.is_some()),
+            ("--recovery", self.recovery.is_some()),
+            ("--ratio", self.ratio.is_some()),
+            ("--hold", self.hold.is_some()),
+            ("--step", self.step.is_some()),
+            ("--subscribe", self.subscribe.is_some()),
+            ("--backlog", self.backlog.is_some()),
+            ("--reaction", self.reaction.is_some()),
+            ("--margin", self.margin.is_some()),
+            ("--drain", self.drain.is_some()),
+            ("--events-from", self.events_from.is_some()),
+        ]
+    }
+
+    /// # Errors
+    /// Names the option that is of no use in this mode, or out of range.
+    pub(super) fn check(&self, choice: Choice) -> Result<()> {
+        use symbiosis::Mode as M;
+        let mode = choice.symbiosis();
+        let iexp = matches!(mode, Some(M::Iexp(_)));
+        let fixed = matches!(mode, Some(M::Iexp(Backoff::Fixed { .. })));
+        let additive = matches!(mode, Some(M::Iexp(Backoff::Additive { .. })));
+        let exact = mode.is_some_and(M::is_exact);
+        for (name, is_given) in self.given() {
+            let (fits, whose) = match name {
+                "--mode" | "--flags" => (true, ""),
+                "--law" => (matches!(mode, Some(M::Iopt(_))), "iopt"),
+                "--recovery" | "--ratio" => (iexp, "iexp"),
+                "--hold" => (fixed, "iexp with --recovery fixed"),
+                "--step" => (additive, "iexp with --recovery additive"),
+                "--margin" | "--drain" => (exact, "iopt with --law exact"),
+                _ => (mode.is_some(), "ioff, iexp or iopt"),
+            };
+            ensure!(
+                fits || !is_given,
+                "{name} is of no use in mode {}: leave it out, or choose --mode {whose}",
+                choice.name()
+            );
+        }
+        let share = |name, share: Option<f64>, range: std::ops::RangeInclusive<f64>| {
+            ensure!(
+                share.is_none_or(|share| range.contains(&share)),
+                "{name} is out of range: choose it from {} to {}",
+                range.start(),
+                range.end()
+            );
+            Ok(())
+        };
+        share("--ratio", self.ratio, 0.01..=0.99)?;
+        share("--step", self.step, 0.001..=10.0)?;
+        share("--margin", self.margin, 0.01..=1.0)?;
+        let zero = |span: Option<Duration>| span.is_some_and(|span| span.is_zero());
+        ensure!(
+            !zero(self.hold) && !zero(self.drain),
+            "--hold and --drain of zero do nothing: give them more"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        modes: ModeArgs,
+    }
+
+    fn modes(line: &str) -> ModeArgs {
+        let words = ["send"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).unwrap().modes
+    }
+
+    #[test]
+    fn modes_and_flags_are_two_spellings() {
+        use symbiosis::Mode as M;
+        for (line, mode) in [
+            ("--mode ioff", M::Ioff),
+            ("--flags itcp,event", M::Ioff),
+            ("--mode iexp", M::Iexp(Backoff::PAPER)),
+            (
+                "--flags itcp,event,symb --recovery additive",
+                M::Iexp(Backoff::REPORT),
+            ),
+            ("--mode iopt", M::Iopt(Law::Exact)),
+            (
+                "--flags itcp,event,symb,opt --law paper-m",
+                M::Iopt(Law::PaperM),
+            ),
+        ] {
+            let modes = modes(line);
+            let choice = modes.choice(false);
+            assert_eq!(choice, Choice::Symbiosis(mode), "{line}");
+            modes.check(choice).unwrap();
+        }
+        assert_eq!(modes("--flags itcp").choice(false), Choice::Classic);
+        assert_eq!(modes("").choice(true), Choice::Follow);
+        let tuned = modes("--mode iexp --ratio 0.5 --hold 2s").choice(false);
+        let hold = Duration::from_secs(2);
+        let backoff = Backoff::Fixed { ratio: 0.5, hold };
+        assert_eq!(tuned, Choice::Symbiosis(M::Iexp(backoff)));
+    }
+
+    #[test]
+    fn what_is_told_and_where_frames_wait_goes_by_the_mode() {
+        let iopt = modes("--mode iopt");
+        let choice = iopt.choice(false);
+        assert_eq!(iopt.place(choice), Place::Pictures);
+        let mode = choice.symbiosis().unwrap();
+        assert_eq!(iopt.subscribed(mode), Subscription::ALL);
+        let iexp = modes("--mode iexp --subscribe timeout,third-duplicate");
+        let choice = iexp.choice(false);
+        assert_eq!(iexp.place(choice), Place::Socket);
+        let mode = choice.symbiosis().unwrap();
+        assert_eq!(iexp.subscribed(mode), Subscription::LOSSES);
+        assert_eq!(
+            modes("--mode ioff").subscribed(mode),
+            Subscription::TIME_OUT
+        );
+    }
+
+    #[test]
+    fn options_of_another_mode_are_named() {
+        for (line, name) in [
+            ("--mode iexp --law paper", "--law"),
+            ("--mode iexp --step 0.1", "--step"),
+            ("--mode iopt --law paper --margin 0.8", "--margin"),
+            ("--mode classic --subscribe timeout", "--subscribe"),
+            ("--mode iexp --ratio 1.5", "--ratio"),
+            ("--mode iopt --drain 0s", "--drain"),
+        ] {
+            let modes = modes(line);
+            let error = modes.check(modes.choice(false)).unwrap_err().to_string();
+            assert!(error.contains(name), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! A connection as the state machine of the papers wants it: events of Table 1, and views.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use tidegate_core::symbiosis::{CongestionControl, Subscription, TcpEvent, TcpView};
+use tidegate_core::units::{Bytes, Rate, Time};
+
+use crate::bpf::monitor::Wanted;
+use crate::error::EventsError;
+use crate::event::{EventKind, EventSet, Happening, SubscriptionId};
+use crate::events::Events;
+use crate::system::{monotonic, option};
+use crate::tcp::{self, Info};
+use crate::variables::{Snapshot, Variable};
+
+/// What a [`Symbiosis`](tidegate_core::symbiosis::Symbiosis) is told of one kernel socket.
+#[derive(Debug)]
+pub struct Connection {
+    events: Events,
+    /// A duplicate of the caller's, so that it stays open as long as this.
+    socket: OwnedFd,
+    id: SubscriptionId,
+    control: Control,
+    /// The kernel doubles its time-out up to this.
+    longest_timeout: Duration,
+    /// When something was sent while nothing was out, last.
+    began: Time,
+    /// Nothing was out when it was looked at last.
+    was_idle: bool,
+}
+
+/// The congestion control that the socket really uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Control {
+    /// Reno, or one whose growth is not known.
+    Reno,
+    Cubic,
+    Bbr {
+        /// When it last measured the round trip, as far as could be seen.
+        probed: Time,
+    },
+}
+
+impl Connection {
+    /// Subscribes to the events of a connected socket.
+    ///
+    /// # Errors
+    ///
+    /// It is no TCP socket, the policy does not allow the events, or the system fails.
+    pub fn new(
+        events: Events,
+        socket: impl AsFd,
+        subscribed: Subscription,
+    ) -> Result<Self, EventsError> {
+        let socket = socket.as_fd().try_clone_to_owned();
+        let socket = socket.map_err(EventsError::System)?;
+        let wanted = Wanted {
+            events: subscribed.iter().filter_map(kind).collect::<EventSet>(),
+            variables: VARIABLES.iter().copied().collect(),
+        };
+        let variables = wanted.variables.and(events.allowed().variables);
+        let id = events.subscribe(
+            &socket,
+            Wanted {
+                variables,
+                ..wanted
+            },
+        )?;
+        Ok(Self {
+            events,
+            id,
+            control: control(socket.as_fd()).map_err(EventsError::System)?,
+            longest_timeout: longest_timeout(socket.as_fd()),
+            socket,
+            began: Time::ZERO,
+            was_idle: true,
+        })
+    }
+
+    /// Where its events come from.
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// How the connection stands.
+    ///
+    /// # Errors
+    ///
+    /// The socket is none any more.
+    pub fn view(&mut self, now: Time) -> io::Result<TcpView> {
+        let info = Info::read(self.socket.as_fd())?;
+        let state = tcp::with_sequence(self.socket.as_fd(), &info);
+        self.view_of(now, &info, &state)
+    }
+
+    /// The oldest event that nobody took, without waiting, and how the connection stood then. What
+    /// an event does not tell, because the policy hides it, is as it is now.
+    ///
+    /// # Errors
+    ///
+    /// The daemon is gone, or the system fails.
+    pub fn next_event(&mut self, now: Time) -> Result<Option<(TcpEvent, TcpView)>, EventsError> {
+        while let Some(event) = self.events.poll()? {
+            if event.subscription != self.id {
+                continue;
+            }
+            let Some(kind) = table_1(&event.what) else {
+                continue;
+            };
+            let info = Info::read(self.socket.as_fd()).map_err(EventsError::System)?;
+            let mut state = tcp::with_sequence(self.socket.as_fd(), &info);
+            take_over(&mut state, &event.state);
+            let view = self.view_of(now, &info, &state);
+            let mut view = view.map_err(EventsError::System)?;
+            if let Happening::Timeout { after, .. } = event.what {
+                // RFC 6298 (5.5): the next one is twice as long, from now on.
+                let next = after.saturating_mul(2).min(self.longest_timeout);
+                let age = monotonic().saturating_sub(event.time);
+                view.next_timeout = Some(now + next.saturating_sub(age));
+                view.stalled = true;
+            }
+            return Ok(Some((kind, view)));
+        }
+        Ok(None)
+    }
+
+    /// Writes as the source of the events needs it, see [`Events::write`].
+    ///
+    /// # Errors
+    ///
+    /// As that.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.events.write(&self.socket, bytes)
+    }
+
+    fn view_of(&mut self, now: Time, info: &Info, state: &Snapshot) -> io::Result<TcpView> {
+        let get = |variable| state.get(variable).unwrap_or_default();
+        let mss = Bytes(get(Variable::Mss).max(1));
+        // What was not told yet limits nothing.
+        let peer = state.get(Variable::SendWindow).filter(|&bytes| bytes > 0);
+        let peer = Bytes(peer.unwrap_or(u64::from(u32::MAX)));
+        let cwnd = state.cwnd().unwrap_or(mss).min(peer).max(mss);
+        let unacked = state.unacknowledged().unwrap_or_default();
+        let sent = now_minus(now, info.since_sent());
+        if unacked > Bytes(0) && self.was_idle {
+            self.began = sent;
+        }
+        self.was_idle = unacked == Bytes(0);
+        let heard = now_minus(now, info.since_heard()).max(self.began);
+        let stalled = get(Variable::Retransmits) > 0 && unacked > Bytes(0);
+        let timeout = state.rto().unwrap_or_default();
+        let armed = if stalled { sent } else { heard };
+        Ok(TcpView {
+            control: self.congestion_control(now, cwnd, mss)?,
+            mss,
+            srtt: state.srtt().unwrap_or_default(),
+            cwnd,
+            ssthresh: state.ssthresh().unwrap_or(peer).min(peer),
+            unacked,
+            unsent: state.unsent().unwrap_or_default(),
+            sent: Bytes(get(Variable::BytesSent).saturating_sub(get(Variable::BytesRetrans))),
+            next_timeout: (unacked > Bytes(0)).then(|| (armed + timeout).max(now)),
+            silent_since: (unacked > Bytes(0)).then_some(heard),
+            stalled,
+        })
+    }
+
+    fn congestion_control(
+        &mut self,
+        now: Time,
+        cwnd: Bytes,
+        mss: Bytes,
+    ) -> io::Result<CongestionControl> {
+        let Control::Bbr { probed } = &mut self.control else {
+            return Ok(match self.control {
+                Control::Cubic => CongestionControl::Cubic,
+                _ => CongestionControl::Reno,
+            });
+        };
+        // It shrinks its window to four segments to measure, and does not tell when it did.
+        if cwnd <= mss.scale(4, 1) {
+            *probed = now;
+        }
+        let [low, high, min_rtt, ..]: [u32; 5] =
+            option(self.socket.as_fd(), libc::IPPROTO_TCP, TCP_CC_INFO)?;
+        let bytes = u64::from(high) << 32 | u64::from(low);
+        let known = min_rtt != u32::MAX;
+        Ok(CongestionControl::Bbr {
+            bandwidth: Rate::bps(bytes.saturating_mul(8)),
+            min_rtt: Duration::from_micros(if known { min_rtt.into() } else { 0 }),
+            next_probe: BBR_PROBES.saturating_sub(now.since(*probed)),
+        })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // A socket that is gone has taken its subscription with it.
+        let _ = self.events.cancel(self.id);
+    }
+}
+
+/// What is wanted of the kernel for an event of the papers.
+fn kind(event: TcpEvent) -> Option<EventKind> {
+    match event {
+        TcpEvent::TimedOut => Some(EventKind::Timeout),
+        // As the kernel decides it: it does not wait for the third.
+        TcpEvent::ThirdDuplicate => Some(EventKind::Recovery),
+        TcpEvent::Repaired => Some(EventKind::Recovered),
+        TcpEvent::NewAck | TcpEvent::ThresholdReached | TcpEvent::FurtherDuplicate => None,
+    }
+}
+
+fn table_1(what: &Happening) -> Option<TcpEvent> {
+    match what {
+        Happening::Timeout { .. } => Some(TcpEvent::TimedOut),
+        Happening::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
+        Happening::Recovered { .. } => Some(TcpEvent::Repaired),
+        _ => None,
+    }
+}
+
+/// Sequence numbers of an event count from elsewhere, so they come all or not at all.
+fn take_over(state: &mut Snapshot, event: &Snapshot) {
+    let known = event.known();
+    let sequence = SEQUENCE.iter().all(|&variable| known.contains(variable));
+    for variable in known.iter() {
+        if let Some(value) = event.get(variable)
+            && (sequence || !SEQUENCE.contains(&variable))
+        {
+            state.set(variable, value);
+        }
+    }
+}
+
+fn control(socket: BorrowedFd<'_>) -> io::Result<Control> {
+    let name: [u8; 16] = option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION)?;
+    Ok(match name.split(|&byte| byte == 0).next() {
+        Some(b"cubic") => Control::Cubic,
+        Some(b"bbr") => Control::Bbr { probed: Time::ZERO },
+        _ => Control::Reno,
+    })
+}
+
+/// `TCP_RTO_MAX` of the kernel where it cannot be asked (before Linux 6.15).
+fn longest_timeout(socket: BorrowedFd<'_>) -> Duration {
+    let ms = option::<u32>(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS);
+    ms.map_or(Duration::from_mins(2), |ms| {
+        Duration::from_millis(ms.into())
+    })
+}
+
+fn now_minus(now: Time, age: Duration) -> Time {
+    Time::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
+}
+
+const SEQUENCE: [Variable; 4] = [
+    Variable::SndUna,
+    Variable::SndNxt,
+    Variable::WriteSeq,
+    Variable::BytesAcked,
+];
+/// What a view is made of.
+const VARIABLES: [Variable; 13] = [
+    Variable::SendWindow,
+    Variable::Cwnd,
+    Variable::Ssthresh,
+    Variable::Mss,
+    Variable::Rto,
+    Variable::Srtt,
+    Variable::SndUna,
+    Variable::SndNxt,
+    Variable::WriteSeq,
+    Variable::BytesAcked,
+    Variable::BytesSent,
+    Variable::BytesRetrans,
+    Variable::Retransmits,
+];
+/// Of the kernel's `include/uapi/linux/tcp.h`.
+const TCP_CC_INFO: i32 = 26;
+const TCP_RTO_MAX_MS: i32 = 44;
+/// `bbr_min_rtt_win_sec` of the kernel.
+const BBR_PROBES: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_millis(10_000 + ms)
+    }
+
+    fn watched(congestion: &str) -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        near.set_nonblocking(true).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        tcp::set_congestion_control(&near, congestion).unwrap();
+        let events = Events::unprivileged().unwrap();
+        (
+            Connection::new(events, &near, Subscription::ALL).unwrap(),
+            far,
+        )
+    }
+
+    /// The receiver reads nothing: what was written is in its buffers, and the rest waits.
+    #[test]
+    fn a_view_adds_up() {
+        let (mut connection, mut far) = watched("reno");
+        let view = connection.view(at(0)).unwrap();
+        assert_eq!(view.control, CongestionControl::Reno);
+        assert_eq!((view.backlog(), view.sent), (Bytes(0), Bytes(0)));
+        assert_eq!((view.next_timeout, view.silent_since), (None, None));
+        let mut written = 0;
+        while let Ok(count) = connection.write(&[7; 10_000]) {
+            written += count as u64;
+        }
+        let view = connection.view(at(1)).unwrap();
+        assert!(view.mss > Bytes(500) && view.cwnd >= view.mss);
+        assert!(view.sent + view.unsent == Bytes(written), "{view:?}");
+        assert!(view.ssthresh >= view.mss && !view.stalled);
+        let mut read = vec![0; written as usize];
+        far.read_exact(&mut read).unwrap();
+        assert!(matches!(connection.next_event(at(2)), Ok(None)));
+    }
+
+    #[test]
+    fn the_congestion_control_is_the_sockets_own() {
+        let (mut connection, _far) = watched("cubic");
+        let view = connection.view(at(0)).unwrap();
+        assert_eq!(view.control, CongestionControl::Cubic);
+    }
+
+    #[test]
+    fn what_a_policy_hides_is_as_it_is_now() {
+        let (mut now, mut event) = (Snapshot::new(), Snapshot::new());
+        for variable in SEQUENCE {
+            now.set(variable, 5);
+        }
+        event.set(Variable::SndUna, 90_000);
+        event.set(Variable::Cwnd, 1);
+        take_over(&mut now, &event);
+        assert_eq!(now.get(Variable::SndUna), Some(5));
+        assert_eq!(now.get(Variable::Cwnd), Some(1));
+    }
+}

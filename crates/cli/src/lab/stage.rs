@@ -31,6 +31,7 @@ use super::capture::{self, Passing};
 use super::injector::{self, Injector};
 use super::kernel::KernelTcp;
 use super::service::Service;
+use super::stream::Sources;
 use super::{bulk, replay, stream};
 use crate::folder::Script;
 
@@ -263,9 +264,9 @@ impl Stage<'_> {
                 let conditions = place.conditions.clone();
                 let receiver = move || stream::receive(&listener, &conditions);
                 let receiver = place.inside(1, receiver)?;
-                let events = self.service.map(Service::open).transpose()?;
+                let sources = Sources::open(self.service, sender.mode())?;
                 let peer = place.peer();
-                let sender = place.inside(0, move || sender.play(peer, &sending, events))?;
+                let sender = place.inside(0, move || sender.play(peer, &sending, sources))?;
                 (sender, receiver)
             }
         };

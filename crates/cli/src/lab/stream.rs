@@ -2,8 +2,10 @@
 
 use core::iter::from_fn;
 use core::time::Duration;
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,11 +13,12 @@ use anyhow::{Context as _, Result};
 use tidegate_core::session::tcp::{
     Capture, Interactive, Place, Steering as _, TcpReceiver, TcpSender, TcpSenderConfig,
 };
+use tidegate_core::symbiosis::{Mode, TcpEvent, TcpView};
 use tidegate_core::trace::Event;
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
-use tidegate_kernel::Events;
+use tidegate_kernel::{Connection, Events};
 use tidegate_live::driver::Conditions;
 use tidegate_live::pipe::Threaded;
 use tidegate_live::tcp::{self, TcpError, TcpOptions, TcpSocket, TcpStreamer};
@@ -24,6 +27,7 @@ use tidegate_sim::interactive::{Backlog, Record, StreamPlan};
 use tidegate_sim::scenario::VideoPlan;
 
 use super::kernel::KernelTcp;
+use super::service::Service;
 use super::stage::Said;
 use super::watch::Watch;
 
@@ -32,8 +36,9 @@ use super::watch::Watch;
 pub(super) struct Sender {
     streamer: TcpStreamer<Threaded>,
     options: TcpOptions,
+    mode: Mode,
     start: Time,
-    first_target: tidegate_core::units::Rate,
+    first_target: Rate,
 }
 
 impl Sender {
@@ -82,9 +87,15 @@ impl Sender {
                 rto_max: kernel.rto_max,
                 ..TcpOptions::default()
             },
+            mode: plan.mode,
             start,
             first_target,
         }
+    }
+
+    /// How its application answers to events.
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// Connects to `peer`, sends everything and waits until it has arrived, or until it is told to
@@ -96,7 +107,7 @@ impl Sender {
         mut self,
         peer: SocketAddr,
         conditions: &Conditions,
-        events: Option<Events>,
+        sources: Sources,
     ) -> Result<(Takings, Said)> {
         let clock = conditions.clock;
         std::thread::sleep(clock.until(self.start));
@@ -104,9 +115,14 @@ impl Sender {
         let patience = end.since(clock.now()).max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&peer, patience)
             .context("the receiver cannot be reached")?;
-        let watch = Watch::start(events, &stream, clock)?;
+        let watch = Watch::start(sources.watch, &stream, clock)?;
         let shared = watch.shared();
         let mut socket = TcpSocket::new(stream, &self.options)?;
+        if let Some(events) = sources.sender {
+            let subscribed = self.streamer.sender.subscribed();
+            let connection = Connection::new(events, &socket, subscribed)?;
+            socket.set_watch(Box::new(Told(connection)));
+        }
         let streamer = &mut self.streamer;
         tcp::send(streamer, &mut socket, conditions, |streamer, now| {
             let waits = streamer.sender.backlog().queued > Bytes(0);
@@ -139,6 +155,8 @@ impl Sender {
         sender.drain(&mut takings.sent, &mut said);
         takings.sent.sort_by_key(|row| row.frame);
         record.answers = sender.take_answers();
+        let told = |(_, event): &&(Time, Event)| matches!(event, Event::Transport { .. });
+        record.told = said.iter().filter(told).count() as u64;
         record.targets.push((self.start, self.first_target));
         let changes = said.iter().filter_map(|(at, event)| match event {
             Event::RateChanged { to, .. } => Some((*at, *to)),
@@ -147,6 +165,58 @@ impl Sender {
         record.targets.extend(changes);
         takings.stream = Some(record);
         (takings, said)
+    }
+}
+
+/// Who tells what the kernel does.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    /// The sender, if its mode wants to be told anything.
+    sender: Option<Events>,
+    /// Whoever writes down what there was.
+    watch: Option<Events>,
+}
+
+impl Sources {
+    /// From the service, for a sender in `mode`. Without one the sender's are those that a process
+    /// without privilege sees.
+    ///
+    /// # Errors
+    /// The service is gone, or the system fails.
+    pub(super) fn open(service: Option<&Service>, mode: Mode) -> Result<Self> {
+        let is_told = mode != Mode::Classic;
+        Ok(match service {
+            Some(service) => Self {
+                sender: is_told.then(|| service.open()).transpose()?,
+                watch: Some(service.open()?),
+            },
+            None => Self {
+                sender: is_told.then(Events::unprivileged).transpose()?,
+                watch: None,
+            },
+        })
+    }
+}
+
+/// What a connection tells its sender.
+#[derive(Debug)]
+struct Told(Connection);
+
+impl tcp::Watch for Told {
+    fn next_event(&mut self, now: Time) -> io::Result<Option<(TcpEvent, TcpView)>> {
+        self.0.next_event(now).map_err(io::Error::other)
+    }
+
+    fn view(&mut self, now: Time) -> io::Result<TcpView> {
+        self.0.view(now)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn events(&self) -> BorrowedFd<'_> {
+        self.0.events().as_fd()
     }
 }
 

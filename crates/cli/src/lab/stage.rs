@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::ops::ControlFlow;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -13,7 +14,7 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Conditions, Interrupts, StopFlag, drive};
-use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Host, Way};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, Way};
 use tidegate_live::netns::Worker;
 use tidegate_live::pipe::Threaded;
 use tidegate_live::stack::listen;
@@ -68,7 +69,7 @@ pub(crate) struct Played {
 #[derive(Debug)]
 enum Part {
     /// By endpoints of datagrams.
-    Datagrams(LabPlayer),
+    Datagrams(Box<LabPlayer>),
     /// By a transfer over kernel TCP.
     Bulk(KernelTcp, SourceKind),
     /// By a video over kernel TCP.
@@ -139,9 +140,7 @@ impl Stage<'_> {
             if let Part::Stream(..) = &part
                 && let Some(outages) = cuts.next()
             {
-                let host = emulator.namespace(place.hosts[0]).clone();
-                let (clock, stop) = (config.clock, stop.clone());
-                injectors.push(injector::withdraw(host, outages, clock, stop)?);
+                injectors.push(place.withdraw(outages)?);
             }
             let pair = self.perform(&place, part, flag);
             performers.push(pair.with_context(|| format!("flow {:?}", role.name))?);
@@ -154,16 +153,34 @@ impl Stage<'_> {
                 .join()
                 .map_err(|_| anyhow!("the injector panicked"))??;
         }
+        let (mut take, over_tcp) = self.collect(cast, performers)?;
+        let (report, log) = emulator.stop()?;
+        let captures = over_tcp.into_iter().map(|i| settle(&mut take, i, &log));
+        let captures = captures.collect();
+        let name = &take.flows[0].0.name;
+        take.links = replay::link_samples(scenario, &network, self.seed, &log, name)?;
+        Ok(Played {
+            take,
+            report,
+            notes,
+            captures,
+        })
+    }
+
+    /// What the performers leave behind, and which of the flows went over kernel TCP.
+    fn collect(&self, cast: Vec<Role>, performers: Vec<Performers>) -> Result<(Take, Vec<usize>)> {
+        let window = self.script.scenario.window();
         let mut take = Take {
             hops: 0,
-            meter: Meter::new(cast.len(), scenario.window(), BIN),
+            meter: Meter::new(cast.len(), window, BIN),
             flows: Vec::new(),
             events: Vec::new(),
             links: Vec::new(),
         };
         let mut over_tcp = Vec::new();
         for (i, (role, pair)) in cast.into_iter().zip(performers).enumerate() {
-            let mut takings = join(pair.sender, &role.name, run::Side::Sender, &mut take.events)?;
+            let side = run::Side::Sender;
+            let mut takings = join(pair.sender, &role.name, side, &mut take.events)?;
             let side = run::Side::Receiver;
             let other = join(pair.receiver, &role.name, side, &mut take.events)?;
             if pair.uses_kernel {
@@ -175,29 +192,7 @@ impl Stage<'_> {
             take.flows.push((role, takings));
         }
         take.events.sort_by_key(|row| row.at);
-        let (report, log) = emulator.stop()?;
-        let mut captures = Vec::with_capacity(over_tcp.len());
-        for i in over_tcp {
-            let there = capture::passings(&log, path_of(i));
-            let back = capture::passings(&log, back_of(i));
-            capture::meter(&mut take.meter, i, &there, &back);
-            let (role, takings) = &mut take.flows[i];
-            if let Some(record) = &mut takings.stream {
-                record.slots = capture::slots(&there);
-            }
-            if role.plan.count == 1 {
-                takings.packets = capture::packets(&there);
-            }
-            captures.push((role.name.clone(), there));
-        }
-        let name = &take.flows[0].0.name;
-        take.links = replay::link_samples(scenario, &network, self.seed, &log, name)?;
-        Ok(Played {
-            take,
-            report,
-            notes,
-            captures,
-        })
+        Ok((take, over_tcp))
     }
 
     /// When the routes of the senders of streams are gone, if it is the routes that go.
@@ -226,7 +221,10 @@ impl Stage<'_> {
                 let kernel = KernelTcp::new(plan, role.plan.ecn);
                 Ok(Part::Bulk(kernel, plan.amount))
             }
-            _ => Ok(Part::Datagrams(role.sender(self.seed, encoder)?)),
+            _ => {
+                let player = role.sender(self.seed, encoder)?;
+                Ok(Part::Datagrams(Box::new(player)))
+            }
         }
     }
 
@@ -243,7 +241,7 @@ impl Stage<'_> {
                 let receiver = place.role.receiver(self.seed);
                 let [a, b] = place.hosts;
                 let receiver = place.drive([b, a], receiver, place.conditions.clone())?;
-                (place.drive([a, b], player, sending)?, receiver)
+                (place.drive([a, b], *player, sending)?, receiver)
             }
             Part::Bulk(kernel, amount) => {
                 let listener = place.listen(&kernel)?;
@@ -287,7 +285,9 @@ impl Stage<'_> {
             let mut streams = performers.iter().filter(|pair| pair.is_stream);
             let over = self.ends_with_video && streams.all(Performers::are_done);
             if over || self.interrupts.count() > 0 {
-                performers.iter().for_each(|pair| pair.flag.set());
+                for pair in performers {
+                    pair.flag.set();
+                }
             }
             if self.interrupts.count() > 0 {
                 break;
@@ -300,6 +300,21 @@ impl Stage<'_> {
             std::thread::sleep(GLANCE);
         }
     }
+}
+
+/// Fills in what only the emulator saw of a flow over kernel TCP.
+fn settle(take: &mut Take, flow: usize, log: &EmulatorLog) -> (String, Vec<Passing>) {
+    let there = capture::passings(log, path_of(flow));
+    let back = capture::passings(log, back_of(flow));
+    capture::meter(&mut take.meter, flow, &there, &back);
+    let (role, takings) = &mut take.flows[flow];
+    if let Some(record) = &mut takings.stream {
+        record.slots = capture::slots(&there);
+    }
+    if role.plan.count == 1 {
+        takings.packets = capture::packets(&there);
+    }
+    (role.name.clone(), there)
 }
 
 /// The video of a role that goes over TCP.
@@ -362,6 +377,13 @@ impl Place<'_> {
         };
         let namespace = self.emulator.namespace(hosts[0]);
         namespace.run(job).context("cannot enter a host of the lab")
+    }
+
+    /// Takes the sender's route away in these outages.
+    fn withdraw(&self, outages: Vec<Outage>) -> Result<JoinHandle<Result<()>>> {
+        let host = self.emulator.namespace(self.hosts[0]).clone();
+        let Conditions { clock, stop, .. } = self.conditions.clone();
+        injector::withdraw(host, outages, clock, stop)
     }
 
     /// Sets the TCP of both hosts and has the receiver listen.

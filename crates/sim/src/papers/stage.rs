@@ -226,6 +226,9 @@ impl Outcome {
     }
 }
 
+/// What came of a job; nothing if somebody interrupted.
+type Played = Result<Option<Outcome>, PapersError>;
+
 /// Plays all jobs, as many at a time as there are threads: one run of each, then another of each,
 /// so that whatever changes meanwhile meets all of them. Those that were not played because
 /// somebody interrupted have no outcome.
@@ -239,7 +242,7 @@ pub(super) fn play_all(
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|number| jobs[*number].seed);
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Result<Option<Outcome>, PapersError>)>> = Mutex::default();
+    let done: Mutex<Vec<(usize, Played)>> = Mutex::default();
     let work = || {
         while let Some(number) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             let job = &jobs[*number];

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use tidegate_sim::interactive::Sample;
+use tidegate_sim::run::{CAPTURE, CONNECTION};
 
 use super::capture::Passing;
 use super::stage::Played;
@@ -36,7 +37,7 @@ pub(crate) fn captures(played: &Played) -> Captures {
 }
 
 impl Captures {
-    /// Writes `capture.csv` and `tcp.csv` beside the tables of each flow.
+    /// Writes [`CAPTURE`] and [`CONNECTION`] beside the tables of each flow.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -55,11 +56,7 @@ impl Captures {
                 table.flush().with_context(context)
             };
             let columns = ["sent_s", "arrived_s", "size", "sequence", "payload"];
-            table(
-                "capture.csv",
-                &columns,
-                flow.there.iter().map(packet).collect(),
-            )?;
+            table(CAPTURE, &columns, flow.there.iter().map(packet).collect())?;
             let columns = [
                 "t_s",
                 "cwnd_bytes",
@@ -68,7 +65,7 @@ impl Captures {
                 "backlog_bytes",
             ];
             table(
-                "tcp.csv",
+                CONNECTION,
                 &columns,
                 flow.samples.iter().map(state).collect(),
             )?;

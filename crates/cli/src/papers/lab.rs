@@ -2,7 +2,9 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result};
@@ -27,6 +29,8 @@ pub(super) struct Lab {
     all: AtomicUsize,
     /// Runs whose emulator was late, the second time as well.
     late: AtomicUsize,
+    /// What the kernel does in its own way.
+    said: Mutex<BTreeSet<String>>,
 }
 
 impl Lab {
@@ -48,6 +52,7 @@ impl Lab {
             begun: AtomicUsize::new(0),
             all: AtomicUsize::new(0),
             late: AtomicUsize::new(0),
+            said: Mutex::default(),
         })
     }
 
@@ -58,7 +63,9 @@ impl Lab {
 
     /// What a figure's reader should know.
     pub(super) fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
+        let said = self.said.lock();
+        let mut notes: Vec<String> =
+            said.map_or_else(|_| Vec::new(), |said| said.iter().cloned().collect());
         let count = |number: &AtomicUsize| number.load(Ordering::Relaxed);
         let late = count(&self.late);
         if late > 0 {
@@ -124,6 +131,9 @@ impl Lab {
         let dir = self.out.join(format!("{}-{}", job.label, job.seed));
         let mut manifest = folder::manifest(run::World::Lab, &script.scenario);
         manifest.notes.push(describe("video", &played.report));
+        if let Ok(mut said) = self.said.lock() {
+            said.extend(played.notes.iter().cloned());
+        }
         manifest.notes.extend(played.notes.clone());
         let captures = lab::captures(&played);
         let late = if played.report.kept_up { "" } else { "; LATE" };
@@ -153,7 +163,12 @@ impl World for Lab {
     }
 
     fn begin(&self, jobs: &[Job], at_a_time: usize) {
-        self.begun.store(0, Ordering::Relaxed);
+        for number in [&self.begun, &self.late] {
+            number.store(0, Ordering::Relaxed);
+        }
+        if let Ok(mut said) = self.said.lock() {
+            said.clear();
+        }
         self.all.store(jobs.len(), Ordering::Relaxed);
         let last: Duration = jobs.iter().map(lasts).sum();
         let whole = last.as_secs_f64() / at_a_time.max(1) as f64 / 60.0;

@@ -150,7 +150,11 @@ fn service(scenario: &Scenario) -> (Option<Service>, Option<String>) {
         Ok(service) => (Some(service), None),
         Err(why) => (
             None,
-            Some(format!("events of kernel TCP are not seen: {why:#}")),
+            Some(format!(
+                "senders have the events that a process without privilege sees, which cuts writes \
+                 into segments of their own; those of the kernel itself are not written down: \
+                 {why:#}"
+            )),
         ),
     }
 }

@@ -19,6 +19,8 @@ use tidegate_core::symbiosis::{Mode, Subscription, SymbiosisConfig};
 
 pub use record::{Record, Sample, Slot};
 pub use sender::{FRAMING, Sender};
+/// Where frames wait that the connection has no room for.
+pub use tidegate_core::session::tcp::Place as Backlog;
 
 use crate::scenario::{TcpPlan, VideoPlan};
 
@@ -41,19 +43,6 @@ pub struct StreamPlan {
     pub drain: Duration,
     /// So many frames are captured; as many as the life of the flow holds if none.
     pub frames: Option<u64>,
-}
-
-/// Where frames wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backlog {
-    /// Encoded, before the socket; the oldest is dropped when it cannot be in time any more, and
-    /// so are those that refer to it.
-    Frames,
-    /// As pictures, before the encoder: a frame is encoded when the socket has room, at the rate
-    /// that is right then, and one that is too late costs nothing.
-    Pictures,
-    /// In the socket, which takes everything: nothing is ever dropped. An ordinary sender.
-    Socket,
 }
 
 impl StreamPlan {

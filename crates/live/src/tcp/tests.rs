@@ -5,7 +5,7 @@ use std::thread;
 use tidegate_core::media::{Codec, Encoded, FrameEncoder, FrameRate};
 use tidegate_core::session::stream::Direct;
 use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSenderConfig};
-use tidegate_core::units::Rate;
+use tidegate_core::units::{Bytes, Rate};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
 

@@ -81,13 +81,12 @@ pub trait Steering: Debug + Send {
 }
 
 /// Where frames wait that the connection has no room for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the socket, as far as it takes them, and behind it: nothing is ever dropped. An ordinary
     /// sender.
     Socket,
     /// Encoded, before the socket. One that is given up takes those with it that refer to it.
-    #[default]
     Frames,
     /// As pictures, before the encoder: a frame is encoded when the connection has room, at the
     /// rate that is right then, and one that is too late costs nothing.

@@ -1,0 +1,236 @@
+//! A socket with the options that keep a backlog where it can still be dropped.
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
+use std::time::Duration;
+use std::{mem, ptr};
+
+use tidegate_core::symbiosis::{TcpEvent, TcpView};
+use tidegate_core::units::{Bytes, Time};
+
+use super::TcpError;
+use crate::driver::Conditions;
+use crate::netns::check;
+
+/// What a socket is asked for before it sends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// The congestion control, by the kernel's name for it; the system's choice without one.
+    pub congestion: Option<String>,
+    /// The kernel takes no more while this much waits unsent (`TCP_NOTSENT_LOWAT`).
+    pub notsent_lowat: Option<Bytes>,
+    /// The longest retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), from 1 to 120 s.
+    pub rto_max: Option<Duration>,
+}
+
+/// A connected socket that never blocks.
+#[derive(Debug)]
+pub struct TcpSocket {
+    pub(super) stream: TcpStream,
+    pub(super) peer: SocketAddr,
+    pub(super) watch: Option<Box<dyn Watch>>,
+}
+
+/// Who tells what a connection does, and how it stands.
+pub trait Watch: fmt::Debug + Send {
+    /// The oldest event that nobody took.
+    ///
+    /// # Errors
+    /// When the socket is none any more.
+    fn next_event(&mut self, now: Time) -> io::Result<Option<(TcpEvent, TcpView)>>;
+
+    /// How the connection stands.
+    ///
+    /// # Errors
+    /// When the socket is none any more.
+    fn view(&mut self, now: Time) -> io::Result<TcpView>;
+
+    /// Writes to the socket in the way that it needs; as [`io::Write::write`].
+    ///
+    /// # Errors
+    /// As that.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// What can be read when there are events.
+    fn events(&self) -> BorrowedFd<'_>;
+}
+
+impl TcpSocket {
+    /// Takes over a connection. Small writes leave at once (`TCP_NODELAY`).
+    ///
+    /// # Errors
+    /// Names the option that the system refuses.
+    pub fn new(stream: TcpStream, options: &TcpOptions) -> Result<Self, TcpError> {
+        let peer = stream.peer_addr().map_err(TcpError::System)?;
+        stream.set_nonblocking(true).map_err(TcpError::System)?;
+        stream.set_nodelay(true).map_err(TcpError::System)?;
+        let fd = stream.as_raw_fd();
+        let refused = |option| move |cause| TcpError::Option { option, cause };
+        if let Some(name) = &options.congestion {
+            set(fd, libc::TCP_CONGESTION, name.as_bytes())
+                .map_err(refused("TCP_CONGESTION (--congestion)"))?;
+        }
+        if let Some(size) = options.notsent_lowat {
+            let size = u32::try_from(size.get()).unwrap_or(u32::MAX);
+            set(fd, libc::TCP_NOTSENT_LOWAT, &size.to_ne_bytes())
+                .map_err(refused("TCP_NOTSENT_LOWAT (--notsent-lowat)"))?;
+        }
+        if let Some(span) = options.rto_max {
+            let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
+            set(fd, TCP_RTO_MAX_MS, &ms.to_ne_bytes())
+                .map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
+        }
+        Ok(Self {
+            stream,
+            peer,
+            watch: None,
+        })
+    }
+
+    /// From now on somebody watches it for a sender that decides by what it does.
+    pub fn set_watch(&mut self, watch: Box<dyn Watch>) {
+        self.watch = Some(watch);
+    }
+
+    /// The other end.
+    pub const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// What the kernel holds: not yet sent, and sent but not acknowledged.
+    ///
+    /// # Errors
+    /// When the socket is none any more.
+    pub fn backlog(&self) -> io::Result<(Bytes, Bytes)> {
+        let unsent = queue(self.stream.as_raw_fd(), SIOCOUTQNSD)?;
+        let all = queue(self.stream.as_raw_fd(), libc::TIOCOUTQ)?;
+        Ok((unsent, all.saturating_sub(unsent)))
+    }
+
+    /// Writes what the socket takes now; zero if it is full.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            let written = match &mut self.watch {
+                Some(watch) => watch.write(bytes),
+                None => self.stream.write(bytes),
+            };
+            match written {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                written => return written,
+            }
+        }
+    }
+
+    /// Reads what is there. `None` if nothing is, zero at the end.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match self.stream.read(buffer) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                read => return read.map(Some),
+            }
+        }
+    }
+}
+
+impl AsFd for TcpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl TcpSocket {
+    /// Says these last words and waits a moment until the peer has gone, so that what still comes
+    /// from it does not make the system take them back.
+    pub(super) fn leave(&mut self, words: &[u8], conditions: &Conditions) -> io::Result<()> {
+        self.write(words)?;
+        self.stream.shutdown(Shutdown::Write)?;
+        let mut buffer = vec![0; 1 << 16];
+        let end = conditions.clock.now() + LAST_WORDS;
+        loop {
+            let now = conditions.clock.now();
+            match self.read(&mut buffer)? {
+                Some(0) => return Ok(()),
+                _ if now >= end => return Ok(()),
+                Some(_) => {}
+                None => wait(
+                    &[(self.stream.as_raw_fd(), libc::POLLIN)],
+                    conditions,
+                    now,
+                    end,
+                )?,
+            }
+        }
+    }
+}
+
+/// Sleeps until a descriptor is ready (a negative one never is), the driver is woken, or `until`.
+pub(super) fn wait(
+    descriptors: &[(RawFd, libc::c_short)],
+    conditions: &Conditions,
+    now: Time,
+    until: Time,
+) -> io::Result<()> {
+    let bell = (conditions.stop.event_fd(), libc::POLLIN);
+    let polled = |&(fd, events): &(RawFd, libc::c_short)| libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    let mut fds: Vec<libc::pollfd> = [bell].iter().chain(descriptors).map(polled).collect();
+    let span = until.since(now);
+    let timeout = libc::timespec {
+        tv_sec: span.as_secs() as libc::time_t,
+        tv_nsec: i64::from(span.subsec_nanos()),
+    };
+    // SAFETY: `fds` and `timeout` are whole; no signal mask is changed.
+    let ready = check(unsafe {
+        libc::ppoll(
+            fds.as_mut_ptr(),
+            fds.len() as libc::nfds_t,
+            &raw const timeout,
+            ptr::null(),
+        )
+    });
+    match ready {
+        Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+        _ => {}
+    }
+    if fds[0].revents != 0 {
+        conditions.stop.hush();
+    }
+    Ok(())
+}
+
+fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
+    // SAFETY: reads the bytes of `value`.
+    check(unsafe {
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            option,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+fn queue(fd: RawFd, request: libc::Ioctl) -> io::Result<Bytes> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: both requests write one int.
+    check(unsafe { libc::ioctl(fd, request, &raw mut bytes) })?;
+    Ok(Bytes(u64::try_from(bytes).unwrap_or(0)))
+}
+
+/// A player waits so long for its sender to close.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Of the kernel's `include/uapi/linux/tcp.h`.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+/// Of the kernel's `include/uapi/linux/sockios.h`.
+const SIOCOUTQNSD: libc::Ioctl = 0x894B;
+
+const _: () = assert!(mem::size_of::<libc::c_int>() == 4, "as the ioctls write it");

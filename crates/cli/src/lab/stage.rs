@@ -351,8 +351,10 @@ impl Place<'_> {
             .seed
             .stream(&format!("party/{}/{side}", self.role.name));
         let start = Time::ZERO + self.role.plan.start;
+        // Before the other end sends: what finds nobody is taken for an answer.
+        let namespace = self.emulator.namespace(hosts[0]);
+        let socket = namespace.within(|| UdpSocket::bind(own))??;
         let job = move || {
-            let socket = UdpSocket::bind(own)?;
             let mut sockets = [Socket::connected(socket, peer.into())?];
             let (mut takings, mut said) = (Takings::default(), Said::new());
             std::thread::sleep(conditions.clock.until(start));
@@ -375,7 +377,6 @@ impl Place<'_> {
             }
             Ok((takings, said))
         };
-        let namespace = self.emulator.namespace(hosts[0]);
         namespace.run(job).context("cannot enter a host of the lab")
     }
 

@@ -136,6 +136,9 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
         }
         let mut figure = figure.with_context(|| entry.name)?;
         if let Some(lab) = &lab {
+            if !lab.has_runs()? {
+                break;
+            }
             figure.notes.splice(0..0, lab.notes());
         }
         let drawing = keep(&figure, &args.out)?;
@@ -152,6 +155,8 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
     if args.json {
         let mut out = std::io::stdout().lock();
         match figures.as_slice() {
+            // Interrupted before there was any.
+            [] => return Ok(ExitCode::FAILURE),
             [only] => serde_json::to_writer(&mut out, only)?,
             several => serde_json::to_writer(&mut out, several)?,
         }

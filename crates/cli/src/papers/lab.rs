@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use tidegate_core::random::Seed;
 use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_sim::cast::{Role, Takings};
@@ -29,8 +29,10 @@ pub(super) struct Lab {
     all: AtomicUsize,
     /// Runs whose emulator was late, the second time as well.
     late: AtomicUsize,
-    /// What the kernel does in its own way.
+    /// What the kernel does in its own way, and which runs failed.
     said: Mutex<BTreeSet<String>>,
+    /// Runs that are kept.
+    kept: AtomicUsize,
 }
 
 impl Lab {
@@ -53,12 +55,29 @@ impl Lab {
             all: AtomicUsize::new(0),
             late: AtomicUsize::new(0),
             said: Mutex::default(),
+            kept: AtomicUsize::new(0),
         })
     }
 
     /// Whether somebody wants it to end.
     pub(super) fn is_interrupted(&self) -> bool {
         self.interrupts.count() > 0
+    }
+
+    /// Whether a figure can be made of the runs that there were.
+    ///
+    /// # Errors
+    /// All of them failed.
+    pub(super) fn has_runs(&self) -> Result<bool> {
+        if self.kept.load(Ordering::Relaxed) > 0 {
+            return Ok(true);
+        }
+        ensure!(
+            self.is_interrupted(),
+            "no run came about; what they said is above"
+        );
+        eprintln!("interrupted before the first run was over: there is no figure");
+        Ok(false)
     }
 
     /// What a figure's reader should know.
@@ -153,6 +172,7 @@ impl Lab {
         });
         let told = told.unwrap_or_default();
         let all = self.all.load(Ordering::Relaxed);
+        self.kept.fetch_add(1, Ordering::Relaxed);
         eprintln!(
             "run {number} of {all}, {} seed {}{told}{late}",
             job.label, job.seed
@@ -168,7 +188,7 @@ impl World for Lab {
     }
 
     fn begin(&self, jobs: &[Job], at_a_time: usize) {
-        for number in [&self.begun, &self.late] {
+        for number in [&self.begun, &self.late, &self.kept] {
             number.store(0, Ordering::Relaxed);
         }
         if let Ok(mut said) = self.said.lock() {
@@ -186,10 +206,16 @@ impl World for Lab {
     }
 
     fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
-        self.try_play(job).map_err(|why| PapersError::World {
-            run: format!("{} of seed {}", job.label, job.seed),
-            why: format!("{why:#}"),
-        })
+        let played = self.try_play(job);
+        if let Err(why) = &played {
+            // The others took time, too.
+            let failed = format!("run {} of seed {} failed: {why:#}", job.label, job.seed);
+            eprintln!("{failed}");
+            if let Ok(mut said) = self.said.lock() {
+                said.insert(failed);
+            }
+        }
+        Ok(played.unwrap_or_default())
     }
 }
 

@@ -106,10 +106,11 @@ pub trait World: fmt::Debug + Send + Sync {
     /// These are about to be played, so many at a time.
     fn begin(&self, jobs: &[Job], at_a_time: usize);
 
-    /// Plays one. None if it was interrupted, and so are all that follow.
+    /// Plays one. None if it was interrupted, or failed in a way that lets others go on: the figure
+    /// is made without it.
     ///
     /// # Errors
-    /// Why it could not be played.
+    /// Why there can be no figure.
     fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError>;
 }
 
@@ -226,12 +227,11 @@ impl Outcome {
     }
 }
 
-/// What came of a job; nothing if somebody interrupted.
+/// What came of a job; nothing if the world played none.
 type Played = Result<Option<Outcome>, PapersError>;
 
 /// Plays all jobs, as many at a time as there are threads: one run of each, then another of each,
-/// so that whatever changes meanwhile meets all of them. Those that were not played because
-/// somebody interrupted have no outcome.
+/// so that whatever changes meanwhile meets all of them. Those that were not played have no outcome.
 pub(super) fn play_all(
     jobs: &[Job],
     options: &Options,
@@ -328,13 +328,6 @@ pub enum PapersError {
     Play(PlayError),
     /// A scenario that was put together here does not stand.
     Scenario(ScenarioError),
-    /// What another world than the simulator says of a run.
-    World {
-        /// Its label.
-        run: String,
-        /// The reason and its mend.
-        why: String,
-    },
 }
 
 impl fmt::Display for PapersError {
@@ -343,7 +336,6 @@ impl fmt::Display for PapersError {
             Self::NoVideo => f.write_str("the run has no flow called video: a fault of ours"),
             Self::Play(error) => write!(f, "{error}"),
             Self::Scenario(error) => write!(f, "{error}"),
-            Self::World { run, why } => write!(f, "run {run}: {why}"),
         }
     }
 }

@@ -1,17 +1,21 @@
 //! `tidegate papers`: figures and tables of papers, ours beside the published.
 
+mod lab;
+
 use core::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
-use tidegate_sim::papers::{Cell, ENTRIES, Entry, Figure, Options, Table, Tcp};
+use tidegate_sim::papers::{Cell, ENTRIES, Entry, Figure, Options, Simulator, Table, Tcp, World};
 
+use self::lab::Lab;
+use crate::lab::Injector;
 use crate::report;
 use crate::sim::Bar;
 
@@ -40,22 +44,30 @@ struct RunArgs {
     /// Names as `papers list` has them, beginnings of names as "itcp/", or "all"
     #[arg(required = true)]
     names: Vec<String>,
-    /// How many seeds, from 1
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
-    seeds: u64,
+    /// How many runs of each kind, with the seeds from 1 [default: 10; 2 with --lab, with which a
+    /// table takes about a quarter of an hour]
+    #[arg(long, visible_alias = "runs", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: Option<u64>,
     /// Over which TCP: bsd (as in the papers' time), linux-reno, cubic or bbr; may be given again
-    /// [default: bsd; for itcp/table4 and table5 all four]
+    /// [default: bsd; for itcp/table4 and table5 all four; with --lab cubic]
     #[arg(long = "tcp", value_name = "TCP", value_parser = tcp)]
     tcps: Vec<Tcp>,
-    /// Runs at the same time; one per core unless told
+    /// Only to nodes whose names begin so, as "princeton"; may be given again
+    #[arg(long = "node", value_name = "NAME")]
+    nodes: Vec<String>,
+    /// Runs at the same time; one per core unless told, with --lab eight
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
     /// Where tables, numbers and drawings go
     #[arg(long, value_name = "DIR", default_value = "runs/papers")]
     out: PathBuf,
-    /// On the real network stack rather than in the simulator
+    /// Over the kernel's own TCP in real time, rather than in the simulator; keeps a run folder per
+    /// run in --out
     #[arg(long)]
     lab: bool,
+    /// With --lab: what cuts the path
+    #[arg(long, value_enum, default_value_t, requires = "lab")]
+    injector: Injector,
     /// Print the numbers as JSON: one object, or an array of several
     #[arg(long)]
     json: bool,
@@ -90,21 +102,27 @@ fn list(json: bool) -> Result<ExitCode> {
 }
 
 fn play(args: &RunArgs) -> Result<ExitCode> {
-    if args.lab {
-        bail!(
-            "papers are not played on the real network stack yet: the service that tells the \
-             events of kernel sockets is missing; leave --lab out to play them in the simulator"
-        );
-    }
     let entries = chosen(&args.names)?;
-    let threads = args
-        .jobs
-        .or_else(|| std::thread::available_parallelism().ok());
-    let options = Options {
-        seeds: args.seeds,
+    let lab = args
+        .lab
+        .then(|| Lab::new(args.out.join("lab"), args.injector));
+    let lab = lab.transpose()?.map(Arc::new);
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let mut options = Options {
+        world: Arc::new(Simulator),
+        seeds: args.seeds.unwrap_or(10),
         tcps: args.tcps.clone(),
-        threads: threads.map_or(1, NonZeroUsize::get),
+        nodes: args.nodes.clone(),
+        threads: args.jobs.map_or(cores, NonZeroUsize::get),
     };
+    if let Some(lab) = &lab {
+        options.world = Arc::clone(lab) as Arc<dyn World>;
+        options.seeds = args.seeds.unwrap_or(2);
+        options.threads = args.jobs.map_or(cores * LABS, NonZeroUsize::get);
+        if options.tcps.is_empty() {
+            options.tcps = vec![Tcp::Cubic];
+        }
+    }
     let mut figures = Vec::with_capacity(entries.len());
     for entry in entries {
         let bar = Mutex::new(Bar::new("playing"));
@@ -116,7 +134,13 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
         if let Ok(mut bar) = bar.lock() {
             bar.done();
         }
-        let figure = figure.with_context(|| entry.name)?;
+        let mut figure = figure.with_context(|| entry.name)?;
+        if let Some(lab) = &lab {
+            if !lab.has_runs()? {
+                break;
+            }
+            figure.notes.splice(0..0, lab.notes());
+        }
         let drawing = keep(&figure, &args.out)?;
         if !args.json {
             let mut out = std::io::stdout().lock();
@@ -124,10 +148,15 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
             writeln!(out, "drawing: {}\n", drawing.display())?;
         }
         figures.push(figure);
+        if lab.as_ref().is_some_and(|lab| lab.is_interrupted()) {
+            break;
+        }
     }
     if args.json {
         let mut out = std::io::stdout().lock();
         match figures.as_slice() {
+            // Interrupted before there was any.
+            [] => return Ok(ExitCode::FAILURE),
             [only] => serde_json::to_writer(&mut out, only)?,
             several => serde_json::to_writer(&mut out, several)?,
         }
@@ -241,6 +270,9 @@ fn short(number: f64) -> String {
         _ => format!("{number:.4}"),
     }
 }
+
+/// Labs side by side, per core: a run of the papers costs a few percent of one.
+const LABS: usize = 8;
 
 #[cfg(test)]
 mod tests {

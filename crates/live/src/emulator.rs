@@ -9,6 +9,7 @@ mod frame;
 mod report;
 mod timing;
 
+use std::ffi::CStr;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
@@ -22,10 +23,11 @@ use tidegate_core::random::Seed;
 use crate::clock::Clock;
 use crate::events::{self, Events};
 use crate::netns::{Interface, Namespace, NetnsError};
+use crate::stack::{self, StackError};
 use crate::tun::{Tun, TunError};
 use engine::{Conditions, Engine, Finished, Port};
 
-pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport};
+pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport, Segment};
 
 /// What an emulator is made from.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +49,7 @@ pub struct EmulatorConfig {
     pub granularity: Duration,
     /// It has kept up if it read and wrote 99 of 100 packets within this.
     pub tolerance: Duration,
-    /// How many arrivals and departures it logs; zero for none. An entry takes 40 bytes.
+    /// How many arrivals and departures it logs; zero for none. An entry takes 48 bytes.
     pub log: usize,
 }
 
@@ -173,6 +175,18 @@ impl Emulator {
     /// The namespace of a host, to run its programs in. Panics if there is no such host.
     pub fn namespace(&self, host: Host) -> &Namespace {
         &self.namespaces[usize::from(host.0)]
+    }
+
+    /// Takes the route to all other hosts from the host of this namespace, or gives it back.
+    ///
+    /// # Errors
+    ///
+    /// It has none, or has it already.
+    pub fn set_route(namespace: &Namespace, on: bool) -> Result<(), StackError> {
+        let mask = u32::MAX << (32 - u32::from(PREFIX));
+        let network = Ipv4Addr::from_bits(FIRST.to_bits() & mask);
+        let network = (network, Ipv4Addr::from_bits(mask));
+        stack::set_route(namespace, network, DEVICE_NAME, on)
     }
 
     /// Stops it and asks what it did. What is still under way is not delivered.
@@ -316,6 +330,7 @@ const FIRST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const PREFIX: u8 = 24;
 /// The name of the device, in each namespace.
 const DEVICE: &str = "tide0";
+const DEVICE_NAME: &CStr = c"tide0";
 /// Of Ethernet, as on most paths.
 const MTU: usize = 1_500;
 /// Packets between the kernel and the emulator: 20 ms of 250,000 packets per second.

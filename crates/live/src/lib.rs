@@ -7,6 +7,7 @@ pub mod emulator;
 mod events;
 pub mod netns;
 pub mod pipe;
+pub mod stack;
 pub mod tcp;
 pub mod tun;
 pub mod udp;

@@ -380,7 +380,7 @@ fn set_up(name: &str) -> io::Result<()> {
         .map(drop)
 }
 
-fn address(ip: Ipv4Addr) -> libc::sockaddr {
+pub(crate) fn address(ip: Ipv4Addr) -> libc::sockaddr {
     let inet = libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: 0,

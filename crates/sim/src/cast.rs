@@ -68,7 +68,7 @@ pub enum Player<P> {
 pub type SimPlayer = Player<Direct<Box<dyn FrameEncoder>>>;
 
 /// What a sender and a receiver of one flow leave behind.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Takings {
     /// Every captured frame.
     pub sent: Vec<SentFrame>,

@@ -46,7 +46,8 @@ pub struct StreamPlan {
 }
 
 impl StreamPlan {
-    pub(crate) fn symbiosis(&self, video: &VideoPlan) -> SymbiosisConfig {
+    /// The application, for a `video` that is sent so.
+    pub fn symbiosis(&self, video: &VideoPlan) -> SymbiosisConfig {
         SymbiosisConfig {
             mode: self.mode,
             subscribed: self.subscribed,

@@ -9,9 +9,11 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
-pub use stage::{PapersError, Tcp};
+pub use stage::{Job, PapersError, Simulator, Tcp, World};
 
 /// A figure or a table, as numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -94,14 +96,24 @@ pub struct Claim {
 }
 
 /// How to play.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Options {
+    /// Where.
+    pub world: Arc<dyn World>,
     /// Seeds from one on.
     pub seeds: u64,
     /// Over which TCP; what each entry takes unless told if there is none.
     pub tcps: Vec<Tcp>,
+    /// To the nodes whose names begin so; to all if there is none.
+    pub nodes: Vec<String>,
     /// Runs at the same time.
     pub threads: usize,
+}
+
+impl Options {
+    fn wants(&self, node: &str) -> bool {
+        self.nodes.is_empty() || self.nodes.iter().any(|n| node.starts_with(n.as_str()))
+    }
 }
 
 /// Is told how much is done, in 0..=1.
@@ -132,7 +144,11 @@ impl Entry {
         options: &Options,
         progress: &(dyn Fn(f64) + Sync),
     ) -> Result<Figure, PapersError> {
-        (self.make)(self, options, progress)
+        let mut figure = (self.make)(self, options, progress)?;
+        if let Some(world) = options.world.name() {
+            figure.source = format!("{}; played on {world}", figure.source);
+        }
+        Ok(figure)
     }
 
     fn figure(&self) -> Figure {

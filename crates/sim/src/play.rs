@@ -31,7 +31,7 @@ pub type MakeEncoder<'a> =
     &'a dyn Fn(&str, &VideoPlan, Seed) -> Result<Box<dyn FrameEncoder>, EncodeError>;
 
 /// What was played: all flows of a scenario together, or one baseline alone.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Take {
     /// The flows, with what they left behind.
     pub flows: Vec<(Role, Takings)>,

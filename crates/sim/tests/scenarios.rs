@@ -48,7 +48,8 @@ fn every_scenario_is_sound() {
             "steady",
             "sweep-queue",
             "tfrc-alone",
-            "video-tcp"
+            "video-tcp",
+            "video-tcp-rto"
         ]
     );
 }

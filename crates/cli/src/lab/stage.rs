@@ -2,118 +2,415 @@
 
 use core::time::Duration;
 use std::collections::BTreeSet;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::ops::ControlFlow;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
+use tidegate_core::link::{NetworkConfig, Outage};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Conditions, Interrupts, StopFlag, drive};
-use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Host, Way};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, Way};
 use tidegate_live::netns::Worker;
 use tidegate_live::pipe::Threaded;
+use tidegate_live::stack::listen;
 use tidegate_live::udp::Socket;
 use tidegate_sim::cast::{Player, Role, Takings, packet_row};
+use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
 use tidegate_sim::play::{BIN, Take};
 use tidegate_sim::run;
+use tidegate_sim::scenario::{MediaPlan, TcpSender, VideoPlan};
 use tidegate_sim::staging::{self, back_of, path_of};
+use tidegate_sim::tcp::SourceKind;
 
-use super::replay;
+use super::capture::{self, Passing};
+use super::injector::{self, Injector};
+use super::kernel::KernelTcp;
+use super::service::Service;
+use super::stream::Sources;
+use super::{bulk, replay, stream};
 use crate::folder::Script;
 
 type LabPlayer = Player<Threaded>;
-type Said = Vec<(Time, Event)>;
+pub(super) type Said = Vec<(Time, Event)>;
+type Endpoint = Worker<Result<(Takings, Said)>>;
 
-/// Plays `cast` through the emulator in real time.
-pub(super) fn play(
-    script: &Script,
-    cast: Vec<Role>,
-    seed: Seed,
-    interrupts: &Interrupts,
-    progress: &mut dyn FnMut(f64),
-) -> Result<(Take, EmulatorReport)> {
-    let scenario = &script.scenario;
-    let network = staging::network(scenario, &cast)?;
-    let mut config = EmulatorConfig::new(network.clone());
-    let ways = (0..cast.len()).flat_map(|flow| {
-        let [sender, receiver] = hosts(flow);
-        Way::both(sender, receiver, path_of(flow), back_of(flow))
-    });
-    config.ways = ways.collect();
-    config.seed = seed;
-    config.limit = scenario.duration + TAIL * 2;
-    config.log = LOG;
-    // The worlds of the scenes are painted before the clock starts.
-    let stop = StopFlag::new()?;
-    let mut senders = Vec::with_capacity(cast.len());
-    for role in &cast {
-        let flag = StopFlag::new()?;
-        let sender: Result<LabPlayer> = role.sender(seed, |video| {
-            let encoder = script.studio.encoder(&role.name, video, seed)?;
-            Ok(Threaded::start(encoder, flag.clone())?)
+/// Where takes are played.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stage<'a> {
+    pub(crate) script: &'a Script,
+    pub(crate) seed: Seed,
+    pub(crate) interrupts: &'a Interrupts,
+    /// Tells what kernel TCP does.
+    pub(crate) service: Option<&'a Service>,
+    /// The take is over when all video over TCP has arrived, whatever else would go on.
+    pub(crate) ends_with_video: bool,
+    /// What cuts the path of video over TCP.
+    pub(crate) injector: Injector,
+}
+
+/// What came of a take.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) take: Take,
+    pub(crate) report: EmulatorReport,
+    /// What the kernel does in its own way.
+    pub(crate) notes: Vec<String>,
+    /// Of each flow over kernel TCP, its packets there.
+    pub(super) captures: Vec<(String, Vec<Passing>)>,
+}
+
+/// How a role is played.
+#[derive(Debug)]
+enum Part {
+    /// By endpoints of datagrams.
+    Datagrams(Box<LabPlayer>),
+    /// By a transfer over kernel TCP.
+    Bulk(KernelTcp, SourceKind),
+    /// By a video over kernel TCP.
+    Stream(KernelTcp, Box<stream::Sender>),
+}
+
+/// The threads of a role.
+struct Performers {
+    sender: Endpoint,
+    receiver: Endpoint,
+    flag: StopFlag,
+    is_stream: bool,
+    uses_kernel: bool,
+}
+
+impl Performers {
+    /// A stream is over when it has arrived.
+    fn are_done(&self) -> bool {
+        self.sender.is_finished() && (!self.is_stream || self.receiver.is_finished())
+    }
+}
+
+impl Stage<'_> {
+    /// Plays `cast` through the emulator in real time.
+    ///
+    /// # Errors
+    /// When a host, a socket or an encoder fails; the message names the flow.
+    pub(crate) fn play(&self, cast: Vec<Role>, progress: &mut dyn FnMut(f64)) -> Result<Played> {
+        let scenario = &self.script.scenario;
+        let mut network = staging::network(scenario, &cast)?;
+        let mut cuts = self.cuts(&mut network, &cast).into_iter();
+        let mut config = EmulatorConfig::new(network.clone());
+        let ways = (0..cast.len()).flat_map(|flow| {
+            let [sender, receiver] = hosts(flow);
+            Way::both(sender, receiver, path_of(flow), back_of(flow))
         });
-        senders.push((sender?, flag));
-    }
-    config.clock = Clock::start();
-    let clock = config.clock;
-    let emulator = Emulator::start(&config).context("cannot start the emulator")?;
-    let flags: Vec<StopFlag> = senders.iter().map(|(_, flag)| flag.clone()).collect();
-    let mut workers = Vec::with_capacity(cast.len());
-    for (i, (role, (sender, flag))) in cast.iter().zip(senders).enumerate() {
-        let [a, b] = hosts(i);
-        let at = |stop| Conditions {
-            clock,
-            until: Some(Time::ZERO + scenario.duration + TAIL),
-            stop,
-        };
-        let receiver = perform(
-            &emulator,
-            [b, a],
-            role,
-            role.receiver(seed),
-            at(stop.clone()),
-            seed,
-        )?;
-        let sender = perform(&emulator, [a, b], role, sender, at(flag), seed)?;
-        workers.push((sender, receiver));
-    }
-    let whole = scenario.duration.as_secs_f64();
-    while workers.iter().any(|(sender, _)| !sender.is_finished()) {
-        std::thread::sleep(GLANCE);
-        if interrupts.count() > 0 {
-            flags.iter().for_each(StopFlag::set);
+        config.ways = ways.collect();
+        config.seed = self.seed;
+        config.limit = scenario.duration + TAIL * 2;
+        config.log = LOG;
+        // The worlds of the scenes are painted before the clock starts.
+        let stop = StopFlag::new()?;
+        let mut parts = Vec::with_capacity(cast.len());
+        for role in &cast {
+            let flag = StopFlag::new()?;
+            parts.push((self.part(role, &flag)?, flag));
         }
-        progress(clock.now().as_secs_f64() / whole);
+        config.clock = Clock::start();
+        let emulator = Emulator::start(&config).context("cannot start the emulator")?;
+        let (mut performers, mut notes) = (Vec::with_capacity(cast.len()), Vec::new());
+        let mut injectors = Vec::new();
+        for (i, (role, (part, flag))) in cast.iter().zip(parts).enumerate() {
+            if let Part::Bulk(kernel, _) | Part::Stream(kernel, _) = &part {
+                let note = |note: &String| format!("{}: {note}", role.class);
+                notes.extend(kernel.notes.iter().map(note));
+            }
+            let place = Place {
+                emulator: &emulator,
+                hosts: hosts(i),
+                role,
+                seed: self.seed,
+                conditions: Conditions {
+                    clock: config.clock,
+                    until: Some(Time::ZERO + scenario.duration + TAIL),
+                    stop: stop.clone(),
+                },
+            };
+            if let Part::Stream(..) = &part
+                && let Some(outages) = cuts.next()
+            {
+                injectors.push(place.withdraw(outages)?);
+            }
+            let pair = self.perform(&place, part, flag);
+            performers.push(pair.with_context(|| format!("flow {:?}", role.name))?);
+        }
+        notes.dedup();
+        self.watch(&performers, config.clock, progress);
+        stop.set();
+        for injector in injectors {
+            injector
+                .join()
+                .map_err(|_| anyhow!("the injector panicked"))??;
+        }
+        let (mut take, over_tcp) = self.collect(cast, performers)?;
+        let (report, log) = emulator.stop()?;
+        let captures = over_tcp.into_iter().map(|i| settle(&mut take, i, &log));
+        let captures = captures.collect();
+        let name = &take.flows[0].0.name;
+        take.links = replay::link_samples(scenario, &network, self.seed, &log, name)?;
+        Ok(Played {
+            take,
+            report,
+            notes,
+            captures,
+        })
     }
-    // What is on its way may still arrive.
-    let grace = Instant::now();
-    while grace.elapsed() < GRACE {
-        std::thread::sleep(GLANCE);
+
+    /// What the performers leave behind, and which of the flows went over kernel TCP.
+    fn collect(&self, cast: Vec<Role>, performers: Vec<Performers>) -> Result<(Take, Vec<usize>)> {
+        let window = self.script.scenario.window();
+        let mut take = Take {
+            hops: 0,
+            meter: Meter::new(cast.len(), window, BIN),
+            flows: Vec::new(),
+            events: Vec::new(),
+            links: Vec::new(),
+        };
+        let mut over_tcp = Vec::new();
+        for (i, (role, pair)) in cast.into_iter().zip(performers).enumerate() {
+            let side = run::Side::Sender;
+            let mut takings = join(pair.sender, &role.name, side, &mut take.events)?;
+            let side = run::Side::Receiver;
+            let other = join(pair.receiver, &role.name, side, &mut take.events)?;
+            if pair.uses_kernel {
+                over_tcp.push(i);
+            } else {
+                meter(&mut take.meter, i, &takings, &other);
+            }
+            takings.received = other.received;
+            take.flows.push((role, takings));
+        }
+        take.events.sort_by_key(|row| row.at);
+        Ok((take, over_tcp))
     }
-    stop.set();
-    let mut take = Take {
-        hops: 0,
-        meter: Meter::new(cast.len(), scenario.window(), BIN),
-        flows: Vec::new(),
-        events: Vec::new(),
-        links: Vec::new(),
-    };
-    for (i, (role, (sender, receiver))) in cast.into_iter().zip(workers).enumerate() {
-        let mut takings = join(sender, &role.name, run::Side::Sender, &mut take.events)?;
-        let other = join(receiver, &role.name, run::Side::Receiver, &mut take.events)?;
-        meter(&mut take.meter, i, &takings, &other);
-        takings.received = other.received;
-        take.flows.push((role, takings));
+
+    /// When the routes of the senders of streams are gone, if it is the routes that go.
+    fn cuts(&self, network: &mut NetworkConfig, cast: &[Role]) -> Vec<Vec<Outage>> {
+        if self.injector == Injector::Link {
+            return Vec::new();
+        }
+        let streams = cast.iter().enumerate();
+        let streams = streams.filter(|(_, role)| stream_of(role).is_some());
+        let routes: Vec<_> = streams.map(|(i, _)| path_of(i)).collect();
+        injector::lift(network, &routes)
     }
-    take.events.sort_by_key(|row| row.at);
-    let (report, log) = emulator.stop()?;
-    let name = &take.flows[0].0.name;
-    take.links = replay::link_samples(scenario, &network, seed, &log, name)?;
-    Ok((take, report))
+
+    fn part(&self, role: &Role, flag: &StopFlag) -> Result<Part> {
+        let encoder = |video: &VideoPlan| -> Result<Threaded> {
+            let encoder = self.script.studio.encoder(&role.name, video, self.seed)?;
+            Ok(Threaded::start(encoder, flag.clone())?)
+        };
+        if let Some((video, plan)) = stream_of(role) {
+            let kernel = KernelTcp::new(&plan.tcp, role.plan.ecn);
+            let sender = stream::Sender::new(role, video, plan, &kernel, encoder(video)?);
+            return Ok(Part::Stream(kernel, Box::new(sender)));
+        }
+        match &role.plan.media {
+            MediaPlan::Tcp(plan) if matches!(plan.sender, TcpSender::Modern(_)) => {
+                let kernel = KernelTcp::new(plan, role.plan.ecn);
+                Ok(Part::Bulk(kernel, plan.amount))
+            }
+            _ => {
+                let player = role.sender(self.seed, encoder)?;
+                Ok(Part::Datagrams(Box::new(player)))
+            }
+        }
+    }
+
+    /// Starts the threads of a role, each inside its host.
+    fn perform(&self, place: &Place<'_>, part: Part, flag: StopFlag) -> Result<Performers> {
+        let is_stream = matches!(part, Part::Stream(..));
+        let uses_kernel = is_stream || matches!(part, Part::Bulk(..));
+        let sending = Conditions {
+            stop: flag.clone(),
+            ..place.conditions.clone()
+        };
+        let (sender, receiver) = match part {
+            Part::Datagrams(player) => {
+                let receiver = place.role.receiver(self.seed);
+                let [a, b] = place.hosts;
+                let receiver = place.drive([b, a], receiver, place.conditions.clone())?;
+                (place.drive([a, b], *player, sending)?, receiver)
+            }
+            Part::Bulk(kernel, amount) => {
+                let listener = place.listen(&kernel)?;
+                let conditions = place.conditions.clone();
+                let receiver = place.inside(1, move || {
+                    bulk::receive(&listener, &conditions)?;
+                    Ok(Default::default())
+                })?;
+                let (role, peer) = (place.role.clone(), place.peer());
+                let sender = place.inside(0, move || {
+                    bulk::send(&role, &kernel, amount, peer, &sending)?;
+                    Ok(Default::default())
+                })?;
+                (sender, receiver)
+            }
+            Part::Stream(kernel, sender) => {
+                let listener = place.listen(&kernel)?;
+                let conditions = place.conditions.clone();
+                let receiver = move || stream::receive(&listener, &conditions);
+                let receiver = place.inside(1, receiver)?;
+                let sources = Sources::open(self.service, sender.mode())?;
+                let peer = place.peer();
+                let sender = place.inside(0, move || sender.play(peer, &sending, sources))?;
+                (sender, receiver)
+            }
+        };
+        Ok(Performers {
+            sender,
+            receiver,
+            flag,
+            is_stream,
+            uses_kernel,
+        })
+    }
+
+    /// Waits until everybody is done.
+    fn watch(&self, performers: &[Performers], clock: Clock, progress: &mut dyn FnMut(f64)) {
+        let whole = self.script.scenario.duration.as_secs_f64();
+        while performers.iter().any(|pair| !pair.are_done()) {
+            std::thread::sleep(GLANCE);
+            let mut streams = performers.iter().filter(|pair| pair.is_stream);
+            let over = self.ends_with_video && streams.all(Performers::are_done);
+            if over || self.interrupts.count() > 0 {
+                for pair in performers {
+                    pair.flag.set();
+                }
+            }
+            if self.interrupts.count() > 0 {
+                break;
+            }
+            progress(clock.now().as_secs_f64() / whole);
+        }
+        // What is on its way may still arrive.
+        let grace = Instant::now();
+        while grace.elapsed() < GRACE {
+            std::thread::sleep(GLANCE);
+        }
+    }
+}
+
+/// Fills in what only the emulator saw of a flow over kernel TCP.
+fn settle(take: &mut Take, flow: usize, log: &EmulatorLog) -> (String, Vec<Passing>) {
+    let there = capture::passings(log, path_of(flow));
+    let back = capture::passings(log, back_of(flow));
+    capture::meter(&mut take.meter, flow, &there, &back);
+    let (role, takings) = &mut take.flows[flow];
+    if let Some(record) = &mut takings.stream {
+        record.slots = capture::slots(&there);
+    }
+    if role.plan.count == 1 {
+        takings.packets = capture::packets(&there);
+    }
+    (role.name.clone(), there)
+}
+
+/// The video of a role that goes over TCP.
+fn stream_of(role: &Role) -> Option<(&VideoPlan, &StreamPlan)> {
+    let video = role
+        .plan
+        .media
+        .video()
+        .filter(|_| role.baseline.is_none())?;
+    Some((video, video.stream.as_deref()?))
+}
+
+/// Where a role is played.
+struct Place<'a> {
+    emulator: &'a Emulator,
+    hosts: [Host; 2],
+    role: &'a Role,
+    seed: Seed,
+    /// Of its receiver.
+    conditions: Conditions,
+}
+
+impl Place<'_> {
+    /// Starts an endpoint of datagrams on the first of `hosts`.
+    fn drive(
+        &self,
+        hosts: [Host; 2],
+        mut player: LabPlayer,
+        conditions: Conditions,
+    ) -> Result<Endpoint> {
+        let [own, peer] = hosts.map(|host| (host.address(), PORT));
+        let side = if hosts[0] < hosts[1] { "A" } else { "B" };
+        let mut rng = self
+            .seed
+            .stream(&format!("party/{}/{side}", self.role.name));
+        let start = Time::ZERO + self.role.plan.start;
+        // Before the other end sends: what finds nobody is taken for an answer.
+        let namespace = self.emulator.namespace(hosts[0]);
+        let socket = namespace.within(|| UdpSocket::bind(own))??;
+        let job = move || {
+            let mut sockets = [Socket::connected(socket, peer.into())?];
+            let (mut takings, mut said) = (Takings::default(), Said::new());
+            std::thread::sleep(conditions.clock.until(start));
+            drive(
+                &mut player,
+                &mut sockets,
+                &conditions,
+                &mut rng,
+                &mut said,
+                |player, _| {
+                    player.drain(&mut takings);
+                    ControlFlow::Continue(())
+                },
+            )?;
+            player.finish(&mut takings);
+            if let Player::Video(streamer) = &player
+                && let Some(error) = streamer.error()
+            {
+                return Err(error.clone().into());
+            }
+            Ok((takings, said))
+        };
+        namespace.run(job).context("cannot enter a host of the lab")
+    }
+
+    /// Takes the sender's route away in these outages.
+    fn withdraw(&self, outages: Vec<Outage>) -> Result<JoinHandle<Result<()>>> {
+        let host = self.emulator.namespace(self.hosts[0]).clone();
+        let Conditions { clock, stop, .. } = self.conditions.clone();
+        injector::withdraw(host, outages, clock, stop)
+    }
+
+    /// Sets the TCP of both hosts and has the receiver listen.
+    fn listen(&self, kernel: &KernelTcp) -> Result<TcpListener> {
+        for host in self.hosts {
+            kernel.stack.apply(self.emulator.namespace(host))?;
+        }
+        let (address, limits) = (self.hosts[1].address(), kernel.limits);
+        let listen = || listen(SocketAddrV4::new(address, PORT), limits);
+        Ok(self.emulator.namespace(self.hosts[1]).within(listen)??)
+    }
+
+    /// Of the receiver.
+    fn peer(&self) -> SocketAddr {
+        (self.hosts[1].address(), PORT).into()
+    }
+
+    /// Starts a thread on the host of this number.
+    fn inside(
+        &self,
+        host: usize,
+        job: impl FnOnce() -> Result<(Takings, Said)> + Send + 'static,
+    ) -> Result<Endpoint> {
+        let namespace = self.emulator.namespace(self.hosts[host]);
+        namespace.run(job).context("cannot enter a host of the lab")
+    }
 }
 
 /// Counts what passed. Drops are told from what did not arrive by the end.
@@ -147,7 +444,7 @@ fn meter(meter: &mut Meter, flow: usize, sender: &Takings, receiver: &Takings) {
 }
 
 /// How well the emulator kept time, for the notes of a run.
-pub(super) fn describe(flow: &str, report: &EmulatorReport) -> String {
+pub(crate) fn describe(flow: &str, report: &EmulatorReport) -> String {
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     let (p50, p99) = (ms(report.timing_p50), ms(report.timing_p99));
     let worst = ms(report.timing_worst);
@@ -165,54 +462,13 @@ pub(super) fn describe(flow: &str, report: &EmulatorReport) -> String {
     text
 }
 
-/// Starts the thread of one endpoint inside its host.
-fn perform(
-    emulator: &Emulator,
-    [host, other]: [Host; 2],
-    role: &Role,
-    mut player: LabPlayer,
-    conditions: Conditions,
-    seed: Seed,
-) -> Result<Worker<Result<(Takings, Said)>>> {
-    let (own, peer) = ((host.address(), PORT), (other.address(), PORT).into());
-    let side = if host < other { "A" } else { "B" };
-    let mut rng = seed.stream(&format!("party/{}/{side}", role.name));
-    let start = Time::ZERO + role.plan.start;
-    let job = move || {
-        let socket = UdpSocket::bind(own)?;
-        let mut sockets = [Socket::connected(socket, peer)?];
-        let (mut takings, mut said) = (Takings::default(), Said::new());
-        std::thread::sleep(conditions.clock.until(start));
-        drive(
-            &mut player,
-            &mut sockets,
-            &conditions,
-            &mut rng,
-            &mut said,
-            |player, _| {
-                player.drain(&mut takings);
-                ControlFlow::Continue(())
-            },
-        )?;
-        player.finish(&mut takings);
-        if let Player::Video(streamer) = &player
-            && let Some(error) = streamer.error()
-        {
-            return Err(error.clone().into());
-        }
-        Ok((takings, said))
-    };
-    let namespace = emulator.namespace(host);
-    namespace.run(job).context("cannot enter a host of the lab")
-}
-
 /// Each flow has two hosts of its own, sender and receiver, so that each can take its own way.
 fn hosts(flow: usize) -> [Host; 2] {
     [2 * flow, 2 * flow + 1].map(|number| Host(number as u8))
 }
 
 fn join(
-    worker: Worker<Result<(Takings, Said)>>,
+    worker: Endpoint,
     flow: &str,
     side: run::Side,
     events: &mut Vec<run::EventRow>,

@@ -205,6 +205,7 @@ impl Engine {
                 ecn: frame.ecn(),
                 dscp: frame.dscp(),
                 flow: frame.flow(),
+                segment: header.segment,
             });
             self.network.push(at, route, frame);
         }

@@ -7,6 +7,7 @@ use tidegate_core::link::Packet;
 use tidegate_core::units::Bytes;
 
 use super::MTU;
+use super::report::Segment;
 
 /// Room for a packet, and for a sign that it is too long.
 pub(super) type Buffer = Box<[u8; MTU + 1]>;
@@ -34,6 +35,8 @@ impl Pool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) destination: Ipv4Addr,
+    /// Of a whole TCP packet.
+    pub(super) segment: Option<Segment>,
     flow: u32,
     length: usize,
 }
@@ -46,6 +49,7 @@ impl Header {
         let ours = header[0] >> 4 == 4 && bytes.len() <= MTU && whole;
         ours.then(|| Self {
             destination: Ipv4Addr::from([header[16], header[17], header[18], header[19]]),
+            segment: segment(header, bytes),
             flow: flow(header, bytes),
             length: bytes.len(),
         })
@@ -114,8 +118,7 @@ impl Packet for Frame {
 /// which only the first has ports, go without.
 fn flow(header: &[u8; HEADER], bytes: &[u8]) -> u32 {
     let protocol = header[9];
-    let is_fragment = u16::from_be_bytes([header[6], header[7]]) & MORE_OR_OFFSET != 0;
-    let has_ports = PROTOCOLS_WITH_PORTS.contains(&protocol) && !is_fragment;
+    let has_ports = PROTOCOLS_WITH_PORTS.contains(&protocol) && !is_fragment(header);
     let payload = 4 * usize::from(header[0] & 0xf);
     let ports = bytes.get(payload..payload + 4).filter(|_| has_ports);
     let addresses = &header[12..20];
@@ -126,6 +129,25 @@ fn flow(header: &[u8; HEADER], bytes: &[u8]) -> u32 {
     all.fold(FNV_BASIS, |hash, byte| {
         (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME)
     })
+}
+
+/// What TCP says in a packet (RFC 9293 section 3.1).
+fn segment(header: &[u8; HEADER], bytes: &[u8]) -> Option<Segment> {
+    if header[9] != TCP || is_fragment(header) {
+        return None;
+    }
+    let tcp = bytes.get(4 * usize::from(header[0] & 0xf)..)?;
+    let first: &[u8; TCP_HEADER] = tcp.first_chunk()?;
+    let payload = tcp.len().checked_sub(4 * usize::from(first[12] >> 4))?;
+    Some(Segment {
+        sequence: u32::from_be_bytes([first[4], first[5], first[6], first[7]]),
+        payload: payload as u16,
+        syn: first[13] & SYN != 0,
+    })
+}
+
+fn is_fragment(header: &[u8; HEADER]) -> bool {
+    u16::from_be_bytes([header[6], header[7]]) & MORE_OR_OFFSET != 0
 }
 
 /// The Internet checksum after a word of what it covers has changed: RFC 1624, equation 3.
@@ -142,6 +164,10 @@ const TRAFFIC_CLASS: usize = 1;
 const CHECKSUM: usize = 10;
 /// The bits beside the offset of a fragment: more follow, or it is not the first.
 const MORE_OR_OFFSET: u16 = 0x3fff;
+const TCP: u8 = 6;
+/// The shortest TCP header, and its flag SYN.
+const TCP_HEADER: usize = 20;
+const SYN: u8 = 0b10;
 /// TCP, UDP, DCCP, SCTP and UDP-Lite begin with source and destination port.
 const PROTOCOLS_WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 /// Of FNV-1a (Fowler, Noll and Vo) with 32 bits.
@@ -238,6 +264,32 @@ mod tests {
         assert_eq!(options, same);
         // A header length that leads beyond the packet.
         assert_eq!(flow(&|b| b[0] = 0x4f), first);
+    }
+
+    #[test]
+    fn segments_of_tcp_are_read() {
+        let mut bytes = [0; 60];
+        bytes[..4].copy_from_slice(&[0x45, 0, 0, 60]);
+        bytes[9] = 6;
+        bytes[24..28].copy_from_slice(&7_u32.to_be_bytes());
+        // With 12 bytes of options: 8 are left.
+        bytes[32] = 8 << 4;
+        let segment = |bytes: &[u8; 60]| Header::new(bytes).unwrap().segment;
+        let plain = Segment {
+            sequence: 7,
+            payload: 8,
+            syn: false,
+        };
+        assert_eq!(segment(&bytes), Some(plain));
+        bytes[33] = 0x12;
+        assert_eq!(segment(&bytes), Some(Segment { syn: true, ..plain }));
+        // Later fragments have no header, and a header may lead beyond the packet.
+        let none = |place: usize, value: u8| {
+            let mut bytes = bytes;
+            bytes[place] = value;
+            segment(&bytes).is_none()
+        };
+        assert!(none(7, 9) && none(9, 17) && none(32, 0xf0) && none(0, 0x4f));
     }
 
     #[test]

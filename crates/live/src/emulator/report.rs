@@ -80,6 +80,19 @@ pub struct Arrival {
     pub dscp: u8,
     /// What a fair queue knows it by: a number for addresses, protocol and ports.
     pub flow: u32,
+    /// What it is to TCP, if it is TCP's and no fragment.
+    pub segment: Option<Segment>,
+}
+
+/// What the header of a TCP packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Number of its first byte, or of the SYN (RFC 9293 section 3.1).
+    pub sequence: u32,
+    /// Bytes of the stream in it.
+    pub payload: u16,
+    /// Whether it opens the connection; its payload begins one number later.
+    pub syn: bool,
 }
 
 /// A packet that the emulator wrote.

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use tidegate_core::units::Rate;
 
-use super::stage::{Job, Outcome, PapersError, Tcp, play_all, product, scenario};
+use super::stage::{Job, Outcome, PapersError, Tcp, play_all, product};
 use super::{Cell, Claim, Entry, Figure, Make, Options, Point, Progress, Table};
 
 const SOURCE: &str = "Khan, Zaghal: Performance Analysis of TCP Interactive based World Wide Video Streaming over ABONE";
@@ -234,30 +234,29 @@ pub(super) fn groups(options: &Options, progress: Progress<'_>) -> Result<Vec<Gr
     };
     let (mut groups, mut jobs) = (Vec::new(), Vec::new());
     for tcp in tcps {
-        for node in &NODES {
+        for node in NODES.iter().filter(|node| options.wants(node.name)) {
             for (arm, (_, mode)) in ARMS.iter().enumerate() {
-                let scenario = experiment(node, tcp, mode)?;
+                let job = experiment(node, tcp, arm, mode)?;
                 groups.push(Group {
                     tcp,
                     node,
                     arm,
                     runs: Vec::new(),
                 });
-                jobs.extend((1..=options.seeds).map(|seed| Job {
-                    scenario: scenario.clone(),
-                    seed,
-                }));
+                jobs.extend((1..=options.seeds).map(|seed| job.with_seed(seed)));
             }
         }
     }
     let mut outcomes = play_all(&jobs, options, progress)?.into_iter();
     for group in &mut groups {
-        group.runs = outcomes.by_ref().take(options.seeds as usize).collect();
+        let runs = outcomes.by_ref().take(options.seeds as usize);
+        group.runs = runs.flatten().collect();
     }
+    groups.retain(|group| !group.runs.is_empty());
     Ok(groups)
 }
 
-fn experiment(node: &Node, tcp: Tcp, mode: &str) -> Result<crate::scenario::Scenario, PapersError> {
+fn experiment(node: &Node, tcp: Tcp, arm: usize, mode: &str) -> Result<Job, PapersError> {
     let queue = product(Rate::kbps(10_000), Duration::from_millis(node.rtt_ms));
     let half = node.rtt_ms * 500;
     let text = format!(
@@ -289,7 +288,8 @@ udp = {{ rate = "1800kb/s", packet = "1500B", spacing = {{ on = "1s", off = "4s"
         queue = queue.get(),
         tcp = tcp.toml(),
     );
-    scenario("abone", &text)
+    let arm = ["on", "off"][arm];
+    Job::new(&format!("{} {} sym {arm}", tcp.name(), node.name), text)
 }
 
 fn table5(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Figure, PapersError> {

@@ -7,7 +7,7 @@ mod tables;
 
 use tidegate_core::units::Rate;
 
-use super::stage::{Job, Outcome, PapersError, Tcp, play_all, product, scenario};
+use super::stage::{Job, Outcome, PapersError, Tcp, play_all, product};
 use super::{Entry, Make, Options, Progress};
 use published::{NODES, Node};
 
@@ -118,12 +118,7 @@ fn assumptions() -> Vec<String> {
 }
 
 /// The experiment: three cuts of 3 s every 10 s, 750 frames.
-fn experiment(
-    node: &Node,
-    tcp: Tcp,
-    mode: ModeRow,
-    bound: u64,
-) -> Result<crate::scenario::Scenario, PapersError> {
+fn experiment(node: &Node, tcp: Tcp, mode: ModeRow, bound: u64) -> Result<Job, PapersError> {
     let queue = product(
         Rate::kbps(10_000),
         core::time::Duration::from_millis(node.rtt_ms),
@@ -154,7 +149,8 @@ transport = {{ tcp = {tcp}, {mode}, frames = 750 }}
         tcp = tcp.toml(),
         mode = mode.toml,
     );
-    scenario("itcp", &text)
+    let label = format!("{} {} {bound}s {}", tcp.name(), node.name, mode.name);
+    Job::new(&label, text)
 }
 
 /// What is compared: all runs of a TCP, a node, a bound and a mode.
@@ -204,9 +200,9 @@ fn groups(
     let mut jobs = Vec::new();
     for tcp in tcps {
         for node in &NODES {
-            for bound in bounds {
+            for bound in bounds.iter().filter(|_| options.wants(node.name)) {
                 for mode in modes {
-                    let scenario = experiment(node, *tcp, MODES[*mode], *bound)?;
+                    let job = experiment(node, *tcp, MODES[*mode], *bound)?;
                     groups.push(Group {
                         tcp: *tcp,
                         node,
@@ -214,17 +210,16 @@ fn groups(
                         mode: *mode,
                         runs: Vec::new(),
                     });
-                    jobs.extend((1..=options.seeds).map(|seed| Job {
-                        scenario: scenario.clone(),
-                        seed,
-                    }));
+                    jobs.extend((1..=options.seeds).map(|seed| job.with_seed(seed)));
                 }
             }
         }
     }
     let mut outcomes = play_all(&jobs, options, progress)?.into_iter();
     for group in &mut groups {
-        group.runs = outcomes.by_ref().take(options.seeds as usize).collect();
+        let runs = outcomes.by_ref().take(options.seeds as usize);
+        group.runs = runs.flatten().collect();
     }
+    groups.retain(|group| !group.runs.is_empty());
     Ok(groups)
 }

@@ -10,10 +10,11 @@ use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::{Options, Progress};
+use crate::cast::{Role, Takings};
 use crate::interactive::Record;
 use crate::oracle::FloorSender;
 use crate::play::{self, Keep, PlayError};
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::{Scenario, ScenarioError, VideoPlan};
 
 /// A transport to play over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +59,82 @@ impl Tcp {
 
 /// One run: a scenario with a flow "video", and a seed.
 #[derive(Clone, Debug)]
-pub(super) struct Job {
-    pub(super) scenario: Scenario,
-    pub(super) seed: u64,
+pub struct Job {
+    /// What is compared, and with what, in words that can be a folder's name. Jobs that differ in
+    /// their seed alone share it.
+    pub label: String,
+    /// What is played.
+    pub scenario: Scenario,
+    /// The same as a file has it.
+    pub text: String,
+    /// Of all luck.
+    pub seed: u64,
+}
+
+impl Job {
+    /// The first run of what `text` says.
+    pub(super) fn new(label: &str, text: String) -> Result<Self, PapersError> {
+        let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        Ok(Self {
+            label: label.to_lowercase().chars().map(word).collect(),
+            scenario: scenario("papers", &text)?,
+            text,
+            seed: 1,
+        })
+    }
+
+    /// Another run of the same.
+    pub(super) fn with_seed(&self, seed: u64) -> Self {
+        Self {
+            seed,
+            ..self.clone()
+        }
+    }
+
+    /// The video, if there is any.
+    pub fn video(&self) -> Option<&VideoPlan> {
+        let flow = self.scenario.flows.iter().find(|f| f.name == VIDEO)?;
+        flow.media.video()
+    }
+}
+
+/// Where runs are played.
+pub trait World: fmt::Debug + Send + Sync {
+    /// Added to the source of each figure; nothing for the simulator.
+    fn name(&self) -> Option<String>;
+
+    /// These are about to be played, so many at a time.
+    fn begin(&self, jobs: &[Job], at_a_time: usize);
+
+    /// Plays one. None if it was interrupted, or failed in a way that lets others go on: the figure
+    /// is made without it.
+    ///
+    /// # Errors
+    /// Why there can be no figure.
+    fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError>;
+}
+
+/// Virtual time.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulator;
+
+impl World for Simulator {
+    fn name(&self) -> Option<String> {
+        None
+    }
+
+    fn begin(&self, _jobs: &[Job], _at_a_time: usize) {}
+
+    fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+        let encoder = |flow: &str, plan: &VideoPlan, seed| {
+            plan.modelled(flow, seed)
+                .ok_or_else(|| EncodeError::Codec("papers are played with the model".to_owned()))
+        };
+        let take = play::flows(&job.scenario, Seed(job.seed), Keep::default(), &encoder);
+        let mut flows = take.map_err(PapersError::Play)?.flows.into_iter();
+        let video = flows.find(|(role, _)| role.name == VIDEO);
+        video.map(Some).ok_or(PapersError::NoVideo)
+    }
 }
 
 /// A frame of a run.
@@ -153,29 +227,38 @@ impl Outcome {
     }
 }
 
-/// Plays all jobs, in order, as many at a time as there are threads.
+/// What came of a job; nothing if the world played none.
+type Played = Result<Option<Outcome>, PapersError>;
+
+/// Plays all jobs, as many at a time as there are threads: one run of each, then another of each,
+/// so that whatever changes meanwhile meets all of them. Those that were not played have no outcome.
 pub(super) fn play_all(
     jobs: &[Job],
     options: &Options,
     progress: Progress<'_>,
-) -> Result<Vec<Outcome>, PapersError> {
+) -> Result<Vec<Option<Outcome>>, PapersError> {
+    let threads = options.threads.clamp(1, jobs.len().max(1));
+    options.world.begin(jobs, threads);
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|number| jobs[*number].seed);
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Result<Outcome, PapersError>)>> = Mutex::default();
+    let done: Mutex<Vec<(usize, Played)>> = Mutex::default();
     let work = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(number) else {
-                return;
-            };
-            let outcome = play_one(job);
+        while let Some(number) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let job = &jobs[*number];
+            let played = options.world.play(job);
+            let outcome = played.and_then(|played| match played {
+                Some((role, takings)) => outcome(&role, &takings).map(Some),
+                None => Ok(None),
+            });
             if let Ok(mut done) = done.lock() {
-                done.push((number, outcome));
+                done.push((*number, outcome));
                 progress(done.len() as f64 / jobs.len() as f64);
             }
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..options.threads.clamp(1, jobs.len().max(1)) {
+        for _ in 0..threads {
             scope.spawn(work);
         }
     });
@@ -187,22 +270,12 @@ pub(super) fn play_all(
 }
 
 /// Reads a scenario that was put together here.
-pub(super) fn scenario(name: &str, text: &str) -> Result<Scenario, PapersError> {
+fn scenario(name: &str, text: &str) -> Result<Scenario, PapersError> {
     let none = |_: &str| Err("papers bring no files".to_owned());
     Scenario::parse(name, text, &none).map_err(PapersError::Scenario)
 }
 
-fn play_one(job: &Job) -> Result<Outcome, PapersError> {
-    let encoder = |flow: &str, plan: &crate::scenario::VideoPlan, seed| {
-        plan.modelled(flow, seed)
-            .ok_or_else(|| EncodeError::Codec("papers are played with the model".to_owned()))
-    };
-    let take = play::flows(&job.scenario, Seed(job.seed), Keep::default(), &encoder);
-    let take = take.map_err(PapersError::Play)?;
-    let mut flows = take.flows.into_iter();
-    let (role, takings) = flows
-        .find(|(role, _)| role.name == "video")
-        .ok_or(PapersError::NoVideo)?;
+fn outcome(role: &Role, takings: &Takings) -> Result<Outcome, PapersError> {
     let video = role.plan.media.video().ok_or(PapersError::NoVideo)?;
     let record = takings.stream.clone().unwrap_or_default();
     let captured: Vec<Time> = takings.sent.iter().map(|f| f.captured).collect();
@@ -216,14 +289,15 @@ fn play_one(job: &Job) -> Result<Outcome, PapersError> {
     let connection = record.connection();
     let savable = oracle.savable_over(&connection, &captured);
     let by_path = oracle.savable_after_time_outs(&connection, &captured);
-    let complete: std::collections::BTreeMap<u64, Time> = takings
+    // Where a receiver unwraps time stamps, only their low bits are those of the sender.
+    let complete: std::collections::BTreeMap<u32, Time> = takings
         .received
         .iter()
-        .filter_map(|f| Some((f.timestamp, f.complete?)))
+        .filter_map(|f| Some((f.timestamp as u32, f.complete?)))
         .collect();
     let frame = |(i, f): (usize, &tidegate_core::session::sender::SentFrame)| Frame {
         captured: f.captured,
-        complete: complete.get(&u64::from(f.timestamp)).copied(),
+        complete: complete.get(&f.timestamp).copied(),
         target_bits: f.target_bits,
         bits: f.bits,
         quality: f.quality,
@@ -267,3 +341,42 @@ impl fmt::Display for PapersError {
 }
 
 impl core::error::Error for PapersError {}
+
+/// The flow that is measured.
+const VIDEO: &str = "video";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Receivers of real streams unwrap time stamps from an origin of their own.
+    #[test]
+    fn frames_are_found_again_whatever_the_receiver_counts_from() {
+        let text = r#"name = "t"
+duration = "5s"
+[[link]]
+name = "path"
+rate = "1Mb/s"
+delay = "20ms"
+queue = { droptail = "20kB" }
+[[flow]]
+name = "video"
+path = ["path"]
+back = ["path"]
+delay_bound = "200ms"
+video = { size = "176x120", fps = 10, ceiling = "900kb/s" }
+transport = { tcp = "cubic", mode = "classic" }
+"#;
+        let job = Job::new("A label: of 2", text.to_owned()).unwrap();
+        assert_eq!(job.label, "a-label--of-2");
+        assert!(job.video().is_some());
+        let (role, mut takings) = Simulator.play(&job).unwrap().unwrap();
+        let accepted = outcome(&role, &takings).unwrap().accepted();
+        assert!((0.3..1.0).contains(&accepted), "{accepted}");
+        for frame in &mut takings.received {
+            frame.timestamp += 7 << 32;
+        }
+        let unwrapped = outcome(&role, &takings).unwrap().accepted();
+        assert!((unwrapped - accepted).abs() < 1e-12);
+    }
+}

@@ -1,8 +1,13 @@
+use std::sync::Mutex;
+
 use super::*;
+use crate::cast::{Role, Takings};
 
 fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
     let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
     let options = Options {
+        world: Arc::new(Simulator),
+        nodes: Vec::new(),
         seeds,
         tcps: tcps.to_vec(),
         threads: 2,
@@ -116,4 +121,73 @@ fn every_figure_has_series_claims_and_one_shape() {
 fn the_same_seeds_give_the_same_numbers() {
     let once = play("abone/fig6", 1, &[Tcp::Bsd]);
     assert_eq!(once, play("abone/fig6", 1, &[Tcp::Bsd]));
+}
+
+/// The simulator, until somebody interrupts.
+#[derive(Debug, Default)]
+struct Interrupted {
+    /// After so many runs.
+    after: usize,
+    played: Mutex<Vec<(String, u64)>>,
+}
+
+impl World for Interrupted {
+    fn name(&self) -> Option<String> {
+        Some("a world that ends".to_owned())
+    }
+
+    fn begin(&self, jobs: &[Job], at_a_time: usize) {
+        assert_eq!((jobs.len(), at_a_time), (8, 1));
+    }
+
+    fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+        let mut played = self.played.lock().unwrap();
+        if played.len() == self.after {
+            return Ok(None);
+        }
+        played.push((job.label.clone(), job.seed));
+        Simulator.play(job)
+    }
+}
+
+#[test]
+fn runs_take_turns_and_what_was_played_is_kept() {
+    let world = Arc::new(Interrupted {
+        after: 5,
+        ..Interrupted::default()
+    });
+    let entry = ENTRIES.iter().find(|e| e.name == "abone/table5").unwrap();
+    let options = Options {
+        world: Arc::clone(&world) as Arc<dyn World>,
+        seeds: 2,
+        tcps: vec![Tcp::Cubic],
+        nodes: vec!["columbia".to_owned(), "isi".to_owned()],
+        threads: 1,
+    };
+    let figure = entry.play(&options, &|_| {}).unwrap();
+    assert!(figure.source.ends_with("; played on a world that ends"));
+    let played = world.played.lock().unwrap();
+    let expected = [
+        ("cubic-columbia-sym-on", 1),
+        ("cubic-columbia-sym-off", 1),
+        ("cubic-isi-sym-on", 1),
+        ("cubic-isi-sym-off", 1),
+        ("cubic-columbia-sym-on", 2),
+    ];
+    assert_eq!(
+        *played,
+        expected.map(|(label, seed)| (label.to_owned(), seed))
+    );
+    drop(played);
+    // One run of each is enough for a table; where there is none there is no row.
+    let rows = |figure: &Figure| figure.table.as_ref().map_or(0, |table| table.rows.len());
+    assert_eq!(rows(&figure), 4 * 3);
+    world.played.lock().unwrap().clear();
+    let short = Arc::new(Interrupted {
+        after: 3,
+        ..Interrupted::default()
+    });
+    let world = short as Arc<dyn World>;
+    let figure = entry.play(&Options { world, ..options }, &|_| {}).unwrap();
+    assert_eq!(rows(&figure), 3 * 3);
 }

@@ -22,7 +22,7 @@ pub use rows::{
     BinRow, EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame, SavableRow,
     SentFrame, ShownFrame, Side, TotalsRow,
 };
-pub use writer::{CreateError, RunWriter, WriteError};
+pub use writer::{CAPTURE, CONNECTION, CreateError, RunWriter, WriteError};
 
 #[cfg(test)]
 mod tests;

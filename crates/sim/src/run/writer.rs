@@ -405,7 +405,8 @@ fn clear(dir: &Path) -> io::Result<()> {
     if let Ok(entries) = fs::read_dir(&flows) {
         for entry in entries {
             let flow = entry?.path();
-            for file in [FRAMES_SENT, FRAMES_RECEIVED, SHOWN, PACKETS, SAVABLE] {
+            let tables = [FRAMES_SENT, FRAMES_RECEIVED, SHOWN, PACKETS, SAVABLE];
+            for file in tables.into_iter().chain([CAPTURE, CONNECTION]) {
                 remove(&flow.join(file))?;
             }
         }
@@ -475,4 +476,8 @@ pub(super) const FRAMES_SENT: &str = "frames-sent.csv";
 pub(super) const FRAMES_RECEIVED: &str = "frames-received.csv";
 pub(super) const SHOWN: &str = "shown.csv";
 pub(super) const PACKETS: &str = "packets.csv";
+/// In the folder of a flow over kernel TCP: its packets as the emulator saw them.
+pub const CAPTURE: &str = "capture.csv";
+/// And how its connection stood.
+pub const CONNECTION: &str = "tcp.csv";
 pub(super) const SAVABLE: &str = "savable.csv";

@@ -2,7 +2,7 @@
 
 use tidegate_core::symbiosis::TcpEvent;
 
-use super::super::stage::{Job, Outcome, PapersError, Tcp, play_all, scenario};
+use super::super::stage::{Job, Outcome, PapersError, Tcp, play_all};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::{CLASSIC, EXACT, Group, IEXP, IOFF, MODES, PAPER, assumptions, groups};
 
@@ -24,7 +24,7 @@ pub(super) fn fig3(
     ];
     let mut jobs = Vec::new();
     for tcp in &tcps {
-        for (_, harm) in harm {
+        for (name, harm) in harm {
             let text = format!(
                 r#"name = "itcp"
 duration = "20s"
@@ -47,17 +47,16 @@ transport = {{ tcp = {}, mode = "ioff", subscribe = ["timed-out", "third-duplica
 "#,
                 tcp.toml()
             );
-            jobs.push(Job {
-                scenario: scenario("itcp", &text)?,
-                seed: 1,
-            });
+            jobs.push(Job::new(&format!("{} {name}", tcp.name()), text)?);
         }
     }
     let outcomes = play_all(&jobs, options, progress)?;
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for (number, outcome) in outcomes.iter().enumerate() {
         let (tcp, (name, _)) = (tcps[number / 2], harm[number % 2]);
-        trace(&mut figure, &mut rows, tcp, name, outcome);
+        if let Some(outcome) = outcome {
+            trace(&mut figure, &mut rows, tcp, name, outcome);
+        }
     }
     let columns = ["tcp", "part", "event", "name", "count", "first at s"];
     figure.table = Some(Table {

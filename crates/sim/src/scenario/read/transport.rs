@@ -7,12 +7,27 @@ use tidegate_core::symbiosis::{Backoff, Flags, Mode, Subscription, SymbiosisConf
 
 use super::models;
 use crate::interactive::{Backlog, StreamPlan};
+use crate::scenario::TcpSender;
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Table, Value};
 
 pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> {
     let table = value.table(TRANSPORT, "{ tcp = \"cubic\", mode = \"iopt\" }")?;
-    let tcp = models::tcp_or_kind(&table.need("tcp", "tcp = \"cubic\"")?)?;
+    let mut tcp = models::tcp_or_kind(&table.need("tcp", "tcp = \"cubic\"")?)?;
+    if let Some(span) = table.get("rto_max") {
+        let longest = span.positive_duration("a time-out of zero fires for ever")?;
+        let allowed = Duration::from_secs(1)..=Duration::from_mins(2);
+        if !allowed.contains(&longest) {
+            return Err(span.range(
+                "the kernel takes 1 s to 120 s",
+                "write a time span within these",
+            ));
+        }
+        match &mut tcp.sender {
+            TcpSender::Classic(config) => config.rto.max = longest,
+            TcpSender::Modern(config) => config.timeout.max = longest,
+        }
+    }
     let mode = mode(&table)?;
     Ok(StreamPlan {
         tcp,
@@ -179,6 +194,7 @@ pub(super) const TRANSPORT: &[&str] = &[
     "margin",
     "drain",
     "frames",
+    "rto_max",
 ];
 
 pub(super) const FLAGS: &[&str] = &["itcp", "event", "symb", "opt"];

@@ -1,0 +1,265 @@
+//! The two ends of a video over kernel TCP.
+
+use core::iter::from_fn;
+use core::time::Duration;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use tidegate_core::session::tcp::{
+    Capture, Interactive, Place, Steering as _, TcpReceiver, TcpSender, TcpSenderConfig,
+};
+use tidegate_core::symbiosis::{Mode, TcpEvent, TcpView};
+use tidegate_core::trace::Event;
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::wire::ntp::Ntp;
+use tidegate_core::wire::rtcp::Cname;
+use tidegate_kernel::{Connection, Events};
+use tidegate_live::driver::Conditions;
+use tidegate_live::pipe::Threaded;
+use tidegate_live::tcp::{self, TcpError, TcpOptions, TcpSocket, TcpStreamer};
+use tidegate_sim::cast::{Role, Takings};
+use tidegate_sim::interactive::{Backlog, Record, StreamPlan};
+use tidegate_sim::scenario::VideoPlan;
+
+use super::kernel::KernelTcp;
+use super::service::Service;
+use super::stage::Said;
+use super::watch::Watch;
+
+/// A sender before the clock starts.
+#[derive(Debug)]
+pub(super) struct Sender {
+    streamer: TcpStreamer<Threaded>,
+    options: TcpOptions,
+    mode: Mode,
+    start: Time,
+    first_target: Rate,
+}
+
+impl Sender {
+    /// Of the video of `role`, which goes over `kernel`.
+    pub(super) fn new(
+        role: &Role,
+        video: &VideoPlan,
+        plan: &StreamPlan,
+        kernel: &KernelTcp,
+        encoder: Threaded,
+    ) -> Self {
+        let lasts = role.plan.stop.saturating_sub(role.plan.start);
+        let interval = video.frame_rate.interval().as_nanos().max(1);
+        let possible = (lasts.as_nanos() / interval) as u64;
+        let frames = plan.frames.map_or(possible, |frames| frames.min(possible));
+        let start = Time::ZERO + role.plan.start;
+        let steering = Interactive::new(plan.symbiosis(video), start);
+        let first_target = steering.target();
+        let config = TcpSenderConfig {
+            codec: video.encoder.codec(),
+            ssrc: 1,
+            timestamp_base: 0,
+            cname: Cname::new("lab".to_owned()).expect("a name of three letters"),
+            epoch: Ntp::from_unix(
+                SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default(),
+            ),
+            frame_rate: video.frame_rate,
+            capture: Capture::Clock {
+                frames: Some(frames),
+            },
+            packet_size: LARGEST_PACKET,
+            most_queued: MOST_QUEUED,
+            place: match plan.backlog {
+                Backlog::Frames => Place::Frames,
+                Backlog::Pictures => Place::Pictures,
+                Backlog::Socket => Place::Socket,
+            },
+            most_pictures: usize::MAX,
+        };
+        Self {
+            streamer: TcpStreamer::new(TcpSender::new(config, Box::new(steering)), encoder),
+            options: TcpOptions {
+                congestion: Some(kernel.congestion.to_owned()),
+                rto_max: kernel.rto_max,
+                ..TcpOptions::default()
+            },
+            mode: plan.mode,
+            start,
+            first_target,
+        }
+    }
+
+    /// How its application answers to events.
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Connects to `peer`, sends everything and waits until it has arrived, or until it is told to
+    /// stop.
+    ///
+    /// # Errors
+    /// The connection, the encoder or the service of events failed.
+    pub(super) fn play(
+        mut self,
+        peer: SocketAddr,
+        conditions: &Conditions,
+        sources: Sources,
+    ) -> Result<(Takings, Said)> {
+        let clock = conditions.clock;
+        std::thread::sleep(clock.until(self.start));
+        let end = conditions.until.unwrap_or(Time::FAR);
+        let patience = end.since(clock.now()).max(Duration::from_millis(1));
+        let stream = TcpStream::connect_timeout(&peer, patience)
+            .context("the receiver cannot be reached")?;
+        let watch = Watch::start(sources.watch, &stream, clock)?;
+        let shared = watch.shared();
+        let mut socket = TcpSocket::new(stream, &self.options)?;
+        if let Some(events) = sources.sender {
+            let subscribed = self.streamer.sender.subscribed();
+            let connection = Connection::new(events, &socket, subscribed)?;
+            socket.set_watch(Box::new(Told(connection)));
+        }
+        let streamer = &mut self.streamer;
+        tcp::send(streamer, &mut socket, conditions, |streamer, now| {
+            let waits = streamer.sender.backlog().queued > Bytes(0);
+            shared.waiting.store(waits, Ordering::Relaxed);
+            if now >= end {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        while !conditions.stop.is_set() && clock.now() < end {
+            let (unsent, unacknowledged) = socket.backlog()?;
+            if unsent + unacknowledged == Bytes(0) {
+                break;
+            }
+            std::thread::sleep(GLANCE);
+        }
+        let mut record = Record::default();
+        watch.finish(&mut record)?;
+        if let Some(error) = streamer.error() {
+            return Err(error.clone().into());
+        }
+        Ok(self.finish(clock.now(), record))
+    }
+
+    fn finish(mut self, now: Time, mut record: Record) -> (Takings, Said) {
+        let (mut takings, mut said) = (Takings::default(), Said::new());
+        let sender = &mut self.streamer.sender;
+        sender.on_closed(now);
+        sender.drain(&mut takings.sent, &mut said);
+        takings.sent.sort_by_key(|row| row.frame);
+        record.answers = sender.take_answers();
+        let told = |(_, event): &&(Time, Event)| matches!(event, Event::Transport { .. });
+        record.told = said.iter().filter(told).count() as u64;
+        record.targets.push((self.start, self.first_target));
+        let changes = said.iter().filter_map(|(at, event)| match event {
+            Event::RateChanged { to, .. } => Some((*at, *to)),
+            _ => None,
+        });
+        record.targets.extend(changes);
+        takings.stream = Some(record);
+        (takings, said)
+    }
+}
+
+/// Who tells what the kernel does.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    /// The sender, if its mode wants to be told anything.
+    sender: Option<Events>,
+    /// Whoever writes down what there was.
+    watch: Option<Events>,
+}
+
+impl Sources {
+    /// From the service, for a sender in `mode`. Without one the sender's are those that a process
+    /// without privilege sees.
+    ///
+    /// # Errors
+    /// The service is gone, or the system fails.
+    pub(super) fn open(service: Option<&Service>, mode: Mode) -> Result<Self> {
+        let is_told = mode != Mode::Classic;
+        Ok(match service {
+            Some(service) => Self {
+                sender: is_told.then(|| service.open()).transpose()?,
+                watch: Some(service.open()?),
+            },
+            None => Self {
+                sender: is_told.then(Events::unprivileged).transpose()?,
+                watch: None,
+            },
+        })
+    }
+}
+
+/// What a connection tells its sender.
+#[derive(Debug)]
+struct Told(Connection);
+
+impl tcp::Watch for Told {
+    fn next_event(&mut self, now: Time) -> io::Result<Option<(TcpEvent, TcpView)>> {
+        self.0.next_event(now).map_err(io::Error::other)
+    }
+
+    fn view(&mut self, now: Time) -> io::Result<TcpView> {
+        self.0.view(now)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn events(&self) -> BorrowedFd<'_> {
+        self.0.events().as_fd()
+    }
+}
+
+/// Takes what one sender sends.
+///
+/// # Errors
+/// The connection failed, or brings something else.
+pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result<(Takings, Said)> {
+    let mut takings = Takings::default();
+    // Longer than the sender, which would take its peer's going for a failure.
+    let end = conditions.until.map_or(Time::FAR, |until| until + LAST);
+    let conditions = &Conditions {
+        until: Some(end),
+        ..conditions.clone()
+    };
+    let over = || conditions.clock.now() >= end;
+    let Some(stream) = tcp::accept(listener, conditions, over)? else {
+        return Ok((takings, Said::new()));
+    };
+    let mut socket = TcpSocket::new(stream, &TcpOptions::default())?;
+    let mut receiver = TcpReceiver::new();
+    let fetch = |receiver: &mut TcpReceiver, takings: &mut Takings| {
+        takings.received.extend(from_fn(|| receiver.poll_frame()));
+    };
+    let received = tcp::receive(&mut receiver, &mut socket, conditions, |receiver, _| {
+        fetch(receiver, &mut takings);
+        ControlFlow::Continue(())
+    });
+    match received {
+        // A sender that is told to stop says no goodbye.
+        Ok(_) | Err(TcpError::Closed { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    receiver.finish();
+    fetch(&mut receiver, &mut takings);
+    Ok((takings, Said::new()))
+}
+
+/// A packet per frame, as far as its length has room (RFC 4571 section 2): what is cut is cut by
+/// TCP.
+const LARGEST_PACKET: Bytes = Bytes(65_535);
+/// An ordinary sender drops nothing: two minutes at 8 Mb/s may wait.
+const MOST_QUEUED: Bytes = Bytes(128_000_000);
+/// A receiver stays for so much longer than its sender.
+const LAST: Duration = Duration::from_millis(300);
+const GLANCE: Duration = Duration::from_millis(10);

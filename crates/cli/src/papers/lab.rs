@@ -1,0 +1,242 @@
+//! The runs of papers on the kernel's own TCP, as many labs side by side as wanted.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, Result, ensure};
+use tidegate_core::random::Seed;
+use tidegate_live::driver::{Interrupts, StopFlag};
+use tidegate_sim::cast::{Role, Takings};
+use tidegate_sim::papers::{Job, PapersError, World};
+use tidegate_sim::{run, staging};
+
+use crate::folder::{self, Script};
+use crate::lab::{self, Injector, Played, Service, Stage, describe};
+use crate::studio::Studio;
+
+/// Labs of this process.
+pub(super) struct Lab {
+    service: Service,
+    interrupts: Interrupts,
+    injector: Injector,
+    /// Run folders go there.
+    out: PathBuf,
+    begun: AtomicUsize,
+    all: AtomicUsize,
+    /// Runs whose emulator was late, the second time as well.
+    late: AtomicUsize,
+    /// What the kernel does in its own way, and which runs failed.
+    said: Mutex<BTreeSet<String>>,
+    /// Runs that are kept.
+    kept: AtomicUsize,
+}
+
+impl Lab {
+    /// To be made before the process has threads.
+    ///
+    /// # Errors
+    /// The system has no namespaces for us, or nobody tells what its TCP does.
+    pub(super) fn new(out: PathBuf, injector: Injector) -> Result<Self> {
+        lab::prepare()?;
+        let service = Service::start().context(
+            "papers need the events of kernel TCP; leave --lab out to play them in the simulator",
+        )?;
+        let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
+        Ok(Self {
+            service,
+            interrupts,
+            injector,
+            out,
+            begun: AtomicUsize::new(0),
+            all: AtomicUsize::new(0),
+            late: AtomicUsize::new(0),
+            said: Mutex::default(),
+            kept: AtomicUsize::new(0),
+        })
+    }
+
+    /// Whether somebody wants it to end.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupts.count() > 0
+    }
+
+    /// Whether a figure can be made of the runs that there were.
+    ///
+    /// # Errors
+    /// All of them failed.
+    pub(super) fn has_runs(&self) -> Result<bool> {
+        if self.kept.load(Ordering::Relaxed) > 0 {
+            return Ok(true);
+        }
+        ensure!(
+            self.is_interrupted(),
+            "no run came about; what they said is above"
+        );
+        eprintln!("interrupted before the first run was over: there is no figure");
+        Ok(false)
+    }
+
+    /// What a figure's reader should know.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let said = self.said.lock();
+        let mut notes: Vec<String> =
+            said.map_or_else(|_| Vec::new(), |said| said.iter().cloned().collect());
+        let count = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+        let late = count(&self.late);
+        if late > 0 {
+            notes.push(format!(
+                "in {late} of {} runs the emulator was late by more than a millisecond for one of \
+                 a hundred packets, twice: this machine was too busy",
+                count(&self.all)
+            ));
+        }
+        notes.push(
+            "what the notes below say of ours they say of the simulator; docs/video-over-tcp.md has \
+             what the kernel's TCP does otherwise"
+                .to_owned(),
+        );
+        if self.is_interrupted() {
+            notes.push("interrupted: runs are missing".to_owned());
+        }
+        notes
+    }
+
+    fn try_play(&self, job: &Job) -> Result<Option<(Role, Takings)>> {
+        let number = 1 + self.begun.fetch_add(1, Ordering::Relaxed);
+        let script = Script {
+            scenario: job.scenario.clone(),
+            text: job.text.clone(),
+            studio: Studio::default(),
+        };
+        let seed = Seed(job.seed);
+        let stage = Stage {
+            script: &script,
+            seed,
+            interrupts: &self.interrupts,
+            service: Some(&self.service),
+            ends_with_video: true,
+            injector: self.injector,
+        };
+        let mut played = None;
+        for _ in 0..TRIES {
+            if self.is_interrupted() {
+                return Ok(None);
+            }
+            let again = stage.play(staging::roles(&script.scenario, seed), &mut |_| {})?;
+            let kept_up = again.report.kept_up;
+            played = Some(again);
+            if kept_up {
+                break;
+            }
+        }
+        // What was cut short says nothing.
+        let Some(played) = played.filter(|_| !self.is_interrupted()) else {
+            return Ok(None);
+        };
+        if !played.report.kept_up {
+            self.late.fetch_add(1, Ordering::Relaxed);
+        }
+        let video = played
+            .take
+            .flows
+            .iter()
+            .find(|(role, _)| role.name == "video");
+        let video = video.context("the run has no video")?.clone();
+        self.keep(&script, job, played, number)?;
+        Ok(Some(video))
+    }
+
+    /// Leaves the run folder.
+    fn keep(&self, script: &Script, job: &Job, played: Played, number: usize) -> Result<()> {
+        let dir = self.out.join(format!("{}-{}", job.label, job.seed));
+        let mut manifest = folder::manifest(run::World::Lab, &script.scenario);
+        manifest.notes.push(describe("video", &played.report));
+        if let Ok(mut said) = self.said.lock() {
+            said.extend(played.notes.iter().cloned());
+        }
+        manifest.notes.extend(played.notes.clone());
+        let captures = lab::captures(&played);
+        let late = if played.report.kept_up { "" } else { "; LATE" };
+        let run = folder::write(&dir, script, manifest, Seed(job.seed), vec![played.take])?;
+        captures.write(&dir)?;
+        let summary = run.summary.as_ref();
+        let flow = summary.and_then(|s| s.flows.iter().find(|f| f.name == "video"));
+        let frames = flow.map(|flow| &flow.frames);
+        let told = frames.and_then(|f| {
+            let on_time = f.on_time?;
+            Some(format!(": {on_time} of {} frames on time", f.made?))
+        });
+        let told = told.unwrap_or_default();
+        let all = self.all.load(Ordering::Relaxed);
+        self.kept.fetch_add(1, Ordering::Relaxed);
+        eprintln!(
+            "run {number} of {all}, {} seed {}{told}{late}",
+            job.label, job.seed
+        );
+        Ok(())
+    }
+}
+
+impl World for Lab {
+    fn name(&self) -> Option<String> {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Some(format!("the TCP of Linux {}", release.trim()))
+    }
+
+    fn begin(&self, jobs: &[Job], at_a_time: usize) {
+        for number in [&self.begun, &self.late, &self.kept] {
+            number.store(0, Ordering::Relaxed);
+        }
+        if let Ok(mut said) = self.said.lock() {
+            said.clear();
+        }
+        self.all.store(jobs.len(), Ordering::Relaxed);
+        let last: Duration = jobs.iter().map(lasts).sum();
+        let whole = last.as_secs_f64() / at_a_time.max(1) as f64 / 60.0;
+        eprintln!(
+            "{} runs in real time, {at_a_time} labs side by side: about {whole:.0} minutes; run \
+             folders in {}",
+            jobs.len(),
+            self.out.display()
+        );
+    }
+
+    fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+        let played = self.try_play(job);
+        if let Err(why) = &played {
+            // The others took time, too.
+            let failed = format!("run {} of seed {} failed: {why:#}", job.label, job.seed);
+            eprintln!("{failed}");
+            if let Ok(mut said) = self.said.lock() {
+                said.insert(failed);
+            }
+        }
+        Ok(played.unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Lab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lab")
+            .field("out", &self.out)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a run takes: until its last frame, and what goes on around it.
+fn lasts(job: &Job) -> Duration {
+    let video = job.video();
+    let frames = video.and_then(|video| Some((video, video.stream.as_ref()?.frames?)));
+    frames.map_or(job.scenario.duration, |(video, frames)| {
+        video.frame_rate.at(frames).min(job.scenario.duration)
+    }) + AROUND
+}
+
+/// A late emulator gets a second chance.
+const TRIES: usize = 2;
+/// The start of a video is drawn from a second; what is under way arrives; the folder is written.
+const AROUND: Duration = Duration::from_secs(3);

@@ -1,0 +1,130 @@
+//! Video and transfers over the kernel's TCP in the lab, beside the simulator's models.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use tidegate_core::units::Time;
+use tidegate_live::netns::{Availability, availability};
+use tidegate_sim::run::{Run, RunReader};
+
+/// A video whose path is cut for a second, and a transfer and noise on another one.
+const CUT: &str = r#"name = "cut"
+duration = "11s"
+[[link]]
+name = "path"
+rate = "10Mb/s"
+delay = "33ms"
+queue = { droptail = "82500B" }
+outage = [{ at = "3s", lasts = "1s" }]
+[[link]]
+name = "byway"
+rate = "4Mb/s"
+delay = "10ms"
+queue = { droptail = "30kB" }
+[[link]]
+name = "back"
+delay = "33ms"
+[[flow]]
+name = "video"
+path = ["path"]
+back = ["back"]
+video = { size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s" }
+transport = { tcp = "cubic", mode = "classic", frames = 90 }
+delay_bound = "500ms"
+[[flow]]
+name = "transfer"
+path = ["byway"]
+back = ["back"]
+tcp = { kind = "cubic" }
+stop = "10s"
+[[flow]]
+name = "noise"
+path = ["byway"]
+back = ["back"]
+udp = { rate = "200kb/s" }
+stop = "10s"
+"#;
+
+/// As in the papers' time.
+const OLD: &str = r#"{ kind = "reno", packet = "1500B", window = "44 packets", min_rto = "1s" }"#;
+
+#[test]
+fn the_kernel_and_the_model_agree_on_a_cut() {
+    if let Availability::Missing(missing) = availability() {
+        let required = std::env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
+        assert!(!required, "the lab is required and cannot work: {missing}");
+        println!("skipped: {missing}");
+        return;
+    }
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-tcp");
+    fs::create_dir_all(&dir).unwrap();
+    let (scenario, old) = (dir.join("cut.toml"), dir.join("old.toml"));
+    fs::write(&scenario, CUT).unwrap();
+    fs::write(&old, CUT.replacen("\"cubic\"", OLD, 1)).unwrap();
+    let without_route = thread::spawn(move || play("lab", &old, "route", &["--injector", "route"]));
+    let (sim, lab) = (
+        play("sim", &scenario, "sim", &[]),
+        play("lab", &scenario, "lab", &[]),
+    );
+    let flow = |json: &serde_json::Value, i: usize| json["flows"][i].clone();
+    let share = |json: &serde_json::Value| {
+        let frames = &flow(json, 0)["frames"];
+        assert_eq!(frames["made"], 90, "{frames}");
+        frames["on_time"].as_f64().unwrap() / 90.0
+    };
+    let (simulated, real) = (share(&sim.0), share(&lab.0));
+    // Of 90 frames 10 meet the cut, and what comes after it depends on when the timer expires.
+    // Seven frames of tolerance: two time-outs that fall to the other side of a boundary.
+    assert!(
+        simulated < 0.95 && (simulated - real).abs() <= 0.08,
+        "on time: {simulated} in the simulator, {real} in the lab"
+    );
+    let rate = flow(&lab.0, 1)["receive_bps"].as_f64().unwrap();
+    assert!((3.0e6..3.9e6).contains(&rate), "the transfer: {rate}");
+    // Less what the queue drops.
+    let noise = flow(&lab.0, 2)["receive_bps"].as_f64().unwrap();
+    assert!((1.6e5..2.01e5).contains(&noise), "the noise: {noise}");
+
+    // Nothing is larger than a packet of the path, and full segments are full.
+    let (run, in_cut) = video(&lab.1);
+    let sizes = run.flows[0].packets.iter().map(|packet| packet.size.get());
+    assert_eq!(sizes.max(), Some(1_500));
+    assert!(in_cut.iter().all(Option::is_none) && !in_cut.is_empty());
+    for table in ["capture.csv", "tcp.csv"] {
+        let text = fs::read_to_string(lab.1.join("flows/video").join(table)).unwrap();
+        assert!(text.lines().count() > 100, "{table}");
+    }
+
+    // Without a route nothing leaves the host; and what the kernel plays otherwise is said.
+    let old = without_route.join().unwrap();
+    let (run, in_cut) = video(&old.1);
+    assert_eq!(in_cut, []);
+    let notes = &run.manifest.notes;
+    let says = |word: &str| notes.iter().any(|note| note.contains(word));
+    assert!(says("44 packets") && says("tcp_rto_min_us"), "{notes:?}");
+    assert!(flow(&old.0, 0)["frames"]["on_time"].as_f64() < Some(86.0));
+}
+
+/// A run, and when the packets of the video arrived that left while its path was surely cut.
+fn video(folder: &Path) -> (Run, Vec<Option<Time>>) {
+    let run = RunReader::load(folder).unwrap();
+    let cut = Time::from_millis(3_050)..Time::from_millis(3_900);
+    let packets = run.flows[0].packets.iter();
+    let in_cut = packets.filter(|packet| cut.contains(&packet.sent));
+    let in_cut = in_cut.map(|packet| packet.arrived).collect();
+    (run, in_cut)
+}
+
+/// The summary and the run folder.
+fn play(world: &str, scenario: &Path, to: &str, with: &[&str]) -> (serde_json::Value, PathBuf) {
+    let folder = scenario.with_file_name(to);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args([world, "run", "--json", "--no-report"]);
+    command.args(with).arg("--out");
+    let out = command.arg(&folder).arg(scenario).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{world}: {said}");
+    (serde_json::from_slice(&out.stdout).unwrap(), folder)
+}

@@ -1,0 +1,183 @@
+//! The TCP of a host of the lab: what its namespace is set to, and sockets with options that have
+//! to be there before a connection.
+
+use std::ffi::CStr;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::time::Duration;
+use std::{fmt, fs, io, mem};
+
+use tidegate_core::units::Bytes;
+
+use crate::netns::{Namespace, NetnsError, address, check};
+
+/// What all connections of a namespace have in common. What is not said stays as the kernel has
+/// it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stack {
+    /// The shortest retransmission time-out (`tcp_rto_min_us`, Linux 6.11 and later).
+    pub min_rto: Option<Duration>,
+    /// Without selective acknowledgements (`tcp_sack`).
+    pub no_sack: bool,
+    /// Connections ask for ECN and grant it (`tcp_ecn`).
+    pub ecn: bool,
+}
+
+impl Stack {
+    /// Sets the namespace so.
+    ///
+    /// # Errors
+    /// This kernel has no such setting, or does not let us.
+    pub fn apply(&self, namespace: &Namespace) -> Result<(), StackError> {
+        let mut settings = Vec::new();
+        if let Some(span) = self.min_rto {
+            settings.push(("tcp_rto_min_us", span.as_micros().to_string()));
+        }
+        if self.no_sack {
+            settings.push(("tcp_sack", "0".to_owned()));
+        }
+        if self.ecn {
+            settings.push(("tcp_ecn", "1".to_owned()));
+        }
+        let write = || {
+            settings.iter().try_for_each(|(name, value)| {
+                let path = format!("/proc/sys/net/ipv4/{name}");
+                fs::write(path, value).map_err(|cause| StackError::Setting { name, cause })
+            })
+        };
+        namespace.within(write).map_err(StackError::Namespace)?
+    }
+}
+
+/// What the receiver of a connection asks for before there is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest window that it offers (`TCP_WINDOW_CLAMP`).
+    pub window: Option<Bytes>,
+    /// The largest packet that it takes, with headers of 40 bytes (`TCP_MAXSEG`).
+    pub packet: Option<Bytes>,
+}
+
+/// Waits for connections at an address of the namespace that the calling thread is in.
+///
+/// # Errors
+/// The address is taken, or the kernel refuses an option.
+pub fn listen(address: SocketAddrV4, limits: Limits) -> Result<TcpListener, StackError> {
+    let listener =
+        TcpListener::bind(address).map_err(|cause| StackError::Listen { address, cause })?;
+    let set = |name, option, value: u64| {
+        let value = libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX);
+        // SAFETY: reads the bytes of `value`.
+        let done = check(unsafe {
+            libc::setsockopt(
+                listener.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                option,
+                (&raw const value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            )
+        });
+        done.map(drop)
+            .map_err(|cause| StackError::Setting { name, cause })
+    };
+    if let Some(window) = limits.window {
+        set("TCP_WINDOW_CLAMP", libc::TCP_WINDOW_CLAMP, window.get())?;
+    }
+    if let Some(packet) = limits.packet {
+        let most = packet.get().saturating_sub(HEADERS);
+        set("TCP_MAXSEG", libc::TCP_MAXSEG, most)?;
+    }
+    Ok(listener)
+}
+
+/// Gives a namespace a route to a network through a device, or takes it away.
+pub(crate) fn set_route(
+    namespace: &Namespace,
+    (network, mask): (Ipv4Addr, Ipv4Addr),
+    device: &CStr,
+    on: bool,
+) -> Result<(), StackError> {
+    let change = || -> io::Result<()> {
+        // SAFETY: takes numbers; the descriptor is ours from here on.
+        let socket = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0) })?;
+        // SAFETY: as above.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        // SAFETY: integers and pointers, for which zero is a value.
+        let mut entry: RouteEntry = unsafe { mem::zeroed() };
+        entry.destination = address(network);
+        entry.mask = address(mask);
+        entry.flags = libc::RTF_UP;
+        entry.device = device.as_ptr();
+        let request = if on { libc::SIOCADDRT } else { libc::SIOCDELRT };
+        // SAFETY: `entry` is whole, and the name of the device outlives the call.
+        check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw const entry) }).map(drop)
+    };
+    let changed = namespace.within(change).map_err(StackError::Namespace)?;
+    changed.map_err(StackError::Route)
+}
+
+/// `struct rtentry` of the kernel's `include/uapi/linux/route.h`.
+#[repr(C)]
+struct RouteEntry {
+    pad1: libc::c_ulong,
+    destination: libc::sockaddr,
+    gateway: libc::sockaddr,
+    mask: libc::sockaddr,
+    flags: libc::c_ushort,
+    pad2: libc::c_short,
+    pad3: libc::c_ulong,
+    pad4: *const libc::c_void,
+    metric: libc::c_short,
+    device: *const libc::c_char,
+    mtu: libc::c_ulong,
+    window: libc::c_ulong,
+    irtt: libc::c_ushort,
+}
+
+/// Why a host's TCP is not as it should be.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StackError {
+    /// The port.
+    Listen {
+        /// Where.
+        address: SocketAddrV4,
+        /// The reason.
+        cause: io::Error,
+    },
+    /// The namespace.
+    Namespace(NetnsError),
+    /// A route that was to come or to go.
+    Route(io::Error),
+    /// A setting or an option.
+    Setting {
+        /// Its name.
+        name: &'static str,
+        /// The reason.
+        cause: io::Error,
+    },
+}
+
+impl fmt::Display for StackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen { address, cause } => write!(f, "nobody can listen at {address}: {cause}"),
+            Self::Namespace(e) => e.fmt(f),
+            Self::Route(cause) => write!(
+                f,
+                "the route of a host cannot be changed: {cause}; have the link cut instead"
+            ),
+            Self::Setting { name, cause } => write!(
+                f,
+                "this kernel does not take {name}: {cause}; leave out what asks for it, or play in \
+                 the simulator"
+            ),
+        }
+    }
+}
+
+/// What the system says is part of the message.
+impl std::error::Error for StackError {}
+
+/// Of IPv4 and TCP, without options, which the kernel takes from the payload.
+const HEADERS: u64 = 40;

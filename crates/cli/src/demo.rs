@@ -1,10 +1,12 @@
 //! `tidegate demo`
 
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use tidegate_live::terminal;
 use tidegate_sim::run::{Run, World};
 use tidegate_sim::scenario::Scenario;
 
@@ -99,7 +101,8 @@ fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
         writeln!(out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    write!(out, "{}", table::render(run, summary))?;
+    let room = terminal::columns(out.as_fd());
+    write!(out, "{}", table::render(run, summary, room))?;
     for note in &run.manifest.notes {
         writeln!(out, "note: {note}")?;
     }

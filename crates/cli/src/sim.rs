@@ -1,11 +1,13 @@
 //! `tidegate sim`
 
 use std::io::{IsTerminal as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use tidegate_core::random::Seed;
+use tidegate_live::terminal;
 use tidegate_sim::play;
 use tidegate_sim::run::{Run, World};
 
@@ -101,7 +103,8 @@ pub(crate) fn finish(run: &Run, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
         serde_json::to_writer(&mut out, summary)?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", table::render(run, summary))?;
+        let room = terminal::columns(out.as_fd());
+        write!(out, "{}", table::render(run, summary, room))?;
         for note in &run.manifest.notes {
             writeln!(out, "note: {note}")?;
         }

@@ -6,6 +6,7 @@ mod rows;
 mod table;
 
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::available_parallelism;
@@ -13,6 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
+use tidegate_live::terminal;
 use tidegate_sim::scenario::Sweep;
 
 use crate::folder::Script;
@@ -59,7 +61,8 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
         serde_json::to_writer(&mut out, &as_json(&sweep, &figures, &failures))?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", table::render(&sweep, &figures))?;
+        let room = terminal::columns(out.as_fd());
+        write!(out, "{}", table::render(&sweep, &figures, room))?;
         write!(out, "{}", table::failures(&sweep, &failures))?;
         writeln!(out, "\nresults: {}", dir.display())?;
     }

@@ -3,12 +3,14 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, bail};
 use tidegate_core::random::Seed;
+use tidegate_live::terminal;
 use tidegate_sim::validate::{Case, CaseError, Played, Row};
 
 use crate::sim::Bar;
@@ -64,7 +66,7 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
         serde_json::to_writer(&mut out, &rows)?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", table(&rows))?;
+        write!(out, "{}", table(&rows, terminal::columns(out.as_fd())))?;
     }
     let sound = rows.iter().all(|row| row.holds || row.excuse.is_some());
     Ok(if sound {
@@ -117,41 +119,92 @@ fn play_all(
     all.into_iter().map(|(_, played)| played).collect()
 }
 
-/// One line per row; those that do not hold say so in front.
-fn table(rows: &[Row]) -> String {
-    let width = rows.iter().map(|row| row.what.len()).max().unwrap_or(0);
-    let mut text = format!(
-        "       {:width$} {:>11} {:>11} {:>8} {:>8} {:>8}\n",
-        "what", "ns-2", "ours", "off", "allowed", "spread"
-    );
-    let share = |part: f64, row: &Row| match row.theirs {
+/// One line per row; those that do not hold say so in front. Where that is wider than `room`, the
+/// name of a case has a line of its own above its rows; if it still is, the columns that say how
+/// sure a number is are left out, the last first.
+fn table(rows: &[Row], room: Option<usize>) -> String {
+    let fits = |wide: usize| room.is_none_or(|room| wide <= room);
+    let longest = |of: fn(&Row) -> usize| rows.iter().map(of).max().unwrap_or(0);
+    let mut columns = &COLUMNS[..];
+    let wide = |width: usize, columns: &[(&str, usize)]| {
+        let numbers = columns.iter().map(|(_, width)| width + 1);
+        MARK + width + numbers.sum::<usize>()
+    };
+    let mut width = longest(|row| row.what.len());
+    let apart = !fits(wide(width, columns));
+    if apart {
+        width = INDENT.len() + longest(|row| split(row).1.len());
+        while columns.len() > SURE && !fits(wide(width, columns)) {
+            columns = &columns[..columns.len() - 1];
+        }
+    }
+    let mut text = line("", "what", width, columns, &COLUMNS.map(|(title, _)| title));
+    let mut case = "";
+    for row in rows {
+        let what = if apart {
+            let (of, number) = split(row);
+            if of != case {
+                let _ = writeln!(text, "{of}");
+                case = of;
+            }
+            &format!("{INDENT}{number}")
+        } else {
+            &row.what
+        };
+        let mark = match (row.holds, row.excuse) {
+            (true, _) => "",
+            (false, Some(_)) => "ties",
+            (false, None) => "FAILS",
+        };
+        text.push_str(&line(mark, what, width, columns, &cells(row)));
+    }
+    text + &verdict(rows)
+}
+
+/// The case of a row, and which of its numbers it is.
+fn split(row: &Row) -> (&str, &str) {
+    row.what.split_once(": ").unwrap_or(("", &row.what))
+}
+
+/// As many of the cells as there are columns.
+fn line(
+    mark: &str,
+    what: &str,
+    width: usize,
+    columns: &[(&str, usize)],
+    cells: &[impl AsRef<str>],
+) -> String {
+    let mut line = format!("{mark:MARK$}{what:width$}");
+    for ((_, width), cell) in columns.iter().zip(cells) {
+        let _ = write!(line, " {:>width$}", cell.as_ref());
+    }
+    line + "\n"
+}
+
+/// In the order of [`COLUMNS`].
+fn cells(row: &Row) -> [String; COLUMNS.len()] {
+    let ours = row.ours.unwrap_or(f64::NAN);
+    let share = |part: f64| match row.theirs {
         0.0 => number(part),
         theirs => format!("{:.1} %", 100.0 * part / theirs),
     };
-    for row in rows {
-        let ours = row.ours.unwrap_or(f64::NAN);
-        let _ = writeln!(
-            text,
-            "{} {:width$} {:>11} {:>11} {:>8} {:>8} {:>8}",
-            match (row.holds, row.excuse) {
-                (true, _) => "      ",
-                (false, Some(_)) => "ties  ",
-                (false, None) => "FAILS ",
-            },
-            row.what,
-            number(row.theirs),
-            number(ours),
-            share(ours - row.theirs, row),
-            share(row.allowed, row),
-            share(row.spread, row),
-        );
-    }
+    [
+        number(row.theirs),
+        number(ours),
+        share(ours - row.theirs),
+        share(row.allowed),
+        share(row.spread),
+    ]
+}
+
+/// How many rows do not hold.
+fn verdict(rows: &[Row]) -> String {
     let count = |excused: bool| {
         let rows = rows.iter().filter(|row| !row.holds);
         rows.filter(|row| row.excuse.is_some() == excused).count()
     };
     let (fails, ties) = (count(false), count(true));
-    let _ = write!(text, "\n{} rows, {fails} do not hold", rows.len());
+    let mut text = format!("\n{} rows, {fails} do not hold", rows.len());
     if ties > 0 {
         let excuse = rows
             .iter()
@@ -168,5 +221,57 @@ fn number(x: f64) -> String {
         large if large >= 1_000.0 => format!("{x:.0}"),
         middle if middle >= 1.0 => format!("{x:.2}"),
         _ => format!("{x:.6}"),
+    }
+}
+
+/// What there is to say of a number, and how wide that is.
+const COLUMNS: [(&str, usize); 5] = [
+    ("ns-2", 11),
+    ("ours", 11),
+    ("off", 8),
+    ("allowed", 8),
+    ("spread", 8),
+];
+
+/// Columns that are always there.
+const SURE: usize = 3;
+
+/// The width of the marks.
+const MARK: usize = 7;
+
+/// Before the numbers of a case.
+const INDENT: &str = "  ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_has_a_line_per_case_and_fewer_columns() {
+        let row = |what: &str, ours| Row {
+            what: what.to_owned(),
+            theirs: 100.0,
+            ours: Some(ours),
+            spread: 1.0,
+            our_spread: 1.0,
+            allowed: 10.0,
+            holds: ours < 110.0,
+            excuse: None,
+        };
+        let case = "shared sack_vs_tfrc exp_25_125 8";
+        let rows = ["a.pps", "b.loss_events"].map(|number| format!("{case}: {number}"));
+        let rows = [row(&rows[0], 101.0), row(&rows[1], 120.0)];
+        let widest = |text: &str| text.lines().map(str::len).max();
+        let full = table(&rows, None);
+        assert_eq!(widest(&full), Some(7 + 47 + 51));
+        assert_eq!(table(&rows, widest(&full)), full);
+        // The case is 15 wide with its indent.
+        let all = table(&rows, Some(80));
+        assert_eq!(widest(&all), Some(7 + 15 + 51));
+        assert!(all.contains(&format!("\n{case}\n         a.pps ")), "{all}");
+        assert!(all.contains("\nFAILS    b.loss_events "), "{all}");
+        let few = table(&rows, Some(60));
+        assert_eq!(widest(&few), Some(7 + 15 + 33));
+        assert!(few.contains("20.0 %") && !few.contains("spread"), "{few}");
     }
 }

@@ -9,5 +9,6 @@ pub mod netns;
 pub mod pipe;
 pub mod stack;
 pub mod tcp;
+pub mod terminal;
 pub mod tun;
 pub mod udp;

@@ -3,17 +3,43 @@
 use std::fmt::Write as _;
 
 use tidegate_sim::scenario::Sweep;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::book::Job;
 use super::rows::{self, Figure, Kind, Row};
 
 /// A line per point and flow or link, with the metrics that most people look for; columns without
-/// any number are left out.
-pub(super) fn render(sweep: &Sweep, figures: &[Figure]) -> String {
+/// any number are left out. What is wider than `room` gets headings of several lines, and then
+/// loses columns by their rank, down to one.
+pub(super) fn render(sweep: &Sweep, figures: &[Figure], room: Option<usize>) -> String {
+    let there = |column: &&Column| figures.iter().any(|f| f.metric == column.metric);
+    let mut columns: Vec<&Column> = COLUMNS.iter().filter(there).collect();
+    let left = sweep.axes.len() + 1;
+    let lines = lines(sweep, figures, &columns);
+    let Some(room) = room.filter(|room| total(&widths(&lines)) > *room) else {
+        return align(&lines, left);
+    };
+    let mut missing = Vec::new();
+    loop {
+        let lines = low(self::lines(sweep, figures, &columns));
+        if total(&widths(&lines)) > room && columns.len() > 1 {
+            let last = (0..columns.len()).max_by_key(|i| columns[*i].rank);
+            missing.extend(last.map(|i| columns.remove(i).title));
+            continue;
+        }
+        let mut text = align(&lines, left);
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            let _ = writeln!(text, "\nno room for {missing}: see summary.csv");
+        }
+        return text;
+    }
+}
+
+/// The heading and the lines below it that have a number.
+fn lines(sweep: &Sweep, figures: &[Figure], columns: &[&Column]) -> Vec<Vec<String>> {
     let mut head: Vec<String> = sweep.axes.iter().map(|axis| axis.key.clone()).collect();
     head.push("of".to_owned());
-    let there = |column: &&Column| figures.iter().any(|f| f.metric == column.metric);
-    let columns: Vec<&Column> = COLUMNS.iter().filter(there).collect();
     head.extend(columns.iter().map(|column| column.title.to_owned()));
     let mut lines = vec![head];
     let of_one = |a: &Figure, b: &Figure| (a.point, a.kind, &a.name) == (b.point, b.kind, &b.name);
@@ -32,7 +58,44 @@ pub(super) fn render(sweep: &Sweep, figures: &[Figure]) -> String {
         line.extend(cells);
         lines.push(line);
     }
-    align(&lines, sweep.axes.len() + 1)
+    lines
+}
+
+/// The same with a heading of as many lines as make it no wider than what is below it, or than
+/// its longest word.
+fn low(mut lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let head = lines.remove(0);
+    let mut below = widths(&lines);
+    below.resize(head.len(), 0);
+    let heads: Vec<Vec<String>> = head.iter().zip(&below).map(|(h, w)| fold(h, *w)).collect();
+    let high = heads.iter().map(Vec::len).max().unwrap_or(0);
+    let head = (0..high).map(|row| {
+        // Short headings stand right above the numbers.
+        let part = |head: &Vec<String>| match (row + head.len()).checked_sub(high) {
+            Some(at) => head[at].clone(),
+            None => String::new(),
+        };
+        heads.iter().map(part).collect()
+    });
+    head.chain(lines).collect()
+}
+
+/// A heading in lines of that width, cut behind spaces, dots and commas.
+fn fold(head: &str, width: usize) -> Vec<String> {
+    let pieces: Vec<&str> = head.split_inclusive([' ', '.', ',']).collect();
+    let longest = pieces.iter().map(|piece| piece.trim_end().width()).max();
+    let width = width.max(longest.unwrap_or(0));
+    let mut lines: Vec<String> = Vec::new();
+    for piece in pieces {
+        match lines.last_mut() {
+            Some(line) if line.width() + piece.trim_end().width() <= width => line.push_str(piece),
+            _ => lines.push(piece.to_owned()),
+        }
+    }
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
 }
 
 /// What did not hold, if anything.
@@ -62,6 +125,8 @@ pub(super) fn failures(sweep: &Sweep, failures: &[(Job, &Row)]) -> String {
 }
 
 struct Column {
+    /// Those with the highest are left out first where there is no room.
+    rank: u8,
     metric: &'static str,
     title: &'static str,
     factor: f64,
@@ -84,50 +149,106 @@ impl Column {
 
 /// The first `left` columns to the left, the others to the right.
 fn align(lines: &[Vec<String>], left: usize) -> String {
-    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |i: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(i));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let widths = widths(lines);
     let mut out = String::new();
     for line in lines {
         let cells = line.iter().zip(&widths).enumerate();
         let cells: Vec<String> = cells
             .map(|(i, (cell, width))| {
+                // `format!` counts characters, of which some take no column and some two.
+                let pad = " ".repeat(width.saturating_sub(cell.width()));
                 if i < left {
-                    format!("{cell:width$}")
+                    format!("{cell}{pad}")
                 } else {
-                    format!("{cell:>width$}")
+                    format!("{pad}{cell}")
                 }
             })
             .collect();
-        let _ = writeln!(out, "{}", cells.join("  ").trim_end());
+        let _ = writeln!(out, "{}", cells.join(BETWEEN).trim_end());
     }
     out
 }
+
+/// Of each column.
+fn widths(lines: &[Vec<String>]) -> Vec<usize> {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |i: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(i));
+        cells.map(|cell| cell.width()).max().unwrap_or(0)
+    };
+    (0..columns).map(width).collect()
+}
+
+/// Of the table.
+fn total(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + BETWEEN.len() * widths.len().saturating_sub(1)
+}
+
+/// Between two columns.
+const BETWEEN: &str = "  ";
 
 const NONE: &str = "-";
 
 /// More would push the table off the screen.
 const MOST_FAILURES: usize = 10;
 
+/// From left to right. The rank says what is most wanted: a call that is in time, and how much of
+/// it.
 const COLUMNS: [Column; 8] = [
-    column("receive_bps", "received Mb/s", 1e-6, 3),
-    column("loss", "loss %", 100.0, 2),
-    column("packet_delay_ms.p95", "delay p95 ms", 1.0, 1),
-    column("delay_ms.p95", "frame delay p95 ms", 1.0, 1),
-    column("on_time_of_savable", "on time of savable %", 100.0, 2),
-    column("psnr_y_db", "PSNR dB", 1.0, 2),
-    column("jain", "Jain", 1.0, 3),
-    column("utilisation", "used %", 100.0, 1),
+    column(0, "receive_bps", "received Mb/s", 1e-6, 3),
+    column(3, "loss", "loss %", 100.0, 2),
+    column(4, "packet_delay_ms.p95", "delay p95 ms", 1.0, 1),
+    column(2, "delay_ms.p95", "frame delay p95 ms", 1.0, 1),
+    column(1, "on_time_of_savable", "on time of savable %", 100.0, 2),
+    column(5, "psnr_y_db", "PSNR dB", 1.0, 2),
+    column(7, "jain", "Jain", 1.0, 3),
+    column(6, "utilisation", "used %", 100.0, 1),
 ];
 
-const fn column(metric: &'static str, title: &'static str, factor: f64, digits: usize) -> Column {
+const fn column(
+    rank: u8,
+    metric: &'static str,
+    title: &'static str,
+    factor: f64,
+    digits: usize,
+) -> Column {
     Column {
+        rank,
         metric,
         title,
         factor,
         digits,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
+        texts.map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn a_heading_is_folded_over_its_numbers_and_stands_on_them() {
+        let lines = vec![
+            texts(["link.up.queue.droptail", "of", "frame delay p95 ms"]),
+            texts(["10 packets", "tfrc", "121.4 ± 12.3"]),
+        ];
+        assert_eq!(
+            align(&low(lines), 2),
+            "link.up.\n\
+             queue.             frame delay\n\
+             droptail    of          p95 ms\n\
+             10 packets  tfrc  121.4 ± 12.3\n"
+        );
+    }
+
+    #[test]
+    fn cells_are_as_wide_as_a_terminal_draws_them() {
+        // Two characters of two columns each, and one character with an accent of none.
+        let lines = vec![texts(["映像", "1"]), texts(["e\u{301}", "2"])];
+        assert_eq!(widths(&lines), [4, 1]);
+        assert_eq!(align(&lines, 1), "映像  1\ne\u{301}     2\n");
     }
 }

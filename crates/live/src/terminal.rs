@@ -1,0 +1,60 @@
+//! How wide a terminal is.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+/// The columns of the terminal behind `fd`; none if it is no terminal or does not know, as those
+/// that a program opens without saying a size.
+pub fn columns(fd: BorrowedFd<'_>) -> Option<usize> {
+    let mut size = libc::winsize {
+        ws_row: 0,
+        ws_col: 0,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: the request writes one winsize, which `size` is.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
+    (done == 0 && size.ws_col > 0).then(|| usize::from(size.ws_col))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+    use std::ptr::{null, null_mut};
+
+    use super::*;
+
+    /// Both ends of a terminal.
+    fn terminal(columns: u16) -> [OwnedFd; 2] {
+        let size = libc::winsize {
+            ws_row: 24,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let (mut ours, mut theirs) = (-1, -1);
+        // SAFETY: both numbers and the size outlive the call; name and settings may be null.
+        let done = unsafe {
+            libc::openpty(
+                &raw mut ours,
+                &raw mut theirs,
+                null_mut(),
+                null(),
+                &raw const size,
+            )
+        };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: openpty opened both for us.
+        [ours, theirs].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    #[test]
+    fn a_terminal_tells_its_columns_and_a_file_has_none() {
+        for (set, told) in [(80, Some(80)), (0, None)] {
+            let [_ours, theirs] = terminal(set);
+            assert_eq!(columns(theirs.as_fd()), told);
+        }
+        let file = File::open("/dev/null").expect("a file");
+        assert_eq!(columns(file.as_fd()), None);
+    }
+}

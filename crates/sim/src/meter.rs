@@ -228,8 +228,8 @@ pub struct Bin {
     pub delay_sum: Duration,
     /// The longest of them.
     pub delay_max: Duration,
-    /// Packets that links dropped then, on their way there.
-    pub dropped: u64,
+    /// Packets that links dropped then, on their way there; none if nobody counted them.
+    pub dropped: Option<u64>,
 }
 
 impl Bin {
@@ -267,7 +267,7 @@ impl Tally {
         Bin {
             sent: self.sent,
             received: self.received,
-            dropped: self.dropped,
+            dropped: Some(self.dropped),
             delay_sum: Duration::from_nanos(self.delay_sum),
             delay_max: Duration::from_nanos(self.delay_max),
         }
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(meter.bins(1).len(), 15);
         let bins: Vec<Bin> = meter.bins(1).collect();
         assert_eq!(bins[3].sent.packets, 2);
-        let dropped: Vec<u64> = bins.iter().map(|bin| bin.dropped).collect();
+        let dropped: Vec<u64> = bins.iter().filter_map(|bin| bin.dropped).collect();
         assert_eq!(dropped, [0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 1, 0, 0]);
         assert_eq!(bins[0].delay_mean(), Some(Duration::from_micros(10_500)));
         assert_eq!(

@@ -282,10 +282,14 @@ impl RunReader {
         let mut reader = csv::ReaderBuilder::new()
             .flexible(true)
             .from_reader(text.as_bytes());
-        let known = reader
-            .headers()
-            .is_ok_and(|header| header.iter().eq(R::HEADER.iter().copied()));
-        if !known {
+        let (most, least) = (R::HEADER.len(), R::HEADER.len() - R::ADDED);
+        let columns = reader.headers().map_or(0, |header| {
+            let columns = header.len();
+            let known = (least..=most).contains(&columns)
+                && header.iter().eq(R::HEADER[..columns].iter().copied());
+            if known { columns } else { 0 }
+        });
+        if columns == 0 {
             let columns = R::HEADER.join(",");
             self.notes.push(format!(
                 "{file} was left out: its columns are not {columns}"
@@ -294,9 +298,10 @@ impl RunReader {
         }
         let mut bad = Bad::default();
         let rows = reader.records().enumerate().filter_map(|(index, record)| {
-            let row = record
-                .ok()
-                .and_then(|r| R::parse(&mut Cells(r.iter())).ok());
+            let row = record.ok().and_then(|mut record| {
+                (columns..most).for_each(|_| record.push_field(""));
+                R::parse(&mut Cells(record.iter())).ok()
+            });
             // Line 1 is the header.
             bad.count(row.is_none(), index + 2);
             row

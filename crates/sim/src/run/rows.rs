@@ -191,6 +191,10 @@ pub(super) trait Row: Sized {
     /// The file's columns.
     const HEADER: &'static [&'static str];
 
+    /// How many of the last columns tables of earlier versions may lack. Their cells are read as
+    /// empty ones.
+    const ADDED: usize = 0;
+
     /// One text per column.
     fn cells(&self) -> Vec<String>;
 
@@ -470,6 +474,8 @@ impl Row for BinRow {
         "dropped",
     ];
 
+    const ADDED: usize = 1;
+
     fn cells(&self) -> Vec<String> {
         let bin = &self.bin;
         vec![
@@ -481,7 +487,7 @@ impl Row for BinRow {
             bin.received.bytes.get().to_string(),
             span(bin.delay_sum),
             span(bin.delay_max),
-            bin.dropped.to_string(),
+            bin.dropped.map(text).unwrap_or_default(),
         ]
     }
 
@@ -494,7 +500,7 @@ impl Row for BinRow {
                 received: cells.count()?,
                 delay_sum: cells.span()?,
                 delay_max: cells.span()?,
-                dropped: cells.number()?,
+                dropped: cells.maybe(|text| text.parse().ok())?,
             },
         })
     }

@@ -246,6 +246,29 @@ fn lines_that_are_no_rows_are_counted() {
 }
 
 #[test]
+fn bins_of_before_drops_were_counted_are_read() {
+    let scratch = Scratch::new("old-bins");
+    write(&scratch.0);
+    let head =
+        "t_s,flow,sent_packets,sent_bytes,received_packets,received_bytes,delay_sum_s,delay_max_s";
+    let row = "0.2,tide-1,3,3600,2,2400,0.05,0.03";
+    let path = scratch.0.join("bins.csv");
+    let dropped_of = |text: String| {
+        fs::write(&path, text).expect("disk");
+        let run = RunReader::load(&scratch.0).expect("a run");
+        let bins = run.bins.iter().map(|row| row.bin.dropped);
+        (bins.collect::<Vec<_>>(), run.notes.len())
+    };
+    assert_eq!(dropped_of(format!("{head}\n{row}\n")), (vec![None], 0));
+    let new = format!("{head},dropped\n{row},1\n");
+    assert_eq!(dropped_of(new.clone()), (vec![Some(1)], 0));
+    // A row that lost its last cell is no row, and a table without further columns no table.
+    assert_eq!(dropped_of(format!("{new}{row}\n")), (vec![Some(1)], 1));
+    let short = head.replace(",delay_max_s", "");
+    assert_eq!(dropped_of(format!("{short}\n{row}\n")), (vec![], 1));
+}
+
+#[test]
 fn without_a_manifest_the_flows_are_found() {
     let scratch = Scratch::new("no-manifest");
     write(&scratch.0);

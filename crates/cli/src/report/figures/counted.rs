@@ -27,19 +27,20 @@ pub(super) fn received<'a>(
 
 /// Percent of the packets that links dropped, of those sent in each span of `width` seconds, which
 /// is [`whole`]. Both are counted when they happen, so a queue may drop in one span what was sent in
-/// the one before: never more than all.
+/// the one before: never more than all. Nothing where nobody counted drops.
 pub(super) fn dropped<'a, R: Iterator<Item = &'a &'a BinRow>>(
     rows: impl Fn() -> R,
     (from, to): (f64, f64),
     width: f64,
 ) -> Bins {
     let each = |value: fn(&BinRow) -> u64| {
-        let values = rows().map(|row| (middle(row), value(row) as f64));
+        let counted = rows().filter(|row| row.bin.dropped.is_some());
+        let values = counted.map(|row| (middle(row), value(row) as f64));
         Bins::new(from, to, width, values)
     };
     let (sent, lost) = (
         each(|row| row.bin.sent.packets),
-        each(|row| row.bin.dropped),
+        each(|row| row.bin.dropped.unwrap_or_default()),
     );
     let both = sent.iter().zip(lost.iter());
     let some = both.filter(|((_, sent), (_, lost))| sent.sum + lost.sum > 0.0);
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn drops_are_a_share_of_what_was_sent_meanwhile() {
-        let row = |bin: u64, sent: u64, dropped: u64| BinRow {
+        let row = |bin: u64, sent: u64, dropped: Option<u64>| BinRow {
             at: Time::from_millis(200 * bin),
             flow: "web".to_owned(),
             bin: Bin {
@@ -105,7 +106,12 @@ mod tests {
                 ..Bin::default()
             },
         };
-        let rows = [row(0, 10, 1), row(1, 10, 4), row(2, 0, 0), row(4, 0, 3)];
+        let rows = [
+            row(0, 10, Some(1)),
+            row(1, 10, Some(4)),
+            row(2, 10, None),
+            row(4, 0, Some(3)),
+        ];
         let rows: Vec<&BinRow> = rows.iter().collect();
         let bins = dropped(|| rows.iter(), (0.0, 1.2), 0.4);
         let percent: Vec<(u64, f64)> = bins.iter().map(|(_, b)| (b.count, b.sum)).collect();

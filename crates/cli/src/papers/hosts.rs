@@ -78,7 +78,7 @@ pub(super) fn run(args: &HostsArgs) -> Result<ExitCode> {
     let mut there = play.reached(hosts)?;
     let each = args.duration.as_secs_f64() * f64::from(args.runs) * args.modes.len() as f64;
     eprintln!(
-        "{} hosts, {} modes, {} runs of each: {:.0} minutes at least; run folders in {}",
+        "hosts: {}, modes: {}, runs of each: {}; {:.0} min at least, run folders in {}",
         there.len(),
         args.modes.len(),
         args.runs,

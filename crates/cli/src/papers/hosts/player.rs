@@ -178,7 +178,7 @@ impl Player {
         while around.clock.now() < end {
             match self.hear() {
                 Heard::Said(line) => {
-                    let port = line.split_once("waiting for a stream at port ");
+                    let port = line.split_once(WAITS);
                     if let Some(port) = port.and_then(|(_, port)| port.trim().parse().ok()) {
                         return Ok(Some(port));
                     }
@@ -289,7 +289,11 @@ fn failure(host: &Host, status: ExitStatus, said: &[String]) -> Result<()> {
     let (name, path) = (&host.name, &host.tidegate);
     let error = match status.code() {
         Some(0) => return Ok(()),
-        Some(255) => anyhow!(
+        Some(SSH_FAILED) if said.iter().any(|line| line.contains(WAITS)) => anyhow!(
+            "{name}: ssh lost its connection, and the player's folder with it: {last}; see whether \
+             the path is dead"
+        ),
+        Some(SSH_FAILED) => anyhow!(
             "{name}: ssh cannot log in: {last}; see that `ssh {}` does without asking",
             host.login
         ),
@@ -336,6 +340,10 @@ fn quoted(text: &str) -> String {
 
 /// The folder with the run there, and here.
 const FOLDER: &str = "player";
+/// What a player says when it can be streamed to, before the port.
+const WAITS: &str = "waiting for a stream at port ";
+/// As ssh ends when it is its own failure.
+const SSH_FAILED: i32 = 255;
 const NO_PROGRAM: i32 = 81;
 const OTHER_VERSION: i32 = 82;
 /// `$1` is the program there, `$2` what it has to say of its version.

@@ -19,7 +19,7 @@ use tidegate_sim::run::RunReader;
 use tidegate_sim::scenario::quantity;
 
 use self::list::Host;
-use self::outcome::{Measured, Outcome};
+use self::outcome::{Kind, Measured, Outcome};
 use self::player::{Player, Ssh};
 use crate::live::Surroundings;
 use crate::send::once::Once;
@@ -261,10 +261,10 @@ impl Play<'_> {
 
     /// Leaves the numbers and prints them.
     fn tell(self) -> Result<ExitCode> {
-        let table = outcome::table(&self.outcomes);
+        let kinds = Kind::all(&self.outcomes);
         let results = json!({
             "delay_bound_ms": self.args.delay_bound.as_secs_f64() * 1e3,
-            "table": table,
+            "table": kinds.iter().map(Kind::json).collect::<Vec<_>>(),
             "runs": self.outcomes.iter().map(Outcome::json).collect::<Vec<_>>(),
             "failed": self.failed,
             "interrupted": self.interrupted(),
@@ -279,7 +279,7 @@ impl Play<'_> {
             serde_json::to_writer(&mut stdout, &results)?;
             writeln!(stdout)?;
         } else {
-            write!(stdout, "{}", super::columns(&table))?;
+            write!(stdout, "{}", super::columns(&outcome::table(&kinds)))?;
             writeln!(
                 stdout,
                 "\ndelays are above the smallest of each run: the clocks are two"

@@ -109,8 +109,93 @@ impl Outcome {
     }
 }
 
-/// A line per host and mode, in the order of playing; runs that were cut short are left out.
-pub(super) fn table(outcomes: &[Outcome]) -> Table {
+/// The runs of a mode to a host that were not cut short. Numbers are means.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Kind {
+    host: String,
+    mode: String,
+    runs: usize,
+    /// Of the frames that were made, in percent: mean, least and most.
+    in_time: Option<[f64; 3]>,
+    /// Of the mean delays, in seconds.
+    delay: Option<f64>,
+    events: Option<f64>,
+    retractions: Option<f64>,
+}
+
+impl Kind {
+    /// All that there are, in the order of playing.
+    pub(super) fn all(outcomes: &[Outcome]) -> Vec<Self> {
+        let whole = || outcomes.iter().filter(|outcome| !outcome.cut_short);
+        let mut names: Vec<(&str, &str)> = Vec::new();
+        for outcome in whole() {
+            let name = (outcome.host.as_str(), outcome.mode.as_str());
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let of = |(host, mode): &(&str, &str)| {
+            let same = whole().filter(|o| o.host == *host && o.mode == *mode);
+            Self::of(&same.collect::<Vec<_>>(), host, mode)
+        };
+        names.iter().map(of).collect()
+    }
+
+    fn of(runs: &[&Outcome], host: &str, mode: &str) -> Self {
+        let shares = runs.iter().filter_map(|o| o.measured.share());
+        let shares: Vec<f64> = shares.map(|share| share * 100.0).collect();
+        let least = shares.iter().copied().reduce(f64::min);
+        let most = shares.iter().copied().reduce(f64::max);
+        let in_time = || Some([mean(shares.iter().copied())?, least?, most?]);
+        let delay = |o: &&Outcome| Some(o.measured.mean_delay?.as_secs_f64());
+        Self {
+            host: host.to_owned(),
+            mode: mode.to_owned(),
+            runs: runs.len(),
+            in_time: in_time(),
+            delay: mean(runs.iter().filter_map(delay)),
+            events: mean(runs.iter().map(|o| o.measured.events as f64)),
+            retractions: mean(runs.iter().map(|o| o.answers as f64)),
+        }
+    }
+
+    /// As JSON has it.
+    pub(super) fn json(&self) -> Value {
+        let in_time = self
+            .in_time
+            .map(|[mean, least, most]| json!({ "mean": mean, "least": least, "most": most }));
+        json!({
+            "host": self.host,
+            "mode": self.mode,
+            "runs": self.runs,
+            "in_time_percent": in_time,
+            "delay_ms": self.delay.map(|delay| delay * 1e3),
+            "events": self.events,
+            "retractions": self.retractions,
+        })
+    }
+
+    fn row(&self) -> Vec<Cell> {
+        let number = |number: Option<f64>, digits: usize| {
+            number.map_or(Cell::Empty, |n| Cell::Text(format!("{n:.digits$}")))
+        };
+        let share = |n: usize| number(self.in_time.map(|shares| shares[n]), 1);
+        vec![
+            Cell::from(self.host.as_str()),
+            Cell::from(self.mode.as_str()),
+            Cell::Text(self.runs.to_string()),
+            share(0),
+            share(1),
+            share(2),
+            number(self.delay, 3),
+            number(self.events, 1),
+            number(self.retractions, 1),
+        ]
+    }
+}
+
+/// A line per host and mode.
+pub(super) fn table(kinds: &[Kind]) -> Table {
     let columns = [
         "host",
         "mode",
@@ -122,34 +207,9 @@ pub(super) fn table(outcomes: &[Outcome]) -> Table {
         "events",
         "retractions",
     ];
-    let mut kinds: Vec<(&str, &str)> = Vec::new();
-    let whole = || outcomes.iter().filter(|outcome| !outcome.cut_short);
-    for outcome in whole() {
-        let kind = (outcome.host.as_str(), outcome.mode.as_str());
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
-    let row = |(host, mode): &(&str, &str)| {
-        let of = || whole().filter(|o| o.host == *host && o.mode == *mode);
-        let shares: Vec<f64> = of().filter_map(|o| o.measured.share()).collect();
-        let percent = |share: Option<f64>| Cell::from(share.map(|share| share * 100.0));
-        let delay = |o: &Outcome| Some(o.measured.mean_delay?.as_secs_f64());
-        vec![
-            Cell::from(*host),
-            Cell::from(*mode),
-            Cell::from(of().count() as f64),
-            percent(mean(shares.iter().copied())),
-            percent(shares.iter().copied().reduce(f64::min)),
-            percent(shares.iter().copied().reduce(f64::max)),
-            Cell::from(mean(of().filter_map(delay))),
-            Cell::from(mean(of().map(|o| o.measured.events as f64))),
-            Cell::from(mean(of().map(|o| o.answers as f64))),
-        ]
-    };
     Table {
         columns: columns.map(str::to_owned).to_vec(),
-        rows: kinds.iter().map(row).collect(),
+        rows: kinds.iter().map(Kind::row).collect(),
     }
 }
 
@@ -259,15 +319,19 @@ mod tests {
             outcome(2, 10, false),
             outcome(3, 0, true),
         ];
-        let table = table(&outcomes);
-        assert_eq!(table.rows.len(), 1);
-        let numbers: Vec<f64> = table.rows[0][2..]
+        let kinds = Kind::all(&outcomes);
+        assert_eq!(kinds.len(), 1);
+        assert_eq!((kinds[0].runs, kinds[0].retractions), (2, Some(2.0)));
+        let row: Vec<String> = table(&kinds).rows[0]
             .iter()
             .map(|cell| match cell {
-                Cell::Number(number) => (number * 1e6).round() / 1e6,
+                Cell::Text(text) => text.clone(),
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(numbers, [2.0, 90.0, 80.0, 100.0, 0.15, 0.0, 2.0]);
+        let expected = [
+            "h", "iopt", "2", "90.0", "80.0", "100.0", "0.150", "0.0", "2.0",
+        ];
+        assert_eq!(row, expected);
     }
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -142,11 +143,23 @@ impl Play<'_> {
 
     /// The hosts on which a player can be started.
     fn reached(&mut self, hosts: Vec<Host>) -> Result<Vec<Host>> {
+        // All at once: each that is not there takes its time.
+        let (ssh, around) = (&self.ssh, &self.around);
+        let checked: Vec<Result<bool>> = thread::scope(|scope| {
+            let check = |host| scope.spawn(move || ssh.check(host, around));
+            let checks: Vec<_> = hosts.iter().map(check).collect();
+            let died = |_| Err(anyhow!("the check of a host died"));
+            let checks = checks.into_iter();
+            checks
+                .map(|check| check.join().unwrap_or_else(died))
+                .collect()
+        });
         let mut there = Vec::with_capacity(hosts.len());
-        for host in hosts {
-            match self.ssh.check(&host, &self.around) {
+        for (host, checked) in hosts.into_iter().zip(checked) {
+            match checked {
                 Ok(true) => there.push(host),
-                Ok(false) => break,
+                // Interrupted.
+                Ok(false) => {}
                 Err(why) => self.fail(json!({ "host": host.name }), &why),
             }
         }

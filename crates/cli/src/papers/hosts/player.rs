@@ -35,9 +35,11 @@ impl Ssh {
     /// Ctrl-C at the terminal leaves it to us.
     fn command(&self, host: &Host, script: &str, arguments: &[String]) -> Command {
         let mut command = Command::new(&self.0[0]);
-        // Of an option that comes twice ssh takes the first: nobody may have it ask, while the
-        // user's word counts for the others.
-        command.args(["-o", "BatchMode=yes"]).args(&self.0[1..]);
+        // Of an option that comes twice ssh takes the first.
+        for option in ALWAYS {
+            command.args(["-o", option]);
+        }
+        command.args(&self.0[1..]);
         for option in DEFAULTS {
             command.args(["-o", option]);
         }
@@ -264,7 +266,11 @@ impl Player {
                 Heard::Said(line)
             }
             Err(RecvTimeoutError::Disconnected) => Heard::Ended,
-            Err(RecvTimeoutError::Timeout) => Heard::Nothing,
+            // What it started may keep its standard error open.
+            Err(RecvTimeoutError::Timeout) => match self.ssh.try_wait() {
+                Ok(Some(_)) => Heard::Ended,
+                Ok(None) | Err(_) => Heard::Nothing,
+            },
         }
     }
 }
@@ -305,7 +311,7 @@ fn failure(host: &Host, status: ExitStatus, said: &[String]) -> Result<()> {
             "{name}: {path} there is \"{last}\" and ours is \"{}\": install the same there",
             version()
         ),
-        _ if said.iter().any(|line| line.contains("in use")) => anyhow!(
+        _ if said.iter().any(|line| is_taken(line)) => anyhow!(
             "{name}: port {} is taken there: end what listens, or choose another one with \
              \",to=ADDRESS:PORT\" (0 for one that is free)",
             host.port
@@ -313,6 +319,11 @@ fn failure(host: &Host, status: ExitStatus, said: &[String]) -> Result<()> {
         _ => anyhow!("{name}: the player failed: {last}"),
     };
     Err(error)
+}
+
+/// What a player says when another program has its port.
+fn is_taken(line: &str) -> bool {
+    line.contains("cannot wait at") && line.contains("in use")
 }
 
 /// An earlier run goes; anything else that is called so stays, and the run is refused.
@@ -358,6 +369,13 @@ const PLAY: &str = "shift 2; d=$(mktemp -d) || exit 83; exec 3<&0; \
     wait $p; r=$?; kill $w 2>/dev/null; \
     test -d \"$d/player\" && tar -C \"$d\" -cf - player; \
     rm -rf \"$d\"; exit $r";
+/// Nobody is there to answer; a master in the background would keep our pipes open; and forwarded
+/// ports may be taken by another ssh of the user.
+const ALWAYS: [&str; 3] = [
+    "BatchMode=yes",
+    "ControlMaster=no",
+    "ClearAllForwardings=yes",
+];
 /// For options that the user did not give: a host that is not there is given up, also later.
 const DEFAULTS: [&str; 3] = [
     "ConnectTimeout=10",
@@ -381,7 +399,11 @@ mod tests {
         let words = ["it's", "$HOME `x` \"y\"", "", "a\\b"].map(str::to_owned);
         let command = ssh.command(&host, "printf '<%s>' \"$@\"", &words);
         let arguments: Vec<_> = command.get_args().map(|a| a.to_str().unwrap()).collect();
-        assert_eq!(arguments[..4], ["-o", "BatchMode=yes", "-i", "key"]);
+        let options = arguments.join(" ");
+        assert!(options.starts_with("-o BatchMode=yes "), "{options}");
+        // What the user says comes before what else holds.
+        let at = |words: &str| options.find(words).unwrap();
+        assert!(at("-i key") < at("ConnectTimeout"));
         assert_eq!(arguments[arguments.len() - 2], "ann@h");
         // What sshd gives to the shell of the account.
         let remote = arguments.last().unwrap();

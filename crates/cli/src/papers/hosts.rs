@@ -187,15 +187,13 @@ impl Play<'_> {
         match self.play(host, mode, run, &mut begun) {
             Ok(Some(outcome)) => {
                 let frames = &outcome.measured;
+                let mut remarks = outcome.remarks();
+                if !remarks.is_empty() {
+                    remarks.insert_str(0, "; ");
+                }
                 eprintln!(
-                    "{}, {mode}, run {run}: {} of {} frames in time{}",
-                    host.name,
-                    frames.in_time,
-                    frames.made,
-                    outcome
-                        .note
-                        .as_deref()
-                        .map_or(String::new(), |note| format!("; {note}"))
+                    "{}, {mode}, run {run}: {} of {} frames in time{remarks}",
+                    host.name, frames.in_time, frames.made,
                 );
                 self.outcomes.push(outcome);
                 true

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_core::trace::Event;
+use tidegate_core::trace::{DropCause, Event};
 use tidegate_sim::papers::{Cell, Table};
 use tidegate_sim::run::Run;
 
@@ -31,6 +31,8 @@ pub(super) struct Outcome {
 pub(super) struct Measured {
     /// Captured, those that were left out as well.
     pub(super) made: u64,
+    /// Of those, left out because the encoder was too slow.
+    pub(super) skipped: u64,
     /// That came whole.
     pub(super) came: u64,
     /// Of those, with a delay within the bound.
@@ -69,6 +71,9 @@ impl Measured {
         let told = |event: &Event| matches!(event, Event::Transport { .. });
         Self {
             made: rows().count() as u64,
+            skipped: rows()
+                .filter(|row| row.dropped == Some(DropCause::Skipped))
+                .count() as u64,
             came: delays.len() as u64,
             in_time: delays.iter().filter(|delay| **delay <= bound).count() as u64,
             mean_delay: delays.iter().sum::<Duration>().checked_div(count),
@@ -84,6 +89,16 @@ impl Measured {
 }
 
 impl Outcome {
+    /// What stands behind the numbers of the run.
+    pub(super) fn remarks(&self) -> String {
+        let slow = (self.measured.skipped > 0).then(|| {
+            let skipped = self.measured.skipped;
+            format!("the encoder was too slow for {skipped} frames: this machine was busy")
+        });
+        let remarks: Vec<String> = self.note.iter().cloned().chain(slow).collect();
+        remarks.join("; ")
+    }
+
     /// As JSON has it.
     pub(super) fn json(&self) -> Value {
         let ms = |span: Option<Duration>| span.map(|span| span.as_secs_f64() * 1e3);
@@ -94,6 +109,7 @@ impl Outcome {
             "dir": self.dir,
             "frames": {
                 "made": self.measured.made,
+                "skipped": self.measured.skipped,
                 "came": self.measured.came,
                 "in_time": self.measured.in_time,
             },
@@ -223,7 +239,6 @@ mod tests {
     use std::path::Path;
 
     use tidegate_core::media::FrameRate;
-    use tidegate_core::trace::DropCause;
     use tidegate_core::units::{Rate, Time};
     use tidegate_sim::run::{FlowInfo, FrameKind, ReceivedFrame, SentFrame};
 
@@ -257,7 +272,7 @@ mod tests {
             target_bits: 0,
             bits: 0,
             left: left.then_some(captured),
-            dropped: (!left).then_some(DropCause::Late),
+            dropped: (!left).then_some(DropCause::Skipped),
             quality: None,
         }
     }
@@ -287,6 +302,7 @@ mod tests {
         theirs.flows[0].received = rows.collect();
         let measured = Measured::new(&ours, &theirs, Duration::from_millis(100));
         assert_eq!((measured.made, measured.came, measured.in_time), (5, 3, 2));
+        assert_eq!(measured.skipped, 1);
         let ms = |span: Option<Duration>| span.unwrap().as_micros();
         assert_eq!(ms(measured.mean_delay), 166_666);
         assert_eq!(ms(measured.max_delay), 400_000);

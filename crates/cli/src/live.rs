@@ -55,6 +55,12 @@ impl Surroundings {
             interrupts,
         })
     }
+
+    /// Starts the clock again, for another session of this process.
+    pub(crate) fn renew(&mut self) {
+        self.clock = Clock::start();
+        self.epoch = Ntp::from_unix(since_1970());
+    }
 }
 
 /// What may carry a stream.

@@ -1,5 +1,6 @@
 //! `tidegate papers`: figures and tables of papers, ours beside the published.
 
+mod hosts;
 mod lab;
 
 use core::fmt::Write as _;
@@ -14,6 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use tidegate_sim::papers::{Cell, ENTRIES, Entry, Figure, Options, Simulator, Table, Tcp, World};
 
+use self::hosts::HostsArgs;
 use self::lab::Lab;
 use crate::lab::Injector;
 use crate::report;
@@ -36,6 +38,8 @@ enum PapersVerb {
     },
     /// Play figures and tables, and print ours beside the published
     Run(RunArgs),
+    /// Stream to players on other hosts, which are started by ssh, in each mode in turn
+    Hosts(HostsArgs),
 }
 
 /// What to play, and how thoroughly.
@@ -78,6 +82,7 @@ pub(crate) fn run(args: &PapersArgs) -> Result<ExitCode> {
     match &args.verb {
         PapersVerb::List { json } => list(*json),
         PapersVerb::Run(args) => play(args),
+        PapersVerb::Hosts(args) => hosts::run(args),
     }
 }
 

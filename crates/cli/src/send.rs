@@ -1,9 +1,10 @@
 //! `tidegate send`
 
 mod addresses;
+pub(crate) mod once;
 mod report;
 pub(crate) mod source;
-mod tcp;
+pub(crate) mod tcp;
 
 pub(crate) use tcp::numbered;
 

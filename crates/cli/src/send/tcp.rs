@@ -21,11 +21,7 @@ use crate::tcp::watch::watch;
 /// Sends to one player, or to one after the other. The exit code is 1 when the only one leaves in
 /// mid-stream.
 pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
-    args.tcp.check(args.floor)?;
-    ensure!(
-        args.sdp.is_none() && !args.one_way,
-        "--sdp and --one-way are for --transport rtp: leave them out"
-    );
+    check(args)?;
     let mut picked = Some(pick(args)?);
     let around = Surroundings::enter()?;
     let conditions = Conditions {
@@ -45,9 +41,9 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
         let mut socket = TcpSocket::new(stream, &args.tcp.options())?;
         // Every player gets the video from its beginning.
         let picked = picked.take().map_or_else(|| pick(args), Ok)?;
-        let (summary, played) = play(args, &around, &conditions, &mut socket, picked, player)?;
-        live::print_json(summary.as_ref().filter(|_| args.json))?;
-        match (played, &end) {
+        let played = play(args, &around, &conditions, &mut socket, picked, player)?;
+        live::print_json(played.summary.as_ref().filter(|_| args.json))?;
+        match (played.ended, &end) {
             (Err(error), End::To(_)) => return Err(error.into()),
             (Err(error), End::At(_)) => eprintln!("{error}; waiting for the next player"),
             (Ok(_), End::To(_)) => break,
@@ -60,14 +56,34 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn play(
+/// What makes no sense with TCP is refused.
+pub(super) fn check(args: &SendArgs) -> Result<()> {
+    args.tcp.check(args.floor)?;
+    ensure!(
+        args.sdp.is_none() && !args.one_way,
+        "--sdp and --one-way are for --transport rtp: leave them out"
+    );
+    Ok(())
+}
+
+/// What became of a stream.
+pub(crate) struct Played {
+    summary: Option<Summary>,
+    /// How often the rate was changed because of an event.
+    pub(crate) answers: usize,
+    /// How it ended.
+    pub(crate) ended: Result<Sent, TcpError>,
+}
+
+/// Sends to the player at the other end of `socket`.
+pub(super) fn play(
     args: &SendArgs,
     around: &Surroundings,
     conditions: &Conditions,
     socket: &mut TcpSocket,
     picked: Picked,
     player: u32,
-) -> Result<(Option<Summary>, Result<Sent, TcpError>)> {
+) -> Result<Played> {
     let peer = socket.peer();
     let frames = args.duration.map(|span| frames_in(span, picked.frame_rate));
     let flow = FlowInfo {
@@ -101,10 +117,15 @@ fn play(
     let pipe = Threaded::start(picked.session, around.stop.clone())
         .context("no thread for the encoder")?;
     let mut stream = TcpStreamer::new(sender, pipe);
-    let played = reporter.play(&mut stream, socket, conditions, around, |_, _| {});
+    let ended = reporter.play(&mut stream, socket, conditions, around, |_, _| {});
+    let answers = reporter.answers();
     let summary = reporter.finish(conditions.clock.now())?;
     check_encoder(&stream)?;
-    Ok((summary, played))
+    Ok(Played {
+        summary,
+        answers,
+        ended,
+    })
 }
 
 /// The folder of the first player is as it is named, that of the second has a 2 behind it.

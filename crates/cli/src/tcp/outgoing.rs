@@ -79,7 +79,7 @@ impl Reporter {
         })
     }
 
-    /// Sends to one player until the stream is over, or somebody ends it.
+    /// Sends to one player until the stream or its time is over, or somebody ends it.
     ///
     /// # Errors
     /// When the connection breaks. What was sent until then is in the folder.
@@ -95,6 +95,9 @@ impl Reporter {
             // News of the rate come before pictures, so that it holds for them.
             self.turn(stream, now);
             on_turn(stream, now);
+            if conditions.until.is_some_and(|until| now >= until) {
+                return ControlFlow::Break(());
+            }
             self.leave(stream, now, around.interrupts.count())
         });
         let now = conditions.clock.now();
@@ -106,6 +109,11 @@ impl Reporter {
         }
         self.keep(stream, now);
         played
+    }
+
+    /// How often the rate was changed because of an event.
+    pub(crate) fn answers(&self) -> usize {
+        self.total.answers
     }
 
     /// The last words.

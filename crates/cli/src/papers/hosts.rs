@@ -1,0 +1,309 @@
+//! `tidegate papers hosts`: the modes over real paths, to players that ssh starts on other hosts.
+
+mod list;
+mod outcome;
+mod player;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use serde_json::{Value, json};
+use tidegate_core::units::Time;
+use tidegate_live::tcp::Sent;
+use tidegate_sim::run::RunReader;
+use tidegate_sim::scenario::quantity;
+
+use self::list::Host;
+use self::outcome::{Kind, Measured, Outcome};
+use self::player::{Player, Ssh};
+use crate::live::Surroundings;
+use crate::send::once::Once;
+
+/// Whom to stream to, and how often.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HostsArgs {
+    /// `[USER@]HOST[:PORT][,to=ADDRESS[:PORT]][,tidegate=PATH][,name=NAME]`: how ssh comes there,
+    /// where video goes (port 5004 of the same host unless told), and the program there
+    #[arg(required_unless_present = "hosts")]
+    host: Vec<Host>,
+    /// A file with a host per line; `#` begins a comment
+    #[arg(long, value_name = "FILE")]
+    hosts: Option<PathBuf>,
+    /// A mode of `send`, with options that only it takes, as "iopt --law paper"; may be given again
+    #[arg(long = "mode", value_name = "MODE", default_values = ["classic", "ioff", "iexp", "iopt"])]
+    modes: Vec<String>,
+    /// Runs of each mode to each host; first one of each, then another of each
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    runs: u32,
+    /// Length of the video
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = quantity::duration)]
+    duration: Duration,
+    /// A frame is worth nothing this long after its capture
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = quantity::duration)]
+    delay_bound: Duration,
+    /// Give a run up after this time; the video and a minute unless told
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    limit: Option<Duration>,
+    /// How to run ssh, with options of its own, as "ssh -i KEY"
+    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
+    ssh: String,
+    /// Folders of both sides and the numbers go there
+    #[arg(long, value_name = "DIR", default_value = "runs/hosts")]
+    out: PathBuf,
+    /// Print the numbers as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Options of `tidegate send --transport tcp` for all runs, as `--rate 1Mb/s --congestion reno`
+    #[arg(last = true, value_name = "OPTIONS OF SEND")]
+    stream: Vec<String>,
+}
+
+/// Plays. Hosts and runs that fail are named, and the others go on; the exit code is 1 if there was
+/// such a one.
+pub(super) fn run(args: &HostsArgs) -> Result<ExitCode> {
+    let hosts = list::all(&args.host, args.hosts.as_deref())?;
+    check(args)?;
+    let mut play = Play {
+        args,
+        ssh: Ssh::new(&args.ssh)?,
+        around: Surroundings::enter()?,
+        outcomes: Vec::new(),
+        failed: Vec::new(),
+    };
+    let mut there = play.reached(hosts)?;
+    let each = args.duration.as_secs_f64() * f64::from(args.runs) * args.modes.len() as f64;
+    eprintln!(
+        "hosts: {}, modes: {}, runs of each: {}; {:.0} min at least, run folders in {}",
+        there.len(),
+        args.modes.len(),
+        args.runs,
+        (each * there.len() as f64 / 60.0).ceil(),
+        args.out.display()
+    );
+    for run in 1..=args.runs {
+        there.retain(|host| args.modes.iter().all(|mode| play.plays(host, mode, run)));
+    }
+    play.tell()
+}
+
+/// What would fail in every run fails before the first one.
+fn check(args: &HostsArgs) -> Result<()> {
+    ensure!(
+        !args.duration.is_zero(),
+        "a --duration of zero has no frames: give it more"
+    );
+    for (n, mode) in args.modes.iter().enumerate() {
+        line(args, mode, "127.0.0.1:9", Path::new("x"))
+            .with_context(|| format!("mode \"{mode}\""))?;
+        let name = list::folder(mode);
+        ensure!(
+            args.modes[..n].iter().all(|m| list::folder(m) != name),
+            "--mode \"{mode}\" is given twice: leave one out"
+        );
+    }
+    Ok(())
+}
+
+/// What `send` is asked for.
+fn line(args: &HostsArgs, mode: &str, to: &str, dir: &Path) -> Result<Once> {
+    let mut words: Vec<OsString> = ["--transport", "tcp", "--to", to].map(Into::into).into();
+    words.extend(["--duration".into(), time(args.duration).into()]);
+    words.extend(["--delay-bound".into(), time(args.delay_bound).into()]);
+    words.extend(["--run".into(), dir.join("sender").into()]);
+    words.extend(args.stream.iter().map(Into::into));
+    words.push("--mode".into());
+    words.extend(mode.split_whitespace().map(Into::into));
+    Once::read(words)
+}
+
+/// As options have it.
+fn time(span: Duration) -> String {
+    format!("{}ms", span.as_millis())
+}
+
+struct Play<'a> {
+    args: &'a HostsArgs,
+    ssh: Ssh,
+    around: Surroundings,
+    outcomes: Vec<Outcome>,
+    /// Host, mode and run, and why.
+    failed: Vec<Value>,
+}
+
+impl Play<'_> {
+    fn interrupted(&self) -> bool {
+        self.around.interrupts.count() > 0
+    }
+
+    /// The hosts on which a player can be started.
+    fn reached(&mut self, hosts: Vec<Host>) -> Result<Vec<Host>> {
+        // All at once: each that is not there takes its time.
+        let (ssh, around) = (&self.ssh, &self.around);
+        let checked: Vec<Result<bool>> = thread::scope(|scope| {
+            let check = |host| scope.spawn(move || ssh.check(host, around));
+            let checks: Vec<_> = hosts.iter().map(check).collect();
+            let died = |_| Err(anyhow!("the check of a host died"));
+            let checks = checks.into_iter();
+            checks
+                .map(|check| check.join().unwrap_or_else(died))
+                .collect()
+        });
+        let mut there = Vec::with_capacity(hosts.len());
+        for (host, checked) in hosts.into_iter().zip(checked) {
+            match checked {
+                Ok(true) => there.push(host),
+                // Interrupted.
+                Ok(false) => {}
+                Err(why) => self.fail(json!({ "host": host.name }), &why),
+            }
+        }
+        ensure!(
+            !there.is_empty() || self.interrupted(),
+            "no player can be started on any host; why is above"
+        );
+        Ok(there)
+    }
+
+    fn fail(&mut self, mut what: Value, why: &anyhow::Error) {
+        let why = crate::told(why);
+        eprintln!("{why}");
+        what["why"] = json!(why);
+        self.failed.push(what);
+    }
+
+    /// Plays a run. Whether there is any use in another one to this host.
+    fn plays(&mut self, host: &Host, mode: &str, run: u32) -> bool {
+        if self.interrupted() {
+            return false;
+        }
+        let what = json!({ "host": host.name, "mode": mode, "run": run });
+        let mut begun = false;
+        match self.play(host, mode, run, &mut begun) {
+            Ok(Some(outcome)) => {
+                let frames = &outcome.measured;
+                let mut remarks = outcome.remarks();
+                if !remarks.is_empty() {
+                    remarks.insert_str(0, "; ");
+                }
+                eprintln!(
+                    "{}, {mode}, run {run}: {} of {} frames in time{remarks}",
+                    host.name, frames.in_time, frames.made,
+                );
+                self.outcomes.push(outcome);
+                true
+            }
+            Ok(None) => false,
+            Err(why) => {
+                self.fail(what, &why);
+                if !begun {
+                    eprintln!("{}: no more runs to this host", host.name);
+                }
+                begun
+            }
+        }
+    }
+
+    /// `begun` is set once there is a stream.
+    fn play(
+        &mut self,
+        host: &Host,
+        mode: &str,
+        run: u32,
+        begun: &mut bool,
+    ) -> Result<Option<Outcome>> {
+        let dir = self.args.out.join(list::folder(&host.name));
+        let dir = dir.join(format!("{}-{run}", list::folder(mode).display()));
+        self.around.renew();
+        let limit = self.args.limit;
+        let limit = limit.unwrap_or(self.args.duration + CATCH_UP);
+        let mut player = vec!["--transport".to_owned(), "tcp".to_owned()];
+        player.extend(["--listen".to_owned(), host.listen()]);
+        player.extend(["--delay-bound".to_owned(), time(self.args.delay_bound)]);
+        // If even the end of the connection does not come through.
+        player.extend(["--duration".to_owned(), time(limit + CATCH_UP)]);
+        let any = line(self.args, mode, "127.0.0.1:9", &dir)?;
+        player.extend(any.fps().into_iter().flat_map(|fps| ["--fps".into(), fps]));
+        let mut player = Player::start(&self.ssh, host, &player, &dir)?;
+        let Some(port) = player.port(host, &self.around)? else {
+            return Ok(None);
+        };
+        let to = format!("{}:{port}", host.address);
+        // The times of the folder begin now.
+        self.around.renew();
+        let until = Time::ZERO + limit;
+        let played = line(self.args, mode, &to, &dir)?.play(&self.around, until);
+        let played = played.with_context(|| {
+            format!(
+                "{}: no stream to {to}; if that is not where video should go, give \
+                 \",to=ADDRESS:PORT\"",
+                host.name
+            )
+        })?;
+        *begun = true;
+        let cut_short = self.interrupted();
+        let now = self.around.clock.now();
+        let whole = matches!(played.ended, Ok(Sent::Everything));
+        let fetched = player.fetch(host, &dir, &self.around, if whole { until } else { now });
+        let note = match &played.ended {
+            Ok(Sent::Everything) => None,
+            Ok(Sent::Asked) if cut_short => Some("cut short".to_owned()),
+            Ok(Sent::Asked) => Some(format!("given up after {} s", limit.as_secs_f64())),
+            Ok(Sent::PlayerLeft) => Some("the player left".to_owned()),
+            Err(why) => return Err(anyhow!("{}: {why}", host.name)),
+        };
+        let [sent, seen] = [dir.join("sender"), fetched?].map(RunReader::load);
+        Ok(Some(Outcome {
+            host: host.name.clone(),
+            mode: mode.to_owned(),
+            run,
+            measured: Measured::new(&sent?, &seen?, self.args.delay_bound),
+            dir,
+            answers: played.answers,
+            cut_short,
+            note,
+        }))
+    }
+
+    /// Leaves the numbers and prints them.
+    fn tell(self) -> Result<ExitCode> {
+        let kinds = Kind::all(&self.outcomes);
+        let results = json!({
+            "delay_bound_ms": self.args.delay_bound.as_secs_f64() * 1e3,
+            "table": kinds.iter().map(Kind::json).collect::<Vec<_>>(),
+            "runs": self.outcomes.iter().map(Outcome::json).collect::<Vec<_>>(),
+            "failed": self.failed,
+            "interrupted": self.interrupted(),
+        });
+        let out = &self.args.out;
+        fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+        let file = out.join("results.json");
+        let text = serde_json::to_string_pretty(&results)?;
+        fs::write(&file, text).with_context(|| file.display().to_string())?;
+        let mut stdout = std::io::stdout().lock();
+        if self.args.json {
+            serde_json::to_writer(&mut stdout, &results)?;
+            writeln!(stdout)?;
+        } else {
+            write!(stdout, "{}", super::columns(&outcome::table(&kinds)))?;
+            writeln!(
+                stdout,
+                "\ndelays are above the smallest of each run: the clocks are two"
+            )?;
+        }
+        let lost = !self.failed.is_empty() || self.outcomes.is_empty();
+        Ok(if lost {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        })
+    }
+}
+
+/// What waits at the end of the video may take so long to arrive.
+const CATCH_UP: Duration = Duration::from_mins(1);

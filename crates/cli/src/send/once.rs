@@ -1,0 +1,66 @@
+//! One stream over TCP to one player, for those who play many.
+
+use std::ffi::OsString;
+
+use anyhow::{Result, anyhow, bail};
+use clap::Parser;
+use tidegate_core::units::Time;
+use tidegate_live::driver::Conditions;
+use tidegate_live::tcp::TcpSocket;
+
+use super::tcp::{self, Played};
+use super::{SendArgs, check, pick};
+use crate::live::{Surroundings, Transport};
+use crate::tcp::ends::End;
+
+/// What `tidegate send` would have been asked for.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate send", no_binary_name = true)]
+pub(crate) struct Once {
+    #[command(flatten)]
+    args: SendArgs,
+}
+
+impl Once {
+    /// Reads the arguments of `tidegate send`.
+    ///
+    /// # Errors
+    /// Names the one that makes no sense.
+    pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self> {
+        let once = Self::try_parse_from(arguments).map_err(|e| {
+            let told = e.to_string();
+            let first = told.lines().next().unwrap_or_default();
+            anyhow!("{}", first.trim_start_matches("error: "))
+        })?;
+        if once.args.transport != Transport::Tcp {
+            bail!("players on other hosts are for --transport tcp");
+        }
+        check(&once.args)?;
+        tcp::check(&once.args)?;
+        Ok(once)
+    }
+
+    /// Frames per second, as arguments have it, if it was told.
+    pub(crate) fn fps(&self) -> Option<String> {
+        let fps = self.args.fps?;
+        Some(format!("{}/{}", fps.num, fps.den))
+    }
+
+    /// Connects and sends, until the video is over, or somebody ends it, or it is `until`.
+    ///
+    /// # Errors
+    /// When nobody listens there, the source cannot be read, or the run folder not written.
+    pub(crate) fn play(&self, around: &Surroundings, until: Time) -> Result<Played> {
+        let picked = pick(&self.args)?;
+        let conditions = Conditions {
+            clock: around.clock,
+            until: Some(until),
+            stop: around.stop.clone(),
+        };
+        let end = End::new(self.args.to.as_deref(), None)?;
+        let stream = end.open(&conditions, || around.interrupts.count() > 0)?;
+        let stream = stream.ok_or_else(|| anyhow!("there is no connection"))?;
+        let mut socket = TcpSocket::new(stream, &self.args.tcp.options())?;
+        tcp::play(&self.args, around, &conditions, &mut socket, picked, 1)
+    }
+}

@@ -47,7 +47,7 @@ fn ns3() -> impl Iterator<Item = Row<'static>> {
         .filter(|row| row.mbps * row.rtt_ms <= 2_000 || (row.products - 1.0).abs() < 0.1)
 }
 
-/// Linux 6.18 in the emulator: `data/linux/kernel_tcp.rs`.
+/// Linux 6.18 in the emulator: the example `kernel_tcp` of the crate `live`.
 fn linux() -> impl Iterator<Item = Row<'static>> {
     rows(include_str!("../data/linux/single_flow.csv"), 7)
 }

@@ -1,6 +1,5 @@
 //! One greedy flow of the kernel's own TCP over an emulated bottleneck, for comparison with
-//! `tidegate_sim::tcp::modern`. It needs root, or user namespaces. To run it, copy it to the
-//! examples of the crate `tidegate-live`:
+//! `tidegate_sim::tcp::modern`. It needs root, or user namespaces.
 //!
 //! `cargo run --release -p tidegate-live --example kernel_tcp -- cubic 10 100 1 0 50 1`
 //!
@@ -10,27 +9,32 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd as _;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_core::link::{
-    Capacity, DropTailConfig, LinkConfig, LinkId, NamedLink, NetworkConfig, QueueConfig, RouteId,
+    Capacity, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, NetworkConfig,
+    QueueConfig, RouteId,
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
-use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorLog, Side};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorLog, Host};
+use tidegate_live::tcp::{TcpOptions, TcpSocket};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let number = |n: usize| args[n].parse::<f64>().expect("a number");
-    let (rate, delay) = (Rate::from_f64(number(1) * 1e6), number(2) / 2e3);
-    let end = Duration::from_secs_f64(number(5));
-    let packets = number(3) * number(1) * number(2) / 12.0 + 0.5;
+    let numbers: Vec<f64> = args.iter().skip(1).filter_map(|a| a.parse().ok()).collect();
+    let &[mbps, rtt_ms, products, loss, seconds, seed] = numbers.as_slice() else {
+        eprintln!("usage: kernel_tcp CONGESTION MBPS RTT_MS PRODUCTS LOSS SECONDS SEED");
+        std::process::exit(2);
+    };
+    let rate = Rate::from_f64(mbps * 1e6);
+    let packets = products * mbps * rtt_ms / 12.0 + 0.5;
     let forth = LinkConfig {
         capacity: Capacity::Fixed(rate),
         queue: QueueConfig::DropTail(DropTailConfig::packets(packets.max(2.0) as u32)),
-        loss: number(4),
-        delay: Duration::from_secs_f64(delay),
+        loss: LossConfig::Bernoulli(loss),
+        delay: Duration::from_secs_f64(rtt_ms / 2e3),
         ..LinkConfig::default()
     };
     let back = LinkConfig {
@@ -46,20 +50,16 @@ fn main() {
         routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
     });
     config.log = 3_000_000;
-    config.seed = Seed(number(6) as u64);
+    config.seed = Seed(seed as u64);
     let emulator = Emulator::start(&config).expect("an emulator");
-    let server = emulator
-        .namespace(Side::B)
-        .run(move || receive(end))
-        .unwrap();
-    std::thread::sleep(Duration::from_millis(100));
-    let algorithm = args[0].clone();
-    let client = emulator
-        .namespace(Side::A)
-        .run(move || send(&algorithm))
-        .unwrap();
+    let listen = || TcpListener::bind((Host::B.address(), 5_000)).expect("a port");
+    let listener = emulator.namespace(Host::B).within(listen).unwrap();
+    let end = Duration::from_secs_f64(seconds);
+    let server = thread::spawn(move || receive(&listener, end));
+    let connect = || TcpStream::connect((Host::B.address(), 5_000)).expect("a connection");
+    let stream = emulator.namespace(Host::A).within(connect).unwrap();
+    send(stream, &args[0]);
     let goodput = server.join().unwrap();
-    client.join().unwrap();
     let (report, log) = emulator.stop().unwrap();
     assert!(report.kept_up, "{report:?}");
     let queue = waiting(&log, &forth, rate);
@@ -68,8 +68,7 @@ fn main() {
 }
 
 /// Payload that comes from `WARM` to `end`, in Mb/s.
-fn receive(end: Duration) -> f64 {
-    let listener = TcpListener::bind("0.0.0.0:5000").unwrap();
+fn receive(listener: &TcpListener, end: Duration) -> f64 {
     let (mut stream, _) = listener.accept().unwrap();
     let start = Instant::now();
     let mut buffer = vec![0; 1 << 16];
@@ -85,25 +84,21 @@ fn receive(end: Duration) -> f64 {
             since = Some(now);
         }
     }
-    bytes as f64 * 8e-6 / (end - since.expect("data after the warm-up")).as_secs_f64()
+    let since = since.expect("data after the warm-up: more than 10 seconds are needed");
+    bytes as f64 * 8e-6 / end.saturating_sub(since).as_secs_f64()
 }
 
 /// Writes until the other side has enough.
-fn send(algorithm: &str) {
-    let mut stream = TcpStream::connect((Side::B.address(), 5000)).unwrap();
-    // SAFETY: the name is as long as is said, and outlives the call.
-    let set = unsafe {
-        libc::setsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            algorithm.as_ptr().cast(),
-            algorithm.len() as libc::socklen_t,
-        )
+fn send(stream: TcpStream, congestion: &str) {
+    let options = TcpOptions {
+        congestion: Some(congestion.to_owned()),
+        ..TcpOptions::default()
     };
-    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    let copy = stream.try_clone().expect("another descriptor");
+    TcpSocket::new(stream, &options).expect("a congestion control that this kernel has");
+    copy.set_nonblocking(false).expect("a socket");
     let buffer = vec![0; 1 << 16];
-    while stream.write_all(&buffer).is_ok() {}
+    while (&copy).write_all(&buffer).is_ok() {}
 }
 
 /// Mean time in the queue from `WARM` on, in packets of 1500 bytes.

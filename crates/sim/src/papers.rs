@@ -112,7 +112,11 @@ pub struct Options {
 
 impl Options {
     fn wants(&self, node: &str) -> bool {
-        self.nodes.is_empty() || self.nodes.iter().any(|n| node.starts_with(n.as_str()))
+        self.nodes.is_empty()
+            || self.nodes.iter().any(|n| {
+                let begins = node.get(..n.len());
+                begins.is_some_and(|begins| begins.eq_ignore_ascii_case(n))
+            })
     }
 }
 

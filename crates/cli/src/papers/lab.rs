@@ -198,7 +198,7 @@ impl World for Lab {
         let last: Duration = jobs.iter().map(lasts).sum();
         let whole = last.as_secs_f64() / at_a_time.max(1) as f64 / 60.0;
         eprintln!(
-            "{} runs in real time, {at_a_time} labs side by side: about {whole:.0} minutes; run \
+            "runs in real time: {}, side by side: {at_a_time}, about {whole:.0} minutes; run \
              folders in {}",
             jobs.len(),
             self.out.display()

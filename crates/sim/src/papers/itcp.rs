@@ -101,6 +101,11 @@ const IEXP: usize = 3;
 const IOFF: usize = 4;
 const CLASSIC: usize = 5;
 
+/// Who the paper sends to.
+pub(super) fn node_names() -> [&'static str; 4] {
+    NODES.map(|node| node.name)
+}
+
 /// The delay bounds of the paper, in seconds.
 const BOUNDS: [u64; 3] = [2, 4, 6];
 

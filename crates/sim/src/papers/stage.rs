@@ -237,7 +237,10 @@ pub(super) fn play_all(
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<Vec<Option<Outcome>>, PapersError> {
-    let threads = options.threads.clamp(1, jobs.len().max(1));
+    if jobs.is_empty() {
+        return Err(PapersError::NoNode(options.nodes.clone()));
+    }
+    let threads = options.threads.clamp(1, jobs.len());
     options.world.begin(jobs, threads);
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|number| jobs[*number].seed);
@@ -322,6 +325,8 @@ pub(super) fn product(rate: Rate, rtt: Duration) -> Bytes {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PapersError {
+    /// The paper has no node whose name begins so.
+    NoNode(Vec<String>),
     /// A run left no video.
     NoVideo,
     /// A run failed.
@@ -333,6 +338,15 @@ pub enum PapersError {
 impl fmt::Display for PapersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoNode(names) => {
+                write!(
+                    f,
+                    "no node is called {}: itcp has {}; abone has {}",
+                    names.join(" or "),
+                    super::itcp::node_names().join(", "),
+                    super::abone::NODES.map(|node| node.name).join(", "),
+                )
+            }
             Self::NoVideo => f.write_str("the run has no flow called video: a fault of ours"),
             Self::Play(error) => write!(f, "{error}"),
             Self::Scenario(error) => write!(f, "{error}"),

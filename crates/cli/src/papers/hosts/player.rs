@@ -300,7 +300,9 @@ fn failure(host: &Host, status: ExitStatus, said: &[String]) -> Result<()> {
              the path is dead"
         ),
         Some(SSH_FAILED) => anyhow!(
-            "{name}: ssh cannot log in: {last}; see that `ssh {}` does without asking",
+            "{name}: ssh cannot log in: {last}; see that `ssh {}{}` does without asking",
+            host.ssh_port
+                .map_or(String::new(), |port| format!("-p {port} ")),
             host.login
         ),
         Some(NO_PROGRAM) => anyhow!(

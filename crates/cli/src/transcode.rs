@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use tidegate_core::media::{Codec, FrameRate};
-use tidegate_core::session::tcp::Capture;
+use tidegate_core::session::tcp::{Capture, TcpStreamer};
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_live::driver::Conditions;
 use tidegate_live::pipe::Threaded;
-use tidegate_live::tcp::{Sent, TcpError, TcpOptions, TcpSocket, TcpStreamer};
+use tidegate_live::tcp::{Sent, TcpError, TcpOptions, TcpSocket};
 use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
 use tidegate_sim::run::{FlowInfo, Side, Summary};
 use tidegate_sim::scenario::quantity;

@@ -9,9 +9,8 @@ use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 use std::{fmt, io};
 
-use tidegate_core::media::{EncodeError, FrameOrder};
 use tidegate_core::session::stream::EncodePipe;
-use tidegate_core::session::tcp::{Listener, TcpReceiver, TcpSender};
+use tidegate_core::session::tcp::{Listener, TcpReceiver, TcpSender, TcpStreamer};
 use tidegate_core::units::Time;
 
 use crate::driver::{Conditions, TICK};
@@ -44,53 +43,6 @@ pub fn accept(
             }
             Err(e) => return Err(TcpError::System(e)),
         }
-    }
-}
-
-/// A sender with the encoder that it orders frames from.
-#[derive(Debug)]
-pub struct TcpStreamer<P> {
-    /// The sender.
-    pub sender: TcpSender,
-    pipe: P,
-    error: Option<EncodeError>,
-}
-
-impl<P: EncodePipe> TcpStreamer<P> {
-    /// Joins the two.
-    pub fn new(sender: TcpSender, pipe: P) -> Self {
-        Self {
-            sender,
-            pipe,
-            error: None,
-        }
-    }
-
-    /// Why the encoder gave up, if it did before the end of its source.
-    pub const fn error(&self) -> Option<&EncodeError> {
-        self.error.as_ref()
-    }
-
-    fn turn(&mut self, now: Time) {
-        self.sender.on_timeout(now);
-        loop {
-            while let Some(result) = self.pipe.poll() {
-                if let Err(error) = &result
-                    && *error != EncodeError::EndOfSource
-                {
-                    self.error.get_or_insert(error.clone());
-                }
-                self.sender.on_encoded(now, result);
-            }
-            match self.sender.poll_order(now) {
-                Some(order) => self.submit(order),
-                None => return,
-            }
-        }
-    }
-
-    fn submit(&mut self, order: FrameOrder) {
-        self.pipe.submit(order);
     }
 }
 

@@ -1,10 +1,11 @@
 //! Video over TCP: an application in symbiosis with a model of its transport.
 //!
-//! The sender is a camera and an encoder that write into a socket, driven by
-//! [`Symbiosis`](tidegate_core::symbiosis::Symbiosis); the receiver is the model's own
-//! [`Sink`](crate::tcp::Sink), from whose progress the arrival of each frame follows. The player
-//! takes a frame if it is there within the delay bound, and discards it otherwise.
-//! `docs/video-over-tcp.md` has the description.
+//! The sender is [`TcpSender`] in the steering [`Interactive`], which drive kernel sockets as well;
+//! here a TCP model takes the lengths of what it writes. What arrived when follows from the progress
+//! of the model's [`Sink`](crate::tcp::Sink), and goes through
+//! [`TcpReceiver`](tidegate_core::session::tcp::TcpReceiver) at the end. The player takes a frame if
+//! it is there within the delay bound, and discards it otherwise. `docs/video-over-tcp.md` has the
+//! description.
 
 mod record;
 mod sender;
@@ -15,14 +16,18 @@ mod tests;
 
 use core::time::Duration;
 
-use tidegate_core::symbiosis::{Mode, Subscription, SymbiosisConfig};
-
-pub use record::{Record, Sample, Slot};
-pub use sender::{FRAMING, Sender};
 /// Where frames wait that the connection has no room for.
 pub use tidegate_core::session::tcp::Place as Backlog;
+use tidegate_core::session::tcp::{Capture, Interactive, TcpSender, TcpSenderConfig};
+use tidegate_core::symbiosis::{Mode, Subscription, SymbiosisConfig};
+use tidegate_core::units::{Bytes, Time};
+use tidegate_core::wire::ntp::Ntp;
+use tidegate_core::wire::rtcp::Cname;
 
-use crate::scenario::{TcpPlan, VideoPlan};
+pub use record::{Record, Sample, Slot};
+pub use sender::Sender;
+
+use crate::scenario::{FlowPlan, TcpPlan, VideoPlan};
 
 /// How a video is sent over TCP.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,4 +65,40 @@ impl StreamPlan {
             drain: self.drain,
         }
     }
+
+    /// The sender of the flow `flow`, whose video is `video`: the same in simulated time and in the
+    /// lab. `epoch` is the wall-clock time of the driver's epoch.
+    ///
+    /// # Panics
+    /// Never: the name in its reports has three letters.
+    pub fn sender(&self, flow: &FlowPlan, video: &VideoPlan, epoch: Ntp) -> TcpSender {
+        let lasts = flow.stop.saturating_sub(flow.start);
+        let interval = video.frame_rate.interval().as_nanos().max(1);
+        let possible = (lasts.as_nanos() / interval) as u64;
+        let frames = self.frames.map_or(possible, |frames| frames.min(possible));
+        let config = TcpSenderConfig {
+            codec: video.encoder.codec(),
+            ssrc: 1,
+            timestamp_base: 0,
+            cname: Cname::new("lab".to_owned()).expect("a name of three letters"),
+            epoch,
+            frame_rate: video.frame_rate,
+            capture: Capture::Clock {
+                frames: Some(frames),
+            },
+            packet_size: LARGEST_PACKET,
+            most_queued: MOST_QUEUED,
+            place: self.backlog,
+            most_pictures: usize::MAX,
+        };
+        let start = Time::ZERO + flow.start;
+        let steering = Interactive::new(self.symbiosis(video), start);
+        TcpSender::new(config, Box::new(steering))
+    }
 }
+
+/// A packet per frame, as far as its length has room (RFC 4571 section 2): what is cut is cut by
+/// TCP.
+const LARGEST_PACKET: Bytes = Bytes(65_535);
+/// An ordinary sender drops nothing: two minutes at 8 Mb/s may wait.
+const MOST_QUEUED: Bytes = Bytes(128_000_000);

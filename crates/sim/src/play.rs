@@ -191,7 +191,7 @@ fn take(
     for (role, takings) in roles.iter().zip(&mut takings) {
         let pair = members.next().zip(members.next());
         let (sender, receiver) = pair.expect("two parties for each role");
-        if let Some(error) = collect(sender, receiver, takings) {
+        if let Some(error) = collect(reached, sender, receiver, takings) {
             return Err(PlayError::Encoder {
                 flow: role.name.clone(),
                 error,
@@ -207,12 +207,17 @@ fn take(
     })
 }
 
-/// Takes out what is left; why the encoder gave up, if it did.
-fn collect(sender: Member, receiver: Member, takings: &mut Takings) -> Option<EncodeError> {
+/// Takes out what is left at the end, which is `now`; why the encoder gave up, if it did.
+fn collect(
+    now: Time,
+    sender: Member,
+    receiver: Member,
+    takings: &mut Takings,
+) -> Option<EncodeError> {
     match (sender, receiver) {
         (Member::Stream(sender), Member::Model(Actor::TcpSink(sink))) => {
             let error = sender.error().cloned();
-            sender.finish(&sink, takings);
+            sender.finish(now, &sink, takings);
             error
         }
         (Member::Real(mut sender), Member::Real(mut receiver)) => {

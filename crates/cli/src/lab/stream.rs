@@ -10,20 +10,17 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
-use tidegate_core::session::tcp::{
-    Capture, Interactive, Place, Steering as _, TcpReceiver, TcpSender, TcpSenderConfig,
-};
+use tidegate_core::session::tcp::{TcpReceiver, TcpStreamer};
 use tidegate_core::symbiosis::{Mode, TcpEvent, TcpView};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
-use tidegate_core::wire::rtcp::Cname;
 use tidegate_kernel::{Connection, Events};
 use tidegate_live::driver::Conditions;
 use tidegate_live::pipe::Threaded;
-use tidegate_live::tcp::{self, TcpError, TcpOptions, TcpSocket, TcpStreamer};
+use tidegate_live::tcp::{self, TcpError, TcpOptions, TcpSocket};
 use tidegate_sim::cast::{Role, Takings};
-use tidegate_sim::interactive::{Backlog, Record, StreamPlan};
+use tidegate_sim::interactive::{Record, StreamPlan};
 use tidegate_sim::scenario::VideoPlan;
 
 use super::kernel::KernelTcp;
@@ -50,46 +47,19 @@ impl Sender {
         kernel: &KernelTcp,
         encoder: Threaded,
     ) -> Self {
-        let lasts = role.plan.stop.saturating_sub(role.plan.start);
-        let interval = video.frame_rate.interval().as_nanos().max(1);
-        let possible = (lasts.as_nanos() / interval) as u64;
-        let frames = plan.frames.map_or(possible, |frames| frames.min(possible));
-        let start = Time::ZERO + role.plan.start;
-        let steering = Interactive::new(plan.symbiosis(video), start);
-        let first_target = steering.target();
-        let config = TcpSenderConfig {
-            codec: video.encoder.codec(),
-            ssrc: 1,
-            timestamp_base: 0,
-            cname: Cname::new("lab".to_owned()).expect("a name of three letters"),
-            epoch: Ntp::from_unix(
-                SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .unwrap_or_default(),
-            ),
-            frame_rate: video.frame_rate,
-            capture: Capture::Clock {
-                frames: Some(frames),
-            },
-            packet_size: LARGEST_PACKET,
-            most_queued: MOST_QUEUED,
-            place: match plan.backlog {
-                Backlog::Frames => Place::Frames,
-                Backlog::Pictures => Place::Pictures,
-                Backlog::Socket => Place::Socket,
-            },
-            most_pictures: usize::MAX,
-        };
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let epoch = Ntp::from_unix(since_1970.unwrap_or_default());
+        let sender = plan.sender(&role.plan, video, epoch);
         Self {
-            streamer: TcpStreamer::new(TcpSender::new(config, Box::new(steering)), encoder),
+            start: Time::ZERO + role.plan.start,
+            first_target: sender.target(),
+            streamer: TcpStreamer::new(sender, encoder),
             options: TcpOptions {
                 congestion: Some(kernel.congestion.to_owned()),
                 rto_max: kernel.rto_max,
                 ..TcpOptions::default()
             },
             mode: plan.mode,
-            start,
-            first_target,
         }
     }
 
@@ -154,6 +124,7 @@ impl Sender {
         sender.on_closed(now);
         sender.drain(&mut takings.sent, &mut said);
         takings.sent.sort_by_key(|row| row.frame);
+        record.note_frames(&takings.sent);
         record.answers = sender.take_answers();
         let told = |(_, event): &&(Time, Event)| matches!(event, Event::Transport { .. });
         record.told = said.iter().filter(told).count() as u64;
@@ -255,11 +226,6 @@ pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result
     Ok((takings, Said::new()))
 }
 
-/// A packet per frame, as far as its length has room (RFC 4571 section 2): what is cut is cut by
-/// TCP.
-const LARGEST_PACKET: Bytes = Bytes(65_535);
-/// An ordinary sender drops nothing: two minutes at 8 Mb/s may wait.
-const MOST_QUEUED: Bytes = Bytes(128_000_000);
 /// A receiver stays for so much longer than its sender.
 const LAST: Duration = Duration::from_millis(300);
 const GLANCE: Duration = Duration::from_millis(10);

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use tidegate_core::session::tcp::Capture;
+use tidegate_core::session::tcp::{Capture, TcpStreamer};
 use tidegate_live::driver::Conditions;
 use tidegate_live::pipe::Threaded;
-use tidegate_live::tcp::{Sent, TcpError, TcpSocket, TcpStreamer};
+use tidegate_live::tcp::{Sent, TcpError, TcpSocket};
 use tidegate_sim::run::{FlowInfo, Side, Summary};
 
 use super::source::Picked;

@@ -8,11 +8,12 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::stream::EncodePipe;
+use tidegate_core::session::tcp::TcpStreamer;
 use tidegate_core::symbiosis::{Retraction, TcpEvent};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::Conditions;
-use tidegate_live::tcp::{Sent, TcpError, TcpSocket, TcpStreamer, send};
+use tidegate_live::tcp::{Sent, TcpError, TcpSocket, send};
 use tidegate_sim::cast::sent_row;
 use tidegate_sim::run::Summary;
 

@@ -4,8 +4,9 @@
 //! what it makes and what it lets go before TCP has it. [`TcpSender`] captures, orders frames and
 //! hands bytes to a driver that writes them when the socket takes them; [`Steering`] decides the
 //! rate of each frame and whether one that waits is still worth sending; [`Interactive`] does so by
-//! what the connection tells of itself. [`TcpReceiver`] turns bytes
-//! back into frames, and [`Punctuality`] says which of them came in time.
+//! what the connection tells of itself; [`TcpStreamer`] joins it
+//! with its encoder. [`TcpReceiver`] turns bytes back into frames, and [`Punctuality`] says which of
+//! them came in time. The drivers are `live::tcp` for sockets and `sim::interactive` for a model.
 //!
 //! On the wire: RTP packets (RFC 6184 or RFC 2250 payloads, told by their payload type), sender
 //! reports and a goodbye, each behind its length (RFC 4571). A player that leaves says goodbye too,
@@ -17,6 +18,7 @@ mod packets;
 mod receiver;
 mod sender;
 mod steering;
+mod streamer;
 
 #[cfg(test)]
 mod tests;
@@ -26,3 +28,4 @@ pub use interactive::Interactive;
 pub use receiver::{Punctuality, StreamFault, TcpReceiver};
 pub use sender::{Capture, TcpSender, TcpSenderConfig};
 pub use steering::{Advice, Backlog, Classic, Follow, Place, Steering, Verdict, Waiting};
+pub use streamer::TcpStreamer;

@@ -2,6 +2,9 @@
 
 use core::time::Duration;
 
+use tidegate_core::session::assembler::ReceivedFrame;
+use tidegate_core::session::sender::SentFrame;
+use tidegate_core::session::tcp::TcpReceiver;
 use tidegate_core::symbiosis::{Retraction, TcpEvent};
 use tidegate_core::units::{Bytes, Rate, Time};
 
@@ -25,6 +28,9 @@ pub struct Record {
     pub slots: Vec<Slot>,
     /// When frames had to wait because the connection took no more.
     pub blocked: Vec<(Time, Time)>,
+    /// What the stream had beside the access unit of each frame, in order of capture: headers, and
+    /// the report before it. Of a frame that was never written, the least that another one had.
+    pub framing: Vec<Bytes>,
 }
 
 /// The state of the connection at one moment.
@@ -59,7 +65,41 @@ impl Record {
         Connection {
             slots: &self.slots,
             blocked: &self.blocked,
+            framing: &self.framing,
         }
+    }
+
+    /// Fills in the framing of all `frames`, which are in order of capture.
+    pub fn note_frames(&mut self, frames: &[SentFrame]) {
+        let framing = |f: &SentFrame| (f.wire > Bytes::ZERO).then(|| f.wire - Bytes(f.bits / 8));
+        let least = frames.iter().filter_map(framing).min();
+        let of = |f| framing(f).or(least).unwrap_or_default();
+        self.framing = frames.iter().map(of).collect();
+    }
+
+    /// The frames that a receiver has of what was written, given in its `pieces`.
+    pub(super) fn play(&self, pieces: Vec<Box<[u8]>>) -> impl Iterator<Item = ReceivedFrame> {
+        let mut receiver = TcpReceiver::new();
+        let mut slots = self.slots.iter().map(|s| (s.arrived, s.payload as usize));
+        let mut slot = slots.next();
+        for piece in pieces {
+            let mut rest = &piece[..];
+            while let Some((arrived, room)) = &mut slot
+                && !rest.is_empty()
+            {
+                let (here, further) = rest.split_at(rest.len().min(*room));
+                receiver
+                    .on_bytes(*arrived, here)
+                    .expect("the sender wrote it");
+                rest = further;
+                *room -= here.len();
+                if *room == 0 {
+                    slot = slots.next();
+                }
+            }
+        }
+        receiver.finish();
+        core::iter::from_fn(move || receiver.poll_frame())
     }
 
     /// Fills in the slots: `segments` as they were first sent, and the receiver, which has to have

@@ -1,19 +1,20 @@
-//! The sending application: a camera, an encoder, and a socket.
+//! The driver of a [`TcpSender`](tidegate_core::session::tcp::TcpSender) over a model of TCP.
 
 use core::time::Duration;
-use std::collections::VecDeque;
 
 use tidegate_core::control::Why;
-use tidegate_core::media::{EncodeError, FrameEncoder, FrameOrder, MEDIA_CLOCK};
-use tidegate_core::session::assembler::ReceivedFrame;
+use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::session::sender::SentFrame;
-use tidegate_core::symbiosis::{Admit, Symbiosis, TcpEvent, TcpView};
-use tidegate_core::trace::{DropCause, Event};
-use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::session::stream::Direct;
+use tidegate_core::session::tcp::TcpStreamer;
+use tidegate_core::symbiosis::{TcpEvent, TcpView};
+use tidegate_core::trace::Event;
+use tidegate_core::units::{Bytes, Time};
+use tidegate_core::wire::ntp::Ntp;
 
+use super::StreamPlan;
 use super::record::{Record, Sample};
 use super::transport::Transport;
-use super::{Backlog, StreamPlan};
 use crate::agent::{Agent, AgentCx, Arrival, Body};
 use crate::cast::Takings;
 use crate::scenario::{FlowPlan, VideoPlan};
@@ -22,42 +23,15 @@ use crate::tcp::Sink;
 /// Sends video over TCP.
 #[derive(Debug)]
 pub struct Sender {
-    plan: StreamPlan,
-    video: VideoPlan,
+    streamer: TcpStreamer<Direct<Box<dyn FrameEncoder>>>,
     transport: Transport,
-    symbiosis: Symbiosis,
-    encoder: Box<dyn FrameEncoder>,
-    start: Time,
-    /// The next frame, and how many there will be.
-    next: u64,
-    frames: u64,
-    /// Captured, and not all of it written.
-    waiting: VecDeque<Waiting>,
-    /// The next frame that is encoded has to be a key frame.
-    key: bool,
-    rows: Vec<Row>,
+    /// What was written, in pieces: the model carries numbers of bytes only.
+    stream: Vec<Box<[u8]>>,
+    rows: Vec<SentFrame>,
+    events: Vec<(Time, Event)>,
     record: Record,
     blocked_since: Option<Time>,
     sampled: Time,
-    error: Option<EncodeError>,
-}
-
-/// A frame that waits.
-#[derive(Debug)]
-struct Waiting {
-    frame: u64,
-    captured: Time,
-    /// Bytes that are not written; none while it is a picture.
-    left: Option<u64>,
-}
-
-/// A frame, and where it is in the stream.
-#[derive(Debug)]
-struct Row {
-    sent: SentFrame,
-    /// One after the segments that carry its first and its last byte.
-    segments: Option<(u32, u32)>,
-    data: Vec<u8>,
 }
 
 impl Sender {
@@ -69,96 +43,62 @@ impl Sender {
         encoder: Box<dyn FrameEncoder>,
     ) -> Self {
         let start = Time::ZERO + flow.start;
-        let lasts = flow.stop.saturating_sub(flow.start);
-        let interval = video.frame_rate.interval();
-        let possible = (lasts.as_nanos() / interval.as_nanos().max(1)) as u64;
-        let symbiosis = Symbiosis::new(plan.symbiosis(video), start);
+        let sender = plan.sender(flow, video, Ntp(0));
         let record = Record {
-            targets: vec![(start, symbiosis.target())],
+            targets: vec![(start, sender.target())],
             ..Record::default()
         };
         Self {
+            streamer: TcpStreamer::new(sender, Direct::new(encoder)),
             transport: Transport::new(&plan.tcp.sender, flow.ecn, start),
-            symbiosis,
-            encoder,
-            start,
-            next: 0,
-            frames: plan.frames.map_or(possible, |frames| frames.min(possible)),
-            waiting: VecDeque::new(),
-            key: true,
+            stream: Vec::new(),
             rows: Vec::new(),
+            events: Vec::new(),
             record,
             blocked_since: None,
             sampled: start,
-            error: None,
-            plan: plan.clone(),
-            video: video.clone(),
         }
     }
 
     /// Why the encoder gave up, if it did.
     pub fn error(&self) -> Option<&EncodeError> {
-        self.error.as_ref()
+        self.streamer.error()
     }
 
-    /// Moves all into `takings`, at the end. `sink` is its receiver.
-    pub fn finish(mut self, sink: &Sink, takings: &mut Takings) {
-        for waiting in &self.waiting {
-            let row = &mut self.rows[waiting.frame as usize].sent;
-            row.skipped |= waiting.left.is_none();
-            row.dropped = Some(DropCause::Ended);
-        }
-        for row in self.rows {
-            if let Some((first, last)) = row.segments
-                && let Some(came) = sink.delivered(first)
-            {
-                takings.received.push(ReceivedFrame {
-                    timestamp: u64::from(row.sent.timestamp),
-                    key: row.sent.key,
-                    first: came,
-                    complete: sink.delivered(last),
-                    data: row.data,
-                    bytes: row.sent.bits / 8,
-                });
-            }
-            takings.sent.push(row.sent);
-        }
+    /// Moves all into `takings`, at the end, which is `now`. `sink` is its receiver.
+    pub fn finish(mut self, now: Time, sink: &Sink, takings: &mut Takings) {
+        let sender = &mut self.streamer.sender;
+        sender.on_closed(now);
+        sender.drain(&mut self.rows, &mut self.events);
+        self.rows.sort_by_key(|row| row.frame);
+        self.record.answers = sender.take_answers();
+        self.record.note_frames(&self.rows);
         self.record.fill(self.transport.segments(), sink);
-        self.record.told = TcpEvent::ALL.iter().map(|e| self.symbiosis.count(*e)).sum();
         if let Some(since) = self.blocked_since {
             self.record.blocked.push((since, Time::FAR));
         }
+        takings.received.extend(self.record.play(self.stream));
+        takings.sent.append(&mut self.rows);
         takings.stream = Some(self.record);
     }
 
-    fn due(&self) -> Time {
-        if self.next >= self.frames || self.error.is_some() {
-            return Time::FAR;
-        }
-        self.start + self.video.frame_rate.at(self.next)
-    }
-
     /// Tells what happened inside of the connection.
-    fn tell(&mut self, cx: &mut AgentCx<'_>, events: &[TcpEvent]) {
+    fn tell(&mut self, now: Time, events: &[TcpEvent]) {
+        if events.is_empty() {
+            return;
+        }
+        let subscribed = self.streamer.sender.subscribed();
+        let view = self.transport.view(now);
         for event in events {
-            let view = self.transport.view(cx.now);
-            self.record.events.push((cx.now, *event));
+            self.record.events.push((now, *event));
             if *event != TcpEvent::NewAck {
-                self.sample(cx.now, &view);
+                self.sample(now, &view);
             }
-            self.symbiosis.on_event(cx.now, *event, &view);
+            if subscribed.contains(*event) {
+                self.record.told += 1;
+                self.streamer.sender.on_event(now, *event, &view);
+            }
         }
-        let answers = self.symbiosis.take_answers();
-        for answer in &answers {
-            cx.record(Event::Plan {
-                media: answer.rate,
-                capacity: view_rate(&self.transport.view(cx.now)),
-                backlog: answer.backlog,
-                budget: self.video.delay_bound,
-                feasible: answer.feasible,
-            });
-        }
-        self.record.answers.extend(answers);
     }
 
     fn sample(&mut self, now: Time, view: &TcpView) {
@@ -173,18 +113,46 @@ impl Sender {
     }
 
     fn turn(&mut self, cx: &mut AgentCx<'_>) {
-        self.symbiosis.on_timer(cx.now);
-        while self.due() <= cx.now {
-            self.capture();
+        loop {
+            let view = self.transport.view(cx.now);
+            let sender = &mut self.streamer.sender;
+            sender.on_kernel(view.unsent, view.unacked);
+            sender.on_view(cx.now, &view);
+            self.streamer.turn(cx.now);
+            if !self.write(cx) {
+                break self.note(cx, &view);
+            }
         }
-        self.pump(cx);
-        self.note_target(cx);
-        let view = self.transport.view(cx.now);
-        if cx.now.since(self.sampled) >= SAMPLE {
-            self.sample(cx.now, &view);
+    }
+
+    /// Whether the connection took something: it takes all, once it is open.
+    fn write(&mut self, cx: &mut AgentCx<'_>) -> bool {
+        let bytes = self.streamer.sender.poll_write(cx.now);
+        if bytes.is_empty() {
+            return false;
         }
-        let blocked = !view.has_room(cx.now) || !self.waiting.is_empty();
-        match (blocked, self.blocked_since) {
+        let count = self.transport.write(cx, bytes.len() as u64) as usize;
+        if count == 0 {
+            return false;
+        }
+        self.stream.push(bytes[..count].into());
+        self.streamer.sender.on_written(cx.now, count);
+        true
+    }
+
+    /// Writes down what the sender did, and how the connection stands.
+    fn note(&mut self, cx: &mut AgentCx<'_>, view: &TcpView) {
+        let sender = &mut self.streamer.sender;
+        sender.drain(&mut self.rows, &mut self.events);
+        for (_, event) in self.events.drain(..) {
+            cx.record(event);
+        }
+        let target = sender.target();
+        if self.record.targets.last().is_some_and(|l| l.1 != target) {
+            self.record.targets.push((cx.now, target));
+        }
+        let waits = sender.waits_for_room() || sender.backlog().queued > Bytes(0);
+        match (!view.has_room(cx.now) || waits, self.blocked_since) {
             (true, None) => self.blocked_since = Some(cx.now),
             (false, Some(since)) => {
                 self.record.blocked.push((since, cx.now));
@@ -192,185 +160,29 @@ impl Sender {
             }
             _ => {}
         }
-    }
-
-    fn note_target(&mut self, cx: &mut AgentCx<'_>) {
-        let target = self.symbiosis.target();
-        if let Some((_, last)) = self.record.targets.last()
-            && *last != target
-        {
-            let from = *last;
-            cx.record(Event::RateChanged { from, to: target });
-            self.record.targets.push((cx.now, target));
+        if cx.now.since(self.sampled) >= SAMPLE {
+            self.sample(cx.now, view);
         }
-    }
-
-    fn capture(&mut self) {
-        let (frame, captured) = (self.next, self.due());
-        self.next += 1;
-        let clock = self.video.frame_rate.at(frame).as_nanos() * u128::from(MEDIA_CLOCK);
-        self.rows.push(Row {
-            sent: SentFrame {
-                frame,
-                timestamp: (clock / 1_000_000_000) as u32,
-                captured,
-                key: false,
-                skipped: false,
-                target_bits: 0,
-                bits: 0,
-                left: None,
-                dropped: None,
-                quality: None,
-            },
-            segments: None,
-            data: Vec::new(),
-        });
-        let left = match self.plan.backlog {
-            Backlog::Pictures => None,
-            Backlog::Frames | Backlog::Socket => Some(self.encode(frame, self.symbiosis.target())),
-        };
-        self.waiting.push_back(Waiting {
-            frame,
-            captured,
-            left,
-        });
-    }
-
-    /// Returns the size on the stream; nothing if the encoder failed.
-    fn encode(&mut self, frame: u64, rate: Rate) -> u64 {
-        let row = &mut self.rows[frame as usize];
-        let order = FrameOrder {
-            frame,
-            captured: row.sent.captured,
-            rate,
-            key: core::mem::take(&mut self.key),
-        };
-        match self.encoder.encode(&order) {
-            Ok(made) => {
-                let interval = self.video.frame_rate.interval();
-                row.sent.target_bits = (rate * interval).bits();
-                row.sent.bits = Bytes(made.data.len() as u64).bits();
-                row.sent.key = made.key;
-                row.sent.quality = made.quality;
-                row.data = made.data;
-                row.data.len() as u64 + FRAMING
-            }
-            Err(error) => {
-                if error != EncodeError::EndOfSource {
-                    self.error.get_or_insert(error);
-                }
-                self.frames = self.frames.min(frame);
-                0
-            }
-        }
-    }
-
-    /// Writes what the connection should have, and drops what is of no use any more.
-    fn pump(&mut self, cx: &mut AgentCx<'_>) {
-        while let Some(front) = self.waiting.front() {
-            let (frame, captured, left) = (front.frame, front.captured, front.left);
-            let view = self.transport.view(cx.now);
-            let left = match (left, self.plan.backlog) {
-                (None, _) => match self.symbiosis.admit(cx.now, captured, &view) {
-                    Admit::Make(rate) => self.encode(frame, rate),
-                    Admit::Skip => {
-                        let hopeless = self.symbiosis.is_hopeless(cx.now, captured, &view);
-                        self.skip(cx, frame, hopeless);
-                        continue;
-                    }
-                    Admit::Wait => return,
-                },
-                (Some(_), Backlog::Frames)
-                    if self.symbiosis.is_hopeless(cx.now, captured, &view) =>
-                {
-                    self.give_up(cx);
-                    continue;
-                }
-                (Some(_), Backlog::Frames) if !view.has_room(cx.now) => return,
-                (Some(left), _) => left,
-            };
-            if left == 0 {
-                // The source has ended.
-                self.waiting.clear();
-                self.rows.truncate(frame as usize);
-                return;
-            }
-            if !self.write(cx, frame, left) {
-                return;
-            }
-        }
-    }
-
-    /// Whether the connection took it: it does once it is open.
-    fn write(&mut self, cx: &mut AgentCx<'_>, frame: u64, bytes: u64) -> bool {
-        let written = self.transport.write(cx, bytes);
-        if written.accepted == 0 {
-            self.waiting[0].left = Some(bytes);
-            return false;
-        }
-        // The first byte is in the segment after those that hold what was written before.
-        let payload = self.transport.view(cx.now).mss.get().max(1);
-        let spans = bytes.div_ceil(payload) as u32;
-        let first = written
-            .segment
-            .saturating_sub(spans.saturating_sub(1))
-            .max(1);
-        let row = &mut self.rows[frame as usize];
-        row.segments = Some((first, written.segment));
-        row.sent.left = Some(cx.now);
-        self.waiting.pop_front();
-        true
-    }
-
-    /// Leaves a picture out before it costs a bit.
-    fn skip(&mut self, cx: &mut AgentCx<'_>, frame: u64, hopeless: bool) {
-        let cause = if hopeless {
-            DropCause::Late
-        } else {
-            DropCause::Skipped
-        };
-        let row = &mut self.rows[frame as usize].sent;
-        row.skipped = true;
-        row.dropped = Some(cause);
-        cx.record(Event::FrameDropped { frame, cause });
-        self.waiting.pop_front();
-    }
-
-    /// Drops the oldest encoded frame, and those that wait and refer to it.
-    fn give_up(&mut self, cx: &mut AgentCx<'_>) {
-        let mut cause = DropCause::Late;
-        while let Some(front) = self.waiting.front() {
-            let frame = front.frame;
-            let row = &mut self.rows[frame as usize].sent;
-            if cause == DropCause::Reference && row.key {
-                return;
-            }
-            row.dropped = Some(cause);
-            cx.record(Event::FrameDropped { frame, cause });
-            self.waiting.pop_front();
-            cause = DropCause::Reference;
-        }
-        self.key = true;
     }
 }
 
 impl Agent for Sender {
     fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
         let events = self.transport.on_packet(cx, *arrival, body);
-        self.tell(cx, &events);
+        self.tell(cx.now, &events);
         self.turn(cx);
     }
 
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
         if self.transport.next_timer() <= cx.now {
             let events = self.transport.on_timer(cx);
-            self.tell(cx, &events);
+            self.tell(cx.now, &events);
         }
         self.turn(cx);
     }
 
     fn next_timer(&self) -> Time {
-        let own = self.due().min(self.symbiosis.next_timer());
+        let own = self.streamer.sender.next_timeout().unwrap_or(Time::FAR);
         self.transport.next_timer().min(own)
     }
 
@@ -379,11 +191,5 @@ impl Agent for Sender {
     }
 }
 
-fn view_rate(view: &TcpView) -> Rate {
-    view.cwnd / view.path().rtt
-}
-
-/// Length and time stamp of each frame on the stream.
-pub const FRAMING: u64 = 8;
 /// The state of the connection is kept at this distance.
 const SAMPLE: Duration = Duration::from_millis(50);

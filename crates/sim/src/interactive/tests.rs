@@ -46,7 +46,7 @@ transport = {{ frames = 150, {transport} }}
 fn arrivals(takings: &Takings) -> Vec<(u64, Duration)> {
     let arrived = |f: &tidegate_core::session::assembler::ReceivedFrame| {
         let mut sent = takings.sent.iter();
-        let sent = sent.find(|s| u64::from(s.timestamp) == f.timestamp)?;
+        let sent = sent.find(|s| s.timestamp == f.timestamp as u32)?;
         Some((sent.frame, f.complete?.since(sent.captured)))
     };
     takings.received.iter().filter_map(arrived).collect()
@@ -232,10 +232,14 @@ fn events_of_the_table_come_in_their_order() {
     assert!(threshold.is_some());
     // The segments of the stream, as they were carried, make up the frames.
     let carried: u64 = record.slots.iter().map(|s| u64::from(s.payload)).sum();
-    let made: u64 = takings
-        .sent
-        .iter()
-        .map(|f| f.bits / 8 + super::FRAMING)
-        .sum();
-    assert_eq!(carried, made);
+    let made: u64 = takings.sent.iter().map(|f| f.wire.get()).sum();
+    // A report at the end, a description of its source, and a goodbye.
+    assert_eq!(carried - made, GOODBYE);
+    // A length and an RTP header, less the start code; and a report once a second.
+    let plain = record.framing.iter().filter(|f| f.get() == 10).count();
+    let reports = record.framing.iter().filter(|f| f.get() > 40).count();
+    assert_eq!((plain, reports), (135, 15), "{:?}", record.framing);
 }
+
+/// Length (2), sender report (28), source description with the name "lab" (16), goodbye (8).
+const GOODBYE: u64 = 2 + 28 + 16 + 8;

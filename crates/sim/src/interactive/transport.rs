@@ -8,7 +8,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use crate::agent::{Agent as _, AgentCx, Arrival, Body};
 use crate::scenario::TcpSender;
 use crate::tcp::modern::{Algorithm, Congestion as _};
-use crate::tcp::{SourceConfig, SourceKind, Written, classic, modern};
+use crate::tcp::{SourceConfig, SourceKind, classic, modern};
 
 /// A TCP sender of either kind.
 #[derive(Debug)]
@@ -104,8 +104,8 @@ impl Transport {
         }
     }
 
-    /// Takes all of `bytes`; nothing before the connection is open.
-    pub(super) fn write(&mut self, cx: &mut AgentCx<'_>, bytes: u64) -> Written {
+    /// Takes all of `bytes`; nothing before the connection is open. How many were taken.
+    pub(super) fn write(&mut self, cx: &mut AgentCx<'_>, bytes: u64) -> u64 {
         if self.view(cx.now).unacked == Bytes::ZERO {
             self.heard = cx.now;
         }
@@ -114,7 +114,7 @@ impl Transport {
             Model::Modern(sender) => sender.write(cx, bytes),
         };
         self.note_segments(cx.now);
-        written
+        written.accepted
     }
 
     /// Segments by number, as they were first sent: when, and their payload. Number 0 is the SYN.

@@ -7,10 +7,10 @@
 
 use core::time::Duration;
 
-use tidegate_core::units::Time;
+use tidegate_core::units::{Bytes, Time};
 
 use super::FloorSender;
-use crate::interactive::{FRAMING, Slot};
+use crate::interactive::Slot;
 
 /// A connection as it was.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,9 @@ pub struct Connection<'a> {
     pub slots: &'a [Slot],
     /// When it took no more, in order.
     pub blocked: &'a [(Time, Time)],
+    /// What the stream has beside the access unit of each frame, in order of capture. None of
+    /// frames that are not in it.
+    pub framing: &'a [Bytes],
 }
 
 impl Connection<'_> {
@@ -49,8 +52,8 @@ impl Connection<'_> {
 
 impl FloorSender {
     /// Which of the frames that were captured at these moments, in order, could have been saved
-    /// over `connection`. The headers of packets are the connection's; each frame has a header of
-    /// the stream.
+    /// over `connection`. The headers of TCP's segments are the connection's; the stream has the
+    /// frame at the floor and the framing that the one in its place had.
     pub fn savable_over(&self, connection: &Connection<'_>, captured: &[Time]) -> Vec<bool> {
         let size: u64 = self
             .packets()
@@ -61,13 +64,14 @@ impl FloorSender {
         let slots = connection.slots;
         // The first segment with room, and what is used of it.
         let mut cursor = (0, 0);
-        let mut save = |captured: &Time| {
+        let mut save = |(number, captured): (usize, &Time)| {
+            let framing = connection.framing.get(number).copied().unwrap_or_default();
             let deadline = *captured + self.bound;
             let free = first_outside(&troubled, *captured);
             if free + transit <= deadline && free == *captured {
                 return true;
             }
-            let found = place(slots, cursor, *captured, size + FRAMING);
+            let found = place(slots, cursor, *captured, size + framing.get());
             if let Some((next, arrival)) = found
                 && arrival <= deadline
             {
@@ -76,7 +80,7 @@ impl FloorSender {
             }
             free + transit <= deadline
         };
-        captured.iter().map(&mut save).collect()
+        captured.iter().enumerate().map(&mut save).collect()
     }
 
     /// The same for an oracle that only reads when the path was dead and when the time-outs let
@@ -197,6 +201,7 @@ mod tests {
         let connection = Connection {
             slots: &slots,
             blocked: &blocked,
+            framing: &[Bytes(8); 30],
         };
         let captured: Vec<Time> = (0..30).map(|n| at(100 * n)).collect();
         // Five segments from 2050 on hold seven frames (7,056 of 7,240 bytes). Those of 1000 and

@@ -43,6 +43,9 @@ pub struct SentFrame {
     pub target_bits: u64,
     /// What it made, in bits.
     pub bits: u64,
+    /// What that takes to send: its packets with all headers, or over TCP on the stream, with the
+    /// report that goes before it. Zero if it was never made into packets.
+    pub wire: Bytes,
     /// When its last packet left.
     pub left: Option<Time>,
     /// Why it was given up.
@@ -67,10 +70,11 @@ impl OutFrame {
             payload.emit(&mut payloads);
             ends.push(payloads.len());
         })?;
+        let wire = Bytes(payloads.len() as u64 + ends.len() as u64 * HEADERS);
         Ok(Self {
-            row,
+            row: SentFrame { wire, ..row },
             deadline,
-            left: Bytes(payloads.len() as u64 + ends.len() as u64 * HEADERS),
+            left: wire,
             repaired: vec![None; ends.len()],
             payloads,
             ends,

@@ -216,7 +216,8 @@ impl TcpSender {
         self.order.take()
     }
 
-    /// The encoder is done with the open order.
+    /// The encoder is done with the open order. An error is the end of the stream: what is encoded
+    /// is still sent, and there are no rows of this picture and of those that wait behind it.
     pub fn on_encoded(&mut self, now: Time, result: Result<Encoded, EncodeError>) {
         let Some(order) = self.open.take() else {
             return;
@@ -224,9 +225,11 @@ impl TcpSender {
         if let Ok(encoded) = result {
             self.enqueue(&order, encoded);
         } else {
-            self.skip(now, order.frame, order.captured);
+            // There is no such picture, nor any behind it: at the end of a source they were never
+            // there.
             self.stop_capture();
-            self.let_go(now, DropCause::Skipped);
+            self.held = None;
+            self.pictures.clear();
         }
         if let Some((frame, at)) = self.held.take() {
             self.picture(now, frame, at);
@@ -408,7 +411,8 @@ impl TcpSender {
                 self.give_up(now, row, DropCause::Late);
             } else {
                 self.broken = false;
-                self.leaving = Some(row);
+                let wire = Bytes(self.out.len() as u64);
+                self.leaving = Some(SentFrame { wire, ..row });
                 return;
             }
         }
@@ -478,6 +482,7 @@ impl TcpSender {
             skipped: true,
             target_bits: 0,
             bits: 0,
+            wire: Bytes(0),
             left: None,
             dropped: None,
             quality: None,

@@ -124,6 +124,9 @@ impl Sender {
             socket.set_watch(Box::new(Told(connection)));
         }
         let streamer = &mut self.streamer;
+        // The camera started with the flow, as in the simulator: how long it took to open the
+        // connection and to subscribe must not move the frames against what the path does.
+        streamer.sender.on_timeout(self.start);
         tcp::send(streamer, &mut socket, conditions, |streamer, now| {
             let waits = streamer.sender.backlog().queued > Bytes(0);
             shared.waiting.store(waits, Ordering::Relaxed);

@@ -38,6 +38,7 @@ pub(super) struct Sender {
     options: TcpOptions,
     mode: Mode,
     start: Time,
+    interval: Duration,
     first_target: Rate,
 }
 
@@ -51,8 +52,8 @@ impl Sender {
         encoder: Threaded,
     ) -> Self {
         let lasts = role.plan.stop.saturating_sub(role.plan.start);
-        let interval = video.frame_rate.interval().as_nanos().max(1);
-        let possible = (lasts.as_nanos() / interval) as u64;
+        let interval = video.frame_rate.interval();
+        let possible = (lasts.as_nanos() / interval.as_nanos().max(1)) as u64;
         let frames = plan.frames.map_or(possible, |frames| frames.min(possible));
         let start = Time::ZERO + role.plan.start;
         let steering = Interactive::new(plan.symbiosis(video), start);
@@ -89,6 +90,7 @@ impl Sender {
             },
             mode: plan.mode,
             start,
+            interval,
             first_target,
         }
     }
@@ -123,10 +125,8 @@ impl Sender {
             let connection = Connection::new(events, &socket, subscribed)?;
             socket.set_watch(Box::new(Told(connection)));
         }
+        std::thread::sleep(clock.until(self.first_picture(clock.now())));
         let streamer = &mut self.streamer;
-        // The camera started with the flow, as in the simulator: how long it took to open the
-        // connection and to subscribe must not move the frames against what the path does.
-        streamer.sender.on_timeout(self.start);
         tcp::send(streamer, &mut socket, conditions, |streamer, now| {
             let waits = streamer.sender.backlog().queued > Bytes(0);
             shared.waiting.store(waits, Ordering::Relaxed);
@@ -149,6 +149,13 @@ impl Sender {
             return Err(error.clone().into());
         }
         Ok(self.finish(clock.now(), record))
+    }
+
+    /// The next picture of a camera that started with the flow: how long it takes to open the
+    /// connection and to subscribe must not move the frames against what the path does.
+    fn first_picture(&self, now: Time) -> Time {
+        let gone = now.since(self.start).as_nanos();
+        self.start + self.interval * gone.div_ceil(self.interval.as_nanos().max(1)) as u32
     }
 
     fn finish(mut self, now: Time, mut record: Record) -> (Takings, Said) {

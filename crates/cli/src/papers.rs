@@ -4,6 +4,7 @@ mod hosts;
 mod lab;
 
 use core::fmt::Write as _;
+use core::time::Duration;
 use std::fs;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
@@ -59,6 +60,9 @@ struct RunArgs {
     /// Only to nodes whose names begin so, as "princeton"; may be given again
     #[arg(long = "node", value_name = "NAME")]
     nodes: Vec<String>,
+    /// Longest retransmission time-out of the video's TCP, from 1s to 120s
+    #[arg(long, value_name = "TIME", value_parser = crate::tcp::rto_max)]
+    rto_max: Option<Duration>,
     /// Runs at the same time; one per core unless told, with --lab eight
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -118,6 +122,7 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
         seeds: args.seeds.unwrap_or(10),
         tcps: args.tcps.clone(),
         nodes: args.nodes.clone(),
+        rto_max: args.rto_max,
         threads: args.jobs.map_or(cores, NonZeroUsize::get),
     };
     if let Some(lab) = &lab {

@@ -50,8 +50,19 @@ pub(crate) struct TcpArgs {
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     pub(crate) notsent_lowat: Option<Bytes>,
     /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later)
-    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    #[arg(long, value_name = "TIME", value_parser = rto_max)]
     pub(crate) rto_max: Option<Duration>,
+}
+
+/// A longest time-out, as the kernel takes it.
+pub(crate) fn rto_max(text: &str) -> Result<Duration, String> {
+    let longest = quantity::duration(text).map_err(|error| error.to_string())?;
+    let spans = Duration::from_secs(1)..=Duration::from_mins(2);
+    if spans.contains(&longest) {
+        Ok(longest)
+    } else {
+        Err("the kernel takes 1s to 120s".to_owned())
+    }
 }
 
 impl TcpArgs {
@@ -88,11 +99,6 @@ impl TcpArgs {
             choice.symbiosis().is_none() || floor <= self.rate(),
             "the floor of {floor} is above the rate of {}: lower --floor or raise --rate",
             self.rate()
-        );
-        let spans = Duration::from_secs(1)..=Duration::from_mins(2);
-        ensure!(
-            self.rto_max.is_none_or(|span| spans.contains(&span)),
-            "the kernel takes an --rto-max from 1s to 120s"
         );
         self.modes.check(choice)
     }
@@ -172,6 +178,7 @@ impl Making {
                     reaction: args.modes.reaction(),
                     margin: args.modes.margin(),
                     drain: args.modes.drain(),
+                    probes: args.modes.probes,
                 };
                 Box::new(Interactive::new(config, now))
             }

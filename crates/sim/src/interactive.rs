@@ -46,6 +46,8 @@ pub struct StreamPlan {
     pub margin: f64,
     /// Within which it wants what waits to be gone.
     pub drain: Duration,
+    /// Whether it writes a few bytes now and then while acknowledgements are overdue.
+    pub probes: bool,
     /// So many frames are captured; as many as the life of the flow holds if none.
     pub frames: Option<u64>,
 }
@@ -63,6 +65,7 @@ impl StreamPlan {
             reaction: self.reaction,
             margin: self.margin,
             drain: self.drain,
+            probes: self.probes,
         }
     }
 

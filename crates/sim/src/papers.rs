@@ -9,6 +9,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -106,11 +107,20 @@ pub struct Options {
     pub tcps: Vec<Tcp>,
     /// To the nodes whose names begin so; to all if there is none.
     pub nodes: Vec<String>,
+    /// Longest time-out of the video's TCP, within 1 s and 120 s; the TCP's own unless told.
+    pub rto_max: Option<Duration>,
     /// Runs at the same time.
     pub threads: usize,
 }
 
 impl Options {
+    /// The key of a scenario's `transport`, with a comma behind it.
+    fn rto_max_key(&self) -> String {
+        self.rto_max.map_or(String::new(), |longest| {
+            format!("rto_max = \"{}ms\", ", longest.as_millis())
+        })
+    }
+
     fn wants(&self, node: &str) -> bool {
         self.nodes.is_empty()
             || self.nodes.iter().any(|n| {
@@ -151,6 +161,10 @@ impl Entry {
         let mut figure = (self.make)(self, options, progress)?;
         if let Some(world) = options.world.name() {
             figure.source = format!("{}; played on {world}", figure.source);
+        }
+        if let Some(longest) = options.rto_max {
+            let seconds = longest.as_secs_f64();
+            figure.source = format!("{}; no time-out longer than {seconds} s", figure.source);
         }
         Ok(figure)
     }

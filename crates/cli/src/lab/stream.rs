@@ -35,6 +35,7 @@ pub(super) struct Sender {
     options: TcpOptions,
     mode: Mode,
     start: Time,
+    interval: Duration,
     first_target: Rate,
 }
 
@@ -60,6 +61,7 @@ impl Sender {
                 ..TcpOptions::default()
             },
             mode: plan.mode,
+            interval: video.frame_rate.interval(),
         }
     }
 
@@ -93,6 +95,7 @@ impl Sender {
             let connection = Connection::new(events, &socket, subscribed)?;
             socket.set_watch(Box::new(Told(connection)));
         }
+        std::thread::sleep(clock.until(self.first_picture(clock.now())));
         let streamer = &mut self.streamer;
         tcp::send(streamer, &mut socket, conditions, |streamer, now| {
             let waits = streamer.sender.backlog().queued > Bytes(0);
@@ -116,6 +119,13 @@ impl Sender {
             return Err(error.clone().into());
         }
         Ok(self.finish(clock.now(), record))
+    }
+
+    /// The next picture of a camera that started with the flow: how long it takes to open the
+    /// connection and to subscribe must not move the frames against what the path does.
+    fn first_picture(&self, now: Time) -> Time {
+        let gone = now.since(self.start).as_nanos();
+        self.start + self.interval * gone.div_ceil(self.interval.as_nanos().max(1)) as u32
     }
 
     fn finish(mut self, now: Time, mut record: Record) -> (Takings, Said) {

@@ -52,6 +52,9 @@ pub struct SymbiosisConfig {
     /// it would spend all that the bound allows and ride along it, and the next cut of the path
     /// would find the budget spent.
     pub drain: Duration,
+    /// Whether a few bytes are written now and then while acknowledgements are overdue
+    /// ([`TcpView::next_probe`]).
+    pub probes: bool,
 }
 
 impl SymbiosisConfig {

@@ -19,6 +19,7 @@ fn config(mode: Mode) -> SymbiosisConfig {
         reaction: Duration::ZERO,
         margin: SymbiosisConfig::MARGIN,
         drain: SymbiosisConfig::DRAIN,
+        probes: false,
     }
 }
 

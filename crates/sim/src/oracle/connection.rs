@@ -67,8 +67,9 @@ impl FloorSender {
         let mut save = |(number, captured): (usize, &Time)| {
             let framing = connection.framing.get(number).copied().unwrap_or_default();
             let deadline = *captured + self.bound;
-            let free = first_outside(&troubled, *captured);
-            if free + transit <= deadline && free == *captured {
+            let made = made(slots, *captured);
+            let free = first_outside(&troubled, made);
+            if free + transit <= deadline && free == made {
                 return true;
             }
             let found = place(slots, cursor, *captured, size + framing.get());
@@ -105,6 +106,15 @@ impl FloorSender {
             |captured: &Time| first_outside(&dead, *captured) + transit <= *captured + self.bound;
         captured.iter().map(save).collect()
     }
+}
+
+/// When a frame can leave that was captured then: with the segment that left at once. A real
+/// encoder and a real kernel need a moment, and what they lost in that moment no oracle can save.
+fn made(slots: &[Slot], captured: Time) -> Time {
+    let next = slots.partition_point(|slot| slot.sent < captured);
+    let sent = slots.get(next).map(|slot| slot.sent);
+    sent.filter(|sent| sent.since(captured) <= AT_ONCE)
+        .unwrap_or(captured)
 }
 
 /// Puts `bytes` into the segments from `cursor` on that left at `from` or later; where it ends,
@@ -149,6 +159,10 @@ fn merged(spans: impl Iterator<Item = (Time, Time)>) -> Vec<(Time, Time)> {
     }
     merged
 }
+
+/// From a capture until the first segment leaves; kernel and model encoder take 0.3 ms, 99 of 100
+/// times less than 1 ms where nothing waits.
+const AT_ONCE: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
 mod tests {
@@ -212,6 +226,20 @@ mod tests {
         // With less time the frame of 2000 is too late for 2500, and so are those before 1950.
         let saved = sender(100).savable_over(&connection, &captured);
         assert_eq!(lost(&saved), (10..20).collect::<Vec<_>>());
+        // A machine that takes a moment to make them changes nothing.
+        let later: Vec<Slot> = slots
+            .iter()
+            .map(|slot| Slot {
+                sent: slot.sent + Duration::from_micros(300),
+                ..*slot
+            })
+            .collect();
+        let real = Connection {
+            slots: &later,
+            ..connection
+        };
+        let saved = sender(500).savable_over(&real, &captured);
+        assert_eq!(lost(&saved), [10, 11, 12, 13, 14, 15]);
         // Whoever knows of the time-outs alone sends all at 1900.
         let saved = sender(500).savable_after_time_outs(&connection, &captured);
         assert_eq!(lost(&saved), [10, 11, 12, 13, 14]);

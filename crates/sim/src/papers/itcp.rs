@@ -123,7 +123,13 @@ fn assumptions() -> Vec<String> {
 }
 
 /// The experiment: three cuts of 3 s every 10 s, 750 frames.
-fn experiment(node: &Node, tcp: Tcp, mode: ModeRow, bound: u64) -> Result<Job, PapersError> {
+fn experiment(
+    node: &Node,
+    tcp: Tcp,
+    mode: ModeRow,
+    bound: u64,
+    rto_max: &str,
+) -> Result<Job, PapersError> {
     let queue = product(
         Rate::kbps(10_000),
         core::time::Duration::from_millis(node.rtt_ms),
@@ -148,7 +154,7 @@ back = ["back"]
 start = ["0s", "1s"]
 delay_bound = "{bound}s"
 video = {{ size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s" }}
-transport = {{ tcp = {tcp}, {mode}, frames = 750 }}
+transport = {{ tcp = {tcp}, {mode}, {rto_max}frames = 750 }}
 "#,
         queue = queue.get(),
         tcp = tcp.toml(),
@@ -201,13 +207,14 @@ fn groups(
     } else {
         &options.tcps
     };
+    let rto_max = options.rto_max_key();
     let mut groups = Vec::new();
     let mut jobs = Vec::new();
     for tcp in tcps {
         for node in &NODES {
             for bound in bounds.iter().filter(|_| options.wants(node.name)) {
                 for mode in modes {
-                    let job = experiment(node, *tcp, MODES[*mode], *bound)?;
+                    let job = experiment(node, *tcp, MODES[*mode], *bound, &rto_max)?;
                     groups.push(Group {
                         tcp: *tcp,
                         node,

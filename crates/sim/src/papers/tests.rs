@@ -8,6 +8,7 @@ fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
     let options = Options {
         world: Arc::new(Simulator),
         nodes: Vec::new(),
+        rto_max: None,
         seeds,
         tcps: tcps.to_vec(),
         threads: 2,
@@ -162,6 +163,7 @@ fn runs_take_turns_and_what_was_played_is_kept() {
         seeds: 2,
         tcps: vec![Tcp::Cubic],
         nodes: vec!["columbia".to_owned(), "isi".to_owned()],
+        rto_max: None,
         threads: 1,
     };
     let figure = entry.play(&options, &|_| {}).unwrap();

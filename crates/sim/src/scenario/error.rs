@@ -116,7 +116,7 @@ pub enum Fault {
     },
     /// A file could not be read.
     Unreadable {
-        /// Which.
+        /// Which, where it is not the file of the error.
         file: String,
         /// The system's reason.
         why: String,

@@ -304,7 +304,7 @@ fn read_file(path: &Path) -> Result<(String, String), ScenarioError> {
         place: String::new(),
         key: String::new(),
         fault: Box::new(Fault::Unreadable {
-            file: file.clone(),
+            file: "the file".to_owned(),
             why: match error.kind() {
                 ErrorKind::InvalidData => "it is no text (UTF-8)".to_owned(),
                 _ => error.to_string(),

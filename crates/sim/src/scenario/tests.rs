@@ -266,7 +266,7 @@ fn a_file_that_cannot_be_read_is_named() {
     let error = Scenario::load(Path::new("no/such.toml")).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.starts_with("no/such.toml: cannot read no/such.toml: ")
+        text.starts_with("no/such.toml: cannot read the file: ")
             && text.ends_with("; check the path"),
         "{text}"
     );

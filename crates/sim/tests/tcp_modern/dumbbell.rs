@@ -62,7 +62,7 @@ pub(crate) struct Dumbbell {
     pub(crate) link: Link<Cell>,
     back: Link<Cell>,
     /// Packets waiting, over time.
-    area: f64,
+    area: Option<f64>,
     out: Outbox,
 }
 
@@ -124,7 +124,7 @@ impl Dumbbell {
             flows: flows.iter().enumerate().map(flow).collect(),
             link: Link::new(&forth, seed, "forth").unwrap(),
             back: Link::new(&back, seed, "back").unwrap(),
-            area: 0.0,
+            area: None,
             out: Outbox::default(),
         }
     }
@@ -163,13 +163,14 @@ impl Dumbbell {
     pub(crate) fn measure(&mut self, end: Time) -> Measured {
         let (start, drops) = (self.now, self.link.stats().queue_drops);
         let before: u64 = self.delivered().iter().sum();
-        self.area = 0.0;
+        self.area = Some(0.0);
         self.run(end);
+        let area = self.area.take().unwrap_or_default();
         let span = end.since(start).as_secs_f64();
         let after: u64 = self.delivered().iter().sum();
         Measured {
             goodput: (after - before) as f64 * PAYLOAD_BITS / span,
-            queue: self.area / span,
+            queue: area / span,
             drops: self.link.stats().queue_drops - drops,
         }
     }
@@ -193,7 +194,10 @@ impl Dumbbell {
     }
 
     fn go_to(&mut self, now: Time) {
-        self.area += self.link.queued().packets as f64 * now.since(self.now).as_secs_f64();
+        // To count what waits takes as long as the queue is.
+        if let Some(area) = &mut self.area {
+            *area += self.link.queued().packets as f64 * now.since(self.now).as_secs_f64();
+        }
         self.now = now;
     }
 

@@ -227,6 +227,7 @@ fn steering(mode: u8) -> Box<dyn Steering> {
         reaction: Duration::from_millis(20),
         margin: SymbiosisConfig::MARGIN,
         drain: SymbiosisConfig::DRAIN,
+        probes: false,
     };
     Box::new(Interactive::new(config, Time::ZERO))
 }

@@ -84,6 +84,7 @@ pub struct TcpSender {
     /// Bytes on their way, and how many of them TCP has.
     out: Vec<u8>,
     written: usize,
+    last_write: Time,
     /// The frame that `out` belongs to.
     leaving: Option<SentFrame>,
     /// Frames that refer to one that was given up are of no use.
@@ -120,6 +121,7 @@ impl TcpSender {
             kernel: Backlog::default(),
             out: Vec::new(),
             written: 0,
+            last_write: Time::ZERO,
             leaving: None,
             broken: false,
             packets,
@@ -156,7 +158,13 @@ impl TcpSender {
             (Capture::Clock { .. }, None) => Time::ZERO,
             (Capture::Clock { .. }, Some((start, next))) => start + self.config.frame_rate.at(next),
         };
-        Some(captures.min(self.steering.next_timeout())).filter(|next| *next != Time::FAR)
+        let writing = self.written < self.out.len() || self.said_bye;
+        let probes = if writing {
+            Time::FAR
+        } else {
+            self.steering.next_probe(self.last_write)
+        };
+        Some(captures.min(self.steering.next_timeout()).min(probes)).filter(|next| *next != Time::FAR)
     }
 
     /// The source has picture `frame`, which came at `at`. Numbers grow, and may have gaps.
@@ -242,6 +250,9 @@ impl TcpSender {
             self.out.clear();
             self.written = 0;
             self.refill(now);
+            if self.out.is_empty() && !self.said_bye {
+                self.probe(now);
+            }
         }
         &self.out[self.written..]
     }
@@ -249,6 +260,7 @@ impl TcpSender {
     /// The socket took so many of them.
     pub fn on_written(&mut self, now: Time, count: usize) {
         self.written = (self.written + count).min(self.out.len());
+        self.last_write = now;
         if self.written == self.out.len()
             && let Some(mut row) = self.leaving.take()
         {
@@ -421,6 +433,14 @@ impl TcpSender {
             let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
             self.packets.report(now, start, true, &mut self.out);
             self.said_bye = true;
+        }
+    }
+
+    /// A report, if something small is to be sent: it takes nothing from the frames that wait.
+    fn probe(&mut self, now: Time) {
+        if self.steering.next_probe(self.last_write) <= now {
+            let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
+            self.packets.report(now, start, false, &mut self.out);
         }
     }
 

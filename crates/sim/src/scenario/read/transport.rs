@@ -57,6 +57,10 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
             Some(drain) => drain.positive_duration("what waits cannot leave at once")?,
             None => SymbiosisConfig::DRAIN,
         },
+        probes: match table.get("probes") {
+            Some(probes) => probes.boolean()?,
+            None => false,
+        },
         frames: match table.get("frames") {
             Some(frames) => Some(frames.whole(1..=10_000_000)?),
             None => None,
@@ -113,6 +117,7 @@ fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
         ),
         ("drain", mode.is_exact(), "iopt with law = \"exact\""),
         ("margin", mode.is_exact(), "iopt with law = \"exact\""),
+        ("probes", mode.is_exact(), "iopt with law = \"exact\""),
     ];
     for (key, fits, whose) in belongs {
         if let Some(value) = table.get(key).filter(|_| !fits) {
@@ -193,6 +198,7 @@ pub(super) const TRANSPORT: &[&str] = &[
     "reaction",
     "margin",
     "drain",
+    "probes",
     "frames",
     "rto_max",
 ];

@@ -123,7 +123,7 @@ impl Sender {
         if idle {
             self.timers.timeout = cx.now + self.rtt.timeout();
         }
-        self.arm_probe(cx.now);
+        self.arm_for_new(cx.now);
     }
 
     pub(super) fn send_again(&mut self, cx: &mut AgentCx<'_>, seq: u32) {

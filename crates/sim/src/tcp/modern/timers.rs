@@ -38,7 +38,16 @@ impl Timers {
     }
 
     pub(super) fn next(&self) -> Time {
-        self.timeout.min(self.probe).min(self.late)
+        self.late.min(self.next_try())
+    }
+
+    /// The probe stands in for the timeout while it is to come: Linux has one timer for both.
+    fn next_try(&self) -> Time {
+        if self.probe < Time::FAR {
+            self.probe
+        } else {
+            self.timeout
+        }
     }
 }
 
@@ -49,8 +58,7 @@ impl Sender {
         }
         if cx.now >= self.timers.probe {
             self.on_probe(cx);
-        }
-        if cx.now >= self.timers.timeout {
+        } else if cx.now >= self.timers.next_try() {
             self.on_timeout(cx);
         }
         self.transmit(cx);
@@ -70,25 +78,43 @@ impl Sender {
         }
     }
 
-    /// Restarts the retransmission timer, and the probe's where that applies.
+    /// Something was acknowledged: restarts the retransmission timer, and the probe's where that
+    /// applies.
     pub(super) fn arm(&mut self, now: Time) {
         self.timers.timeout = if self.board.outstanding() == 0 {
             Time::FAR
         } else {
             now + self.rtt.timeout()
         };
-        self.arm_probe(now);
+        self.arm_probe(now, self.timers.timeout);
+    }
+
+    /// Something new was sent. As Linux has it, and not RFC 6298 section 5, the timeout then counts
+    /// from when the oldest segment left, as far as a probe was to come; and data that go on put the
+    /// probe off, the one that follows another, too.
+    pub(super) fn arm_for_new(&mut self, now: Time) {
+        let expires = self.expiry(now);
+        if self.timers.probe < Time::FAR {
+            self.timers.timeout = expires.max(now + TICK);
+        }
+        let limit = if expires > now { expires } else { Time::FAR };
+        self.arm_probe(now, limit);
+    }
+
+    /// When the oldest segment has been out for the time of the retransmission timer.
+    fn expiry(&self, now: Time) -> Time {
+        let head = self.board.flying(self.board.una());
+        head.map_or(now, |head| head.stamp.sent) + self.rtt.timeout()
     }
 
     /// A tail is probed after two round trips without an acknowledgement, but for what a receiver
-    /// may wait for a second segment if there is only one.
-    pub(super) fn arm_probe(&mut self, now: Time) {
+    /// may wait for a second segment if there is only one; and not after `limit`.
+    fn arm_probe(&mut self, now: Time, limit: Time) {
         let srtt = self.rtt.smoothed();
         let wanted = self.config.detection == Detection::RackTlp
             && matches!(self.phase, Phase::Open | Phase::Reduced)
             && self.board.in_flight() > 0
             && self.board.sacked() == 0
-            && self.probe.is_none()
             && !srtt.is_zero();
         self.timers.probe = if wanted {
             let slack = if self.board.outstanding() == 1 {
@@ -96,14 +122,19 @@ impl Sender {
             } else {
                 SLACK
             };
-            (now + srtt.saturating_mul(2) + slack).min(self.timers.timeout)
+            (now + srtt.saturating_mul(2) + slack).min(limit)
         } else {
             Time::FAR
         };
     }
 
     fn on_probe(&mut self, cx: &mut AgentCx<'_>) {
-        self.timers.probe = Time::FAR;
+        if self.probe.is_some() {
+            // One is out already, and the time of the oldest segment is up, or soon will be.
+            self.timers.probe = Time::FAR;
+            self.timers.timeout = self.expiry(cx.now).max(cx.now + TICK);
+            return;
+        }
         let last = self.board.next().wrapping_sub(1);
         let again = if self.has_new() {
             self.send_new(cx);
@@ -112,6 +143,7 @@ impl Sender {
             self.send_again(cx, last);
             Some(cx.now)
         } else {
+            self.timers.probe = Time::FAR;
             return;
         };
         self.more.probes += 1;
@@ -119,6 +151,7 @@ impl Sender {
             end: self.board.next(),
             again,
         });
+        self.timers.probe = Time::FAR;
         self.timers.timeout = cx.now + self.rtt.timeout();
     }
 
@@ -164,7 +197,9 @@ impl Sender {
     }
 }
 
-/// Two ticks of a clock of 1 kHz, as Linux, so that a probe does not race an acknowledgement.
+/// Of a clock of 1 kHz.
+const TICK: Duration = Duration::from_millis(1);
+/// Two ticks, as Linux, so that a probe does not race an acknowledgement.
 const SLACK: Duration = Duration::from_millis(2);
 /// The longest that receivers wait before they acknowledge a lone segment, as Linux assumes.
 const LONGEST_DELAY: Duration = Duration::from_millis(200);

@@ -94,12 +94,12 @@ impl TcpView {
     /// A new segment puts the retransmission timer of Linux off (its tail loss probe stands in for it),
     /// and two round trips later it would expire. One that leaves before then keeps the connection
     /// out of its back-off, and the first that gets through is answered, so that repair begins as
-    /// soon as the path is alive, and not when a timer that has doubled several times expires. A
-    /// few bytes per one and a half round trips are less than what TCP would be allowed to send.
+    /// soon as the path is alive, and not when a timer that has doubled several times expires. Each
+    /// takes a place in the congestion window; when that is full, TCP backs off as ever.
     pub fn next_probe(&self, written: Time) -> Option<Time> {
         let since = self.silent_since.filter(|_| !self.srtt.is_zero())?;
         let at_once = self.unsent == Bytes(0) && self.unacked + self.mss <= self.cwnd;
-        let due = (written + self.srtt + self.srtt / 2).max(since + self.patience() + TICK);
+        let due = (written + (self.srtt * 2 - self.srtt / 4)).max(since + self.patience() + TICK);
         (at_once && !self.stalled && due <= since + PROBING).then_some(due)
     }
 

@@ -243,3 +243,34 @@ fn events_of_the_table_come_in_their_order() {
 
 /// Length (2), sender report (28), source description with the name "lab" (16), goodbye (8).
 const GOODBYE: u64 = 2 + 28 + 16 + 8;
+
+/// A cut of 3 s over Linux's TCP: with probes no time-out doubles, and repair begins with the first
+/// probe behind the cut. Over a TCP without a tail loss probe they change nothing but cost nothing.
+#[test]
+fn probes_keep_the_connection_out_of_its_back_off() {
+    let first_after = |takings: &Takings| {
+        let came = takings.received.iter().filter_map(|frame| frame.complete);
+        came.filter(|at| *at > Time::from_secs(8)).min().unwrap()
+    };
+    let timeouts = |takings: &Takings| {
+        let record = takings.stream.as_ref().unwrap();
+        let events = record.events.iter();
+        events.filter(|(_, e)| *e == TcpEvent::TimedOut).count()
+    };
+    let in_time = |takings: &Takings| {
+        let arrivals = arrivals(takings);
+        arrivals.iter().filter(|(_, delay)| *delay <= BOUND).count()
+    };
+    for seed in 1..=3 {
+        let plain = play("tcp = \"cubic\", mode = \"iopt\"", seed);
+        let probed = play("tcp = \"cubic\", mode = \"iopt\", probes = true", seed);
+        assert!(timeouts(&plain) >= 4, "{}", timeouts(&plain));
+        assert_eq!(timeouts(&probed), 0);
+        // A probe per 175 ms, a round trip until repair begins, and four for a frame.
+        assert!(first_after(&probed) < Time::from_millis(8_900));
+        assert!(in_time(&probed) > in_time(&plain));
+        let classic = play("tcp = \"newreno\", mode = \"iopt\", probes = true", seed);
+        let without = play("tcp = \"newreno\", mode = \"iopt\"", seed);
+        assert!(in_time(&classic) + 1 >= in_time(&without));
+    }
+}

@@ -207,6 +207,7 @@ impl Scene {
 
 fn steering(mode: u8) -> Box<dyn Steering> {
     let (floor, ceiling) = (*LIMITS.start(), *LIMITS.end());
+    let probes = mode & 8 != 0;
     let mode = match mode % 8 {
         0 => return Box::new(Classic::new(ceiling)),
         1 => return Box::new(Follow::new(ceiling, (floor, ceiling))),
@@ -227,7 +228,7 @@ fn steering(mode: u8) -> Box<dyn Steering> {
         reaction: Duration::from_millis(20),
         margin: SymbiosisConfig::MARGIN,
         drain: SymbiosisConfig::DRAIN,
-        probes: false,
+        probes,
     };
     Box::new(Interactive::new(config, Time::ZERO))
 }

@@ -164,7 +164,8 @@ impl TcpSender {
         } else {
             self.steering.next_probe(self.last_write)
         };
-        Some(captures.min(self.steering.next_timeout()).min(probes)).filter(|next| *next != Time::FAR)
+        Some(captures.min(self.steering.next_timeout()).min(probes))
+            .filter(|next| *next != Time::FAR)
     }
 
     /// The source has picture `frame`, which came at `at`. Numbers grow, and may have gaps.

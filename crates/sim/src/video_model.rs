@@ -214,11 +214,17 @@ fn access_unit(key: bool, size: usize, rng: &mut Pcg64Mcg) -> Vec<u8> {
         data.extend_from_slice(START);
         data.extend_from_slice(header);
     }
-    while data.len() < size {
-        // No byte is zero, so no start code or emulation prevention can arise.
-        let noise = (rng.next_u64() | 0x0101_0101_0101_0101).to_le_bytes();
-        let missing = (size - data.len()).min(noise.len());
-        data.extend_from_slice(&noise[..missing]);
+    // No byte is zero, so no start code or emulation prevention can arise.
+    let mut noise = || (rng.next_u64() | 0x0101_0101_0101_0101).to_le_bytes();
+    let headers = data.len();
+    data.resize(size.max(headers), 0);
+    // Whole words are stored as such: this is most of the work of a run.
+    let (words, rest) = data[headers..].as_chunks_mut();
+    for word in words {
+        *word = noise();
+    }
+    if !rest.is_empty() {
+        rest.copy_from_slice(&noise()[..rest.len()]);
     }
     data
 }

@@ -16,8 +16,8 @@ use crate::symbiosis::{
 };
 use crate::units::{Bytes, Rate, Time};
 
-/// A sender in any mode, whose frames wait anywhere. Whatever happens: every picture has exactly
-/// one fate, orders come one at a time and in order, rates stay within their limits, what was
+/// A sender in any mode, whose frames wait anywhere. Whatever happens: every picture up to the end
+/// of the source has exactly one fate, orders come one at a time and in order, rates stay within their limits, what was
 /// written can be decoded, and there is an end.
 pub fn tcp_sender(data: &[u8]) {
     let mut story = Story::new(data);
@@ -36,6 +36,8 @@ struct Scene {
     now: Time,
     view: TcpView,
     open: Option<FrameOrder>,
+    /// The picture that the source did not have.
+    missing: Option<u64>,
     /// The number after that of the last order.
     ordered: u64,
     /// Of the source.
@@ -71,6 +73,7 @@ impl Scene {
             now: Time::ZERO,
             view: open_view(),
             open: None,
+            missing: None,
             ordered: 0,
             pictures: 0,
             fates: BTreeMap::new(),
@@ -137,7 +140,10 @@ impl Scene {
             return;
         };
         let result = match manner {
-            0 => Err(EncodeError::EndOfSource),
+            0 => {
+                self.missing = Some(order.frame);
+                Err(EncodeError::EndOfSource)
+            }
             _ => Ok(slice(&order, usize::from(manner) * 8)),
         };
         self.sender.on_encoded(self.now, result);
@@ -199,9 +205,12 @@ impl Scene {
         if self.capture == Capture::Source {
             assert!(self.fates.keys().all(|frame| *frame < self.pictures));
         } else {
-            let captured = self.fates.len() as u64;
-            assert!(captured <= 40 && (0..captured).eq(self.fates.keys().copied()));
+            let captured = self.missing.unwrap_or(self.fates.len() as u64);
+            let until_end = self.fates.keys().copied().take_while(|f| *f < captured);
+            assert!((0..captured).eq(until_end) && self.fates.keys().all(|f| *f < 40));
         }
+        let missing = self.missing.and_then(|frame| self.fates.get(&frame));
+        assert_eq!(missing, None, "what the source did not have has no fate");
     }
 }
 

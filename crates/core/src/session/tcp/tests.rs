@@ -61,6 +61,8 @@ struct World {
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
     frames: Vec<ReceivedFrame>,
+    /// Bytes that the stream took.
+    taken: u64,
 }
 
 impl World {
@@ -71,6 +73,7 @@ impl World {
             rows: Vec::new(),
             events: Vec::new(),
             frames: Vec::new(),
+            taken: 0,
         }
     }
 
@@ -89,6 +92,7 @@ impl World {
             self.receiver.on_bytes(now, &bytes[..count]).unwrap();
             self.sender.on_written(now, count);
             room -= count;
+            self.taken += count as u64;
         }
         self.sender.drain(&mut self.rows, &mut self.events);
         self.frames
@@ -113,6 +117,9 @@ fn a_stream_that_flows_arrives_whole_and_ends_with_a_goodbye() {
     assert!(world.receiver.is_over());
     assert_eq!(world.receiver.codec(), Some(Codec::Mpeg2));
     assert_eq!((world.rows.len(), world.frames.len()), (50, 50));
+    let wire: u64 = world.rows.iter().map(|row| row.wire.get()).sum();
+    // The rest is a report, a description and a goodbye.
+    assert_eq!(world.taken - wire, 2 + 28 + 16 + 8);
     for (n, (row, frame)) in world.rows.iter().zip(&world.frames).enumerate() {
         assert_eq!(row.frame, n as u64);
         assert_eq!(row.left, Some(row.captured));
@@ -241,6 +248,7 @@ fn an_encoder_that_fails_or_a_connection_that_breaks_ends_it() {
         .on_encoded(at(1), Err(EncodeError::EndOfSource));
     world.turn(at(2), usize::MAX);
     assert!(world.sender.is_done() && world.receiver.is_over());
+    assert_eq!(world.rows, [], "there was no such frame");
 
     let mut world = World::new(100, Classic::new(RATE));
     for ms in (0..400).step_by(40) {

@@ -78,8 +78,14 @@ pub(super) fn table4(
          Classic does. Where they reduce, they take Q as what piles up in the reaction time, while \
          seconds' worth waits when the path is alive again."
             .to_owned(),
-        "bsd at 148 and 166 ms, d = 4 s: two frames of full size are in flight when the path dies, \
-         before anybody can know, and are late by their size; frames at the floor would not be."
+        "bsd at 148 and 166 ms, d = 4 s: one or two frames of full size are in flight when the path \
+         dies, before anybody can know, and are late by their size; one or two captured a second \
+         later find no place, as these are carried first. Frames at the floor would fit in."
+            .to_owned(),
+        "At 148 ms the third time-out of a TCP of today falls within milliseconds of the end of a \
+         cut. Whether before or after is luck, and costs 28 of 750 frames for d = 4 s: the shares \
+         of all frames of two modes may differ by half a percent from that alone. of savable is \
+         free of it."
             .to_owned(),
     ]);
     Ok(figure)

@@ -233,10 +233,8 @@ fn of_too_many_pictures_the_oldest_is_passed_over() {
     sender.drain(&mut rows, &mut events);
     let fates: Vec<_> = rows.iter().map(|row| (row.frame, row.dropped)).collect();
     let (skipped, ended) = (Some(DropCause::Skipped), Some(DropCause::Ended));
-    assert_eq!(
-        fates,
-        [(0, skipped), (1, skipped), (3, ended), (2, skipped)]
-    );
+    // Of the one that the encoder could not make there is none.
+    assert_eq!(fates, [(0, skipped), (1, skipped), (3, ended)]);
     assert!(sender.is_done());
 }
 

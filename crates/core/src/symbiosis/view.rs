@@ -99,7 +99,7 @@ impl TcpView {
     pub fn next_probe(&self, written: Time) -> Option<Time> {
         let since = self.silent_since.filter(|_| !self.srtt.is_zero())?;
         let at_once = self.unsent == Bytes(0) && self.unacked + self.mss <= self.cwnd;
-        let due = (written + (self.srtt * 2 - self.srtt / 4)).max(since + self.patience() + TICK);
+        let due = (written + self.srtt + self.srtt * 3 / 4).max(since + self.patience() + TICK);
         (at_once && !self.stalled && due <= since + PROBING).then_some(due)
     }
 

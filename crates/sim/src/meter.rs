@@ -7,14 +7,26 @@ use core::time::Duration;
 
 use tidegate_core::units::{Bytes, Rate, Time};
 
+use delays::Delays;
+
+mod delays;
+
 /// Meters all flows of a run.
+///
+/// With many flows it matters more how many cache lines a packet touches than what is done there: it
+/// is one of its flow's, and one of its delay's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Meter {
-    flows: Vec<FlowMeter>,
+    /// What each flow does in a span: a bin, or what of it is on one side of an edge of the window.
+    present: Vec<Present>,
+    kept: Vec<Kept>,
+    delays: Delays,
     window: (Time, Time),
     bin: Duration,
-    /// The bin of the last packet: when it begins, and its number.
-    present: (u64, usize),
+    /// All spans in which anything was counted.
+    spans: Vec<Span>,
+    /// Where the last of them begins, and how long it is, in ns.
+    last: (u64, u64),
 }
 
 impl Meter {
@@ -22,73 +34,66 @@ impl Meter {
     /// bins of the length `bin`, above zero, cover the whole run.
     pub fn new(flows: usize, window: (Time, Time), bin: Duration) -> Self {
         Self {
-            flows: vec![FlowMeter::default(); flows],
+            present: vec![Present::in_span(0); flows],
+            kept: vec![Kept::default(); flows],
+            delays: Delays::new(flows),
             window,
             bin: bin.max(Duration::from_nanos(1)),
-            present: (0, 0),
+            spans: vec![Span::default()],
+            last: (0, 0),
         }
     }
 
     /// A flow's sender put a packet on its first link.
     #[inline]
     pub fn sent(&mut self, flow: usize, at: Time, size: Bytes) {
-        let inside = self.is_inside(at);
-        let bin = self.bin_of(at);
-        let meter = &mut self.flows[flow];
-        if inside {
-            meter.sent.add(size);
-        }
-        meter.bin(bin).sent.add(size);
+        let present = self.present(flow, at);
+        present.sent += 1;
+        present.sent_bytes += size;
     }
 
     /// A packet that entered its first link at `entered` reached the flow's receiver.
     #[inline]
     pub fn arrived(&mut self, flow: usize, at: Time, size: Bytes, entered: Time) {
-        let inside = self.is_inside(at);
-        let bin = self.bin_of(at);
-        let meter = &mut self.flows[flow];
         let delay = between(entered, at);
-        if inside {
-            meter.received.add(size);
-            meter.delays.add(delay);
+        let present = self.present(flow, at);
+        present.received += 1;
+        present.received_bytes += size;
+        present.delay_sum += delay;
+        present.delay_min = present.delay_min.min(delay);
+        present.delay_max = present.delay_max.max(delay);
+        let span = present.span;
+        if self.spans[span as usize].inside {
+            self.delays.add(flow, delay);
         }
-        let bin = meter.bin(bin);
-        bin.received.add(size);
-        bin.delay_sum += delay;
-        bin.delay_max = bin.delay_max.max(delay);
     }
 
     /// Something of the flow is about to be counted: touches what that needs.
     #[inline]
     pub fn soon(&self, flow: usize) {
-        let meter = &self.flows[flow];
-        black_box((meter.sent.packets, meter.back.1, meter.drops.len()));
-        black_box((
-            meter.delays.count,
-            meter.bins.last().map(|bin| bin.delay_max),
-        ));
+        let present = &self.present[flow];
+        black_box(present.span);
+        self.delays.soon(flow, present.delay_max);
     }
 
     /// A packet reached the flow's sender `delay` after it left the receiver.
     #[inline]
     pub fn answered(&mut self, flow: usize, at: Time, entered: Time) {
-        if self.is_inside(at) {
-            let meter = &mut self.flows[flow];
-            meter.back.0 += between(entered, at);
-            meter.back.1 += 1;
-        }
+        let present = self.present(flow, at);
+        present.answered += 1;
+        present.back += between(entered, at);
     }
 
     /// A link dropped a packet of the flow.
     pub fn dropped(&mut self, flow: usize, at: Time) {
-        let (inside, bin) = (self.is_inside(at), self.bin_of(at));
-        let Some(meter) = self.flows.get_mut(flow) else {
+        let Some(kept) = self.kept.get_mut(flow) else {
             return;
         };
-        if inside {
-            meter.drops.push(at);
+        if self.window.0 <= at && at < self.window.1 {
+            kept.drops.push(at);
         }
-        meter.bin(bin).dropped += 1;
+        let bin = at.as_nanos() / self.bin.as_nanos() as u64;
+        kept.bin(bin as usize).dropped += 1;
     }
 
     /// The length of a bin.
@@ -98,53 +103,91 @@ impl Meter {
 
     /// What a flow did in each bin, from the start of the run. Panics if there is no such flow.
     pub fn bins(&self, flow: usize) -> impl ExactSizeIterator<Item = Bin> {
-        self.flows[flow].bins.iter().map(Tally::bin)
+        self.whole(flow).bins.into_iter().map(|tally| tally.bin())
     }
 
     /// When links dropped packets of a flow, within the window and as they were told; not sorted
     /// where several links drop. Panics if there is no such flow.
     pub fn drops(&self, flow: usize) -> &[Time] {
-        &self.flows[flow].drops
+        &self.kept[flow].drops
     }
 
     /// What a flow did within the window. Panics if there is no such flow.
     pub fn totals(&self, flow: usize) -> Totals {
-        let meter = &self.flows[flow];
+        let all = self.whole(flow);
         let (from, to) = self.window;
         let span = to.since(from);
-        let back = meter.back.0.checked_div(meter.back.1);
-        let there = meter.delays.mean();
+        let count = all.received.packets;
+        let there = Duration::from_nanos(all.delay_sum.checked_div(count).unwrap_or(0));
+        let back = all.back.0.checked_div(all.back.1);
         let rtt = back.map(|back| there + Duration::from_nanos(back));
+        let percentile = |percent| self.delays.percentile(flow, percent, count, all.delay_max);
         Totals {
             span,
-            sent: meter.sent,
-            received: meter.received,
-            dropped: meter.drops.len() as u64,
-            loss_events: loss_events(&meter.drops, rtt.unwrap_or(there * 2)),
+            sent: all.sent,
+            received: all.received,
+            dropped: all.drops.len() as u64,
+            loss_events: loss_events(&all.drops, rtt.unwrap_or(there * 2)),
             rtt,
-            delay_min: meter.delays.least(),
-            delay_mean: meter.delays.mean(),
-            delay_p50: meter.delays.percentile(50),
-            delay_p95: meter.delays.percentile(95),
-            delay_p99: meter.delays.percentile(99),
-            delay_max: Duration::from_nanos(meter.delays.max),
+            delay_min: Duration::from_nanos(if count > 0 { all.delay_min } else { 0 }),
+            delay_mean: there,
+            delay_p50: percentile(50),
+            delay_p95: percentile(95),
+            delay_p99: percentile(99),
+            delay_max: Duration::from_nanos(all.delay_max),
         }
     }
 
-    #[inline]
-    fn is_inside(&self, at: Time) -> bool {
-        self.window.0 <= at && at < self.window.1
+    /// What was kept of a flow, with what it does at present.
+    fn whole(&self, flow: usize) -> Kept {
+        let mut all = self.kept[flow].clone();
+        let present = &self.present[flow];
+        all.take(present, self.spans[present.span as usize]);
+        all
     }
 
+    /// What a flow does in the span of `at`.
     #[inline]
-    fn bin_of(&mut self, at: Time) -> usize {
+    fn present(&mut self, flow: usize, at: Time) -> &mut Present {
+        let (from, length) = self.last;
+        if at.as_nanos().wrapping_sub(from) >= length {
+            self.begin(at);
+        }
+        let span = (self.spans.len() - 1) as u32;
+        if self.present[flow].span != span {
+            self.keep(flow, span);
+        }
+        &mut self.present[flow]
+    }
+
+    /// Begins the span that has `at`. Nearly every packet is in that of the one before, which saves
+    /// divisions and comparisons.
+    #[cold]
+    fn begin(&mut self, at: Time) {
         let (at, length) = (at.as_nanos(), self.bin.as_nanos() as u64);
-        // Nearly every packet is in the bin of the one before, which saves a division.
-        if at.wrapping_sub(self.present.0) >= length {
-            let bin = at / length;
-            self.present = (bin * length, bin as usize);
+        let bin = at / length;
+        let (mut from, mut to) = (bin * length, (bin * length).saturating_add(length));
+        for edge in [self.window.0, self.window.1] {
+            let edge = edge.as_nanos();
+            if edge <= at {
+                from = from.max(edge);
+            } else {
+                to = to.min(edge);
+            }
         }
-        self.present.1
+        self.last = (from, to - from);
+        self.spans.push(Span {
+            bin: bin as usize,
+            inside: self.window.0.as_nanos() <= at && at < self.window.1.as_nanos(),
+        });
+    }
+
+    /// Keeps what a flow did in an earlier span.
+    #[cold]
+    fn keep(&mut self, flow: usize, span: u32) {
+        let present = &mut self.present[flow];
+        self.kept[flow].take(present, self.spans[present.span as usize]);
+        *present = Present::in_span(span);
     }
 }
 
@@ -210,10 +253,9 @@ pub struct Count {
 }
 
 impl Count {
-    #[inline]
-    fn add(&mut self, size: Bytes) {
-        self.packets += 1;
-        self.bytes += size;
+    fn add(&mut self, more: Self) {
+        self.packets += more.packets;
+        self.bytes += more.bytes;
     }
 }
 
@@ -240,15 +282,116 @@ impl Bin {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-struct FlowMeter {
+/// A time in which packets count for one bin, and all for the totals or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Span {
+    bin: usize,
+    /// Whether it is within the window.
+    inside: bool,
+}
+
+/// What a flow does in a span, in one cache line. Times are in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(align(64))]
+struct Present {
+    /// By its number.
+    span: u32,
+    /// Packets: nobody plays four thousand million of one flow in the length of a bin.
+    sent: u32,
+    received: u32,
+    answered: u32,
+    sent_bytes: Bytes,
+    received_bytes: Bytes,
+    delay_sum: u64,
+    delay_min: u64,
+    delay_max: u64,
+    /// The delays on the way back, together.
+    back: u64,
+}
+
+impl Present {
+    fn in_span(span: u32) -> Self {
+        Self {
+            span,
+            sent: 0,
+            received: 0,
+            answered: 0,
+            sent_bytes: Bytes::ZERO,
+            received_bytes: Bytes::ZERO,
+            delay_sum: 0,
+            delay_min: u64::MAX,
+            delay_max: 0,
+            back: 0,
+        }
+    }
+}
+
+/// What a flow did before: within the window, but for the bins.
+#[derive(Clone, Debug, PartialEq)]
+struct Kept {
     sent: Count,
     received: Count,
     /// Delays on the way back: their sum, in ns, and number.
     back: (u64, u64),
-    delays: Histogram,
+    /// Delays there, in ns.
+    delay_sum: u64,
+    delay_min: u64,
+    delay_max: u64,
     drops: Vec<Time>,
     bins: Vec<Tally>,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self {
+            sent: Count::default(),
+            received: Count::default(),
+            back: (0, 0),
+            delay_sum: 0,
+            delay_min: u64::MAX,
+            delay_max: 0,
+            drops: Vec::new(),
+            bins: Vec::new(),
+        }
+    }
+}
+
+impl Kept {
+    /// Adds what was done in a span.
+    fn take(&mut self, present: &Present, span: Span) {
+        let sent = Count {
+            packets: present.sent.into(),
+            bytes: present.sent_bytes,
+        };
+        let received = Count {
+            packets: present.received.into(),
+            bytes: present.received_bytes,
+        };
+        if span.inside {
+            self.sent.add(sent);
+            self.received.add(received);
+            self.back.0 += present.back;
+            self.back.1 += u64::from(present.answered);
+            self.delay_sum += present.delay_sum;
+            self.delay_min = self.delay_min.min(present.delay_min);
+            self.delay_max = self.delay_max.max(present.delay_max);
+        }
+        // Answers alone make no bin.
+        if present.sent > 0 || present.received > 0 {
+            let bin = self.bin(span.bin);
+            bin.sent.add(sent);
+            bin.received.add(received);
+            bin.delay_sum += present.delay_sum;
+            bin.delay_max = bin.delay_max.max(present.delay_max);
+        }
+    }
+
+    fn bin(&mut self, index: usize) -> &mut Tally {
+        if index >= self.bins.len() {
+            self.bins.resize(index + 1, Tally::default());
+        }
+        &mut self.bins[index]
+    }
 }
 
 /// A [`Bin`] that is being filled. Spans are in ns here: sums of them last for 584 years, and a
@@ -274,98 +417,10 @@ impl Tally {
     }
 }
 
-impl FlowMeter {
-    #[inline]
-    fn bin(&mut self, index: usize) -> &mut Tally {
-        if index >= self.bins.len() {
-            self.bins.resize(index + 1, Tally::default());
-        }
-        &mut self.bins[index]
-    }
-}
-
-/// Spans in ns by size: buckets of 1/32 of a power of two, in units of 1.024 µs.
-#[derive(Clone, Debug, PartialEq)]
-struct Histogram {
-    buckets: Vec<u32>,
-    sum: u64,
-    count: u64,
-    min: u64,
-    max: u64,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self {
-            buckets: Vec::new(),
-            sum: 0,
-            count: 0,
-            min: u64::MAX,
-            max: 0,
-        }
-    }
-}
-
-impl Histogram {
-    #[inline]
-    fn add(&mut self, value: u64) {
-        let index = bucket_of(value >> 10);
-        if index >= self.buckets.len() {
-            self.buckets.resize(index + 1, 0);
-        }
-        self.buckets[index] += 1;
-        self.sum += value;
-        self.count += 1;
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-    }
-
-    fn mean(&self) -> Duration {
-        Duration::from_nanos(self.sum.checked_div(self.count).unwrap_or(0))
-    }
-
-    /// The shortest; zero if there is none.
-    fn least(&self) -> Duration {
-        Duration::from_nanos(if self.count > 0 { self.min } else { 0 })
-    }
-
-    /// By nearest rank: the upper end of the bucket, and never more than the longest.
-    fn percentile(&self, percent: u64) -> Duration {
-        let rank = (self.count * percent).div_ceil(100);
-        let mut seen = 0;
-        for (index, count) in self.buckets.iter().enumerate() {
-            seen += u64::from(*count);
-            if seen >= rank && rank > 0 {
-                return Duration::from_nanos((end_of(index) << 10).min(self.max));
-            }
-        }
-        Duration::ZERO
-    }
-}
-
 /// In ns.
 #[inline]
 fn between(entered: Time, at: Time) -> u64 {
     at.as_nanos().saturating_sub(entered.as_nanos())
-}
-
-/// Values below 64 have a bucket each; above, the five bits behind the highest tell.
-#[inline]
-fn bucket_of(value: u64) -> usize {
-    if value < 64 {
-        return value as usize;
-    }
-    let shift = 58 - value.leading_zeros();
-    (shift as usize + 1) * 32 + ((value >> shift) as usize - 32)
-}
-
-/// The first value that is above everything in the bucket.
-fn end_of(index: usize) -> u64 {
-    if index < 64 {
-        return index as u64 + 1;
-    }
-    let (shift, rest) = (index / 32 - 1, index % 32);
-    (33 + rest as u64) << shift
 }
 
 /// An event lasts a round trip from the drop that began it.
@@ -391,18 +446,6 @@ mod tests {
 
     fn ms(ms: u64) -> Time {
         Time::from_millis(ms)
-    }
-
-    #[test]
-    fn buckets_follow_each_other_and_are_narrow() {
-        let mut last = 0;
-        for index in 0..1_200 {
-            let end = end_of(index);
-            assert!(end > last);
-            assert_eq!((bucket_of(last), bucket_of(end - 1)), (index, index));
-            assert!((end - last) as f64 <= 1.0_f64.max(end as f64 / 32.0));
-            last = end;
-        }
     }
 
     #[test]

@@ -151,8 +151,9 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.advance(at);
         let hop = self.routes[route.0];
         let parcel = Parcel::new(&mut self.store, hop, packet);
-        let exit = self.forward(at, parcel);
-        self.arrived.extend(exit);
+        if let Some(exit) = self.forward(at, parcel) {
+            self.arrived.push_back(exit);
+        }
     }
 
     /// The next packet to have reached the end of its route by `now`.

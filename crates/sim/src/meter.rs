@@ -2,7 +2,7 @@
 //!
 //! Constant memory per flow and bin, so that it serves one video as well as a thousand transfers.
 
-use core::hint::black_box;
+use core::mem;
 use core::time::Duration;
 
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -17,16 +17,17 @@ mod delays;
 /// is one of its flow's, and one of its delay's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Meter {
-    /// What each flow does in a span: a bin, or what of it is on one side of an edge of the window.
-    present: Vec<Present>,
-    kept: Vec<Kept>,
+    /// What each flow does at present.
+    present: Vec<Tally>,
+    /// Where the present span begins, and how long it is, in ns.
+    length: (u64, u64),
+    span: Span,
+    /// What each flow did in the spans before.
+    past: Vec<(Span, Vec<Tally>)>,
+    lost: Vec<Lost>,
     delays: Delays,
     window: (Time, Time),
     bin: Duration,
-    /// All spans in which anything was counted.
-    spans: Vec<Span>,
-    /// Where the last of them begins, and how long it is, in ns.
-    last: (u64, u64),
 }
 
 impl Meter {
@@ -34,36 +35,38 @@ impl Meter {
     /// bins of the length `bin`, above zero, cover the whole run.
     pub fn new(flows: usize, window: (Time, Time), bin: Duration) -> Self {
         Self {
-            present: vec![Present::in_span(0); flows],
-            kept: vec![Kept::default(); flows],
+            present: vec![Tally::NOTHING; flows],
+            length: (0, 0),
+            span: Span::default(),
+            past: Vec::new(),
+            lost: vec![Lost::default(); flows],
             delays: Delays::new(flows),
             window,
             bin: bin.max(Duration::from_nanos(1)),
-            spans: vec![Span::default()],
-            last: (0, 0),
         }
     }
 
     /// A flow's sender put a packet on its first link.
     #[inline]
     pub fn sent(&mut self, flow: usize, at: Time, size: Bytes) {
-        let present = self.present(flow, at);
-        present.sent += 1;
-        present.sent_bytes += size;
+        self.go_to(at);
+        let tally = &mut self.present[flow];
+        tally.sent += 1;
+        tally.sent_bytes += size;
     }
 
     /// A packet that entered its first link at `entered` reached the flow's receiver.
     #[inline]
     pub fn arrived(&mut self, flow: usize, at: Time, size: Bytes, entered: Time) {
+        self.go_to(at);
         let delay = between(entered, at);
-        let present = self.present(flow, at);
-        present.received += 1;
-        present.received_bytes += size;
-        present.delay_sum += delay;
-        present.delay_min = present.delay_min.min(delay);
-        present.delay_max = present.delay_max.max(delay);
-        let span = present.span;
-        if self.spans[span as usize].inside {
+        let tally = &mut self.present[flow];
+        tally.received += 1;
+        tally.received_bytes += size;
+        tally.delay_sum += delay;
+        tally.delay_min = tally.delay_min.min(delay);
+        tally.delay_max = tally.delay_max.max(delay);
+        if self.span.inside {
             self.delays.add(flow, delay);
         }
     }
@@ -71,29 +74,28 @@ impl Meter {
     /// Something of the flow is about to be counted: touches what that needs.
     #[inline]
     pub fn soon(&self, flow: usize) {
-        let present = &self.present[flow];
-        black_box(present.span);
-        self.delays.soon(flow, present.delay_max);
+        self.delays.soon(flow, self.present[flow].delay_max);
     }
 
     /// A packet reached the flow's sender `delay` after it left the receiver.
     #[inline]
     pub fn answered(&mut self, flow: usize, at: Time, entered: Time) {
-        let present = self.present(flow, at);
-        present.answered += 1;
-        present.back += between(entered, at);
+        self.go_to(at);
+        let tally = &mut self.present[flow];
+        tally.answered += 1;
+        tally.back += between(entered, at);
     }
 
     /// A link dropped a packet of the flow.
     pub fn dropped(&mut self, flow: usize, at: Time) {
-        let Some(kept) = self.kept.get_mut(flow) else {
+        let (inside, bin) = (self.is_inside(at), self.bin_of(at));
+        let Some(lost) = self.lost.get_mut(flow) else {
             return;
         };
-        if self.window.0 <= at && at < self.window.1 {
-            kept.drops.push(at);
+        if inside {
+            lost.inside.push(at);
         }
-        let bin = at.as_nanos() / self.bin.as_nanos() as u64;
-        kept.bin(bin as usize).dropped += 1;
+        lost.bins.push(bin);
     }
 
     /// The length of a bin.
@@ -103,91 +105,107 @@ impl Meter {
 
     /// What a flow did in each bin, from the start of the run. Panics if there is no such flow.
     pub fn bins(&self, flow: usize) -> impl ExactSizeIterator<Item = Bin> {
-        self.whole(flow).bins.into_iter().map(|tally| tally.bin())
+        let mut bins = Vec::new();
+        for (span, tally) in self.tallies(flow) {
+            // Answers alone make no bin.
+            if tally.sent > 0 || tally.received > 0 {
+                let bin = bin_at(&mut bins, span.bin);
+                bin.sent.add(tally.sent());
+                bin.received.add(tally.received());
+                bin.delay_sum += Duration::from_nanos(tally.delay_sum);
+                bin.delay_max = bin.delay_max.max(Duration::from_nanos(tally.delay_max));
+            }
+        }
+        for bin in &self.lost[flow].bins {
+            let bin = bin_at(&mut bins, *bin);
+            bin.dropped = bin.dropped.map(|dropped| dropped + 1);
+        }
+        bins.into_iter()
     }
 
     /// When links dropped packets of a flow, within the window and as they were told; not sorted
     /// where several links drop. Panics if there is no such flow.
     pub fn drops(&self, flow: usize) -> &[Time] {
-        &self.kept[flow].drops
+        &self.lost[flow].inside
     }
 
     /// What a flow did within the window. Panics if there is no such flow.
     pub fn totals(&self, flow: usize) -> Totals {
-        let all = self.whole(flow);
-        let (from, to) = self.window;
-        let span = to.since(from);
-        let count = all.received.packets;
-        let there = Duration::from_nanos(all.delay_sum.checked_div(count).unwrap_or(0));
-        let back = all.back.0.checked_div(all.back.1);
+        let (mut sent, mut received) = (Count::default(), Count::default());
+        let (mut delay_sum, mut shortest, mut longest) = (0, u64::MAX, 0);
+        let mut back = (0, 0);
+        for (_, tally) in self.tallies(flow).filter(|(span, _)| span.inside) {
+            sent.add(tally.sent());
+            received.add(tally.received());
+            delay_sum += tally.delay_sum;
+            shortest = tally.delay_min.min(shortest);
+            longest = tally.delay_max.max(longest);
+            back = (back.0 + tally.back, back.1 + u64::from(tally.answered));
+        }
+        let count = received.packets;
+        let there = Duration::from_nanos(delay_sum.checked_div(count).unwrap_or(0));
+        let back = back.0.checked_div(back.1);
         let rtt = back.map(|back| there + Duration::from_nanos(back));
-        let percentile = |percent| self.delays.percentile(flow, percent, count, all.delay_max);
+        let drops = self.drops(flow);
+        let percentile = |percent| self.delays.percentile(flow, percent, count, longest);
         Totals {
-            span,
-            sent: all.sent,
-            received: all.received,
-            dropped: all.drops.len() as u64,
-            loss_events: loss_events(&all.drops, rtt.unwrap_or(there * 2)),
+            span: self.window.1.since(self.window.0),
+            sent,
+            received,
+            dropped: drops.len() as u64,
+            loss_events: loss_events(drops, rtt.unwrap_or(there * 2)),
             rtt,
-            delay_min: Duration::from_nanos(if count > 0 { all.delay_min } else { 0 }),
+            delay_min: Duration::from_nanos(if count > 0 { shortest } else { 0 }),
             delay_mean: there,
             delay_p50: percentile(50),
             delay_p95: percentile(95),
             delay_p99: percentile(99),
-            delay_max: Duration::from_nanos(all.delay_max),
+            delay_max: Duration::from_nanos(longest),
         }
     }
 
-    /// What was kept of a flow, with what it does at present.
-    fn whole(&self, flow: usize) -> Kept {
-        let mut all = self.kept[flow].clone();
-        let present = &self.present[flow];
-        all.take(present, self.spans[present.span as usize]);
-        all
+    /// What a flow did in each span.
+    fn tallies(&self, flow: usize) -> impl Iterator<Item = (Span, &Tally)> {
+        let past = self.past.iter().map(move |(span, all)| (*span, &all[flow]));
+        past.chain([(self.span, &self.present[flow])])
     }
 
-    /// What a flow does in the span of `at`.
+    /// Nearly every packet is in the span of the one before, which saves divisions and comparisons.
     #[inline]
-    fn present(&mut self, flow: usize, at: Time) -> &mut Present {
-        let (from, length) = self.last;
+    fn go_to(&mut self, at: Time) {
+        let (from, length) = self.length;
         if at.as_nanos().wrapping_sub(from) >= length {
             self.begin(at);
         }
-        let span = (self.spans.len() - 1) as u32;
-        if self.present[flow].span != span {
-            self.keep(flow, span);
-        }
-        &mut self.present[flow]
     }
 
-    /// Begins the span that has `at`. Nearly every packet is in that of the one before, which saves
-    /// divisions and comparisons.
+    /// Begins the span that has `at`.
     #[cold]
     fn begin(&mut self, at: Time) {
-        let (at, length) = (at.as_nanos(), self.bin.as_nanos() as u64);
-        let bin = at / length;
+        let length = self.bin.as_nanos() as u64;
+        let bin = self.bin_of(at);
         let (mut from, mut to) = (bin * length, (bin * length).saturating_add(length));
-        for edge in [self.window.0, self.window.1] {
-            let edge = edge.as_nanos();
-            if edge <= at {
+        for edge in [self.window.0, self.window.1].map(Time::as_nanos) {
+            if edge <= at.as_nanos() {
                 from = from.max(edge);
             } else {
                 to = to.min(edge);
             }
         }
-        self.last = (from, to - from);
-        self.spans.push(Span {
-            bin: bin as usize,
-            inside: self.window.0.as_nanos() <= at && at < self.window.1.as_nanos(),
-        });
+        let inside = self.is_inside(at);
+        self.length = (from, to - from);
+        let next = vec![Tally::NOTHING; self.present.len()];
+        let all = mem::replace(&mut self.present, next);
+        let span = mem::replace(&mut self.span, Span { bin, inside });
+        self.past.push((span, all));
     }
 
-    /// Keeps what a flow did in an earlier span.
-    #[cold]
-    fn keep(&mut self, flow: usize, span: u32) {
-        let present = &mut self.present[flow];
-        self.kept[flow].take(present, self.spans[present.span as usize]);
-        *present = Present::in_span(span);
+    fn is_inside(&self, at: Time) -> bool {
+        self.window.0 <= at && at < self.window.1
+    }
+
+    fn bin_of(&self, at: Time) -> u64 {
+        at.as_nanos() / self.bin.as_nanos() as u64
     }
 }
 
@@ -282,20 +300,20 @@ impl Bin {
     }
 }
 
-/// A time in which packets count for one bin, and all for the totals or none.
+/// A time in which packets count for one bin, and all for the totals or none: a bin, or what of it is
+/// on one side of an edge of the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Span {
-    bin: usize,
+    bin: u64,
     /// Whether it is within the window.
     inside: bool,
 }
 
-/// What a flow does in a span, in one cache line. Times are in ns.
+/// What a flow did in a span, in one cache line. Times are in ns: sums of them last for 584 years, and
+/// a [`Duration`] costs a division to make and more to add to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(align(64))]
-struct Present {
-    /// By its number.
-    span: u32,
+struct Tally {
     /// Packets: nobody plays four thousand million of one flow in the length of a bin.
     sent: u32,
     received: u32,
@@ -309,112 +327,54 @@ struct Present {
     back: u64,
 }
 
-impl Present {
-    fn in_span(span: u32) -> Self {
-        Self {
-            span,
-            sent: 0,
-            received: 0,
-            answered: 0,
-            sent_bytes: Bytes::ZERO,
-            received_bytes: Bytes::ZERO,
-            delay_sum: 0,
-            delay_min: u64::MAX,
-            delay_max: 0,
-            back: 0,
-        }
-    }
-}
-
-/// What a flow did before: within the window, but for the bins.
-#[derive(Clone, Debug, PartialEq)]
-struct Kept {
-    sent: Count,
-    received: Count,
-    /// Delays on the way back: their sum, in ns, and number.
-    back: (u64, u64),
-    /// Delays there, in ns.
-    delay_sum: u64,
-    delay_min: u64,
-    delay_max: u64,
-    drops: Vec<Time>,
-    bins: Vec<Tally>,
-}
-
-impl Default for Kept {
-    fn default() -> Self {
-        Self {
-            sent: Count::default(),
-            received: Count::default(),
-            back: (0, 0),
-            delay_sum: 0,
-            delay_min: u64::MAX,
-            delay_max: 0,
-            drops: Vec::new(),
-            bins: Vec::new(),
-        }
-    }
-}
-
-impl Kept {
-    /// Adds what was done in a span.
-    fn take(&mut self, present: &Present, span: Span) {
-        let sent = Count {
-            packets: present.sent.into(),
-            bytes: present.sent_bytes,
-        };
-        let received = Count {
-            packets: present.received.into(),
-            bytes: present.received_bytes,
-        };
-        if span.inside {
-            self.sent.add(sent);
-            self.received.add(received);
-            self.back.0 += present.back;
-            self.back.1 += u64::from(present.answered);
-            self.delay_sum += present.delay_sum;
-            self.delay_min = self.delay_min.min(present.delay_min);
-            self.delay_max = self.delay_max.max(present.delay_max);
-        }
-        // Answers alone make no bin.
-        if present.sent > 0 || present.received > 0 {
-            let bin = self.bin(span.bin);
-            bin.sent.add(sent);
-            bin.received.add(received);
-            bin.delay_sum += present.delay_sum;
-            bin.delay_max = bin.delay_max.max(present.delay_max);
-        }
-    }
-
-    fn bin(&mut self, index: usize) -> &mut Tally {
-        if index >= self.bins.len() {
-            self.bins.resize(index + 1, Tally::default());
-        }
-        &mut self.bins[index]
-    }
-}
-
-/// A [`Bin`] that is being filled. Spans are in ns here: sums of them last for 584 years, and a
-/// [`Duration`] costs a division to make and more to add to.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Tally {
-    sent: Count,
-    received: Count,
-    dropped: u64,
-    delay_sum: u64,
-    delay_max: u64,
-}
-
 impl Tally {
-    fn bin(&self) -> Bin {
-        Bin {
-            sent: self.sent,
-            received: self.received,
-            dropped: Some(self.dropped),
-            delay_sum: Duration::from_nanos(self.delay_sum),
-            delay_max: Duration::from_nanos(self.delay_max),
+    const NOTHING: Self = Self {
+        sent: 0,
+        received: 0,
+        answered: 0,
+        sent_bytes: Bytes::ZERO,
+        received_bytes: Bytes::ZERO,
+        delay_sum: 0,
+        delay_min: u64::MAX,
+        delay_max: 0,
+        back: 0,
+    };
+
+    fn sent(&self) -> Count {
+        Count {
+            packets: self.sent.into(),
+            bytes: self.sent_bytes,
         }
     }
+
+    fn received(&self) -> Count {
+        Count {
+            packets: self.received.into(),
+            bytes: self.received_bytes,
+        }
+    }
+}
+
+/// What links dropped of a flow.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Lost {
+    /// When, within the window.
+    inside: Vec<Time>,
+    /// The bin of each, within it or not.
+    bins: Vec<u64>,
+}
+
+/// Makes bins up to that one.
+fn bin_at(bins: &mut Vec<Bin>, index: u64) -> &mut Bin {
+    let index = index as usize;
+    if index >= bins.len() {
+        let nothing = Bin {
+            dropped: Some(0),
+            ..Bin::default()
+        };
+        bins.resize(index + 1, nothing);
+    }
+    &mut bins[index]
 }
 
 /// In ns.

@@ -16,8 +16,6 @@ mod tree;
 pub struct Agenda {
     form: Form,
     slots: usize,
-    /// The earliest deadline and its slot.
-    first: (Time, usize),
 }
 
 #[derive(Clone, Debug)]
@@ -34,17 +32,16 @@ impl Agenda {
         } else {
             Form::Many(Calendar::new(slots))
         };
-        Self {
-            form,
-            slots,
-            first: (Time::FAR, 0),
-        }
+        Self { form, slots }
     }
 
     /// The earliest deadline and its slot; [`Time::FAR`] while no slot has one.
     #[inline]
     pub fn first(&self) -> (Time, usize) {
-        self.first
+        match &self.form {
+            Form::Few(tree) => tree.first(),
+            Form::Many(calendar) => calendar.first(),
+        }
     }
 
     /// The deadline of a slot, which exists; [`Time::FAR`] if it has none.
@@ -61,18 +58,11 @@ impl Agenda {
     pub fn set(&mut self, slot: usize, at: Time) {
         match &mut self.form {
             Form::Few(tree) => {
-                if tree.set(slot, at) {
-                    self.first = tree.first();
-                } else {
-                    let calendar = self.turn();
-                    calendar.set(slot, at);
-                    self.first = calendar.first();
+                if !tree.set(slot, at) {
+                    self.turn().set(slot, at);
                 }
             }
-            Form::Many(calendar) => {
-                calendar.set(slot, at);
-                self.first = calendar.first();
-            }
+            Form::Many(calendar) => calendar.set(slot, at),
         }
     }
 
@@ -81,10 +71,7 @@ impl Agenda {
     pub(crate) fn set_first(&mut self, slot: usize, at: Time) {
         match &mut self.form {
             Form::Few(_) => self.set(slot, at),
-            Form::Many(calendar) => {
-                calendar.set_first(at);
-                self.first = calendar.first();
-            }
+            Form::Many(calendar) => calendar.set_first(at),
         }
     }
 

@@ -313,7 +313,7 @@ impl<A: Agent> World<A> {
     }
 
     /// A look at the counter comes first: the rest costs a walk through all links.
-    fn is_over(&self) -> bool {
+    fn is_over(&mut self) -> bool {
         let nobody_left = || {
             let now = self.now;
             let mut seats = self.seats.iter();

@@ -16,7 +16,7 @@ use super::store::{Parcel, Store};
 use crate::agenda::Agenda;
 use crate::random::Seed;
 use crate::units::Time;
-use batch::{BATCHED, Batch};
+use batch::{BATCHED, Batches};
 
 mod batch;
 mod relay;
@@ -97,7 +97,7 @@ pub struct Network<P> {
     /// The link that packets of each link are handed on by as soon as they enter it, or [`NONE`].
     feeders: Vec<u32>,
     /// What is moved on many at once.
-    batch: Batch,
+    batches: Batches,
     /// The moment that was reached, and the highest link that had its turn at that moment.
     reached: (Time, usize),
     /// Whether there are others ahead than when somebody looked.
@@ -136,12 +136,12 @@ impl<P: Packet + Send + 'static> Network<P> {
             hops.push(END | route as u32);
         }
         let feeders = relay::mark(&links, &mut hops, &routes);
-        let batch = Batch::new(&links, &mut hops, &routes);
+        let batches = Batches::new(&links, &mut hops, &routes);
         Ok(Self {
             agenda: Agenda::new(links.len()),
             links,
             feeders,
-            batch,
+            batches,
             reached: (Time::ZERO, 0),
             store: Store::new(),
             hops,
@@ -208,7 +208,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     pub fn next_departure(&self) -> Option<Time> {
         let arrived = self.arrived.front().map(|delivery| delivery.at);
         arrived.or_else(|| {
-            let at = self.agenda.first().0.min(self.batch.due());
+            let at = self.agenda.first().0.min(self.batches.due());
             (at != Time::FAR).then_some(at)
         })
     }
@@ -313,7 +313,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     fn run(&mut self, now: Time) -> Option<Exit> {
         loop {
             let (at, link) = self.agenda.first();
-            if self.batch.is_due(at.min(now)) {
+            let due = self.batches.due();
+            if due <= at.min(now) && due != Time::FAR {
                 let until = if at <= now { link } else { usize::MAX };
                 self.move_on((at.min(now), until));
                 continue;
@@ -390,7 +391,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     #[inline]
     fn plan(&mut self, link: usize) {
-        if self.batch.has(link) {
+        if self.batches.has(link) {
             return;
         }
         let next = self.links[link].next_departure();

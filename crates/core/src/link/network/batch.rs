@@ -9,83 +9,120 @@
 //! None of this can be seen from outside: who asks for anything that it might change has all moved on
 //! first that is due by then.
 
+use core::mem;
+
 use super::super::Packet;
 use super::super::lane::{Entry, Lane};
 use super::super::passage::Passage;
 use super::super::store::Parcel;
-use super::{CACHED, END, FEEDER, Network, fetch};
+use super::{CACHED, END, FEEDER, NONE, Network, fetch};
 use crate::units::{Time, nanos};
 
 /// What is to be moved on.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct Batches {
+    /// One for each second link, or one for all if a first link leads to several.
+    lists: Vec<Batch>,
+    /// When the first of all has to be moved on; [`Time::FAR`] if there is none.
+    due: Time,
+    /// The list of each first link, or [`NONE`].
+    of: Vec<u32>,
+}
+
+/// What is to be moved on to one link.
+#[derive(Debug)]
+struct Batch {
     /// When a packet is out of its first link, and which that is.
     entries: Vec<(Time, u32)>,
     sorted: bool,
-    /// When the first of them has to be moved on; of no meaning if there is none.
-    due: Time,
     /// How long after a packet is out of its first link something may come of it, in ns.
     slack: u64,
-    /// Which links are such first ones.
-    firsts: Vec<bool>,
+    /// When the first has to be moved on; [`Time::FAR`] if there is none.
+    due: Time,
 }
 
-impl Batch {
+impl Batches {
     /// Finds the links and marks them in `hops`.
     pub(super) fn new(links: &[Passage], hops: &mut [u32], routes: &[u32]) -> Self {
         let (firsts, seconds) = find(links, hops, routes);
+        let mut second_of = vec![NONE; links.len()];
+        let mut apart = true;
+        for pair in hops.windows(2) {
+            let from = (pair[0] & !FEEDER) as usize;
+            if pair[0] & END == 0 && firsts[from] {
+                let to = pair[1] & !FEEDER;
+                apart &= second_of[from] == NONE || second_of[from] == to;
+                second_of[from] = to;
+            }
+        }
+        let mut lists: Vec<Batch> = Vec::new();
+        let mut list_of = vec![NONE; links.len()];
+        for (second, link) in links.iter().enumerate().filter(|(i, _)| seconds[*i]) {
+            let slack = nanos(link.delay());
+            match lists.first_mut().filter(|_| !apart) {
+                Some(only) => only.slack = only.slack.min(slack),
+                None => lists.push(Batch::new(slack)),
+            }
+            list_of[second] = lists.len() as u32 - 1;
+        }
         for route in routes {
             let hop = &mut hops[*route as usize];
             if *hop & END == 0 && firsts[(*hop & !FEEDER) as usize] {
                 *hop |= BATCHED;
             }
         }
-        let seconds = links.iter().zip(seconds).filter(|(_, second)| *second);
+        let list = |second: &u32| list_of.get(*second as usize).copied().unwrap_or(NONE);
         Self {
-            entries: Vec::new(),
-            sorted: true,
+            lists,
             due: Time::FAR,
-            slack: seconds
-                .map(|(link, _)| nanos(link.delay()))
-                .min()
-                .unwrap_or(0),
-            firsts,
+            of: second_of.iter().map(list).collect(),
         }
     }
 
     /// Whether a link is one whose packets are moved on in batches.
     #[inline]
     pub(super) fn has(&self, link: usize) -> bool {
-        self.firsts[link]
+        self.of[link] != NONE
     }
 
     /// When packets have to be moved on; [`Time::FAR`] if there are none.
     #[inline]
     pub(super) fn due(&self) -> Time {
-        if self.entries.is_empty() {
-            Time::FAR
-        } else {
-            self.due
-        }
-    }
-
-    /// Whether packets have to be moved on by `at`.
-    #[inline]
-    pub(super) fn is_due(&self, at: Time) -> bool {
-        self.due <= at && !self.entries.is_empty()
+        self.due
     }
 
     #[inline]
     fn add(&mut self, out: Time, link: u32) {
+        let list = &mut self.lists[self.of[link as usize] as usize];
         let entry = (out, link);
-        self.sorted &= self.entries.last().is_none_or(|last| *last < entry);
-        self.due = self.due.min(self.due_of(out));
-        self.entries.push(entry);
+        match list.entries.last() {
+            None => list.due = list.due_of(out),
+            Some(last) if entry < *last => {
+                list.sorted = false;
+                list.due = list.due.min(list.due_of(out));
+            }
+            Some(_) => {}
+        }
+        list.entries.push(entry);
+        self.due = self.due.min(list.due);
+    }
+}
+
+impl Batch {
+    fn new(slack: u64) -> Self {
+        Self {
+            entries: Vec::new(),
+            sorted: true,
+            slack,
+            due: Time::FAR,
+        }
     }
 
+    /// The end of time is never due: what is out then stays.
     #[inline]
     fn due_of(&self, out: Time) -> Time {
-        Time::from_nanos(out.as_nanos().saturating_add(self.slack))
+        let due = out.as_nanos().saturating_add(self.slack);
+        Time::from_nanos(due.min(u64::MAX - 1))
     }
 
     /// How many are due by `until`, a moment and the highest link that has its turn then.
@@ -94,18 +131,16 @@ impl Batch {
             self.entries.sort_unstable();
             self.sorted = true;
         }
-        let entries = self.entries.iter();
-        let due = entries.take_while(|(out, link)| (*out, *link as usize) <= until);
-        due.count()
+        let (at, link) = until;
+        self.entries
+            .partition_point(|entry| *entry <= (at, link as u32))
     }
 
     /// The first so many were moved on.
     fn remove(&mut self, count: usize) {
         self.entries.drain(..count);
-        self.due = self
-            .entries
-            .first()
-            .map_or(Time::FAR, |(out, _)| self.due_of(*out));
+        let first = self.entries.first();
+        self.due = first.map_or(Time::FAR, |(out, _)| self.due_of(*out));
     }
 }
 
@@ -115,7 +150,8 @@ impl Batch {
 /// and lead only to second ones. Second ones come only behind first ones. A link that feeds one other
 /// alone is no first one: it has a better way.
 fn find(links: &[Passage], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool>) {
-    let able = |link: &Passage| link.lane().is_some_and(Lane::takes_time);
+    let few = links.len() <= MOST_LINKS;
+    let able = |link: &Passage| few && link.lane().is_some_and(Lane::takes_time);
     let mut firsts = vec![false; links.len()];
     for route in routes {
         if let Some(first) = firsts.get_mut(hops[*route as usize] as usize) {
@@ -157,7 +193,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             Passage::Chain(_) => Entry::TooLate,
         };
         match entry {
-            Entry::Taken(out) => self.batch.add(out, link),
+            Entry::Taken(out) => self.batches.add(out, link),
             Entry::Refused => {}
             Entry::TooLate => {
                 self.end_batches();
@@ -170,15 +206,29 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// Moves on what is out of its first link by `until`, a moment and the highest link that has its
     /// turn then.
     pub(super) fn move_on(&mut self, until: (Time, usize)) {
-        let count = self.batch.count(until);
+        let mut even = true;
+        for list in 0..self.batches.lists.len() {
+            even &= self.move_list_on(list, until);
+        }
+        let lists = self.batches.lists.iter();
+        self.batches.due = lists.map(|list| list.due).min().unwrap_or(Time::FAR);
+        if !even {
+            self.end_batches();
+        }
+    }
+
+    /// The same of one list. Whether the next links are lanes still.
+    fn move_list_on(&mut self, list: usize, until: (Time, usize)) -> bool {
+        let count = self.batches.lists[list].count(until);
         let mut even = true;
         for i in 0..count {
+            let entries = &self.batches.lists[list].entries;
             if self.links.len() > CACHED && i % FETCHED == 0 {
-                let next = &self.batch.entries[i..count.min(i + FETCHED)];
+                let next = &entries[i..count.min(i + FETCHED)];
                 let next = next.iter().map(|(_, link)| *link as usize);
                 fetch(&self.links, &self.store, &self.hops, next);
             }
-            let (out, link) = self.batch.entries[i];
+            let (out, link) = entries[i];
             let Some((at, parcel)) = self.links[link as usize].pop(&mut self.store, out) else {
                 continue;
             };
@@ -188,10 +238,8 @@ impl<P: Packet + Send + 'static> Network<P> {
             debug_assert!(exit.is_none(), "there is a second link");
             even &= self.links[second as usize].lane().is_some();
         }
-        self.batch.remove(count);
-        if !even {
-            self.end_batches();
-        }
+        self.batches.lists[list].remove(count);
+        even
     }
 
     /// From now on packets are moved on one by one, since a link has become of another kind. All that
@@ -203,18 +251,23 @@ impl<P: Packet + Send + 'static> Network<P> {
                 *hop &= !BATCHED;
             }
         }
-        self.batch.firsts.fill(false);
-        let count = self.batch.entries.len();
-        for i in 0..count {
-            self.plan(self.batch.entries[i].1 as usize);
+        self.batches.of.fill(NONE);
+        self.batches.due = Time::FAR;
+        for list in mem::take(&mut self.batches.lists) {
+            for (_, link) in list.entries {
+                self.plan(link as usize);
+            }
         }
-        self.batch.remove(count);
     }
 }
 
 /// Marks a link at the beginning of a route, in the list of hops, whose packets are moved on in
 /// batches.
 pub(super) const BATCHED: u32 = 1 << 29;
+
+/// Of more links so many packets are on their way to a second one that they would have left the cache
+/// by the time at which they are moved on.
+const MOST_LINKS: usize = 1 << 13;
 
 /// Of so many packets at once is looked at what they will touch.
 const FETCHED: usize = 16;

@@ -408,7 +408,8 @@ impl<A: Agent> World<A> {
     }
 
     /// Puts on the network what a party has just sent.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once after each input of a party")]
     fn send<O: Observer + ?Sized>(
         &mut self,
         id: usize,
@@ -421,13 +422,7 @@ impl<A: Agent> World<A> {
                 let outgoing = self.outbox.packets.swap_remove(0);
                 self.put(id, outgoing, observer);
             }
-            2..=MOST_PACKETS => {
-                let mut packets = mem::take(&mut self.outbox.packets);
-                for outgoing in packets.drain(..) {
-                    self.put(id, outgoing, observer);
-                }
-                self.outbox.packets = packets;
-            }
+            2..=MOST_PACKETS => self.put_all(id, observer),
             _ => {
                 return Err(WorldError::Flood {
                     party: self.seats[id].aside.name.clone(),
@@ -439,7 +434,17 @@ impl<A: Agent> World<A> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(never)]
+    fn put_all<O: Observer + ?Sized>(&mut self, id: usize, observer: &mut O) {
+        let mut packets = mem::take(&mut self.outbox.packets);
+        for outgoing in packets.drain(..) {
+            self.put(id, outgoing, observer);
+        }
+        self.outbox.packets = packets;
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "so that a packet is moved less often")]
     fn put<O: Observer + ?Sized>(&mut self, id: usize, outgoing: Outgoing, observer: &mut O) {
         let (now, seat) = (self.now, &self.seats[id]);
         let packet = SimPacket {
@@ -471,7 +476,8 @@ impl<A: Agent> World<A> {
     ///
     /// A timer that moves away, as that of TCP does with every acknowledgement, stays where it is:
     /// see [`postpone`](Self::postpone).
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once after each input of a party")]
     fn settle(&mut self, id: usize) {
         let seat = &mut self.seats[id];
         let (timer, done) = seat.agent.outlook();

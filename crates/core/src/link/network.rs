@@ -309,8 +309,19 @@ impl<P: Packet + Send + 'static> Network<P> {
         &self.links[link.0]
     }
 
-    /// Lets everything happen up to `now`, or until a packet is at the end of its route.
+    /// Lets everything happen up to `now`, or until a packet is at the end of its route. Often there
+    /// is nothing to happen.
+    #[inline]
     fn run(&mut self, now: Time) -> Option<Exit> {
+        if self.agenda.first().0.min(self.batches.due()) > now {
+            self.reached = (now, usize::MAX);
+            return None;
+        }
+        self.run_on(now)
+    }
+
+    #[inline(never)]
+    fn run_on(&mut self, now: Time) -> Option<Exit> {
         loop {
             let (at, link) = self.agenda.first();
             let due = self.batches.due();

@@ -153,15 +153,14 @@ fn find(links: &[Passage], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool
     let few = links.len() <= MOST_LINKS;
     let able = |link: &Passage| few && link.lane().is_some_and(Lane::takes_time);
     let mut firsts = vec![false; links.len()];
+    let mut seconds: Vec<bool> = links.iter().map(able).collect();
     for route in routes {
-        if let Some(first) = firsts.get_mut(hops[*route as usize] as usize) {
-            *first = true;
+        let start = hops[*route as usize];
+        if start & END == 0 {
+            let link = (start & !FEEDER) as usize;
+            firsts[link] = start & FEEDER == 0 && able(&links[link]);
+            seconds[link] = false;
         }
-    }
-    let mut seconds = Vec::with_capacity(links.len());
-    for (first, link) in firsts.iter_mut().zip(links) {
-        seconds.push(able(link) && !*first);
-        *first &= able(link);
     }
     loop {
         let before = (firsts.clone(), seconds.clone());

@@ -125,15 +125,13 @@ impl Batch {
         Time::from_nanos(due.min(u64::MAX - 1))
     }
 
-    /// How many are due by `until`, a moment and the highest link that has its turn then.
-    fn count(&mut self, until: (Time, usize)) -> usize {
+    /// In the order of time.
+    #[inline]
+    fn sort(&mut self) {
         if !self.sorted {
             self.entries.sort_unstable();
             self.sorted = true;
         }
-        let (at, link) = until;
-        self.entries
-            .partition_point(|entry| *entry <= (at, link as u32))
     }
 
     /// The first so many were moved on.
@@ -218,16 +216,18 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// The same of one list. Whether the next links are lanes still.
     fn move_list_on(&mut self, list: usize, until: (Time, usize)) -> bool {
-        let count = self.batches.lists[list].count(until);
-        let mut even = true;
-        for i in 0..count {
-            let entries = &self.batches.lists[list].entries;
-            if self.links.len() > CACHED && i % FETCHED == 0 {
-                let next = &entries[i..count.min(i + FETCHED)];
-                let next = next.iter().map(|(_, link)| *link as usize);
+        self.batches.lists[list].sort();
+        let until = (until.0, until.1 as u32);
+        let (mut count, mut even) = (0, true);
+        while let Some(&(out, link)) = self.batches.lists[list].entries.get(count)
+            && (out, link) <= until
+        {
+            if self.links.len() > CACHED && count.is_multiple_of(FETCHED) {
+                let next = self.batches.lists[list].entries[count..].iter();
+                let next = next.take(FETCHED).map(|(_, link)| *link as usize);
                 fetch(&self.links, &self.store, &self.hops, next);
             }
-            let (out, link) = entries[i];
+            count += 1;
             let Some((at, parcel)) = self.links[link as usize].pop(&mut self.store, out) else {
                 continue;
             };

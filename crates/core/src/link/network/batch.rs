@@ -270,3 +270,76 @@ const MOST_LINKS: usize = 1 << 13;
 
 /// Of so many packets at once is looked at what they will touch.
 const FETCHED: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::super::{LinkId, NamedLink, NetworkConfig, RouteId};
+    use super::*;
+    use crate::control::Ecn;
+    use crate::link::LinkConfig;
+    use crate::link::testing::Parcel as Packaged;
+    use crate::random::Seed;
+
+    /// With one delay for each link, in ms.
+    fn network(delays: &[u64], routes: &[&[usize]]) -> Network<Packaged> {
+        let link = |(i, delay): (usize, &u64)| NamedLink {
+            name: i.to_string(),
+            config: LinkConfig {
+                delay: Duration::from_millis(*delay),
+                ..LinkConfig::default()
+            },
+        };
+        let path = |route: &&[usize]| route.iter().map(|i| LinkId(*i)).collect();
+        let config = NetworkConfig {
+            links: delays.iter().enumerate().map(link).collect(),
+            routes: routes.iter().map(path).collect(),
+        };
+        Network::new(&config, Seed(1)).unwrap()
+    }
+
+    #[test]
+    fn whose_packets_are_moved_on_in_batches() {
+        let batched = |delays: &[u64], routes: &[&[usize]]| {
+            let network = network(delays, routes);
+            let links = 0..delays.len();
+            links
+                .filter(|i| network.batches.has(*i))
+                .collect::<Vec<_>>()
+        };
+        let fork: [&[usize]; 2] = [&[0, 2, 3], &[1, 2, 4]];
+        assert_eq!(batched(&[1, 7, 50, 1, 1], &fork), [0, 1]);
+        // Something may come of a packet at once, or before it is out of its first link.
+        assert_eq!(batched(&[1, 1, 0, 1, 1], &fork), []);
+        assert_eq!(batched(&[1, 0, 50, 1, 1], &fork), []);
+        // The second link has packets that come to it by themselves, or another way.
+        assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[2, 3]]), []);
+        assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[4, 3, 2]]), []);
+        // The first is a second one too, or has packets with nowhere to go.
+        assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[3, 1]]), []);
+        assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[1]]), []);
+        // A first link that leads to several.
+        assert_eq!(batched(&[1; 4], &[&[0, 2], &[0, 3], &[1, 3]]), [0, 1]);
+        // It feeds the second alone.
+        assert_eq!(batched(&[1; 3], &[&[0, 1, 2]]), []);
+    }
+
+    #[test]
+    fn what_is_due_is_moved_on_for_who_asks() {
+        let mut network = network(&[1, 1, 50, 1, 1], &[&[0, 2, 3], &[1, 2, 4]]);
+        for (id, route) in [(0, 1), (1, 0)] {
+            let packet = Packaged::new(id, 1_000, Ecn::NotEct);
+            network.push(Time::ZERO, RouteId(route), packet);
+        }
+        let at = Time::from_millis(2);
+        assert_eq!(network.next_departure(), Some(Time::from_millis(51)));
+        assert_eq!(network.pop(at), None);
+        assert!(network.batches.lists[0].entries.len() == 2);
+        let second = network.stats(LinkId(2), at);
+        assert_eq!((second.arrivals, second.delivered), (2, 0));
+        assert_eq!(network.stats(LinkId(1), at).delivered, 1);
+        let out = core::iter::from_fn(|| network.pop(Time::from_millis(52)));
+        assert_eq!(out.map(|out| out.packet.id).collect::<Vec<_>>(), [1, 0]);
+    }
+}

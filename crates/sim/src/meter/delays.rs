@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn flows_do_not_mix_when_one_needs_wider_buckets() {
         let mut delays = Delays::new(3);
-        for nanos in [1_000, 2_000_000, u64::MAX] {
+        for nanos in [1_000, 2_000_000, 100_000_000_000] {
             for flow in 0..3 {
                 (0..=flow).for_each(|_| delays.add(flow, nanos));
             }

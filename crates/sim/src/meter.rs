@@ -2,19 +2,32 @@
 //!
 //! Constant memory per flow and bin, so that it serves one video as well as a thousand transfers.
 
-use core::hint::black_box;
+use core::mem;
 use core::time::Duration;
 
 use tidegate_core::units::{Bytes, Rate, Time};
 
+use delays::Delays;
+
+mod delays;
+
 /// Meters all flows of a run.
+///
+/// With many flows it matters more how many cache lines a packet touches than what is done there: it
+/// is one of its flow's, and one of its delay's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Meter {
-    flows: Vec<FlowMeter>,
+    /// What each flow does at present.
+    present: Vec<Tally>,
+    /// Where the present span begins, and how long it is, in ns.
+    length: (u64, u64),
+    span: Span,
+    /// What each flow did in the spans before.
+    past: Vec<(Span, Vec<Tally>)>,
+    lost: Vec<Lost>,
+    delays: Delays,
     window: (Time, Time),
     bin: Duration,
-    /// The bin of the last packet: when it begins, and its number.
-    present: (u64, usize),
 }
 
 impl Meter {
@@ -22,73 +35,67 @@ impl Meter {
     /// bins of the length `bin`, above zero, cover the whole run.
     pub fn new(flows: usize, window: (Time, Time), bin: Duration) -> Self {
         Self {
-            flows: vec![FlowMeter::default(); flows],
+            present: vec![Tally::NOTHING; flows],
+            length: (0, 0),
+            span: Span::default(),
+            past: Vec::new(),
+            lost: vec![Lost::default(); flows],
+            delays: Delays::new(flows),
             window,
             bin: bin.max(Duration::from_nanos(1)),
-            present: (0, 0),
         }
     }
 
     /// A flow's sender put a packet on its first link.
     #[inline]
     pub fn sent(&mut self, flow: usize, at: Time, size: Bytes) {
-        let inside = self.is_inside(at);
-        let bin = self.bin_of(at);
-        let meter = &mut self.flows[flow];
-        if inside {
-            meter.sent.add(size);
-        }
-        meter.bin(bin).sent.add(size);
+        self.go_to(at);
+        let tally = &mut self.present[flow];
+        tally.sent += 1;
+        tally.sent_bytes += size;
     }
 
     /// A packet that entered its first link at `entered` reached the flow's receiver.
     #[inline]
     pub fn arrived(&mut self, flow: usize, at: Time, size: Bytes, entered: Time) {
-        let inside = self.is_inside(at);
-        let bin = self.bin_of(at);
-        let meter = &mut self.flows[flow];
+        self.go_to(at);
         let delay = between(entered, at);
-        if inside {
-            meter.received.add(size);
-            meter.delays.add(delay);
+        let tally = &mut self.present[flow];
+        tally.received += 1;
+        tally.received_bytes += size;
+        tally.delay_sum += delay;
+        tally.delay_min = tally.delay_min.min(delay);
+        tally.delay_max = tally.delay_max.max(delay);
+        if self.span.inside {
+            self.delays.add(flow, delay);
         }
-        let bin = meter.bin(bin);
-        bin.received.add(size);
-        bin.delay_sum += delay;
-        bin.delay_max = bin.delay_max.max(delay);
     }
 
     /// Something of the flow is about to be counted: touches what that needs.
     #[inline]
     pub fn soon(&self, flow: usize) {
-        let meter = &self.flows[flow];
-        black_box((meter.sent.packets, meter.back.1, meter.drops.len()));
-        black_box((
-            meter.delays.count,
-            meter.bins.last().map(|bin| bin.delay_max),
-        ));
+        self.delays.soon(flow, self.present[flow].delay_max);
     }
 
     /// A packet reached the flow's sender `delay` after it left the receiver.
     #[inline]
     pub fn answered(&mut self, flow: usize, at: Time, entered: Time) {
-        if self.is_inside(at) {
-            let meter = &mut self.flows[flow];
-            meter.back.0 += between(entered, at);
-            meter.back.1 += 1;
-        }
+        self.go_to(at);
+        let tally = &mut self.present[flow];
+        tally.answered += 1;
+        tally.back += between(entered, at);
     }
 
     /// A link dropped a packet of the flow.
     pub fn dropped(&mut self, flow: usize, at: Time) {
         let (inside, bin) = (self.is_inside(at), self.bin_of(at));
-        let Some(meter) = self.flows.get_mut(flow) else {
+        let Some(lost) = self.lost.get_mut(flow) else {
             return;
         };
         if inside {
-            meter.drops.push(at);
+            lost.inside.push(at);
         }
-        meter.bin(bin).dropped += 1;
+        lost.bins.push(bin);
     }
 
     /// The length of a bin.
@@ -98,53 +105,107 @@ impl Meter {
 
     /// What a flow did in each bin, from the start of the run. Panics if there is no such flow.
     pub fn bins(&self, flow: usize) -> impl ExactSizeIterator<Item = Bin> {
-        self.flows[flow].bins.iter().map(Tally::bin)
+        let mut bins = Vec::new();
+        for (span, tally) in self.tallies(flow) {
+            // Answers alone make no bin.
+            if tally.sent > 0 || tally.received > 0 {
+                let bin = bin_at(&mut bins, span.bin);
+                bin.sent.add(tally.sent());
+                bin.received.add(tally.received());
+                bin.delay_sum += Duration::from_nanos(tally.delay_sum);
+                bin.delay_max = bin.delay_max.max(Duration::from_nanos(tally.delay_max));
+            }
+        }
+        for bin in &self.lost[flow].bins {
+            let bin = bin_at(&mut bins, *bin);
+            bin.dropped = bin.dropped.map(|dropped| dropped + 1);
+        }
+        bins.into_iter()
     }
 
     /// When links dropped packets of a flow, within the window and as they were told; not sorted
     /// where several links drop. Panics if there is no such flow.
     pub fn drops(&self, flow: usize) -> &[Time] {
-        &self.flows[flow].drops
+        &self.lost[flow].inside
     }
 
     /// What a flow did within the window. Panics if there is no such flow.
     pub fn totals(&self, flow: usize) -> Totals {
-        let meter = &self.flows[flow];
-        let (from, to) = self.window;
-        let span = to.since(from);
-        let back = meter.back.0.checked_div(meter.back.1);
-        let there = meter.delays.mean();
+        let (mut sent, mut received) = (Count::default(), Count::default());
+        let (mut delay_sum, mut shortest, mut longest) = (0, u64::MAX, 0);
+        let mut back = (0, 0);
+        for (_, tally) in self.tallies(flow).filter(|(span, _)| span.inside) {
+            sent.add(tally.sent());
+            received.add(tally.received());
+            delay_sum += tally.delay_sum;
+            shortest = tally.delay_min.min(shortest);
+            longest = tally.delay_max.max(longest);
+            back = (back.0 + tally.back, back.1 + u64::from(tally.answered));
+        }
+        let count = received.packets;
+        let there = Duration::from_nanos(delay_sum.checked_div(count).unwrap_or(0));
+        let back = back.0.checked_div(back.1);
         let rtt = back.map(|back| there + Duration::from_nanos(back));
+        let drops = self.drops(flow);
+        let percentile = |percent| self.delays.percentile(flow, percent, count, longest);
         Totals {
-            span,
-            sent: meter.sent,
-            received: meter.received,
-            dropped: meter.drops.len() as u64,
-            loss_events: loss_events(&meter.drops, rtt.unwrap_or(there * 2)),
+            span: self.window.1.since(self.window.0),
+            sent,
+            received,
+            dropped: drops.len() as u64,
+            loss_events: loss_events(drops, rtt.unwrap_or(there * 2)),
             rtt,
-            delay_min: meter.delays.least(),
-            delay_mean: meter.delays.mean(),
-            delay_p50: meter.delays.percentile(50),
-            delay_p95: meter.delays.percentile(95),
-            delay_p99: meter.delays.percentile(99),
-            delay_max: Duration::from_nanos(meter.delays.max),
+            delay_min: Duration::from_nanos(if count > 0 { shortest } else { 0 }),
+            delay_mean: there,
+            delay_p50: percentile(50),
+            delay_p95: percentile(95),
+            delay_p99: percentile(99),
+            delay_max: Duration::from_nanos(longest),
         }
     }
 
+    /// What a flow did in each span.
+    fn tallies(&self, flow: usize) -> impl Iterator<Item = (Span, &Tally)> {
+        let past = self.past.iter().map(move |(span, all)| (*span, &all[flow]));
+        past.chain([(self.span, &self.present[flow])])
+    }
+
+    /// Nearly every packet is in the span of the one before, which saves divisions and comparisons.
     #[inline]
+    fn go_to(&mut self, at: Time) {
+        let (from, length) = self.length;
+        if at.as_nanos().wrapping_sub(from) >= length {
+            self.begin(at);
+        }
+    }
+
+    /// Begins the span that has `at`.
+    #[cold]
+    fn begin(&mut self, at: Time) {
+        let length = self.bin.as_nanos() as u64;
+        let bin = self.bin_of(at);
+        let (mut from, mut to) = (bin * length, (bin * length).saturating_add(length));
+        for edge in [self.window.0, self.window.1].map(Time::as_nanos) {
+            if edge <= at.as_nanos() {
+                from = from.max(edge);
+            } else {
+                to = to.min(edge);
+            }
+        }
+        let inside = self.is_inside(at);
+        self.length = (from, to - from);
+        let next = vec![Tally::NOTHING; self.present.len()];
+        let all = mem::replace(&mut self.present, next);
+        let span = mem::replace(&mut self.span, Span { bin, inside });
+        self.past.push((span, all));
+    }
+
     fn is_inside(&self, at: Time) -> bool {
         self.window.0 <= at && at < self.window.1
     }
 
-    #[inline]
-    fn bin_of(&mut self, at: Time) -> usize {
-        let (at, length) = (at.as_nanos(), self.bin.as_nanos() as u64);
-        // Nearly every packet is in the bin of the one before, which saves a division.
-        if at.wrapping_sub(self.present.0) >= length {
-            let bin = at / length;
-            self.present = (bin * length, bin as usize);
-        }
-        self.present.1
+    fn bin_of(&self, at: Time) -> u64 {
+        at.as_nanos() / self.bin.as_nanos() as u64
     }
 }
 
@@ -210,10 +271,9 @@ pub struct Count {
 }
 
 impl Count {
-    #[inline]
-    fn add(&mut self, size: Bytes) {
-        self.packets += 1;
-        self.bytes += size;
+    fn add(&mut self, more: Self) {
+        self.packets += more.packets;
+        self.bytes += more.bytes;
     }
 }
 
@@ -240,132 +300,87 @@ impl Bin {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-struct FlowMeter {
-    sent: Count,
-    received: Count,
-    /// Delays on the way back: their sum, in ns, and number.
-    back: (u64, u64),
-    delays: Histogram,
-    drops: Vec<Time>,
-    bins: Vec<Tally>,
+/// A time in which packets count for one bin, and all for the totals or none: a bin, or what of it is
+/// on one side of an edge of the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Span {
+    bin: u64,
+    /// Whether it is within the window.
+    inside: bool,
 }
 
-/// A [`Bin`] that is being filled. Spans are in ns here: sums of them last for 584 years, and a
-/// [`Duration`] costs a division to make and more to add to.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What a flow did in a span, in one cache line. Times are in ns: sums of them last for 584 years, and
+/// a [`Duration`] costs a division to make and more to add to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(align(64))]
 struct Tally {
-    sent: Count,
-    received: Count,
-    dropped: u64,
+    /// Packets: nobody plays four thousand million of one flow in the length of a bin.
+    sent: u32,
+    received: u32,
+    answered: u32,
+    sent_bytes: Bytes,
+    received_bytes: Bytes,
     delay_sum: u64,
+    delay_min: u64,
     delay_max: u64,
+    /// The delays on the way back, together.
+    back: u64,
 }
 
 impl Tally {
-    fn bin(&self) -> Bin {
-        Bin {
-            sent: self.sent,
-            received: self.received,
-            dropped: Some(self.dropped),
-            delay_sum: Duration::from_nanos(self.delay_sum),
-            delay_max: Duration::from_nanos(self.delay_max),
+    const NOTHING: Self = Self {
+        sent: 0,
+        received: 0,
+        answered: 0,
+        sent_bytes: Bytes::ZERO,
+        received_bytes: Bytes::ZERO,
+        delay_sum: 0,
+        delay_min: u64::MAX,
+        delay_max: 0,
+        back: 0,
+    };
+
+    fn sent(&self) -> Count {
+        Count {
+            packets: self.sent.into(),
+            bytes: self.sent_bytes,
+        }
+    }
+
+    fn received(&self) -> Count {
+        Count {
+            packets: self.received.into(),
+            bytes: self.received_bytes,
         }
     }
 }
 
-impl FlowMeter {
-    #[inline]
-    fn bin(&mut self, index: usize) -> &mut Tally {
-        if index >= self.bins.len() {
-            self.bins.resize(index + 1, Tally::default());
-        }
-        &mut self.bins[index]
-    }
+/// What links dropped of a flow.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Lost {
+    /// When, within the window.
+    inside: Vec<Time>,
+    /// The bin of each, within it or not.
+    bins: Vec<u64>,
 }
 
-/// Spans in ns by size: buckets of 1/32 of a power of two, in units of 1.024 µs.
-#[derive(Clone, Debug, PartialEq)]
-struct Histogram {
-    buckets: Vec<u32>,
-    sum: u64,
-    count: u64,
-    min: u64,
-    max: u64,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self {
-            buckets: Vec::new(),
-            sum: 0,
-            count: 0,
-            min: u64::MAX,
-            max: 0,
-        }
+/// Makes bins up to that one.
+fn bin_at(bins: &mut Vec<Bin>, index: u64) -> &mut Bin {
+    let index = index as usize;
+    if index >= bins.len() {
+        let nothing = Bin {
+            dropped: Some(0),
+            ..Bin::default()
+        };
+        bins.resize(index + 1, nothing);
     }
-}
-
-impl Histogram {
-    #[inline]
-    fn add(&mut self, value: u64) {
-        let index = bucket_of(value >> 10);
-        if index >= self.buckets.len() {
-            self.buckets.resize(index + 1, 0);
-        }
-        self.buckets[index] += 1;
-        self.sum += value;
-        self.count += 1;
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-    }
-
-    fn mean(&self) -> Duration {
-        Duration::from_nanos(self.sum.checked_div(self.count).unwrap_or(0))
-    }
-
-    /// The shortest; zero if there is none.
-    fn least(&self) -> Duration {
-        Duration::from_nanos(if self.count > 0 { self.min } else { 0 })
-    }
-
-    /// By nearest rank: the upper end of the bucket, and never more than the longest.
-    fn percentile(&self, percent: u64) -> Duration {
-        let rank = (self.count * percent).div_ceil(100);
-        let mut seen = 0;
-        for (index, count) in self.buckets.iter().enumerate() {
-            seen += u64::from(*count);
-            if seen >= rank && rank > 0 {
-                return Duration::from_nanos((end_of(index) << 10).min(self.max));
-            }
-        }
-        Duration::ZERO
-    }
+    &mut bins[index]
 }
 
 /// In ns.
 #[inline]
 fn between(entered: Time, at: Time) -> u64 {
     at.as_nanos().saturating_sub(entered.as_nanos())
-}
-
-/// Values below 64 have a bucket each; above, the five bits behind the highest tell.
-#[inline]
-fn bucket_of(value: u64) -> usize {
-    if value < 64 {
-        return value as usize;
-    }
-    let shift = 58 - value.leading_zeros();
-    (shift as usize + 1) * 32 + ((value >> shift) as usize - 32)
-}
-
-/// The first value that is above everything in the bucket.
-fn end_of(index: usize) -> u64 {
-    if index < 64 {
-        return index as u64 + 1;
-    }
-    let (shift, rest) = (index / 32 - 1, index % 32);
-    (33 + rest as u64) << shift
 }
 
 /// An event lasts a round trip from the drop that began it.
@@ -391,18 +406,6 @@ mod tests {
 
     fn ms(ms: u64) -> Time {
         Time::from_millis(ms)
-    }
-
-    #[test]
-    fn buckets_follow_each_other_and_are_narrow() {
-        let mut last = 0;
-        for index in 0..1_200 {
-            let end = end_of(index);
-            assert!(end > last);
-            assert_eq!((bucket_of(last), bucket_of(end - 1)), (index, index));
-            assert!((end - last) as f64 <= 1.0_f64.max(end as f64 / 32.0));
-            last = end;
-        }
     }
 
     #[test]

@@ -352,6 +352,7 @@ struct Stagehand<'a> {
     roles: &'a [Role],
     keep: Keep,
     meter: Meter,
+    /// Of every role, or none at all if none has any: then nobody looks for one.
     ledgers: Vec<Option<Ledger>>,
     events: Vec<run::EventRow>,
     links: Vec<run::LinkSample>,
@@ -362,6 +363,10 @@ struct Stagehand<'a> {
 impl<'a> Stagehand<'a> {
     fn new(scenario: &'a Scenario, roles: &'a [Role], keep: Keep) -> Self {
         let ledger = |role| ledger(role).filter(|_| keep.packets);
+        let mut ledgers: Vec<_> = roles.iter().map(ledger).collect();
+        if ledgers.iter().all(Option::is_none) {
+            ledgers.clear();
+        }
         let first = roles.first().map_or("", |role| &role.name);
         let links = scenario.links.iter().map(|link| link.name.as_str());
         let names = core::iter::once(first).chain(links);
@@ -370,7 +375,7 @@ impl<'a> Stagehand<'a> {
             roles,
             keep,
             meter: Meter::new(roles.len(), scenario.window(), BIN),
-            ledgers: roles.iter().map(ledger).collect(),
+            ledgers,
             events: Vec::new(),
             links: Vec::new(),
             names: names.map(Arc::from).collect(),
@@ -402,7 +407,7 @@ impl Observer for Stagehand<'_> {
         if flight.party.0.is_multiple_of(2) {
             let flow = flight.party.0 / 2;
             self.meter.sent(flow, at, flight.size);
-            if let Some(ledger) = &mut self.ledgers[flow] {
+            if let Some(Some(ledger)) = self.ledgers.get_mut(flow) {
                 ledger.sent(at, flight.size);
             }
         }
@@ -415,7 +420,7 @@ impl Observer for Stagehand<'_> {
             self.meter.answered(flow, at, flight.entered);
         } else {
             self.meter.arrived(flow, at, flight.size, flight.entered);
-            if let Some(ledger) = &mut self.ledgers[flow] {
+            if let Some(Some(ledger)) = self.ledgers.get_mut(flow) {
                 ledger.arrived(at, flight.entered, flight.ecn);
             }
         }

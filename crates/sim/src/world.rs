@@ -157,6 +157,8 @@ pub struct World<A> {
     /// How many parties are not done.
     busy: usize,
     now: Time,
+    /// How many moments there were, modulo 2³².
+    moment: u32,
     sampler: Option<Sampler>,
     outbox: Outbox,
     /// At the present moment.
@@ -181,11 +183,21 @@ impl<A: Agent> World<A> {
             });
         }
         let seat = |party: Party<A>| Seat {
-            rng: seed.stream(&format!("party/{}", party.name)),
-            wakes: (Time::ZERO, 0),
+            agent: party.agent,
+            start: party.start,
+            stop: party.stop,
+            peer: party.peer.0 as u32,
+            flow: party.flow,
+            route: party.route.0 as u32,
+            dscp: party.dscp,
             done: false,
             late: false,
-            party,
+            moment: 0,
+            wakes: 0,
+            aside: Box::new(Aside {
+                rng: seed.stream(&format!("party/{}", party.name)),
+                name: party.name,
+            }),
         };
         let mut world = Self {
             network,
@@ -193,6 +205,7 @@ impl<A: Agent> World<A> {
             agenda: Agenda::new(count),
             busy: count,
             now: Time::ZERO,
+            moment: 0,
             sampler: None,
             outbox: Outbox::default(),
             deliveries: 0,
@@ -259,12 +272,12 @@ impl<A: Agent> World<A> {
 
     /// The agent of a party. Panics if there is no such party.
     pub fn agent(&self, party: PartyId) -> &A {
-        &self.seats[party.0].party.agent
+        &self.seats[party.0].agent
     }
 
     /// The same, to take out what it has collected. Panics if there is no such party.
     pub fn agent_mut(&mut self, party: PartyId) -> &mut A {
-        &mut self.seats[party.0].party.agent
+        &mut self.seats[party.0].agent
     }
 
     /// The network, e.g. for what its links counted.
@@ -274,10 +287,7 @@ impl<A: Agent> World<A> {
 
     /// The agents, in the order in which they came in.
     pub fn into_agents(self) -> Vec<A> {
-        self.seats
-            .into_iter()
-            .map(|seat| seat.party.agent)
-            .collect()
+        self.seats.into_iter().map(|seat| seat.agent).collect()
     }
 
     /// Touches what the next packets will, so that it is in the cache by then.
@@ -288,7 +298,7 @@ impl<A: Agent> World<A> {
         };
         for packet in packets {
             if let Some(seat) = self.seats.get(packet.to as usize) {
-                black_box((seat.done, seat.deadline(), &seat.party.peer));
+                black_box((seat.done, seat.deadline(), seat.peer));
                 observer.soon(PartyId(packet.to as usize));
             }
         }
@@ -297,16 +307,17 @@ impl<A: Agent> World<A> {
     fn go_to(&mut self, at: Time) {
         if at > self.now {
             self.now = at;
+            self.moment = self.moment.wrapping_add(1);
             self.deliveries = 0;
         }
     }
 
     /// A look at the counter comes first: the rest costs a walk through all links.
-    fn is_over(&self) -> bool {
+    fn is_over(&mut self) -> bool {
         let nobody_left = || {
             let now = self.now;
             let mut seats = self.seats.iter();
-            seats.all(|seat| seat.done || now >= seat.party.stop)
+            seats.all(|seat| seat.done || now >= seat.stop)
         };
         (self.busy == 0 || (self.agenda.first().0 == Time::FAR && nobody_left()))
             && self.network.inside() == 0
@@ -342,7 +353,7 @@ impl<A: Agent> World<A> {
         self.deliveries += 1;
         if self.deliveries > MOST_DELIVERIES {
             return Err(WorldError::Storm {
-                party: seat.party.name.clone(),
+                party: seat.aside.name.clone(),
                 at: now,
             });
         }
@@ -364,8 +375,8 @@ impl<A: Agent> World<A> {
             observer,
             id: PartyId(id),
         };
-        let mut cx = AgentCx::new(now, &mut seat.rng, &mut trace, &mut self.outbox);
-        seat.party.agent.on_packet(&mut cx, &arrival, packet.body);
+        let mut cx = AgentCx::new(now, &mut seat.aside.rng, &mut trace, &mut self.outbox);
+        seat.agent.on_packet(&mut cx, &arrival, packet.body);
         self.send(id, observer)
     }
 
@@ -376,29 +387,29 @@ impl<A: Agent> World<A> {
     ) -> Result<(), WorldError> {
         let now = self.now;
         let seat = &mut self.seats[id];
-        seat.wakes = if seat.wakes.0 == now {
-            (now, seat.wakes.1 + 1)
-        } else {
-            (now, 1)
-        };
-        if seat.wakes.1 > MOST_WAKES {
+        if seat.moment != self.moment {
+            (seat.moment, seat.wakes) = (self.moment, 0);
+        }
+        seat.wakes += 1;
+        if seat.wakes > MOST_WAKES {
             return Err(WorldError::Stuck {
-                party: seat.party.name.clone(),
+                party: seat.aside.name.clone(),
                 at: now,
-                why: seat.party.agent.why(),
+                why: seat.agent.why(),
             });
         }
         let mut trace = Voice {
             observer,
             id: PartyId(id),
         };
-        let mut cx = AgentCx::new(now, &mut seat.rng, &mut trace, &mut self.outbox);
-        seat.party.agent.on_timer(&mut cx);
+        let mut cx = AgentCx::new(now, &mut seat.aside.rng, &mut trace, &mut self.outbox);
+        seat.agent.on_timer(&mut cx);
         self.send(id, observer)
     }
 
     /// Puts on the network what a party has just sent.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once after each input of a party")]
     fn send<O: Observer + ?Sized>(
         &mut self,
         id: usize,
@@ -411,16 +422,10 @@ impl<A: Agent> World<A> {
                 let outgoing = self.outbox.packets.swap_remove(0);
                 self.put(id, outgoing, observer);
             }
-            2..=MOST_PACKETS => {
-                let mut packets = mem::take(&mut self.outbox.packets);
-                for outgoing in packets.drain(..) {
-                    self.put(id, outgoing, observer);
-                }
-                self.outbox.packets = packets;
-            }
+            2..=MOST_PACKETS => self.put_all(id, observer),
             _ => {
                 return Err(WorldError::Flood {
-                    party: self.seats[id].party.name.clone(),
+                    party: self.seats[id].aside.name.clone(),
                     at: self.now,
                 });
             }
@@ -429,20 +434,30 @@ impl<A: Agent> World<A> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(never)]
+    fn put_all<O: Observer + ?Sized>(&mut self, id: usize, observer: &mut O) {
+        let mut packets = mem::take(&mut self.outbox.packets);
+        for outgoing in packets.drain(..) {
+            self.put(id, outgoing, observer);
+        }
+        self.outbox.packets = packets;
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "so that a packet is moved less often")]
     fn put<O: Observer + ?Sized>(&mut self, id: usize, outgoing: Outgoing, observer: &mut O) {
-        let (now, party) = (self.now, &self.seats[id].party);
+        let (now, seat) = (self.now, &self.seats[id]);
         let packet = SimPacket {
-            to: party.peer.0 as u32,
-            flow: party.flow,
+            to: seat.peer,
+            flow: seat.flow,
             size: outgoing.size,
             ecn: outgoing.ecn,
-            dscp: outgoing.dscp.unwrap_or(party.dscp),
+            dscp: outgoing.dscp.unwrap_or(seat.dscp),
             entered: now,
             body: outgoing.body,
         };
         observer.sent(now, packet.flight(PartyId(id)));
-        self.network.push(now, party.route, packet);
+        self.network.push(now, RouteId(seat.route as usize), packet);
     }
 
     /// Whether the first of the agenda wants to be woken later than it says there, which it says
@@ -461,10 +476,11 @@ impl<A: Agent> World<A> {
     ///
     /// A timer that moves away, as that of TCP does with every acknowledgement, stays where it is:
     /// see [`postpone`](Self::postpone).
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once after each input of a party")]
     fn settle(&mut self, id: usize) {
         let seat = &mut self.seats[id];
-        let (timer, done) = seat.party.agent.outlook();
+        let (timer, done) = seat.agent.outlook();
         let at = seat.within(timer);
         let planned = self.agenda.get(id);
         seat.late = at > planned && planned > self.now;
@@ -492,34 +508,50 @@ impl SimPacket {
     }
 }
 
-/// A party with what the world keeps for it.
+/// A party with what the world keeps for it: in one cache line, if the agent is no larger than two
+/// words, since with many parties nothing else costs as much.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Seat<A> {
-    rng: Pcg64Mcg,
-    /// When it was woken last, and how often at that moment.
-    wakes: (Time, u32),
+    agent: A,
+    start: Time,
+    stop: Time,
+    peer: u32,
+    flow: u32,
+    route: u32,
+    /// The moment at which it was woken last, and how often then.
+    moment: u32,
+    wakes: u16,
+    dscp: u8,
     done: bool,
     /// Whether it wants to be woken later than the agenda says.
     late: bool,
-    party: Party<A>,
+    aside: Box<Aside>,
+}
+
+/// What is seldom looked at.
+#[derive(Debug)]
+struct Aside {
+    rng: Pcg64Mcg,
+    name: String,
 }
 
 impl<A: Agent> Seat<A> {
     #[inline]
     fn takes_part(&self, now: Time) -> bool {
-        self.party.start <= now && now < self.party.stop
+        self.start <= now && now < self.stop
     }
 
     /// When it wants to be woken, while it takes part.
     #[inline]
     fn deadline(&self) -> Time {
-        self.within(self.party.agent.next_timer())
+        self.within(self.agent.next_timer())
     }
 
     #[inline]
     fn within(&self, timer: Time) -> Time {
-        let at = timer.max(self.party.start);
-        if at < self.party.stop { at } else { Time::FAR }
+        let at = timer.max(self.start);
+        if at < self.stop { at } else { Time::FAR }
     }
 }
 
@@ -543,7 +575,7 @@ impl<O: Observer + ?Sized> Trace for Voice<'_, O> {
 }
 
 /// Several timers of one party may fall on one moment, and one may set the next; hundreds do not.
-const MOST_WAKES: u32 = 1_000;
+const MOST_WAKES: u16 = 1_000;
 /// 1 Gb/s of small packets for a whole second of a party that was away: more is a fault.
 const MOST_PACKETS: usize = 1_000_000;
 /// As above.

@@ -287,7 +287,7 @@ impl Calendar {
 
     /// After how many deadlines to look at the length of a day.
     fn period(&self) -> usize {
-        self.nodes.len().max(LEAST_PERIOD)
+        (4 * self.nodes.len()).max(LEAST_PERIOD)
     }
 
     /// Makes days shorter or longer, if need be, and fills the front if it is empty.

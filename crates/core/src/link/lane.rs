@@ -466,6 +466,9 @@ impl Lane {
 
     /// The size of all packets inside but for the oldest `first`.
     fn bytes(&self, first: u32) -> Bytes {
+        if self.fresh() >= u64::from(self.len) {
+            return Bytes(u64::from(self.len - first) * u64::from(self.size));
+        }
         let (from, len) = (
             self.place(self.head.wrapping_add(first)),
             (self.len - first) as usize,

@@ -16,7 +16,9 @@ use super::store::{Parcel, Store};
 use crate::agenda::Agenda;
 use crate::random::Seed;
 use crate::units::Time;
+use batch::{BATCHED, Batches};
 
+mod batch;
 mod relay;
 
 /// What a [`Network`] is made from.
@@ -94,6 +96,8 @@ pub struct Network<P> {
     arrived: VecDeque<Exit>,
     /// The link that packets of each link are handed on by as soon as they enter it, or [`NONE`].
     feeders: Vec<u32>,
+    /// What is moved on many at once.
+    batches: Batches,
     /// The moment that was reached, and the highest link that had its turn at that moment.
     reached: (Time, usize),
     /// Whether there are others ahead than when somebody looked.
@@ -132,10 +136,12 @@ impl<P: Packet + Send + 'static> Network<P> {
             hops.push(END | route as u32);
         }
         let feeders = relay::mark(&links, &mut hops, &routes);
+        let batches = Batches::new(&links, &mut hops, &routes);
         Ok(Self {
             agenda: Agenda::new(links.len()),
             links,
             feeders,
+            batches,
             reached: (Time::ZERO, 0),
             store: Store::new(),
             hops,
@@ -148,11 +154,15 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// A packet enters `route` at `at`. Times never go back. Panics if there is no such route.
     #[inline]
     pub fn push(&mut self, at: Time, route: RouteId, packet: P) {
-        self.advance(at);
-        let hop = self.routes[route.0];
-        let parcel = Parcel::new(&mut self.store, hop, packet);
-        let exit = self.forward(at, parcel);
-        self.arrived.extend(exit);
+        self.catch_up(at);
+        let start = self.routes[route.0];
+        let parcel = Parcel::new(&mut self.store, start, packet);
+        let hop = self.hops[start as usize];
+        if hop & (END | BATCHED) == BATCHED {
+            self.gather(at, parcel, hop & !BATCHED);
+        } else if let Some(exit) = self.forward(at, parcel) {
+            self.arrived.push_back(exit);
+        }
     }
 
     /// The next packet to have reached the end of its route by `now`.
@@ -198,15 +208,21 @@ impl<P: Packet + Send + 'static> Network<P> {
     pub fn next_departure(&self) -> Option<Time> {
         let arrived = self.arrived.front().map(|delivery| delivery.at);
         arrived.or_else(|| {
-            let (at, _) = self.agenda.first();
+            let at = self.agenda.first().0.min(self.batches.due());
             (at != Time::FAR).then_some(at)
         })
     }
 
     /// Brings all links and counters to `now`. What arrives meanwhile waits for
     /// [`pop`](Self::pop).
-    #[inline]
     pub fn advance(&mut self, now: Time) {
+        self.catch_up(now);
+        self.move_on((now, usize::MAX));
+    }
+
+    /// The same, but for packets of which nothing comes before the next are moved on.
+    #[inline]
+    fn catch_up(&mut self, now: Time) {
         while let Some(exit) = self.run(now) {
             self.arrived.push_back(exit);
         }
@@ -270,6 +286,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// The oldest note of a link, see [`Link::pop_note`](super::Link::pop_note).
     pub fn pop_note(&mut self, link: LinkId) -> Option<LinkNote> {
+        self.move_on(self.reached);
         self.links[link.0].pop_note()
     }
 
@@ -279,7 +296,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 
     /// How many packets are inside, with those that wait for [`pop`](Self::pop).
-    pub fn inside(&self) -> usize {
+    pub fn inside(&mut self) -> usize {
+        self.move_on(self.reached);
         self.store.len()
     }
 
@@ -291,10 +309,27 @@ impl<P: Packet + Send + 'static> Network<P> {
         &self.links[link.0]
     }
 
-    /// Lets everything happen up to `now`, or until a packet is at the end of its route.
+    /// Lets everything happen up to `now`, or until a packet is at the end of its route. Often there
+    /// is nothing to happen.
+    #[inline]
     fn run(&mut self, now: Time) -> Option<Exit> {
+        if self.agenda.first().0.min(self.batches.due()) > now {
+            self.reached = (now, usize::MAX);
+            return None;
+        }
+        self.run_on(now)
+    }
+
+    #[inline(never)]
+    fn run_on(&mut self, now: Time) -> Option<Exit> {
         loop {
             let (at, link) = self.agenda.first();
+            let due = self.batches.due();
+            if due <= at.min(now) && due != Time::FAR {
+                let until = if at <= now { link } else { usize::MAX };
+                self.move_on((at.min(now), until));
+                continue;
+            }
             if at > now || at == Time::FAR {
                 self.reached = (now, usize::MAX);
                 return None;
@@ -367,6 +402,9 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     #[inline]
     fn plan(&mut self, link: usize) {
+        if self.batches.has(link) {
+            return;
+        }
         let next = self.links[link].next_departure();
         self.agenda.set(link, next.unwrap_or(Time::FAR));
     }

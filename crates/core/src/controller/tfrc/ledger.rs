@@ -7,8 +7,7 @@
 /// for the same packet, finds no open entry.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
-    open: Box<[u64; WORDS]>,
-    unlimited: Box<[u64; WORDS]>,
+    words: Box<[Word; WORDS]>,
     /// One above the highest sequence number that left.
     next: u64,
 }
@@ -17,8 +16,7 @@ impl Ledger {
     /// Nothing has left.
     pub(super) fn new() -> Self {
         Self {
-            open: Box::new([0; WORDS]),
-            unlimited: Box::new([0; WORDS]),
+            words: Box::new([Word::default(); WORDS]),
             next: 0,
         }
     }
@@ -26,11 +24,12 @@ impl Ledger {
     /// Packet `seq` left; `unlimited` says that more was waiting behind it.
     pub(super) fn send(&mut self, seq: u64, unlimited: bool) {
         let (word, bit) = place(seq);
-        self.open[word] |= bit;
+        let word = &mut self.words[word];
+        word.open |= bit;
         if unlimited {
-            self.unlimited[word] |= bit;
+            word.unlimited |= bit;
         } else {
-            self.unlimited[word] &= !bit;
+            word.unlimited &= !bit;
         }
         self.next = self.next.max(seq.saturating_add(1));
     }
@@ -39,12 +38,20 @@ impl Ledger {
     /// entry.
     pub(super) fn settle(&mut self, seq: u64) -> Option<bool> {
         let (word, bit) = place(seq);
-        if seq >= self.next || self.next - seq > WINDOW || self.open[word] & bit == 0 {
+        let word = &mut self.words[word];
+        if seq >= self.next || self.next - seq > WINDOW || word.open & bit == 0 {
             return None;
         }
-        self.open[word] &= !bit;
-        Some(self.unlimited[word] & bit != 0)
+        word.open &= !bit;
+        Some(word.unlimited & bit != 0)
     }
+}
+
+/// A bit for each of 64 packets, side by side, since both are wanted together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    open: u64,
+    unlimited: u64,
 }
 
 fn place(seq: u64) -> (usize, u64) {

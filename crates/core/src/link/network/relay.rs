@@ -142,6 +142,8 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// From now on nothing is handed on to or by `link`, which has seen all that has happened.
     pub(super) fn hold(&mut self, link: LinkId) {
+        self.move_on(self.reached);
+        self.end_batches();
         self.part_from_feeder(link.0);
         self.part(link.0);
         if let Some(lane) = self.links[link.0].lane_mut() {
@@ -298,6 +300,7 @@ mod tests {
                 let mut network = network(&links, &routes);
                 if parted {
                     (0..6).for_each(|link| network.part(link));
+                    network.end_batches();
                 }
                 (0..6).for_each(|link| network.observe_drops(LinkId(link), 20));
                 let (mut seen, mut now) = (vec![], Time::ZERO);

@@ -1,0 +1,345 @@
+//! Many packets in one move.
+//!
+//! Where several links at the beginning of routes lead to links that nothing else leads to, what comes
+//! out of them is not moved on one by one in between of everything else, but many at once, in the
+//! same order: until a packet is through the wire of the second link, nothing can come of it. The
+//! first links need no place in the agenda then, and many moves of one kind in a row are foretold
+//! better than moves of all kinds, and find more in the cache.
+//!
+//! None of this can be seen from outside: who asks for anything that it might change has all moved on
+//! first that is due by then.
+
+use core::mem;
+
+use super::super::Packet;
+use super::super::lane::{Entry, Lane};
+use super::super::passage::Passage;
+use super::super::store::Parcel;
+use super::{CACHED, END, FEEDER, NONE, Network, fetch};
+use crate::units::{Time, nanos};
+
+/// What is to be moved on.
+#[derive(Debug)]
+pub(super) struct Batches {
+    /// One for each second link, or one for all if a first link leads to several.
+    lists: Vec<Batch>,
+    /// When the first of all has to be moved on; [`Time::FAR`] if there is none.
+    due: Time,
+    /// The list of each first link, or [`NONE`].
+    of: Vec<u32>,
+}
+
+/// What is to be moved on to one link.
+#[derive(Debug)]
+struct Batch {
+    /// When a packet is out of its first link, and which that is.
+    entries: Vec<(Time, u32)>,
+    sorted: bool,
+    /// How long after a packet is out of its first link something may come of it, in ns.
+    slack: u64,
+    /// When the first has to be moved on; [`Time::FAR`] if there is none.
+    due: Time,
+}
+
+impl Batches {
+    /// Finds the links and marks them in `hops`.
+    pub(super) fn new(links: &[Passage], hops: &mut [u32], routes: &[u32]) -> Self {
+        let (firsts, seconds) = find(links, hops, routes);
+        let mut second_of = vec![NONE; links.len()];
+        let mut apart = true;
+        for pair in hops.windows(2) {
+            let from = (pair[0] & !FEEDER) as usize;
+            if pair[0] & END == 0 && firsts[from] {
+                let to = pair[1] & !FEEDER;
+                apart &= second_of[from] == NONE || second_of[from] == to;
+                second_of[from] = to;
+            }
+        }
+        let mut lists: Vec<Batch> = Vec::new();
+        let mut list_of = vec![NONE; links.len()];
+        for (second, link) in links.iter().enumerate().filter(|(i, _)| seconds[*i]) {
+            let slack = nanos(link.delay());
+            match lists.first_mut().filter(|_| !apart) {
+                Some(only) => only.slack = only.slack.min(slack),
+                None => lists.push(Batch::new(slack)),
+            }
+            list_of[second] = lists.len() as u32 - 1;
+        }
+        for route in routes {
+            let hop = &mut hops[*route as usize];
+            if *hop & END == 0 && firsts[(*hop & !FEEDER) as usize] {
+                *hop |= BATCHED;
+            }
+        }
+        let list = |second: &u32| list_of.get(*second as usize).copied().unwrap_or(NONE);
+        Self {
+            lists,
+            due: Time::FAR,
+            of: second_of.iter().map(list).collect(),
+        }
+    }
+
+    /// Whether a link is one whose packets are moved on in batches.
+    #[inline]
+    pub(super) fn has(&self, link: usize) -> bool {
+        self.of[link] != NONE
+    }
+
+    /// When packets have to be moved on; [`Time::FAR`] if there are none.
+    #[inline]
+    pub(super) fn due(&self) -> Time {
+        self.due
+    }
+
+    #[inline]
+    fn add(&mut self, out: Time, link: u32) {
+        let list = &mut self.lists[self.of[link as usize] as usize];
+        let entry = (out, link);
+        match list.entries.last() {
+            None => list.due = list.due_of(out),
+            Some(last) if entry < *last => {
+                list.sorted = false;
+                list.due = list.due.min(list.due_of(out));
+            }
+            Some(_) => {}
+        }
+        list.entries.push(entry);
+        self.due = self.due.min(list.due);
+    }
+}
+
+impl Batch {
+    fn new(slack: u64) -> Self {
+        Self {
+            entries: Vec::new(),
+            sorted: true,
+            slack,
+            due: Time::FAR,
+        }
+    }
+
+    /// The end of time is never due: what is out then stays.
+    #[inline]
+    fn due_of(&self, out: Time) -> Time {
+        let due = out.as_nanos().saturating_add(self.slack);
+        Time::from_nanos(due.min(u64::MAX - 1))
+    }
+
+    /// In the order of time.
+    #[inline]
+    fn sort(&mut self) {
+        if !self.sorted {
+            self.entries.sort_unstable();
+            self.sorted = true;
+        }
+    }
+
+    /// The first so many were moved on.
+    fn remove(&mut self, count: usize) {
+        self.entries.drain(..count);
+        let first = self.entries.first();
+        self.due = first.map_or(Time::FAR, |(out, _)| self.due_of(*out));
+    }
+}
+
+/// The first links, and the second ones.
+///
+/// First links are only where routes begin, so that what enters them does so at the present moment,
+/// and lead only to second ones. Second ones come only behind first ones. A link that feeds one other
+/// alone is no first one: it has a better way.
+fn find(links: &[Passage], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool>) {
+    let few = links.len() <= MOST_LINKS;
+    let able = |link: &Passage| few && link.lane().is_some_and(Lane::takes_time);
+    let mut firsts = vec![false; links.len()];
+    let mut seconds: Vec<bool> = links.iter().map(able).collect();
+    for route in routes {
+        let start = hops[*route as usize];
+        if start & END == 0 {
+            let link = (start & !FEEDER) as usize;
+            firsts[link] = start & FEEDER == 0 && able(&links[link]);
+            seconds[link] = false;
+        }
+    }
+    loop {
+        let before = (firsts.clone(), seconds.clone());
+        for pair in hops.windows(2) {
+            if pair[0] & END != 0 {
+                continue;
+            }
+            let from = (pair[0] & !FEEDER) as usize;
+            let to = (pair[1] & END == 0).then_some((pair[1] & !FEEDER) as usize);
+            let well = to.is_some_and(|to| firsts[from] && seconds[to]);
+            firsts[from] &= well;
+            if let Some(to) = to {
+                firsts[to] = false;
+                seconds[to] &= well;
+            }
+        }
+        if before == (firsts.clone(), seconds.clone()) {
+            return (firsts, seconds);
+        }
+    }
+}
+
+impl<P: Packet + Send + 'static> Network<P> {
+    /// A packet enters a link whose packets are moved on in batches.
+    #[inline]
+    pub(super) fn gather(&mut self, at: Time, parcel: Parcel, link: u32) {
+        let entry = match &mut self.links[link as usize] {
+            Passage::Lane(lane) => lane.push(&mut self.store, at, parcel),
+            Passage::Chain(_) => Entry::TooLate,
+        };
+        match entry {
+            Entry::Taken(out) => self.batches.add(out, link),
+            Entry::Refused => {}
+            Entry::TooLate => {
+                self.end_batches();
+                self.links[link as usize].push(&mut self.store, at, parcel);
+                self.plan(link as usize);
+            }
+        }
+    }
+
+    /// Moves on what is out of its first link by `until`, a moment and the highest link that has its
+    /// turn then.
+    pub(super) fn move_on(&mut self, until: (Time, usize)) {
+        let mut even = true;
+        for list in 0..self.batches.lists.len() {
+            even &= self.move_list_on(list, until);
+        }
+        let lists = self.batches.lists.iter();
+        self.batches.due = lists.map(|list| list.due).min().unwrap_or(Time::FAR);
+        if !even {
+            self.end_batches();
+        }
+    }
+
+    /// The same of one list. Whether the next links are lanes still.
+    fn move_list_on(&mut self, list: usize, until: (Time, usize)) -> bool {
+        self.batches.lists[list].sort();
+        let until = (until.0, until.1 as u32);
+        let (mut count, mut even) = (0, true);
+        while let Some(&(out, link)) = self.batches.lists[list].entries.get(count)
+            && (out, link) <= until
+        {
+            if self.links.len() > CACHED && count.is_multiple_of(FETCHED) {
+                let next = self.batches.lists[list].entries[count..].iter();
+                let next = next.take(FETCHED).map(|(_, link)| *link as usize);
+                fetch(&self.links, &self.store, &self.hops, next);
+            }
+            count += 1;
+            let Some((at, parcel)) = self.links[link as usize].pop(&mut self.store, out) else {
+                continue;
+            };
+            let hop = parcel.hop + 1;
+            let second = self.hops[hop as usize] & !FEEDER;
+            let exit = self.forward(at, Parcel { hop, ..parcel });
+            debug_assert!(exit.is_none(), "there is a second link");
+            even &= self.links[second as usize].lane().is_some();
+        }
+        self.batches.lists[list].remove(count);
+        even
+    }
+
+    /// From now on packets are moved on one by one, since a link has become of another kind. All that
+    /// was due has been moved on.
+    #[cold]
+    pub(super) fn end_batches(&mut self) {
+        for hop in &mut self.hops {
+            if *hop & END == 0 {
+                *hop &= !BATCHED;
+            }
+        }
+        self.batches.of.fill(NONE);
+        self.batches.due = Time::FAR;
+        for list in mem::take(&mut self.batches.lists) {
+            for (_, link) in list.entries {
+                self.plan(link as usize);
+            }
+        }
+    }
+}
+
+/// Marks a link at the beginning of a route, in the list of hops, whose packets are moved on in
+/// batches.
+pub(super) const BATCHED: u32 = 1 << 29;
+
+/// Of more links so many packets are on their way to a second one that they would have left the cache
+/// by the time at which they are moved on.
+const MOST_LINKS: usize = 1 << 13;
+
+/// Of so many packets at once is looked at what they will touch.
+const FETCHED: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::super::{LinkId, NamedLink, NetworkConfig, RouteId};
+    use super::*;
+    use crate::control::Ecn;
+    use crate::link::LinkConfig;
+    use crate::link::testing::Parcel as Packaged;
+    use crate::random::Seed;
+
+    /// With one delay for each link, in ms.
+    fn network(delays: &[u64], routes: &[&[usize]]) -> Network<Packaged> {
+        let link = |(i, delay): (usize, &u64)| NamedLink {
+            name: i.to_string(),
+            config: LinkConfig {
+                delay: Duration::from_millis(*delay),
+                ..LinkConfig::default()
+            },
+        };
+        let path = |route: &&[usize]| route.iter().map(|i| LinkId(*i)).collect();
+        let config = NetworkConfig {
+            links: delays.iter().enumerate().map(link).collect(),
+            routes: routes.iter().map(path).collect(),
+        };
+        Network::new(&config, Seed(1)).unwrap()
+    }
+
+    #[test]
+    fn whose_packets_are_moved_on_in_batches() {
+        let batched = |delays: &[u64], routes: &[&[usize]]| {
+            let network = network(delays, routes);
+            let links = 0..delays.len();
+            links
+                .filter(|i| network.batches.has(*i))
+                .collect::<Vec<_>>()
+        };
+        let fork: [&[usize]; 2] = [&[0, 2, 3], &[1, 2, 4]];
+        assert_eq!(batched(&[1, 7, 50, 1, 1], &fork), [0, 1]);
+        // Something may come of a packet at once, or before it is out of its first link.
+        assert_eq!(batched(&[1, 1, 0, 1, 1], &fork), []);
+        assert_eq!(batched(&[1, 0, 50, 1, 1], &fork), []);
+        // The second link has packets that come to it by themselves, or another way.
+        assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[2, 3]]), []);
+        assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[4, 3, 2]]), []);
+        // The first is a second one too, or has packets with nowhere to go.
+        assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[3, 1]]), []);
+        assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[1]]), []);
+        // A first link that leads to several.
+        assert_eq!(batched(&[1; 4], &[&[0, 2], &[0, 3], &[1, 3]]), [0, 1]);
+        // It feeds the second alone.
+        assert_eq!(batched(&[1; 3], &[&[0, 1, 2]]), []);
+    }
+
+    #[test]
+    fn what_is_due_is_moved_on_for_who_asks() {
+        let mut network = network(&[1, 1, 50, 1, 1], &[&[0, 2, 3], &[1, 2, 4]]);
+        for (id, route) in [(0, 1), (1, 0)] {
+            let packet = Packaged::new(id, 1_000, Ecn::NotEct);
+            network.push(Time::ZERO, RouteId(route), packet);
+        }
+        let at = Time::from_millis(2);
+        assert_eq!(network.next_departure(), Some(Time::from_millis(51)));
+        assert_eq!(network.pop(at), None);
+        assert!(network.batches.lists[0].entries.len() == 2);
+        let second = network.stats(LinkId(2), at);
+        assert_eq!((second.arrivals, second.delivered), (2, 0));
+        assert_eq!(network.stats(LinkId(1), at).delivered, 1);
+        let out = core::iter::from_fn(|| network.pop(Time::from_millis(52)));
+        assert_eq!(out.map(|out| out.packet.id).collect::<Vec<_>>(), [1, 0]);
+    }
+}

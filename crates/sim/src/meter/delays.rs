@@ -1,0 +1,136 @@
+//! How many packets of each flow took how long.
+
+use core::hint::black_box;
+use core::time::Duration;
+
+/// Delays of every flow by size: buckets of 1/32 of a power of two, in units of 1.024 µs.
+///
+/// One list for all flows, so that nothing but the bucket itself is touched for a packet.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Delays {
+    buckets: Vec<u32>,
+    /// Buckets of one flow, all with the same number.
+    each: usize,
+}
+
+impl Delays {
+    /// Of `flows` flows, without any.
+    pub(super) fn new(flows: usize) -> Self {
+        Self {
+            buckets: vec![0; flows * STEP],
+            each: STEP,
+        }
+    }
+
+    /// A packet of `flow` took `nanos`.
+    #[inline]
+    pub(super) fn add(&mut self, flow: usize, nanos: u64) {
+        let index = bucket_of(nanos >> UNIT);
+        if index >= self.each {
+            self.widen(index);
+        }
+        self.buckets[flow * self.each + index] += 1;
+    }
+
+    /// A packet of `flow` that takes about `nanos` is about to be added.
+    #[inline]
+    pub(super) fn soon(&self, flow: usize, nanos: u64) {
+        let index = bucket_of(nanos >> UNIT).min(self.each - 1);
+        black_box(self.buckets[flow * self.each + index]);
+    }
+
+    /// The percentile of a flow with `count` packets, none of which took longer than `longest`, in
+    /// ns. By nearest rank: the upper end of the bucket, and never more than the longest.
+    pub(super) fn percentile(
+        &self,
+        flow: usize,
+        percent: u64,
+        count: u64,
+        longest: u64,
+    ) -> Duration {
+        let rank = (count * percent).div_ceil(100);
+        let mut seen = 0;
+        let buckets = &self.buckets[flow * self.each..][..self.each];
+        for (index, count) in buckets.iter().enumerate() {
+            seen += u64::from(*count);
+            if seen >= rank && rank > 0 {
+                return Duration::from_nanos((end_of(index) << UNIT).min(longest));
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// Gives each flow a bucket of this number.
+    #[cold]
+    fn widen(&mut self, index: usize) {
+        let each = (index + 1).next_multiple_of(STEP);
+        let flows = self.buckets.len() / self.each;
+        let mut buckets = vec![0; flows * each];
+        let old = self.buckets.chunks_exact(self.each);
+        for (new, old) in buckets.chunks_exact_mut(each).zip(old) {
+            new[..self.each].copy_from_slice(old);
+        }
+        (self.buckets, self.each) = (buckets, each);
+    }
+}
+
+/// Values below 64 have a bucket each; above, the five bits behind the highest tell.
+#[inline]
+fn bucket_of(value: u64) -> usize {
+    if value < 64 {
+        return value as usize;
+    }
+    let shift = 58 - value.leading_zeros();
+    (shift as usize + 1) * 32 + ((value >> shift) as usize - 32)
+}
+
+/// The first value that is above everything in the bucket.
+fn end_of(index: usize) -> u64 {
+    if index < 64 {
+        return index as u64 + 1;
+    }
+    let (shift, rest) = (index / 32 - 1, index % 32);
+    (33 + rest as u64) << shift
+}
+
+/// Spans are counted in units of this power of two, in ns.
+const UNIT: u32 = 10;
+
+/// Buckets of a flow come in so many, four octaves: few flows have delays of more than a second,
+/// up to which there are 512, and what is never touched costs no memory.
+const STEP: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_and_are_narrow() {
+        let mut last = 0;
+        for index in 0..1_200 {
+            let end = end_of(index);
+            assert!(end > last);
+            assert_eq!((bucket_of(last), bucket_of(end - 1)), (index, index));
+            assert!((end - last) as f64 <= 1.0_f64.max(end as f64 / 32.0));
+            last = end;
+        }
+    }
+
+    #[test]
+    fn flows_do_not_mix_when_one_needs_wider_buckets() {
+        let mut delays = Delays::new(3);
+        for nanos in [1_000, 2_000_000, 100_000_000_000] {
+            for flow in 0..3 {
+                (0..=flow).for_each(|_| delays.add(flow, nanos));
+            }
+        }
+        for (flow, count) in [(0, 3), (1, 6), (2, 9)] {
+            let third = delays.percentile(flow, 33, count, u64::MAX);
+            assert_eq!(third, Duration::from_nanos(1_024), "flow {flow}");
+            let half = delays.percentile(flow, 50, count, u64::MAX);
+            assert!(half >= Duration::from_millis(2) && half < Duration::from_micros(2_063));
+            let all = delays.percentile(flow, 100, count, 7);
+            assert_eq!(all, Duration::from_nanos(7));
+        }
+    }
+}

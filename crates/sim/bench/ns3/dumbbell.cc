@@ -6,6 +6,7 @@
 //   queue      red (25, 125 and 300 packets) or the number of packets that drop-tail holds
 //   seconds    how long
 //   meter      true: say how many packets crossed a link, and keep a FlowMonitor of every flow
+#include <algorithm>
 #include "ns3/applications-module.h"
 #include "ns3/core-module.h"
 #include "ns3/flow-monitor-module.h"
@@ -112,7 +113,7 @@ main(int argc, char** argv)
         manual.GetStaticRouting(rightmost)->SetDefaultRoute(right.GetAddress(0), 1);
         BulkSendHelper source("ns3::TcpSocketFactory", InetSocketAddress(right.GetAddress(1), 9));
         ApplicationContainer app = source.Install(near.Get(i));
-        app.Start(Seconds(dice->GetValue(0, 5)));
+        app.Start(Seconds(dice->GetValue(0, std::min(5.0, seconds))));
         PacketSinkHelper sink("ns3::TcpSocketFactory",
                               InetSocketAddress(Ipv4Address::GetAny(), 9));
         sink.Install(far.Get(i));

@@ -199,3 +199,22 @@ const LOWAT: Bytes = Bytes(16_000);
 const MOST_QUEUED: Bytes = Bytes(60_000_000);
 /// Ten seconds at 30 frames per second: 100 MB of 640x360.
 const MOST_PICTURES: usize = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_time_out_is_one_that_the_kernel_takes() {
+        assert_eq!(rto_max("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(rto_max("2min"), Ok(Duration::from_mins(2)));
+        for (text, part) in [
+            ("1ms", "1s to 120s"),
+            ("121s", "1s to 120s"),
+            ("soon", "soon"),
+        ] {
+            let error = rto_max(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

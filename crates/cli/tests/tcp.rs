@@ -245,10 +245,6 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
             "send --to 127.0.0.1:9 --transport tcp --mode follow",
             "--rate-from",
         ),
-        (
-            "send --transport tcp --to 127.0.0.1:9 --rto-max 1ms",
-            "--rto-max",
-        ),
         ("send --serve 0", "--to"),
         ("recv --listen 127.0.0.1:0 --window", "--transport tcp"),
         (

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use tidegate_core::media::{Codec, Encoded, FrameEncoder, FrameRate};
+use tidegate_core::media::{Codec, EncodeError, Encoded, FrameEncoder, FrameOrder, FrameRate};
 use tidegate_core::session::stream::Direct;
 use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSenderConfig};
 use tidegate_core::units::{Bytes, Rate};

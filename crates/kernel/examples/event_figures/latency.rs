@@ -6,8 +6,9 @@ use std::mem;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -80,13 +81,13 @@ pub(crate) fn of_a_thousand_sockets() {
 
 /// How late each event came, and how many were made.
 fn into_callback(flapper: &mut Flapper, rate: u32) -> (Vec<Duration>, u64) {
-    let times: Arc<Mutex<Vec<Duration>>> = Arc::default();
-    let seen = Arc::clone(&times);
+    let (tell, told) = channel();
     let handlers = Handlers::start(Events::in_process().unwrap()).unwrap();
     let call = Handler::Call(Box::new(move |event| {
         let late = monotonic().saturating_sub(event.time);
         if event.what.kind() == EventKind::State {
-            seen.lock().unwrap().push(late);
+            // Who does not listen any more has all that were made.
+            let _ = tell.send(late);
         }
     }));
     let id = handlers.bind(&flapper.socket, states(), call).unwrap();
@@ -107,14 +108,12 @@ fn into_callback(flapper: &mut Flapper, rate: u32) -> (Vec<Duration>, u64) {
     }
     let tally = handlers.events().tally(id).unwrap();
     assert_eq!((tally.events, tally.lost), (made, 0));
-    let patience = Instant::now() + Duration::from_secs(2);
-    while (times.lock().unwrap().len() as u64) < made && Instant::now() < patience {
-        thread::sleep(Duration::from_millis(1));
-    }
+    let times = (0..made).map_while(|_| told.recv_timeout(PATIENCE).ok());
+    let mut times: Vec<_> = times.collect();
+    times.extend(told.try_iter());
     stop.store(true, Ordering::Relaxed);
     spinner.join().unwrap();
-    drop(handlers);
-    (mem::take(&mut times.lock().unwrap()), made)
+    (times, made)
 }
 
 fn states() -> Wanted {
@@ -225,5 +224,7 @@ impl Trace {
     }
 }
 
+/// How long an event that was made may take to come.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How long events are made.
 const SPAN: Duration = Duration::from_secs(4);

@@ -16,9 +16,7 @@ mod tests;
 
 use core::time::Duration;
 
-/// Where frames wait that the connection has no room for.
-pub use tidegate_core::session::tcp::Place as Backlog;
-use tidegate_core::session::tcp::{Capture, Interactive, TcpSender, TcpSenderConfig};
+use tidegate_core::session::tcp::{Capture, Interactive, Place, TcpSender, TcpSenderConfig};
 use tidegate_core::symbiosis::{Mode, Subscription, SymbiosisConfig};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::ntp::Ntp;
@@ -39,7 +37,7 @@ pub struct StreamPlan {
     /// What it is told of.
     pub subscribed: Subscription,
     /// Where frames wait that the connection has no room for.
-    pub backlog: Backlog,
+    pub backlog: Place,
     /// From an event to the moment from which the encoder obeys.
     pub reaction: Duration,
     /// Share of the forecast that the exact law counts on, in 0..=1.

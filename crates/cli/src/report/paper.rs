@@ -23,15 +23,15 @@ pub(crate) fn figure(figure: &Figure) -> Result<(String, Vec<u8>)> {
         }
     }
     let mut svg = Svg::new(WIDTH);
-    svg.text(
-        "ink bold",
-        (MARGIN, 22.0),
-        Anchor::Start,
-        &format!("{} - {}", figure.name, figure.source),
-    );
+    svg.text("ink bold", (MARGIN, 22.0), Anchor::Start, &figure.name);
+    let mut y: f64 = 22.0;
+    for line in wrapped(&figure.source, 11.0, WIDTH - 2.0 * MARGIN) {
+        y += 16.0;
+        svg.text("soft small", (MARGIN, y), Anchor::Start, &line);
+    }
     let columns: u32 = if panels.len() > 1 { 2 } else { 1 };
     let width = (WIDTH - MARGIN) / f64::from(columns);
-    let mut y: f64 = 34.0;
+    y += 12.0;
     for pair in panels.chunks(columns as usize) {
         let mut lowest = y;
         for (column, (name, series)) in pair.iter().enumerate() {
@@ -43,6 +43,21 @@ pub(crate) fn figure(figure: &Figure) -> Result<(String, Vec<u8>)> {
     let svg = svg.into_file(y + 8.0, &theme::file_style(), &figure.name);
     let pixels = png::render(&svg).map_err(|why| anyhow!("{}: {why}", figure.name))?;
     Ok((svg, pixels))
+}
+
+/// The words of `text` in lines of at most `width`.
+fn wrapped(text: &str, size: f64, width: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if text_width(&format!("{line} {word}"), size) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// Panel and line of the name of a series.
@@ -75,8 +90,7 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
         start: area.x + 24.0,
         end: area.right() - 24.0,
     };
-    let barred = |s: &&Series| COUNTED.iter().any(|unit| s.x_unit.starts_with(unit));
-    let floor = if series.iter().any(barred) {
+    let floor = if series.iter().any(|s| is_counted(&s.x_unit)) {
         0.0
     } else if y_from < 0.0 {
         -round_top(-y_from, 4)
@@ -95,11 +109,10 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
         start: area.bottom(),
         end: area.y,
     };
-    axes(svg, area, (x_scale, y_scale), series);
+    axes(svg, area, (x_scale, y_scale), name, series);
     let count = series.len() as f64;
     for (index, series) in series.iter().enumerate() {
-        let counted = COUNTED.iter().any(|unit| series.x_unit.starts_with(unit));
-        if counted {
+        if is_counted(&series.x_unit) {
             // Side by side.
             let shift = (index as f64 - (count - 1.0) / 2.0) * BAR;
             bars(svg, series, theme::flow(index), (x_scale, y_scale), shift);
@@ -123,10 +136,11 @@ fn legend(svg: &mut Svg, series: &[&Series], (left, top): (f64, f64), right: f64
         svg.text("soft small", (x + 20.0, y), Anchor::Start, name);
         x += width + 12.0;
     }
-    y + 18.0
+    y + 28.0
 }
 
-fn axes(svg: &mut Svg, area: Area, (x, y): (Scale, Scale), series: &[&Series]) {
+/// What the upright axis has is not said again where the panel is called so.
+fn axes(svg: &mut Svg, area: Area, (x, y): (Scale, Scale), panel: &str, series: &[&Series]) {
     let mut lines = String::new();
     let unit = if y.to >= 1e5 { 1e6 } else { 1.0 };
     for (value, label) in Ticks::round(y.from / unit, y.to / unit, 4).labelled() {
@@ -134,18 +148,32 @@ fn axes(svg: &mut Svg, area: Area, (x, y): (Scale, Scale), series: &[&Series]) {
         polyline(&mut lines, [(area.x, at), (area.right(), at)].into_iter());
         svg.text("soft small", (area.x - 5.0, at + 4.0), Anchor::End, &label);
     }
+    let across = series.first().map_or("", |first| &first.x_unit);
+    // What is counted may have names, as in "node: isi, columbia".
+    let (across, names) = across.split_once(": ").unwrap_or((across, ""));
+    let names: Vec<&str> = names.split(", ").filter(|name| !name.is_empty()).collect();
+    let counted = is_counted(across);
     for (value, label) in Ticks::round(x.from, x.to, 6).labelled() {
+        let number = format!("{value}");
+        let label = match names.get(value as usize) {
+            _ if !counted => &label,
+            _ if value.fract() != 0.0 => continue,
+            Some(name) => *name,
+            None => &number,
+        };
         let at = (x.at(value), area.bottom() + 14.0);
-        svg.text("soft small", at, Anchor::Middle, &label);
+        svg.text("soft small", at, Anchor::Middle, label);
     }
     svg.path("grid", &lines);
     let foot = [(area.x, area.bottom()), (area.right(), area.bottom())];
     svg.line("axis", foot[0], foot[1]);
-    if let Some(first) = series.first() {
+    let at = (area.right(), area.bottom() + 28.0);
+    svg.text("soft small", at, Anchor::End, across);
+    if let Some(first) = series.first().filter(|first| first.y_unit != panel) {
         let prefix = if unit > 1.0 { "M" } else { "" };
-        let name = format!("{prefix}{} over {}", first.y_unit, first.x_unit);
-        let at = (area.right(), area.bottom() + 28.0);
-        svg.text("soft small", at, Anchor::End, &name);
+        let at = (area.x - 50.0, area.y - 12.0);
+        let upright = format!("{prefix}{}", first.y_unit);
+        svg.text("soft small", at, Anchor::Start, &upright);
     }
 }
 
@@ -203,6 +231,10 @@ fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
     }
 }
 
+fn is_counted(unit: &str) -> bool {
+    COUNTED.iter().any(|counted| unit.starts_with(counted))
+}
+
 /// Between these there is nothing that a line could mean.
 const COUNTED: [&str; 4] = ["event", "mode", "node", "plane"];
 /// Width of a bar.
@@ -231,7 +263,7 @@ mod tests {
         };
         let it = Figure {
             name: "itcp/fig11".to_owned(),
-            source: "a paper".to_owned(),
+            source: "a paper with a long name ".repeat(12),
             series: vec![
                 series("isi: iOPT", vec![point(0.0), point(1.0), point(2.0)]),
                 series("isi: Classic", vec![point(2.0), point(1.0)]),
@@ -246,12 +278,16 @@ mod tests {
             ">isi<",
             ">willab<",
             ">Classic<",
-            "dB over s",
+            ">dB<",
+            ">s<",
             " band\"",
             " dots\"",
         ] {
             assert!(svg.contains(text), "{text}");
         }
         assert!(png.starts_with(b"\x89PNG"));
+        let lines = wrapped(&it.source, 11.0, WIDTH - 2.0 * MARGIN);
+        assert!(lines.len() > 1 && lines.iter().all(|line| text_width(line, 11.0) < WIDTH));
+        assert_eq!(lines.join(" "), it.source.trim_end());
     }
 }

@@ -366,7 +366,7 @@ pub(super) fn fig12(
         let points = Point::over(place as f64, &values);
         figure.series.push(Series::new(
             name,
-            ("mode", "s"),
+            ("mode: iOPT exact, iOFF, Classic", "s"),
             points.into_iter().collect(),
         ));
         rows.push(vec![

@@ -82,10 +82,11 @@ pub(super) fn table4(
          dies, before anybody can know, and are late by their size; one or two captured a second \
          later find no place, as these are carried first. Frames at the floor would fit in."
             .to_owned(),
-        "At 148 ms the third time-out of a TCP of today falls within milliseconds of the end of a \
-         cut. Whether before or after is luck, and costs 28 of 750 frames for d = 4 s: the shares \
-         of all frames of two modes may differ by half a percent from that alone. of savable is \
-         free of it."
+        "At 148 ms the third time-out of iOPT over a TCP of today falls milliseconds before the end \
+         of a cut of exactly 3 s, and the next comes three seconds later. Who goes on writing into \
+         the dead path puts it off and is luckier with cuts of this length, unluckier with others; \
+         the page on video over TCP has those. --rto-max bounds the luck, and of savable is free of \
+         it."
             .to_owned(),
     ]);
     Ok(figure)

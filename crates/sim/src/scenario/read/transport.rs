@@ -3,10 +3,11 @@
 use core::time::Duration;
 
 use tidegate_core::promise::Law;
+use tidegate_core::session::tcp::Place;
 use tidegate_core::symbiosis::{Backoff, Flags, Mode, Subscription, SymbiosisConfig, TcpEvent};
 
 use super::models;
-use crate::interactive::{Backlog, StreamPlan};
+use crate::interactive::StreamPlan;
 use crate::scenario::TcpSender;
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Table, Value};
@@ -40,10 +41,10 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
         backlog: match table.get("backlog") {
             Some(place) => place.choice(
                 &["frames", "pictures", "socket"],
-                &[Backlog::Frames, Backlog::Pictures, Backlog::Socket],
+                &[Place::Frames, Place::Pictures, Place::Socket],
             )?,
-            None if mode.is_exact() => Backlog::Pictures,
-            None => Backlog::Socket,
+            None if mode.is_exact() => Place::Pictures,
+            None => Place::Socket,
         },
         reaction: match table.get("reaction") {
             Some(reaction) => reaction.duration()?,

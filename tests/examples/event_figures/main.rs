@@ -1,6 +1,6 @@
 //! What the event service costs and how late it is: the figures of `docs/itcp.md`.
 //!
-//! `cargo run --release -p tidegate-kernel --example event_figures -- [FIGURE...]`, as root.
+//! `cargo run --release -p tidegate-tests --example event_figures -- [FIGURE...]`, as root.
 
 mod bulk;
 mod latency;

@@ -64,7 +64,7 @@ fn ask(namespace: &Namespace, host: Host) -> io::Result<()> {
             assert_eq!(from.ip(), C.address());
             assert_eq!(
                 answer[..length],
-                [&number.to_be_bytes()[..], &[host.0]].concat()
+                [&number.to_be_bytes()[..], &host.0.to_be_bytes()].concat()
             );
         }
         Ok(())
@@ -84,7 +84,7 @@ fn answer(ready: &mpsc::Sender<()>) -> io::Result<()> {
             .into_iter()
             .find(|host| host.address() == from.ip());
         let who = who.expect("nobody else has a way to C");
-        let answer = [&question[..length], &[who.0]].concat();
+        let answer = [&question[..length], &who.0.to_be_bytes()].concat();
         socket.send_to(&answer, from)?;
     }
     Ok(())

@@ -5,6 +5,7 @@ mod capture;
 mod injector;
 mod keep;
 mod kernel;
+mod place;
 mod replay;
 mod service;
 mod stage;
@@ -17,7 +18,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use tidegate_core::random::Seed;
 use tidegate_live::driver::{Interrupts, StopFlag};
-use tidegate_live::emulator::MOST_HOSTS;
+use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
+use tidegate_live::limits;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
 use tidegate_sim::play::{Take, baseline};
 use tidegate_sim::run::{Run, World};
@@ -91,7 +93,7 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
 
 fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Result<Run> {
     let scenario = &script.scenario;
-    few_hosts(scenario)?;
+    fits(&Crowd::of(scenario), limits::open_files()?)?;
     folder::claim(dir)?;
     let runs = 1 + scenario.baselines.len();
     let mut bar = Bar::new("playing in real time");
@@ -141,9 +143,7 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
 
 /// The service of events, if any video goes over TCP, and why there is none if there should be one.
 fn service(scenario: &Scenario) -> (Option<Service>, Option<String>) {
-    let mut flows = scenario.flows.iter();
-    let over_tcp = |video: &VideoPlan| video.stream.is_some();
-    if !flows.any(|flow| flow.media.video().is_some_and(over_tcp)) {
+    if Crowd::of(scenario).streams == 0 {
         return (None, None);
     }
     match Service::start() {
@@ -159,17 +159,73 @@ fn service(scenario: &Scenario) -> (Option<Service>, Option<String>) {
     }
 }
 
-/// Each flow has two hosts, and the emulator joins so many.
-fn few_hosts(scenario: &Scenario) -> Result<()> {
-    let (flows, most) = (
-        scenario.flow_infos().len() - scenario.baselines.len(),
-        usize::from(MOST_HOSTS) / 2,
-    );
+/// How many play at a time.
+struct Crowd {
+    flows: usize,
+    /// Those of them that are video over TCP.
+    streams: usize,
+}
+
+impl Crowd {
+    fn of(scenario: &Scenario) -> Self {
+        let over_tcp = |video: &VideoPlan| video.stream.is_some();
+        let streams = scenario.flows.iter();
+        let streams = streams.filter(|flow| flow.media.video().is_some_and(over_tcp));
+        Self {
+            flows: scenario.flow_infos().len() - scenario.baselines.len(),
+            streams: streams.map(|flow| flow.count as usize).sum(),
+        }
+    }
+
+    /// The most files that are open at a time.
+    fn files(&self) -> u64 {
+        FILES + self.flows as u64 * FILES_PER_FLOW + self.streams as u64 * FILES_PER_STREAM
+    }
+}
+
+/// Whether the lab has room for so many flows, in hosts and in `files` that may be open. What it
+/// has room for else, threads and memory, only the attempt tells.
+fn fits(crowd: &Crowd, files: u64) -> Result<()> {
+    let (flows, most) = (crowd.flows, usize::from(MOST_HOSTS) / 2);
     if flows > most {
         bail!(
             "{flows} flows are too many for the lab, which has hosts for {most}: the simulator has \
              no such limit (tidegate sim run)"
         );
     }
+    let wanted = crowd.files();
+    if wanted > files {
+        bail!(
+            "{flows} flows in the lab take up to {wanted} open files, and this process may have \
+             {files}: raise the hard limit (ulimit -Hn {wanted}, as root), or play fewer flows"
+        );
+    }
     Ok(())
+}
+
+/// Each flow has two hosts. Either end of datagrams has a socket, an event queue and a timer, and
+/// the sender a bell: 11 with the hosts. A transfer over TCP has one less.
+const FILES_PER_FLOW: u64 = 2 * FILES_PER_HOST + 8;
+/// A video over TCP takes 22, most of them to be told of events.
+const FILES_PER_STREAM: u64 = 12;
+/// What a run has open else: streams of the program, the service of events, what it writes. That
+/// was 28 at the most.
+const FILES: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_flows_than_the_lab_has_room_for_are_refused() {
+        let fits = |flows, streams, files| fits(&Crowd { flows, streams }, files);
+        let says = |flows, streams, files| fits(flows, streams, files).unwrap_err().to_string();
+        assert!(fits(512, 0, 1 << 20).is_ok());
+        assert!(says(513, 0, 1 << 20).starts_with("513 flows are too many for the lab"));
+        // What most systems let a process begin with.
+        assert!(fits(80, 0, 1_024).is_ok() && fits(40, 40, 1_024).is_ok());
+        let refusal = says(81, 0, 1_024);
+        assert!(refusal.contains("up to 1036 open files") && refusal.contains("may have 1024"));
+        assert!(says(41, 41, 1_024).contains("up to 1048 open files"));
+    }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{fmt, io};
+use std::{fmt, io, thread};
 
 use rand_core::Rng;
 use tidegate_core::control::Cx;
@@ -15,7 +15,7 @@ use tidegate_core::trace::Trace;
 use tidegate_core::units::Time;
 
 use crate::clock::Clock;
-use crate::events::{self, Events, eventfd};
+use crate::events::{self, Events, Ready, eventfd};
 use crate::udp::Socket;
 
 mod interrupts;
@@ -80,6 +80,15 @@ pub struct Conditions {
     pub stop: StopFlag,
 }
 
+impl Conditions {
+    /// Sleeps until `at`, and no longer than [`TICK`] after the stop flag is set.
+    pub fn sleep_until(&self, at: Time) {
+        while self.clock.now() < at && !self.stop.is_set() {
+            thread::sleep(self.clock.until(at).min(TICK));
+        }
+    }
+}
+
 /// How a drive ended, and what it met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -137,6 +146,7 @@ pub fn drive<E: Endpoint>(
         rng,
         trace,
         events,
+        ready: Ready::default(),
         outgoing: Vec::with_capacity(2_048),
         incoming: vec![0; LARGEST],
         counts: Ended {
@@ -161,6 +171,7 @@ struct Driver<'a, E> {
     /// may be before a timeout that was handled in between; for the endpoint time never goes back.
     now: Time,
     events: Events,
+    ready: Ready,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
     counts: Ended,
@@ -208,13 +219,12 @@ impl<E: Endpoint> Driver<'_, E> {
     fn wait(&mut self, until: Time) -> Result<(), DriveError> {
         let next = self.endpoint.next_timeout().map_or(Time::FAR, |(at, _)| at);
         let wake = next.min(until).min(self.now + TICK);
-        let ready = self.events.wait(wake).map_err(DriveError::System)?;
-        for socket in 0..self.sockets.len() {
-            if ready.source(socket) {
-                self.hear(socket)?;
-            }
+        let waited = self.events.wait(wake, &mut self.ready);
+        waited.map_err(DriveError::System)?;
+        for i in 0..self.ready.sources().len() {
+            self.hear(self.ready.sources()[i])?;
         }
-        if ready.woken() {
+        if self.ready.woken() {
             self.advance(self.clock.now());
             self.time_out()?;
         }
@@ -370,7 +380,7 @@ impl fmt::Display for DriveError {
 /// What the system says is part of the message.
 impl std::error::Error for DriveError {}
 
-/// The longest time between two calls of a drive's callback.
+/// The longest time between two calls of a drive's callback, and between two looks at a stop flag.
 pub const TICK: Duration = Duration::from_millis(100);
 /// A receiver that is started a moment after its sender shall still be found.
 const REFUSALS: Duration = Duration::from_secs(3);

@@ -21,11 +21,12 @@ use tidegate_core::link::{Network, NetworkConfig, NetworkError, RouteId};
 use tidegate_core::random::Seed;
 
 use crate::clock::Clock;
-use crate::events::{self, Events};
+use crate::events;
 use crate::netns::{Interface, Namespace, NetnsError};
 use crate::stack::{self, StackError};
 use crate::tun::{Tun, TunError};
 use engine::{Conditions, Engine, Finished, Port};
+use frame::Frame;
 
 pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport, Segment};
 
@@ -72,7 +73,7 @@ impl EmulatorConfig {
 
 /// A host, by its number from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Host(pub u8);
+pub struct Host(pub u16);
 
 impl Host {
     /// The first.
@@ -82,14 +83,13 @@ impl Host {
 
     /// Its address, which only the hosts know. Numbers end at [`MOST_HOSTS`].
     pub const fn address(self) -> Ipv4Addr {
-        let [a, b, c, first] = FIRST.octets();
-        Ipv4Addr::new(a, b, c, first.saturating_add(self.0))
+        Ipv4Addr::from_bits(FIRST.to_bits() + self.0 as u32)
     }
 
     /// Which host has this address, if it is one of the hosts' at all.
     fn at(address: Ipv4Addr) -> Option<Self> {
         let number = address.to_bits().checked_sub(FIRST.to_bits())?;
-        let number = u8::try_from(number).ok()?;
+        let number = u16::try_from(number).ok()?;
         (number < MOST_HOSTS).then_some(Self(number))
     }
 }
@@ -122,6 +122,37 @@ impl Way {
     }
 }
 
+/// Namespaces with a device each, which nobody joins yet: what a host sends until then is lost,
+/// as the kernel's search for IPv6 routers, which begins at once.
+#[derive(Debug)]
+pub struct Hosts {
+    furnished: Vec<(Namespace, Tun)>,
+}
+
+impl Hosts {
+    /// Makes so many. It takes milliseconds each, and far longer while the kernel clears away
+    /// those of an earlier run: time that no clock should count.
+    ///
+    /// # Errors
+    ///
+    /// They are more than [`MOST_HOSTS`], or the system does not provide
+    /// ([`availability`](crate::netns::availability) says why).
+    pub fn new(count: u16) -> Result<Self, EmulatorError> {
+        if count > MOST_HOSTS {
+            return Err(EmulatorError::NoHost(Host(count - 1)));
+        }
+        let furnished = (0..count).map(|number| furnish(Host(number)));
+        Ok(Self {
+            furnished: furnished.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The namespace of a host, to run its programs in. Panics if there is no such host.
+    pub fn namespace(&self, host: Host) -> &Namespace {
+        &self.furnished[usize::from(host.0)].0
+    }
+}
+
 /// An emulator at work. Dropping it stops it, too.
 #[derive(Debug)]
 pub struct Emulator {
@@ -139,15 +170,46 @@ impl Emulator {
     /// ([`availability`](crate::netns::availability) says why).
     pub fn start(config: &EmulatorConfig) -> Result<Self, EmulatorError> {
         let hosts = hosts(config)?;
+        // Before the hosts, which take time: a fault should be told at once.
         let network = Network::new(&config.network, config.seed).map_err(EmulatorError::Network)?;
-        let mut namespaces = Vec::with_capacity(hosts);
-        let mut ports = Vec::with_capacity(hosts);
-        for host in (0..hosts).map(|number| Host(number as u8)) {
-            let (namespace, tun) = furnish(host)?;
-            let mut routes = vec![None; hosts];
-            for way in config.ways.iter().filter(|way| way.from == host) {
+        Self::run(Hosts::new(hosts)?, network, config)
+    }
+
+    /// Starts the thread between hosts that are there already.
+    ///
+    /// # Errors
+    ///
+    /// The network has a fault, or a way leads to a host that is not there.
+    pub fn join(hosts: Hosts, config: &EmulatorConfig) -> Result<Self, EmulatorError> {
+        let (there, wanted) = (hosts.furnished.len(), self::hosts(config)?);
+        if usize::from(wanted) > there {
+            return Err(EmulatorError::NotMade(Host(wanted - 1)));
+        }
+        let network = Network::new(&config.network, config.seed).map_err(EmulatorError::Network)?;
+        Self::run(hosts, network, config)
+    }
+
+    fn run(
+        hosts: Hosts,
+        network: Network<Frame>,
+        config: &EmulatorConfig,
+    ) -> Result<Self, EmulatorError> {
+        let count = hosts.furnished.len();
+        let mut namespaces = Vec::with_capacity(count);
+        let mut ports = Vec::with_capacity(count);
+        for (number, (namespace, tun)) in hosts.furnished.into_iter().enumerate() {
+            let mut routes = vec![None; count];
+            let ways = config.ways.iter();
+            for way in ways.filter(|way| usize::from(way.from.0) == number) {
                 routes[usize::from(way.to.0)] = Some(way.route);
             }
+            // What waits is older than the clock, and would count as unread since it began.
+            let mut forgotten = [0; MTU];
+            while tun
+                .read(&mut forgotten)
+                .map_err(EmulatorError::System)?
+                .is_some()
+            {}
             namespaces.push(namespace);
             ports.push(Port { tun, routes });
         }
@@ -238,6 +300,8 @@ pub enum EmulatorError {
     NoRoute(RouteId),
     /// No host can send to any other.
     NoWay,
+    /// There is no such host among those that are to be joined.
+    NotMade(Host),
     /// Its thread panicked.
     Panicked,
     /// A timer, the event queue, or a device that is gone.
@@ -258,6 +322,11 @@ impl fmt::Display for EmulatorError {
             Self::NoHost(host) => write!(
                 f,
                 "there is no host {}: hosts have numbers below {MOST_HOSTS}",
+                host.0
+            ),
+            Self::NotMade(host) => write!(
+                f,
+                "a way leads from or to host {}, which was not made: ask for more hosts",
                 host.0
             ),
             Self::NoRoute(route) => write!(f, "the network has no route {}", route.0),
@@ -282,7 +351,7 @@ impl fmt::Display for EmulatorError {
 impl std::error::Error for EmulatorError {}
 
 /// How many hosts there are, once all ways stand.
-fn hosts(config: &EmulatorConfig) -> Result<usize, EmulatorError> {
+fn hosts(config: &EmulatorConfig) -> Result<u16, EmulatorError> {
     let mut most = None;
     for (i, way) in config.ways.iter().enumerate() {
         let number = way.from.max(way.to);
@@ -304,8 +373,7 @@ fn hosts(config: &EmulatorConfig) -> Result<usize, EmulatorError> {
         }
         most = most.max(Some(number));
     }
-    most.map(|host| usize::from(host.0) + 1)
-        .ok_or(EmulatorError::NoWay)
+    most.map(|host| host.0 + 1).ok_or(EmulatorError::NoWay)
 }
 
 fn furnish(host: Host) -> Result<(Namespace, Tun), EmulatorError> {
@@ -323,11 +391,14 @@ fn furnish(host: Host) -> Result<(Namespace, Tun), EmulatorError> {
     Ok((namespace, tun))
 }
 
-/// How many hosts an emulator can join: as many as it can watch.
-pub const MOST_HOSTS: u8 = Events::SOURCES as u8;
+/// How many hosts an emulator can join. The table of ways has a place for each pair: 16 MiB with
+/// so many. What the system grants may end before: each host takes [two](FILES_PER_HOST) files.
+pub const MOST_HOSTS: u16 = 1_024;
+/// The files that an emulator has open for each host: its namespace and its device.
+pub const FILES_PER_HOST: u64 = 2;
 /// The address of the first host. All of them are in one network.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-const PREFIX: u8 = 24;
+const PREFIX: u8 = 16;
 /// The name of the device, in each namespace.
 const DEVICE: &str = "tide0";
 const DEVICE_NAME: &CStr = c"tide0";
@@ -347,14 +418,16 @@ mod tests {
             assert_eq!(Host::at(host.address()), Some(host));
         }
         let last = Host(MOST_HOSTS - 1).address();
-        assert_eq!(last, Ipv4Addr::new(10, 77, 0, 62));
+        assert_eq!(last, Ipv4Addr::new(10, 77, 4, 0));
+        // None of them is the address of the network or that of everybody in it.
         let strangers = [
             [10, 77, 0, 0],
-            [10, 77, 0, 63],
-            [10, 77, 1, 1],
+            [10, 77, 4, 1],
+            [10, 77, 255, 255],
+            [10, 78, 0, 1],
             [224, 0, 0, 1],
         ];
-        assert_eq!(strangers.map(|octets| Host::at(octets.into())), [None; 4]);
+        assert_eq!(strangers.map(|octets| Host::at(octets.into())), [None; 5]);
     }
 
     #[test]
@@ -380,8 +453,17 @@ mod tests {
             let message = message(ways).unwrap_err();
             assert!(message.starts_with(text), "{message}");
         };
+        let config = EmulatorConfig::new(network.clone());
+        let none = Hosts { furnished: vec![] };
+        let refusal = Emulator::join(none, &config).unwrap_err().to_string();
+        assert!(
+            refusal.starts_with("a way leads from or to host 1, which"),
+            "{refusal}"
+        );
+        let refusal = Hosts::new(MOST_HOSTS + 1).unwrap_err().to_string();
+        assert!(refusal.starts_with("there is no host 1024"), "{refusal}");
         starts(&[], "no host can send");
-        starts(&[way(0, 62, 0)], "there is no host 62");
+        starts(&[way(0, 1_024, 0)], "there is no host 1024");
         starts(&[way(0, 1, 2)], "the network has no route 2");
         starts(&[way(3, 3, 0)], "a way leads from host 3 to itself");
         starts(

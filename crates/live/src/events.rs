@@ -17,33 +17,31 @@ pub(crate) struct Events {
     armed: Option<Time>,
     event: Arc<OwnedFd>,
     clock: Clock,
+    /// Room for all that is watched: what a look does not name has nothing to read.
+    batch: Vec<libc::epoll_event>,
 }
 
-/// What has happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What has happened. Used again for every look, so that none allocates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
-    /// One bit per source.
-    sources: u64,
+    sources: Vec<usize>,
     woken: bool,
 }
 
 impl Ready {
-    /// Whether there is something to read.
-    pub(crate) fn source(self, index: usize) -> bool {
-        self.sources >> index & 1 == 1
+    /// Which sources have something to read, each once, in any order.
+    pub(crate) fn sources(&self) -> &[usize] {
+        &self.sources
     }
 
     /// Whether another thread rang.
-    pub(crate) fn woken(self) -> bool {
+    pub(crate) fn woken(&self) -> bool {
         self.woken
     }
 }
 
 impl Events {
-    /// How many sources can be watched.
-    pub(crate) const SOURCES: usize = WOKEN as usize;
-
-    /// Watches at most [`SOURCES`](Self::SOURCES) sources, which stay open as long as this.
+    /// Watches sources, which stay open as long as this.
     pub(crate) fn new<'a>(
         sources: impl Iterator<Item = BorrowedFd<'a>>,
         event: &Arc<OwnedFd>,
@@ -54,8 +52,10 @@ impl Events {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: takes numbers and touches no memory.
         let timer = owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        for (token, source) in (0..WOKEN).zip(sources) {
-            watch(&epoll, source, libc::EPOLLIN as u32, token)?;
+        let mut watched = 0;
+        for source in sources {
+            watch(&epoll, source, libc::EPOLLIN as u32, watched)?;
+            watched += 1;
         }
         watch(&epoll, event.as_fd(), libc::EPOLLIN as u32, WOKEN)?;
         // By edge, so that nobody has to read the timer.
@@ -67,32 +67,31 @@ impl Events {
             armed: None,
             event: Arc::clone(event),
             clock,
+            batch: vec![NOTHING; watched as usize + OTHERS],
         })
     }
 
-    /// Sleeps until something happens, at the longest until `at`.
-    pub(crate) fn wait(&mut self, at: Time) -> io::Result<Ready> {
+    /// Sleeps until something happens, at the longest until `at`, and says what.
+    pub(crate) fn wait(&mut self, at: Time, ready: &mut Ready) -> io::Result<()> {
         if at <= self.clock.now() {
-            return self.look(0);
+            return self.look(0, ready);
         }
         self.arm(at)?;
-        self.look(-1)
+        self.look(-1, ready)
     }
 
-    /// What has happened already.
-    pub(crate) fn poll(&self) -> io::Result<Ready> {
-        self.look(0)
+    /// Says what has happened already.
+    pub(crate) fn poll(&mut self, ready: &mut Ready) -> io::Result<()> {
+        self.look(0, ready)
     }
 
-    fn look(&self, timeout: libc::c_int) -> io::Result<Ready> {
-        // SAFETY: an epoll_event is integers, for which zero is a value.
-        let mut events: [libc::epoll_event; TOKENS] = unsafe { mem::zeroed() };
-        // SAFETY: writes at most `events.len()` entries to `events`.
+    fn look(&mut self, timeout: libc::c_int, ready: &mut Ready) -> io::Result<()> {
+        // SAFETY: writes at most `batch.len()` entries to `batch`.
         let count = check(unsafe {
             libc::epoll_wait(
                 self.epoll.as_raw_fd(),
-                events.as_mut_ptr(),
-                events.len() as libc::c_int,
+                self.batch.as_mut_ptr(),
+                self.batch.len() as libc::c_int,
                 timeout,
             )
         });
@@ -101,18 +100,19 @@ impl Events {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
             Err(e) => return Err(e),
         };
-        let mut ready = Ready::default();
-        for event in &events[..count] {
+        ready.sources.clear();
+        ready.woken = false;
+        for event in &self.batch[..count] {
             match event.u64 {
                 WOKEN => ready.woken = true,
                 TIMER => {}
-                source => ready.sources |= 1 << source,
+                source => ready.sources.push(source as usize),
             }
         }
         if ready.woken {
             hush(self.event.as_raw_fd());
         }
-        Ok(ready)
+        Ok(())
     }
 
     /// `at` lies ahead, or did a moment ago: then the timer fires at once.
@@ -202,9 +202,11 @@ fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
 }
 
 /// Tokens of the event queue; those of sources are their indices.
-const WOKEN: u64 = 62;
-const TIMER: u64 = 63;
-const TOKENS: usize = 64;
+const WOKEN: u64 = u64::MAX - 1;
+const TIMER: u64 = u64::MAX;
+/// How many are no sources.
+const OTHERS: usize = 2;
+const NOTHING: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
 
 #[cfg(test)]
 mod tests {
@@ -220,28 +222,64 @@ mod tests {
         let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let sources = sockets.iter().map(std::os::fd::AsFd::as_fd);
         let mut events = Events::new(sources, &bell, clock).unwrap();
-        assert_eq!(events.poll().unwrap(), Ready::default());
+        // What was there before is forgotten by each look.
+        let mut ready = Ready {
+            sources: vec![7],
+            woken: true,
+        };
+        events.poll(&mut ready).unwrap();
+        assert_eq!(ready, Ready::default());
 
         ring(bell.as_raw_fd());
-        assert!(events.wait(Time::FAR).unwrap().woken());
+        events.wait(Time::FAR, &mut ready).unwrap();
+        assert!(ready.woken());
         // The bell is heard once, and the timer that was set for the end of time is set anew.
         for ms in [3, 2, 4] {
             let at = clock.now() + Duration::from_millis(ms);
             while clock.now() < at {
-                assert_eq!(events.wait(at).unwrap(), Ready::default());
+                events.wait(at, &mut ready).unwrap();
+                assert_eq!(ready, Ready::default());
             }
         }
-        assert_eq!(events.wait(clock.now()).unwrap(), Ready::default());
+        events.wait(clock.now(), &mut ready).unwrap();
+        assert_eq!(ready, Ready::default());
 
         let to = sockets[1].local_addr().unwrap();
         sockets[0].send_to(&[1], to).unwrap();
-        let ready = events.wait(Time::FAR).unwrap();
-        assert!(!ready.source(0) && ready.source(1) && !ready.woken());
+        events.wait(Time::FAR, &mut ready).unwrap();
+        assert_eq!(ready.sources(), [1]);
+        assert!(!ready.woken());
         // As long as it is not read.
-        assert!(events.poll().unwrap().source(1));
+        events.poll(&mut ready).unwrap();
+        assert_eq!(ready.sources(), [1]);
 
         let at = clock.now() + Duration::from_millis(1);
         sleep_until(clock, at);
         assert!(clock.now() >= at);
+    }
+
+    #[test]
+    fn one_look_names_all_of_many_sources() {
+        let clock = Clock::start();
+        let bell = Arc::new(eventfd().unwrap());
+        let sources: Vec<OwnedFd> = (0..300).map(|_| eventfd().unwrap()).collect();
+        let watched = sources.iter().map(std::os::fd::AsFd::as_fd);
+        let mut events = Events::new(watched, &bell, clock).unwrap();
+        let mut ready = Ready::default();
+        let mut look = || {
+            events.poll(&mut ready).unwrap();
+            let mut named = ready.sources().to_vec();
+            named.sort_unstable();
+            (named, ready.woken())
+        };
+        for source in &sources {
+            ring(source.as_raw_fd());
+        }
+        ring(bell.as_raw_fd());
+        assert_eq!(look(), ((0..300).collect(), true));
+        for source in &sources[1..299] {
+            hush(source.as_raw_fd());
+        }
+        assert_eq!(look(), (vec![0, 299], false));
     }
 }

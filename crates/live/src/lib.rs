@@ -5,6 +5,7 @@ pub mod clock;
 pub mod driver;
 pub mod emulator;
 mod events;
+pub mod limits;
 pub mod netns;
 pub mod pipe;
 pub mod stack;

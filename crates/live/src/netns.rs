@@ -61,13 +61,16 @@ impl Namespace {
     ) -> Result<Worker<T>, NetnsError> {
         let namespace = self.clone();
         let (report, reported) = mpsc::sync_channel(1);
-        let thread = thread::spawn(move || {
+        let work = move || {
             let entered = namespace.enter();
             let inside = entered.is_ok();
             // The caller waits below for exactly this.
             let _ = report.send(entered);
             inside.then(job)
-        });
+        };
+        let thread = thread::Builder::new()
+            .spawn(work)
+            .map_err(NetnsError::Thread)?;
         match reported.recv() {
             Ok(Ok(())) => Ok(Worker { thread }),
             Ok(Err(e)) => Err(e),
@@ -300,6 +303,8 @@ pub enum NetnsError {
     Create(io::Error),
     /// A thread could not enter.
     Enter(io::Error),
+    /// There is no thread to go there.
+    Thread(io::Error),
     /// The process could not have a user namespace.
     UserNamespace(Missing),
 }
@@ -319,11 +324,23 @@ impl fmt::Display for NetnsError {
             Self::Configure { interface, cause } => {
                 write!(f, "interface `{interface}` cannot be set up: {cause}")
             }
+            // unshare(2): the limit of namespaces is reached.
+            Self::Create(e) if e.raw_os_error() == Some(libc::ENOSPC) => f.write_str(
+                "no network namespace is left: raise the sysctl user.max_net_namespaces",
+            ),
+            Self::Create(e) if e.raw_os_error() == Some(libc::EMFILE) => f.write_str(
+                "no network namespace: this process has too many open files, raise ulimit -n",
+            ),
             Self::Create(e) => write!(
                 f,
                 "no network namespace ({e}): run as root or in a user namespace"
             ),
             Self::Enter(e) => write!(f, "a thread cannot enter the network namespace ({e})"),
+            Self::Thread(e) => write!(
+                f,
+                "no thread for a network namespace ({e}): raise ulimit -u, or the limit of tasks \
+                 of the container or service"
+            ),
             Self::UserNamespace(missing) if missing.errno == libc::EINVAL => f.write_str(
                 "no user namespace: enter it first thing in main, before there are threads",
             ),
@@ -359,8 +376,14 @@ pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
 fn in_a_thread<T: Send>(
     job: impl FnOnce() -> Result<T, NetnsError> + Send,
 ) -> Result<T, NetnsError> {
-    thread::scope(|scope| scope.spawn(job).join())
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread::scope(|scope| {
+        let thread = thread::Builder::new()
+            .spawn_scoped(scope, job)
+            .map_err(NetnsError::Thread)?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn control_socket() -> io::Result<OwnedFd> {
@@ -545,6 +568,14 @@ mod tests {
         assert!(missing(Step::OpenTun, libc::EACCES).contains("run as root"));
         assert!(missing(Step::MakeNamespace, libc::EPERM).contains("unprivileged_userns_clone"));
         assert!(missing(Step::MakeTun, libc::EPERM).contains("AppArmor"));
+    }
+
+    #[test]
+    fn limits_are_named() {
+        let message = |errno| NetnsError::Create(io::Error::from_raw_os_error(errno)).to_string();
+        assert!(message(libc::ENOSPC).contains("user.max_net_namespaces"));
+        assert!(message(libc::EMFILE).contains("ulimit -n"));
+        assert!(message(libc::EPERM).contains("run as root"));
     }
 
     #[test]

@@ -25,7 +25,10 @@ pub(super) fn send(
     conditions: &Conditions,
 ) -> Result<()> {
     let clock = conditions.clock;
-    std::thread::sleep(clock.until(Time::ZERO + role.plan.start));
+    conditions.sleep_until(Time::ZERO + role.plan.start);
+    if conditions.stop.is_set() {
+        return Ok(());
+    }
     let end = Time::ZERO + role.plan.stop;
     let patience = end.since(clock.now()).max(Duration::from_millis(1));
     let Ok(mut stream) = TcpStream::connect_timeout(&peer, patience) else {

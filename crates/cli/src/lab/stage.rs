@@ -2,24 +2,20 @@
 
 use core::time::Duration;
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
-use std::ops::ControlFlow;
-use std::thread::JoinHandle;
+use std::fmt::Write as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use tidegate_core::link::{NetworkConfig, Outage};
 use tidegate_core::random::Seed;
-use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::clock::Clock;
-use tidegate_live::driver::{Conditions, Interrupts, StopFlag, drive};
-use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, Way};
-use tidegate_live::netns::Worker;
+use tidegate_live::driver::{Interrupts, StopFlag};
+use tidegate_live::emulator::{
+    Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, Hosts, Way,
+};
 use tidegate_live::pipe::Threaded;
-use tidegate_live::stack::listen;
-use tidegate_live::udp::Socket;
-use tidegate_sim::cast::{Player, Role, Takings, packet_row};
+use tidegate_sim::cast::{Role, Takings, packet_row};
 use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
 use tidegate_sim::play::{BIN, Take};
@@ -31,14 +27,11 @@ use tidegate_sim::tcp::SourceKind;
 use super::capture::{self, Passing};
 use super::injector::{self, Injector};
 use super::kernel::KernelTcp;
+use super::place::{Endpoint, Gate, LabPlayer, Place, RECEIVER, SENDER};
 use super::service::Service;
 use super::stream::Sources;
 use super::{bulk, replay, stream};
 use crate::folder::Script;
-
-type LabPlayer = Player<Threaded>;
-pub(super) type Said = Vec<(Time, Event)>;
-type Endpoint = Worker<Result<(Takings, Said)>>;
 
 /// Where takes are played.
 #[derive(Clone, Copy, Debug)]
@@ -117,35 +110,40 @@ impl Stage<'_> {
             let flag = StopFlag::new()?;
             parts.push((self.part(role, &flag)?, flag));
         }
-        config.clock = Clock::start();
-        let emulator = Emulator::start(&config).context("cannot start the emulator")?;
+        let furnished = Hosts::new(2 * cast.len() as u16).context("cannot make the hosts")?;
         let (mut performers, mut notes) = (Vec::with_capacity(cast.len()), Vec::new());
-        let mut injectors = Vec::new();
+        let mut outages = Vec::new();
+        let gate = Gate::default();
         for (i, (role, (part, flag))) in cast.iter().zip(parts).enumerate() {
             if let Part::Bulk(kernel, _) | Part::Stream(kernel, _) = &part {
                 let note = |note: &String| format!("{}: {note}", role.class);
                 notes.extend(kernel.notes.iter().map(note));
             }
             let place = Place {
-                emulator: &emulator,
+                namespaces: hosts(i).map(|host| furnished.namespace(host)),
                 hosts: hosts(i),
                 role,
                 seed: self.seed,
-                conditions: Conditions {
-                    clock: config.clock,
-                    until: Some(Time::ZERO + scenario.duration + TAIL),
-                    stop: stop.clone(),
-                },
+                until: Time::ZERO + scenario.duration + TAIL,
+                stop: &stop,
+                gate: &gate,
             };
             if let Part::Stream(..) = &part
-                && let Some(outages) = cuts.next()
+                && let Some(cut) = cuts.next()
             {
-                injectors.push(place.withdraw(outages)?);
+                outages.push((place.namespaces[0].clone(), cut));
             }
             let pair = self.perform(&place, part, flag);
             performers.push(pair.with_context(|| format!("flow {:?}", role.name))?);
         }
         notes.dedup();
+        config.clock = Clock::start();
+        let emulator = Emulator::join(furnished, &config).context("cannot start the emulator")?;
+        gate.open(config.clock);
+        let injectors = outages
+            .into_iter()
+            .map(|(host, cut)| injector::withdraw(host, cut, config.clock, stop.clone()));
+        let injectors = injectors.collect::<Result<Vec<_>>>()?;
         self.watch(&performers, config.clock, progress);
         stop.set();
         for injector in injectors {
@@ -232,40 +230,33 @@ impl Stage<'_> {
     fn perform(&self, place: &Place<'_>, part: Part, flag: StopFlag) -> Result<Performers> {
         let is_stream = matches!(part, Part::Stream(..));
         let uses_kernel = is_stream || matches!(part, Part::Bulk(..));
-        let sending = Conditions {
-            stop: flag.clone(),
-            ..place.conditions.clone()
-        };
         let (sender, receiver) = match part {
             Part::Datagrams(player) => {
                 let receiver = place.role.receiver(self.seed);
-                let [a, b] = place.hosts;
-                let receiver = place.drive([b, a], receiver, place.conditions.clone())?;
-                (place.drive([a, b], *player, sending)?, receiver)
+                let receiver = place.drive(RECEIVER, receiver, place.stop)?;
+                (place.drive(SENDER, *player, &flag)?, receiver)
             }
             Part::Bulk(kernel, amount) => {
                 let listener = place.listen(&kernel)?;
-                let conditions = place.conditions.clone();
-                let receiver = place.inside(1, move || {
-                    bulk::receive(&listener, &conditions)?;
+                let receiver = place.inside(RECEIVER, place.stop, move |conditions| {
+                    bulk::receive(&listener, conditions)?;
                     Ok(Default::default())
                 })?;
                 let (role, peer) = (place.role.clone(), place.peer());
-                let sender = place.inside(0, move || {
-                    bulk::send(&role, &kernel, amount, peer, &sending)?;
+                let sender = place.inside(SENDER, &flag, move |conditions| {
+                    bulk::send(&role, &kernel, amount, peer, conditions)?;
                     Ok(Default::default())
                 })?;
                 (sender, receiver)
             }
             Part::Stream(kernel, sender) => {
                 let listener = place.listen(&kernel)?;
-                let conditions = place.conditions.clone();
-                let receiver = move || stream::receive(&listener, &conditions);
-                let receiver = place.inside(1, receiver)?;
+                let receive = move |conditions: &_| stream::receive(&listener, conditions);
+                let receiver = place.inside(RECEIVER, place.stop, receive)?;
                 let sources = Sources::open(self.service, sender.mode())?;
                 let peer = place.peer();
-                let sender = place.inside(0, move || sender.play(peer, &sending, sources))?;
-                (sender, receiver)
+                let play = move |conditions: &_| sender.play(peer, conditions, sources);
+                (place.inside(SENDER, &flag, play)?, receiver)
             }
         };
         Ok(Performers {
@@ -327,92 +318,6 @@ fn stream_of(role: &Role) -> Option<(&VideoPlan, &StreamPlan)> {
     Some((video, video.stream.as_deref()?))
 }
 
-/// Where a role is played.
-struct Place<'a> {
-    emulator: &'a Emulator,
-    hosts: [Host; 2],
-    role: &'a Role,
-    seed: Seed,
-    /// Of its receiver.
-    conditions: Conditions,
-}
-
-impl Place<'_> {
-    /// Starts an endpoint of datagrams on the first of `hosts`.
-    fn drive(
-        &self,
-        hosts: [Host; 2],
-        mut player: LabPlayer,
-        conditions: Conditions,
-    ) -> Result<Endpoint> {
-        let [own, peer] = hosts.map(|host| (host.address(), PORT));
-        let side = if hosts[0] < hosts[1] { "A" } else { "B" };
-        let mut rng = self
-            .seed
-            .stream(&format!("party/{}/{side}", self.role.name));
-        let start = Time::ZERO + self.role.plan.start;
-        // Before the other end sends: what finds nobody is taken for an answer.
-        let namespace = self.emulator.namespace(hosts[0]);
-        let socket = namespace.within(|| UdpSocket::bind(own))??;
-        let job = move || {
-            let mut sockets = [Socket::connected(socket, peer.into())?];
-            let (mut takings, mut said) = (Takings::default(), Said::new());
-            std::thread::sleep(conditions.clock.until(start));
-            drive(
-                &mut player,
-                &mut sockets,
-                &conditions,
-                &mut rng,
-                &mut said,
-                |player, _| {
-                    player.drain(&mut takings);
-                    ControlFlow::Continue(())
-                },
-            )?;
-            player.finish(&mut takings);
-            if let Player::Video(streamer) = &player
-                && let Some(error) = streamer.error()
-            {
-                return Err(error.clone().into());
-            }
-            Ok((takings, said))
-        };
-        namespace.run(job).context("cannot enter a host of the lab")
-    }
-
-    /// Takes the sender's route away in these outages.
-    fn withdraw(&self, outages: Vec<Outage>) -> Result<JoinHandle<Result<()>>> {
-        let host = self.emulator.namespace(self.hosts[0]).clone();
-        let Conditions { clock, stop, .. } = self.conditions.clone();
-        injector::withdraw(host, outages, clock, stop)
-    }
-
-    /// Sets the TCP of both hosts and has the receiver listen.
-    fn listen(&self, kernel: &KernelTcp) -> Result<TcpListener> {
-        for host in self.hosts {
-            kernel.stack.apply(self.emulator.namespace(host))?;
-        }
-        let (address, limits) = (self.hosts[1].address(), kernel.limits);
-        let listen = || listen(SocketAddrV4::new(address, PORT), limits);
-        Ok(self.emulator.namespace(self.hosts[1]).within(listen)??)
-    }
-
-    /// Of the receiver.
-    fn peer(&self) -> SocketAddr {
-        (self.hosts[1].address(), PORT).into()
-    }
-
-    /// Starts a thread on the host of this number.
-    fn inside(
-        &self,
-        host: usize,
-        job: impl FnOnce() -> Result<(Takings, Said)> + Send + 'static,
-    ) -> Result<Endpoint> {
-        let namespace = self.emulator.namespace(self.hosts[host]);
-        namespace.run(job).context("cannot enter a host of the lab")
-    }
-}
-
 /// Counts what passed. Drops are told from what did not arrive by the end.
 fn meter(meter: &mut Meter, flow: usize, sender: &Takings, receiver: &Takings) {
     for row in sender.packets.iter().map(packet_row) {
@@ -457,14 +362,20 @@ pub(crate) fn describe(flow: &str, report: &EmulatorReport) -> String {
         text.push_str("; it had no real-time priority");
     }
     if !report.kept_up {
-        text.push_str("; IT COULD NOT KEEP UP: this machine was too busy, believe the delays less");
+        let _ = write!(
+            text,
+            "; IT COULD NOT KEEP UP (read p99 {:.2} ms after the device was known to be empty, {} \
+             lost unread): this machine was too busy, believe the delays less",
+            ms(report.unread_p99),
+            report.overruns
+        );
     }
     text
 }
 
 /// Each flow has two hosts of its own, sender and receiver, so that each can take its own way.
 fn hosts(flow: usize) -> [Host; 2] {
-    [2 * flow, 2 * flow + 1].map(|number| Host(number as u8))
+    [2 * flow, 2 * flow + 1].map(|number| Host(number as u16))
 }
 
 fn join(
@@ -486,8 +397,6 @@ fn join(
     Ok(takings)
 }
 
-/// Of the lab's hosts, which nobody else can see.
-const PORT: u16 = 5004;
 /// After the last capture, what is under way may still arrive.
 const TAIL: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_millis(500);

@@ -24,8 +24,8 @@ use tidegate_sim::interactive::{Record, StreamPlan};
 use tidegate_sim::scenario::VideoPlan;
 
 use super::kernel::KernelTcp;
+use super::place::Said;
 use super::service::Service;
-use super::stage::Said;
 use super::watch::Watch;
 
 /// A sender before the clock starts.
@@ -82,7 +82,11 @@ impl Sender {
         sources: Sources,
     ) -> Result<(Takings, Said)> {
         let clock = conditions.clock;
-        std::thread::sleep(clock.until(self.start));
+        conditions.sleep_until(self.start);
+        if conditions.stop.is_set() {
+            // The receiver may have gone as well.
+            return Ok(self.finish(clock.now(), Record::default()));
+        }
         let end = conditions.until.unwrap_or(Time::FAR);
         let patience = end.since(clock.now()).max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&peer, patience)

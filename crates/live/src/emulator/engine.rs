@@ -1,4 +1,4 @@
-//! The loop of the emulator: one thread, a few TUN devices, one timer.
+//! The loop of the emulator: one thread, a TUN device per host, one timer.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -11,7 +11,7 @@ use tidegate_core::units::Time;
 use super::Host;
 use super::frame::{Frame, Header, Pool};
 use super::report::{Arrival, Departure, EmulatorLog, EmulatorReport, Recorder};
-use super::timing::Lateness;
+use super::timing::{Lateness, Silence};
 use crate::clock::Clock;
 use crate::events::{Events, Ready, sleep_until};
 use crate::tun::Tun;
@@ -37,8 +37,7 @@ pub(super) struct Engine {
     recorder: Recorder,
     lateness: Lateness,
     unread: Lateness,
-    /// For each port, when it was last known to have nothing to read.
-    empty: Vec<Time>,
+    silence: Silence,
     counts: Counts,
 }
 
@@ -93,7 +92,7 @@ impl Engine {
         let events = Events::new(tuns, stop, conditions.clock)?;
         let now = conditions.clock.now();
         Ok(Self {
-            empty: vec![now; ports.len()],
+            silence: Silence::new(ports.len(), now),
             ports,
             network,
             pool: Pool::default(),
@@ -122,18 +121,17 @@ impl Engine {
             work: Work::None,
             napped: false,
         };
+        let mut ready = Ready::default();
         loop {
             let next = self.network.next_departure().unwrap_or(end).min(end);
-            let ready = self.sleep(turn, next)?;
+            self.sleep(turn, next, &mut ready)?;
             let start = clock.now();
             if ready.woken() || start >= end {
                 break;
             }
             let mut work = Work::None;
-            for port in 0..self.ports.len() {
-                if ready.source(port) {
-                    work = work.and(self.take(port)?);
-                }
+            for &port in ready.sources() {
+                work = work.and(self.take(port)?);
             }
             let work = work.and(self.depart()?);
             let dense = turn.napped || start.since(turn.start) < granularity;
@@ -152,38 +150,38 @@ impl Engine {
 
     /// Sleeps until something happens, at the longest until `next`; not at all after a nap, and
     /// when something is left to do.
-    fn sleep(&mut self, last: Turn, next: Time) -> io::Result<Ready> {
+    fn sleep(&mut self, last: Turn, next: Time, ready: &mut Ready) -> io::Result<()> {
         let before = self.conditions.clock.now();
         if last.napped || last.work == Work::More || next <= before {
-            let ready = self.events.poll()?;
-            for (port, empty) in self.empty.iter_mut().enumerate() {
-                if !ready.source(port) {
-                    *empty = before;
-                }
-            }
-            Ok(ready)
+            self.events.poll(ready)?;
+            self.silence.look(before, ready.sources());
         } else {
-            let ready = self.events.wait(next)?;
+            self.events.wait(next, ready)?;
             // Who wakes late for the network is as late for the devices.
-            self.empty.fill(self.conditions.clock.now().min(next));
-            Ok(ready)
+            let woken = self.conditions.clock.now().min(next);
+            self.silence.end(woken, ready.sources());
         }
+        Ok(())
     }
 
     /// Reads a few packets of one host.
     fn take(&mut self, port: usize) -> io::Result<Work> {
         let Port { tun, routes } = &self.ports[port];
+        let silence = self.silence.since(port);
         let mut last = None;
         for _ in 0..READS {
             let mut buffer = self.pool.take();
             let Some(length) = tun.read(&mut buffer[..])? else {
                 self.pool.give(buffer);
-                self.empty[port] = last.unwrap_or(self.empty[port]);
-                return Ok(last.map_or(Work::None, |_| Work::Some));
+                let Some(at) = last else {
+                    return Ok(Work::None);
+                };
+                self.silence.drained(port, at);
+                return Ok(Work::Some);
             };
             let at = self.conditions.clock.now();
             last = Some(at);
-            self.unread.add(at.since(self.empty[port]));
+            self.unread.add(at.since(silence));
             let Some(header) = Header::new(&buffer[..length]) else {
                 self.pool.give(buffer);
                 self.counts.ignored += 1;

@@ -1,8 +1,8 @@
-//! How late packets were written.
+//! How late packets were read and written.
 
 use std::time::Duration;
 
-use tidegate_core::units::nanos;
+use tidegate_core::units::{Time, nanos};
 
 /// A histogram of durations with buckets that are at most 1/32 wide.
 #[derive(Debug)]
@@ -58,6 +58,60 @@ fn bucket_end(bucket: usize) -> u64 {
     ((first + 1) << shift).wrapping_sub(1)
 }
 
+/// When each of many ports was last known to have nothing to read. A look costs nothing for
+/// ports that stay silent.
+#[derive(Debug)]
+pub(super) struct Silence {
+    /// All ports but those that the last look named were silent then.
+    looked: Time,
+    looks: u64,
+    /// The number of the last look that named a port, and when the port was silent before it.
+    ports: Vec<(u64, Time)>,
+}
+
+impl Silence {
+    /// All are silent at `now`.
+    pub(super) fn new(ports: usize, now: Time) -> Self {
+        Self {
+            looked: now,
+            looks: 1,
+            ports: vec![(0, now); ports],
+        }
+    }
+
+    /// A look at `at` found something in these ports and in no other.
+    pub(super) fn look(&mut self, at: Time, ready: &[usize]) {
+        for &port in ready {
+            let (named, silent) = &mut self.ports[port];
+            if *named != self.looks {
+                *silent = self.looked;
+            }
+            *named = self.looks + 1;
+        }
+        self.looks += 1;
+        self.looked = at;
+    }
+
+    /// Until `at` all ports were silent, then there was something in these.
+    pub(super) fn end(&mut self, at: Time, ready: &[usize]) {
+        self.looks += 1;
+        self.looked = at;
+        for &port in ready {
+            self.ports[port] = (self.looks, at);
+        }
+    }
+
+    /// When a port that the last look named was silent.
+    pub(super) fn since(&self, port: usize) -> Time {
+        self.ports[port].1
+    }
+
+    /// A port that the last look named has been silent from `at` on.
+    pub(super) fn drained(&mut self, port: usize, at: Time) {
+        self.ports[port].1 = at;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -72,6 +126,63 @@ mod tests {
             prop_assert!(end == u64::MAX || bucket(end + 1) == bucket(value) + 1);
         }
     }
+
+    /// What happens between two looks, of which `ready` are the ports that the second names.
+    #[derive(Clone, Debug)]
+    enum Happening {
+        Look { ready: Vec<bool> },
+        End { ready: Vec<bool> },
+        Drained { port: usize },
+    }
+
+    fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+        let ready = || proptest::collection::vec(any::<bool>(), PORTS);
+        let one = prop_oneof![
+            ready().prop_map(|ready| Happening::Look { ready }),
+            ready().prop_map(|ready| Happening::End { ready }),
+            (0..PORTS).prop_map(|port| Happening::Drained { port }),
+        ];
+        proptest::collection::vec(one, 1..40)
+    }
+
+    proptest! {
+        /// The model writes the time to every port, as the sentence has it.
+        #[test]
+        fn silence_is_that_of_a_plain_table(happenings in happenings()) {
+            let named = |ready: &[bool]| -> Vec<usize> {
+                (0..PORTS).filter(|port| ready[*port]).collect()
+            };
+            let mut silence = Silence::new(PORTS, Time::ZERO);
+            let mut table = [Time::ZERO; PORTS];
+            let mut last = vec![];
+            for (i, happening) in (1..).zip(happenings) {
+                let at = Time::from_millis(i);
+                match happening {
+                    Happening::Look { ready } => {
+                        last = named(&ready);
+                        silence.look(at, &last);
+                        let silent = (0..PORTS).filter(|port| !ready[*port]);
+                        silent.for_each(|port| table[port] = at);
+                    }
+                    Happening::End { ready } => {
+                        last = named(&ready);
+                        silence.end(at, &last);
+                        table.fill(at);
+                    }
+                    Happening::Drained { port } if last.contains(&port) => {
+                        silence.drained(port, at);
+                        table[port] = at;
+                    }
+                    Happening::Drained { .. } => {}
+                }
+                for port in &last {
+                    prop_assert_eq!(silence.since(*port), table[*port]);
+                }
+            }
+        }
+    }
+
+    const PORTS: usize = 4;
 
     #[test]
     fn percentiles() {

@@ -186,6 +186,30 @@ const AGAINST_TCP: Limit = limit(
     "neither starves the other: between a fifth and five times its rate",
 );
 
+/// One flow, or one each way.
+const ALONE: &[Limit] = &[USED, SHORT_QUEUE, FEW_LOST, NOT_STARVED];
+/// Flows of one kind on one way.
+const AMONG_ITS_LIKE: &[Limit] = &[
+    USED,
+    SHORT_QUEUE,
+    FEW_LOST,
+    ALIKE,
+    WITHIN_THREE,
+    NOT_STARVED,
+];
+/// Flows whose ways differ.
+const AMONG_OTHERS: &[Limit] = &[USED, SHORT_QUEUE, FEW_LOST, ROUGHLY_ALIKE, NOT_STARVED];
+/// Beside TCP that fills the queue.
+const BESIDE_TCP: &[Limit] = &[AGAINST_TCP, BOUNDED_QUEUE, SOME_LOST, NOT_STARVED];
+/// Beside transfers that come and go.
+const BESIDE_SHORT_TCP: &[Limit] = &[
+    BOUNDED_QUEUE,
+    SOME_LOST,
+    ALIKE,
+    WITHIN_THREE,
+    HARDLY_STARVED,
+];
+
 macro_rules! text {
     ($name:literal) => {
         include_str!(concat!(
@@ -211,7 +235,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.1",
         text: text!("5-1"),
         bottlenecks: &["there"],
-        limits: &[USED, SHORT_QUEUE, FEW_LOST, NOT_STARVED],
+        limits: ALONE,
     },
     //= rfc8867-5.1-delays
     Case {
@@ -220,7 +244,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.1, 100 ms of propagation there",
         text: text!("5-1-far"),
         bottlenecks: &["there"],
-        limits: &[USED, SHORT_QUEUE, FEW_LOST, NOT_STARVED],
+        limits: ALONE,
     },
     //= rfc8867-5.2-two-flows
     Case {
@@ -229,14 +253,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.2",
         text: text!("5-2"),
         bottlenecks: &["there"],
-        limits: &[
-            USED,
-            SHORT_QUEUE,
-            FEW_LOST,
-            ALIKE,
-            WITHIN_THREE,
-            NOT_STARVED,
-        ],
+        limits: AMONG_ITS_LIKE,
     },
     //= rfc8867-5.3-feedback
     Case {
@@ -245,7 +262,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.3",
         text: text!("5-3"),
         bottlenecks: &["there", "back"],
-        limits: &[USED, SHORT_QUEUE, FEW_LOST, NOT_STARVED],
+        limits: ALONE,
     },
     //= rfc8867-5.3-reference
     Case {
@@ -254,7 +271,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.3, the reference",
         text: text!("5-3-free"),
         bottlenecks: &["there"],
-        limits: &[USED, SHORT_QUEUE, FEW_LOST, NOT_STARVED],
+        limits: ALONE,
     },
     //= rfc8867-5.4-competing
     Case {
@@ -263,14 +280,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.4",
         text: text!("5-4"),
         bottlenecks: &["there"],
-        limits: &[
-            USED,
-            SHORT_QUEUE,
-            FEW_LOST,
-            ALIKE,
-            WITHIN_THREE,
-            NOT_STARVED,
-        ],
+        limits: AMONG_ITS_LIKE,
     },
     //= rfc8867-5.5-round-trips
     Case {
@@ -279,7 +289,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.5",
         text: text!("5-5"),
         bottlenecks: &["there"],
-        limits: &[USED, SHORT_QUEUE, FEW_LOST, ROUGHLY_ALIKE, NOT_STARVED],
+        limits: AMONG_OTHERS,
     },
     //= rfc8867-5.6-long-tcp
     Case {
@@ -288,7 +298,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.6, queue of 300 ms",
         text: text!("5-6"),
         bottlenecks: &["there"],
-        limits: &[AGAINST_TCP, BOUNDED_QUEUE, SOME_LOST, NOT_STARVED],
+        limits: BESIDE_TCP,
     },
     //= rfc8867-5.6-queues
     Case {
@@ -306,7 +316,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.6, queue of 300 ms, and RFC 8868 section 5.1",
         text: text!("5-6-cubic"),
         bottlenecks: &["there"],
-        limits: &[AGAINST_TCP, BOUNDED_QUEUE, SOME_LOST, NOT_STARVED],
+        limits: BESIDE_TCP,
     },
     //= rfc8867-5.7-short-tcp
     Case {
@@ -315,13 +325,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.7, and RFC 8868 section 5.1 to the letter",
         text: text!("5-7"),
         bottlenecks: &["there"],
-        limits: &[
-            BOUNDED_QUEUE,
-            SOME_LOST,
-            ALIKE,
-            WITHIN_THREE,
-            HARDLY_STARVED,
-        ],
+        limits: BESIDE_SHORT_TCP,
     },
     Case {
         id: "5.7-light",
@@ -329,13 +333,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.7, one connection at a time for each flow",
         text: text!("5-7-light"),
         bottlenecks: &["there"],
-        limits: &[
-            BOUNDED_QUEUE,
-            SOME_LOST,
-            ALIKE,
-            WITHIN_THREE,
-            HARDLY_STARVED,
-        ],
+        limits: BESIDE_SHORT_TCP,
     },
     //= rfc8867-5.8-pause
     Case {
@@ -344,14 +342,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 5.8",
         text: text!("5-8"),
         bottlenecks: &["there"],
-        limits: &[
-            USED,
-            SHORT_QUEUE,
-            FEW_LOST,
-            ALIKE,
-            WITHIN_THREE,
-            NOT_STARVED,
-        ],
+        limits: AMONG_ITS_LIKE,
     },
     //= rfc8867-6.2-ecn
     Case {
@@ -360,7 +351,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 6.2, with RED",
         text: text!("6-2-5-1"),
         bottlenecks: &["there"],
-        limits: &[USED, SHORT_QUEUE, FEW_LOST, NOT_STARVED],
+        limits: ALONE,
     },
     Case {
         id: "6.2-5.4",
@@ -368,14 +359,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 6.2, with RED",
         text: text!("6-2-5-4"),
         bottlenecks: &["there"],
-        limits: &[
-            USED,
-            SHORT_QUEUE,
-            FEW_LOST,
-            ALIKE,
-            WITHIN_THREE,
-            NOT_STARVED,
-        ],
+        limits: AMONG_ITS_LIKE,
     },
     Case {
         id: "6.2-5.6",
@@ -383,7 +367,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 6.2, with RED",
         text: text!("6-2-5-6"),
         bottlenecks: &["there"],
-        limits: &[AGAINST_TCP, BOUNDED_QUEUE, SOME_LOST, NOT_STARVED],
+        limits: BESIDE_TCP,
     },
     //= rfc8867-6.3-bottlenecks
     Case {
@@ -392,7 +376,7 @@ pub const CASES: [Case; 23] = [
         source: "RFC 8867 section 6.3",
         text: text!("6-3"),
         bottlenecks: &["first", "second"],
-        limits: &[USED, SHORT_QUEUE, FEW_LOST, ROUGHLY_ALIKE, NOT_STARVED],
+        limits: AMONG_OTHERS,
     },
     Case {
         id: "cell-load",
@@ -434,14 +418,7 @@ pub const CASES: [Case; 23] = [
         source: "after RFC 8869 section 3.1, both directions and a constant rate that comes",
         text: text!("wifi-wired"),
         bottlenecks: &["wire-up", "wire-down"],
-        limits: &[
-            USED,
-            SHORT_QUEUE,
-            FEW_LOST,
-            ALIKE,
-            WITHIN_THREE,
-            NOT_STARVED,
-        ],
+        limits: AMONG_ITS_LIKE,
     },
     Case {
         id: "wifi-wired-tcp",
@@ -449,7 +426,7 @@ pub const CASES: [Case; 23] = [
         source: "after RFC 8869 section 3.1, with TCP",
         text: text!("wifi-wired-tcp"),
         bottlenecks: &["wire-up"],
-        limits: &[AGAINST_TCP, BOUNDED_QUEUE, SOME_LOST, NOT_STARVED],
+        limits: BESIDE_TCP,
     },
     Case {
         id: "wifi-shared",
@@ -457,14 +434,7 @@ pub const CASES: [Case; 23] = [
         source: "after RFC 8869 section 3.2, sixteen flows down",
         text: text!("wifi-shared"),
         bottlenecks: &["air"],
-        limits: &[
-            USED,
-            SHORT_QUEUE,
-            FEW_LOST,
-            ALIKE,
-            WITHIN_THREE,
-            NOT_STARVED,
-        ],
+        limits: AMONG_ITS_LIKE,
     },
     Case {
         id: "wifi-tcp",

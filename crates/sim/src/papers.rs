@@ -190,6 +190,17 @@ impl Point {
         let y = values.iter().sum::<f64>() / n as f64;
         Some(Self { x, y, lo, hi, n })
     }
+
+    /// One value at `x`.
+    fn single(x: f64, y: f64) -> Self {
+        Self {
+            x,
+            y,
+            lo: y,
+            hi: y,
+            n: 1,
+        }
+    }
 }
 
 impl Series {

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use tidegate_core::units::Rate;
 
-use super::stage::{Job, Outcome, PapersError, Tcp, play_all, product};
+use super::stage::{Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
 use super::{Cell, Claim, Entry, Figure, Make, Options, Point, Progress, Table};
 
 const SOURCE: &str = "Khan, Zaghal: Performance Analysis of TCP Interactive based World Wide Video Streaming over ABONE";
@@ -213,7 +213,13 @@ impl Group {
     }
 
     pub(super) fn mean(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
-        self.point(0.0, of).map_or(0.0, |p| p.y)
+        mean(self.runs.iter().map(of))
+    }
+
+    /// The runs over the same path without symbiosis, for a group with it.
+    pub(super) fn without<'a>(&self, groups: &'a [Self]) -> Option<&'a Self> {
+        let mut others = groups.iter().filter(|other| other.arm == 1);
+        others.find(|other| other.tcp == self.tcp && other.node.name == self.node.name)
     }
 
     pub(super) fn name(&self) -> String {
@@ -244,14 +250,12 @@ pub(super) fn groups(options: &Options, progress: Progress<'_>) -> Result<Vec<Gr
                     arm,
                     runs: Vec::new(),
                 });
-                jobs.extend((1..=options.seeds).map(|seed| job.with_seed(seed)));
+                jobs.push(job);
             }
         }
     }
-    let mut outcomes = play_all(&jobs, options, progress)?.into_iter();
-    for group in &mut groups {
-        let runs = outcomes.by_ref().take(options.seeds as usize);
-        group.runs = runs.flatten().collect();
+    for (group, runs) in groups.iter_mut().zip(play_seeds(&jobs, options, progress)?) {
+        group.runs = runs;
     }
     groups.retain(|group| !group.runs.is_empty());
     Ok(groups)
@@ -359,10 +363,7 @@ fn table6(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Fi
             ("plane", "dB"),
             points.into_iter().flatten().collect(),
         ));
-        let off = groups
-            .iter()
-            .find(|g| g.arm == 1 && g.tcp == group.tcp && g.node.name == group.node.name);
-        if let Some(off) = off {
+        if let Some(off) = group.without(&groups) {
             let lost = off.mean(|o| mean_quality(o)[0]) - mean(0);
             let theirs = group.node.table5[1][3] - group.node.table5[0][3];
             figure.claims.push(Claim::new(

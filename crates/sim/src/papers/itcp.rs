@@ -7,7 +7,7 @@ mod tables;
 
 use tidegate_core::units::Rate;
 
-use super::stage::{Job, Outcome, PapersError, Tcp, play_all, product};
+use super::stage::{Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
 use super::{Entry, Make, Options, Progress};
 use published::{NODES, Node};
 
@@ -181,8 +181,7 @@ impl Group {
 
     /// Its mean.
     fn mean(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
-        let values = self.values(of);
-        values.iter().sum::<f64>() / values.len().max(1) as f64
+        mean(self.values(of))
     }
 
     /// Half the distance between the least and the largest.
@@ -222,15 +221,13 @@ fn groups(
                         mode: *mode,
                         runs: Vec::new(),
                     });
-                    jobs.extend((1..=options.seeds).map(|seed| job.with_seed(seed)));
+                    jobs.push(job);
                 }
             }
         }
     }
-    let mut outcomes = play_all(&jobs, options, progress)?.into_iter();
-    for group in &mut groups {
-        let runs = outcomes.by_ref().take(options.seeds as usize);
-        group.runs = runs.flatten().collect();
+    for (group, runs) in groups.iter_mut().zip(play_seeds(&jobs, options, progress)?) {
+        group.runs = runs;
     }
     groups.retain(|group| !group.runs.is_empty());
     Ok(groups)

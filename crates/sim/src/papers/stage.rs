@@ -200,8 +200,7 @@ impl Outcome {
 
     /// Mean delay of the frames that arrived, in seconds.
     pub(super) fn mean_delay(&self) -> f64 {
-        let delays: Vec<f64> = self.frames.iter().filter_map(Frame::delay).collect();
-        delays.iter().sum::<f64>() / delays.len().max(1) as f64
+        mean(self.frames.iter().filter_map(Frame::delay))
     }
 
     /// Bits of the frames on time over what the savable ones would have had at the full rate.
@@ -270,6 +269,36 @@ pub(super) fn play_all(
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     done.sort_by_key(|(number, _)| *number);
     done.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+/// Plays each job with all seeds that are asked for. What came of them is in the order of `jobs`,
+/// and in that of the seeds; what was not played is missing.
+pub(super) fn play_seeds(
+    jobs: &[Job],
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Vec<Vec<Outcome>>, PapersError> {
+    let seeds = |job: &Job| -> Vec<Job> {
+        (1..=options.seeds)
+            .map(|seed| job.with_seed(seed))
+            .collect()
+    };
+    let all: Vec<Job> = jobs.iter().flat_map(seeds).collect();
+    let mut outcomes = play_all(&all, options, progress)?.into_iter();
+    let mut runs = || -> Vec<Outcome> {
+        let runs = outcomes.by_ref().take(options.seeds as usize);
+        runs.flatten().collect()
+    };
+    Ok(jobs.iter().map(|_| runs()).collect())
+}
+
+/// Of one number of each run, or of each group of runs; zero if there are none.
+pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let values: Vec<f64> = values.into_iter().collect();
+    if values.is_empty() {
+        return 0.0;
+    }
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// Reads a scenario that was put together here.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::stage::{Frame, Outcome, PapersError};
+use super::super::stage::{Frame, Outcome, PapersError, mean};
 use super::super::{Claim, Entry, Figure, Options, Point, Progress, Series};
 use super::{ARMS, Group, METRICS, NODES, assumptions, groups, jitters, mean_quality};
 
@@ -22,7 +22,7 @@ pub(super) fn bars(entry: &Entry, groups: &[Group]) -> Figure {
             for published in [false, true] {
                 let point = |(node, n): (usize, &super::Node)| {
                     if published {
-                        return Some(single(node as f64, n.table5[arm][metric]));
+                        return Some(Point::single(node as f64, n.table5[arm][metric]));
                     }
                     let mut groups = groups.iter();
                     let group = groups.find(|g| g.arm == arm && g.node.name == n.name)?;
@@ -37,19 +37,12 @@ pub(super) fn bars(entry: &Entry, groups: &[Group]) -> Figure {
                 ));
             }
         }
-        let mean = |arm: usize| {
-            let values: Vec<f64> = groups
-                .iter()
-                .filter(|g| g.arm == arm)
-                .map(|g| g.mean(of))
-                .collect();
-            Point::over(0.0, &values).map_or(0.0, |p| p.y)
+        let ours = |arm: usize| {
+            let groups = groups.iter().filter(|g| g.arm == arm);
+            mean(groups.map(|g| g.mean(of)))
         };
-        let theirs = |arm: usize| {
-            let values: Vec<f64> = NODES.iter().map(|n| n.table5[arm][metric]).collect();
-            Point::over(0.0, &values).map_or(0.0, |p| p.y)
-        };
-        let (ours, theirs) = (mean(0) / mean(1), theirs(0) / theirs(1));
+        let theirs = |arm: usize| mean(NODES.iter().map(|n| n.table5[arm][metric]));
+        let (ours, theirs) = (ours(0) / ours(1), theirs(0) / theirs(1));
         let text = format!("{name}, mean over the nodes: with symbiosis over without");
         // On the same side of one, and by more than a hundredth, or within a tenth of theirs.
         let same = (ours - 1.0) * (theirs - 1.0) > 0.0 && (ours - 1.0).abs() > 0.01;
@@ -85,15 +78,15 @@ pub(super) fn fig7(
     let mut figure = entry.figure();
     for group in groups.iter().filter(|g| g.arm == 0) {
         let panel = format!("{} {}", group.tcp.name(), group.node.name);
-        let off = groups
-            .iter()
-            .find(|g| g.arm == 1 && g.tcp == group.tcp && g.node.name == group.node.name);
-        let (Some(run), Some(full)) = (group.runs.first(), off.and_then(|g| g.runs.first())) else {
+        let off = group.without(&groups).and_then(|g| g.runs.first());
+        let (Some(run), Some(full)) = (group.runs.first(), off) else {
             continue;
         };
         let line = |run: &Outcome, of: &dyn Fn(&Frame) -> f64| {
             let frames = run.frames.iter().enumerate();
-            frames.map(|(n, f)| single(n as f64, of(f))).collect()
+            frames
+                .map(|(n, f)| Point::single(n as f64, of(f)))
+                .collect()
         };
         for (name, points) in [
             ("incoming", line(full, &|f| f.bits as f64)),
@@ -133,12 +126,7 @@ pub(super) fn fig8(
         let frames = o.frames.iter().enumerate();
         frames.filter_map(|(n, f)| Some((n, f.delay()?))).collect()
     });
-    compare(
-        &mut figure,
-        &groups,
-        "delay",
-        super::super::stage::Outcome::mean_delay,
-    );
+    compare(&mut figure, &groups, "delay", Outcome::mean_delay);
     figure.notes = assumptions();
     Ok(figure)
 }
@@ -207,10 +195,7 @@ fn frame_lines(figure: &mut Figure, groups: &[Group], of: impl Fn(&Outcome) -> V
 /// Says of each node whether symbiosis lowers the mean of something.
 fn compare(figure: &mut Figure, groups: &[Group], what: &str, of: impl Fn(&Outcome) -> f64) {
     for on in groups.iter().filter(|g| g.arm == 0) {
-        let off = groups
-            .iter()
-            .find(|g| g.arm == 1 && g.tcp == on.tcp && g.node.name == on.node.name);
-        let Some(off) = off else {
+        let Some(off) = on.without(groups) else {
             continue;
         };
         let ratio = on.mean(&of) / off.mean(&of);
@@ -229,13 +214,3 @@ fn compare(figure: &mut Figure, groups: &[Group], what: &str, of: impl Fn(&Outco
 
 /// The nodes by number, from zero.
 const NODE_UNIT: &str = "node: fokus, galileo, columbia, princeton, isi";
-
-fn single(x: f64, y: f64) -> Point {
-    Point {
-        x,
-        y,
-        lo: y,
-        hi: y,
-        n: 1,
-    }
-}

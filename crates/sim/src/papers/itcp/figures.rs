@@ -2,7 +2,7 @@
 
 use tidegate_core::symbiosis::TcpEvent;
 
-use super::super::stage::{Job, Outcome, PapersError, Tcp, play_all};
+use super::super::stage::{Frame, Job, Outcome, PapersError, Tcp, mean, play_all};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::{CLASSIC, EXACT, Group, IEXP, IOFF, MODES, PAPER, assumptions, groups};
 
@@ -78,7 +78,7 @@ fn trace(figure: &mut Figure, rows: &mut Vec<Vec<Cell>>, tcp: Tcp, name: &str, o
     let samples = outcome.record.samples.iter().filter(known);
     let rate =
         |s: &crate::interactive::Sample| s.cwnd.bits() as f64 / s.srtt.as_secs_f64().max(1e-3);
-    let points = samples.map(|s| single(s.at.as_secs_f64(), rate(s)));
+    let points = samples.map(|s| Point::single(s.at.as_secs_f64(), rate(s)));
     let panel = format!("{} {name}", tcp.name());
     let line = Series::new(
         format!("{panel}: bandwidth"),
@@ -106,7 +106,7 @@ fn trace(figure: &mut Figure, rows: &mut Vec<Vec<Cell>>, tcp: Tcp, name: &str, o
             let at = |t: &f64| {
                 let samples = &outcome.record.samples;
                 let near = samples.partition_point(|s| s.at.as_secs_f64() < *t);
-                single(*t, samples.get(near).map_or(0.0, rate))
+                Point::single(*t, samples.get(near).map_or(0.0, rate))
             };
             let name = format!("{panel}: event {}", event.number());
             let points = told.iter().map(at).collect();
@@ -147,7 +147,7 @@ pub(super) fn fig9(
     for group in &groups {
         let panel = panel(group);
         if group.mode == EXACT {
-            let points = (0..750).map(|n| single(f64::from(n), f64::from(n) * 0.1));
+            let points = (0..750).map(|n| Point::single(f64::from(n), f64::from(n) * 0.1));
             let name = format!("{panel}: expected");
             figure
                 .series
@@ -163,16 +163,7 @@ pub(super) fn fig9(
     }
     let behind = |mode: usize| -> Vec<f64> {
         let groups = groups.iter().filter(|g| g.mode == mode);
-        groups
-            .flat_map(|g| {
-                g.values(|o| {
-                    o.frames
-                        .iter()
-                        .filter_map(super::super::stage::Frame::delay)
-                        .fold(0.0, f64::max)
-                })
-            })
-            .collect()
+        groups.flat_map(|g| g.values(worst_delay)).collect()
     };
     if let (Some(exact), Some(classic)) = (
         Point::over(0.0, &behind(EXACT)),
@@ -190,16 +181,11 @@ pub(super) fn fig9(
             let late = o
                 .frames
                 .iter()
-                .filter_map(super::super::stage::Frame::delay)
+                .filter_map(Frame::delay)
                 .filter(|d| *d > 1.0);
             late.count() as f64 / o.frames.len() as f64
         };
-        let values: Vec<f64> = groups
-            .iter()
-            .filter(|g| g.mode == mode)
-            .map(|g| g.mean(of))
-            .collect();
-        Point::over(0.0, &values).map_or(0.0, |p| p.y)
+        mean_of(&groups, mode, of)
     };
     let (exact, classic) = (end(EXACT), end(CLASSIC));
     figure.claims.push(Claim::new(
@@ -231,10 +217,10 @@ pub(super) fn fig10(
         let Some(run) = group.runs.first() else {
             continue;
         };
-        let line = |what: fn(&super::super::stage::Frame) -> u64| {
+        let line = |what: fn(&Frame) -> u64| {
             let frames = run.frames.iter().enumerate();
             frames
-                .map(|(n, f)| single(n as f64, what(f) as f64))
+                .map(|(n, f)| Point::single(n as f64, what(f) as f64))
                 .collect::<Vec<_>>()
         };
         for (name, points) in [
@@ -277,26 +263,16 @@ pub(super) fn fig11(
     for group in &groups {
         let name = format!("{}: {}", panel(group), MODES[group.mode].name);
         let first = group.runs.first().map_or(&[][..], |run| &run.frames);
-        let point = |f: &super::super::stage::Frame| Some(single(f.delay()?, f.quality?.psnr_y));
+        let point = |f: &Frame| Some(Point::single(f.delay()?, f.quality?.psnr_y));
         let points: Vec<Point> = first.iter().filter_map(point).collect();
         figure.series.push(Series::new(name, ("s", "dB"), points));
         let quality = |o: &Outcome| {
-            let y: Vec<f64> = o
-                .frames
-                .iter()
-                .filter_map(|f| Some(f.quality?.psnr_y))
-                .collect();
-            y.iter().sum::<f64>() / y.len().max(1) as f64
+            let frames = o.frames.iter();
+            mean(frames.filter_map(|f| Some(f.quality?.psnr_y)))
         };
         let least = |o: &Outcome| {
             let y = o.frames.iter().filter_map(|f| Some(f.quality?.psnr_y));
             y.fold(f64::INFINITY, f64::min)
-        };
-        let most = |o: &Outcome| {
-            o.frames
-                .iter()
-                .filter_map(super::super::stage::Frame::delay)
-                .fold(0.0, f64::max)
         };
         rows.push(vec![
             group.tcp.name().into(),
@@ -304,17 +280,12 @@ pub(super) fn fig11(
             MODES[group.mode].name.into(),
             group.mean(quality).into(),
             group.mean(least).into(),
-            group.mean(most).into(),
-            group.mean(super::super::stage::Outcome::accepted).into(),
+            group.mean(worst_delay).into(),
+            group.mean(Outcome::accepted).into(),
         ]);
     }
     for group in groups.iter().filter(|g| g.mode == EXACT) {
-        let most = group.mean(|o| {
-            o.frames
-                .iter()
-                .filter_map(super::super::stage::Frame::delay)
-                .fold(0.0, f64::max)
-        });
+        let most = group.mean(worst_delay);
         figure.claims.push(Claim::new(
             format!(
                 "{}: iOPT delivers with guaranteed delay (the worst frame, s; bound 4 s)",
@@ -382,14 +353,7 @@ pub(super) fn fig12(
         columns: columns.map(str::to_owned).to_vec(),
         rows,
     });
-    let mean = |mode: usize| {
-        let of: Vec<f64> = groups
-            .iter()
-            .filter(|g| g.mode == mode)
-            .map(|g| g.mean(Outcome::lasted))
-            .collect();
-        Point::over(0.0, &of).map_or(0.0, |p| p.y)
-    };
+    let mean = |mode: usize| mean_of(&groups, mode, Outcome::lasted);
     let (exact, ioff, classic) = (mean(EXACT), mean(IOFF), mean(CLASSIC));
     figure.claims.push(Claim::new(
         "iOPT needs no longer than Classic (its mean time over Classic's)".to_owned(),
@@ -413,18 +377,20 @@ pub(super) fn fig12(
     Ok(figure)
 }
 
-fn panel(group: &Group) -> String {
-    format!("{} {}", group.tcp.name(), group.node.name)
+/// Of the frames that arrived, in seconds.
+fn worst_delay(outcome: &Outcome) -> f64 {
+    let delays = outcome.frames.iter().filter_map(Frame::delay);
+    delays.fold(0.0, f64::max)
 }
 
-pub(super) fn single(x: f64, y: f64) -> Point {
-    Point {
-        x,
-        y,
-        lo: y,
-        hi: y,
-        n: 1,
-    }
+/// Over the groups of one mode, the mean of their means.
+fn mean_of(groups: &[Group], mode: usize, of: impl Fn(&Outcome) -> f64) -> f64 {
+    let groups = groups.iter().filter(|g| g.mode == mode);
+    mean(groups.map(|g| g.mean(&of)))
+}
+
+fn panel(group: &Group) -> String {
+    format!("{} {}", group.tcp.name(), group.node.name)
 }
 
 /// What `of` says of each frame, over the runs that have something to say.

@@ -13,7 +13,7 @@ use rand_core::Rng;
 use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
 use tidegate_core::trace::{Event, Trace};
-use tidegate_core::units::Time;
+use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
 use tidegate_live::clock::Clock;
@@ -110,6 +110,41 @@ impl Notebook {
     /// All since the last time.
     pub(crate) fn take(&self) -> Vec<(Time, Event)> {
         self.0.take()
+    }
+}
+
+/// Video that went by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    frames: u64,
+    bits: u64,
+    /// When the first began and the last was over.
+    span: Option<(Time, Time)>,
+}
+
+impl Tally {
+    /// A frame of so many bits, which took from `began` to `over`.
+    pub(crate) fn add(&mut self, bits: u64, began: Time, over: Time) {
+        self.frames += 1;
+        self.bits += bits;
+        let (first, last) = self.span.unwrap_or((began, over));
+        self.span = Some((first.min(began), last.max(over)));
+    }
+
+    /// How many.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// How long all of them took together.
+    pub(crate) fn span(&self) -> Duration {
+        self.span
+            .map_or(Duration::ZERO, |(first, last)| last.since(first))
+    }
+
+    /// Their bits over that time.
+    pub(crate) fn rate(&self) -> Rate {
+        Bytes(self.bits / 8) / self.span().max(Duration::from_millis(1))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `tidegate recv`
 
 mod address;
+mod keep;
 pub(crate) mod numbering;
 mod report;
 mod tcp;

@@ -1,13 +1,11 @@
 //! `tidegate recv --transport tcp`: a player with a discard threshold, which notes when each frame
 //! came.
 
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::assembler::ReceivedFrame;
 use tidegate_core::session::tcp::{Punctuality, TcpReceiver};
@@ -15,13 +13,14 @@ use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::{Conditions, StopFlag};
 use tidegate_live::tcp::{TcpOptions, TcpSocket, receive};
 use tidegate_sim::cast::received_row;
-use tidegate_sim::run::{ReceivedFrame as Row, ShownFrame, Side, Summary};
+use tidegate_sim::run::{ShownFrame, Side, Summary};
 
+use super::keep::Keeper;
 use super::numbering::Numbering;
-use super::viewer::{Judged, Viewer, Watch};
+use super::viewer::{Viewer, Watch};
 use super::window::Window;
 use super::{RecvArgs, flow_info};
-use crate::live::{self, FLOW, Folder, Surroundings};
+use crate::live::{self, Folder, Surroundings};
 use crate::progress::{Progress, millis};
 use crate::tcp::ends::End;
 
@@ -58,7 +57,8 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let name = format!("receive from {} over TCP", socket.peer());
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
-    let mut player = Player::new(args, fps, folder, progress, around.stop.clone())?;
+    let keeper = Keeper::new(args.out.as_deref(), progress, folder)?;
+    let mut player = Player::new(args, fps, keeper, around.stop.clone())?;
     let mut receiver = TcpReceiver::new();
     let mut idle = false;
     let ended = receive(&mut receiver, &mut socket, &conditions, |receiver, now| {
@@ -92,24 +92,19 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
 struct Player<'a> {
     args: &'a RecvArgs,
     fps: FrameRate,
-    progress: Progress,
-    folder: Folder,
+    keeper: Keeper,
     stop: StopFlag,
     window: Option<Window>,
     viewer: Option<Viewer>,
-    out: Option<(String, BufWriter<File>)>,
     numbering: Numbering,
     punctuality: Punctuality,
     /// The frame on the screen, and the one whose turn is next.
     on_screen: Option<u64>,
     next: u64,
-    rows: Vec<Row>,
-    shown: Vec<ShownFrame>,
     packets: u64,
     last_news: Time,
     recent: Recent,
-    total: Total,
-    told_misfit: bool,
+    discarded: u64,
     failed: Option<anyhow::Error>,
 }
 
@@ -123,49 +118,23 @@ struct Recent {
     latest: Duration,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Total {
-    whole: u64,
-    discarded: u64,
-    bits: u64,
-    judged: u64,
-    psnr: f64,
-    span: Option<(Time, Time)>,
-}
-
 impl<'a> Player<'a> {
-    fn new(
-        args: &'a RecvArgs,
-        fps: FrameRate,
-        folder: Folder,
-        progress: Progress,
-        stop: StopFlag,
-    ) -> Result<Self> {
-        let out = args.out.as_ref().map(|path| {
-            let name = path.display().to_string();
-            let file = File::create(path).with_context(|| format!("cannot write {name}"))?;
-            anyhow::Ok((name, BufWriter::new(file)))
-        });
+    fn new(args: &'a RecvArgs, fps: FrameRate, keeper: Keeper, stop: StopFlag) -> Result<Self> {
         Ok(Self {
             args,
             fps,
-            progress,
-            folder,
+            keeper,
             stop,
             window: args.window.then(|| Window::open(fps)).transpose()?,
             viewer: None,
-            out: out.transpose()?,
             numbering: Numbering::new(fps),
             punctuality: Punctuality::new(args.delay_bound),
             on_screen: None,
             next: 0,
-            rows: Vec::new(),
-            shown: Vec::new(),
             packets: 0,
             last_news: Time::ZERO,
             recent: Recent::default(),
-            total: Total::default(),
-            told_misfit: false,
+            discarded: 0,
             failed: None,
         })
     }
@@ -186,18 +155,19 @@ impl<'a> Player<'a> {
             self.take(frame);
         }
         while let Some(judged) = self.viewer.as_ref().and_then(Viewer::poll) {
-            self.judged(judged);
+            self.keeper.judged(judged);
         }
-        self.keep(now);
-        if self.packets > 0 && self.progress.is_due(now) {
+        self.keeper.keep(now);
+        if self.packets > 0 && self.keeper.progress.is_due(now) {
             let line = self.line(now);
-            self.progress.show(&line);
+            self.keeper.progress.show(&line);
         }
     }
 
     /// The first packet tells the codec.
     fn begin(&mut self, codec: Codec) -> Result<()> {
-        self.progress
+        self.keeper
+            .progress
             .say(&format!("the stream is there: {}", codec.name()));
         let reference = self.args.reference.as_deref();
         if reference.is_none() && self.window.is_none() {
@@ -219,35 +189,26 @@ impl<'a> Player<'a> {
 
     fn take(&mut self, frame: ReceivedFrame) {
         let numbered = self.numbering.number(frame.timestamp, frame.first);
-        if self.numbering.misfits() && !std::mem::replace(&mut self.told_misfit, true) {
-            self.progress.say(
-                "the time stamps do not fit the frame rate, so frame numbers are wrong: give \
-                 --fps as the sender has it",
-            );
-        }
+        self.keeper.check(&self.numbering);
         let mut accepted = false;
         if let Some(complete) = frame.complete {
             let lateness = self.punctuality.lateness(frame.timestamp, complete);
             accepted = self.punctuality.accepts(lateness);
             self.count(&frame, complete, lateness, accepted);
         }
-        if let Some((name, out)) = &mut self.out
-            && let Err(e) = out.write_all(&frame.data)
-        {
-            self.progress.say(&format!("{name} ends here: {e}"));
-            self.out = None;
-        }
+        self.keeper.write(&frame.data);
         let row = received_row(&frame, numbered.frame);
         let Some(viewer) = &mut self.viewer else {
             self.show(numbered.frame, accepted);
-            self.rows.push(row);
+            self.keeper.received(row);
             return;
         };
         let kept_up = viewer.keeps_up();
         if let Err(row) = viewer.show(row, frame.data, accepted) {
-            self.rows.push(row);
+            self.keeper.received(row);
             if kept_up {
-                self.progress
+                self.keeper
+                    .progress
                     .say("no more pictures: this machine decodes too slowly");
             }
         }
@@ -261,7 +222,7 @@ impl<'a> Player<'a> {
             if on_time {
                 self.on_screen = Some(frame);
             }
-            self.shown.push(ShownFrame {
+            self.keeper.shown(ShownFrame {
                 frame: slot,
                 shown_frame: self.on_screen,
                 on_time,
@@ -278,39 +239,8 @@ impl<'a> Player<'a> {
         self.recent.bits += bits;
         self.recent.discarded += discarded;
         self.recent.latest = self.recent.latest.max(lateness);
-        self.total.whole += 1;
-        self.total.bits += bits;
-        self.total.discarded += discarded;
-        let (first, _) = self.total.span.unwrap_or((at, at));
-        self.total.span = Some((first, at));
-    }
-
-    fn judged(&mut self, judged: Judged) {
-        if let Some(quality) = judged.row.quality {
-            self.total.judged += 1;
-            self.total.psnr += quality.psnr_y;
-        }
-        self.rows.push(judged.row);
-        self.shown.extend(judged.shown);
-        if let Some(note) = judged.note {
-            self.progress.say(&note);
-        }
-    }
-
-    fn keep(&mut self, now: Time) {
-        let (rows, shown) = (&self.rows, &self.shown);
-        let trouble = self.folder.record(now, &[], |writer| {
-            rows.iter()
-                .try_for_each(|row| writer.received_frame(FLOW, row))?;
-            shown
-                .iter()
-                .try_for_each(|row| writer.shown_frame(FLOW, row))
-        });
-        self.rows.clear();
-        self.shown.clear();
-        if let Some(trouble) = trouble {
-            self.progress.say(&trouble);
-        }
+        self.keeper.whole.add(bits, at, at);
+        self.discarded += discarded;
     }
 
     fn line(&mut self, now: Time) -> String {
@@ -335,34 +265,21 @@ impl<'a> Player<'a> {
     fn finish(mut self, now: Time) -> Result<Option<Summary>> {
         if let Some(viewer) = self.viewer.take() {
             for judged in viewer.finish() {
-                self.judged(judged);
+                self.keeper.judged(judged);
             }
         }
-        self.keep(now);
-        let total = self.total;
-        let span = total
-            .span
-            .map_or(Duration::ZERO, |(first, last)| last.since(first));
-        let rate = Bytes(total.bits / 8) / span.max(Duration::from_millis(1));
-        let likeness = if total.judged > 0 {
-            let psnr = total.psnr / total.judged as f64;
-            format!("; PSNR {psnr:.1} dB over {} frames", total.judged)
-        } else {
-            String::new()
-        };
-        self.progress.say(&format!(
-            "received {} whole frames in {:.1} s, {rate} of video; {} discarded, later than {}\
-             {likeness}",
-            total.whole,
-            span.as_secs_f64(),
-            total.discarded,
+        let mut keeper = self.keeper;
+        keeper.keep(now);
+        keeper.progress.say(&format!(
+            "received {} whole frames in {:.1} s, {} of video; {} discarded, later than {}{}",
+            keeper.whole.frames(),
+            keeper.whole.span().as_secs_f64(),
+            keeper.whole.rate(),
+            self.discarded,
             millis(self.args.delay_bound),
+            keeper.likeness(),
         ));
-        if let Some((name, mut out)) = self.out.take() {
-            out.flush()
-                .with_context(|| format!("cannot write {name}"))?;
-        }
-        self.folder.finish(now)
+        keeper.finish(now)
     }
 }
 

@@ -13,7 +13,7 @@ use tidegate_sim::run::Summary;
 
 use super::addresses::Route;
 use super::{SendArgs, Stream};
-use crate::live::{FLOW, Folder};
+use crate::live::{FLOW, Folder, Tally};
 use crate::progress::{Progress, millis};
 
 pub(super) struct Reporter {
@@ -26,7 +26,9 @@ pub(super) struct Reporter {
     frames: Vec<SentFrame>,
     packets: Vec<PacketRow>,
     recent: Recent,
-    total: Total,
+    frames_made: u64,
+    /// From the capture of the first frame that left on.
+    left: Tally,
 }
 
 /// What has been told.
@@ -55,15 +57,6 @@ struct Recent {
     slowest: Duration,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Total {
-    frames: u64,
-    left: u64,
-    bits: u64,
-    /// Capture of the first frame that left, and when the last one had left.
-    span: Option<(Time, Time)>,
-}
-
 impl Reporter {
     pub(super) fn new(args: &SendArgs, what: &str, route: &Route, folder: Folder) -> Self {
         let mut progress = Progress::new();
@@ -84,7 +77,8 @@ impl Reporter {
             frames: Vec::new(),
             packets: Vec::new(),
             recent: Recent::default(),
-            total: Total::default(),
+            frames_made: 0,
+            left: Tally::default(),
         }
     }
 
@@ -119,17 +113,12 @@ impl Reporter {
         sender.finish_rows(&mut self.frames, &mut self.packets);
         let summary = sender.summary();
         self.keep(now, events);
-        let Total {
-            frames,
-            left,
-            bits,
-            span,
-        } = self.total;
-        let span = span.map_or(Duration::ZERO, |(first, last)| last.since(first));
-        let rate = Bytes(bits / 8) / span.max(Duration::from_millis(1));
         self.progress.say(&format!(
-            "sent {left} of {frames} frames in {:.1} s, {rate} of video; {} packets lost",
-            span.as_secs_f64(),
+            "sent {} of {} frames in {:.1} s, {} of video; {} packets lost",
+            self.left.frames(),
+            self.frames_made,
+            self.left.span().as_secs_f64(),
+            self.left.rate(),
             summary.lost
         ));
         self.folder.finish(now)
@@ -137,12 +126,9 @@ impl Reporter {
 
     fn keep(&mut self, now: Time, events: &[(Time, Event)]) {
         for frame in &self.frames {
-            self.total.frames += 1;
+            self.frames_made += 1;
             let Some(left) = frame.left else { continue };
-            self.total.left += 1;
-            self.total.bits += frame.bits;
-            let (first, last) = self.total.span.unwrap_or((frame.captured, left));
-            self.total.span = Some((first.min(frame.captured), last.max(left)));
+            self.left.add(frame.bits, frame.captured, left);
             self.recent.bits += frame.bits;
             self.recent.slowest = self.recent.slowest.max(left.since(frame.captured));
         }

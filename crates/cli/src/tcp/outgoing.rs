@@ -19,7 +19,7 @@ use tidegate_sim::run::Summary;
 
 use super::TcpArgs;
 use super::rates::{Incoming, Outgoing};
-use crate::live::{FLOW, Folder, Surroundings};
+use crate::live::{FLOW, Folder, Surroundings, Tally};
 use crate::progress::{Progress, millis};
 
 /// What a stream over TCP tells.
@@ -50,9 +50,8 @@ struct Recent {
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     frames: u64,
-    left: u64,
-    bits: u64,
-    span: Option<(Time, Time)>,
+    /// From the capture of the first that left on.
+    left: Tally,
     /// Events that were told, in the order of Table 1.
     told: [u64; TcpEvent::ALL.len()],
     answers: usize,
@@ -125,16 +124,14 @@ impl Reporter {
         let Total {
             frames,
             left,
-            bits,
-            span,
             told,
             answers,
         } = self.total;
-        let span = span.map_or(Duration::ZERO, |(first, last)| last.since(first));
-        let rate = Bytes(bits / 8) / span.max(Duration::from_millis(1));
         self.progress.say(&format!(
-            "sent {left} of {frames} frames in {:.1} s, {rate} of video",
-            span.as_secs_f64()
+            "sent {} of {frames} frames in {:.1} s, {} of video",
+            left.frames(),
+            left.span().as_secs_f64(),
+            left.rate(),
         ));
         let told = TcpEvent::ALL
             .iter()
@@ -210,10 +207,7 @@ impl Reporter {
         for frame in &self.rows {
             self.total.frames += 1;
             let Some(left) = frame.left else { continue };
-            self.total.left += 1;
-            self.total.bits += frame.bits;
-            let (first, _) = self.total.span.unwrap_or((frame.captured, left));
-            self.total.span = Some((first, left));
+            self.total.left.add(frame.bits, frame.captured, left);
             self.recent.bits += frame.bits;
             self.recent.slowest = self.recent.slowest.max(left.since(frame.captured));
         }

@@ -1,0 +1,136 @@
+//! What every receiver keeps of what comes: the run folder, the byte stream, and how much it was.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use tidegate_core::units::Time;
+use tidegate_sim::run::{ReceivedFrame, ShownFrame, Summary};
+
+use super::numbering::Numbering;
+use super::viewer::Judged;
+use crate::live::{FLOW, Folder, Tally};
+use crate::progress::Progress;
+
+pub(super) struct Keeper {
+    pub(super) progress: Progress,
+    /// Of whole frames.
+    pub(super) whole: Tally,
+    folder: Folder,
+    stream: Option<(String, BufWriter<File>)>,
+    rows: Vec<ReceivedFrame>,
+    shown: Vec<ShownFrame>,
+    judged: u64,
+    /// Of the frames that were judged, together.
+    psnr: f64,
+    told_misfit: bool,
+}
+
+impl Keeper {
+    /// `out` is where the byte stream goes, if anywhere.
+    ///
+    /// # Errors
+    /// When that file cannot be made.
+    pub(super) fn new(out: Option<&Path>, progress: Progress, folder: Folder) -> Result<Self> {
+        let stream = out.map(|path| {
+            let name = path.display().to_string();
+            let file = File::create(path).with_context(|| format!("cannot write {name}"))?;
+            anyhow::Ok((name, BufWriter::new(file)))
+        });
+        Ok(Self {
+            progress,
+            whole: Tally::default(),
+            folder,
+            stream: stream.transpose()?,
+            rows: Vec::new(),
+            shown: Vec::new(),
+            judged: 0,
+            psnr: 0.0,
+            told_misfit: false,
+        })
+    }
+
+    /// Says once that time stamps are not at the rate of the frames.
+    pub(super) fn check(&mut self, numbering: &Numbering) {
+        if numbering.misfits() && !std::mem::replace(&mut self.told_misfit, true) {
+            self.progress.say(
+                "the time stamps do not fit the frame rate, so frame numbers are wrong: give \
+                 --fps as the sender has it",
+            );
+        }
+    }
+
+    /// A frame that nobody judges.
+    pub(super) fn received(&mut self, row: ReceivedFrame) {
+        self.rows.push(row);
+    }
+
+    /// What was on the screen when it was the turn of a frame.
+    pub(super) fn shown(&mut self, row: ShownFrame) {
+        self.shown.push(row);
+    }
+
+    /// A frame that a viewer has seen.
+    pub(super) fn judged(&mut self, judged: Judged) {
+        if let Some(quality) = judged.row.quality {
+            self.judged += 1;
+            self.psnr += quality.psnr_y;
+        }
+        self.rows.push(judged.row);
+        self.shown.extend(judged.shown);
+        if let Some(note) = judged.note {
+            self.progress.say(&note);
+        }
+    }
+
+    /// The next bytes of the stream.
+    pub(super) fn write(&mut self, unit: &[u8]) {
+        let Some((name, stream)) = &mut self.stream else {
+            return;
+        };
+        if let Err(e) = stream.write_all(unit) {
+            self.progress.say(&format!("{name} ends here: {e}"));
+            self.stream = None;
+        }
+    }
+
+    /// Puts down what has come since.
+    pub(super) fn keep(&mut self, now: Time) {
+        let (rows, shown) = (&self.rows, &self.shown);
+        let trouble = self.folder.record(now, &[], |writer| {
+            rows.iter()
+                .try_for_each(|row| writer.received_frame(FLOW, row))?;
+            shown
+                .iter()
+                .try_for_each(|row| writer.shown_frame(FLOW, row))
+        });
+        self.rows.clear();
+        self.shown.clear();
+        if let Some(trouble) = trouble {
+            self.progress.say(&trouble);
+        }
+    }
+
+    /// How like the reference the frames were, for the last words; empty if there is none.
+    pub(super) fn likeness(&self) -> String {
+        if self.judged == 0 {
+            return String::new();
+        }
+        let (judged, psnr) = (self.judged, self.psnr / self.judged as f64);
+        format!("; PSNR {psnr:.1} dB over {judged} frames")
+    }
+
+    /// Ends the byte stream and the run folder.
+    ///
+    /// # Errors
+    /// When one of them cannot be finished.
+    pub(super) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
+        if let Some((name, mut stream)) = self.stream.take() {
+            stream
+                .flush()
+                .with_context(|| format!("cannot write {name}"))?;
+        }
+        self.folder.finish(now)
+    }
+}

@@ -177,13 +177,14 @@ impl Sender {
             if !self.algorithm.owns_window() {
                 self.window.ssthresh = ssthresh;
                 self.window.set(ssthresh.min(self.window.cwnd()));
+                self.usage.on_window(now);
             }
         }
     }
 
     fn change_phase(&mut self, now: Time, ack: &Ack, out: u32) {
         if self.phase != Phase::Open && self.board.una() >= self.phase_end {
-            self.end_phase();
+            self.end_phase(now);
         }
         if self.board.lost() > 0 && matches!(self.phase, Phase::Open | Phase::Reduced) {
             self.enter_recovery(now, out);
@@ -195,9 +196,10 @@ impl Sender {
         }
     }
 
-    fn end_phase(&mut self) {
+    fn end_phase(&mut self, now: Time) {
         if matches!(self.phase, Phase::Reduced | Phase::Recovery) && !self.algorithm.owns_window() {
             self.window.set(self.window.ssthresh);
+            self.usage.on_window(now);
         }
         if self.phase == Phase::Recovery {
             self.rack.on_recovered();
@@ -251,6 +253,7 @@ impl Sender {
             }
             Phase::Open | Phase::Loss if acked.acked > 0 => {
                 self.algorithm.on_ack(acked, &mut self.window, cx.rng);
+                self.usage.on_window(acked.now);
             }
             _ => {}
         }

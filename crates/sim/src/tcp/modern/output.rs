@@ -39,6 +39,10 @@ pub(super) struct Usage {
     peak: u32,
     /// Until this segment is acknowledged.
     until: u32,
+    /// The largest number that was outstanding since `since`: `W_used` of RFC 2861.
+    used: u32,
+    /// When the window was last used up, set, or looked at for an acknowledgement.
+    since: Time,
 }
 
 impl Usage {
@@ -49,6 +53,17 @@ impl Usage {
             self.until = next;
         }
     }
+
+    /// The window was set, or looked at for an acknowledgement.
+    pub(super) fn on_window(&mut self, now: Time) {
+        self.since = now;
+    }
+
+    /// Nothing that was used until `now` counts any more.
+    fn begin(&mut self, now: Time) {
+        self.used = 0;
+        self.since = now;
+    }
 }
 
 impl Sender {
@@ -57,6 +72,7 @@ impl Sender {
         self.pacer.waits = false;
         let rate = self.pacing_rate();
         let mut burst = 0;
+        let next = self.board.next();
         let limited = loop {
             let again = self.board.first_lost();
             if again.is_none() && !self.has_new() {
@@ -82,12 +98,10 @@ impl Sender {
                 None => self.send_new(cx),
             }
         };
-        self.usage.update(
-            limited,
-            self.board.outstanding(),
-            self.board.una(),
-            self.board.next(),
-        );
+        let limited = limited || self.board.in_flight() >= self.window.cwnd();
+        if limited || self.board.next() > next {
+            self.validate(cx.now, limited);
+        }
         let idle = self.life == Life::Open
             && self.board.next() >= self.source.end()
             && self.board.lost() == 0
@@ -95,6 +109,31 @@ impl Sender {
         if idle || self.algorithm.holds_back() {
             self.sampler.limit(self.board.in_flight());
         }
+    }
+
+    /// Congestion window validation (RFC 2861 section 3.1) as Linux does it: what is sent after a
+    /// time-out's silence, while some is out, lets a window that is not used up fall half the way to
+    /// what is used of it.
+    fn validate(&mut self, now: Time, limited: bool) {
+        let (board, usage) = (&self.board, &mut self.usage);
+        usage.update(limited, board.outstanding(), board.una(), board.next());
+        if self.window_limited() {
+            self.usage.begin(now);
+            return;
+        }
+        let usage = &mut self.usage;
+        usage.used = usage.used.max(self.board.outstanding());
+        let keeps = !self.config.slow_start_restart || self.algorithm.owns_window();
+        if keeps || now.since(usage.since) < self.rtt.timeout() {
+            return;
+        }
+        let used = usage.used.max(self.initial_window());
+        let cwnd = self.window.cwnd();
+        if self.phase == Phase::Open && used < cwnd {
+            self.window.ssthresh = self.window.ssthresh.max(cwnd / 4 * 3);
+            self.window.set(u32::midpoint(cwnd, used));
+        }
+        self.usage.begin(now);
     }
 
     /// Whether window and source have room for a segment that was never sent.
@@ -179,6 +218,7 @@ impl Sender {
         let used = self.window.ssthresh.max(cwnd / 4 * 3);
         self.window.ssthresh = used;
         self.window.set(halved.max(floor));
+        self.usage.begin(now);
     }
 
     pub(super) fn initial_window(&self) -> u32 {

@@ -189,6 +189,7 @@ impl Sender {
         self.timers.probe = Time::FAR;
         self.timers.late = Time::FAR;
         self.window.set(self.board.in_flight().saturating_add(1));
+        self.usage.on_window(cx.now);
         self.rtt.back_off();
         self.timers.timeout = cx.now + self.rtt.timeout();
         if let Some(seq) = self.board.first_lost() {

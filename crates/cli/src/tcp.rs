@@ -1,5 +1,6 @@
 //! Streams over kernel TCP: what sending and transcoding have in common.
 
+pub(crate) mod backoff;
 pub(crate) mod ends;
 mod modes;
 pub(crate) mod outgoing;
@@ -16,10 +17,11 @@ use tidegate_core::session::tcp::{
 };
 use tidegate_core::symbiosis::SymbiosisConfig;
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_live::tcp::TcpOptions;
+use tidegate_live::tcp::{TcpOptions, knows_rto_max};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Surroundings};
+use backoff::Backoff;
 use modes::{Choice, ModeArgs};
 use rates::Channel;
 
@@ -49,7 +51,8 @@ pub(crate) struct TcpArgs {
     /// still be dropped
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     pub(crate) notsent_lowat: Option<Bytes>,
-    /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later)
+    /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later); 1s in mode `iopt` with
+    /// the exact law, which writes probes on a kernel that knows none, and else the kernel's
     #[arg(long, value_name = "TIME", value_parser = rto_max)]
     pub(crate) rto_max: Option<Duration>,
 }
@@ -123,7 +126,18 @@ impl TcpArgs {
         TcpOptions {
             congestion: self.congestion.clone(),
             notsent_lowat: Some(self.notsent_lowat.unwrap_or(LOWAT)),
+            rto_max: self.backoff().rto_max,
+        }
+    }
+
+    fn backoff(&self) -> Backoff {
+        let asked = Backoff {
             rto_max: self.rto_max,
+            probes: self.modes.probes,
+        };
+        match self.choice() {
+            Choice::Symbiosis(mode) if mode.is_exact() => asked.of_exact(knows_rto_max),
+            _ => asked,
         }
     }
 }
@@ -178,7 +192,7 @@ impl Making {
                     reaction: args.modes.reaction(),
                     margin: args.modes.margin(),
                     drain: args.modes.drain(),
-                    probes: args.modes.probes,
+                    probes: args.backoff().probes,
                 };
                 Box::new(Interactive::new(config, now))
             }

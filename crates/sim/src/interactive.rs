@@ -32,6 +32,8 @@ use crate::scenario::{FlowPlan, TcpPlan, VideoPlan};
 pub struct StreamPlan {
     /// The transport; what there is to send comes from the video.
     pub tcp: TcpPlan,
+    /// The longest time-out, where it was said: it is that of the transport already.
+    pub rto_max: Option<Duration>,
     /// How the application answers to events.
     pub mode: Mode,
     /// What it is told of.

@@ -254,6 +254,7 @@ pub const ENTRIES: &[Entry] = &[
     itcp::TABLE4,
     itcp::TABLE5,
     itcp::TABLE6,
+    itcp::CUTS,
     abone::TABLE5,
     abone::TABLE6,
     abone::FIG6,

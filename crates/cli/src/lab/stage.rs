@@ -15,6 +15,7 @@ use tidegate_live::emulator::{
     Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, Hosts, Way,
 };
 use tidegate_live::pipe::Threaded;
+use tidegate_live::tcp::knows_rto_max;
 use tidegate_sim::cast::{Role, Takings, packet_row};
 use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
@@ -210,8 +211,9 @@ impl Stage<'_> {
             Ok(Threaded::start(encoder, flag.clone())?)
         };
         if let Some((video, plan)) = stream_of(role) {
-            let kernel = KernelTcp::new(&plan.tcp, role.plan.ecn);
-            let sender = stream::Sender::new(role, video, plan, &kernel, encoder(video)?);
+            let mut plan = plan.clone();
+            let kernel = KernelTcp::of_stream(&mut plan, role.plan.ecn, knows_rto_max);
+            let sender = stream::Sender::new(role, video, &plan, &kernel, encoder(video)?);
             return Ok(Part::Stream(kernel, Box::new(sender)));
         }
         match &role.plan.media {

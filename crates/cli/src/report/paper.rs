@@ -95,7 +95,7 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
     } else if y_from < 0.0 {
         -round_top(-y_from, 4)
     } else if y_from > 0.6 * y_to {
-        (y_from - (y_to - y_from).max(y_to * 0.02)).max(0.0)
+        (y_from - (0.25 * (y_to - y_from)).max(0.02 * y_to)).max(0.0)
     } else {
         0.0
     };

@@ -63,6 +63,10 @@ impl SymbiosisConfig {
     pub const MARGIN: f64 = 0.9;
     /// See [`drain`](Self::drain).
     pub const DRAIN: Duration = Duration::from_secs(3);
+    /// The exact law asks for this longest retransmission time-out where nothing else is said and
+    /// the transport can have one: the least that Linux takes (`TCP_RTO_MAX_MS`). A timer that has
+    /// doubled several times finds a path alive again seconds late, which is more than most bounds.
+    pub const RTO_MAX: Duration = Duration::from_secs(1);
 }
 
 /// What to do with the oldest frame that waits.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::time::Duration;
 use std::{mem, ptr};
 
@@ -203,6 +203,19 @@ pub(super) fn wait(
         conditions.stop.hush();
     }
     Ok(())
+}
+
+/// Whether this kernel lets a socket limit its retransmission timeout ([`TcpOptions::rto_max`]).
+/// No where it gives no socket at all.
+pub fn knows_rto_max() -> bool {
+    // SAFETY: no memory is passed.
+    let made =
+        check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) });
+    made.is_ok_and(|fd| {
+        // SAFETY: the descriptor was just made, and nobody else has it.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        set(socket.as_raw_fd(), TCP_RTO_MAX_MS, &1_000_u32.to_ne_bytes()).is_ok()
+    })
 }
 
 fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {

@@ -122,14 +122,28 @@ fn the_exact_law_keeps_its_bound_over_every_tcp() {
             let takings = play(&format!("tcp = {tcp}, mode = \"iopt\""), seed);
             let record = takings.stream.as_ref().unwrap();
             let died = Time::from_secs(5);
-            // What left before anybody could know is lost to the path, and late.
+            // What left before anybody could know is lost to the path, and late. Of what left before
+            // that, the end of the last frame; of what left behind it, one that was tried at the
+            // floor and just failed.
             let arrived = arrivals(&takings);
-            let late = arrived.iter().filter(|(frame, delay)| {
-                let sent = &takings.sent[*frame as usize];
-                let known = died + Duration::from_millis(250);
-                *delay > BOUND && sent.left.is_some_and(|at| at > known || at < died)
-            });
-            assert!(late.count() <= 1, "{tcp} {seed}: {arrived:?}");
+            let late = |fits: &dyn Fn(Time) -> bool| {
+                let late = arrived.iter().filter(|(frame, delay)| {
+                    let left = takings.sent[*frame as usize].left;
+                    *delay > BOUND && left.is_some_and(fits)
+                });
+                late.map(|(_, delay)| delay.saturating_sub(BOUND))
+                    .collect::<Vec<_>>()
+            };
+            assert!(
+                late(&|at| at < died).len() <= 1,
+                "{tcp} {seed}: {arrived:?}"
+            );
+            let tried = late(&|at| at > died + Duration::from_millis(250));
+            let by = tried.iter().max().copied().unwrap_or_default();
+            assert!(
+                tried.len() <= 1 && by < Duration::from_millis(50),
+                "{tcp} {seed}: {tried:?}"
+            );
             let dropped: Vec<u64> = takings
                 .sent
                 .iter()
@@ -262,8 +276,9 @@ fn probes_keep_the_connection_out_of_its_back_off() {
         arrivals.iter().filter(|(_, delay)| *delay <= BOUND).count()
     };
     for seed in 1..=3 {
-        let plain = play("tcp = \"cubic\", mode = \"iopt\"", seed);
-        let probed = play("tcp = \"cubic\", mode = \"iopt\", probes = true", seed);
+        let plain = play("tcp = \"cubic\", mode = \"iopt\", rto_max = \"2min\"", seed);
+        let probed = "tcp = \"cubic\", mode = \"iopt\", rto_max = \"2min\", probes = true";
+        let probed = play(probed, seed);
         assert!(timeouts(&plain) >= 4, "{}", timeouts(&plain));
         assert_eq!(timeouts(&probed), 0);
         // A probe per 175 ms, a round trip until repair begins, and four for a frame.
@@ -272,5 +287,32 @@ fn probes_keep_the_connection_out_of_its_back_off() {
         let classic = play("tcp = \"newreno\", mode = \"iopt\", probes = true", seed);
         let without = play("tcp = \"newreno\", mode = \"iopt\"", seed);
         assert!(in_time(&classic) + 1 >= in_time(&without));
+    }
+}
+
+/// The kernel's timer doubles up to two minutes; the exact law asks for a second at most, others for
+/// nothing.
+#[test]
+fn the_exact_law_shortens_the_longest_time_out() {
+    let longest_gap = |transport: &str| {
+        let takings = play(transport, 1);
+        let record = takings.stream.as_ref().unwrap();
+        let told = record.events.iter();
+        let at: Vec<Time> = told
+            .filter(|(_, e)| *e == TcpEvent::TimedOut)
+            .map(|(at, _)| *at)
+            .collect();
+        at.windows(2).map(|two| two[1].since(two[0])).max().unwrap()
+    };
+    let second = Duration::from_secs(1)..Duration::from_millis(1_010);
+    assert!(second.contains(&longest_gap("tcp = \"cubic\", mode = \"iopt\"")));
+    let doubled = Duration::from_millis(1_200)..Duration::from_secs(3);
+    for others in [
+        "tcp = \"cubic\", mode = \"iopt\", rto_max = \"2min\"",
+        "tcp = \"cubic\", mode = \"iopt\", law = \"paper\"",
+        "tcp = \"cubic\", mode = \"iexp\"",
+    ] {
+        let gap = longest_gap(others);
+        assert!(doubled.contains(&gap), "{others}: {gap:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Khan and Zaghal, "Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive
 //! Transport": video over TCP to four nodes, while the path is cut three times for 3 s.
 
+mod cuts;
 mod figures;
 mod published;
 mod tables;
@@ -59,6 +60,13 @@ pub(super) const TABLE6: Entry = entry(
     tables::table6,
 );
 
+pub(super) const CUTS: Entry = Entry {
+    name: "itcp/cuts",
+    about: "frames in time by the length of the cuts, which the papers did not vary",
+    source: "our own, on the path of the first paper",
+    make: cuts::play,
+};
+
 /// A mode as it is played: its name here, and its part of a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ModeRow {
@@ -108,6 +116,8 @@ pub(super) fn node_names() -> [&'static str; 4] {
 
 /// The delay bounds of the paper, in seconds.
 const BOUNDS: [u64; 3] = [2, 4, 6];
+/// How long its cuts last.
+const CUT_MS: u64 = 3_000;
 
 /// What was assumed, for every figure.
 fn assumptions() -> Vec<String> {
@@ -122,19 +132,16 @@ fn assumptions() -> Vec<String> {
     .to_vec()
 }
 
-/// The experiment: three cuts of 3 s every 10 s, 750 frames.
-fn experiment(
-    node: &Node,
-    tcp: Tcp,
-    mode: ModeRow,
-    bound: u64,
-    rto_max: &str,
-) -> Result<Job, PapersError> {
+/// The experiment: three cuts, 10 s apart, 750 frames.
+fn experiment(group: &Group, rto_max: &str) -> Result<Job, PapersError> {
+    let (node, tcp, bound, cut) = (group.node, group.tcp, group.bound, group.cut_ms);
+    let mode = MODES[group.mode];
     let queue = product(
         Rate::kbps(10_000),
         core::time::Duration::from_millis(node.rtt_ms),
     );
     let half = node.rtt_ms * 500;
+    let [first, second, third] = [0, 1, 2].map(|n| 10_000 + n * (cut + 10_000));
     let text = format!(
         r#"name = "itcp"
 duration = "130s"
@@ -143,7 +150,7 @@ name = "path"
 rate = "10Mb/s"
 delay = "{half}us"
 queue = {{ droptail = "{queue}B" }}
-outage = [{{ at = "10s", lasts = "3s" }}, {{ at = "23s", lasts = "3s" }}, {{ at = "36s", lasts = "3s" }}]
+outage = [{{ at = "{first}ms", lasts = "{cut}ms" }}, {{ at = "{second}ms", lasts = "{cut}ms" }}, {{ at = "{third}ms", lasts = "{cut}ms" }}]
 [[link]]
 name = "back"
 delay = "{half}us"
@@ -160,15 +167,27 @@ transport = {{ tcp = {tcp}, {mode}, {rto_max}frames = 750 }}
         tcp = tcp.toml(),
         mode = mode.toml,
     );
-    let label = format!("{} {} {bound}s {}", tcp.name(), node.name, mode.name);
+    let of_paper = cut == CUT_MS;
+    let length = if of_paper {
+        String::new()
+    } else {
+        format!(" {cut}ms")
+    };
+    let label = format!(
+        "{} {} {bound}s {}{length}",
+        tcp.name(),
+        node.name,
+        mode.name
+    );
     Job::new(&label, text)
 }
 
-/// What is compared: all runs of a TCP, a node, a bound and a mode.
+/// What is compared: all runs of a TCP, a node, a bound, a length of the cuts and a mode.
 struct Group {
     tcp: Tcp,
     node: &'static Node,
     bound: u64,
+    cut_ms: u64,
     mode: usize,
     runs: Vec<Outcome>,
 }
@@ -193,42 +212,67 @@ impl Group {
     }
 }
 
-/// Plays all nodes with these bounds and modes over the TCPs asked for, or over `standard`.
-fn groups(
-    options: &Options,
-    standard: &[Tcp],
-    bounds: &[u64],
-    modes: &[usize],
-    progress: Progress<'_>,
-) -> Result<Vec<Group>, PapersError> {
-    let tcps = if options.tcps.is_empty() {
-        standard
-    } else {
-        &options.tcps
-    };
-    let rto_max = options.rto_max_key();
-    let mut groups = Vec::new();
-    let mut jobs = Vec::new();
-    for tcp in tcps {
-        for node in &NODES {
-            for bound in bounds.iter().filter(|_| options.wants(node.name)) {
-                for mode in modes {
-                    let job = experiment(node, *tcp, MODES[*mode], *bound, &rto_max)?;
-                    groups.push(Group {
-                        tcp: *tcp,
-                        node,
-                        bound: *bound,
-                        mode: *mode,
-                        runs: Vec::new(),
-                    });
-                    jobs.push(job);
+/// What an entry plays, at all nodes that are asked for.
+struct Grid<'a> {
+    /// Unless others are asked for.
+    tcps: &'a [Tcp],
+    bounds: &'a [u64],
+    cuts_ms: &'a [u64],
+    modes: &'a [usize],
+}
+
+impl Grid<'_> {
+    /// Over the TCP of the papers' time, with their cuts and a bound of 4 s.
+    fn of_figure(modes: &[usize]) -> Grid<'_> {
+        Grid {
+            tcps: &[Tcp::Bsd],
+            bounds: &[4],
+            cuts_ms: &[CUT_MS],
+            modes,
+        }
+    }
+
+    /// All runs; groups without any are left out.
+    fn play(&self, options: &Options, progress: Progress<'_>) -> Result<Vec<Group>, PapersError> {
+        let mut groups = self.groups(options);
+        let rto_max = options.rto_max_key();
+        let jobs: Result<Vec<Job>, PapersError> = groups
+            .iter()
+            .map(|group| experiment(group, &rto_max))
+            .collect();
+        for (group, runs) in groups
+            .iter_mut()
+            .zip(play_seeds(&jobs?, options, progress)?)
+        {
+            group.runs = runs;
+        }
+        groups.retain(|group| !group.runs.is_empty());
+        Ok(groups)
+    }
+
+    fn groups(&self, options: &Options) -> Vec<Group> {
+        let tcps = if options.tcps.is_empty() {
+            self.tcps
+        } else {
+            &options.tcps
+        };
+        let mut groups = Vec::new();
+        for tcp in tcps {
+            for node in NODES.iter().filter(|node| options.wants(node.name)) {
+                for bound in self.bounds {
+                    for cut_ms in self.cuts_ms {
+                        groups.extend(self.modes.iter().map(|mode| Group {
+                            tcp: *tcp,
+                            node,
+                            bound: *bound,
+                            cut_ms: *cut_ms,
+                            mode: *mode,
+                            runs: Vec::new(),
+                        }));
+                    }
                 }
             }
         }
+        groups
     }
-    for (group, runs) in groups.iter_mut().zip(play_seeds(&jobs, options, progress)?) {
-        group.runs = runs;
-    }
-    groups.retain(|group| !group.runs.is_empty());
-    Ok(groups)
 }

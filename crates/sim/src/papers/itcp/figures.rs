@@ -4,7 +4,7 @@ use tidegate_core::symbiosis::TcpEvent;
 
 use super::super::stage::{Frame, Job, Outcome, PapersError, Tcp, mean, play_all};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
-use super::{CLASSIC, EXACT, Group, IEXP, IOFF, MODES, PAPER, assumptions, groups};
+use super::{CLASSIC, EXACT, Grid, Group, IEXP, IOFF, MODES, PAPER, assumptions};
 
 /// A stream that is always limited by its window, cut for a second, and one that loses one packet.
 pub(super) fn fig3(
@@ -142,7 +142,7 @@ pub(super) fn fig9(
     progress: Progress<'_>,
 ) -> Result<Figure, PapersError> {
     let modes = [EXACT, PAPER, IEXP, IOFF, CLASSIC];
-    let groups = groups(options, &[Tcp::Bsd], &[4], &modes, progress)?;
+    let groups = Grid::of_figure(&modes).play(options, progress)?;
     let mut figure = entry.figure();
     for group in &groups {
         let panel = panel(group);
@@ -210,7 +210,7 @@ pub(super) fn fig10(
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<Figure, PapersError> {
-    let groups = groups(options, &[Tcp::Bsd], &[4], &[EXACT, PAPER], progress)?;
+    let groups = Grid::of_figure(&[EXACT, PAPER]).play(options, progress)?;
     let mut figure = entry.figure();
     for group in &groups {
         let panel = format!("{} {}", panel(group), MODES[group.mode].name);
@@ -257,7 +257,7 @@ pub(super) fn fig11(
     progress: Progress<'_>,
 ) -> Result<Figure, PapersError> {
     let modes = [EXACT, IEXP, CLASSIC];
-    let groups = groups(options, &[Tcp::Bsd], &[4], &modes, progress)?;
+    let groups = Grid::of_figure(&modes).play(options, progress)?;
     let mut figure = entry.figure();
     let mut rows = Vec::new();
     for group in &groups {
@@ -327,7 +327,7 @@ pub(super) fn fig12(
     progress: Progress<'_>,
 ) -> Result<Figure, PapersError> {
     let modes = [EXACT, IOFF, CLASSIC];
-    let groups = groups(options, &[Tcp::Bsd], &[4], &modes, progress)?;
+    let groups = Grid::of_figure(&modes).play(options, progress)?;
     let mut figure = entry.figure();
     let mut rows = Vec::new();
     for group in &groups {

@@ -15,23 +15,24 @@ use crate::scenario::table::{Table, Value};
 pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> {
     let table = value.table(TRANSPORT, "{ tcp = \"cubic\", mode = \"iopt\" }")?;
     let mut tcp = models::tcp_or_kind(&table.need("tcp", "tcp = \"cubic\"")?)?;
-    if let Some(span) = table.get("rto_max") {
-        let longest = span.positive_duration("a time-out of zero fires for ever")?;
-        let allowed = Duration::from_secs(1)..=Duration::from_mins(2);
-        if !allowed.contains(&longest) {
-            return Err(span.range(
-                "the kernel takes 1 s to 120 s",
-                "write a time span within these",
-            ));
+    let mode = mode(&table)?;
+    let rto_max = rto_max(&table)?;
+    match &mut tcp.sender {
+        TcpSender::Classic(config) => {
+            config.rto.max = rto_max.unwrap_or(config.rto.max);
         }
-        match &mut tcp.sender {
-            TcpSender::Classic(config) => config.rto.max = longest,
-            TcpSender::Modern(config) => config.timeout.max = longest,
+        TcpSender::Modern(config) => {
+            let usual = if mode.is_exact() {
+                SymbiosisConfig::RTO_MAX
+            } else {
+                config.timeout.max
+            };
+            config.timeout.max = rto_max.unwrap_or(usual);
         }
     }
-    let mode = mode(&table)?;
     Ok(StreamPlan {
         tcp,
+        rto_max,
         mode,
         subscribed: match table.get("subscribe") {
             Some(list) => subscription(&list)?,
@@ -67,6 +68,22 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
             None => None,
         },
     })
+}
+
+fn rto_max(table: &Table<'_>) -> Result<Option<Duration>, ScenarioError> {
+    let Some(span) = table.get("rto_max") else {
+        return Ok(None);
+    };
+    let longest = span.positive_duration("a time-out of zero fires for ever")?;
+    let allowed = Duration::from_secs(1)..=Duration::from_mins(2);
+    if allowed.contains(&longest) {
+        Ok(Some(longest))
+    } else {
+        Err(span.range(
+            "the kernel takes 1 s to 120 s",
+            "write a time span within these",
+        ))
+    }
 }
 
 fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {

@@ -1,0 +1,163 @@
+//! The first paper's path with cuts of other lengths than its 3 s. Whether a retransmission leaves just
+//! before or just behind the end of a cut is luck for one length; over many it is not.
+
+use super::super::stage::{Outcome, PapersError, Tcp, mean};
+use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
+use super::published::NODES;
+use super::{CLASSIC, EXACT, Grid, Group, IEXP, MODES, assumptions};
+
+/// Modes that are compared.
+const PLAYED: [usize; 3] = [EXACT, IEXP, CLASSIC];
+/// A shorter cut hardly costs a frame, after a longer one nothing of 2 s is savable.
+const BOUNDS: [u64; 2] = [2, 4];
+const CUTS_MS: [u64; 9] = [
+    2_000, 2_250, 2_500, 2_750, 3_000, 3_250, 3_500, 3_750, 4_000,
+];
+
+pub(super) fn play(
+    entry: &Entry,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Figure, PapersError> {
+    let grid = Grid {
+        tcps: &[Tcp::Cubic],
+        bounds: &BOUNDS,
+        cuts_ms: &CUTS_MS,
+        modes: &PLAYED,
+    };
+    let groups = grid.play(options, progress)?;
+    let mut figure = entry.figure();
+    let mut rows = Vec::new();
+    for lines in lines(&groups) {
+        rows.extend(lines.iter().map(Line::row));
+        figure.series.extend(lines.iter().map(Line::series));
+        figure.claims.extend(claims(&lines));
+    }
+    let lengths = CUTS_MS.map(|cut| format!("{} s", cut as f64 / 1e3));
+    let columns = ["tcp", "node", "d s", "mode"].map(str::to_owned);
+    let means = ["mean", "of savable", "delay s"].map(str::to_owned);
+    figure.table = Some(Table {
+        columns: columns.into_iter().chain(lengths).chain(means).collect(),
+        rows,
+    });
+    figure.notes = assumptions();
+    figure.notes.push(
+        "The three cuts are 10 s apart and all of one length. Columns of lengths have the share of \
+         all frames in time; what follows are means over the lengths."
+            .to_owned(),
+    );
+    Ok(figure)
+}
+
+/// A mode to a node, by the length of the cuts.
+struct Line<'a> {
+    cuts: Vec<&'a Group>,
+}
+
+/// Modes at the same place stand together.
+fn lines(groups: &[Group]) -> Vec<Vec<Line<'_>>> {
+    let tcps = Tcp::ALL.iter();
+    let places = tcps.flat_map(|tcp| NODES.iter().map(move |node| (*tcp, node.name)));
+    let places = places.flat_map(|place| BOUNDS.map(|bound| (place, bound)));
+    let lines = places.map(|((tcp, node), bound)| -> Vec<Line<'_>> {
+        let here: Vec<&Group> = groups
+            .iter()
+            .filter(|g| (g.tcp, g.node.name, g.bound) == (tcp, node, bound))
+            .collect();
+        let of_mode = |mode| here.iter().copied().filter(move |g| g.mode == mode);
+        let lines = PLAYED.map(|mode| Line {
+            cuts: of_mode(mode).collect(),
+        });
+        lines
+            .into_iter()
+            .filter(|line| !line.cuts.is_empty())
+            .collect()
+    });
+    lines.filter(|lines| !lines.is_empty()).collect()
+}
+
+impl Line<'_> {
+    fn mean(&self, of: impl Fn(&Outcome) -> f64 + Copy) -> f64 {
+        mean(self.cuts.iter().map(|group| group.mean(of)))
+    }
+
+    fn mode(&self) -> usize {
+        self.cuts[0].mode
+    }
+
+    fn place(&self) -> String {
+        let group = self.cuts[0];
+        format!(
+            "{} {} d = {} s",
+            group.tcp.name(),
+            group.node.name,
+            group.bound
+        )
+    }
+
+    fn series(&self) -> Series {
+        let points = self.cuts.iter().filter_map(|group| {
+            Point::over(group.cut_ms as f64 / 1e3, &group.values(Outcome::accepted))
+        });
+        Series::new(
+            format!("{}: {}", self.place(), MODES[self.mode()].name),
+            ("s of each cut", "share in time"),
+            points.collect(),
+        )
+    }
+
+    fn row(&self) -> Vec<Cell> {
+        let first = self.cuts[0];
+        let mut row: Vec<Cell> = vec![
+            first.tcp.name().into(),
+            first.node.name.into(),
+            (first.bound as f64).into(),
+            MODES[first.mode].name.into(),
+        ];
+        row.extend(CUTS_MS.map(|cut| -> Cell {
+            let group = self.cuts.iter().find(|group| group.cut_ms == cut);
+            group.map(|group| group.mean(Outcome::accepted)).into()
+        }));
+        row.push(self.mean(Outcome::accepted).into());
+        row.push(self.mean(Outcome::of_savable).into());
+        row.push(self.mean(Outcome::mean_delay).into());
+        row
+    }
+}
+
+fn claims(lines: &[Line<'_>]) -> Vec<Claim> {
+    let mode = |mode| lines.iter().find(|line| line.mode() == mode);
+    let Some(exact) = mode(EXACT) else {
+        return Vec::new();
+    };
+    let place = exact.place();
+    let saved = exact.mean(Outcome::of_savable);
+    let mut claims = vec![Claim::new(
+        format!("{place}: iOPT exact has at least 99.5 % of the savable frames in time"),
+        None,
+        saved,
+        saved >= 0.995,
+    )];
+    for (other, name) in [(IEXP, "iEXP"), (CLASSIC, "Classic")] {
+        let Some(other) = mode(other) else { continue };
+        let gain = exact.mean(Outcome::accepted) - other.mean(Outcome::accepted);
+        claims.push(Claim::new(
+            format!(
+                "{place}: over all lengths iOPT exact has more frames in time than {name} (by)"
+            ),
+            None,
+            gain,
+            gain > 0.0,
+        ));
+    }
+    if let Some(classic) = mode(CLASSIC) {
+        let faster = exact.mean(Outcome::mean_delay) - classic.mean(Outcome::mean_delay);
+        claims.push(Claim::new(
+            format!("{place}: its mean delay is below Classic's (by, s)"),
+            None,
+            faster,
+            faster < 0.0,
+        ));
+    }
+    claims
+}

@@ -164,7 +164,10 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     }
     match (stream.error(), stream.sender().failure()) {
         (Some(error), _) => bail!("{error}"),
-        (None, Some(failure)) => bail!("{}", because(failure, peer)),
+        (None, Some(failure)) => match because(failure, peer) {
+            Some(why) => bail!(why),
+            None => Ok(ExitCode::SUCCESS),
+        },
         (None, None) => Ok(ExitCode::SUCCESS),
     }
 }
@@ -307,11 +310,13 @@ fn write_sdp(
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-fn because(failure: SenderFailure, peer: SocketAddr) -> String {
+/// What went wrong, if anything did: a receiver may leave when it likes.
+fn because(failure: SenderFailure, peer: SocketAddr) -> Option<String> {
     let SenderFailure::NobodyThere(cause) = failure else {
-        return format!("the stream to {peer} was given up");
+        return Some(format!("the stream to {peer} was given up"));
     };
-    match cause {
+    Some(match cause {
+        BreakerCause::Goodbye => return None,
         BreakerCause::RtcpTimeout => format!(
             "no report came from {peer} for too long, so the stream was stopped: look whether the \
              receiver runs, and give --one-way if it never answers"
@@ -324,7 +329,7 @@ fn because(failure: SenderFailure, peer: SocketAddr) -> String {
             "the path to {peer} loses too much for even the lowest rate, so the stream was \
              stopped: lower --floor or find a better path"
         ),
-    }
+    })
 }
 
 fn control(text: &str) -> Result<ControllerConfig, String> {

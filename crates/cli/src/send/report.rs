@@ -46,6 +46,7 @@ enum PathState {
     Open,
     Blackout,
     Stopped,
+    Left,
 }
 
 /// Since the last progress line.
@@ -164,6 +165,7 @@ impl Reporter {
             ));
         }
         let path = match () {
+            () if status.left => PathState::Left,
             () if status.stopped => PathState::Stopped,
             () if status.blackout => PathState::Blackout,
             () => PathState::Open,
@@ -172,6 +174,9 @@ impl Reporter {
             self.progress.say(&match path {
                 PathState::Open => format!("{peer} is back: the stream goes on"),
                 PathState::Blackout => format!("{peer} has fallen silent: waiting for the path"),
+                PathState::Left => {
+                    format!("{peer} has left: waiting for another receiver there")
+                }
                 PathState::Stopped => {
                     format!("the circuit breaker stopped the stream to {peer}; asking on")
                 }

@@ -91,6 +91,9 @@ pub(crate) struct SendArgs {
     /// The receiver cannot answer: go on at the floor without ever hearing from it
     #[arg(long)]
     one_way: bool,
+    /// Ask routers to mark packets rather than drop them (ECN, RFC 3168)
+    #[arg(long)]
+    ecn: bool,
     /// Print the numbers of the run as one JSON object at its end
     #[arg(long)]
     json: bool,
@@ -234,6 +237,18 @@ fn check(args: &SendArgs) -> Result<()> {
         !args.delay_bound.is_zero(),
         "nothing arrives within a --delay-bound of zero: give it more"
     );
+    if args.ecn {
+        ensure!(
+            args.transport == Transport::Rtp,
+            "--ecn is for --transport rtp: leave it out; over TCP the kernel asks for ECN if the \
+             sysctl net.ipv4.tcp_ecn is 1"
+        );
+        ensure!(
+            !args.one_way && !matches!(args.control, ControllerConfig::Fixed { .. }),
+            "--ecn obliges to slow down when packets are marked (RFC 3168), which neither \
+             --one-way nor --control fixed does: leave one of them out"
+        );
+    }
     Ok(())
 }
 
@@ -251,6 +266,7 @@ fn sender_config(
     config.rates = (args.floor, args.ceiling);
     config.packet_size = args.packet_size;
     config.one_way = args.one_way;
+    config.ecn = args.ecn;
     config.log = true;
     config.frames = args.duration.map(|span| frames_in(span, picked.frame_rate));
     if let ControllerConfig::Fixed { rate } = args.control {

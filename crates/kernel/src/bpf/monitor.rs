@@ -37,7 +37,7 @@ impl Monitor {
         let layout = Layout::read(&btf, tick()?).map_err(LoadError::NoField)?;
         let types = |bytes: usize| {
             let btf = super::btf::number_and_array(bytes as u32 / 4);
-            syscall::load_types(&btf).map_err(|e| refused("types", e))
+            syscall::load_types(&btf).map_err(|e| refused("the types of its maps (BTF)", e))
         };
         let storage = |name, bytes: usize| {
             let types = types(bytes)?;

@@ -42,6 +42,10 @@ use source::{Encoding, Picked};
 
 /// What to send, and how.
 #[derive(Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub(crate) struct SendArgs {
     /// The receiver. RTP and RTCP share its port
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "serve")]

@@ -130,7 +130,7 @@ impl Pair {
     /// In steps of 5 ms.
     fn run_to(&mut self, ms: u64) {
         while self.now < Time::from_millis(ms) {
-            self.now = self.now + Duration::from_millis(5);
+            self.now += Duration::from_millis(5);
             self.step();
         }
     }

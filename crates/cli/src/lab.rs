@@ -15,7 +15,7 @@ mod watch;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use tidegate_core::random::Seed;
 use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
@@ -66,7 +66,8 @@ pub(crate) fn run(args: &LabArgs) -> Result<ExitCode> {
     let seed = args.seed.map_or(script.scenario.seed, Seed);
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| folder::default_dir("lab", &script.scenario, seed));
-    prepare()?;
+    // Other verbs need a lab too, and no scenario of theirs could be simulated instead.
+    prepare().map_err(|e| anyhow!("{e:#}\nThe simulator plays the same file: tidegate sim run"))?;
     let run = play_with(&script, seed, &dir, *injector)?;
     sim::finish(&run, args, &dir)
 }
@@ -80,9 +81,7 @@ pub(crate) fn prepare() -> Result<()> {
     match availability() {
         Availability::Root => Ok(()),
         Availability::UserNamespace => enter_user_namespace().context("no user namespace"),
-        Availability::Missing(missing) => bail!(
-            "the lab cannot work here: {missing}\nThe simulator plays the same file: tidegate sim run"
-        ),
+        Availability::Missing(missing) => bail!("the lab cannot work here: {missing}"),
     }
 }
 

@@ -51,8 +51,12 @@ struct RunArgs {
     names: Vec<String>,
     /// How many runs of each kind, with the seeds from 1 [default: 10; 2 with --lab, with which a
     /// table takes about a quarter of an hour]
-    #[arg(long, visible_alias = "runs", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     seeds: Option<u64>,
+    /// The same as --seeds
+    // An alias would do, but for errors that name what nobody wrote.
+    #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    runs: Option<u64>,
     /// Over which TCP: bsd (as in the papers' time), linux-reno, cubic or bbr; may be given again
     /// [default: bsd; for itcp/table4 and table5 all four; with --lab cubic]
     #[arg(long = "tcp", value_name = "TCP", value_parser = tcp)]
@@ -119,7 +123,7 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let mut options = Options {
         world: Arc::new(Simulator),
-        seeds: args.seeds.unwrap_or(10),
+        seeds: args.seeds.or(args.runs).unwrap_or(10),
         tcps: args.tcps.clone(),
         nodes: args.nodes.clone(),
         rto_max: args.rto_max,
@@ -127,7 +131,7 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
     };
     if let Some(lab) = &lab {
         options.world = Arc::clone(lab) as Arc<dyn World>;
-        options.seeds = args.seeds.unwrap_or(2);
+        options.seeds = args.seeds.or(args.runs).unwrap_or(2);
         options.threads = args.jobs.map_or(cores * LABS, NonZeroUsize::get);
         if options.tcps.is_empty() {
             options.tcps = vec![Tcp::Cubic];

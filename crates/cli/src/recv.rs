@@ -21,7 +21,7 @@ use tidegate_core::units::{Rate, Time};
 use tidegate_core::wire::payload;
 use tidegate_core::wire::rtp::PayloadType;
 use tidegate_core::wire::sdp::Sdp;
-use tidegate_live::driver::{Conditions, Ending, drive};
+use tidegate_live::driver::{Conditions, drive};
 use tidegate_sim::run::{FlowInfo, Side};
 use tidegate_sim::scenario::quantity;
 
@@ -94,6 +94,7 @@ enum Feedback {
 enum Left {
     Interrupted,
     Idle,
+    TimeOver,
 }
 
 /// Receives until the sender says goodbye, somebody ends it, or nothing comes any more. The
@@ -131,7 +132,8 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let mut receiver = MediaReceiver::new(config);
     let conditions = Conditions {
         clock: around.clock,
-        until: args.duration.map(|span| Time::ZERO + span),
+        // It ends at the end of the goodbye.
+        until: None,
         stop: around.stop.clone(),
     };
     let mut left = None;
@@ -143,23 +145,23 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         &mut (),
         |receiver, now| {
             reporter.turn(receiver, now);
-            left = leaves(receiver, now, args.idle_timeout, around.interrupts.count());
-            match left {
-                Some(_) => ControlFlow::Break(()),
-                None => ControlFlow::Continue(()),
+            left = left.or_else(|| leaves(args, receiver, now, around.interrupts.count()));
+            if left.is_some() {
+                receiver.close();
             }
+            ControlFlow::Continue(())
         },
     );
     let summary = reporter.finish(&mut receiver, around.clock.now())?;
     live::print_json(summary.as_ref().filter(|_| args.json))?;
-    let ended = ended?;
-    match (ended.why, left) {
-        (_, Some(Left::Idle)) => bail!(
+    ended?;
+    match left {
+        Some(Left::Idle) => bail!(
             "nothing has come for {} s and the sender said no goodbye: it has gone, or the path \
              is dead",
             args.idle_timeout.as_secs_f64()
         ),
-        (Ending::TimeOver, _) if receiver.last_arrival().is_none() => bail!(
+        Some(Left::TimeOver) if receiver.last_arrival().is_none() => bail!(
             "nothing came to port {port} that is of this stream: look whether the sender runs \
              and sends here"
         ),
@@ -194,13 +196,15 @@ fn receiver_config(
     config
 }
 
-fn leaves(receiver: &MediaReceiver, now: Time, idle: Duration, interrupts: u32) -> Option<Left> {
+fn leaves(args: &RecvArgs, receiver: &MediaReceiver, now: Time, interrupts: u32) -> Option<Left> {
     let silent = receiver
         .last_arrival()
-        .is_some_and(|at| now.since(at) >= idle);
+        .is_some_and(|at| now.since(at) >= args.idle_timeout);
+    let over = args.duration.is_some_and(|span| now >= Time::ZERO + span);
     match () {
         () if interrupts > 0 => Some(Left::Interrupted),
         () if silent => Some(Left::Idle),
+        () if over => Some(Left::TimeOver),
         () => None,
     }
 }

@@ -42,6 +42,10 @@ use source::{Encoding, Picked};
 
 /// What to send, and how.
 #[derive(Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub(crate) struct SendArgs {
     /// The receiver. RTP and RTCP share its port
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "serve")]
@@ -91,6 +95,9 @@ pub(crate) struct SendArgs {
     /// The receiver cannot answer: go on at the floor without ever hearing from it
     #[arg(long)]
     one_way: bool,
+    /// Ask routers to mark packets rather than drop them (ECN, RFC 3168)
+    #[arg(long)]
+    ecn: bool,
     /// Print the numbers of the run as one JSON object at its end
     #[arg(long)]
     json: bool,
@@ -164,7 +171,10 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     }
     match (stream.error(), stream.sender().failure()) {
         (Some(error), _) => bail!("{error}"),
-        (None, Some(failure)) => bail!("{}", because(failure, peer)),
+        (None, Some(failure)) => match because(failure, peer) {
+            Some(why) => bail!(why),
+            None => Ok(ExitCode::SUCCESS),
+        },
         (None, None) => Ok(ExitCode::SUCCESS),
     }
 }
@@ -231,6 +241,18 @@ fn check(args: &SendArgs) -> Result<()> {
         !args.delay_bound.is_zero(),
         "nothing arrives within a --delay-bound of zero: give it more"
     );
+    if args.ecn {
+        ensure!(
+            args.transport == Transport::Rtp,
+            "--ecn is for --transport rtp: leave it out; over TCP the kernel asks for ECN if the \
+             sysctl net.ipv4.tcp_ecn is 1"
+        );
+        ensure!(
+            !args.one_way && !matches!(args.control, ControllerConfig::Fixed { .. }),
+            "--ecn obliges to slow down when packets are marked (RFC 3168), which neither \
+             --one-way nor --control fixed does: leave one of them out"
+        );
+    }
     Ok(())
 }
 
@@ -248,6 +270,7 @@ fn sender_config(
     config.rates = (args.floor, args.ceiling);
     config.packet_size = args.packet_size;
     config.one_way = args.one_way;
+    config.ecn = args.ecn;
     config.log = true;
     config.frames = args.duration.map(|span| frames_in(span, picked.frame_rate));
     if let ControllerConfig::Fixed { rate } = args.control {
@@ -307,11 +330,13 @@ fn write_sdp(
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-fn because(failure: SenderFailure, peer: SocketAddr) -> String {
+/// What went wrong, if anything did: a receiver may leave when it likes.
+fn because(failure: SenderFailure, peer: SocketAddr) -> Option<String> {
     let SenderFailure::NobodyThere(cause) = failure else {
-        return format!("the stream to {peer} was given up");
+        return Some(format!("the stream to {peer} was given up"));
     };
-    match cause {
+    Some(match cause {
+        BreakerCause::Goodbye => return None,
         BreakerCause::RtcpTimeout => format!(
             "no report came from {peer} for too long, so the stream was stopped: look whether the \
              receiver runs, and give --one-way if it never answers"
@@ -324,7 +349,7 @@ fn because(failure: SenderFailure, peer: SocketAddr) -> String {
             "the path to {peer} loses too much for even the lowest rate, so the stream was \
              stopped: lower --floor or find a better path"
         ),
-    }
+    })
 }
 
 fn control(text: &str) -> Result<ControllerConfig, String> {

@@ -2,19 +2,24 @@
 
 mod party;
 
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::Command;
 use std::time::Duration;
-use std::{fs, io};
+use std::{fs, io, thread};
 
 use party::{Party, Scratch, text};
 use rand_core::Rng as _;
+use tidegate_core::control::Ecn;
+use tidegate_core::endpoint::Transmit;
 use tidegate_core::random::Seed;
 use tidegate_core::wire::h264;
 use tidegate_core::wire::ntp::NtpShort;
-use tidegate_core::wire::rtcp::{self, Cname, ReportBlock};
+use tidegate_core::wire::rtcp::{self, Cname, ReportBlock, Rtcp};
 use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_core::wire::sdp::Sdp;
+use tidegate_live::clock::Clock;
+use tidegate_live::udp::Socket;
 use tidegate_sim::run::{Run, RunReader};
 
 /// A receiver at a port of its choice.
@@ -101,6 +106,15 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
             "--floor",
         ),
         ("send --to 127.0.0.1:9 --packet-size 100B", "--packet-size"),
+        ("send --to 127.0.0.1:9 --ecn --one-way", "--one-way"),
+        (
+            "send --to 127.0.0.1:9 --ecn --control fixed:1Mb/s",
+            "--control fixed",
+        ),
+        (
+            "send --to 127.0.0.1:9 --ecn --transport tcp",
+            "net.ipv4.tcp_ecn",
+        ),
         ("recv --sdp /nowhere/stream.sdp", "/nowhere/stream.sdp"),
         ("recv --listen 127.0.0.1:0 --duration 100ms", "nothing came"),
     ] {
@@ -165,14 +179,99 @@ fn ctrl_c_is_a_clean_end() {
         assert!(run.summary.is_some(), "{:?}", run.notes);
     }
 
+    // A receiver that is interrupted says goodbye, too: its sender waits for the next.
     let (mut second, port) = receiver("");
     let mut sending = sender(port, "");
     second.says("frames/s");
     second.interrupt();
     second.ends().succeeded();
+    sending.says("has left: waiting for another receiver");
+    let mut third = Party::tidegate(&format!("recv --listen 127.0.0.1:{port}"));
+    third.says("the stream is there");
+    sending.says("the stream goes on");
+    third.interrupt();
+    third.ends().succeeded();
+    sending.says("has left");
     sending.interrupt();
     sending.says("sent ");
     sending.ends().succeeded();
+}
+
+/// A queue on the way marks each twentieth packet of those that may be marked.
+#[test]
+fn marks_are_asked_for_and_told_of() {
+    let (receiver, port) = receiver("");
+    let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let back = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let way = front.local_addr().unwrap().port();
+    let front = Socket::listening(front, |_| true).unwrap();
+    let back = Socket::connected(back, (Ipv4Addr::LOCALHOST, port).into()).unwrap();
+    let relay = thread::spawn(move || relay(front, back));
+    let sender = sender(way, "--ecn --duration 2s").ends();
+    let marks = relay.join().unwrap();
+    sender.succeeded();
+    receiver.ends().succeeded();
+    assert!(marks > 1);
+    let told = sender.said.split(" packets lost, ").nth(1);
+    let told: u64 = told
+        .and_then(|t| t.split(' ').next())
+        .unwrap()
+        .parse()
+        .unwrap();
+    // The last reports may come too late to be heard.
+    assert!((1..=marks).contains(&told), "{told} of {marks}");
+
+    let plain = sender_without_marks();
+    assert!(!plain.contains("marked"), "{plain}");
+}
+
+/// Passes on what comes until the sender says goodbye, and returns how many packets it marked.
+fn relay(mut front: Socket, mut back: Socket) -> u64 {
+    let clock = Clock::start();
+    let mut buffer = [0; 2_048];
+    let (mut media, mut marks) = (0_u64, 0);
+    loop {
+        let mut ready = [&front, &back].map(|socket| libc::pollfd {
+            fd: socket.as_fd().as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        // SAFETY: two entries, as told.
+        assert!(unsafe { libc::poll(ready.as_mut_ptr(), 2, 20_000) } > 0);
+        while let Some(arrival) = front.receive(clock, &mut buffer).unwrap() {
+            let datagram = &buffer[..arrival.length];
+            let is_report = rtcp::is_rtcp(datagram);
+            let mut how = Transmit::default();
+            if is_report {
+                assert_eq!(arrival.ecn, Ecn::NotEct);
+            } else {
+                assert_eq!(arrival.ecn, Ecn::Ect0);
+                media += 1;
+                how.ecn = Ecn::Ect0;
+            }
+            if !is_report && media.is_multiple_of(20) {
+                how.ecn = Ecn::Ce;
+                marks += 1;
+            }
+            back.send(datagram, how).unwrap();
+            let mut packets = rtcp::packets(datagram).flatten();
+            if is_report && packets.any(|packet| matches!(packet, Rtcp::Bye(_))) {
+                return marks;
+            }
+        }
+        while let Some(arrival) = back.receive(clock, &mut buffer).unwrap() {
+            let how = Transmit::default();
+            front.send(&buffer[..arrival.length], how).unwrap();
+        }
+    }
+}
+
+/// What a sender says that asks for no marks.
+fn sender_without_marks() -> String {
+    let (receiver, port) = receiver("");
+    let ended = sender(port, "--duration 1s").ends();
+    receiver.ends().succeeded();
+    ended.said.clone()
 }
 
 /// A receiver as most are: RTP at an even port, receiver reports from another one to the port

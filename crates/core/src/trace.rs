@@ -143,13 +143,15 @@ pub enum Event {
     },
 }
 
-/// Conditions of RFC 8083 that stop a stream.
+/// What stops a stream: the conditions of RFC 8083, and a receiver that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum BreakerCause {
     /// Section 4.3: the rate is far above what TCP would get at this loss.
     Congestion,
+    /// RFC 3550 section 6.6: the receiver said goodbye.
+    Goodbye,
     /// Section 4.2: packets leave, none is reported to arrive.
     MediaTimeout,
     /// Section 4.1: no RTCP comes back.

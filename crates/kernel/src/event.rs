@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::set::set;
 use crate::variables::Snapshot;
 
 /// What can be subscribed to. The numbers are those of the C interface.
@@ -78,86 +79,9 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// A set of kinds of events.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct EventSet(u32);
-
-impl EventSet {
-    /// None, which is enough to hear of the end.
-    pub const NONE: Self = Self(0);
-    /// All.
-    pub const ALL: Self = Self((1 << EventKind::ALL.len()) - 1);
-
-    /// This set and one more.
-    #[must_use]
-    pub fn with(self, kind: EventKind) -> Self {
-        Self(self.0 | 1 << kind as u32)
-    }
-
-    /// Those that are in both.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// Those that are in either.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Those that are in this and not in the other.
-    #[must_use]
-    pub fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// Whether it is in the set.
-    pub fn contains(self, kind: EventKind) -> bool {
-        self.0 >> kind as u32 & 1 == 1
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// One bit for each kind, by its number.
-    pub fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// From such bits; those that mean nothing are left out.
-    pub fn from_bits(bits: u32) -> Self {
-        Self(bits & Self::ALL.0)
-    }
-
-    /// Its members.
-    pub fn iter(self) -> impl Iterator<Item = EventKind> {
-        EventKind::ALL
-            .into_iter()
-            .filter(move |&k| self.contains(k))
-    }
-}
-
-impl FromIterator<EventKind> for EventSet {
-    fn from_iter<I: IntoIterator<Item = EventKind>>(kinds: I) -> Self {
-        kinds.into_iter().fold(Self::NONE, Self::with)
-    }
-}
-
-impl fmt::Display for EventSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.iter().map(EventKind::name).collect();
-        f.write_str(if names.is_empty() { "none" } else { "" })?;
-        f.write_str(&names.join(", "))
-    }
-}
-
-impl fmt::Debug for EventSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{{{self}}}")
-    }
+set! {
+    /// A set of kinds of events.
+    EventSet(u32) of EventKind;
 }
 
 impl FromStr for EventSet {

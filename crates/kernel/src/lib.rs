@@ -21,6 +21,7 @@ mod protocol;
 mod ring;
 mod server;
 mod session;
+mod set;
 mod stream;
 mod system;
 mod tcp;

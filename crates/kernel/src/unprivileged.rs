@@ -318,7 +318,8 @@ impl View {
         if timed_out {
             let doubled = u32::from(get(this, Variable::Backoff) > 0);
             happened.push(Happening::Timeout {
-                in_a_row: get(this, Variable::Retransmits) as u32,
+                // An acknowledgement may have reset it since.
+                in_a_row: get(this, Variable::Retransmits).max(1) as u32,
                 after: this.state.rto().unwrap_or_default() / (1 << doubled),
             });
         }

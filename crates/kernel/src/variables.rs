@@ -7,6 +7,7 @@ use std::time::Duration;
 use tidegate_core::units::{Bytes, Rate};
 
 use crate::event::{CaState, TcpState, UnknownName};
+use crate::set::set;
 
 macro_rules! variables {
     ($($variant:ident $name:literal $groups:literal $doc:literal)*) => {
@@ -78,85 +79,9 @@ variables! {
 /// How many there are.
 pub(crate) const COUNT: usize = Variable::ALL.len();
 
-/// A set of variables.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct VariableSet(u64);
-
-impl VariableSet {
-    /// None.
-    pub const NONE: Self = Self(0);
-    /// All.
-    pub const ALL: Self = Self((1 << COUNT) - 1);
-
-    /// This set and one more.
-    #[must_use]
-    pub fn with(self, variable: Variable) -> Self {
-        Self(self.0 | 1 << variable as u8)
-    }
-
-    /// Those that are in both.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// Those that are in either.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Those that are in this and not in the other.
-    #[must_use]
-    pub fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// Whether it is in the set.
-    pub fn contains(self, variable: Variable) -> bool {
-        self.0 >> variable as u8 & 1 == 1
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// One bit for each variable, by its number.
-    pub fn bits(self) -> u64 {
-        self.0
-    }
-
-    /// From such bits; those that mean nothing are left out.
-    pub fn from_bits(bits: u64) -> Self {
-        Self(bits & Self::ALL.0)
-    }
-
-    /// Its members.
-    pub fn iter(self) -> impl Iterator<Item = Variable> {
-        let all = Variable::ALL.iter().copied();
-        all.filter(move |&v| self.contains(v))
-    }
-}
-
-impl FromIterator<Variable> for VariableSet {
-    fn from_iter<I: IntoIterator<Item = Variable>>(variables: I) -> Self {
-        variables.into_iter().fold(Self::NONE, Self::with)
-    }
-}
-
-impl fmt::Display for VariableSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.iter().map(Variable::name).collect();
-        f.write_str(if names.is_empty() { "none" } else { "" })?;
-        f.write_str(&names.join(", "))
-    }
-}
-
-impl fmt::Debug for VariableSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{{{self}}}")
-    }
+set! {
+    /// A set of variables.
+    VariableSet(u64) of Variable;
 }
 
 impl FromStr for VariableSet {

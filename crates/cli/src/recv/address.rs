@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use tidegate_core::wire::rtcp::{self, Rtcp};
 use tidegate_core::wire::rtp::{PayloadType, RtpPacket};
 use tidegate_core::wire::sdp::Sdp;
@@ -31,7 +31,7 @@ pub(super) fn open(
         && let Some(port) = address.port().checked_add(1)
     {
         let control = UdpSocket::bind((address.ip(), port));
-        let control = control.with_context(|| in_use(&port.to_string()))?;
+        let control = control.map_err(|e| refused(&port.to_string(), &e))?;
         sockets.push(Socket::listening(control, is_report)?);
     }
     Ok(sockets)
@@ -39,14 +39,14 @@ pub(super) fn open(
 
 fn bind(listen: &str) -> Result<UdpSocket> {
     if let Ok(port) = listen.parse::<u16>() {
-        return bind_any(port).with_context(|| in_use(listen));
+        return bind_any(port).map_err(|e| refused(listen, &e));
     }
     let mend = "give --listen as PORT or ADDR:PORT, for example 5004 or 192.0.2.7:5004";
     let mut addresses = listen
         .to_socket_addrs()
         .with_context(|| format!("\"{listen}\" is no address of this host: {mend}"))?;
     match addresses.next() {
-        Some(address) => UdpSocket::bind(address).with_context(|| in_use(listen)),
+        Some(address) => UdpSocket::bind(address).map_err(|e| refused(listen, &e)),
         None => bail!("\"{listen}\" is no address of this host: {mend}"),
     }
 }
@@ -61,11 +61,18 @@ fn bind_any(port: u16) -> io::Result<UdpSocket> {
     })
 }
 
-fn in_use(listen: &str) -> String {
-    format!(
-        "cannot listen at {listen}: another program may have the port, choose a free one with \
-         --listen"
-    )
+fn refused(listen: &str, cause: &io::Error) -> Error {
+    let mend = match cause.kind() {
+        io::ErrorKind::AddrInUse => "another program has the port, choose a free one with --listen",
+        io::ErrorKind::AddrNotAvailable => {
+            "this host has no such address, see `ip address` or give the port alone"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 are for root unless the system says otherwise, choose another"
+        }
+        _ => "choose another with --listen",
+    };
+    anyhow!("cannot listen at {listen}: {cause}: {mend}")
 }
 
 /// Whether a datagram is media of this stream, or a sender's report.

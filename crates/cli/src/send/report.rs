@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use tidegate_core::control::{Ecn, Outcome};
 use tidegate_core::endpoint::Endpoint as _;
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::sender::{SentFrame, Status};
@@ -27,6 +28,8 @@ pub(super) struct Reporter {
     packets: Vec<PacketRow>,
     recent: Recent,
     frames_made: u64,
+    /// Packets that arrived with a mark, if any may be marked.
+    marked: Option<u64>,
     /// From the capture of the first frame that left on.
     left: Tally,
 }
@@ -46,6 +49,7 @@ enum PathState {
     Open,
     Blackout,
     Stopped,
+    Left,
 }
 
 /// Since the last progress line.
@@ -78,6 +82,7 @@ impl Reporter {
             packets: Vec::new(),
             recent: Recent::default(),
             frames_made: 0,
+            marked: args.ecn.then_some(0),
             left: Tally::default(),
         }
     }
@@ -114,12 +119,14 @@ impl Reporter {
         let summary = sender.summary();
         self.keep(now, events);
         self.progress.say(&format!(
-            "sent {} of {} frames in {:.1} s, {} of video; {} packets lost",
+            "sent {} of {} frames in {:.1} s, {} of video; {} packets lost{}",
             self.left.frames(),
             self.frames_made,
             self.left.span().as_secs_f64(),
             self.left.rate(),
-            summary.lost
+            summary.lost,
+            self.marked
+                .map_or_else(String::new, |marked| format!(", {marked} marked"))
         ));
         self.folder.finish(now)
     }
@@ -131,6 +138,12 @@ impl Reporter {
             self.left.add(frame.bits, frame.captured, left);
             self.recent.bits += frame.bits;
             self.recent.slowest = self.recent.slowest.max(left.since(frame.captured));
+        }
+        if let Some(marked) = &mut self.marked {
+            let is_marked = |row: &&PacketRow| {
+                matches!(row.outcome, Some(Outcome::Received { ecn: Ecn::Ce, .. }))
+            };
+            *marked += self.packets.iter().filter(is_marked).count() as u64;
         }
         let (frames, packets) = (&mut self.frames, &mut self.packets);
         let trouble = self.folder.record(now, events, |writer| {
@@ -164,6 +177,7 @@ impl Reporter {
             ));
         }
         let path = match () {
+            () if status.left => PathState::Left,
             () if status.stopped => PathState::Stopped,
             () if status.blackout => PathState::Blackout,
             () => PathState::Open,
@@ -172,6 +186,9 @@ impl Reporter {
             self.progress.say(&match path {
                 PathState::Open => format!("{peer} is back: the stream goes on"),
                 PathState::Blackout => format!("{peer} has fallen silent: waiting for the path"),
+                PathState::Left => {
+                    format!("{peer} has left: waiting for another receiver there")
+                }
                 PathState::Stopped => {
                     format!("the circuit breaker stopped the stream to {peer}; asking on")
                 }

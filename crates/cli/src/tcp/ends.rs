@@ -81,7 +81,7 @@ fn connect(to: &str) -> Result<TcpStream> {
     }
     match failure {
         Some((peer, e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
-            bail!("nobody listens at {peer}: start the receiver first, or mend the address")
+            bail!("nobody listens at {peer}: start the other end first, or mend the address")
         }
         Some((peer, e)) => {
             Err(e).with_context(|| format!("{peer} cannot be reached: check address and routes"))

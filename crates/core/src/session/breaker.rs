@@ -151,6 +151,11 @@ impl Breaker {
             .map(|_| self.trip(now, BreakerCause::RtcpTimeout))
     }
 
+    /// The receiver said goodbye: media would go to nobody.
+    pub fn on_goodbye(&mut self, now: Time) -> BreakerCause {
+        self.trip(now, BreakerCause::Goodbye)
+    }
+
     /// The trip that holds, if any.
     pub fn tripped(&self) -> Option<(Time, BreakerCause)> {
         self.tripped
@@ -160,7 +165,7 @@ impl Breaker {
     pub fn on_answer(&mut self, now: Time) -> bool {
         let may = self.tripped.is_some_and(|(at, cause)| {
             let pause = match cause {
-                BreakerCause::RtcpTimeout => Duration::ZERO,
+                BreakerCause::Goodbye | BreakerCause::RtcpTimeout => Duration::ZERO,
                 //= rfc8083-4.5-pause
                 BreakerCause::MediaTimeout => self.interval * self.patience,
                 BreakerCause::Congestion => COOLING,

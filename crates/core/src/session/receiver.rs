@@ -43,6 +43,9 @@ pub struct MediaReceiver {
     want_key: Option<Time>,
     outgoing: VecDeque<Vec<u8>>,
     ended: bool,
+    /// Whether anything was ever said.
+    spoke: bool,
+    presence: Presence,
     rejected: u64,
     /// How often another sender took over.
     restarts: u64,
@@ -68,6 +71,8 @@ impl MediaReceiver {
             want_key: None,
             outgoing: VecDeque::new(),
             ended: false,
+            spoke: false,
+            presence: Presence::Here,
             rejected: 0,
             restarts: 0,
         }
@@ -108,6 +113,13 @@ impl MediaReceiver {
     /// Whether the sender said goodbye.
     pub fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Leaves: says goodbye behind a last report, if it has ever said anything, and nothing more.
+    pub fn close(&mut self) {
+        if self.presence == Presence::Here {
+            self.presence = Presence::Leaving;
+        }
     }
 
     /// How much is held, for those who check that it is bounded.
@@ -314,6 +326,19 @@ impl MediaReceiver {
         self.outgoing.push_back(out);
     }
 
+    //= rfc3550-6.3.7-bye
+    fn write_goodbye(&mut self, now: Time) {
+        self.presence = Presence::Gone;
+        //= rfc3550-6.3.7-silent
+        if !self.spoke {
+            return;
+        }
+        self.write_report(now);
+        if let Some(last) = self.outgoing.back_mut() {
+            rtcp::emit_bye(&[self.config.ssrc], None, last);
+        }
+    }
+
     fn write_feedback(&mut self, now: Time, out: &mut Vec<u8>) {
         if self.media.arrivals.is_fresh() || self.repair.arrivals.is_fresh() {
             let mut builder = CcfbBuilder::new(self.config.ssrc, now, out);
@@ -369,6 +394,9 @@ impl MediaReceiver {
 
 impl Endpoint for MediaReceiver {
     fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        if self.presence == Presence::Gone {
+            return;
+        }
         if rtcp::is_rtcp(datagram.payload) {
             self.on_rtcp(cx.now, &datagram);
         } else {
@@ -378,6 +406,11 @@ impl Endpoint for MediaReceiver {
 
     fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now;
+        match self.presence {
+            Presence::Here => {}
+            Presence::Leaving => return self.write_goodbye(now),
+            Presence::Gone => return,
+        }
         if self.assembler.on_timeout(now) {
             self.want_key.get_or_insert(now);
             self.feedback_soon(now, Duration::ZERO);
@@ -398,11 +431,17 @@ impl Endpoint for MediaReceiver {
 
     fn poll_transmit(&mut self, _cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         let packet = self.outgoing.pop_front()?;
+        self.spoke = true;
         buffer.extend_from_slice(&packet);
         Some(Transmit::default())
     }
 
     fn next_timeout(&self) -> Option<(Time, Why)> {
+        match self.presence {
+            Presence::Here => {}
+            Presence::Leaving => return Some((Time::ZERO, Why::Schedule)),
+            Presence::Gone => return None,
+        }
         let assembly = self.assembler.next_timeout().map(|at| (at, Why::Playout));
         let reports = [self.feedback_due, self.report_due, self.beacon()];
         let feedback = reports.into_iter().flatten().min();
@@ -410,7 +449,7 @@ impl Endpoint for MediaReceiver {
     }
 
     fn is_done(&self) -> bool {
-        self.ended && self.outgoing.is_empty()
+        (self.ended || self.presence == Presence::Gone) && self.outgoing.is_empty()
     }
 }
 
@@ -425,6 +464,15 @@ pub(super) struct Held {
     pub(super) arrivals: usize,
     /// How often another sender took over.
     pub(super) restarts: u64,
+}
+
+/// Whether a receiver takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Here,
+    /// It is asked to go, and has not said goodbye.
+    Leaving,
+    Gone,
 }
 
 /// One SSRC that is received.

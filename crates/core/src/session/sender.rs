@@ -78,6 +78,8 @@ pub struct MediaSender {
     started: Time,
     /// A report block about our media came.
     answered: bool,
+    /// Who sent the latest of these.
+    reporter: Option<u32>,
     last_sample: Time,
     /// The session is to end at once.
     hurried: bool,
@@ -95,7 +97,7 @@ enum Phase {
     Open,
     /// No sign of life: media waits uncoded, sender reports probe.
     Blackout { since: Time, deaf: bool },
-    /// The circuit breaker is open.
+    /// The circuit breaker is open, or the receiver has left.
     Stopped,
     /// Everything has left; a goodbye is said.
     Closed(Option<SenderFailure>),
@@ -105,8 +107,8 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SenderFailure {
-    /// The circuit breaker stopped the stream and nobody answered for
-    /// [`SenderConfig::patience`].
+    /// The circuit breaker stopped the stream, or the receiver said goodbye, and nobody answered
+    /// for [`SenderConfig::patience`].
     NobodyThere(BreakerCause),
 }
 
@@ -162,6 +164,7 @@ impl MediaSender {
             scout: None,
             started: Time::ZERO,
             answered: false,
+            reporter: None,
             last_sample: Time::ZERO,
             hurried: false,
             outgoing: VecDeque::new(),
@@ -362,6 +365,7 @@ impl MediaSender {
             receive_rate: self.path.receive_rate(),
             blackout: matches!(self.phase, Phase::Blackout { .. }),
             stopped: self.phase == Phase::Stopped,
+            left: self.is_left(),
             reports_only: self.peer == Peer::ReportsOnly,
             heard: self.peer != Peer::Unknown || self.path.has_rtt(),
             frames: self.capture.made(),
@@ -579,8 +583,10 @@ pub struct Status {
     pub receive_rate: Rate,
     /// No sign of life.
     pub blackout: bool,
-    /// Stopped by the circuit breaker.
+    /// Stopped, by the circuit breaker or because the receiver has left.
     pub stopped: bool,
+    /// The receiver has said goodbye, and nobody has come in its place.
+    pub left: bool,
     /// The peer sends receiver reports only.
     pub reports_only: bool,
     /// The peer has answered at all.

@@ -66,7 +66,7 @@ pub(crate) mod memory {
     pub(crate) const DUPLICATES: i16 = 48;
     pub(crate) const FURTHER_DUPLICATES: i16 = 56;
     pub(crate) const PHASE_CHANGES: i16 = 64;
-    /// The number in a row of the latest time-out that was told.
+    /// How many of the time-outs that the kernel has counted were told.
     pub(crate) const TOLD: i16 = 72;
     /// All of it.
     pub(crate) const SIZE: usize = 80;
@@ -120,6 +120,11 @@ pub(crate) struct Layout {
     pub(crate) ca_state: Field,
     pub(crate) pending: Field,
     pub(crate) retransmits: Field,
+    pub(crate) backoff: Field,
+    /// Count of time-outs: of all, or of those in a row before Linux 6.7.
+    pub(crate) timeouts: Field,
+    /// Whether it is of all.
+    pub(crate) is_total: bool,
     pub(crate) rto: Field,
     pub(crate) cwnd: Field,
     pub(crate) ssthresh: Field,
@@ -149,12 +154,17 @@ impl Layout {
         for &variable in Variable::ALL {
             sources[variable as usize] = source(btf, variable);
         }
+        let retransmits = tcp("inet_conn.icsk_retransmits")?;
+        let total = btf.field("tcp_sock", "total_rto");
         Ok(Self {
             sources,
             tick,
             ca_state: tcp("inet_conn.icsk_ca_state")?,
             pending: tcp("inet_conn.icsk_pending")?,
-            retransmits: tcp("inet_conn.icsk_retransmits")?,
+            retransmits,
+            backoff: tcp("inet_conn.icsk_backoff")?,
+            timeouts: total.unwrap_or(retransmits),
+            is_total: total.is_some(),
             rto: tcp("inet_conn.icsk_rto")?,
             cwnd: tcp("snd_cwnd")?,
             ssthresh: tcp("snd_ssthresh")?,

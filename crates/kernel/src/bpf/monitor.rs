@@ -7,9 +7,10 @@ use std::{fmt, fs, io, mem};
 use super::btf::{Btf, BtfError};
 use super::layout::{FIRST_ENTRY, Layout, memory, subscribers, subscription};
 use super::programs::{self, Maps};
-use super::syscall::{self, How, MapKind, MapSpec};
+use super::syscall::{self, MapKind, MapSpec};
 use crate::event::EventSet;
 use crate::memory_map::Mapping;
+use crate::tcp::Info;
 use crate::variables::{Snapshot, Variable, VariableSet};
 
 /// What is in the kernel. Dropping it takes everything out again.
@@ -36,7 +37,7 @@ impl Monitor {
         let layout = Layout::read(&btf, tick()?).map_err(LoadError::NoField)?;
         let types = |bytes: usize| {
             let btf = super::btf::number_and_array(bytes as u32 / 4);
-            syscall::load_types(&btf).map_err(|e| refused("types", e))
+            syscall::load_types(&btf).map_err(|e| refused("the types of its maps (BTF)", e))
         };
         let storage = |name, bytes: usize| {
             let types = types(bytes)?;
@@ -125,7 +126,7 @@ impl Monitor {
     pub(crate) fn plug(&self, number: u32, ring: BorrowedFd<'_>) -> io::Result<()> {
         use std::os::fd::AsRawFd as _;
         let fd = ring.as_raw_fd().to_ne_bytes();
-        syscall::update(self.rings.as_fd(), number, &fd, How::Any)
+        syscall::update(self.rings.as_fd(), number, &fd)
     }
 
     /// Writes to the ring of this number no more.
@@ -169,11 +170,6 @@ impl Monitor {
     pub(crate) fn bind(&self, socket: BorrowedFd<'_>, token: u64) -> Result<(), BindError> {
         use std::os::fd::AsRawFd as _;
         let key = socket.as_raw_fd() as u32;
-        let zeros = [0; memory::SIZE];
-        match syscall::update(self.memory.as_fd(), key, &zeros, How::New) {
-            Err(e) if e.raw_os_error() != Some(libc::EEXIST) => return Err(BindError::System(e)),
-            _ => {}
-        }
         let mut value = [0_u8; subscribers::SIZE];
         match syscall::lookup(self.subscribers.as_fd(), key, &mut value) {
             Err(e) if e.raw_os_error() != Some(libc::ENOENT) => return Err(BindError::System(e)),
@@ -184,10 +180,32 @@ impl Monitor {
         words[subscribers::EPOCH as usize / 8] = epoch.to_ne_bytes();
         words[subscribers::ALIVE as usize / 8] = 1_u64.to_ne_bytes();
         // Those whose subscriptions have ended leave their places.
-        let dead = |slot: &&mut [u8; 8]| !self.is_open(u64::from_ne_bytes(**slot));
-        let free = words[..subscribers::MOST].iter_mut().find(dead);
+        let dead = |slot: &[u8; 8]| !self.is_open(u64::from_ne_bytes(*slot));
+        let slots = &mut words[..subscribers::MOST];
+        if slots.iter().all(dead) {
+            self.begin_memory(socket)?;
+        }
+        let free = slots.iter_mut().find(|slot| dead(slot));
         *free.ok_or(BindError::Full)? = token.to_ne_bytes();
-        syscall::update(self.subscribers.as_fd(), key, &value, How::Any).map_err(BindError::System)
+        syscall::update(self.subscribers.as_fd(), key, &value).map_err(BindError::System)
+    }
+
+    /// Makes room for what is remembered of a socket that has no subscriber. Counters of earlier
+    /// ones stay; time-outs until now are nobody's.
+    fn begin_memory(&self, socket: BorrowedFd<'_>) -> Result<(), BindError> {
+        use std::os::fd::AsRawFd as _;
+        let key = socket.as_raw_fd() as u32;
+        let mut bytes = [0_u8; memory::SIZE];
+        match syscall::lookup(self.memory.as_fd(), key, &mut bytes) {
+            Err(e) if e.raw_os_error() != Some(libc::ENOENT) => return Err(BindError::System(e)),
+            _ => {}
+        }
+        let info = Info::read(socket).map_err(BindError::System)?;
+        let in_a_row = info.snapshot().get(Variable::Retransmits);
+        let told = info.timeouts().or(in_a_row).unwrap_or_default();
+        let (words, _) = bytes.as_chunks_mut::<8>();
+        words[memory::TOLD as usize / 8] = told.to_ne_bytes();
+        syscall::update(self.memory.as_fd(), key, &bytes).map_err(BindError::System)
     }
 
     /// What the programs have counted of a socket, if somebody has subscribed to it.
@@ -441,3 +459,6 @@ const COUNTERS: [Variable; 6] = [
 ];
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+#[cfg(test)]
+mod tests;

@@ -8,8 +8,8 @@
 //! |---|---|
 //! | `tcp_cong_state_set` | time-outs, entry into and end of recovery, reductions |
 //! | `tcp_retransmit_skb` | time-outs that the first did not show |
-//! | `tcp_probe` (a segment came in) | counters of ACKs, the third duplicate, threshold, phase |
-//! | `sock_send_length` (the application wrote) | threshold, phase |
+//! | `tcp_probe` (a segment came in) | counters of ACKs, the third duplicate, threshold, phase; time-outs that none of these showed |
+//! | `sock_send_length` (the application wrote) | threshold, phase; such time-outs |
 //! | `inet_sock_set_state` | states |
 //! | `tcp_destroy_sock` | the end |
 
@@ -123,9 +123,12 @@ fn congestion_state(w: &mut Writer<'_>) {
     let not_timer = w.asm.label();
     w.layout.pending.load(&mut w.asm, R2, R6);
     w.asm.jump_if(If::Differ, R2, 0, not_timer);
+    // It is counted a little later.
+    w.layout.timeouts.load(&mut w.asm, R1, R6);
+    w.asm.alu(Op::Add, R1, 1);
+    w.asm.store(Width::B8, R8, memory::TOLD, R1);
     w.layout.retransmits.load(&mut w.asm, R4, R6);
     w.asm.alu(Op::Add, R4, 1);
-    w.asm.store(Width::B8, R8, memory::TOLD, R4);
     w.layout.rto.load(&mut w.asm, R5, R6);
     w.asm.alu(Op::Mul, R5, w.layout.tick as i32);
     w.tell(EventKind::Timeout);
@@ -163,10 +166,8 @@ fn retransmission(w: &mut Writer<'_>) {
     w.begin();
     w.layout.ca_state.load(&mut w.asm, R1, R6);
     w.asm.jump_if(If::Differ, R1, CaState::Loss as i32, w.leave);
+    w.untold(w.leave);
     w.layout.retransmits.load(&mut w.asm, R4, R6);
-    w.asm.load(Width::B8, R1, R8, memory::TOLD);
-    w.asm.jump_if(If::AtLeast, R1, R4, w.leave);
-    w.asm.store(Width::B8, R8, memory::TOLD, R4);
     w.layout.rto.load(&mut w.asm, R5, R6);
     w.asm.alu(Op::Mul, R5, w.layout.tick as i32);
     w.tell(EventKind::Timeout);
@@ -177,6 +178,7 @@ fn retransmission(w: &mut Writer<'_>) {
 fn segment(w: &mut Writer<'_>) {
     w.keep_argument(1, ARGUMENT);
     w.begin();
+    w.late_timeout();
     w.acknowledgement();
     w.threshold();
     w.phase();
@@ -185,6 +187,7 @@ fn segment(w: &mut Writer<'_>) {
 /// `sock_send_length(sk, result, flags)`, called when the application has written.
 fn written(w: &mut Writer<'_>) {
     w.begin();
+    w.late_timeout();
     w.threshold();
     w.phase();
 }
@@ -252,6 +255,36 @@ impl Writer<'_> {
         a.call_local(self.emit);
     }
 
+    /// Goes to `past` if all time-outs that the kernel has counted are told, and notes that they
+    /// are otherwise. Destroys R1 and R2.
+    fn untold(&mut self, past: Label) {
+        self.layout.timeouts.load(&mut self.asm, R1, R6);
+        let a = &mut self.asm;
+        a.load(Width::B8, R2, R8, memory::TOLD);
+        a.jump_if(If::AtLeast, R2, R1, past);
+        a.store(Width::B8, R8, memory::TOLD, R1);
+    }
+
+    /// Tells a time-out at which the kernel ran neither of the programs that should have told it.
+    /// It happens: once in some hundred time-outs, see `docs/itcp.md`.
+    fn late_timeout(&mut self) {
+        let [past, first, undoubled] = [(); 3].map(|()| self.asm.label());
+        self.untold(past);
+        self.layout.retransmits.load(&mut self.asm, R4, R6);
+        // An acknowledgement may have reset the row.
+        self.asm.jump_if(If::Differ, R4, 0, first);
+        self.asm.set(R4, 1);
+        self.asm.place(first);
+        self.layout.rto.load(&mut self.asm, R5, R6);
+        self.asm.alu(Op::Mul, R5, self.layout.tick as i32);
+        self.layout.backoff.load(&mut self.asm, R1, R6);
+        self.asm.jump_if(If::Equal, R1, 0, undoubled);
+        self.asm.alu(Op::ShiftRight, R5, 1);
+        self.asm.place(undoubled);
+        self.tell(EventKind::Timeout);
+        self.asm.place(past);
+    }
+
     /// Counts what the segment at [`ARGUMENT`] acknowledges, and tells of the third duplicate.
     fn acknowledgement(&mut self) {
         let [past, fresh, duplicate] = [(); 3].map(|()| self.asm.label());
@@ -292,7 +325,10 @@ impl Writer<'_> {
     fn fresh(&mut self, past: Label) {
         let [repair, slow] = [(); 2].map(|()| self.asm.label());
         self.asm.store(Width::B8, R8, memory::ROW, 0);
-        self.asm.store(Width::B8, R8, memory::TOLD, 0);
+        if !self.layout.is_total {
+            // The row begins anew.
+            self.asm.store(Width::B8, R8, memory::TOLD, 0);
+        }
         self.layout.ca_state.load(&mut self.asm, R1, R6);
         self.layout.cwnd.load(&mut self.asm, R2, R6);
         self.layout.ssthresh.load(&mut self.asm, R3, R6);

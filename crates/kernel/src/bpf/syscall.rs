@@ -67,26 +67,15 @@ pub(crate) fn lookup(map: BorrowedFd<'_>, key: u32, value: &mut [u8]) -> io::Res
 }
 
 /// Writes the value of a key, of the size that values of the map have.
-pub(crate) fn update(map: BorrowedFd<'_>, key: u32, value: &[u8], how: How) -> io::Result<()> {
+pub(crate) fn update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     let mut attr = element(map, &key);
     attr.pointer(16, value.as_ptr());
-    attr.u64(24, how as u64);
     attr.call(MAP_UPDATE).map(drop)
 }
 
 /// Removes a key.
 pub(crate) fn delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
     element(map, &key).call(MAP_DELETE).map(drop)
-}
-
-/// Which keys an update is for.
-#[derive(Clone, Copy, Debug)]
-#[repr(u64)]
-pub(crate) enum How {
-    /// All.
-    Any = 0,
-    /// Those without a value.
-    New = 1,
 }
 
 /// Loads a program for a tracepoint, given by the type it attaches to. The error has the end of

@@ -22,22 +22,27 @@ impl MediaSender {
         for packet in rtcp::packets(payload).flatten() {
             match packet {
                 Rtcp::ReceiverReport(report) => {
-                    report.reports().for_each(|block| self.on_block(cx, &block));
+                    let from = report.sender();
+                    let blocks = report.reports();
+                    blocks.for_each(|block| self.on_block(cx, from, &block));
                 }
                 Rtcp::SenderReport(report) => {
-                    report.reports().for_each(|block| self.on_block(cx, &block));
+                    let from = report.info().ssrc;
+                    let blocks = report.reports();
+                    blocks.for_each(|block| self.on_block(cx, from, &block));
                 }
                 Rtcp::Ccfb(report) => self.on_ccfb(cx, &report),
                 Rtcp::Nack(nack) => self.on_nack(cx, &nack),
                 Rtcp::Pli(pli) if pli.media == self.config.streams.media_ssrc => self.on_pli(cx),
                 Rtcp::Pli(_) => reject(cx, FeedbackFault::UnknownSource),
+                Rtcp::Bye(bye) if bye.ssrcs().any(|s| self.reporter == Some(s)) => self.on_bye(cx),
                 _ => {}
             }
         }
     }
 
     /// A report block of a receiver or sender report (RFC 3550 section 6.4.1).
-    fn on_block(&mut self, cx: &mut Cx<'_>, block: &ReportBlock) {
+    fn on_block(&mut self, cx: &mut Cx<'_>, from: u32, block: &ReportBlock) {
         let streams = self.config.streams;
         if block.ssrc == streams.repair_ssrc {
             //= rfc8083-4.1-other-streams
@@ -46,6 +51,7 @@ impl MediaSender {
         if block.ssrc != streams.media_ssrc {
             return reject(cx, FeedbackFault::UnknownSource);
         }
+        self.reporter = Some(from);
         let now = self.config.epoch.at(cx.now).middle();
         let sample = round_trip(now, block.last_sr, block.delay_since_last_sr);
         // An answer to a greeting that nobody sent, or from before the epoch, is a lie.
@@ -206,6 +212,25 @@ impl MediaSender {
         }
     }
 
+    /// Whoever reported of us leaves. It may come back, or another in its place: sender reports ask
+    /// on, as after a trip of the breaker.
+    //= rfc3550-6.6-leaves
+    fn on_bye(&mut self, cx: &mut Cx<'_>) {
+        let stands = matches!(self.phase, Phase::Stopped | Phase::Closed(_));
+        if stands || self.config.one_way {
+            return;
+        }
+        let cause = self.breaker.on_goodbye(cx.now);
+        self.stop(cx, cause);
+    }
+
+    /// Whether the receiver's goodbye is what stopped the stream.
+    pub(super) fn is_left(&self) -> bool {
+        let tripped = self.breaker.tripped();
+        self.phase == Phase::Stopped
+            && tripped.is_some_and(|(_, cause)| cause == BreakerCause::Goodbye)
+    }
+
     /// When the silence of the path is long enough to call it a blackout: packets are out for
     /// longer than a round trip, and no news came of any.
     pub(super) fn silence(&self) -> Option<Time> {
@@ -323,7 +348,13 @@ impl MediaSender {
             return Some(Time::ZERO);
         }
         if let (Phase::Stopped, Some((tripped, _))) = (self.phase, self.breaker.tripped()) {
-            return Some(tripped + self.config.patience);
+            // To a receiver that has left nothing is owed once the video is over.
+            let over = self.is_left() && self.capture.is_over();
+            return Some(if over {
+                tripped
+            } else {
+                tripped + self.config.patience
+            });
         }
         if !self.capture.is_over() {
             return None;

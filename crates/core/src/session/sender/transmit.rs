@@ -1,7 +1,7 @@
 //! Packets out: repairs first, then frames in order, evenly spaced.
 
 use super::frames::OutFrame;
-use super::{MediaSender, Phase};
+use super::{MediaSender, Peer, Phase};
 use crate::control::{Cx, Ecn, Kind};
 use crate::endpoint::{OVERHEAD, Transmit};
 use crate::session::assembler::LATE_REPAIR;
@@ -45,7 +45,8 @@ impl MediaSender {
             .counts
             .octets
             .wrapping_add(buffer.len() as u32 - RtpHeader::LEN as u32);
-        let ecn = if self.config.ecn {
+        // Marks that nobody tells of would not be answered (RFC 6679 section 7.2.1).
+        let ecn = if self.config.ecn && self.peer != Peer::ReportsOnly {
             Ecn::Ect0
         } else {
             Ecn::NotEct

@@ -1,0 +1,200 @@
+//! Who leaves says so, and a sender does not go on for nobody.
+
+use core::time::Duration;
+
+use tidegate_core::control::{Cx, Ecn};
+use tidegate_core::controller::fixed::Fixed;
+use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::media::Encoded;
+use tidegate_core::random::Seed;
+use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
+use tidegate_core::session::receiver::MediaReceiver;
+use tidegate_core::session::sender::{MediaSender, SenderFailure};
+use tidegate_core::trace::{BreakerCause, Event};
+use tidegate_core::units::{Rate, Time};
+use tidegate_core::wire::rtcp::{self, Cname, Rtcp};
+
+//= rfc3550-6.3.7-silent (test)
+#[test]
+fn who_has_said_nothing_leaves_without_a_word() {
+    let mut receiver = receiver(9);
+    receiver.close();
+    let mut rng = Seed(1).stream("receiver");
+    let mut cx = Cx {
+        now: Time::from_secs(1),
+        rng: &mut rng,
+        trace: &mut (),
+    };
+    assert!(receiver.next_timeout().is_some() && !receiver.is_done());
+    receiver.on_timeout(&mut cx);
+    assert!(receiver.poll_transmit(&mut cx, &mut Vec::new()).is_none());
+    assert!(receiver.is_done());
+    assert_eq!(receiver.next_timeout(), None);
+}
+
+/// A report, a name and the goodbye, as RFC 3550 section 6.1 wants a compound packet; then nothing.
+//= rfc3550-6.3.7-bye (test)
+#[test]
+fn a_receiver_that_leaves_says_goodbye_once() {
+    let mut pair = Pair::new();
+    pair.run_to(2_000);
+    pair.said.clear();
+    pair.receiver.close();
+    pair.run_to(2_200);
+    assert!(pair.receiver.is_done());
+    let byes: Vec<_> = pair
+        .said
+        .iter()
+        .filter(|said| goodbye_of(said) == [9])
+        .collect();
+    assert_eq!(byes.len(), 1);
+    assert_eq!(pair.said.last(), Some(byes[0]));
+    assert!(rtcp::form(byes[0]).is_ok());
+    let first = rtcp::packets(byes[0]).next();
+    assert!(
+        matches!(first, Some(Ok(Rtcp::ReceiverReport(_)))),
+        "{first:?}"
+    );
+}
+
+/// No media leaves after the goodbye. Another receiver gets the stream; a goodbye of somebody who
+/// never reported means nothing.
+//= rfc3550-6.6-leaves (test)
+#[test]
+fn a_sender_stops_for_a_goodbye_and_goes_on_for_the_next_receiver() {
+    let mut pair = Pair::new();
+    pair.run_to(2_000);
+    let mut stranger = Vec::new();
+    rtcp::emit_bye(&[77], None, &mut stranger);
+    pair.tell(&stranger);
+    assert!(!pair.sender.status().stopped);
+    pair.receiver.close();
+    pair.run_to(2_100);
+    assert!(pair.sender.status().left);
+    let frames = pair.media;
+    pair.run_to(6_000);
+    assert_eq!(pair.media, frames, "media for nobody");
+    pair.receiver = receiver(10);
+    pair.run_to(8_000);
+    assert!(!pair.sender.status().stopped);
+    assert!(pair.media > frames);
+    let told = |event: Event| pair.trace.iter().filter(|(_, e)| *e == event).count();
+    let cause = BreakerCause::Goodbye;
+    assert_eq!(told(Event::BreakerTripped { cause }), 1);
+    assert_eq!(told(Event::BreakerResumed), 1);
+}
+
+#[test]
+fn a_sender_that_nobody_comes_back_to_ends() {
+    let mut pair = Pair::new();
+    pair.run_to(2_000);
+    pair.receiver.close();
+    pair.run_to(21_900);
+    assert!(!pair.sender.is_done());
+    pair.run_to(22_200);
+    assert!(pair.sender.is_done());
+    let failure = SenderFailure::NobodyThere(BreakerCause::Goodbye);
+    assert_eq!(pair.sender.failure(), Some(failure));
+}
+
+/// Both ends of a path that takes no time and loses nothing.
+struct Pair {
+    now: Time,
+    rng: rand_pcg::Pcg64Mcg,
+    sender: MediaSender,
+    receiver: MediaReceiver,
+    trace: Vec<(Time, Event)>,
+    /// By the receiver.
+    said: Vec<Vec<u8>>,
+    /// Packets of media that left.
+    media: u64,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut rng = Seed(1).stream("session");
+        let name = Cname::new("sender@example").unwrap();
+        let config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
+        let fixed = Box::new(Fixed::new(Rate::kbps(500)));
+        Self {
+            now: Time::ZERO,
+            sender: MediaSender::new(config, fixed, None, &mut rng),
+            rng,
+            receiver: receiver(9),
+            trace: Vec::new(),
+            said: Vec::new(),
+            media: 0,
+        }
+    }
+
+    /// In steps of 5 ms.
+    fn run_to(&mut self, ms: u64) {
+        while self.now < Time::from_millis(ms) {
+            self.now += Duration::from_millis(5);
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        let mut cx = Cx {
+            now: self.now,
+            rng: &mut self.rng,
+            trace: &mut self.trace,
+        };
+        self.sender.on_timeout(&mut cx);
+        if let Some(order) = self.sender.poll_order(&mut cx) {
+            let encoded = Encoded {
+                frame: order.frame,
+                captured: order.captured,
+                key: order.key,
+                data: vec![0, 0, 0, 1, 0x65, 0x88],
+                quality: None,
+            };
+            self.sender.on_encoded(cx.now, Ok(encoded));
+        }
+        let mut buffer = Vec::new();
+        while self.sender.poll_transmit(&mut cx, &mut buffer).is_some() {
+            self.media += u64::from(!rtcp::is_rtcp(&buffer));
+            self.receiver.on_datagram(&mut cx, datagram(&buffer));
+            buffer.clear();
+        }
+        let due = |(at, _)| at <= cx.now;
+        if self.receiver.next_timeout().is_some_and(due) {
+            self.receiver.on_timeout(&mut cx);
+        }
+        while self.receiver.poll_transmit(&mut cx, &mut buffer).is_some() {
+            self.sender.on_datagram(&mut cx, datagram(&buffer));
+            self.said.push(std::mem::take(&mut buffer));
+        }
+    }
+
+    fn tell(&mut self, words: &[u8]) {
+        let mut cx = Cx {
+            now: self.now,
+            rng: &mut self.rng,
+            trace: &mut self.trace,
+        };
+        self.sender.on_datagram(&mut cx, datagram(words));
+    }
+}
+
+fn receiver(ssrc: u32) -> MediaReceiver {
+    let name = Cname::new("receiver@example").unwrap();
+    MediaReceiver::new(ReceiverConfig::new(ssrc, name, Duration::from_millis(400)))
+}
+
+fn datagram(payload: &[u8]) -> Datagram<'_> {
+    Datagram {
+        ecn: Ecn::NotEct,
+        payload,
+    }
+}
+
+/// Who leaves with this compound packet.
+fn goodbye_of(said: &[u8]) -> Vec<u32> {
+    let ssrcs = rtcp::packets(said).flatten().map(|packet| match packet {
+        Rtcp::Bye(bye) => bye.ssrcs().collect(),
+        _ => Vec::new(),
+    });
+    ssrcs.flatten().collect()
+}

@@ -1,0 +1,200 @@
+//! Time-outs that the kernel does not show when they happen.
+//!
+//! Segments are lost where they arrive: a filter on the receiving socket drops them.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use super::*;
+use crate::event::{EventSet, Happening};
+use crate::ring::Ring;
+
+/// Each is told once as it happens, with its number in a row and the time that ran out.
+#[test]
+fn time_outs_are_told_as_they_happen() {
+    let Some(watch) = Watch::without(&[]) else {
+        return;
+    };
+    let last = watch.time_out(2);
+    let told = watch.timeouts();
+    let rows: Vec<u32> = told.iter().map(|(row, _)| *row).collect();
+    assert_eq!(rows, (1..=last).collect::<Vec<_>>());
+    assert!(
+        told.windows(2).all(|two| two[1].1 == two[0].1 * 2),
+        "{told:?}"
+    );
+}
+
+/// A kernel that runs neither program at a time-out: what comes next tells it.
+#[test]
+fn a_time_out_that_no_program_saw_is_told_with_the_next_segment_or_write() {
+    let blind = ["tcp_cong_state_set", "tcp_retransmit_skb"];
+    let deaf = [
+        "tcp_cong_state_set",
+        "tcp_retransmit_skb",
+        "sock_send_length",
+    ];
+    let mute = ["tcp_cong_state_set", "tcp_retransmit_skb", "tcp_probe"];
+    for without in [&blind[..], &deaf, &mute] {
+        let Some(mut watch) = Watch::without(without) else {
+            return;
+        };
+        let first = watch.time_out(2);
+        watch.exchange();
+        let told = watch.timeouts();
+        assert_eq!(told.len(), 1, "{told:?} without {without:?}");
+        if without.contains(&"sock_send_length") {
+            // Seen before the acknowledgement is acted on.
+            assert_eq!(told[0].0, first);
+            assert!(
+                told[0].1 >= Duration::from_millis(200 << (first - 1)),
+                "{told:?}"
+            );
+        }
+        watch.exchange();
+        assert_eq!(watch.timeouts(), [], "without {without:?}");
+    }
+}
+
+/// Those before a subscription are none of its business.
+#[test]
+fn old_time_outs_are_not_told_to_a_new_subscriber() {
+    let Some(mut watch) = Watch::without(&[]) else {
+        return;
+    };
+    watch.monitor.close(0);
+    watch.time_out(1);
+    watch.subscribe(1);
+    watch.exchange();
+    assert_eq!(watch.timeouts(), []);
+    watch.time_out(1);
+    assert!(!watch.timeouts().is_empty());
+}
+
+/// A connection to ourselves, and the programs with some of them missing.
+struct Watch {
+    monitor: Monitor,
+    ring: Ring,
+    here: TcpStream,
+    there: TcpStream,
+}
+
+impl Watch {
+    /// `None` where no programs can be loaded.
+    fn without(tracepoints: &[&str]) -> Option<Self> {
+        let mut monitor = match Monitor::load(4, 1) {
+            Ok(monitor) => monitor,
+            Err(why) => {
+                // SAFETY: it always succeeds and touches no memory.
+                let root = unsafe { libc::geteuid() } == 0;
+                let must = root && env::var_os("TIDEGATE_REQUIRE_NETNS").is_some();
+                assert!(!must, "{why}");
+                println!("skipped: {why}");
+                return None;
+            }
+        };
+        monitor
+            .programs
+            .retain(|(name, _)| !tracepoints.contains(name));
+        monitor.wake().unwrap();
+        let fd = new_ring(RING).unwrap();
+        monitor.plug(0, fd.as_fd()).unwrap();
+        let ring = Ring::map(fd, RING).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let there = listener.accept().unwrap().0;
+        let mut watch = Self {
+            monitor,
+            ring,
+            here,
+            there,
+        };
+        watch.subscribe(0);
+        watch.exchange();
+        Some(watch)
+    }
+
+    fn subscribe(&self, place: u32) {
+        let wanted = Wanted {
+            events: EventSet::ALL,
+            variables: VariableSet::ALL,
+        };
+        let token = token(place, 1);
+        self.monitor.open(place, token, 0, wanted);
+        self.monitor.bind(self.here.as_fd(), token).unwrap();
+    }
+
+    /// A byte that arrives.
+    fn exchange(&mut self) {
+        self.here.write_all(&[1]).unwrap();
+        self.there.read_exact(&mut [0]).unwrap();
+        self.wait(|info| info.snapshot().get(Variable::PacketsOut) == Some(0));
+    }
+
+    /// A byte that is lost until the kernel has counted `least` more time-outs, or a few more: how
+    /// many there were.
+    fn time_out(&self, least: u64) -> u32 {
+        let (mut here, mut there) = (&self.here, &self.there);
+        let before = self.info().timeouts().unwrap();
+        self.filter(libc::SO_ATTACH_FILTER);
+        here.write_all(&[1]).unwrap();
+        self.wait(|info| info.timeouts().unwrap() >= before + least);
+        self.filter(libc::SO_DETACH_FILTER);
+        there.read_exact(&mut [0]).unwrap();
+        self.wait(|info| info.snapshot().get(Variable::PacketsOut) == Some(0));
+        (self.info().timeouts().unwrap() - before) as u32
+    }
+
+    /// Drops all that comes to the other end, or no longer.
+    fn filter(&self, option: libc::c_int) {
+        // `BPF_RET | BPF_K` of `linux/filter.h`: nothing is kept of any packet.
+        let mut drop_all = libc::sock_filter {
+            code: 6,
+            jt: 0,
+            jf: 0,
+            k: 0,
+        };
+        let program = libc::sock_fprog {
+            len: 1,
+            filter: &raw mut drop_all,
+        };
+        // SAFETY: the option is passed with its size, and points to one instruction.
+        let done = unsafe {
+            libc::setsockopt(
+                self.there.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const program).cast(),
+                mem::size_of_val(&program) as libc::socklen_t,
+            )
+        };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+    }
+
+    fn wait(&self, until: impl Fn(&Info) -> bool) {
+        let end = Instant::now() + Duration::from_secs(40);
+        while !until(&self.info()) {
+            assert!(Instant::now() < end, "{:?}", self.info().snapshot());
+            thread::yield_now();
+        }
+    }
+
+    fn info(&self) -> Info {
+        Info::read(self.here.as_fd()).unwrap()
+    }
+
+    /// Those told since the last call: number in a row, and the time that ran out.
+    fn timeouts(&self) -> Vec<(u32, Duration)> {
+        let told = std::iter::from_fn(|| self.ring.next());
+        let timeouts = told.filter_map(|event| match event.what {
+            Happening::Timeout { in_a_row, after } => Some((in_a_row, after)),
+            _ => None,
+        });
+        timeouts.collect()
+    }
+}
+
+const RING: u32 = 1 << 16;

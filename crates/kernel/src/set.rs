@@ -1,0 +1,90 @@
+//! Sets of what is numbered from zero, as one bit each.
+
+/// Declares a set: its documentation, its name, the integer that holds it, and what its members
+/// are, which have `ALL` in the order of their numbers and a `name`.
+macro_rules! set {
+    ($(#[$doc:meta])* $set:ident($bits:ty) of $member:ident;) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq)]
+        pub struct $set($bits);
+
+        impl $set {
+            /// None of them.
+            pub const NONE: Self = Self(0);
+            /// All.
+            pub const ALL: Self = Self((1 << $member::ALL.len()) - 1);
+
+            /// This set and one more.
+            #[must_use]
+            pub fn with(self, member: $member) -> Self {
+                Self(self.0 | 1 << member as u32)
+            }
+
+            /// Those that are in both.
+            #[must_use]
+            pub fn and(self, other: Self) -> Self {
+                Self(self.0 & other.0)
+            }
+
+            /// Those that are in either.
+            #[must_use]
+            pub fn or(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+
+            /// Those that are in this and not in the other.
+            #[must_use]
+            pub fn without(self, other: Self) -> Self {
+                Self(self.0 & !other.0)
+            }
+
+            /// Whether it is in the set.
+            pub fn contains(self, member: $member) -> bool {
+                self.0 >> member as u32 & 1 == 1
+            }
+
+            /// Whether there are none.
+            pub fn is_empty(self) -> bool {
+                self.0 == 0
+            }
+
+            /// One bit for each member, by its number.
+            pub fn bits(self) -> $bits {
+                self.0
+            }
+
+            /// From such bits; those that mean nothing are left out.
+            pub fn from_bits(bits: $bits) -> Self {
+                Self(bits & Self::ALL.0)
+            }
+
+            /// Its members.
+            pub fn iter(self) -> impl Iterator<Item = $member> {
+                let all = $member::ALL.iter().copied();
+                all.filter(move |&member| self.contains(member))
+            }
+        }
+
+        impl FromIterator<$member> for $set {
+            fn from_iter<I: IntoIterator<Item = $member>>(members: I) -> Self {
+                members.into_iter().fold(Self::NONE, Self::with)
+            }
+        }
+
+        impl std::fmt::Display for $set {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let names: Vec<&str> = self.iter().map($member::name).collect();
+                f.write_str(if names.is_empty() { "none" } else { "" })?;
+                f.write_str(&names.join(", "))
+            }
+        }
+
+        impl std::fmt::Debug for $set {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{{{self}}}")
+            }
+        }
+    };
+}
+
+pub(crate) use set;

@@ -15,8 +15,9 @@ use crate::units::{Time, nanos};
 pub struct JitterConfig {
     /// How it is distributed.
     pub spread: Spread,
-    /// Whether a packet may overtake another. Otherwise one that would waits until the other is
-    /// there, so that they arrive together.
+    /// Whether a packet may overtake another. Otherwise each comes after the one before it by no
+    /// less than its own transmission took: RFC 8868 section 4.5.2, which counts the moments at
+    /// which transmissions begin, while ours are those at which the last byte is there.
     pub reorder: bool,
 }
 
@@ -89,8 +90,8 @@ pub(super) struct Wire<T> {
 
 #[derive(Debug)]
 enum Way<T> {
-    /// In order of departure.
-    Ordered(VecDeque<(Time, T)>),
+    /// In order of departure, and when the last that was sent off comes out.
+    Ordered(VecDeque<(Time, T)>, Time),
     /// The second is the order of transmission, which holds at equal times.
     Shuffled(BinaryHeap<Reverse<(Time, u64, T)>>, u64),
 }
@@ -101,7 +102,7 @@ impl<T: Copy + Ord> Wire<T> {
         Self {
             delay: nanos(delay),
             jitter: None,
-            way: Way::Ordered(VecDeque::new()),
+            way: Way::in_order(),
         }
     }
 
@@ -112,7 +113,7 @@ impl<T: Copy + Ord> Wire<T> {
             way: if jitter.is_some_and(|jitter| jitter.reorder) {
                 Way::Shuffled(BinaryHeap::new(), 0)
             } else {
-                Way::Ordered(VecDeque::new())
+                Way::in_order()
             },
             jitter: jitter.map(|config| Jitter {
                 spread: config.spread,
@@ -133,14 +134,15 @@ impl<T: Copy + Ord> Wire<T> {
         self.jitter.as_mut().map_or(0, Jitter::draw)
     }
 
-    /// Sends a packet off at `at`, not earlier than the one before, with what was drawn for it.
+    /// Sends a packet off at `at`, with what was drawn for it. Its transmission took `served` ns,
+    /// which had not begun before the packet ahead was sent off.
     #[inline]
-    pub(super) fn push(&mut self, at: Time, drawn: u64, packet: T) {
+    pub(super) fn push(&mut self, at: Time, served: u64, drawn: u64, packet: T) {
         let out = later(later(at, self.delay), drawn);
         match &mut self.way {
-            Way::Ordered(list) => {
-                let last = list.back().map_or(out, |(at, _)| *at);
-                list.push_back((out.max(last), packet));
+            Way::Ordered(list, last) => {
+                *last = out.max(later(*last, served));
+                list.push_back((*last, packet));
             }
             Way::Shuffled(heap, sent) => {
                 heap.push(Reverse((out, *sent, packet)));
@@ -152,7 +154,7 @@ impl<T: Copy + Ord> Wire<T> {
     #[inline]
     pub(super) fn pop(&mut self, now: Time) -> Option<(Time, T)> {
         match &mut self.way {
-            Way::Ordered(list) => list.pop_front_if(|(at, _)| *at <= now),
+            Way::Ordered(list, _) => list.pop_front_if(|(at, _)| *at <= now),
             Way::Shuffled(heap, _) => {
                 let Reverse((at, _, packet)) = *heap.peek().filter(|next| next.0.0 <= now)?;
                 heap.pop();
@@ -165,7 +167,7 @@ impl<T: Copy + Ord> Wire<T> {
     #[inline]
     pub(super) fn next_departure(&self, next: Option<Time>) -> Option<Time> {
         match &self.way {
-            Way::Ordered(list) => match list.front() {
+            Way::Ordered(list, _) => match list.front() {
                 Some((at, _)) => Some(*at),
                 None => next.map(|at| later(at, self.delay)),
             },
@@ -175,6 +177,13 @@ impl<T: Copy + Ord> Wire<T> {
                 first.into_iter().chain(next).min()
             }
         }
+    }
+}
+
+impl<T> Way<T> {
+    /// Empty.
+    fn in_order() -> Self {
+        Self::Ordered(VecDeque::new(), Time::ZERO)
     }
 }
 
@@ -282,6 +291,11 @@ mod tests {
         close(normal(1, 1_000, 12), (6.0, 12.0 / 12_f64.sqrt()));
     }
 
+    /// Of every packet with an odd number 0.7 ms, of the others nothing.
+    fn served(i: u32) -> u64 {
+        u64::from(i % 2) * 700_000
+    }
+
     fn arrivals(reorder: bool) -> Vec<(Time, u32)> {
         let jitter = JitterConfig {
             spread: Spread::Uniform { max: ms(10) },
@@ -290,7 +304,7 @@ mod tests {
         let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
         for i in 0..100 {
             let drawn = wire.draw();
-            wire.push(Time::from_millis(u64::from(i)), drawn, i);
+            wire.push(Time::from_millis(u64::from(i)), served(i), drawn, i);
         }
         let mut out = vec![];
         while let Some(at) = wire.next_departure(None) {
@@ -305,14 +319,30 @@ mod tests {
         let (kept, shuffled) = (arrivals(false), arrivals(true));
         assert!(kept.is_sorted() && kept.is_sorted_by_key(|(_, i)| *i));
         assert!(shuffled.is_sorted() && !shuffled.is_sorted_by_key(|(_, i)| *i));
-        // The same luck: without overtaking, each comes at the latest of its own and all before.
+        // The same luck: without overtaking, each comes at its own time, or as soon after the one
+        // before as the bottleneck would have sent it.
         let mut own = shuffled;
         own.sort_by_key(|(_, i)| *i);
-        let mut latest = Time::ZERO;
-        for (own, kept) in own.iter().zip(&kept) {
-            latest = latest.max(own.0);
-            assert_eq!(kept.0, latest);
+        let mut before = Time::ZERO;
+        for ((own, i), (kept, _)) in own.iter().zip(&kept) {
+            let soonest = later(before, served(*i));
+            assert_eq!(*kept, soonest.max(*own));
+            before = *kept;
         }
+    }
+
+    #[test]
+    fn what_has_come_out_is_remembered() {
+        let jitter = JitterConfig {
+            spread: Spread::Uniform { max: ms(10) },
+            reorder: false,
+        };
+        let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
+        wire.push(Time::ZERO, 0, 4_000_000, 0);
+        let first = Time::from_millis(9);
+        assert_eq!(wire.pop(first), Some((first, 0)));
+        wire.push(Time::from_micros(4_100), 700_000, 0, 1);
+        assert_eq!(wire.next_departure(None), Some(Time::from_micros(9_700)));
     }
 
     #[test]
@@ -322,7 +352,7 @@ mod tests {
             reorder: true,
         };
         let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
-        wire.push(Time::ZERO, 9_000_000, 0);
+        wire.push(Time::ZERO, 0, 9_000_000, 0);
         assert_eq!(wire.next_departure(None), Some(Time::from_millis(14)));
         let next = wire.next_departure(Some(Time::from_millis(2)));
         assert_eq!(next, Some(Time::from_millis(7)));

@@ -248,7 +248,7 @@ impl Chain {
 
     /// The last bit of a packet is out.
     #[inline]
-    fn finish<P>(&mut self, store: &mut Store<P>, end: Time, start: Time, held: Held) {
+    fn finish<P: Packet>(&mut self, store: &mut Store<P>, end: Time, start: Time, held: Held) {
         let served = end.as_nanos() - start.as_nanos();
         self.busy += served;
         // Drawn in any case: an outage must not change the luck of the packets after it.
@@ -257,7 +257,8 @@ impl Chain {
         if unlucky || self.outages.covers(end) {
             return self.waste(store, end, &held);
         }
-        self.wire.push(end, served, jitter, held.parcel());
+        let flow = || store.get(held.slot).map_or(0, Packet::flow);
+        self.wire.push(end, served, jitter, flow, held.parcel());
         if self.records.notes.is_some() {
             let departed = Happening::Departed {
                 waited: start.since(held.arrived),

@@ -405,14 +405,16 @@ mod tests {
     }
 
     /// Without overtaking, the last byte of a packet comes no sooner after that of the one before
-    /// than its own transmission took; and none is on the way for longer than the longest jitter.
+    /// in its flow than its own transmission took; and none is on the way for longer than the
+    /// longest jitter.
     fn assert_spaced(config: &LinkConfig, out: &[(Time, Parcel)], notes: &[LinkNote]) {
         let longest = config.jitter.map_or(Duration::ZERO, |jitter| {
             let (Spread::Uniform { max } | Spread::Normal { max, .. }) = jitter.spread;
             max
         });
-        let mut before = Time::ZERO;
+        let mut before = [Time::ZERO; 5];
         for (at, packet) in out {
+            let before = &mut before[packet.flow() as usize];
             let departed = notes.iter().find_map(|note| match note.happening {
                 Happening::Departed { served, .. } if note.packet == packet.id => {
                     Some((note.at, served))
@@ -421,14 +423,14 @@ mod tests {
             });
             let (end, served) = departed.unwrap();
             assert!(
-                *at >= before + served,
+                *at >= *before + served,
                 "{at:?} after {before:?} in {served:?}"
             );
             assert!(
                 *at <= end + config.delay + longest,
                 "{at:?}, sent at {end:?}"
             );
-            before = *at;
+            *before = *at;
         }
     }
 

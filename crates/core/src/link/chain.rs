@@ -248,15 +248,17 @@ impl Chain {
 
     /// The last bit of a packet is out.
     #[inline]
-    fn finish<P>(&mut self, store: &mut Store<P>, end: Time, start: Time, held: Held) {
-        self.busy += end.as_nanos() - start.as_nanos();
+    fn finish<P: Packet>(&mut self, store: &mut Store<P>, end: Time, start: Time, held: Held) {
+        let served = end.as_nanos() - start.as_nanos();
+        self.busy += served;
         // Drawn in any case: an outage must not change the luck of the packets after it.
         let unlucky = self.loss.loses();
         let jitter = self.wire.draw();
         if unlucky || self.outages.covers(end) {
             return self.waste(store, end, &held);
         }
-        self.wire.push(end, jitter, held.parcel());
+        let flow = || store.get(held.slot).map_or(0, Packet::flow);
+        self.wire.push(end, served, jitter, flow, held.parcel());
         if self.records.notes.is_some() {
             let departed = Happening::Departed {
                 waited: start.since(held.arrived),

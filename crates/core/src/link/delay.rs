@@ -15,8 +15,10 @@ use crate::units::{Time, nanos};
 pub struct JitterConfig {
     /// How it is distributed.
     pub spread: Spread,
-    /// Whether a packet may overtake another. Otherwise one that would waits until the other is
-    /// there, so that they arrive together.
+    /// Whether a packet may overtake another of its flow. Otherwise each comes after the one before
+    /// it in the flow by no less than its own transmission took: RFC 8868 section 4.5.2, which
+    /// counts the moments at which transmissions begin, while ours are those at which the last
+    /// byte is there. Flows do not wait for each other: the text has a queue for each.
     pub reorder: bool,
 }
 
@@ -89,10 +91,38 @@ pub(super) struct Wire<T> {
 
 #[derive(Debug)]
 enum Way<T> {
-    /// In order of departure.
+    /// In order of departure: without jitter.
     Ordered(VecDeque<(Time, T)>),
+    Jittered(Mixed<T>),
+}
+
+/// What jitter has mixed.
+#[derive(Debug)]
+struct Mixed<T> {
     /// The second is the order of transmission, which holds at equal times.
-    Shuffled(BinaryHeap<Reverse<(Time, u64, T)>>, u64),
+    heap: BinaryHeap<Reverse<(Time, u64, T)>>,
+    sent: u64,
+    /// Where packets of a flow keep their order: when the last of a flow comes out, for those
+    /// flows whose next packet may have to wait for that.
+    last: Option<Vec<(u32, Time)>>,
+}
+
+impl<T: Ord> Mixed<T> {
+    /// `soonest` is when the packet comes out without jitter, `served` what its transmission took.
+    fn push(&mut self, flow: u32, soonest: Time, served: u64, drawn: u64, packet: T) {
+        let mut out = later(soonest, drawn);
+        if let Some(last) = &mut self.last {
+            // The transmission of any packet to come begins after this one's has ended, so what is
+            // through by `soonest` stops nobody.
+            if let Some((_, before)) = last.iter().find(|(of, _)| *of == flow) {
+                out = out.max(later(*before, served));
+            }
+            last.retain(|(of, at)| *of != flow && *at > soonest);
+            last.push((flow, out));
+        }
+        self.heap.push(Reverse((out, self.sent, packet)));
+        self.sent += 1;
+    }
 }
 
 impl<T: Copy + Ord> Wire<T> {
@@ -109,10 +139,13 @@ impl<T: Copy + Ord> Wire<T> {
     pub(super) fn new(delay: Duration, jitter: Option<JitterConfig>, rng: Pcg64Mcg) -> Self {
         Self {
             delay: nanos(delay),
-            way: if jitter.is_some_and(|jitter| jitter.reorder) {
-                Way::Shuffled(BinaryHeap::new(), 0)
-            } else {
-                Way::Ordered(VecDeque::new())
+            way: match jitter {
+                None => Way::Ordered(VecDeque::new()),
+                Some(JitterConfig { reorder, .. }) => Way::Jittered(Mixed {
+                    heap: BinaryHeap::new(),
+                    sent: 0,
+                    last: (!reorder).then(Vec::new),
+                }),
             },
             jitter: jitter.map(|config| Jitter {
                 spread: config.spread,
@@ -133,19 +166,27 @@ impl<T: Copy + Ord> Wire<T> {
         self.jitter.as_mut().map_or(0, Jitter::draw)
     }
 
-    /// Sends a packet off at `at`, not earlier than the one before, with what was drawn for it.
+    /// Sends a packet off at `at`, not earlier than the one before. Only for a wire without jitter.
     #[inline]
-    pub(super) fn push(&mut self, at: Time, drawn: u64, packet: T) {
-        let out = later(later(at, self.delay), drawn);
+    pub(super) fn send(&mut self, at: Time, packet: T) {
+        self.push(at, 0, 0, || 0, packet);
+    }
+
+    /// Sends a packet off at `at`, with what was drawn for it. Its transmission took `served` ns,
+    /// which had not begun before the packet ahead was sent off. `flow` is asked with jitter only.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        at: Time,
+        served: u64,
+        drawn: u64,
+        flow: impl FnOnce() -> u32,
+        packet: T,
+    ) {
+        let soonest = later(at, self.delay);
         match &mut self.way {
-            Way::Ordered(list) => {
-                let last = list.back().map_or(out, |(at, _)| *at);
-                list.push_back((out.max(last), packet));
-            }
-            Way::Shuffled(heap, sent) => {
-                heap.push(Reverse((out, *sent, packet)));
-                *sent += 1;
-            }
+            Way::Ordered(list) => list.push_back((soonest, packet)),
+            Way::Jittered(mixed) => mixed.push(flow(), soonest, served, drawn, packet),
         }
     }
 
@@ -153,7 +194,7 @@ impl<T: Copy + Ord> Wire<T> {
     pub(super) fn pop(&mut self, now: Time) -> Option<(Time, T)> {
         match &mut self.way {
             Way::Ordered(list) => list.pop_front_if(|(at, _)| *at <= now),
-            Way::Shuffled(heap, _) => {
+            Way::Jittered(Mixed { heap, .. }) => {
                 let Reverse((at, _, packet)) = *heap.peek().filter(|next| next.0.0 <= now)?;
                 heap.pop();
                 Some((at, packet))
@@ -169,7 +210,7 @@ impl<T: Copy + Ord> Wire<T> {
                 Some((at, _)) => Some(*at),
                 None => next.map(|at| later(at, self.delay)),
             },
-            Way::Shuffled(heap, _) => {
+            Way::Jittered(Mixed { heap, .. }) => {
                 let next = next.map(|at| later(at, self.delay));
                 let first = heap.peek().map(|first| first.0.0);
                 first.into_iter().chain(next).min()
@@ -282,6 +323,11 @@ mod tests {
         close(normal(1, 1_000, 12), (6.0, 12.0 / 12_f64.sqrt()));
     }
 
+    /// Of every packet with an odd number 0.7 ms, of the others nothing.
+    fn served(i: u32) -> u64 {
+        u64::from(i % 2) * 700_000
+    }
+
     fn arrivals(reorder: bool) -> Vec<(Time, u32)> {
         let jitter = JitterConfig {
             spread: Spread::Uniform { max: ms(10) },
@@ -290,7 +336,13 @@ mod tests {
         let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
         for i in 0..100 {
             let drawn = wire.draw();
-            wire.push(Time::from_millis(u64::from(i)), drawn, i);
+            wire.push(
+                Time::from_millis(u64::from(i)),
+                served(i),
+                drawn,
+                || i % 3,
+                i,
+            );
         }
         let mut out = vec![];
         while let Some(at) = wire.next_departure(None) {
@@ -303,16 +355,39 @@ mod tests {
     #[test]
     fn packets_overtake_only_where_they_may() {
         let (kept, shuffled) = (arrivals(false), arrivals(true));
-        assert!(kept.is_sorted() && kept.is_sorted_by_key(|(_, i)| *i));
-        assert!(shuffled.is_sorted() && !shuffled.is_sorted_by_key(|(_, i)| *i));
-        // The same luck: without overtaking, each comes at the latest of its own and all before.
-        let mut own = shuffled;
-        own.sort_by_key(|(_, i)| *i);
-        let mut latest = Time::ZERO;
-        for (own, kept) in own.iter().zip(&kept) {
-            latest = latest.max(own.0);
-            assert_eq!(kept.0, latest);
+        assert!(kept.is_sorted() && shuffled.is_sorted());
+        // Of other flows they may be ahead in either case.
+        assert!(!kept.is_sorted_by_key(|(_, i)| *i));
+        for flow in 0..3 {
+            let of = |all: &[(Time, u32)]| -> Vec<_> {
+                all.iter().copied().filter(|(_, i)| i % 3 == flow).collect()
+            };
+            let (kept, mut own) = (of(&kept), of(&shuffled));
+            assert!(kept.is_sorted_by_key(|(_, i)| *i) && !own.is_sorted_by_key(|(_, i)| *i));
+            // The same luck: without overtaking, each comes at its own time, or as soon after the
+            // one before as the bottleneck would have sent it.
+            own.sort_by_key(|(_, i)| *i);
+            let mut before = Time::ZERO;
+            for ((own, i), (kept, _)) in own.iter().zip(&kept) {
+                let soonest = later(before, served(*i));
+                assert_eq!(*kept, soonest.max(*own));
+                before = *kept;
+            }
         }
+    }
+
+    #[test]
+    fn what_has_come_out_is_remembered() {
+        let jitter = JitterConfig {
+            spread: Spread::Uniform { max: ms(10) },
+            reorder: false,
+        };
+        let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
+        wire.push(Time::ZERO, 0, 4_000_000, || 7, 0);
+        let first = Time::from_millis(9);
+        assert_eq!(wire.pop(first), Some((first, 0)));
+        wire.push(Time::from_micros(4_100), 700_000, 0, || 7, 1);
+        assert_eq!(wire.next_departure(None), Some(Time::from_micros(9_700)));
     }
 
     #[test]
@@ -322,7 +397,7 @@ mod tests {
             reorder: true,
         };
         let mut wire = Wire::new(ms(5), Some(jitter), Seed(1).stream("link/l/jitter"));
-        wire.push(Time::ZERO, 9_000_000, 0);
+        wire.push(Time::ZERO, 0, 9_000_000, || 0, 0);
         assert_eq!(wire.next_departure(None), Some(Time::from_millis(14)));
         let next = wire.next_departure(Some(Time::from_millis(2)));
         assert_eq!(next, Some(Time::from_millis(7)));

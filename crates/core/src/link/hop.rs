@@ -404,6 +404,36 @@ mod tests {
         (out, stats, notes)
     }
 
+    /// Without overtaking, the last byte of a packet comes no sooner after that of the one before
+    /// in its flow than its own transmission took; and none is on the way for longer than the
+    /// longest jitter.
+    fn assert_spaced(config: &LinkConfig, out: &[(Time, Parcel)], notes: &[LinkNote]) {
+        let longest = config.jitter.map_or(Duration::ZERO, |jitter| {
+            let (Spread::Uniform { max } | Spread::Normal { max, .. }) = jitter.spread;
+            max
+        });
+        let mut before = [Time::ZERO; 5];
+        for (at, packet) in out {
+            let before = &mut before[packet.flow() as usize];
+            let departed = notes.iter().find_map(|note| match note.happening {
+                Happening::Departed { served, .. } if note.packet == packet.id => {
+                    Some((note.at, served))
+                }
+                _ => None,
+            });
+            let (end, served) = departed.unwrap();
+            assert!(
+                *at >= *before + served,
+                "{at:?} after {before:?} in {served:?}"
+            );
+            assert!(
+                *at <= end + config.delay + longest,
+                "{at:?}, sent at {end:?}"
+            );
+            *before = *at;
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -419,6 +449,7 @@ mod tests {
             prop_assert!(punctual.0.is_sorted_by_key(|(at, _)| *at));
             prop_assert!(punctual.2.is_sorted_by_key(|note| note.at));
             if !config.jitter.is_some_and(|jitter| jitter.reorder) {
+                assert_spaced(&config, &punctual.0, &punctual.2);
                 for flow in 0..5 {
                     // Packets of different priority or queue may pass each other.
                     for (dscp, capable) in [(0, false), (0, true), (1, false), (1, true)] {

@@ -299,7 +299,7 @@ impl Lane {
             let start = end.before(Duration::from_nanos(self.time(parcel.size)));
             let held = || Held::new(store, start, 0, parcel);
             if i < finished {
-                wire.push(end, 0, parcel);
+                wire.send(end, parcel);
             } else if i < started {
                 let held = held();
                 in_service = Some((end, InService { held, start }));

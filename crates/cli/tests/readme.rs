@@ -6,7 +6,8 @@
 //! installs, or opens a window) is a `console` block, whose commands begin with `$`. A block of the
 //! lab, and one that watches TCP, is left out where there are no namespaces.
 //! Ports that a block names after an address are replaced by free ones, and each has a free one above
-//! it, which players want for RTCP.
+//! it, which players want for RTCP. What the simulator prints is the same everywhere, so a `text` block
+//! that follows a block of it has to be what it printed; `...` stands for what is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,8 +25,11 @@ fn every_block_runs() {
     let folder = Folder::new();
     symlink(root().join("scenarios"), folder.0.join("scenarios")).unwrap();
     let blocks = blocks(&read("README.md"));
-    let mut run = 0;
-    for block in blocks.iter().filter(|block| block.language == "sh") {
+    let (mut run, mut compared) = (0, 0);
+    for (number, block) in blocks.iter().enumerate() {
+        if block.language != "sh" {
+            continue;
+        }
         let in_lab = ["tidegate lab ", "tidegate events watch "];
         if in_lab.iter().any(|verb| block.body.contains(verb))
             && let Availability::Missing(missing) = availability()
@@ -33,10 +37,21 @@ fn every_block_runs() {
             println!("left out: line {}: {missing}", block.line);
             continue;
         }
-        block.run(&folder.0);
+        let printed = block.run(&folder.0);
         run += 1;
+        let shown = blocks
+            .get(number + 1)
+            .filter(|next| next.language == "text");
+        if let Some(shown) = shown.filter(|_| block.is_simulated()) {
+            shown.assert_is_of(&printed);
+            compared += 1;
+        }
     }
     assert!(run > 0, "the README has no sh block");
+    assert!(
+        compared >= 5,
+        "{compared} results of the simulator are shown"
+    );
 }
 
 #[test]
@@ -101,7 +116,30 @@ struct Block {
 }
 
 impl Block {
-    fn run(&self, folder: &Path) {
+    /// Whether all that it does is simulated.
+    fn is_simulated(&self) -> bool {
+        let commands = self.commands();
+        !commands.is_empty() && commands.iter().all(|c| c.starts_with("tidegate sim "))
+    }
+
+    /// This text is `printed`, but for what `...` stands for and how it is wrapped.
+    fn assert_is_of(&self, printed: &str) {
+        let printed = without_space(printed);
+        let mut rest = printed.as_str();
+        for shown in self.body.split("...").map(without_space) {
+            let found = rest.find(&shown);
+            let end = found.map(|at| at + shown.len());
+            assert!(
+                end.is_some(),
+                "README.md:{}: it prints no\n{shown}\nbut\n{rest}",
+                self.line
+            );
+            rest = &rest[end.unwrap_or(0)..];
+        }
+    }
+
+    /// Runs it and returns what it printed, or wrote to the file behind a `>`.
+    fn run(&self, folder: &Path) -> String {
         let path = std::env::var("PATH").unwrap();
         let programs = Path::new(TIDEGATE).parent().unwrap().display();
         // What still runs when the block is over ends with it.
@@ -124,6 +162,12 @@ impl Block {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
+        match self.body.trim_end().rsplit_once(" > ") {
+            Some((_, file)) if self.is_simulated() => {
+                fs::read_to_string(folder.join(file)).unwrap()
+            }
+            _ => String::from_utf8_lossy(&output.stdout).into_owned(),
+        }
     }
 
     /// One per line, other than lines that go on behind a backslash.
@@ -160,6 +204,10 @@ fn blocks(text: &str) -> Vec<Block> {
     }
     assert!(open.is_none(), "a block is not closed");
     found
+}
+
+fn without_space(text: &str) -> String {
+    text.split_whitespace().collect()
 }
 
 /// The same script with a free port for each that stands behind the loopback's address.

@@ -102,7 +102,7 @@ fn check(scenario: &Scenario, peer: Peer) -> Result<(), PlayError> {
         };
         match &flow.media {
             MediaPlan::Video(video) => {
-                if is_background(flow) && video.encoder == EncoderKind::X264 {
+                if is_background(flow) && matches!(video.encoder, EncoderKind::Real(_)) {
                     return Err(unfit(Unfit::Encoder));
                 }
             }

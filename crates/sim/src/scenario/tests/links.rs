@@ -238,3 +238,32 @@ pub(super) const FAULTS: &[(&str, &str, &str)] = &[
         r#"demo.toml:10: link "uplink": jitter: is a text; write { max = "5ms" } or { mean = "5ms", deviation = "2ms", max = "20ms" }"#,
     ),
 ];
+
+/// `links` with a flow over "a" and back over "b".
+fn with_links(links: &str) -> String {
+    format!(
+        "name = \"demo\"\nduration = \"5s\"\n{links}[[flow]]\nname = \"f\"\npath = [\"a\"]\n\
+         back = [\"b\"]\ntcp = {{ kind = \"cubic\" }}\n"
+    )
+}
+
+#[test]
+fn one_direction_of_a_duplex_link_is_enough() {
+    let plan = parse(&with_links(
+        "[[link]]\nname = \"a\"\nduplex = true\n[[link]]\nname = \"b\"\n",
+    ));
+    assert_eq!(plan.unwrap().links.len(), 3);
+}
+
+#[test]
+fn an_idle_link_is_named_behind_duplex_links() {
+    let idle = "[[link]]\nname = \"idle\"\nduplex = true\n";
+    let text = with_links(&format!(
+        "[[link]]\nname = \"a\"\nduplex = true\n[[link]]\nname = \"b\"\n{idle}"
+    ));
+    assert_eq!(
+        parse(&text).unwrap_err().to_string(),
+        "demo.toml:8: link: no flow passes the link \"idle\"; name it in the path or back of a \
+         flow, or remove it"
+    );
+}

@@ -4,6 +4,7 @@ mod flow;
 mod link;
 mod models;
 mod queue;
+mod room;
 mod routes;
 mod transport;
 
@@ -102,6 +103,7 @@ pub(super) fn tree<'a>(
     )?;
     for item in flows.list("one or more [[flow]]")? {
         let flow = flow::flow(&item, &scenario, &nodes, &mut names, open)?;
+        room::in_own_links(&flow, &item)?;
         scenario.flows.push(flow);
     }
     if scenario.flows.is_empty() {
@@ -114,6 +116,7 @@ pub(super) fn tree<'a>(
         }
     }
     unused_links(&scenario, &directions)?;
+    room::in_links(&scenario, &directions)?;
     if let Some(list) = head.get("expect") {
         scenario.expect = expectations(&list, &scenario)?;
     }

@@ -23,7 +23,7 @@ use tidegate_core::wire::rtcp::Cname;
 
 use crate::interactive::Record;
 use crate::run;
-use crate::scenario::{EncoderKind, FlowPlan, VideoPlan};
+use crate::scenario::{EncoderKind, FlowPlan, MEDIA_PACKET, VideoPlan};
 use crate::traffic::video::{TraceEncoder, TracePlayer};
 use crate::video_model::{VideoModel, VideoModelConfig};
 
@@ -168,6 +168,7 @@ impl Role {
 
     fn sender_config(&self, video: &VideoPlan, streams: Streams) -> SenderConfig {
         let mut config = SenderConfig::new(streams, cname(&self.name, "sender"));
+        config.packet_size = MEDIA_PACKET;
         config.frame_rate = video.frame_rate;
         config.rates = (video.floor, video.ceiling);
         config.ecn = self.plan.ecn;

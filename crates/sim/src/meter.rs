@@ -25,6 +25,8 @@ pub struct Meter {
     /// What each flow did in the spans before.
     past: Vec<(Span, Vec<Tally>)>,
     lost: Vec<Lost>,
+    /// When each flow's sender first put a packet on the network.
+    begun: Vec<Option<Time>>,
     delays: Delays,
     window: (Time, Time),
     bin: Duration,
@@ -40,6 +42,7 @@ impl Meter {
             span: Span::default(),
             past: Vec::new(),
             lost: vec![Lost::default(); flows],
+            begun: vec![None; flows],
             delays: Delays::new(flows),
             window,
             bin: bin.max(Duration::from_nanos(1)),
@@ -51,6 +54,10 @@ impl Meter {
     pub fn sent(&mut self, flow: usize, at: Time, size: Bytes) {
         self.go_to(at);
         let tally = &mut self.present[flow];
+        if tally.sent == 0 {
+            // Once in a span, so that other packets need not look there.
+            self.begun[flow].get_or_insert(at);
+        }
         tally.sent += 1;
         tally.sent_bytes += size;
     }
@@ -161,6 +168,7 @@ impl Meter {
             delay_p95: percentile(95),
             delay_p99: percentile(99),
             delay_max: Duration::from_nanos(longest),
+            first_sent: self.begun[flow],
         }
     }
 
@@ -237,14 +245,12 @@ pub struct Totals {
     pub delay_p99: Duration,
     /// The longest, exactly.
     pub delay_max: Duration,
+    /// When the sender first put a packet on the network, within the window or not; none if it
+    /// never did, or if nobody wrote it down.
+    pub first_sent: Option<Time>,
 }
 
 impl Totals {
-    /// Mean rate of what the sender put on the network.
-    pub fn send_rate(&self) -> Rate {
-        self.sent.bytes / self.span.max(Duration::from_nanos(1))
-    }
-
     /// Mean rate of what was received.
     pub fn receive_rate(&self) -> Rate {
         self.received.bytes / self.span.max(Duration::from_nanos(1))
@@ -422,7 +428,9 @@ mod tests {
         }
         let totals = meter.totals(1);
         assert_eq!((totals.sent.packets, totals.received.packets), (10, 10));
-        assert_eq!(totals.send_rate(), Rate::bps(80_000));
+        assert_eq!(totals.receive_rate(), Rate::bps(80_000));
+        // Though it is before the window.
+        assert_eq!(totals.first_sent, Some(ms(0)));
         assert_eq!(totals.delay_max, Duration::from_millis(29));
         assert_eq!(totals.delay_mean, Duration::from_micros(24_500));
         assert_eq!(totals.rtt, Some(Duration::from_micros(54_500)));

@@ -105,10 +105,11 @@ impl Endpoint for Framed {
         (at != Time::FAR).then(|| (at, self.actor.why().unwrap_or(Why::Schedule)))
     }
 
-    /// Whoever only counts what comes has nothing to do and yet is never done: its sender is not.
+    /// Whoever only counts what comes, or only answers, has nothing to do and yet is never done: the
+    /// other side is not.
     fn is_done(&self) -> bool {
-        let counts = matches!(self.actor, Actor::UdpSink(_));
-        !counts && self.actor.is_done() && self.waiting.len() == 0
+        let serves = matches!(self.actor, Actor::UdpSink(_) | Actor::Server(_));
+        !serves && self.actor.is_done() && self.waiting.len() == 0
     }
 }
 
@@ -259,9 +260,72 @@ const MOST_SEEN: usize = 60;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::traffic::Distribution;
+    use crate::traffic::web;
+
+    /// Lets `from` send all that it has to `to`. Whether that was anything.
+    fn carry(from: &mut Framed, to: &mut Framed, cx: &mut Cx<'_>) -> bool {
+        let (mut any, mut payload) = (false, Vec::new());
+        while from.poll_transmit(cx, &mut payload).is_some() {
+            let datagram = Datagram {
+                ecn: Ecn::NotEct,
+                payload: &payload,
+            };
+            to.on_datagram(cx, datagram);
+            (any, payload) = (true, Vec::new());
+        }
+        any
+    }
+
+    #[test]
+    fn a_server_stays_until_it_is_asked_and_afterwards() {
+        let config = web::Config {
+            think: Distribution::Constant(1.0),
+            objects: Distribution::Constant(2.0),
+            size: Distribution::Constant(5_000.0),
+            ..web::Config::default()
+        };
+        let (client, server) = web::browser(&Arc::new(config)).unwrap();
+        let rng = || Pcg64Mcg::new(1);
+        let mut client = Framed::new(Actor::Browser(Box::new(client)), rng());
+        let mut server = Framed::new(Actor::Server(Box::new(server)), rng());
+        let mut luck = rng();
+        let mut pages = 0;
+        while pages < 3 {
+            assert!(
+                !server.is_done() && !client.is_done(),
+                "after {pages} pages"
+            );
+            let timers = [client.next_timeout(), server.next_timeout()];
+            let (now, _) = timers
+                .into_iter()
+                .flatten()
+                .min_by_key(|(at, _)| *at)
+                .unwrap();
+            let mut cx = Cx {
+                now,
+                rng: &mut luck,
+                trace: &mut (),
+            };
+            for end in [&mut client, &mut server] {
+                if end.next_timeout().is_some_and(|(at, _)| at <= now) {
+                    end.on_timeout(&mut cx);
+                }
+            }
+            while carry(&mut client, &mut server, &mut cx)
+                || carry(&mut server, &mut client, &mut cx)
+            {}
+            let Actor::Browser(browser) = &client.actor else {
+                unreachable!("it was made of one");
+            };
+            pages = browser.counters().pages;
+        }
+    }
 
     fn body() -> impl Strategy<Value = Body> {
         let time = any::<u64>().prop_map(Time::from_nanos);

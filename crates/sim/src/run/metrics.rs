@@ -19,10 +19,12 @@ use crate::meter::Totals;
 
 /// The numbers of `run`, and whether it did what was expected of it.
 pub fn summarise(run: &Run, expect: &[Expectation]) -> Summary {
+    let counted = counted(run);
+    let flows = run.flows.iter().map(|flow| of_flow(run, flow, &counted));
     let mut summary = Summary {
         scenario: run.manifest.scenario.clone(),
         seed: run.manifest.seed,
-        flows: run.flows.iter().map(|flow| of_flow(run, flow)).collect(),
+        flows: flows.collect(),
         links: of_links(run),
         expect: Vec::new(),
     };
@@ -251,7 +253,7 @@ pub struct Verdict {
     pub holds: bool,
 }
 
-fn of_flow(run: &Run, flow: &FlowRun) -> FlowSummary {
+fn of_flow(run: &Run, flow: &FlowRun, counted: &Counted<'_>) -> FlowSummary {
     let totals = run.totals_of(&flow.info.name);
     let stories = stories(flow);
     let mut delays: Vec<i64> = stories.iter().filter_map(|s| s.delay).collect();
@@ -263,7 +265,7 @@ fn of_flow(run: &Run, flow: &FlowRun) -> FlowSummary {
         name: flow.info.name.clone(),
         class: flow.info.class.clone(),
         control: flow.info.control.clone(),
-        rate_bps: rate(run, flow).or(totals.map(|t| bps(t.send_rate()))),
+        rate_bps: rate(run, flow).or(totals.and_then(|t| counted_rate(run, flow, t, counted))),
         receive_bps: totals.map(|t| bps(t.receive_rate())),
         loss: loss(flow).or(totals.and_then(Totals::loss).map(|p| round(p, 6))),
         loss_event_rate: totals
@@ -289,8 +291,32 @@ fn rate(run: &Run, flow: &FlowRun) -> Option<f64> {
     let start = flow.packets.iter().map(|p| p.sent).min()?;
     let end = run.end();
     let sent = flow.packets.iter().filter(|p| p.sent <= end);
-    let bits: u64 = sent.map(|p| p.size.bits()).sum();
-    let span = end.since(start);
+    over(sent.map(|p| p.size.bits()).sum(), end.since(start))
+}
+
+/// When the first bin with a packet of a flow began, and how many bits the flow sent in all.
+type Counted<'a> = BTreeMap<&'a str, (Time, u64)>;
+
+fn counted(run: &Run) -> Counted<'_> {
+    let mut counted = Counted::new();
+    for row in run.bins.iter().filter(|row| row.bin.sent.packets > 0) {
+        let (_, bits) = counted.entry(&row.flow).or_insert((row.at, 0));
+        *bits += row.bin.sent.bytes.bits();
+    }
+    counted
+}
+
+/// As [`rate`], of a flow whose packets were only counted. Totals do not tell it, since they may
+/// cover less than the run.
+fn counted_rate(run: &Run, flow: &FlowRun, totals: &Totals, counted: &Counted<'_>) -> Option<f64> {
+    let Some((bin, bits)) = counted.get(flow.info.name.as_str()) else {
+        return (totals.sent.packets == 0).then_some(0.0);
+    };
+    // Folders of earlier versions tell only the bin.
+    over(*bits, run.end().since(totals.first_sent.unwrap_or(*bin)))
+}
+
+fn over(bits: u64, span: Duration) -> Option<f64> {
     (!span.is_zero()).then(|| round(bits as f64 / span.as_secs_f64(), 1))
 }
 

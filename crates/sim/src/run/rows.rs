@@ -523,7 +523,10 @@ impl Row for TotalsRow {
         "delay_p95_s",
         "delay_p99_s",
         "delay_max_s",
+        "first_sent_s",
     ];
+
+    const ADDED: usize = 1;
 
     fn cells(&self) -> Vec<String> {
         let totals = &self.totals;
@@ -543,6 +546,7 @@ impl Row for TotalsRow {
             span(totals.delay_p95),
             span(totals.delay_p99),
             span(totals.delay_max),
+            totals.first_sent.map(seconds).unwrap_or_default(),
         ]
     }
 
@@ -562,6 +566,7 @@ impl Row for TotalsRow {
                 delay_p95: cells.span()?,
                 delay_p99: cells.span()?,
                 delay_max: cells.span()?,
+                first_sent: cells.maybe(parse_time)?,
             },
         })
     }

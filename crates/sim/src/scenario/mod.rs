@@ -32,6 +32,7 @@ use crate::traffic::video::FrameTrace;
 use crate::traffic::{udp, web};
 
 pub use error::{Fault, ScenarioError};
+pub(crate) use network::MEDIA_PACKET;
 pub use sweep::{Axis, Point, Sweep};
 pub use trace_file::CapacityTrace;
 

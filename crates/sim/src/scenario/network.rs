@@ -2,17 +2,19 @@
 
 use core::time::Duration;
 
+use tidegate_core::endpoint::OVERHEAD;
 use tidegate_core::link::{
     Capacity, CoDelConfig, DropTailConfig, DualPi2Config, Limit, LinkConfig, PriorityConfig,
     QueueConfig, Steps, StepsError,
 };
-use tidegate_core::units::{Rate, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::{
     BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, TcpSender, picture,
 };
 use crate::oracle::{Hop, Service};
 use crate::run::{CapacityStep, FlowInfo, LinkInfo, Outage};
+use crate::tcp::SinkConfig;
 use crate::tcp::classic::Flavour;
 use crate::tcp::modern::CongestionConfig;
 
@@ -94,19 +96,7 @@ impl LinkPlan {
                 .iter()
                 .map(|dark| (dark.from, dark.to))
                 .collect(),
-            queue: match self.queue {
-                Some(
-                    QueueConfig::DropTail(DropTailConfig { limit, .. })
-                    | QueueConfig::CoDel(CoDelConfig { limit, .. })
-                    | QueueConfig::DualPi2(DualPi2Config { limit, .. })
-                    | QueueConfig::Priority(PriorityConfig { limit }),
-                ) => match limit {
-                    Limit::Bytes(bytes) => Some(bytes),
-                    Limit::Packets(_) => None,
-                },
-                Some(QueueConfig::FqCoDel(config)) => Some(config.memory),
-                Some(QueueConfig::Red(_)) | None => None,
-            },
+            queue: self.queue.as_ref().and_then(byte_limit),
         }
     }
 
@@ -151,6 +141,52 @@ impl LinkPlan {
     }
 }
 
+/// How much a queue holds, if that is told in bytes.
+pub(super) fn byte_limit(queue: &QueueConfig) -> Option<Bytes> {
+    match queue {
+        QueueConfig::DropTail(DropTailConfig { limit, .. })
+        | QueueConfig::CoDel(CoDelConfig { limit, .. })
+        | QueueConfig::DualPi2(DualPi2Config { limit, .. })
+        | QueueConfig::Priority(PriorityConfig { limit }) => match limit {
+            Limit::Bytes(bytes) => Some(*bytes),
+            Limit::Packets(_) => None,
+        },
+        QueueConfig::FqCoDel(config) => Some(config.memory),
+        QueueConfig::Red(_) => None,
+    }
+}
+
+impl MediaPlan {
+    /// Of the largest packet to the receiver, every header included.
+    pub(super) fn largest_packet(&self) -> Bytes {
+        match self {
+            Self::Bulk(bulk) => bulk.packet,
+            Self::Tcp(tcp) => tcp.packet_size(),
+            Self::Udp(config) => config.packet,
+            Self::Web(config) => Bytes(config.tcp.packet_size.into()),
+            Self::Video(video) => match &video.stream {
+                Some(stream) => stream.tcp.packet_size(),
+                None => MEDIA_PACKET,
+            },
+        }
+    }
+
+    /// What each packet to the sender has at least; nothing if none comes.
+    pub(super) fn least_answer(&self) -> Bytes {
+        let of_sink = |sink: &SinkConfig| Bytes(sink.ack_size.into());
+        match self {
+            Self::Bulk(_) => OVERHEAD,
+            Self::Tcp(tcp) => of_sink(&tcp.sink),
+            Self::Udp(_) => Bytes::ZERO,
+            Self::Web(config) => of_sink(&config.sink),
+            Self::Video(video) => match &video.stream {
+                Some(stream) => of_sink(&stream.tcp.sink),
+                None => OVERHEAD,
+            },
+        }
+    }
+}
+
 impl FlowPlan {
     /// What decides about its rate, in a word.
     pub fn control_name(&self) -> &'static str {
@@ -184,6 +220,14 @@ impl FlowPlan {
 }
 
 impl TcpPlan {
+    /// Of a full segment, every header included.
+    fn packet_size(&self) -> Bytes {
+        match &self.sender {
+            TcpSender::Classic(config) => Bytes(config.packet_size.into()),
+            TcpSender::Modern(config) => Bytes(config.packet_size.into()),
+        }
+    }
+
     /// Which TCP, in a word.
     pub fn name(&self) -> &'static str {
         match &self.sender {
@@ -200,6 +244,9 @@ impl TcpPlan {
         }
     }
 }
+
+/// Of a full packet of media over RTP, every header included.
+pub(crate) const MEDIA_PACKET: Bytes = Bytes(1_200);
 
 /// Over which the rate of a trace is averaged for people.
 const WINDOW: Duration = Duration::from_millis(500);

@@ -4,9 +4,11 @@ mod flow;
 mod link;
 mod models;
 mod queue;
+mod room;
 mod routes;
 mod transport;
 
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -78,7 +80,10 @@ pub(super) fn tree<'a>(
         expect: Vec::new(),
     };
     let links = head.need("link", "a [[link]] with name, rate, delay and queue")?;
+    // The directions that each [[link]] has.
+    let mut directions = Vec::new();
     for item in links.list("one or more [[link]]")? {
+        let first = scenario.links.len();
         let plan = link::link(&item, duration, &mut names, open)?;
         let ends = link::ends(&item)?;
         if let Some(name) = link::duplex(&item, &mut names)? {
@@ -90,6 +95,7 @@ pub(super) fn tree<'a>(
             nodes.push(ends);
             scenario.links.push(plan);
         }
+        directions.push((item, first..scenario.links.len()));
     }
     let flows = head.need(
         "flow",
@@ -97,6 +103,7 @@ pub(super) fn tree<'a>(
     )?;
     for item in flows.list("one or more [[flow]]")? {
         let flow = flow::flow(&item, &scenario, &nodes, &mut names, open)?;
+        room::in_own_links(&flow, &item)?;
         scenario.flows.push(flow);
     }
     if scenario.flows.is_empty() {
@@ -108,7 +115,8 @@ pub(super) fn tree<'a>(
             scenario.baselines.push(baseline);
         }
     }
-    unused_links(&scenario, &links)?;
+    unused_links(&scenario, &directions)?;
+    room::in_links(&scenario, &directions)?;
     if let Some(list) = head.get("expect") {
         scenario.expect = expectations(&list, &scenario)?;
     }
@@ -263,18 +271,25 @@ fn packet_size(value: &Value<'_>) -> Result<Bytes, ScenarioError> {
     ))
 }
 
-/// A link that no flow passes is most likely a slip in a path.
-fn unused_links(scenario: &Scenario, links: &Value<'_>) -> Result<(), ScenarioError> {
-    let used = |link: &usize| {
+/// A link that no flow passes is most likely a slip in a path. Of a duplex link, one direction is
+/// enough.
+fn unused_links(
+    scenario: &Scenario,
+    directions: &[(Value<'_>, Range<usize>)],
+) -> Result<(), ScenarioError> {
+    let used = |link: usize| {
         let mut flows = scenario.flows.iter();
-        flows.any(|flow| flow.path.contains(link) || flow.back.contains(link))
+        flows.any(|flow| flow.path.contains(&link) || flow.back.contains(&link))
     };
-    let Some(idle) = (0..scenario.links.len()).find(|link| !used(link)) else {
+    let mut links = directions.iter();
+    let Some((item, idle)) = links.find(|(_, links)| !links.clone().any(used)) else {
         return Ok(());
     };
-    let item = &links.list("one or more [[link]]")?[idle];
     Err(item.fault(Fault::Clash {
-        why: format!("no flow passes the link \"{}\"", scenario.links[idle].name),
+        why: format!(
+            "no flow passes the link \"{}\"",
+            scenario.links[idle.start].name
+        ),
         mend: "name it in the path or back of a flow, or remove it".to_owned(),
     }))
 }

@@ -226,8 +226,11 @@ fn paths(key: &str) -> Result<Vec<Vec<&str>>, Fault> {
         }
     };
     let all: Vec<&str> = key.split(',').map(str::trim).collect();
-    for one in &all {
+    for (i, one) in all.iter().enumerate() {
         path(one)?;
+        if all[..i].contains(one) {
+            return Err(range(format!("\"{one}\" is there twice"), "name it once"));
+        }
     }
     Ok(all.iter().map(|path| path.split('.').collect()).collect())
 }

@@ -387,7 +387,12 @@ pub(super) enum Form {
 
 /// Where a key belongs that is not known here, or which one was meant.
 fn hint(name: &str, keys: &[&str]) -> Option<String> {
-    if let Some(near) = keys.iter().find(|key| distance(name, key) <= 2) {
+    // Of a short word, more than every second letter says nothing.
+    let is_near = |key: &&&str| {
+        let edits = distance(name, key);
+        edits <= 2 && 2 * edits < name.len().max(key.len())
+    };
+    if let Some(near) = keys.iter().find(is_near) {
         return Some(format!("did you mean \"{near}\"?"));
     }
     super::read::HOMES

@@ -8,8 +8,9 @@ use tidegate_core::trace::DropCause;
 use tidegate_core::units::{Bytes, Rate};
 
 use super::super::manifest::{CapacityStep, FlowInfo, Manifest, Outage, World};
-use super::super::rows::{PacketRow, SavableRow, SentFrame, ShownFrame};
+use super::super::rows::{BinRow, PacketRow, SavableRow, SentFrame, ShownFrame, TotalsRow};
 use super::*;
+use crate::meter::{Bin, Count};
 
 /// 25 frames per second, bound 200 ms, one clock, ten seconds, one link of 8 kb/s.
 fn run() -> Run {
@@ -240,6 +241,43 @@ fn time_stamps_may_wrap() {
         row.rtp_timestamp = row.rtp_timestamp.wrapping_sub(4_000);
     }
     assert!(stories(flow).iter().all(|s| s.delay == Some(0)));
+}
+
+/// The rate is that of the run even where totals cover less of it, and no packet log is there.
+#[test]
+fn counts_give_the_rate_from_the_first_packet_on() {
+    let mut run = run();
+    // From 6 s to the end at 10 s; the totals are those of the last second.
+    let bin = |at, bytes| BinRow {
+        at: Time::from_secs(at),
+        flow: "a".to_owned(),
+        bin: Bin {
+            sent: Count {
+                packets: bytes / 1_000,
+                bytes: Bytes(bytes),
+            },
+            ..Bin::default()
+        },
+    };
+    run.bins = vec![bin(5, 0), bin(6, 30_000), bin(9, 10_000)];
+    let totals = Totals {
+        span: Duration::from_secs(1),
+        sent: run.bins[2].bin.sent,
+        first_sent: Some(Time::from_millis(6_000)),
+        ..Totals::default()
+    };
+    let flow = "a".to_owned();
+    run.totals = vec![TotalsRow { flow, totals }];
+    let rate = |run: &Run| summarise(run, &[]).flows[0].rate_bps;
+    assert_eq!(rate(&run), Some(80_000.0));
+    run.totals[0].totals.first_sent = Some(Time::from_millis(6_800));
+    assert_eq!(rate(&run), Some(100_000.0));
+    run.totals[0].totals.first_sent = None;
+    assert_eq!(rate(&run), Some(80_000.0));
+    run.bins.clear();
+    assert_eq!(rate(&run), None);
+    run.totals[0].totals.sent = Count::default();
+    assert_eq!(rate(&run), Some(0.0));
 }
 
 #[test]

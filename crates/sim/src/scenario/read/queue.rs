@@ -61,6 +61,18 @@ pub(super) fn queue(
     }
 }
 
+/// Where it stands how much a queue holds.
+pub(super) fn limit_of<'a>(value: &Value<'a>) -> Result<Value<'a>, ScenarioError> {
+    let table = value.table(QUEUE, FORMS)?;
+    for (kind, keys) in [("codel", CODEL), ("dualpi2", DUALPI2)] {
+        if let Some(config) = table.get(kind) {
+            return Ok(config.table(keys, FORMS)?.get("limit").unwrap_or(config));
+        }
+    }
+    let limit = table.get("droptail").or(table.get("priority"));
+    Ok(limit.unwrap_or_else(|| value.clone()))
+}
+
 fn red(value: &Value<'_>, rate: Option<Rate>, delay: Duration) -> Result<RedConfig, ScenarioError> {
     let table = value.table(
         RED,
@@ -79,9 +91,18 @@ fn red(value: &Value<'_>, rate: Option<Rate>, delay: Duration) -> Result<RedConf
     if let Some(value) = table.get("weight").filter(|_| weight <= 0.0) {
         return Err(value.range("with a weight of zero the mean never moves", "write 0.002"));
     }
+    let limit = table.need("limit", "limit = \"300 packets\"")?;
+    let held = limit.packets()?;
+    if f64::from(held) < standard.min_threshold {
+        let why = format!(
+            "a queue of {held} packets never reaches min ({})",
+            standard.min_threshold
+        );
+        return Err(limit.range(&why, "let limit be above max"));
+    }
     let in_bytes = flag(&table, "bytes", standard.unit == RedUnit::Bytes)?;
     Ok(RedConfig {
-        limit: table.need("limit", "limit = \"300 packets\"")?.packets()?,
+        limit: held,
         weight,
         max_probability: share("max_p", standard.max_probability)?,
         gentle: flag(&table, "gentle", standard.gentle)?,

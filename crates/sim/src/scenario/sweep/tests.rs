@@ -146,6 +146,14 @@ fn each_fault_names_line_and_mend() {
         ),
         ("\"flow.a..x\" = [1]", "\"flow.a..x\" is no path"),
         (
+            "\"link.up.delay, link.up.delay\" = [\"1ms\"]",
+            "f.toml:16: sweep: link.up.delay, link.up.delay: \"link.up.delay\" is there twice; name it once",
+        ),
+        (
+            "wat = [1]",
+            "f.toml:16: sweep: wat: no such key; the keys here are name",
+        ),
+        (
             "\"link.up.delay\" = []",
             "f.toml:16: sweep: link.up.delay: it has no values; write at least one",
         ),

@@ -238,3 +238,84 @@ pub(super) const FAULTS: &[(&str, &str, &str)] = &[
         r#"demo.toml:10: link "uplink": jitter: is a text; write { max = "5ms" } or { mean = "5ms", deviation = "2ms", max = "20ms" }"#,
     ),
 ];
+
+/// `links` with a flow over "a" and back over "b".
+fn with_links(links: &str) -> String {
+    format!(
+        "name = \"demo\"\nduration = \"5s\"\n{links}[[flow]]\nname = \"f\"\npath = [\"a\"]\n\
+         back = [\"b\"]\ntcp = {{ kind = \"cubic\" }}\n"
+    )
+}
+
+#[test]
+fn one_direction_of_a_duplex_link_is_enough() {
+    let plan = parse(&with_links(
+        "[[link]]\nname = \"a\"\nduplex = true\n[[link]]\nname = \"b\"\n",
+    ));
+    assert_eq!(plan.unwrap().links.len(), 3);
+}
+
+#[test]
+fn an_idle_link_is_named_behind_duplex_links() {
+    let idle = "[[link]]\nname = \"idle\"\nduplex = true\n";
+    let text = with_links(&format!(
+        "[[link]]\nname = \"a\"\nduplex = true\n[[link]]\nname = \"b\"\n{idle}"
+    ));
+    assert_eq!(
+        parse(&text).unwrap_err().to_string(),
+        "demo.toml:8: link: no flow passes the link \"idle\"; name it in the path or back of a \
+         flow, or remove it"
+    );
+}
+
+/// Each row: a queue, and what is wrong with it: packets of media have 1200 bytes.
+#[test]
+fn a_queue_that_holds_no_packet_is_refused() {
+    let small = |limit, kind| {
+        format!(
+            "demo.toml:11: link \"uplink\": queue: {kind}: {limit} B hold no packet of 1200 B, which \
+             the flow \"tidegate\" sends; let the queue hold more, as \"60kB\""
+        )
+    };
+    for (queue, message) in [
+        ("droptail = \"1B\"", small(1, "droptail")),
+        ("droptail = \"1199B\"", small(1_199, "droptail")),
+        ("priority = \"999B\"", small(999, "priority")),
+        ("codel = { limit = \"999B\" }", small(999, "codel: limit")),
+        ("dualpi2 = { limit = \"999B\" }", small(999, "dualpi2: limit")),
+        (
+            "red = { min = \"5 packets\", max = \"20 packets\", limit = \"4 packets\" }",
+            "demo.toml:11: link \"uplink\": queue: red: limit: a queue of 4 packets never reaches min \
+             (5); let limit be above max"
+                .to_owned(),
+        ),
+    ] {
+        let error = parse(&GOOD.replace("droptail = \"60kB\"", queue)).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+    let fits = "droptail = \"1200B\"";
+    assert!(parse(&GOOD.replace("droptail = \"60kB\"", fits)).is_ok());
+}
+
+#[test]
+fn queues_of_every_way_are_looked_at() {
+    let links = |back: &str| {
+        format!(
+            "[[link]]\nname = \"a\"\n[[link]]\nname = \"b\"\nrate = \"1Mb/s\"\n\
+             queue = {{ droptail = \"{back}\" }}\n"
+        )
+    };
+    assert_eq!(
+        parse(&with_links(&links("39B"))).unwrap_err().to_string(),
+        "demo.toml:8: link \"b\": queue: droptail: 39 B hold no packet of 40 B, which the flow \"f\" \
+         sends; let the queue hold more, as \"60kB\""
+    );
+    let text = with_links(&links("40B"));
+    assert!(parse(&text).is_ok());
+    let own = "access = { rate = \"1Mb/s\", queue = { droptail = \"1499B\" } }";
+    assert_eq!(
+        parse(&format!("{text}{own}\n")).unwrap_err().to_string(),
+        "demo.toml:14: flow \"f\": access: queue: droptail: 1499 B hold no packet of 1500 B, which \
+         the flow \"f\" sends; let the queue hold more, as \"60kB\""
+    );
+}

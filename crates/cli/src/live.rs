@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rand_core::Rng;
 use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
@@ -22,6 +22,7 @@ use tidegate_media::Size;
 use tidegate_sim::run::{
     FlowInfo, Manifest, RunReader, RunWriter, Side, Summary, World, WriteError, summarise,
 };
+use tidegate_sim::scenario::quantity;
 
 /// The name of the one flow of a live run.
 pub(crate) const FLOW: &str = "stream";
@@ -60,6 +61,35 @@ impl Surroundings {
     pub(crate) fn renew(&mut self) {
         self.clock = Clock::start();
         self.epoch = Ntp::from_unix(since_1970());
+    }
+}
+
+/// Of the encoder's rate.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Limits {
+    /// Lowest rate of the encoder; 150kb/s unless told
+    #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
+    pub(crate) floor: Option<Rate>,
+    /// Highest rate of the encoder; 8Mb/s unless told
+    #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
+    pub(crate) ceiling: Option<Rate>,
+}
+
+impl Limits {
+    /// Lowest and highest.
+    pub(crate) fn both(self) -> (Rate, Rate) {
+        (self.floor.unwrap_or(FLOOR), self.ceiling.unwrap_or(CEILING))
+    }
+
+    /// # Errors
+    /// When the lowest is above the highest.
+    pub(crate) fn check(self) -> Result<()> {
+        let (floor, ceiling) = self.both();
+        ensure!(
+            floor <= ceiling,
+            "the floor of {floor} is above the ceiling of {ceiling}: lower --floor or raise --ceiling"
+        );
+        Ok(())
     }
 }
 
@@ -361,6 +391,8 @@ fn scratch_dir() -> PathBuf {
     std::env::temp_dir().join(format!("tidegate-{unique:016x}"))
 }
 
+const FLOOR: Rate = Rate::kbps(150);
+const CEILING: Rate = Rate::kbps(8_000);
 const FLUSH: Duration = Duration::from_millis(500);
 /// Ten years: the manifest has to say something of a run without an end.
 const ENDLESS: Duration = Duration::from_hours(87_600);

@@ -103,10 +103,12 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     if args.transport == Transport::Tcp {
         return tcp::run(args);
     }
-    ensure!(
-        args.from.is_none() && !args.window,
-        "--from and --window are for --transport tcp: leave them out, or add that"
-    );
+    for (name, is_given) in [("--from", args.from.is_some()), ("--window", args.window)] {
+        ensure!(
+            !is_given,
+            "{name} is for --transport tcp: leave it out, or add that"
+        );
+    }
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
     let types = payload_types(sdp.as_ref(), args.codec);
     let mut sockets = address::open(args.listen.as_deref(), sdp.as_ref(), types)?;

@@ -34,7 +34,7 @@ use tidegate_sim::cast::FIXED_PACE;
 use tidegate_sim::run::{FlowInfo, Side};
 use tidegate_sim::scenario::quantity;
 
-use crate::live::{self, FLOW, Folder, Notebook, Surroundings, Transport};
+use crate::live::{self, FLOW, Folder, Limits, Notebook, Surroundings, Transport};
 use crate::tcp::TcpArgs;
 use addresses::Route;
 use report::Reporter;
@@ -62,18 +62,15 @@ pub(crate) struct SendArgs {
     /// Start a file again at its end
     #[arg(long = "loop")]
     looped: bool,
-    /// Rate control: `tfrc`, `rap`, or `fixed:RATE` for none, as `fixed:2Mb/s`
-    #[arg(long, value_name = "CONTROL", default_value = "tfrc", value_parser = control)]
-    control: ControllerConfig,
+    /// Rate control with RTP: `tfrc`, `rap`, or `fixed:RATE` for none, as `fixed:2Mb/s`; `tfrc` unless
+    /// told
+    #[arg(long, value_name = "CONTROL", value_parser = control)]
+    control: Option<ControllerConfig>,
     /// A frame is worth nothing this long after its capture
     #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
     delay_bound: Duration,
-    /// Lowest rate of the encoder
-    #[arg(long, value_name = "RATE", default_value = "150kb/s", value_parser = quantity::rate)]
-    floor: Rate,
-    /// Highest rate of the encoder
-    #[arg(long, value_name = "RATE", default_value = "8Mb/s", value_parser = quantity::rate)]
-    ceiling: Rate,
+    #[command(flatten)]
+    limits: Limits,
     /// Stop after this much video
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     duration: Option<Duration>,
@@ -106,6 +103,12 @@ pub(crate) struct SendArgs {
     transport: Transport,
     #[command(flatten)]
     tcp: TcpArgs,
+}
+
+impl SendArgs {
+    fn control(&self) -> ControllerConfig {
+        self.control.clone().unwrap_or_default()
+    }
 }
 
 type Stream = Streamer<Threaded>;
@@ -191,7 +194,7 @@ fn flow_info(args: &SendArgs, config: &SenderConfig) -> FlowInfo {
     FlowInfo {
         name: FLOW.to_owned(),
         class: FLOW.to_owned(),
-        control: args.control.name().to_owned(),
+        control: args.control().name().to_owned(),
         baseline: false,
         delay_bound: config.delay_bound,
         floor: config.rates.0,
@@ -224,12 +227,7 @@ impl Leaving {
 }
 
 fn check(args: &SendArgs) -> Result<()> {
-    ensure!(
-        args.floor <= args.ceiling,
-        "the floor of {} is above the ceiling of {}: lower --floor or raise --ceiling",
-        args.floor,
-        args.ceiling
-    );
+    args.limits.check()?;
     ensure!(
         PACKET_SIZES.contains(&args.packet_size.get()),
         "packets of {} bytes are out of range: choose a --packet-size from {} to {} B",
@@ -248,7 +246,7 @@ fn check(args: &SendArgs) -> Result<()> {
              sysctl net.ipv4.tcp_ecn is 1"
         );
         ensure!(
-            !args.one_way && !matches!(args.control, ControllerConfig::Fixed { .. }),
+            !args.one_way && !matches!(args.control(), ControllerConfig::Fixed { .. }),
             "--ecn obliges to slow down when packets are marked (RFC 3168), which neither \
              --one-way nor --control fixed does: leave one of them out"
         );
@@ -267,13 +265,13 @@ fn sender_config(
     let mut config = SenderConfig::new(streams, live::random_name(rng));
     config.epoch = around.epoch;
     config.frame_rate = picked.frame_rate;
-    config.rates = (args.floor, args.ceiling);
+    config.rates = args.limits.both();
     config.packet_size = args.packet_size;
     config.one_way = args.one_way;
     config.ecn = args.ecn;
     config.log = true;
     config.frames = args.duration.map(|span| frames_in(span, picked.frame_rate));
-    if let ControllerConfig::Fixed { rate } = args.control {
+    if let ControllerConfig::Fixed { rate } = args.control() {
         config.rates = (rate, rate);
         // A stream without rate control sends each frame as it comes, and promises nothing.
         config.pace = FIXED_PACE;
@@ -292,7 +290,7 @@ fn make_sender(args: &SendArgs, config: SenderConfig, rng: &mut dyn rand_core::R
     };
     let start = Start::new(Time::ZERO, config.packet_size, demand);
     let planner = PlannerConfig::new(floor, ceiling);
-    MediaSender::new(config, args.control.start(&start), Some(planner), rng)
+    MediaSender::new(config, args.control().start(&start), Some(planner), rng)
 }
 
 fn write_sdp(

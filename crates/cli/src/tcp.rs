@@ -20,7 +20,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::tcp::{TcpOptions, knows_rto_max};
 use tidegate_sim::scenario::quantity;
 
-use crate::live::{self, Surroundings};
+use crate::live::{self, Limits, Surroundings};
 use backoff::Backoff;
 use modes::{Choice, ModeArgs};
 use rates::Channel;
@@ -79,11 +79,9 @@ impl TcpArgs {
         self.rate.unwrap_or(RATE)
     }
 
-    /// `floor` is the lowest rate of the encoder.
-    ///
     /// # Errors
     /// Names the option that makes no sense, and the mend.
-    pub(crate) fn check(&self, floor: Rate) -> Result<()> {
+    pub(crate) fn check(&self, limits: Limits) -> Result<()> {
         let choice = self.choice();
         ensure!(
             choice != Choice::Follow || self.rate_from.is_some(),
@@ -98,12 +96,31 @@ impl TcpArgs {
             self.rate() > Rate::ZERO,
             "a --rate of zero sends nothing: give it more"
         );
-        ensure!(
-            choice.symbiosis().is_none() || floor <= self.rate(),
-            "the floor of {floor} is above the rate of {}: lower --floor or raise --rate",
-            self.rate()
-        );
+        self.check_rate(choice, limits)?;
         self.modes.check(choice)
+    }
+
+    /// Of the limits those that were given count; the lowest rate also unless told where events can
+    /// lower the rate to it. In mode `follow` the usual rate gives way.
+    fn check_rate(&self, choice: Choice, limits: Limits) -> Result<()> {
+        if choice == Choice::Follow && self.rate.is_none() {
+            return Ok(());
+        }
+        let rate = self.rate();
+        let usual = choice.symbiosis().map(|_| limits.both().0);
+        if let Some(floor) = limits.floor.or(usual) {
+            ensure!(
+                floor <= rate,
+                "the floor of {floor} is above the rate of {rate}: lower --floor or raise --rate"
+            );
+        }
+        if let Some(ceiling) = limits.ceiling {
+            ensure!(
+                rate <= ceiling,
+                "the rate of {rate} is above the ceiling of {ceiling}: lower --rate or raise --ceiling"
+            );
+        }
+        Ok(())
     }
 
     /// The first option here that was given, for those whose transport is another one.
@@ -216,7 +233,48 @@ const MOST_PICTURES: usize = 300;
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        // What `--serve` conflicts with.
+        #[arg(long)]
+        to: Option<String>,
+        #[command(flatten)]
+        tcp: TcpArgs,
+        #[command(flatten)]
+        limits: Limits,
+    }
+
+    #[test]
+    fn a_rate_beyond_limits_that_were_given_is_refused() {
+        let check = |line: &str| {
+            let words = ["send"].into_iter().chain(line.split_whitespace());
+            let line = Line::try_parse_from(words).unwrap();
+            assert_eq!(line.to, None);
+            line.tcp.check(line.limits).map_err(|e| e.to_string())
+        };
+        for (line, part) in [
+            ("--rate 2Mb/s --ceiling 1Mb/s", "the ceiling of 1.00 Mb/s"),
+            ("--ceiling 1Mb/s --mode iopt", "lower --rate"),
+            ("--rate 2Mb/s --floor 3Mb/s", "the floor of 3.00 Mb/s"),
+            ("--rate 100kb/s --mode iexp", "lower --floor"),
+            ("--rate-from r --rate 2Mb/s --ceiling 1Mb/s", "lower --rate"),
+        ] {
+            let error = check(line).unwrap_err();
+            assert!(error.contains(part), "{line}: {error}");
+        }
+        for line in [
+            "--rate 100kb/s",
+            "--rate 10Mb/s",
+            "--rate-from r --ceiling 1Mb/s",
+            "--rate 2Mb/s --ceiling 2Mb/s --floor 2Mb/s",
+        ] {
+            assert_eq!(check(line), Ok(()), "{line}");
+        }
+    }
 
     #[test]
     fn the_longest_time_out_is_one_that_the_kernel_takes() {

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::tcp::{Capture, TcpStreamer};
-use tidegate_core::units::{Bytes, Rate};
+use tidegate_core::units::Bytes;
 use tidegate_live::driver::Conditions;
 use tidegate_live::pipe::Threaded;
 use tidegate_live::tcp::{Sent, TcpError, TcpOptions, TcpSocket};
@@ -17,7 +17,7 @@ use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
 use tidegate_sim::run::{FlowInfo, Side, Summary};
 use tidegate_sim::scenario::quantity;
 
-use crate::live::{self, FLOW, Folder, Surroundings};
+use crate::live::{self, FLOW, Folder, Limits, Surroundings};
 use crate::send::numbered;
 use crate::send::source::{self, Encoding};
 use crate::tcp::ends::End;
@@ -50,12 +50,8 @@ pub(crate) struct TranscodeArgs {
     /// How hard x264 tries
     #[arg(long, default_value = "superfast", value_parser = source::preset)]
     preset: Preset,
-    /// Lowest rate of the encoder
-    #[arg(long, value_name = "RATE", default_value = "150kb/s", value_parser = quantity::rate)]
-    floor: Rate,
-    /// Highest rate of the encoder
-    #[arg(long, value_name = "RATE", default_value = "8Mb/s", value_parser = quantity::rate)]
-    ceiling: Rate,
+    #[command(flatten)]
+    limits: Limits,
     /// A frame is worth nothing this long after it came; for the report, and for `--mode iopt`
     #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
     delay_bound: Duration,
@@ -83,13 +79,8 @@ enum Input {
 /// Transcodes until the input ends, somebody ends it, or the only player leaves in mid-stream;
 /// the exit code is 1 in that case, and when the input breaks.
 pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
-    args.tcp.check(args.floor)?;
-    ensure!(
-        args.floor <= args.ceiling,
-        "the floor of {} is above the ceiling of {}: lower --floor or raise --ceiling",
-        args.floor,
-        args.ceiling
-    );
+    args.limits.check()?;
+    args.tcp.check(args.limits)?;
     let around = Surroundings::enter()?;
     let conditions = Conditions {
         clock: around.clock,
@@ -192,7 +183,7 @@ fn play(
         control: mode.to_owned(),
         baseline: false,
         delay_bound: Some(args.delay_bound),
-        floor: args.floor,
+        floor: args.limits.both().0,
         frame_rate: Some(frame_rate),
         one_clock: false,
     };
@@ -210,7 +201,7 @@ fn play(
         frame_rate,
         capture,
         packet_size: args.packet_size,
-        limits: (args.floor, args.ceiling),
+        limits: args.limits.both(),
         delay_bound: args.delay_bound,
     };
     let encoding = Encoding {

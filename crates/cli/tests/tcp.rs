@@ -232,6 +232,33 @@ fn unreadable_and_truncated_media_are_named() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_named_before_anybody_connects() {
+    let player = "recv --transport tcp --listen 127.0.0.1:0 --out /nosuch/film";
+    let ended = Party::tidegate(player).ends();
+    ended.failed_with("/nosuch/film: choose another file for --out");
+    assert!(!ended.said.contains("waiting"), "{}", ended.said);
+}
+
+#[test]
+fn a_player_that_is_not_served_in_time_says_so() {
+    let mut server = server("--serve 127.0.0.1:0", "");
+    let port = server.number("waiting for players at port ");
+    let from = |options: &str| {
+        Party::tidegate(&format!(
+            "recv --transport tcp --from 127.0.0.1:{port} {options}"
+        ))
+    };
+    let mut first = from("");
+    first.says("the stream is there");
+    let second = from("--duration 500ms").ends();
+    second.failed_with("serves another player");
+    first.interrupt();
+    first.ends().succeeded();
+    server.interrupt();
+    server.ends().succeeded();
+}
+
+#[test]
 fn what_is_no_stream_is_refused() {
     let (player, port) = player("");
     let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -252,7 +279,19 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
             "--rate-from",
         ),
         ("send --serve 0", "--to"),
-        ("recv --listen 127.0.0.1:0 --window", "--transport tcp"),
+        (
+            "recv --listen 127.0.0.1:0 --window",
+            "--window is for --transport tcp",
+        ),
+        ("recv --from 127.0.0.1:9", "--from is for --transport tcp"),
+        (
+            "send --transport tcp --to 127.0.0.1:9 --control tfrc",
+            "--control is for --transport rtp",
+        ),
+        (
+            "send --transport tcp --to 127.0.0.1:9 --rate 2Mb/s --ceiling 1Mb/s",
+            "lower --rate",
+        ),
         (
             "recv --transport tcp --listen 127.0.0.1:0 --duration 100ms",
             "nobody connected",

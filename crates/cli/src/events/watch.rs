@@ -25,16 +25,16 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "HOST:PORT")]
     to: Option<String>,
     /// Rate of the emulated path
-    #[arg(long, value_name = "RATE", default_value = "8Mb/s", value_parser = quantity::rate)]
+    #[arg(long, value_name = "RATE", default_value = "8Mb/s", value_parser = path_rate)]
     rate: Rate,
     /// Its delay, each way
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = quantity::duration)]
     delay: Duration,
     /// Its queue
-    #[arg(long, value_name = "SIZE", default_value = "60kB", value_parser = quantity::size)]
+    #[arg(long, value_name = "SIZE", default_value = "60kB", value_parser = queue)]
     queue: Bytes,
     /// Packets that it loses
-    #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = quantity::share)]
+    #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = loss)]
     loss: f64,
     /// When it carries nothing: a start and a length, as `4s+1s`
     #[arg(long, value_name = "TIME+TIME", value_parser = outage)]
@@ -95,7 +95,15 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     if args.to.is_none() {
         lab::prepare().context("no path can be made: name a host with --to")?;
     }
-    let events = Arc::new(source(args)?);
+    let named = named(args);
+    let events = Arc::new(source(args, named)?);
+    let wanted = wanted(named, events.allowed());
+    if !events.from_kernel() {
+        let missing = wanted.variables.without(events.allowed().variables);
+        if !missing.is_empty() {
+            eprintln!("events: without privilege there is no {missing}");
+        }
+    }
     let path = Path {
         rate: args.rate,
         delay: args.delay,
@@ -108,14 +116,6 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     let connection = match &args.to {
         Some(host) => Connection::to(host, congestion)?,
         None => Connection::emulated(&path, congestion)?,
-    };
-    let wanted = Wanted {
-        events: match union(&args.events, EventSet::NONE, EventSet::or) {
-            EventSet::ALL => events.allowed().events,
-            some => some,
-        },
-        variables: union(&args.variables, VariableSet::NONE, VariableSet::or)
-            .and(events.allowed().variables),
     };
     let id = events.subscribe(&*connection.stream, wanted)?;
     let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
@@ -156,7 +156,30 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn source(args: &WatchArgs) -> Result<Events> {
+/// What the command line names.
+fn named(args: &WatchArgs) -> Wanted {
+    Wanted {
+        events: union(&args.events, EventSet::NONE, EventSet::or),
+        variables: union(&args.variables, VariableSet::NONE, VariableSet::or),
+    }
+}
+
+/// What to ask for: `all` are those that are allowed, and what has a name is asked for as it is, so
+/// that whoever does not allow it says so. Where no event is allowed, `all` is asked for as well.
+fn wanted(named: Wanted, allowed: Wanted) -> Wanted {
+    Wanted {
+        events: match named.events {
+            EventSet::ALL if !allowed.events.is_empty() => allowed.events,
+            some => some,
+        },
+        variables: match named.variables {
+            VariableSet::ALL => allowed.variables,
+            some => some,
+        },
+    }
+}
+
+fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
     let path = args.socket.clone();
     let path = path.unwrap_or_else(tidegate_kernel::default_path);
     let events = match args.source {
@@ -171,6 +194,13 @@ fn source(args: &WatchArgs) -> Result<Events> {
                     Events::unprivileged()?
                 }
             },
+            Ok(daemon) if named.events == EventSet::ALL && daemon.allowed().events.is_empty() => {
+                eprintln!(
+                    "events: the policy of the daemon at {} allows this user no events: ask the administrator",
+                    path.display()
+                );
+                Events::unprivileged()?
+            }
             other => other?,
         },
     };
@@ -183,6 +213,33 @@ fn source(args: &WatchArgs) -> Result<Events> {
         }
     }
     Ok(events)
+}
+
+fn path_rate(text: &str) -> Result<Rate> {
+    let rate = quantity::rate(text)?;
+    ensure!(
+        rate > Rate::ZERO,
+        "a path of no rate carries nothing: give it more"
+    );
+    Ok(rate)
+}
+
+fn queue(text: &str) -> Result<Bytes> {
+    let size = quantity::size(text)?;
+    ensure!(
+        size > Bytes(0),
+        "a queue of no size holds no packet: give it more"
+    );
+    Ok(size)
+}
+
+fn loss(text: &str) -> Result<f64> {
+    let share = quantity::share(text)?;
+    ensure!(
+        (0.0..=1.0).contains(&share),
+        "a path loses from 0% to 100% of its packets: choose a share of these"
+    );
+    Ok(share)
 }
 
 fn outage(text: &str) -> Result<(Duration, Duration)> {
@@ -208,3 +265,44 @@ const COUNTS: [Variable; 6] = [
 ];
 /// How often it is looked whether the transfer is over.
 const GLANCE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use tidegate_kernel::EventKind;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_cannot_be_is_refused_by_its_option() {
+        assert!(
+            path_rate("0b/s")
+                .unwrap_err()
+                .to_string()
+                .contains("no rate")
+        );
+        assert!(queue("0B").unwrap_err().to_string().contains("no size"));
+        assert!(loss("200%").unwrap_err().to_string().contains("100%"));
+        assert_eq!(loss("100%").unwrap(), 1.0);
+        assert_eq!(path_rate("8Mb/s").unwrap(), Rate::kbps(8_000));
+        assert_eq!(queue("60kB").unwrap(), Bytes(60_000));
+    }
+
+    #[test]
+    fn what_has_a_name_is_asked_for_as_it_is() {
+        let rto = VariableSet::NONE.with(Variable::Rto);
+        let timeout = EventSet::NONE.with(EventKind::Timeout);
+        let allowed = Wanted {
+            events: EventSet::NONE.with(EventKind::State),
+            variables: VariableSet::NONE.with(Variable::Cwnd),
+        };
+        assert_eq!(wanted(Wanted::ALL, allowed), allowed);
+        let named = Wanted {
+            events: timeout,
+            variables: rto,
+        };
+        assert_eq!(wanted(named, allowed), named);
+        // The daemon is to refuse and to log it.
+        let nothing = Wanted::default();
+        assert_eq!(wanted(Wanted::ALL, nothing).events, EventSet::ALL);
+    }
+}

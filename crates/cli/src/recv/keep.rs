@@ -13,12 +13,33 @@ use super::viewer::Judged;
 use crate::live::{FLOW, Folder, Tally};
 use crate::progress::Progress;
 
+/// The file that takes the bytes of the stream.
+pub(super) struct Film {
+    name: String,
+    file: BufWriter<File>,
+}
+
+impl Film {
+    /// Makes the file of `--out`, if it was given.
+    ///
+    /// # Errors
+    /// When that file cannot be made.
+    pub(super) fn create(out: Option<&Path>) -> Result<Option<Self>> {
+        let Some(path) = out else { return Ok(None) };
+        let name = path.display().to_string();
+        let file = File::create(path)
+            .with_context(|| format!("cannot write {name}: choose another file for --out"))?;
+        let file = BufWriter::new(file);
+        Ok(Some(Self { name, file }))
+    }
+}
+
 pub(super) struct Keeper {
     pub(super) progress: Progress,
     /// Of whole frames.
     pub(super) whole: Tally,
     folder: Folder,
-    stream: Option<(String, BufWriter<File>)>,
+    film: Option<Film>,
     rows: Vec<ReceivedFrame>,
     shown: Vec<ShownFrame>,
     judged: u64,
@@ -28,27 +49,19 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// `out` is where the byte stream goes, if anywhere.
-    ///
-    /// # Errors
-    /// When that file cannot be made.
-    pub(super) fn new(out: Option<&Path>, progress: Progress, folder: Folder) -> Result<Self> {
-        let stream = out.map(|path| {
-            let name = path.display().to_string();
-            let file = File::create(path).with_context(|| format!("cannot write {name}"))?;
-            anyhow::Ok((name, BufWriter::new(file)))
-        });
-        Ok(Self {
+    /// `film` is where the byte stream goes, if anywhere.
+    pub(super) fn new(film: Option<Film>, progress: Progress, folder: Folder) -> Self {
+        Self {
             progress,
             whole: Tally::default(),
             folder,
-            stream: stream.transpose()?,
+            film,
             rows: Vec::new(),
             shown: Vec::new(),
             judged: 0,
             psnr: 0.0,
             told_misfit: false,
-        })
+        }
     }
 
     /// Says once that time stamps are not at the rate of the frames.
@@ -86,12 +99,12 @@ impl Keeper {
 
     /// The next bytes of the stream.
     pub(super) fn write(&mut self, unit: &[u8]) {
-        let Some((name, stream)) = &mut self.stream else {
+        let Some(Film { name, file }) = &mut self.film else {
             return;
         };
-        if let Err(e) = stream.write_all(unit) {
+        if let Err(e) = file.write_all(unit) {
             self.progress.say(&format!("{name} ends here: {e}"));
-            self.stream = None;
+            self.film = None;
         }
     }
 
@@ -126,9 +139,8 @@ impl Keeper {
     /// # Errors
     /// When one of them cannot be finished.
     pub(super) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
-        if let Some((name, mut stream)) = self.stream.take() {
-            stream
-                .flush()
+        if let Some(Film { name, mut file }) = self.film.take() {
+            file.flush()
                 .with_context(|| format!("cannot write {name}"))?;
         }
         self.folder.finish(now)

@@ -11,7 +11,7 @@ use tidegate_sim::cast::received_row;
 use tidegate_sim::run::Summary;
 
 use super::RecvArgs;
-use super::keep::Keeper;
+use super::keep::{Film, Keeper};
 use super::numbering::Numbering;
 use super::viewer::Viewer;
 use crate::live::Folder;
@@ -47,7 +47,7 @@ impl Reporter {
         folder: Folder,
         viewer: Option<Viewer>,
     ) -> Result<Self> {
-        let mut keeper = Keeper::new(args.out.as_deref(), Progress::new(), folder)?;
+        let mut keeper = Keeper::new(Film::create(args.out.as_deref())?, Progress::new(), folder);
         keeper
             .progress
             .say(&format!("waiting for a stream at port {port}"));

@@ -11,11 +11,11 @@ use tidegate_core::session::assembler::ReceivedFrame;
 use tidegate_core::session::tcp::{Punctuality, TcpReceiver};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::{Conditions, StopFlag};
-use tidegate_live::tcp::{TcpOptions, TcpSocket, receive};
+use tidegate_live::tcp::{Received, TcpOptions, TcpSocket, receive};
 use tidegate_sim::cast::received_row;
 use tidegate_sim::run::{ShownFrame, Side, Summary};
 
-use super::keep::Keeper;
+use super::keep::{Film, Keeper};
 use super::numbering::Numbering;
 use super::viewer::{Viewer, Watch};
 use super::window::Window;
@@ -32,6 +32,8 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     );
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
     let around = Surroundings::enter()?;
+    // A sender that has connected would be broken off.
+    let film = Film::create(args.out.as_deref())?;
     let end = End::new(args.from.as_deref(), args.listen.as_deref())?;
     let mut progress = Progress::new();
     if let Some(port) = end.port() {
@@ -57,7 +59,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let name = format!("receive from {} over TCP", socket.peer());
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
-    let keeper = Keeper::new(args.out.as_deref(), progress, folder)?;
+    let keeper = Keeper::new(film, progress, folder);
     let mut player = Player::new(args, fps, keeper, around.stop.clone())?;
     let mut receiver = TcpReceiver::new();
     let mut idle = false;
@@ -78,7 +80,14 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     if let Some(failed) = failed {
         return Err(failed);
     }
-    ended?;
+    let asked = ended? == Received::Asked;
+    if asked && receiver.packets() == 0 && around.interrupts.count() == 0 {
+        bail!(
+            "nothing came from {} in time: it has nothing to send yet, or serves another player; \
+             wait until that one has left, or give more --duration",
+            socket.peer()
+        );
+    }
     if idle {
         bail!(
             "nothing has come for {} s and the sender said no goodbye: it hangs, or the path is \

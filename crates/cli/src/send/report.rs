@@ -65,7 +65,7 @@ impl Reporter {
     pub(super) fn new(args: &SendArgs, what: &str, route: &Route, folder: Folder) -> Self {
         let mut progress = Progress::new();
         let port = route.sockets[0].local_addr().map_or(0, |a| a.port());
-        let control = args.control.name();
+        let control = args.control().name();
         progress.say(&format!(
             "sending {what} to {} from port {port}, {control}",
             route.peer

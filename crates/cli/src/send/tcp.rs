@@ -58,7 +58,11 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
 
 /// What makes no sense with TCP is refused.
 pub(super) fn check(args: &SendArgs) -> Result<()> {
-    args.tcp.check(args.floor)?;
+    args.tcp.check(args.limits)?;
+    ensure!(
+        args.control.is_none(),
+        "--control is for --transport rtp: leave it out; over TCP --mode decides the rate"
+    );
     ensure!(
         args.sdp.is_none() && !args.one_way,
         "--sdp and --one-way are for --transport rtp: leave them out"
@@ -92,7 +96,7 @@ pub(super) fn play(
         control: args.tcp.choice().name().to_owned(),
         baseline: false,
         delay_bound: Some(args.delay_bound),
-        floor: args.floor,
+        floor: args.limits.both().0,
         frame_rate: Some(picked.frame_rate),
         one_clock: false,
     };
@@ -110,7 +114,7 @@ pub(super) fn play(
         frame_rate: picked.frame_rate,
         capture: Capture::Clock { frames },
         packet_size: args.packet_size,
-        limits: (args.floor, args.ceiling),
+        limits: args.limits.both(),
         delay_bound: args.delay_bound,
     };
     let sender = making.sender(&args.tcp, around, conditions.clock.now());

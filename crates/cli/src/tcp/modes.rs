@@ -293,6 +293,13 @@ impl ModeArgs {
                 "--margin" | "--drain" | "--probes" => (exact, "iopt with --law exact"),
                 _ => (mode.is_some(), "ioff, iexp or iopt"),
             };
+            let form = whose.strip_prefix(choice.name());
+            if let Some(form) = form.and_then(|form| form.strip_prefix(" with ")) {
+                ensure!(
+                    fits || !is_given,
+                    "{name} belongs to {form}: leave it out, or choose that"
+                );
+            }
             ensure!(
                 fits || !is_given,
                 "{name} is of no use in mode {}: leave it out, or choose --mode {whose}",
@@ -311,11 +318,12 @@ impl ModeArgs {
         share("--ratio", self.ratio, 0.01..=0.99)?;
         share("--step", self.step, 0.001..=10.0)?;
         share("--margin", self.margin, 0.01..=1.0)?;
-        let zero = |span: Option<Duration>| span.is_some_and(|span| span.is_zero());
-        ensure!(
-            !zero(self.hold) && !zero(self.drain),
-            "--hold and --drain of zero do nothing: give them more"
-        );
+        for (name, span) in [("--hold", self.hold), ("--drain", self.drain)] {
+            ensure!(
+                span.is_none_or(|span| !span.is_zero()),
+                "a {name} of zero does nothing: give it more"
+            );
+        }
         Ok(())
     }
 }
@@ -394,7 +402,16 @@ mod tests {
             ("--mode iexp --probes", "--probes"),
             ("--mode classic --subscribe timeout", "--subscribe"),
             ("--mode iexp --ratio 1.5", "--ratio"),
-            ("--mode iopt --drain 0s", "--drain"),
+            ("--mode iopt --drain 0s", "a --drain of zero"),
+            ("--mode iexp --hold 0s", "a --hold of zero"),
+            (
+                "--mode iopt --law paper --probes",
+                "--probes belongs to --law exact",
+            ),
+            (
+                "--mode iexp --recovery additive --hold 1s",
+                "--hold belongs to --recovery fixed",
+            ),
         ] {
             let modes = modes(line);
             let error = modes.check(modes.choice(false)).unwrap_err().to_string();

@@ -18,7 +18,7 @@ use tidegate_sim::cast::sent_row;
 use tidegate_sim::run::Summary;
 
 use super::TcpArgs;
-use super::rates::{Incoming, Outgoing};
+use super::rates::{Channel, Incoming, Outgoing};
 use crate::live::{FLOW, Folder, Surroundings, Tally};
 use crate::progress::{Progress, millis};
 
@@ -65,8 +65,16 @@ impl Reporter {
         folder: Folder,
         sayings: Option<Receiver<String>>,
     ) -> Result<Self> {
+        let mut progress = Progress::new();
+        if let Some(path) = args.rate_from.as_ref().and_then(Channel::missing) {
+            progress.say(&format!(
+                "there is no {} yet: the rate is {} until somebody writes one there",
+                path.display(),
+                args.rate()
+            ));
+        }
         Ok(Self {
-            progress: Progress::new(),
+            progress,
             folder,
             incoming: args.rate_from.as_ref().map(Incoming::open).transpose()?,
             outgoing: args.rate_to.as_ref().map(Outgoing::open).transpose()?,

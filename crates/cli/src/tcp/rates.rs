@@ -24,10 +24,26 @@ pub(crate) enum Channel {
     Unix(PathBuf),
 }
 
+impl Channel {
+    /// The file that nobody has written yet.
+    pub(crate) fn missing(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) if !path.exists() => Some(path),
+            _ => None,
+        }
+    }
+}
+
 /// Reads `file:PATH`, `pipe:PATH` or `unix:PATH`; without a kind it is a file.
 pub(crate) fn channel(text: &str) -> Result<Channel, String> {
     let (kind, path) = match text.split_once(':') {
         Some((kind @ ("file" | "pipe" | "unix"), path)) => (kind, path),
+        Some((kind, path)) if is_kind(kind) => {
+            return Err(format!(
+                "there is no channel of kind \"{kind}\": write file:PATH, pipe:PATH or unix:PATH; \
+                 a file of this name is file:{kind}:{path}"
+            ));
+        }
         _ => ("file", text),
     };
     if path.is_empty() {
@@ -39,6 +55,12 @@ pub(crate) fn channel(text: &str) -> Result<Channel, String> {
         "unix" => Channel::Unix(path),
         _ => Channel::File(path),
     })
+}
+
+/// Whether it looks like the scheme of a URI (RFC 3986 section 3.1), and not like a path.
+fn is_kind(text: &str) -> bool {
+    let rest = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(rest)
 }
 
 /// Reads one line.
@@ -357,6 +379,11 @@ mod tests {
         assert_eq!(channel("unix:/x/s"), Ok(Channel::Unix("/x/s".into())));
         assert_eq!(channel("file:a:b"), Ok(Channel::File("a:b".into())));
         assert!(channel("unix:").unwrap_err().contains("unix:PATH"));
+        assert!(channel("foo:/x").unwrap_err().contains("file:foo:/x"));
+        assert_eq!(channel("./a:b"), Ok(Channel::File("./a:b".into())));
+        let missing = channel("/nosuch/rate").unwrap();
+        assert_eq!(missing.missing(), Some(Path::new("/nosuch/rate")));
+        assert_eq!(channel("/").unwrap().missing(), None);
     }
 
     #[test]

@@ -96,9 +96,8 @@ fn class(summary: &Summary, name: &str, width: usize) -> String {
     let least = received().fold(f64::INFINITY, f64::min);
     let most = received().fold(0.0, f64::max);
     let mut line = format!(
-        "{name:width$}  {} flows, each: sent {}, received {}",
+        "{name:width$}  {} flows, each: received {}",
         members().count(),
-        mean(|flow| flow.rate_bps).map_or_else(|| "-".to_owned(), rate),
         mean(|flow| flow.receive_bps).map_or_else(|| "-".to_owned(), rate),
     );
     if least <= most {

@@ -116,6 +116,11 @@ fn list(json: bool) -> Result<ExitCode> {
 
 fn play(args: &RunArgs) -> Result<ExitCode> {
     let entries = chosen(&args.names)?;
+    // Known now and not when the first figure is played.
+    fs::create_dir_all(&args.out).with_context(|| {
+        let dir = args.out.display();
+        format!("cannot make the folder {dir}: choose another --out")
+    })?;
     let lab = args
         .lab
         .then(|| Lab::new(args.out.join("lab"), args.injector));
@@ -207,7 +212,6 @@ fn tcp(text: &str) -> Result<Tcp, String> {
 /// Leaves the numbers, the text and the drawing in `dir`; returns where the drawing is.
 fn keep(figure: &Figure, dir: &Path) -> Result<PathBuf> {
     let stem = dir.join(figure.name.replace('/', "-"));
-    fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     let write = |end: &str, bytes: &[u8]| {
         let path = stem.with_extension(end);
         fs::write(&path, bytes).with_context(|| path.display().to_string())?;

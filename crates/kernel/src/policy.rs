@@ -1,11 +1,13 @@
 //! The administrator's policy: who may subscribe to what and read what.
 
 use std::ffi::{CStr, CString};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io, mem};
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer};
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use toml::Spanned;
 
 use crate::bpf::monitor::Wanted;
 use crate::event::EventSet;
@@ -65,19 +67,24 @@ impl Policy {
     /// Reads the text of a policy file. The error says where it is wrong.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let file: PolicyFile = toml::from_str(text).map_err(|e| e.to_string())?;
-        let limits = file.limits;
-        limits.check()?;
+        let limits = file.limits.read(text)?;
         let mut rules = Vec::with_capacity(file.allow.len());
         for (number, rule) in file.allow.into_iter().enumerate() {
-            let number = number + 1;
-            if rule.users.is_empty() && rule.groups.is_empty() && !rule.everybody {
+            let at = line(text, rule.span().start);
+            let rule = rule.into_inner();
+            if rule.users.0.is_empty() && rule.groups.0.is_empty() && !rule.everybody {
                 return Err(format!(
-                    "rule {number} is for nobody: give it `users`, `groups` or `everybody = true`"
+                    "line {at}: rule {} is for nobody: give it `users`, `groups` or `everybody = true`",
+                    number + 1
                 ));
             }
-            let number_of = |names: Vec<Name>, find: fn(&CStr) -> Option<u32>, what: &str| {
-                let find = |name: Name| name.number(find, what, number);
-                names.into_iter().map(find).collect::<Result<Vec<_>, _>>()
+            let number_of = |names: Names, find: fn(&CStr) -> Option<u32>, what: &str| {
+                let find = |name: Spanned<Name>| {
+                    let at = line(text, name.span().start);
+                    let number = name.into_inner().number(find, what);
+                    number.map_err(|why| format!("line {at}: {why}"))
+                };
+                names.0.into_iter().map(find).collect::<Result<Vec<_>, _>>()
             };
             rules.push(Rule {
                 users: number_of(rule.users, user_number, "user")?,
@@ -115,8 +122,7 @@ impl Policy {
 }
 
 /// How much there is of everything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Clients at a time.
     pub clients: u32,
@@ -145,40 +151,96 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    fn check(self) -> Result<(), String> {
-        let bounds = [
-            ("clients", self.clients, 1..=4_096),
-            ("clients-per-user", self.clients_per_user, 1..=4_096),
-            (
+/// What a file says of limits; the others stay as they are.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct LimitsText {
+    clients: Option<Spanned<Number>>,
+    clients_per_user: Option<Spanned<Number>>,
+    subscriptions_per_client: Option<Spanned<Number>>,
+    subscriptions: Option<Spanned<Number>>,
+    ring_kib: Option<Spanned<Number>>,
+    requests_per_second: Option<Spanned<Number>>,
+}
+
+impl LimitsText {
+    /// `text` is that of the file, for the lines of what is out of range.
+    fn read(self, text: &str) -> Result<Limits, String> {
+        let usual = Limits::default();
+        let read = |key, given: Option<Spanned<Number>>, usual, bounds: RangeInclusive<u32>| {
+            let Some(given) = given else { return Ok(usual) };
+            let Number(value) = *given.get_ref();
+            let fits = u32::try_from(value).ok().filter(|n| bounds.contains(n));
+            fits.ok_or_else(|| {
+                let (at, least, most) =
+                    (line(text, given.span().start), bounds.start(), bounds.end());
+                format!("line {at}: limits.{key} = {value}: write a number from {least} to {most}")
+            })
+        };
+        let ring_at = self.ring_kib.as_ref().map_or(0, |ring| ring.span().start);
+        let limits = Limits {
+            clients: read("clients", self.clients, usual.clients, 1..=4_096)?,
+            clients_per_user: read(
+                "clients-per-user",
+                self.clients_per_user,
+                usual.clients_per_user,
+                1..=4_096,
+            )?,
+            subscriptions_per_client: read(
                 "subscriptions-per-client",
                 self.subscriptions_per_client,
+                usual.subscriptions_per_client,
                 1..=1 << 20,
-            ),
-            ("subscriptions", self.subscriptions, 1..=1 << 20),
-            ("ring-kib", self.ring_kib, 4..=1 << 18),
-            (
+            )?,
+            subscriptions: read(
+                "subscriptions",
+                self.subscriptions,
+                usual.subscriptions,
+                1..=1 << 20,
+            )?,
+            ring_kib: read("ring-kib", self.ring_kib, usual.ring_kib, 4..=1 << 18)?,
+            requests_per_second: read(
                 "requests-per-second",
                 self.requests_per_second,
+                usual.requests_per_second,
                 1..=1_000_000,
-            ),
-        ];
-        for (key, value, bounds) in bounds {
-            if !bounds.contains(&value) {
-                let (least, most) = (bounds.start(), bounds.end());
-                return Err(format!(
-                    "limits.{key} = {value}: write a number from {least} to {most}"
-                ));
-            }
-        }
-        if !self.ring_kib.is_power_of_two() {
-            let next = self.ring_kib.next_power_of_two();
+            )?,
+        };
+        if !limits.ring_kib.is_power_of_two() {
+            let (at, ring) = (line(text, ring_at), limits.ring_kib);
+            let next = ring.next_power_of_two();
             return Err(format!(
-                "limits.ring-kib = {}: write a power of two, for example {next}",
-                self.ring_kib
+                "line {at}: limits.ring-kib = {ring}: write a power of two, for example {next}"
             ));
         }
-        Ok(())
+        Ok(limits)
+    }
+}
+
+/// The line of a place in a text, from one on.
+fn line(text: &str, place: usize) -> usize {
+    let before = text.bytes().take(place);
+    1 + before.filter(|&byte| byte == b'\n').count()
+}
+
+/// An integer of any size.
+struct Number(i64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number without quotes, as 64")
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Number, E> {
+                Ok(Number(number))
+            }
+        }
+        deserializer.deserialize_i64(Reader)
     }
 }
 
@@ -202,18 +264,18 @@ impl Rule {
 #[serde(deny_unknown_fields)]
 struct PolicyFile {
     #[serde(default)]
-    limits: Limits,
+    limits: LimitsText,
     #[serde(default)]
-    allow: Vec<RuleText>,
+    allow: Vec<Spanned<RuleText>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleText {
     #[serde(default)]
-    users: Vec<Name>,
+    users: Names,
     #[serde(default)]
-    groups: Vec<Name>,
+    groups: Names,
     #[serde(default)]
     everybody: bool,
     #[serde(default)]
@@ -222,32 +284,75 @@ struct RuleText {
     variables: Vec<Parsed<VariableSet>>,
 }
 
+/// Users or groups.
+#[derive(Default)]
+struct Names(Vec<Spanned<Name>>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Names;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of names and numbers, as [\"root\", 1000]")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Names, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = list.next_element()? {
+                    names.push(name);
+                }
+                Ok(Names(names))
+            }
+        }
+        deserializer.deserialize_seq(Reader)
+    }
+}
+
 /// A user or a group, by name or number.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Name {
     Number(u32),
     Text(String),
 }
 
-impl Name {
-    fn number(
-        self,
-        find: fn(&CStr) -> Option<u32>,
-        what: &str,
-        rule: usize,
-    ) -> Result<u32, String> {
-        match self {
-            Self::Number(number) => Ok(number),
-            Self::Text(name) => CString::new(name.clone())
-                .ok()
-                .and_then(|name| find(&name))
-                .ok_or_else(|| {
-                    format!(
-                        "rule {rule}: there is no {what} `{name}` on this system: write another name, or its number"
-                    )
-                }),
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Name;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name or a number from 0 to 4294967295, as \"root\" or 1000")
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Name, E> {
+                let wrong = |_| E::invalid_value(de::Unexpected::Signed(number), &self);
+                u32::try_from(number).map(Name::Number).map_err(wrong)
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Name, E> {
+                Ok(Name::Text(name.to_owned()))
+            }
         }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+impl Name {
+    fn number(self, find: fn(&CStr) -> Option<u32>, what: &str) -> Result<u32, String> {
+        let name = match self {
+            Self::Number(number) => return Ok(number),
+            Self::Text(name) => name,
+        };
+        let found = CString::new(name.as_str()).ok();
+        found.and_then(|name| find(&name)).ok_or_else(|| {
+            let mend = match name.parse::<u32>() {
+                Ok(number) => format!("write a number without quotes, as {number}"),
+                Err(_) => "write another name, or its number".to_owned(),
+            };
+            format!("there is no {what} `{name}` on this system: {mend}")
+        })
     }
 }
 
@@ -285,7 +390,11 @@ impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { path, cause } => {
-                write!(f, "the policy {} cannot be read: {cause}", path.display())
+                write!(
+                    f,
+                    "the policy {} cannot be read ({cause}): name a file that is there and that this user may read",
+                    path.display()
+                )
             }
             Self::Wrong { path, text } => {
                 write!(
@@ -399,6 +508,16 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_that_is_not_there_has_a_mend() {
+        let error = Policy::load(Path::new("/nosuch/policy.toml")).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("/nosuch/policy.toml") && error.contains("name a file"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (text, named) in [
             (
@@ -419,6 +538,23 @@ mod tests {
             ("[limits]\nclients = 0", ["clients = 0", "from 1"]),
             ("[limits]\nclient = 1", ["client", "clients"]),
             ("[[allow]\n", ["line 1", "allow"]),
+            ("[[allow]]\nevents = [\"all\"]", ["line 1", "everybody"]),
+            (
+                "[[allow]]\nusers = [0,\n\"no such user\"]",
+                ["line 3: there is no user", "its number"],
+            ),
+            (
+                "[[allow]]\nusers = [\"0\"]",
+                ["line 2: there is no user `0`", "without quotes, as 0"],
+            ),
+            ("[[allow]]\nusers = [-1]", ["line 2", "from 0 to"]),
+            (
+                "[[allow]]\nusers = \"root\"",
+                ["line 2", "a list of names and numbers, as [\"root\", 1000]"],
+            ),
+            ("[limits]\nclients = -4", ["line 2", "from 1 to 4096"]),
+            ("[limits]\nclients = \"4\"", ["line 2", "without quotes"]),
+            ("[limits]\n\nring-kib = 100", ["line 3", "128"]),
         ] {
             let error = Policy::parse(text).unwrap_err();
             for word in named {

@@ -158,6 +158,14 @@ impl Entry {
         options: &Options,
         progress: &(dyn Fn(f64) + Sync),
     ) -> Result<Figure, PapersError> {
+        let nodes = if self.source == itcp::FIG3.source {
+            itcp::node_names().to_vec()
+        } else {
+            abone::NODES.map(|node| node.name).to_vec()
+        };
+        if !nodes.iter().any(|node| options.wants(node)) {
+            return Err(PapersError::NoNode(options.nodes.clone()));
+        }
         let mut figure = (self.make)(self, options, progress)?;
         if let Some(world) = options.world.name() {
             figure.source = format!("{}; played on {world}", figure.source);

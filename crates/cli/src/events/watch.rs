@@ -10,7 +10,9 @@ use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate};
-use tidegate_kernel::{EventSet, Events, EventsError, Variable, VariableSet, Wanted, monotonic};
+use tidegate_kernel::{
+    EventKind, EventSet, Events, EventsError, Variable, VariableSet, Wanted, monotonic,
+};
 use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_sim::scenario::quantity;
 
@@ -169,7 +171,7 @@ fn named(args: &WatchArgs) -> Wanted {
 fn wanted(named: Wanted, allowed: Wanted) -> Wanted {
     Wanted {
         events: match named.events {
-            EventSet::ALL if !allowed.events.is_empty() => allowed.events,
+            EventSet::ALL if hears(allowed) => allowed.events,
             some => some,
         },
         variables: match named.variables {
@@ -177,6 +179,12 @@ fn wanted(named: Wanted, allowed: Wanted) -> Wanted {
             some => some,
         },
     }
+}
+
+/// Whether any event is allowed; the end of a connection is told to everybody.
+fn hears(allowed: Wanted) -> bool {
+    let end = EventSet::NONE.with(EventKind::Ended);
+    !allowed.events.without(end).is_empty()
 }
 
 fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
@@ -194,7 +202,7 @@ fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
                     Events::unprivileged()?
                 }
             },
-            Ok(daemon) if named.events == EventSet::ALL && daemon.allowed().events.is_empty() => {
+            Ok(daemon) if named.events == EventSet::ALL && !hears(daemon.allowed()) => {
                 eprintln!(
                     "events: the policy of the daemon at {} allows this user no events: ask the administrator",
                     path.display()
@@ -268,8 +276,6 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
-    use tidegate_kernel::EventKind;
-
     use super::*;
 
     #[test]
@@ -302,7 +308,10 @@ mod tests {
         };
         assert_eq!(wanted(named, allowed), named);
         // The daemon is to refuse and to log it.
-        let nothing = Wanted::default();
+        let nothing = Wanted {
+            events: EventSet::NONE.with(EventKind::Ended),
+            ..Wanted::default()
+        };
         assert_eq!(wanted(Wanted::ALL, nothing).events, EventSet::ALL);
     }
 }

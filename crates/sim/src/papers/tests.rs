@@ -155,6 +155,22 @@ impl World for Interrupted {
 }
 
 #[test]
+fn a_node_that_no_paper_has_is_refused_by_every_entry() {
+    for entry in ENTRIES {
+        let options = Options {
+            world: Arc::new(Simulator),
+            seeds: 1,
+            tcps: Vec::new(),
+            nodes: vec!["nosuch".to_owned()],
+            rto_max: None,
+            threads: 1,
+        };
+        let error = entry.play(&options, &|_| {}).unwrap_err().to_string();
+        assert!(error.contains("nosuch"), "{}: {error}", entry.name);
+    }
+}
+
+#[test]
 fn runs_take_turns_and_what_was_played_is_kept() {
     let world = Arc::new(Interrupted {
         after: 5,

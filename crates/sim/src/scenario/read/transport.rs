@@ -100,7 +100,7 @@ fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
     };
     let backoff = tuned(table, backoff)?;
     let mode = match (table.get("mode"), table.get("flags")) {
-        (Some(mode), None) => mode.choice(
+        (_, None) => table.need("mode", "mode = \"iopt\"")?.choice(
             &["classic", "iexp", "ioff", "iopt"],
             &[
                 Mode::Classic,
@@ -110,11 +110,6 @@ fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
             ],
         )?,
         (None, Some(value)) => Mode::of_flags(flags(&value)?, backoff, law),
-        (None, None) => {
-            return Err(table.fault(Fault::Missing {
-                example: "mode = \"iopt\"",
-            }));
-        }
         (Some(mode), Some(_)) => {
             return Err(mode.range("flags select the mode as well", "write one of the two"));
         }

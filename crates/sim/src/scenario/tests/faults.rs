@@ -347,6 +347,11 @@ name = "uplink""#,
     ),
     (
         r#"control = "tfrc""#,
+        r#"transport = { tcp = "cubic" }"#,
+        r#"demo.toml:20: flow "tidegate": transport: mode: is missing; add, for example, mode = "iopt""#,
+    ),
+    (
+        r#"control = "tfrc""#,
         "control = 2",
         r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } } or { fixed = "2Mb/s" }"#,
     ),

@@ -288,7 +288,7 @@ mod tests {
         );
         assert!(queue("0B").unwrap_err().to_string().contains("no size"));
         assert!(loss("200%").unwrap_err().to_string().contains("100%"));
-        assert_eq!(loss("100%").unwrap(), 1.0);
+        assert!((loss("100%").unwrap() - 1.0).abs() < f64::EPSILON);
         assert_eq!(path_rate("8Mb/s").unwrap(), Rate::kbps(8_000));
         assert_eq!(queue("60kB").unwrap(), Bytes(60_000));
     }

@@ -208,6 +208,15 @@ fn each_fault_names_line_and_mend() {
             "\"flow.a.control.tfrc.damping\" = [true]\n\"flow.a.control\" = [\"rap\"]",
             "f.toml:17: sweep: flow.a.control: \"flow.a.control\" is swept in line 16 already",
         ),
+    ] {
+        let fault = fault(sweep);
+        assert!(fault.contains(wanted), "{sweep}\n{fault}\n{wanted}");
+    }
+}
+
+#[test]
+fn a_fault_of_one_point_names_the_point() {
+    for (sweep, wanted) in [
         // Sound by itself, but not with the rest of the file: the rest is where the fault shows.
         (
             "\"duration\" = [\"30s\", \"15s\"]",

@@ -108,6 +108,38 @@ fn a_run_of_a_sweep_has_the_numbers_of_a_run_alone() {
     assert_eq!(Some(summarise(&run, &scenario.expect)), run.summary);
 }
 
+/// One flow has a packet log, two have none; and what is measured is not the whole run.
+#[test]
+fn a_rate_is_that_of_the_run_with_or_without_a_packet_log() {
+    let dir = folder("rates");
+    let flow = r#"[[flow]]
+name = "u"
+path = ["up"]
+back = ["down"]
+start = "6s"
+udp = { rate = "1Mb/s" }
+"#;
+    let link = |name: &str| format!("[[link]]\nname = \"{name}\"\ndelay = \"20ms\"\n");
+    let head = "name = \"rates\"\nduration = \"10s\"\nmeasure = [\"5s\", \"9s\"]\n";
+    let sweep_of = "[sweep]\n\"flow.u.count\" = [1, 2]\n";
+    let links = [link("up"), link("down")].concat();
+    write(&dir, &[head, &links, flow, sweep_of].concat());
+    let out = sweep(&dir, &["--out", "s"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let mut table = csv::Reader::from_path(dir.join("s/results.csv")).unwrap();
+    let head = table.headers().unwrap().clone();
+    let place = |name: &str| head.iter().position(|column| column == name).unwrap();
+    let flows = table.records().map(Result::unwrap);
+    let flows = flows.filter(|row| &row[place("kind")] == "flow");
+    let rates: Vec<f64> = flows
+        .map(|row| row[place("rate_bps")].parse().unwrap())
+        .collect();
+    assert_eq!(rates.len(), 2, "one flow, and the mean of two");
+    for rate in rates {
+        assert!((rate / 1e6 - 1.0).abs() < 0.01, "{rate}");
+    }
+}
+
 #[test]
 fn faults_are_told_before_anything_runs() {
     let dir = folder("faults");

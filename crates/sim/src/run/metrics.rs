@@ -299,7 +299,10 @@ type Counted<'a> = BTreeMap<&'a str, (Time, u64)>;
 
 fn counted(run: &Run) -> Counted<'_> {
     let mut counted = Counted::new();
-    for row in run.bins.iter().filter(|row| row.bin.sent.packets > 0) {
+    // Until the end of the run, behind which packets are still on their way, and counted too.
+    let end = run.end();
+    let in_run = run.bins.iter().filter(|row| row.at < end);
+    for row in in_run.filter(|row| row.bin.sent.packets > 0) {
         let (_, bits) = counted.entry(&row.flow).or_insert((row.at, 0));
         *bits += row.bin.sent.bytes.bits();
     }

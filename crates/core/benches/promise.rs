@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate_core::promise::{
-    Burst, Case, Frames, Planner, PlannerConfig, Segment, ServiceCurve, Situation, plan,
+    Burst, Case, Frames, Holder, Planner, PlannerConfig, Segment, ServiceCurve, Situation, plan,
 };
 use tidegate_core::units::{Bytes, Rate, Time};
 
@@ -69,6 +69,7 @@ fn planner(c: &mut Criterion) {
         budget: Duration::from_millis(250),
         kept_back: Duration::from_millis(100),
         next_frame: Duration::from_millis(5),
+        queue: Holder::Us,
     };
     c.bench_function("planner/plan", |b| {
         b.iter(|| planner.plan(Time::ZERO, black_box(situation)));

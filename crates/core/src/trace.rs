@@ -94,6 +94,10 @@ pub enum Event {
     },
     /// A prior did not fit the path.
     PriorRejected,
+    /// Others hold the queue of the path: it did not shrink when less was sent.
+    QueueContested,
+    /// The queue of the path answers again to what is sent, or is gone.
+    QueueSettled,
     /// The sending rate changed.
     RateChanged {
         /// Before.

@@ -9,6 +9,8 @@ use tidegate_sim::run::{EventRow, FlowRun, Run};
 pub(super) struct States {
     /// From its start until it left slow start.
     pub(super) slow_start: Vec<(f64, f64)>,
+    /// Others held the queue of the path.
+    pub(super) contested: Vec<(f64, f64)>,
     /// No rate kept the delay promise.
     pub(super) infeasible: Vec<(f64, f64)>,
     /// The path seemed dead.
@@ -24,6 +26,7 @@ pub(super) fn states(run: &Run, flow: &FlowRun, end: f64) -> States {
     let began = began.or_else(|| rows.first().map(|row| row.at.as_secs_f64()));
     let mut states = States::default();
     let (mut tight, mut dead, mut held) = (Open::default(), Open::default(), Open::default());
+    let mut others = Open::default();
     let mut starting = began;
     for row in rows {
         let at = row.at.as_secs_f64();
@@ -34,6 +37,8 @@ pub(super) fn states(run: &Run, flow: &FlowRun, end: f64) -> States {
                     .extend(starting.take().map(|from| (from, at)));
             }
             Event::Plan { feasible, .. } => tight.set(!feasible, at, &mut states.infeasible),
+            Event::QueueContested => others.set(true, at, &mut states.contested),
+            Event::QueueSettled => others.set(false, at, &mut states.contested),
             Event::BlackoutBegan => dead.set(true, at, &mut states.blackout),
             Event::BlackoutEnded { .. } => dead.set(false, at, &mut states.blackout),
             Event::BreakerTripped { .. } => held.set(true, at, &mut states.stopped),
@@ -41,6 +46,7 @@ pub(super) fn states(run: &Run, flow: &FlowRun, end: f64) -> States {
             _ => {}
         }
     }
+    others.set(false, end, &mut states.contested);
     tight.set(false, end, &mut states.infeasible);
     dead.set(false, end, &mut states.blackout);
     held.set(false, end, &mut states.stopped);

@@ -48,7 +48,7 @@ const FLOWS: [(&str, &str, &str); 6] = [
 ];
 
 /// Class, property, light, dark.
-const PAINTS: [(&str, &str, &str, &str); 21] = [
+const PAINTS: [(&str, &str, &str, &str); 22] = [
     ("ground", "fill", "#ffffff", "#14181d"),
     ("ink", "fill", "#1b2128", "#e8edf2"),
     ("soft", "fill", "#5d6873", "#9aa7b4"),
@@ -65,6 +65,7 @@ const PAINTS: [(&str, &str, &str, &str); 21] = [
     ("gone", "color", "#6b7681", "#8c99a6"),
     ("steady", "fill", "#e6eaee", "#2a323b"),
     ("start", "fill", "#8cc9ec", "#2f7fb0"),
+    ("others", "fill", "#c9b6e4", "#6f5a94"),
     ("tight", "fill", "#e8b04a", "#a8780f"),
     ("dead", "fill", "#3c4650", "#b4c0cb"),
     ("stopped", "fill", "#d55e00", "#ff8a3d"),

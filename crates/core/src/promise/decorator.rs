@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
+use super::contest::{Contest, Heard, Turn};
 use super::meter::{PathMeter, Reading};
-use super::planner::{Decision, Planner, PlannerConfig, Situation};
+use super::planner::{Decision, Holder, Planner, PlannerConfig, Situation};
 use crate::control::{Change, Cx, RateController, Report, Sent, Summary, Target, Why};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
@@ -19,6 +20,7 @@ use crate::units::{Bytes, Rate, Time};
 pub struct DelayPromise<C> {
     inner: C,
     meter: PathMeter,
+    contest: Contest,
     planner: Planner,
     budget: Duration,
     kept_back: Duration,
@@ -36,6 +38,7 @@ impl<C: RateController> DelayPromise<C> {
         Self {
             inner,
             meter: PathMeter::new(),
+            contest: Contest::default(),
             planner: Planner::new(config),
             budget,
             kept_back: Duration::ZERO,
@@ -76,17 +79,7 @@ impl<C: RateController> DelayPromise<C> {
         }
         self.planner.set_upper(self.inner.target().send);
         let capacity = self.planner.capacity();
-        let situation = Situation {
-            backlog: self.backlog + self.meter.in_network(cx.now, capacity),
-            //= itcp-4.4-budget
-            budget: self
-                .budget
-                .saturating_sub(self.meter.standing(cx.now) + self.meter.wobble()),
-            kept_back: self.kept_back,
-            next_frame: self
-                .next_frame
-                .map_or(Duration::ZERO, |at| at.since(cx.now)),
-        };
+        let situation = self.situation(cx.now, capacity);
         let decision = self.planner.plan(cx.now, situation);
         cx.trace.record(
             cx.now,
@@ -105,6 +98,11 @@ impl<C: RateController> DelayPromise<C> {
     /// How long the newest packet that is known to have arrived waited in a queue of ours.
     pub fn queueing(&self) -> Duration {
         self.meter.queueing()
+    }
+
+    /// Delay of the path that nothing we do would lower, above the least of the last minute.
+    pub fn standing(&self, now: Time) -> Duration {
+        self.meter.standing(now)
     }
 
     /// How long a packet that leaves at `now` waits in a queue of ours behind what left before it.
@@ -127,7 +125,64 @@ impl<C: RateController> DelayPromise<C> {
         &self.inner
     }
 
-    fn learn(&mut self, now: Time, reading: &Reading) {
+    fn situation(&self, now: Time, capacity: Rate) -> Situation {
+        let queue = match self.contest.is_on() {
+            false => Holder::Us,
+            true if self.contest.is_tried(now) => Holder::Unsure,
+            true => Holder::Others,
+        };
+        let (network, needed) = if queue == Holder::Us {
+            (
+                self.meter.in_network(now, capacity),
+                self.meter.standing(now) + self.meter.wobble(),
+            )
+        } else {
+            (Bytes::ZERO, self.meter.height())
+        };
+        Situation {
+            backlog: self.backlog + network,
+            //= itcp-4.4-budget
+            budget: self.budget.saturating_sub(needed),
+            kept_back: self.kept_back,
+            next_frame: self.next_frame.map_or(Duration::ZERO, |at| at.since(now)),
+            queue,
+        }
+    }
+
+    fn learn(&mut self, cx: &mut Cx<'_>, report: &Report<'_>, reading: &Reading) {
+        let floor = self.planner.config().floor;
+        let heard = Heard {
+            level: self.meter.level_of_all(),
+            deviation: self.meter.deviation(),
+            grew: reading.grew,
+            at_floor: self
+                .decision
+                .is_some_and(|d| d.media <= floor.scale(11, 10)),
+        };
+        let turn = self.contest.hear(cx.now, report, heard);
+        match turn {
+            Some(Turn::Lost | Turn::GivenUp) => {
+                self.meter.disown(cx.now);
+                if turn == Some(Turn::Lost) {
+                    self.planner.restore(cx.now);
+                }
+                cx.trace.record(cx.now, Event::QueueContested);
+                return;
+            }
+            Some(Turn::Settled) => {
+                self.meter.settle();
+                cx.trace.record(cx.now, Event::QueueSettled);
+            }
+            None => {}
+        }
+        if self.contest.is_on() && self.meter.level() < TOLERATED {
+            self.planner.observe_idle(cx.now, reading.delivered);
+        } else {
+            self.observe(cx.now, reading);
+        }
+    }
+
+    fn observe(&mut self, now: Time, reading: &Reading) {
         let Some(sample) = reading.capacity else {
             if let Some(hint) = reading.hint {
                 self.planner.observe_hint(hint);
@@ -148,6 +203,10 @@ impl<C: RateController> DelayPromise<C> {
     }
 }
 
+/// Beside a queue of others ours may grow by this much before it is one, ns: two frames, since theirs
+/// grows, too.
+const TOLERATED: i64 = 60_000_000;
+
 impl<C: RateController> RateController for DelayPromise<C> {
     fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
         self.meter.on_sent(cx.now, packet);
@@ -158,7 +217,7 @@ impl<C: RateController> RateController for DelayPromise<C> {
         self.inner.on_report(cx, report);
         self.planner.set_upper(self.inner.target().send);
         if let Some(reading) = self.meter.on_report(cx.now, report) {
-            self.learn(cx.now, &reading);
+            self.learn(cx, report, &reading);
         }
         self.replan(cx);
     }
@@ -178,6 +237,7 @@ impl<C: RateController> RateController for DelayPromise<C> {
             Change::Path { packet_size, .. } => {
                 config.packet_size = *packet_size;
                 self.meter = PathMeter::new();
+                self.contest = Contest::default();
                 self.planner.forget_path();
             }
         }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::delays::Delays;
 use super::jitter::Jitter;
 use super::window::WindowMin;
 use crate::control::{Fate, Outcome, Report, Sent};
@@ -20,10 +21,12 @@ use crate::units::{Bytes, Rate, Time, nanos};
 /// said of a queue is beyond what the wobble explains.
 #[derive(Clone, Debug)]
 pub struct PathMeter {
-    minute: WindowMin,
-    recent: WindowMin,
-    rtt_minute: WindowMin,
-    rtt_recent: WindowMin,
+    one_way: Delays,
+    round_trip: Delays,
+    /// One-way delays of the last half second with the sign turned, for the largest.
+    largest: WindowMin,
+    /// Others are known to hold the queue.
+    contested: bool,
     /// The newest packet known to have arrived.
     last: Option<Last>,
     /// Sent after that packet, and what became of it is not known yet.
@@ -86,10 +89,10 @@ impl PathMeter {
     /// A meter that knows nothing.
     pub fn new() -> Self {
         Self {
-            minute: WindowMin::new(Duration::from_secs(10)),
-            recent: WindowMin::new(Duration::from_millis(500)),
-            rtt_minute: WindowMin::new(Duration::from_secs(10)),
-            rtt_recent: WindowMin::new(Duration::from_millis(500)),
+            one_way: Delays::new(),
+            round_trip: Delays::new(),
+            largest: WindowMin::new(Duration::from_millis(100)),
+            contested: false,
             last: None,
             unknown: VecDeque::new(),
             busy: Busy::default(),
@@ -112,8 +115,7 @@ impl PathMeter {
     pub fn on_report(&mut self, now: Time, report: &Report<'_>) -> Option<Reading> {
         if let Some(rtt) = report.rtt {
             let rtt = nanos(rtt).min(i64::MAX as u64) as i64;
-            self.rtt_minute.insert(now, rtt);
-            self.rtt_recent.insert(now, rtt);
+            self.round_trip.insert(now, rtt);
         }
         let before = self.last;
         let mut seen = Seen::default();
@@ -172,8 +174,8 @@ impl PathMeter {
         // The clocks' epochs are arbitrary, so the difference may wrap; a later difference of two
         // such differences is right all the same.
         let delay = at.0.wrapping_sub(fate.sent.as_nanos()) as i64;
-        self.minute.insert(now, delay);
-        self.recent.insert(now, delay);
+        self.one_way.insert(now, delay);
+        self.largest.insert(now, delay.saturating_neg());
         seen.first.get_or_insert(delay);
         seen.size += fate.size;
         if self.last.is_some_and(|last| fate.seq <= last.seq) {
@@ -249,13 +251,54 @@ impl PathMeter {
         rose
     }
 
-    /// The middle of the newest leaders: the queue before a frame comes, whatever the rate.
-    fn level(&self) -> i64 {
+    /// The queue of ours before a frame comes, whatever the rate, ns.
+    pub(super) fn level(&self) -> i64 {
+        self.leader().map_or(0, |middle| self.above_usual(middle))
+    }
+
+    /// All of that queue, ours or not, ns. Negative where jitter is less than usual.
+    pub(super) fn level_of_all(&self) -> i64 {
+        let usual = self.one_way.least().unwrap_or(0) + self.jitter.usual();
+        self.leader().map_or(0, |middle| middle - usual)
+    }
+
+    /// The middle of the newest leaders; `None` before the first.
+    fn leader(&self) -> Option<i64> {
         let mut delays: Vec<i64> = self.leaders.iter().copied().collect();
         delays.sort_unstable();
-        delays
-            .get(delays.len() / 2)
-            .map_or(0, |middle| self.above_usual(*middle))
+        delays.get(delays.len() / 2).copied()
+    }
+
+    /// How much the delay wobbles by itself: one standard deviation, ns.
+    pub(super) fn deviation(&self) -> i64 {
+        self.jitter.deviation()
+    }
+
+    /// Others hold the queue: until [`settle`](Self::settle) what the path needs counts as
+    /// [`standing`](Self::standing) delay at once, and later on after a second rather than three.
+    pub(super) fn disown(&mut self, now: Time) {
+        self.contested = true;
+        self.one_way.disown(now);
+        self.round_trip.disown(now);
+        self.growing = false;
+        self.busy = Busy::default();
+        self.levels = WindowMin::new(RISING);
+    }
+
+    /// Nobody is known to hold the queue any more.
+    pub(super) fn settle(&mut self) {
+        self.contested = false;
+    }
+
+    /// By how much the largest delay of the last half second is above the least of the last
+    /// minute: what a packet needs beside others' queue.
+    pub fn height(&self) -> Duration {
+        let height = self
+            .largest
+            .min()
+            .zip(self.one_way.least())
+            .map_or(0, |(largest, least)| -largest - least);
+        Duration::from_nanos(height.max(0) as u64)
     }
 
     /// Delay above the smallest of the last minute that nothing we do has lowered in three
@@ -265,8 +308,8 @@ impl PathMeter {
     /// Zero when nothing has arrived for three seconds: then nobody knows, and a stream that
     /// stands still because of an old reading would never get a new one.
     pub fn standing(&self, now: Time) -> Duration {
-        let one_way = self.recent.above(&self.minute, now);
-        let round_trip = self.rtt_recent.above(&self.rtt_minute, now);
+        let one_way = self.one_way.standing(self.contested, now);
+        let round_trip = self.round_trip.standing(self.contested, now);
         Duration::from_nanos(
             round_trip
                 .map_or(one_way, |r| one_way.map(|o| o.min(r)))
@@ -298,7 +341,7 @@ impl PathMeter {
         let (Some(last), Some((_, sent, size))) = (self.last, self.unknown.front()) else {
             return seen;
         };
-        let rtt = self.rtt_minute.min().unwrap_or(0).unsigned_abs();
+        let rtt = self.round_trip.least().unwrap_or(0).unsigned_abs();
         let ahead = seen.saturating_sub(sent.since(last.sent));
         let due = *sent + Duration::from_nanos(rtt) + ahead + *size / capacity.max(Rate::bps(1));
         if now > due + REPORTED {
@@ -309,7 +352,7 @@ impl PathMeter {
 
     /// Above what a packet usually needs that meets no queue.
     fn above_usual(&self, delay: i64) -> i64 {
-        self.recent.min().map_or(0, |low| {
+        self.one_way.low(self.contested).map_or(0, |low| {
             let usual = low.saturating_add(self.jitter.usual());
             delay.saturating_sub(usual).max(0)
         })

@@ -5,14 +5,17 @@
 //! [`DelayPromise`] puts a planner around any controller. [`Law`] selects the published law
 //! instead, for comparison.
 
+mod contest;
 mod curve;
 mod decorator;
+mod delays;
 mod exact;
 mod jitter;
 mod meter;
 mod paper;
 mod planner;
 mod tcp;
+mod trial;
 pub(crate) mod window;
 
 pub use curve::{CurveError, Segment, ServiceCurve};
@@ -22,5 +25,5 @@ pub use exact::{
 };
 pub use meter::{PathMeter, Reading, Sample};
 pub use paper::{Congested, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate};
-pub use planner::{Decision, Planner, PlannerConfig, Situation};
+pub use planner::{Decision, Holder, Planner, PlannerConfig, Situation};
 pub use tcp::{BbrCycle, CubicEpoch, TcpPath};

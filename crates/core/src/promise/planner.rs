@@ -71,6 +71,22 @@ pub struct Situation {
     pub kept_back: Duration,
     /// From now to the next frame.
     pub next_frame: Duration,
+    /// Who holds the queue of the path.
+    pub queue: Holder,
+}
+
+/// Who holds the queue of the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holder {
+    /// We do: it is part of the backlog, and shrinks when less is sent.
+    #[default]
+    Us,
+    /// Somebody who does not give way, as a TCP transfer. It is taken from the budget, and what
+    /// the path is believed to carry is a share of it that nothing is kept back of, neither to
+    /// drain a queue nor as insurance.
+    Others,
+    /// The same, and less is to be sent for a moment to see whether it is so.
+    Unsure,
 }
 
 /// What it answers.
@@ -215,6 +231,13 @@ impl Planner {
             .grow(now, rate.as_f64(), self.upper.as_f64(), &self.config);
     }
 
+    /// The queue of late is not ours, so what was carried meanwhile was what was sent: the path
+    /// carries what was believed before.
+    pub fn restore(&mut self, now: Time) {
+        self.hint = None;
+        self.forecast.restore(now);
+    }
+
     /// Nobody offers more than this.
     pub fn set_upper(&mut self, upper: Rate) {
         self.upper = upper;
@@ -239,7 +262,11 @@ impl Planner {
     /// Plans on what was observed.
     pub fn plan(&mut self, now: Time, situation: Situation) -> Decision {
         let capacity = self.capacity();
-        let after = ServiceCurve::constant(share(capacity, self.config.margin));
+        let part = match situation.queue {
+            Holder::Us | Holder::Others => self.config.margin,
+            Holder::Unsure => TRIED,
+        };
+        let after = ServiceCurve::constant(share(capacity, part));
         let stall = self
             .stall_until
             .map_or(Duration::ZERO, |until| until.since(now));
@@ -264,6 +291,9 @@ impl Planner {
         let floor = self.config.wire(self.config.floor);
         let wire = match plan.rate() {
             None => floor,
+            Some(law) if situation.queue != Holder::Us => {
+                self.smooth(now, law.max(floor), law, capacity)
+            }
             Some(law) => {
                 let wanted = law
                     .min(self.drains(capacity, situation.backlog))
@@ -369,6 +399,8 @@ struct Forecast {
     queue_at: Time,
     /// When [`grow`](Self::grow) was last called.
     grown_at: Time,
+    /// What the estimate was then.
+    free: f64,
 }
 
 impl Forecast {
@@ -424,7 +456,17 @@ impl Forecast {
             let step = (config.packet_size / config.frame_interval).as_f64();
             next += (next + step) * (config.acceleration * quiet).min(config.growth) * dt.min(0.2);
         }
-        self.estimate = Some(next.min(estimate.max(upper)));
+        let next = next.min(estimate.max(upper));
+        (self.estimate, self.free) = (Some(next), next);
+    }
+
+    fn restore(&mut self, now: Time) {
+        self.samples.clear();
+        if let Some(estimate) = &mut self.estimate
+            && now.since(self.grown_at) < REMEMBERED
+        {
+            *estimate = estimate.max(self.free);
+        }
     }
 }
 
@@ -437,6 +479,11 @@ const MOST_INSURANCE: f64 = 0.3;
 /// Per second. A queue of ours that stands is gone in a second or two; a delay that is not ours
 /// costs a quarter of the rate in the three seconds until it is known as such.
 const LEAN: f64 = 0.1;
+/// What a path carried this long ago without a queue says nothing of what it carries now.
+const REMEMBERED: Duration = Duration::from_secs(5);
+/// What is left of a share while it is tried whose queue it is: enough for a verdict in half of a
+/// second.
+const TRIED: f64 = 0.7;
 /// A hint is made of two gaps or more, so that one more packet of another flow in one of them makes
 /// it a third too low.
 const BELOW_DOUBT: f64 = 2.0 / 3.0;
@@ -465,6 +512,7 @@ mod tests {
             budget: ms(budget),
             kept_back: Duration::ZERO,
             next_frame: Duration::ZERO,
+            queue: Holder::Us,
         }
     }
 

@@ -103,8 +103,9 @@ fn shade(chart: &mut Chart, panel: &Panel, strip: &Strip<'_>, end: f64) {
 /// Class, name and spans of a state, the gravest last since it is drawn over the others.
 type Look = (&'static str, &'static str, fn(&States) -> &[(f64, f64)]);
 
-const LOOKS: [Look; 4] = [
+const LOOKS: [Look; 5] = [
     ("start", "slow start", |s| &s.slow_start),
+    ("others", "others hold the queue", |s| &s.contested),
     ("tight", "no rate keeps the bound", |s| &s.infeasible),
     ("dead", "blackout", |s| &s.blackout),
     ("stopped", "stopped by the circuit breaker", |s| &s.stopped),

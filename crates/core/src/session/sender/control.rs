@@ -52,8 +52,15 @@ impl Control {
     ) {
         if let Self::Promised { promise, bound, .. } = self {
             promise.set_backlog(backlog);
-            // What is lost has to be missed, asked for and sent again within the bound.
-            let repair = (path.srtt() + REPAIR).min(*bound / 3);
+            // What is lost has to be missed, asked for and sent again within the bound. Where that
+            // takes too long even with no queue of ours, nothing is kept back for it.
+            let repaired = path.srtt() + REPAIR;
+            let standing = promise.standing(cx.now);
+            let repair = if path.one_way() + standing + repaired > *bound {
+                Duration::ZERO
+            } else {
+                repaired.min(*bound / 3)
+            };
             let spent = path.one_way() + encoder + repair;
             promise.set_budget(bound.saturating_sub(spent), repair);
             promise.replan(cx);

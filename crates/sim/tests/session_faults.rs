@@ -168,6 +168,27 @@ fn a_stream_that_floods_its_path_is_stopped() {
     assert!((8_000..15_000).contains(&ms(trip)), "{trip:?}");
 }
 
+/// It rests for half a minute, which is longer than the patience with a peer that says nothing; but
+/// this one answers all the time.
+#[test]
+fn a_stream_that_was_stopped_for_congestion_comes_back() {
+    let mut play = Play::new();
+    play.seconds = 60;
+    let rates = [(0, 80), (20, 4_000)].map(|(s, kbps)| (Time::from_secs(s), Rate::kbps(kbps)));
+    play.uplink.capacity = Capacity::Steps(Steps::new(&rates).unwrap());
+    play.bound = None;
+    let played = play.run(SECOND);
+    let (trip, _) = played.first(Time::ZERO, tripped).unwrap();
+    let resumed = |event| (event == Event::BreakerResumed).then_some(());
+    let (back, ()) = played.first(trip, resumed).unwrap();
+    assert!(
+        (30_000..36_000).contains(&(ms(back) - ms(trip))),
+        "{back:?}"
+    );
+    assert!(played.wire_rate(52, 60) > Rate::kbps(1_000));
+    assert_eq!(played.failure, None);
+}
+
 /// A sender that has nothing in time to send must not wait for news that only packets can bring.
 #[test]
 fn a_path_that_was_too_thin_for_a_while_is_used_again() {

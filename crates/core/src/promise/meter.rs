@@ -27,6 +27,8 @@ pub struct PathMeter {
     largest: WindowMin,
     /// Others are known to hold the queue.
     contested: bool,
+    /// How high the queue was when packets were lost, ns.
+    full: WindowMin,
     /// The newest packet known to have arrived.
     last: Option<Last>,
     /// Sent after that packet, and what became of it is not known yet.
@@ -93,6 +95,7 @@ impl PathMeter {
             round_trip: Delays::new(),
             largest: WindowMin::new(Duration::from_millis(100)),
             contested: false,
+            full: WindowMin::new(Duration::from_secs(10)),
             last: None,
             unknown: VecDeque::new(),
             busy: Busy::default(),
@@ -169,6 +172,7 @@ impl PathMeter {
 
     fn on_fate(&mut self, now: Time, fate: &Fate, seen: &mut Seen) {
         let Outcome::Received { at, .. } = fate.outcome else {
+            self.full.insert(now, nanos(self.height()) as i64);
             return;
         };
         // The clocks' epochs are arbitrary, so the difference may wrap; a later difference of two
@@ -288,6 +292,12 @@ impl PathMeter {
     /// Nobody is known to hold the queue any more.
     pub(super) fn settle(&mut self) {
         self.contested = false;
+    }
+
+    /// Whether the queue is nearly as high as when a packet of the last minute was lost.
+    pub(super) fn is_brim_full(&self) -> bool {
+        let full = self.full.min().map_or(u64::MAX, i64::unsigned_abs);
+        nanos(self.height()) > full - full / BRIM
     }
 
     /// By how much the largest delay of the last half second is above the least of the last
@@ -410,6 +420,8 @@ const RISE_DEVIATIONS: i64 = 3;
 const RISING: Duration = Duration::from_millis(170);
 /// A tenth to a seventh of a second. The median of five wobbles by half as much as one.
 const LEADERS: usize = 5;
+/// A fourteenth: what a TCP transfer adds to a queue of 300 ms in two to ten seconds.
+const BRIM: u64 = 14;
 /// A gap this long between two arrivals is an outage and says nothing about the rate.
 const OUTAGE: u64 = 150_000_000;
 /// Fewer packets, or less time, and the grain of packets shows: 5 packets are 20 %.

@@ -60,7 +60,7 @@ pub struct PlannerConfig {
 }
 
 /// What the planner is told at every turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Situation {
     /// What waits in the sender and in the network, headers included.
     pub backlog: Bytes,
@@ -76,7 +76,7 @@ pub struct Situation {
 }
 
 /// Who holds the queue of the path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Holder {
     /// We do: it is part of the backlog, and shrinks when less is sent.
     #[default]
@@ -84,9 +84,10 @@ pub enum Holder {
     /// Somebody who does not give way, as a TCP transfer. It is taken from the budget, and what
     /// the path is believed to carry is a share of it that nothing is kept back of, neither to
     /// drain a queue nor as insurance.
-    Others,
-    /// The same, and less is to be sent for a moment to see whether it is so.
-    Unsure,
+    Others {
+        /// How much of the share is used, in 0..=1.
+        part: f64,
+    },
 }
 
 /// What it answers.
@@ -263,8 +264,8 @@ impl Planner {
     pub fn plan(&mut self, now: Time, situation: Situation) -> Decision {
         let capacity = self.capacity();
         let part = match situation.queue {
-            Holder::Us | Holder::Others => self.config.margin,
-            Holder::Unsure => TRIED,
+            Holder::Us => self.config.margin,
+            Holder::Others { part } => self.config.margin * part,
         };
         let after = ServiceCurve::constant(share(capacity, part));
         let stall = self
@@ -481,9 +482,6 @@ const MOST_INSURANCE: f64 = 0.3;
 const LEAN: f64 = 0.1;
 /// What a path carried this long ago without a queue says nothing of what it carries now.
 const REMEMBERED: Duration = Duration::from_secs(5);
-/// What is left of a share while it is tried whose queue it is: enough for a verdict in half of a
-/// second.
-const TRIED: f64 = 0.7;
 /// A hint is made of two gaps or more, so that one more packet of another flow in one of them makes
 /// it a third too low.
 const BELOW_DOUBT: f64 = 2.0 / 3.0;

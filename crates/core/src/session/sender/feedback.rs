@@ -349,12 +349,17 @@ impl MediaSender {
         }
         if let (Phase::Stopped, Some((tripped, _))) = (self.phase, self.breaker.tripped()) {
             // To a receiver that has left nothing is owed once the video is over.
-            let over = self.is_left() && self.capture.is_over();
-            return Some(if over {
+            if self.is_left() && self.capture.is_over() {
+                return Some(tripped);
+            }
+            // After congestion a stream rests for longer than the patience with a silent peer; one
+            // that answers is not silent.
+            let since = if self.capture.is_over() {
                 tripped
             } else {
-                tripped + self.config.patience
-            });
+                tripped.max(self.last_rtcp)
+            };
+            return Some(since + self.config.patience);
         }
         if !self.capture.is_over() {
             return None;

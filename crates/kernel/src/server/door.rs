@@ -151,10 +151,7 @@ mod tests {
         let there = own("long");
         // Longer than an address can be (unix(7): 108 bytes).
         let path = there.join("d").join("e".repeat(120));
-        assert!(matches!(
-            Door::open(&path),
-            Err(ServeError::Socket { .. })
-        ));
+        assert!(matches!(Door::open(&path), Err(ServeError::Socket { .. })));
         assert_eq!(entries(&there), 0);
         fs::remove_dir(there).unwrap();
     }

@@ -294,7 +294,7 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         ),
         (
             "recv --transport tcp --listen 127.0.0.1:0 --duration 100ms",
-            "nobody connected",
+            "nobody connected in 0.1 s",
         ),
         (
             "transcode --input scene.mp4 --to 127.0.0.1:9 --rate 0b/s",
@@ -302,6 +302,20 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         ),
     ] {
         Party::tidegate(arguments).ends().failed_with(mend);
+    }
+    // Before anybody has come.
+    let scratch = Scratch::new("foreign");
+    std::fs::write(scratch.path("thesis.txt"), "years").unwrap();
+    let folder = scratch.path("");
+    for arguments in [
+        "recv --transport tcp --listen 127.0.0.1:0",
+        "send --transport tcp --serve 127.0.0.1:0",
+        "transcode --listen 127.0.0.1:0 --serve 127.0.0.1:0",
+    ] {
+        let line = format!("{arguments} --run {}", text(&folder));
+        let refused = Party::tidegate(&line).ends();
+        refused.failed_with("holds something that is no run");
+        assert!(!refused.said.contains("waiting"), "{}", refused.said);
     }
     let (player, port) = player("");
     let odd = server(&to(port), "--congestion nosuch").ends();

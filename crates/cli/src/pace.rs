@@ -102,8 +102,8 @@ impl Work {
         }
         let captured = span.as_nanos() / interval.as_nanos().max(1);
         Some(format!(
-            "the encoder is too slow: it made {} of {} in {:.1} s, and takes {} for each where \
-             there are {}",
+            "the encoder is too slow: it made {} of {} in {:.1} s, and takes {} to read and encode \
+             each where there are {}",
             self.frames,
             counted(u64::try_from(captured).ok()?, "frame"),
             span.as_secs_f64(),
@@ -140,8 +140,8 @@ mod tests {
         assert_eq!(
             said(30, 100).as_deref(),
             Some(
-                "the encoder is too slow: it made 30 of 75 frames in 3.0 s, and takes 100 ms for \
-                 each where there are 40 ms"
+                "the encoder is too slow: it made 30 of 75 frames in 3.0 s, and takes 100 ms to \
+                 read and encode each where there are 40 ms"
             )
         );
         // As fast as the camera, or waiting for it.

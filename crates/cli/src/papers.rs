@@ -199,33 +199,39 @@ fn play_one(entry: &Entry, options: &Options) -> Result<Figure> {
 /// Refuses options that would change nothing: what is asked for by its name has to take them. Of
 /// entries that were asked for with others a note says so.
 fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
-    let given = [
-        ("--seeds", args.seeds.is_some()),
-        ("--runs", args.runs.is_some()),
-        ("--node", !args.nodes.is_empty()),
-        ("--rto-max", args.rto_max.is_some()),
+    type Takes = fn(&Entry) -> bool;
+    let with_nodes: Takes = Entry::has_nodes;
+    let with_cuts: Takes = Entry::has_cuts;
+    let cuts_otherwise = args.injector != Injector::default();
+    let options = [
+        ("--seeds", args.seeds.is_some(), with_nodes),
+        ("--runs", args.runs.is_some(), with_nodes),
+        ("--node", !args.nodes.is_empty(), with_nodes),
+        ("--rto-max", args.rto_max.is_some(), with_nodes),
+        ("--injector", cuts_otherwise, with_cuts),
     ];
-    let given = given.into_iter().filter(|(_, is_given)| *is_given);
-    let given: Vec<&str> = given.map(|(name, _)| name).collect();
-    if given.is_empty() {
-        return Ok(Vec::new());
-    }
-    let given = given.join(" or ");
-    let idle = entries.iter().filter(|entry| !entry.has_nodes());
-    idle.map(|entry| {
-        let name = entry.name;
+    let mut notes = Vec::new();
+    for entry in entries {
+        let idle = options.iter();
+        let idle = idle.filter(|(_, is_given, takes)| *is_given && !takes(entry));
+        let idle: Vec<_> = idle.collect();
+        if idle.is_empty() {
+            continue;
+        }
+        let names: Vec<&str> = idle.iter().map(|(name, ..)| *name).collect();
+        let (name, names) = (entry.name, names.join(" or "));
         if args.names.iter().any(|asked| asked == name) {
-            let takes = ENTRIES.iter().filter(|entry| entry.has_nodes());
-            let takes: Vec<&str> = takes.map(|entry| entry.name).collect();
+            let takes_all = |entry: &&Entry| idle.iter().all(|(.., takes)| takes(entry));
+            let others = ENTRIES.iter().filter(takes_all);
+            let others: Vec<&str> = others.map(|entry| entry.name).collect();
             bail!(
-                "{name} is played once over a path of its own and takes no {given}: leave that \
-                 out, or name what takes it: {}",
-                takes.join(", ")
+                "{name} takes no {names}: leave that out, or name what takes it: {}",
+                others.join(", ")
             );
         }
-        Ok(format!("{name} takes no {given}: it is played without"))
-    })
-    .collect()
+        notes.push(format!("{name} takes no {names}: it is played without"));
+    }
+    Ok(notes)
 }
 
 /// One object, or an array of several.
@@ -386,7 +392,7 @@ mod tests {
         for option in ["--node princeton", "--seeds 3", "--runs 3", "--rto-max 1s"] {
             let name = option.split(' ').next().unwrap();
             let error = refused(&format!("itcp/fig3 {option}")).unwrap_err();
-            let parts = ["itcp/fig3 is", name, "itcp/cuts", "abone/fig10"];
+            let parts = ["itcp/fig3 takes no", name, "itcp/cuts", "abone/fig10"];
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
             assert!(!error.contains(", itcp/fig3"), "{error}");
             // Who asks for all of them means those that take it.
@@ -396,6 +402,12 @@ mod tests {
             assert_eq!(refused(&format!("itcp/fig9 {option}")), Ok(Vec::new()));
         }
         assert_eq!(refused("itcp/fig3 --tcp cubic"), Ok(Vec::new()));
+        let route = "--lab --injector route";
+        assert_eq!(refused(&format!("itcp/fig3 {route}")), Ok(Vec::new()));
+        let error = refused(&format!("abone/fig6 {route}")).unwrap_err();
+        assert!(error.contains("itcp/cuts"), "{error}");
+        assert!(!error.contains("abone/table5"), "{error}");
+        assert_eq!(refused(&format!("all {route}")).unwrap().len(), 7);
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl Server {
         let his = self.clients.values().filter(of_user).count();
         let why = if peer.user != 0 && his >= limits.clients_per_user as usize {
             format!(
-                "user {} has {his} clients already: end one, or raise limits.clients-per-user",
+                "user {} has as many clients as one may have, {his}: end one, or raise limits.clients-per-user",
                 peer.user
             )
         } else if let Some((number, _)) = self.rings.take(Instant::now()) {
@@ -179,7 +179,7 @@ impl Server {
             return;
         } else {
             format!(
-                "the daemon serves {} clients already: try again later, or raise limits.clients",
+                "the daemon serves as many clients as it may, {}: try again later, or raise limits.clients",
                 self.clients.len()
             )
         };

@@ -178,6 +178,11 @@ impl Entry {
         self.nodes != Nodes::None
     }
 
+    /// Whether its path is cut: an injector matters to it.
+    pub fn has_cuts(&self) -> bool {
+        self.nodes != Nodes::Abone
+    }
+
     /// Plays and measures. `progress` is told how much is done, in 0..=1.
     ///
     /// # Errors

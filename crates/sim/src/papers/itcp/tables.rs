@@ -318,20 +318,7 @@ pub(super) fn table6(
         let bound = BOUNDS.iter().position(|b| *b == group.bound).unwrap_or(0);
         let published = group.node.table6.map(|table| table[bound]);
         for cut in 0..3 {
-            // The first answer within each cut of 3 s that begins at 10, 23 and 36 s.
-            let (from, to) = (10.0 + 13.0 * f64::from(cut), 23.0 + 13.0 * f64::from(cut));
-            let first = |o: &super::Outcome| {
-                let mut answers = o.record.answers.iter();
-                answers
-                    .find(|a| (from..to).contains(&a.at.as_secs_f64()))
-                    .copied()
-            };
-            let answers: Vec<_> = group.runs.iter().filter_map(first).collect();
-            let rates: Vec<f64> = answers.iter().map(|a| a.rate.as_f64()).collect();
-            let lasts: Vec<f64> = answers
-                .iter()
-                .filter_map(|a| Some(a.lasts?.as_secs_f64()))
-                .collect();
+            let (rates, lasts) = answers(group, cut);
             let name = format!("{}: {}", group.node.name, MODES[group.mode].name);
             let Some(rate) = Point::over(f64::from(cut) + 1.0, &rates) else {
                 continue;
@@ -377,6 +364,22 @@ pub(super) fn table6(
             .to_owned(),
     ]);
     Ok(figure)
+}
+
+/// Rates of the first answers to a cut, counted from zero, and how long they last, over the runs.
+fn answers(group: &Group, cut: i32) -> (Vec<f64>, Vec<f64>) {
+    // The cuts of 3 s begin at 10, 23 and 36 s.
+    let (from, to) = (10.0 + 13.0 * f64::from(cut), 23.0 + 13.0 * f64::from(cut));
+    let first = |o: &Outcome| {
+        let mut answers = o.record.answers.iter();
+        answers
+            .find(|a| (from..to).contains(&a.at.as_secs_f64()))
+            .copied()
+    };
+    let answers: Vec<_> = group.runs.iter().filter_map(first).collect();
+    let lasts = answers.iter().filter_map(|a| a.lasts);
+    let lasts = lasts.map(|span| span.as_secs_f64()).collect();
+    (answers.iter().map(|a| a.rate.as_f64()).collect(), lasts)
 }
 
 fn claims6(figure: &mut Figure, groups: &[Group]) {

@@ -290,6 +290,12 @@ fn a_queue_that_holds_no_packet_is_refused() {
              (5); let limit be above max"
                 .to_owned(),
         ),
+        (
+            "red = { min = \"5 packets\", max = \"20 packets\", limit = \"1 packets\" }",
+            "demo.toml:11: link \"uplink\": queue: red: limit: a queue of 1 packet never reaches min \
+             (5); let limit be above max"
+                .to_owned(),
+        ),
     ] {
         let error = parse(&GOOD.replace("droptail = \"60kB\"", queue)).unwrap_err();
         assert_eq!(error.to_string(), message);

@@ -95,7 +95,10 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
         whole.count(),
         sent.iter().filter(|f| f.left.is_some()).count()
     );
-    let psnr = seen.summary.unwrap().flows[0].psnr_y_db.unwrap();
+    // Of what came: what was on the screen meanwhile is older on a busy machine.
+    let judged = received.iter().filter_map(|f| f.quality);
+    let psnr: Vec<f64> = judged.map(|quality| quality.psnr_y).collect();
+    let psnr = psnr.iter().sum::<f64>() / psnr.len() as f64;
     assert!((25.0..60.0).contains(&psnr), "PSNR {psnr} dB");
     let film = fs::read(film).unwrap();
     assert!(film.starts_with(&[0, 0, 1, 0xb3]), "a sequence header");

@@ -12,46 +12,14 @@ use lab::{Capture, in_lab, set_ecn};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
     Capacity, Delivery, DropTailConfig, JitterConfig, LinkConfig, LinkId, LossConfig, NamedLink,
-    Network, NetworkConfig, Outage, Packet, QueueConfig, RedConfig, RouteId, Spread, Steps,
+    Network, NetworkConfig, Outage, QueueConfig, RedConfig, RouteId, Spread, Steps,
 };
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::clock::Clock;
 use tidegate_live::emulator::{
-    Departure, Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host,
+    Arrival, Departure, Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host,
 };
-
-/// What the models need of a packet, and nothing else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Meta {
-    id: u64,
-    size: Bytes,
-    ecn: Ecn,
-    dscp: u8,
-    flow: u32,
-}
-
-impl Packet for Meta {
-    fn size(&self) -> Bytes {
-        self.size
-    }
-
-    fn ecn(&self) -> Ecn {
-        self.ecn
-    }
-
-    fn set_ce(&mut self) {
-        self.ecn = Ecn::Ce;
-    }
-
-    fn flow(&self) -> u32 {
-        self.flow
-    }
-
-    fn dscp(&self) -> u8 {
-        self.dscp
-    }
-}
 
 /// Two links forth: a drop-tail queue before a capacity with steps and stalls, outages, loss and
 /// jitter that changes the order;
@@ -207,17 +175,10 @@ fn blast(clock: Clock) {
 }
 
 /// The arrivals of the log, in pure virtual time.
-fn replay(run: &Run) -> (Vec<Delivery<Meta>>, Network<Meta>) {
+fn replay(run: &Run) -> (Vec<Delivery<Arrival>>, Network<Arrival>) {
     let mut network = Network::new(&run.config.network, run.config.seed).unwrap();
     for a in &run.log.arrivals {
-        let meta = Meta {
-            id: a.id,
-            size: a.size,
-            ecn: a.ecn,
-            dscp: a.dscp,
-            flow: a.flow,
-        };
-        network.push(a.at, a.route, meta);
+        network.push(a.at, a.route, *a);
     }
     let end = run.report.ended;
     let deliveries = std::iter::from_fn(|| network.pop(end)).collect();

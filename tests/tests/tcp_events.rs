@@ -12,10 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::in_lab;
-use tidegate_core::link::{
-    Capacity, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, NetworkConfig, Outage,
-    QueueConfig,
-};
+use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::units::{Rate, Time};
 use tidegate_kernel::{
     CaState, Event, EventKind, EventSet, Events, EventsError, Happening, TcpState, Variable,
@@ -39,16 +36,9 @@ fn path(loss: LossConfig, outages: Vec<Outage>) -> EmulatorConfig {
         delay: Duration::from_millis(20),
         ..LinkConfig::default()
     };
-    let named = |name: &str, config| NamedLink {
-        name: name.into(),
-        config,
-    };
     EmulatorConfig {
         limit: Duration::from_mins(1),
-        ..EmulatorConfig::new(NetworkConfig {
-            links: vec![named("there", there), named("back", back)],
-            routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
-        })
+        ..EmulatorConfig::path(there, back)
     }
 }
 

@@ -52,8 +52,9 @@ pub(crate) fn write(
     seed: Seed,
     takes: Vec<Take>,
 ) -> Result<Run> {
-    let mut writer = RunWriter::create(dir)?;
     let run = assemble(script, manifest, seed, takes)?;
+    // Judging pictures takes its time, in which an earlier run is still whole.
+    let mut writer = RunWriter::create(dir)?;
     writer.manifest(&run.manifest)?;
     for row in &run.events {
         writer.event(row.at, &row.flow, row.side, &row.event)?;

@@ -9,6 +9,7 @@ mod folder;
 mod judge;
 mod lab;
 mod live;
+mod pace;
 mod papers;
 mod progress;
 mod recv;

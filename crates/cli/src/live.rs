@@ -24,6 +24,8 @@ use tidegate_sim::run::{
 };
 use tidegate_sim::scenario::quantity;
 
+use crate::progress::counted;
+
 /// The name of the one flow of a live run.
 pub(crate) const FLOW: &str = "stream";
 
@@ -172,6 +174,20 @@ impl Tally {
             .map_or(Duration::ZERO, |(first, last)| last.since(first))
     }
 
+    /// In words, of so many that were made.
+    pub(crate) fn sent_of(&self, made: u64) -> String {
+        let made = counted(made, "frame");
+        if self.frames == 0 {
+            return format!("sent none of {made}");
+        }
+        format!(
+            "sent {} of {made} in {:.1} s, {} of video",
+            self.frames,
+            self.span().as_secs_f64(),
+            self.rate(),
+        )
+    }
+
     /// Their bits over that time.
     pub(crate) fn rate(&self) -> Rate {
         Bytes(self.bits / 8) / self.span().max(Duration::from_millis(1))
@@ -188,6 +204,14 @@ pub(crate) struct Folder {
     next_flush: Time,
     /// Made for the summary only.
     scratch: Option<PathBuf>,
+}
+
+/// Sees that a run can be written to `dir`, if one is wanted, before anybody waits for it.
+///
+/// # Errors
+/// When the folder holds something else, or cannot be made.
+pub(crate) fn claim(dir: Option<&Path>) -> Result<()> {
+    dir.map_or(Ok(()), crate::folder::claim)
 }
 
 impl Folder {

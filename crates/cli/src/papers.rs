@@ -116,6 +116,7 @@ fn list(json: bool) -> Result<ExitCode> {
 
 fn play(args: &RunArgs) -> Result<ExitCode> {
     let entries = chosen(&args.names)?;
+    let without = refuse_idle(args, &entries)?;
     // Known now and not when the first figure is played.
     fs::create_dir_all(&args.out).with_context(|| {
         let dir = args.out.display();
@@ -125,35 +126,13 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
         .lab
         .then(|| Lab::new(args.out.join("lab"), args.injector));
     let lab = lab.transpose()?.map(Arc::new);
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let mut options = Options {
-        world: Arc::new(Simulator),
-        seeds: args.seeds.or(args.runs).unwrap_or(10),
-        tcps: args.tcps.clone(),
-        nodes: args.nodes.clone(),
-        rto_max: args.rto_max,
-        threads: args.jobs.map_or(cores, NonZeroUsize::get),
-    };
-    if let Some(lab) = &lab {
-        options.world = Arc::clone(lab) as Arc<dyn World>;
-        options.seeds = args.seeds.or(args.runs).unwrap_or(2);
-        options.threads = args.jobs.map_or(cores * LABS, NonZeroUsize::get);
-        if options.tcps.is_empty() {
-            options.tcps = vec![Tcp::Cubic];
-        }
+    let options = options(args, lab.as_ref());
+    for note in without {
+        eprintln!("{note}");
     }
     let mut figures = Vec::with_capacity(entries.len());
     for entry in entries {
-        let bar = Mutex::new(Bar::new("playing"));
-        let figure = entry.play(&options, &|share| {
-            if let Ok(mut bar) = bar.lock() {
-                bar.show(share);
-            }
-        });
-        if let Ok(mut bar) = bar.lock() {
-            bar.done();
-        }
-        let mut figure = figure.with_context(|| entry.name)?;
+        let mut figure = play_one(entry, &options)?;
         if let Some(lab) = &lab {
             if !lab.has_runs()? {
                 break;
@@ -172,15 +151,99 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
         }
     }
     if args.json {
-        let mut out = std::io::stdout().lock();
-        match figures.as_slice() {
-            // Interrupted before there was any.
-            [] => return Ok(ExitCode::FAILURE),
-            [only] => serde_json::to_writer(&mut out, only)?,
-            several => serde_json::to_writer(&mut out, several)?,
-        }
-        writeln!(out)?;
+        return print_json(&figures);
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How all entries are played.
+fn options(args: &RunArgs, lab: Option<&Arc<Lab>>) -> Options {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let seeds = args.seeds.or(args.runs);
+    let jobs = args.jobs.map(NonZeroUsize::get);
+    let options = Options {
+        world: Arc::new(Simulator),
+        seeds: seeds.unwrap_or(10),
+        tcps: args.tcps.clone(),
+        nodes: args.nodes.clone(),
+        rto_max: args.rto_max,
+        threads: jobs.unwrap_or(cores),
+    };
+    let Some(lab) = lab else { return options };
+    Options {
+        world: Arc::clone(lab) as Arc<dyn World>,
+        seeds: seeds.unwrap_or(2),
+        tcps: if args.tcps.is_empty() {
+            vec![Tcp::Cubic]
+        } else {
+            options.tcps
+        },
+        threads: jobs.unwrap_or(cores * LABS),
+        ..options
+    }
+}
+
+fn play_one(entry: &Entry, options: &Options) -> Result<Figure> {
+    let bar = Mutex::new(Bar::new("playing"));
+    let figure = entry.play(options, &|share| {
+        if let Ok(mut bar) = bar.lock() {
+            bar.show(share);
+        }
+    });
+    if let Ok(mut bar) = bar.lock() {
+        bar.done();
+    }
+    figure.with_context(|| entry.name)
+}
+
+/// Refuses options that would change nothing: what is asked for by its name has to take them. Of
+/// entries that were asked for with others a note says so.
+fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
+    type Takes = fn(&Entry) -> bool;
+    let with_nodes: Takes = Entry::has_nodes;
+    let with_cuts: Takes = Entry::has_cuts;
+    let cuts_otherwise = args.injector != Injector::default();
+    let options = [
+        ("--seeds", args.seeds.is_some(), with_nodes),
+        ("--runs", args.runs.is_some(), with_nodes),
+        ("--node", !args.nodes.is_empty(), with_nodes),
+        ("--rto-max", args.rto_max.is_some(), with_nodes),
+        ("--injector", cuts_otherwise, with_cuts),
+    ];
+    let mut notes = Vec::new();
+    for entry in entries {
+        let idle = options.iter();
+        let idle = idle.filter(|(_, is_given, takes)| *is_given && !takes(entry));
+        let idle: Vec<_> = idle.collect();
+        if idle.is_empty() {
+            continue;
+        }
+        let names: Vec<&str> = idle.iter().map(|(name, ..)| *name).collect();
+        let (name, names) = (entry.name, names.join(" or "));
+        if args.names.iter().any(|asked| asked == name) {
+            let takes_all = |entry: &&Entry| idle.iter().all(|(.., takes)| takes(entry));
+            let others = ENTRIES.iter().filter(takes_all);
+            let others: Vec<&str> = others.map(|entry| entry.name).collect();
+            bail!(
+                "{name} takes no {names}: leave that out, or name what takes it: {}",
+                others.join(", ")
+            );
+        }
+        notes.push(format!("{name} takes no {names}: it is played without"));
+    }
+    Ok(notes)
+}
+
+/// One object, or an array of several.
+fn print_json(figures: &[Figure]) -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    match figures {
+        // Interrupted before there was any.
+        [] => return Ok(ExitCode::FAILURE),
+        [only] => serde_json::to_writer(&mut out, only)?,
+        several => serde_json::to_writer(&mut out, several)?,
+    }
+    writeln!(out)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -310,6 +373,41 @@ mod tests {
         assert!(error.contains("fig99") && error.contains("itcp/table4"));
         // Only a beginning that ends in a stroke stands for several.
         assert!(names(&["itcp"]).is_err());
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    #[test]
+    fn options_that_a_figure_does_not_take_are_refused() {
+        let refused = |line: &str| {
+            let words = ["run"].into_iter().chain(line.split_whitespace());
+            let args = <Line as clap::Parser>::try_parse_from(words).unwrap().run;
+            let entries = chosen(&args.names).unwrap();
+            refuse_idle(&args, &entries).map_err(|e| e.to_string())
+        };
+        for option in ["--node princeton", "--seeds 3", "--runs 3", "--rto-max 1s"] {
+            let name = option.split(' ').next().unwrap();
+            let error = refused(&format!("itcp/fig3 {option}")).unwrap_err();
+            let parts = ["itcp/fig3 takes no", name, "itcp/cuts", "abone/fig10"];
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            assert!(!error.contains(", itcp/fig3"), "{error}");
+            // Who asks for all of them means those that take it.
+            let note = refused(&format!("itcp/ {option}")).unwrap();
+            assert_eq!(note.len(), 1);
+            assert!(note[0].contains(name), "{note:?}");
+            assert_eq!(refused(&format!("itcp/fig9 {option}")), Ok(Vec::new()));
+        }
+        assert_eq!(refused("itcp/fig3 --tcp cubic"), Ok(Vec::new()));
+        let route = "--lab --injector route";
+        assert_eq!(refused(&format!("itcp/fig3 {route}")), Ok(Vec::new()));
+        let error = refused(&format!("abone/fig6 {route}")).unwrap_err();
+        assert!(error.contains("itcp/cuts"), "{error}");
+        assert!(!error.contains("abone/table5"), "{error}");
+        assert_eq!(refused(&format!("all {route}")).unwrap().len(), 7);
     }
 
     #[test]

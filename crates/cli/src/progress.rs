@@ -75,6 +75,12 @@ pub(crate) fn millis(span: Duration) -> String {
     }
 }
 
+/// A number of things, as "1 frame" or "2 frames".
+pub(crate) fn counted(number: u64, thing: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{s}")
+}
+
 fn interval(terminal: bool) -> Duration {
     if terminal {
         Duration::from_millis(250)
@@ -92,6 +98,12 @@ mod tests {
         assert_eq!(millis(Duration::from_micros(420)), "0.4 ms");
         assert_eq!(millis(Duration::from_micros(9_949)), "9.9 ms");
         assert_eq!(millis(Duration::from_millis(43)), "43 ms");
+    }
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        let counts = [0, 1, 2].map(|number| counted(number, "frame"));
+        assert_eq!(counts, ["0 frames", "1 frame", "2 frames"]);
     }
 
     #[test]

@@ -119,15 +119,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let name = format!("receive at port {port}");
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
-    let watch = args.reference.as_deref().map(|reference| Watch {
-        reference: Some(reference),
-        window: None,
-        codec: payload::codec(types.0),
-        rate: fps,
-    });
-    let viewer = watch
-        .map(|watch| Viewer::start(watch, around.stop.clone()))
-        .transpose()?;
+    let viewer = viewer(args, payload::codec(types.0), fps, &around)?;
     let mut reporter = Reporter::new(args, port, fps, folder, viewer)?;
     let mut rng = live::secret_seed().stream("session");
     let config = receiver_config(args, sdp.as_ref(), &around, &mut rng);
@@ -157,6 +149,16 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let summary = reporter.finish(&mut receiver, around.clock.now())?;
     live::print_json(summary.as_ref().filter(|_| args.json))?;
     ended?;
+    verdict(args, left, &receiver, port)
+}
+
+/// Whether it came to a good end.
+fn verdict(
+    args: &RecvArgs,
+    left: Option<Left>,
+    receiver: &MediaReceiver,
+    port: u16,
+) -> Result<ExitCode> {
     match left {
         Some(Left::Idle) => bail!(
             "nothing has come for {} s and the sender said no goodbye: it has gone, or the path \
@@ -169,6 +171,25 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         ),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Who compares the pictures, if anybody is to.
+fn viewer(
+    args: &RecvArgs,
+    codec: Codec,
+    rate: FrameRate,
+    around: &Surroundings,
+) -> Result<Option<Viewer>> {
+    let Some(reference) = args.reference.as_deref() else {
+        return Ok(None);
+    };
+    let watch = Watch {
+        reference: Some(reference),
+        window: None,
+        codec,
+        rate,
+    };
+    Viewer::start(watch, around.stop.clone()).map(Some)
 }
 
 fn flow_info(args: &RecvArgs, fps: FrameRate) -> FlowInfo {

@@ -1,5 +1,7 @@
 //! `tidegate sim rmcat`
 
+mod peers;
+
 use core::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -7,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use serde_json::{Value, json};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::random::Seed;
@@ -127,7 +129,7 @@ pub(crate) fn run(args: &RmcatArgs) -> Result<ExitCode> {
     };
     // What is wrong with the arguments is told before the minutes of playing.
     make_folder(&args.out.join("results"))?;
-    let others = args.peers.as_deref().map(|path| peers(path, &cases));
+    let others = args.peers.as_deref().map(|path| peers::read(path, &cases));
     let others = others.transpose()?.unwrap_or_default();
     let controls = match args.controls.as_slice() {
         [] => DEFAULT.map(|name| control(name).map_err(|e| anyhow!(e))),
@@ -231,91 +233,6 @@ fn play(cases: &[&'static Case], controls: &[Control], seeds: u64) -> Result<Vec
             })
         })
         .collect()
-}
-
-/// What other programs made of `cases`: the file `path`, or every file in the folder `path` that
-/// ends in `.json` and is about one of them. Files about other scenarios are passed over.
-///
-/// # Errors
-/// When there is nothing to read, or nothing about any of the cases.
-fn peers(path: &Path, cases: &[&'static Case]) -> Result<Vec<Entry>> {
-    let mut entries: Vec<Entry> = Vec::new();
-    let mut passed_over: Vec<String> = Vec::new();
-    for path in result_files(path)? {
-        let name = || path.display().to_string();
-        let text = fs::read_to_string(&path)
-            .map_err(|error| anyhow!("cannot read {}: {error}; check the path", name()))?;
-        let outcome: Outcome = serde_json::from_str(&text).map_err(|error| {
-            anyhow!(
-                "{}: this is no result of a peer ({error}); give what `make peers` wrote",
-                name()
-            )
-        })?;
-        let fits = |case: &&&Case| case.scenario_name() == outcome.scenario;
-        let Some(case) = cases.iter().find(fits) else {
-            passed_over.push(outcome.scenario);
-            continue;
-        };
-        for plan in &case.scenario()?.flows {
-            for name in (1..=plan.count).map(|number| plan.name_of(number)) {
-                if is_media(&name) && outcome.flow(&name).is_none() {
-                    let path = path.display();
-                    bail!(
-                        "{path}: it has no flow \"{name}\", and case {} has; play the peer on the \
-                         scenario as it is in scenarios/rmcat",
-                        case.id
-                    );
-                }
-            }
-        }
-        let control = outcome.control.clone();
-        let run = Played::new(case, outcome)?;
-        let same = |entry: &&mut Entry| entry.case.id == case.id && entry.control == control;
-        match entries.iter_mut().find(same) {
-            Some(entry) => entry.runs.push(run),
-            None => entries.push(Entry {
-                case,
-                control,
-                peer: true,
-                runs: vec![run],
-            }),
-        }
-    }
-    if entries.is_empty() {
-        passed_over.sort();
-        passed_over.dedup();
-        let found = match passed_over.len() {
-            0 => "holds no results".to_owned(),
-            _ => format!("is about {}", passed_over.join(", ")),
-        };
-        bail!(
-            "{} {found}, and nothing of the cases that are played; make some with make peers \
-             SCENARIOS=scenarios/rmcat/{}.toml",
-            path.display(),
-            cases.first().unwrap_or(&&CASES[0]).scenario_name(),
-        );
-    }
-    Ok(entries)
-}
-
-/// The file `path`, or those in the folder that end in `.json`, in the order of their names.
-fn result_files(path: &Path) -> Result<Vec<PathBuf>> {
-    if path.is_file() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let files = fs::read_dir(path).and_then(|files| {
-        let paths = files.map(|file| Ok(file?.path()));
-        paths.collect::<Result<Vec<_>, std::io::Error>>()
-    });
-    let mut paths = files.map_err(|error| {
-        anyhow!(
-            "cannot read {}: {error}; give the folder or a file that `make peers` wrote",
-            path.display()
-        )
-    })?;
-    paths.retain(|path| path.extension().is_some_and(|end| end == "json"));
-    paths.sort();
-    Ok(paths)
 }
 
 fn case(text: &str) -> Result<&'static Case, String> {
@@ -461,26 +378,20 @@ const DEFAULT: [&str; 5] = ["tfrc", "rap", "tfrc+greedy", "rap+greedy", "fixed"]
 mod tests {
     use super::*;
 
-    /// What a program that knows only the least would write of case 5.1: half of what could be used,
-    /// which at 2.5 Mb/s is 1.596 Mb/s of video and audio.
-    const PEER: &str = r#"{"scenario":"rmcat-5-1","control":"half","flows":[{"name":"media",
-        "bins_ms":20000,"rate_bps":[500000,500000,798000,300000,500000],
-        "delay_ms":[60,60,60,null,400],"loss":[0,0,0.5,null,0]}]}"#;
-
     #[test]
     fn peers_stand_beside_and_numbers_have_a_shape() {
         let folder = std::env::temp_dir().join(format!("tidegate-rmcat-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("rmcat-5-1.half.json"), PEER).unwrap();
+        fs::write(folder.join("rmcat-5-1.half.json"), peers::tests::PEER).unwrap();
         fs::write(
             folder.join("other.json"),
-            PEER.replace("rmcat-5-1", "other"),
+            peers::tests::PEER.replace("rmcat-5-1", "other"),
         )
         .unwrap();
         fs::write(folder.join("notes.txt"), "no result").unwrap();
-        let entries = peers(&folder, &[case("5.1").unwrap()]);
+        let entries = peers::read(&folder, &[case("5.1").unwrap()]);
         fs::write(folder.join("broken.json"), "{}").unwrap();
-        let broken = peers(&folder, &[]).unwrap_err().to_string();
+        let broken = peers::read(&folder, &[]).unwrap_err().to_string();
         fs::remove_dir_all(&folder).unwrap();
         let wanted = "broken.json: this is no result of a peer (missing field `scenario`";
         assert!(broken.contains(wanted), "{broken}");
@@ -512,36 +423,6 @@ mod tests {
         assert!(page.contains("✗ fails") && page.contains("<small>peer</small>"));
         assert!(!page.contains("http"), "the page asks for nothing");
         assert!(table(&entries).contains("350 ms!"));
-    }
-
-    #[test]
-    fn results_that_do_not_fit_are_refused() {
-        let folder = std::env::temp_dir().join(format!("tidegate-peers-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let file = folder.join("one.json");
-        fs::write(&file, PEER).unwrap();
-        let one = peers(&file, &[case("5.1").unwrap()]);
-        let other = peers(&folder, &[case("5.2").unwrap()]).unwrap_err();
-        fs::write(&file, PEER.replace("\"media\"", "\"call\"")).unwrap();
-        let renamed = peers(&file, &[case("5.1").unwrap()]).unwrap_err();
-        fs::remove_dir_all(&folder).unwrap();
-        let none = peers(&folder, &[case("5.1").unwrap()]).unwrap_err();
-        assert_eq!(one.unwrap().len(), 1);
-        let ends = |error: anyhow::Error, end: &str| {
-            let error = error.to_string();
-            assert!(error.ends_with(end), "{error}");
-        };
-        ends(
-            other,
-            "is about rmcat-5-1, and nothing of the cases that are played; make some with \
-             make peers SCENARIOS=scenarios/rmcat/rmcat-5-2.toml",
-        );
-        ends(
-            renamed,
-            "it has no flow \"media\", and case 5.1 has; play the peer on the scenario as it is in \
-             scenarios/rmcat",
-        );
-        ends(none, "give the folder or a file that `make peers` wrote");
     }
 
     #[test]

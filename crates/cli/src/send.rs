@@ -6,8 +6,6 @@ mod report;
 pub(crate) mod source;
 pub(crate) mod tcp;
 
-pub(crate) use tcp::numbered;
-
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -35,6 +33,7 @@ use tidegate_sim::run::{FlowInfo, Side};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, FLOW, Folder, Limits, Notebook, Surroundings, Transport};
+use crate::pace::Timed;
 use crate::tcp::TcpArgs;
 use addresses::Route;
 use report::Reporter;
@@ -120,15 +119,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     if args.transport == Transport::Tcp {
         return tcp::run(args);
     }
-    if let Some(name) = args.tcp.first_given() {
-        bail!(
-            "{name} is for --transport tcp: leave it out, or add that; over RTP --control decides \
-             the rate"
-        );
-    }
-    let Some(to) = &args.to else {
-        bail!("--serve waits for connections, which only --transport tcp has: give --to instead");
-    };
+    let to = receiver(args)?;
     let picked = pick(args)?;
     let route = addresses::resolve(to)?;
     let mut rng = live::secret_seed().stream("session");
@@ -141,10 +132,11 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let manifest = live::manifest(&format!("send to {to}"), args.duration, flow);
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Sender, manifest)?;
     let sender = make_sender(args, config, &mut rng);
-    let pipe = Threaded::start(picked.session, around.stop.clone())
-        .context("no thread for the encoder")?;
+    let (encoder, pace) = Timed::new(picked.session, around.clock, slow_encoder(args.codec));
+    let pipe =
+        Threaded::start(encoder, around.stop.clone()).context("no thread for the encoder")?;
     let mut stream = Streamer::new(sender, pipe);
-    let mut reporter = Reporter::new(args, &picked.what, &route, folder);
+    let mut reporter = Reporter::new(args, &picked.what, &route, folder, pace);
     let notebook = Notebook::default();
     let mut leaving = Leaving::default();
     let Route { mut sockets, peer } = route;
@@ -167,19 +159,36 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     );
     let summary = reporter.finish(&mut stream, around.clock.now(), &notebook.take())?;
     live::print_json(summary.as_ref().filter(|_| args.json))?;
-    let ended = ended?;
-    if ended.refused && around.interrupts.count() == 0 {
+    if ended?.refused && around.interrupts.count() == 0 {
         // The stream was shorter than the driver's patience.
         bail!(DriveError::NobodyListens { peer });
     }
-    match (stream.error(), stream.sender().failure()) {
-        (Some(error), _) => bail!("{error}"),
-        (None, Some(failure)) => match because(failure, peer) {
-            Some(why) => bail!(why),
-            None => Ok(ExitCode::SUCCESS),
-        },
-        (None, None) => Ok(ExitCode::SUCCESS),
+    verdict(&stream, peer)
+}
+
+/// Whether the stream came to a good end.
+fn verdict(stream: &Stream, peer: SocketAddr) -> Result<ExitCode> {
+    if let Some(error) = stream.error() {
+        bail!("{error}");
     }
+    let failure = stream.sender().failure();
+    match failure.and_then(|failure| because(failure, peer)) {
+        Some(why) => bail!(why),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// To whom RTP goes; what makes no sense with RTP is refused.
+fn receiver(args: &SendArgs) -> Result<&str> {
+    if let Some(name) = args.tcp.first_given() {
+        bail!(
+            "{name} is for --transport tcp: leave it out, or add that; over RTP --control decides \
+             the rate"
+        );
+    }
+    args.to
+        .as_deref()
+        .context("--serve waits for connections, which only --transport tcp has: give --to instead")
 }
 
 fn pick(args: &SendArgs) -> Result<Picked> {
@@ -188,6 +197,14 @@ fn pick(args: &SendArgs) -> Result<Picked> {
         preset: args.preset,
     };
     Picked::open(&args.input, args.size, args.fps, args.looped, encoding)
+}
+
+/// What to do about it.
+fn slow_encoder(codec: Codec) -> &'static str {
+    match codec {
+        Codec::H264 => "give a smaller --size, a faster --preset or a lower --fps",
+        Codec::Mpeg2 => "give a smaller --size or a lower --fps",
+    }
 }
 
 fn flow_info(args: &SendArgs, config: &SenderConfig) -> FlowInfo {

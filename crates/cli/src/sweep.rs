@@ -18,6 +18,7 @@ use tidegate_live::terminal;
 use tidegate_sim::scenario::Sweep;
 
 use crate::folder::Script;
+use crate::progress::counted;
 use crate::studio::Studio;
 use book::{Book, Job};
 use crew::{Crew, End, rough};
@@ -51,7 +52,8 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
     let mut book = Book::open(&dir, &sweep, args.fresh)?;
     if play(args, &sweep, &dir, &mut book)? == End::Interrupted {
         let (done, all) = (book.done(), sweep.runs());
-        eprintln!("interrupted: {done} of {all} runs are done; the same command does the rest");
+        let all = counted(all as u64, "run");
+        eprintln!("interrupted after {done} of {all}; the same command does the rest");
         return Ok(ExitCode::from(INTERRUPTED));
     }
     let figures = book.finish()?;
@@ -81,7 +83,8 @@ fn play(args: &SweepArgs, sweep: &Sweep, dir: &Path, book: &mut Book<'_>) -> Res
     let runs = jobs.len();
     if book.done() > 0 {
         let (dir, done, all) = (dir.display(), book.done(), sweep.runs());
-        eprintln!("{dir} has {done} of {all} runs, {runs} are to be played");
+        let all = counted(all as u64, "run");
+        eprintln!("{dir} has {done} of {all}, {runs} to be played");
     }
     if runs == 0 {
         return Ok(End::Done { busy: 1.0 });
@@ -103,7 +106,8 @@ fn play(args: &SweepArgs, sweep: &Sweep, dir: &Path, book: &mut Book<'_>) -> Res
     let end = crew.attend(&mut |job, rows| book.add(job, rows))?;
     if let End::Done { busy } = end {
         eprintln!(
-            "{runs} runs in {}, {} at a time; threads were busy {:.1} % of it",
+            "{} in {}, {} at a time; threads were busy {:.1} % of it",
+            counted(runs as u64, "run"),
             rough(began.elapsed()),
             threads.min(runs),
             busy * 100.0

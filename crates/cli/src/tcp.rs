@@ -5,6 +5,7 @@ pub(crate) mod ends;
 mod modes;
 pub(crate) mod outgoing;
 pub(crate) mod rates;
+pub(crate) mod sending;
 pub(crate) mod watch;
 
 use std::time::Duration;

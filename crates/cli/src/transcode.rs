@@ -6,23 +6,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tidegate_core::media::{Codec, FrameRate};
-use tidegate_core::session::tcp::{Capture, TcpStreamer};
+use tidegate_core::session::tcp::Capture;
 use tidegate_core::units::Bytes;
 use tidegate_live::driver::Conditions;
-use tidegate_live::pipe::Threaded;
-use tidegate_live::tcp::{Sent, TcpError, TcpOptions, TcpSocket};
+use tidegate_live::tcp::{TcpOptions, TcpSocket};
 use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
-use tidegate_sim::run::{FlowInfo, Side, Summary};
 use tidegate_sim::scenario::quantity;
 
-use crate::live::{self, FLOW, Folder, Limits, Surroundings};
-use crate::send::numbered;
+use crate::live::{self, Limits, Surroundings};
 use crate::send::source::{self, Encoding};
 use crate::tcp::ends::End;
-use crate::tcp::outgoing::{Reporter, check_encoder};
-use crate::tcp::watch::watch;
+use crate::tcp::sending::{Played, Sending, numbered};
 use crate::tcp::{Making, TcpArgs, most_pictures};
 use relay::Relay;
 
@@ -81,6 +77,8 @@ enum Input {
 pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     args.limits.check()?;
     args.tcp.check(args.limits)?;
+    // Before a stream or a player is there, which would be broken off.
+    live::claim(args.run.as_deref())?;
     let around = Surroundings::enter()?;
     let conditions = Conditions {
         clock: around.clock,
@@ -94,30 +92,22 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     let Some(input) = open_input(args, &around, &conditions)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    for player in 1_u32.. {
-        let over = || {
-            let drained = match &input {
-                Input::Live(relay) => {
-                    relay.pass_over();
-                    relay.is_over()
-                }
-                Input::Stored(_) => false,
-            };
-            drained || around.interrupts.count() > 0
+    let over = || {
+        let drained = match &input {
+            Input::Live(relay) => {
+                relay.pass_over();
+                relay.is_over()
+            }
+            Input::Stored(_) => false,
         };
-        let Some(stream) = end.open(&conditions, over)? else {
-            break;
-        };
+        drained || around.interrupts.count() > 0
+    };
+    end.each(&conditions, over, |stream, player| {
         let mut socket = TcpSocket::new(stream, &args.tcp.options())?;
-        let (summary, played) = play(args, &input, &around, &conditions, &mut socket, player)?;
-        live::print_json(summary.as_ref().filter(|_| args.json))?;
-        match (played, &end) {
-            (Err(error), End::To(_)) => return Err(error.into()),
-            (Err(error), End::At(_)) => eprintln!("{error}; waiting for the next player"),
-            (Ok(_), End::To(_)) => break,
-            (Ok(_), End::At(_)) => {}
-        }
-    }
+        let played = play(args, &input, &around, &conditions, &mut socket, player)?;
+        live::print_json(played.summary.as_ref().filter(|_| args.json))?;
+        Ok(played.ended)
+    })?;
     match input {
         Input::Live(relay) => relay.finish(),
         Input::Stored(_) => Ok(()),
@@ -162,7 +152,7 @@ fn play(
     conditions: &Conditions,
     socket: &mut TcpSocket,
     player: u32,
-) -> Result<(Option<Summary>, Result<Sent, TcpError>)> {
+) -> Result<Played> {
     let (name, pictures, capture): (_, Box<dyn VideoSource>, _) = match input {
         Input::Live(relay) => (relay.name(), Box::new(relay.source()?), Capture::Source),
         Input::Stored(name) => {
@@ -174,47 +164,32 @@ fn play(
             )
         }
     };
-    let (peer, mode) = (socket.peer(), args.tcp.choice().name());
+    let (peer, codec) = (socket.peer(), args.codec.name());
     let frame_rate = pictures.frame_rate();
     let what = source::what(&name, pictures.size(), frame_rate);
-    let flow = FlowInfo {
-        name: FLOW.to_owned(),
-        class: FLOW.to_owned(),
-        control: mode.to_owned(),
-        baseline: false,
-        delay_bound: Some(args.delay_bound),
-        floor: args.limits.both().0,
-        frame_rate: Some(frame_rate),
-        one_clock: false,
-    };
-    let manifest = live::manifest(&format!("transcode {name} for {peer}"), None, flow);
-    let dir = args.run.as_ref().map(|dir| numbered(dir, player));
-    let folder = Folder::create(dir.as_deref(), args.json, Side::Sender, manifest)?;
-    let sayings = watch(&args.tcp, socket)?;
-    let mut reporter = Reporter::new(&args.tcp, folder, sayings)?;
-    let codec = args.codec.name();
-    reporter
-        .progress
-        .say(&format!("transcoding {what} to {codec} for {peer}, {mode}"));
-    let making = Making {
-        codec: args.codec,
-        frame_rate,
-        capture,
-        packet_size: args.packet_size,
-        limits: args.limits.both(),
-        delay_bound: args.delay_bound,
-    };
     let encoding = Encoding {
         codec: args.codec,
         preset: args.preset,
     };
-    let pipe = Threaded::start(encoding.session(pictures)?, around.stop.clone())
-        .context("no thread for the encoder")?;
-    let mut stream = TcpStreamer::new(
-        making.sender(&args.tcp, around, conditions.clock.now()),
-        pipe,
-    );
-    let played = reporter.play(&mut stream, socket, conditions, around, |stream, now| {
+    let sending = Sending {
+        tcp: &args.tcp,
+        making: Making {
+            codec: args.codec,
+            frame_rate,
+            capture,
+            packet_size: args.packet_size,
+            limits: args.limits.both(),
+            delay_bound: args.delay_bound,
+        },
+        encoder: encoding.session(pictures)?,
+        mend: "send smaller pictures or fewer here, or give a faster --preset",
+        greeting: format!("transcoding {what} to {codec} for {peer}"),
+        name: format!("transcode {name} for {peer}"),
+        duration: None,
+        dir: args.run.as_ref().map(|dir| numbered(dir, player)),
+        json: args.json,
+    };
+    sending.play(around, conditions, socket, |stream, now| {
         let Input::Live(relay) = input else { return };
         for (frame, at) in relay.arrivals() {
             stream.sender.on_picture(now, frame, at);
@@ -222,8 +197,5 @@ fn play(
         if relay.is_over() {
             stream.sender.stop_capture();
         }
-    });
-    let summary = reporter.finish(conditions.clock.now())?;
-    check_encoder(&stream)?;
-    Ok((summary, played))
+    })
 }

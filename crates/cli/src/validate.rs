@@ -13,6 +13,7 @@ use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 use tidegate_sim::validate::{Case, CaseError, Played, Row};
 
+use crate::progress::counted;
 use crate::sim::Bar;
 
 /// What to compare with ns-2, and how thoroughly.
@@ -204,7 +205,11 @@ fn verdict(rows: &[Row]) -> String {
         rows.filter(|row| row.excuse.is_some() == excused).count()
     };
     let (fails, ties) = (count(false), count(true));
-    let mut text = format!("\n{} rows, {fails} do not hold", rows.len());
+    let mut text = format!(
+        "\n{}, {fails} {} not hold",
+        counted(rows.len() as u64, "row"),
+        if fails == 1 { "does" } else { "do" }
+    );
     if ties > 0 {
         let excuse = rows
             .iter()

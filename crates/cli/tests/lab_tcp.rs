@@ -1,12 +1,13 @@
 //! Video and transfers over the kernel's TCP in the lab, beside the simulator's models.
 
+mod skip;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
 use tidegate_core::units::Time;
-use tidegate_live::netns::{Availability, availability};
 use tidegate_sim::run::{Run, RunReader};
 
 /// A video whose path is cut for a second, and a transfer and noise on another one.
@@ -52,10 +53,7 @@ const OLD: &str = r#"{ kind = "reno", packet = "1500B", window = "44 packets", m
 
 #[test]
 fn the_kernel_and_the_model_agree_on_a_cut() {
-    if let Availability::Missing(missing) = availability() {
-        let required = std::env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
-        assert!(!required, "the lab is required and cannot work: {missing}");
-        println!("skipped: {missing}");
+    if skip::is_without_lab("the_kernel_and_the_model_agree_on_a_cut") {
         return;
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-tcp");

@@ -1,12 +1,13 @@
 //! A lab of more hosts than a machine word has bits, and its end by Ctrl-C.
 
+mod skip;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tidegate_live::netns::{Availability, availability};
 use tidegate_sim::run::RunReader;
 
 /// Eighty hosts. The last flow would start long after the test is over.
@@ -42,10 +43,7 @@ start = "280s"
 
 #[test]
 fn ctrl_c_ends_a_wide_lab_and_keeps_what_was_played() {
-    if let Availability::Missing(missing) = availability() {
-        let required = std::env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
-        assert!(!required, "the lab is required and cannot work: {missing}");
-        println!("skipped: {missing}");
+    if skip::is_without_lab("ctrl_c_ends_a_wide_lab_and_keeps_what_was_played") {
         return;
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-wide");

@@ -120,6 +120,12 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
     ] {
         Party::tidegate(arguments).ends().failed_with(mend);
     }
+    let waited = Party::tidegate("recv --listen 127.0.0.1:0 --duration 100ms").ends();
+    assert!(
+        waited.said.contains("no stream came in 0.1 s"),
+        "{}",
+        waited.said
+    );
     let usage = Party::tidegate("send --to 127.0.0.1:9 --transport quic").ends();
     assert_eq!(usage.status.code(), Some(2));
     assert!(

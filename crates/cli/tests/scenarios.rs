@@ -1,17 +1,19 @@
 //! The verbs that play scenarios, as a user calls them.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
+use command::{folder, text, tidegate};
 use party::Party;
-use tidegate_live::netns::{Availability, availability};
 
+mod command;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
+mod skip;
 
 #[test]
 fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() {
-    let dir = folder("json");
+    let dir = folder("scenarios-json");
     let scenario = dir.join("short.toml");
     std::fs::write(&scenario, short("\"tidegate.on_time_of_all >= 0.9\"")).unwrap();
     let out = tidegate(
@@ -58,7 +60,7 @@ fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() 
 
 #[test]
 fn validate_sets_ours_beside_those_of_ns2() {
-    let dir = folder("validate");
+    let dir = folder("scenarios-validate");
     let args = ["sim", "validate", "--quick", "--seeds", "2", "--json"];
     let out = tidegate(&args, &dir);
     let stdout = text(&out.stdout);
@@ -87,7 +89,7 @@ fn validate_sets_ours_beside_those_of_ns2() {
 
 #[test]
 fn the_same_seed_leaves_the_same_bytes() {
-    let dir = folder("same");
+    let dir = folder("scenarios-same");
     let scenario = dir.join("short.toml");
     std::fs::write(&scenario, short("")).unwrap();
     let run = |out: &str, seed: &str| {
@@ -116,7 +118,7 @@ fn the_same_seed_leaves_the_same_bytes() {
 
 #[test]
 fn wrong_scenarios_are_answered_with_file_line_and_mend() {
-    let dir = folder("wrong");
+    let dir = folder("scenarios-wrong");
     let scenario = dir.join("wrong.toml");
     for (change, line, words) in [
         (
@@ -149,13 +151,10 @@ fn wrong_scenarios_are_answered_with_file_line_and_mend() {
 
 #[test]
 fn the_lab_plays_the_same_file() {
-    if let Availability::Missing(missing) = availability() {
-        let required = std::env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
-        assert!(!required, "the lab is required and cannot work: {missing}");
-        println!("skipped: {missing}");
+    if skip::is_without_lab("the_lab_plays_the_same_file") {
         return;
     }
-    let dir = folder("lab");
+    let dir = folder("scenarios-lab");
     let scenario = dir.join("short.toml");
     let expect = r#""tidegate.on_time_of_all >= 0.8", "detour.on_time_of_all >= 0.8""#;
     std::fs::write(&scenario, short(expect) + DETOUR).unwrap();
@@ -185,11 +184,10 @@ fn the_lab_plays_the_same_file() {
 
 #[test]
 fn an_interrupted_lab_keeps_what_was_played() {
-    if matches!(availability(), Availability::Missing(_)) {
-        println!("skipped: no lab here");
+    if skip::is_without_lab("an_interrupted_lab_keeps_what_was_played") {
         return;
     }
-    let dir = folder("interrupted");
+    let dir = folder("scenarios-interrupted");
     let scenario = dir.join("long.toml");
     let long = short("").replace("\"4s\"", "\"10min\"");
     std::fs::write(&scenario, long).unwrap();
@@ -246,22 +244,6 @@ video = { encoder = "model" }
 delay_bound = "400ms"
 "#;
 
-fn tidegate(args: &[&str], dir: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(args)
-        .current_dir(dir)
-        .output()
-        .unwrap()
-}
-
-/// An empty folder of this test's own.
-fn folder(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("scenarios-{name}"));
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).unwrap();
-    dir
-}
-
 fn path(p: &Path) -> &str {
     p.to_str().unwrap()
 }
@@ -281,8 +263,4 @@ fn keys(value: &serde_json::Value) -> Vec<&str> {
 fn sorted<const N: usize>(mut names: [&str; N]) -> Vec<&str> {
     names.sort_unstable();
     names.to_vec()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

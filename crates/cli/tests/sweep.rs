@@ -1,20 +1,22 @@
 //! `tidegate sim sweep`, as a user calls it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
+use command::{folder, text, tidegate};
 use party::Party;
 use serde_json::Value;
 use tidegate_sim::run::{RunReader, summarise};
 use tidegate_sim::scenario::Scenario;
 
+mod command;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
 #[test]
 fn a_cut_sweep_is_resumed_to_the_bytes_of_a_whole_one_with_any_number_of_threads() {
-    let dir = folder("resume");
+    let dir = folder("sweep-resume");
     write(&dir, &short("4s", "", SWEEP));
     let whole = sweep(&dir, &["--jobs", "1", "--out", "one"]);
     assert!(whole.status.success(), "{}", text(&whole.stderr));
@@ -42,7 +44,7 @@ fn a_cut_sweep_is_resumed_to_the_bytes_of_a_whole_one_with_any_number_of_threads
     fs::write(dir.join("two/results.csv"), cut).unwrap();
     fs::remove_file(dir.join("two/summary.csv")).unwrap();
     let resumed = sweep(&dir, &["--out", "two"]);
-    assert!(text(&resumed.stderr).contains("two has 3 of 6 runs, 3 are to be played"));
+    assert!(text(&resumed.stderr).contains("two has 3 of 6 runs, 3 to be played"));
     assert_eq!(files(&dir.join("two")), [results.clone(), summary.clone()]);
     assert_eq!(
         text(&resumed.stdout).replace("two", "one"),
@@ -50,13 +52,13 @@ fn a_cut_sweep_is_resumed_to_the_bytes_of_a_whole_one_with_any_number_of_threads
     );
 
     let again = sweep(&dir, &["--out", "two"]);
-    assert!(text(&again.stderr).contains("two has 6 of 6 runs, 0 are to be played"));
+    assert!(text(&again.stderr).contains("two has 6 of 6 runs, 0 to be played"));
     assert_eq!(files(&dir.join("two")), [results, summary]);
 }
 
 #[test]
 fn a_run_of_a_sweep_has_the_numbers_of_a_run_alone() {
-    let dir = folder("numbers");
+    let dir = folder("sweep-numbers");
     write(
         &dir,
         &short("4s", "", "seeds = [3]\n\"link.uplink.delay\" = [\"35ms\"]"),
@@ -111,7 +113,7 @@ fn a_run_of_a_sweep_has_the_numbers_of_a_run_alone() {
 /// One flow has a packet log, two have none; and what is measured is not the whole run.
 #[test]
 fn a_rate_is_that_of_the_run_with_or_without_a_packet_log() {
-    let dir = folder("rates");
+    let dir = folder("sweep-rates");
     let flow = r#"[[flow]]
 name = "u"
 path = ["up"]
@@ -142,7 +144,7 @@ udp = { rate = "1Mb/s" }
 
 #[test]
 fn faults_are_told_before_anything_runs() {
-    let dir = folder("faults");
+    let dir = folder("sweep-faults");
     for (table, line, words) in [
         (
             "\"link.uplink.dealy\" = [\"1ms\"]",
@@ -177,7 +179,7 @@ fn faults_are_told_before_anything_runs() {
 
 #[test]
 fn another_sweep_is_only_overwritten_when_asked_to_and_other_things_never() {
-    let dir = folder("other");
+    let dir = folder("sweep-other");
     write(&dir, &short("2s", "", "seeds = 1"));
     assert!(sweep(&dir, &[]).status.success());
     let results = dir.join("runs/short-sweep/results.csv");
@@ -204,7 +206,7 @@ fn another_sweep_is_only_overwritten_when_asked_to_and_other_things_never() {
 
 #[test]
 fn expectations_are_judged_in_every_run() {
-    let dir = folder("expect");
+    let dir = folder("sweep-expect");
     let expect = "\"link.uplink.utilisation >= 0\", \"tidegate.delay_ms.p50 <= 60\"";
     let table = "seeds = 2\n\"link.uplink.delay\" = [\"20ms\", \"90ms\"]";
     write(&dir, &short("4s", expect, table));
@@ -241,7 +243,7 @@ fn expectations_are_judged_in_every_run() {
 
 #[test]
 fn an_interrupted_sweep_says_how_to_go_on() {
-    let dir = folder("interrupted");
+    let dir = folder("sweep-interrupted");
     // The first run is as good as done at once, the others take minutes.
     let table = "\"duration\" = [\"24h\", \"23h\", \"3s\"]";
     write(&dir, &short("4s", "", table));
@@ -252,7 +254,7 @@ fn an_interrupted_sweep_says_how_to_go_on() {
     party.interrupt();
     let ended = party.ends();
     assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
-    let wanted = "interrupted: 1 of 3 runs are done; the same command does the rest";
+    let wanted = "interrupted after 1 of 3 runs; the same command does the rest";
     assert!(ended.said.contains(wanted), "{}", ended.said);
     let kept = fs::read_to_string(dir.join("s/results.csv")).unwrap();
     assert!(
@@ -314,24 +316,4 @@ fn sweep(dir: &Path, args: &[&str]) -> Output {
 
 fn files(dir: &Path) -> [Vec<u8>; 2] {
     ["results.csv", "summary.csv"].map(|file| fs::read(dir.join(file)).unwrap())
-}
-
-fn tidegate(args: &[&str], dir: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(args)
-        .current_dir(dir)
-        .output()
-        .unwrap()
-}
-
-/// An empty folder of this test's own.
-fn folder(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sweep-{name}"));
-    let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(&dir).unwrap();
-    dir
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use lab::in_lab;
 use party::{Party, Scratch, text};
-use tidegate_core::link::{
-    Capacity, DropTailConfig, LinkConfig, LinkId, NamedLink, NetworkConfig, Outage, QueueConfig,
-};
+use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, Outage, QueueConfig};
 use tidegate_core::symbiosis::TcpEvent;
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_core::units::{Rate, Time};
@@ -39,16 +37,9 @@ fn path() -> EmulatorConfig {
         delay,
         ..LinkConfig::default()
     };
-    let named = |name: &str, config| NamedLink {
-        name: name.into(),
-        config,
-    };
     EmulatorConfig {
         limit: Duration::from_mins(1),
-        ..EmulatorConfig::new(NetworkConfig {
-            links: vec![named("there", there), named("back", back)],
-            routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
-        })
+        ..EmulatorConfig::path(there, back)
     }
 }
 

@@ -5,24 +5,25 @@
 //! not read loses its own events and nobody else's.
 
 mod client;
+mod door;
 mod places;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{fmt, fs, io};
+use std::{fmt, io};
 
 use crate::bpf::monitor::{LoadError, Monitor};
 use crate::capability::{self, Capability};
 use crate::passing;
 use crate::peer::Peer;
-use crate::policy::{Policy, user_and_group};
+use crate::policy::Policy;
 use crate::protocol::Reply;
-use crate::system::{self, Polled, check, owned};
+use crate::system::{self, Polled, check, owned, user_and_group};
 use client::{Client, Outcome};
+use door::Door;
 use places::Places;
 
 /// The daemon of the event service.
@@ -56,7 +57,8 @@ impl Server {
         })
     }
 
-    /// Lets clients in through a local socket at this path. The directory is made if it is missing.
+    /// Lets clients in through a local socket at this path. Folders that are missing are made, and
+    /// removed with the socket when the server is dropped.
     ///
     /// # Errors
     ///
@@ -102,7 +104,7 @@ impl Server {
             let now = Instant::now();
             let mut polled = vec![Polled::input(stop)];
             if let Some(door) = &self.door {
-                polled.push(Polled::input(door.socket.as_fd()));
+                polled.push(Polled::input(door.socket()));
             }
             let first = polled.len();
             let mut numbers = Vec::new();
@@ -146,7 +148,7 @@ impl Server {
         // SAFETY: no address is asked for.
         let socket = owned(unsafe {
             libc::accept4(
-                door.socket.as_raw_fd(),
+                door.socket().as_raw_fd(),
                 std::ptr::null_mut(),
                 std::ptr::null_mut(),
                 flags,
@@ -166,7 +168,7 @@ impl Server {
         let his = self.clients.values().filter(of_user).count();
         let why = if peer.user != 0 && his >= limits.clients_per_user as usize {
             format!(
-                "user {} has {his} clients already: end one, or raise limits.clients-per-user",
+                "user {} has as many clients as one may have, {his}: end one, or raise limits.clients-per-user",
                 peer.user
             )
         } else if let Some((number, _)) = self.rings.take(Instant::now()) {
@@ -177,7 +179,7 @@ impl Server {
             return;
         } else {
             format!(
-                "the daemon serves {} clients already: try again later, or raise limits.clients",
+                "the daemon serves as many clients as it may, {}: try again later, or raise limits.clients",
                 self.clients.len()
             )
         };
@@ -246,59 +248,6 @@ struct Shared {
 impl Shared {
     fn log(&mut self, line: &str) {
         (self.log)(line);
-    }
-}
-
-/// Where clients come in.
-#[derive(Debug)]
-struct Door {
-    socket: OwnedFd,
-    path: PathBuf,
-}
-
-impl Door {
-    fn open(path: &Path) -> Result<Self, ServeError> {
-        let error = |cause| ServeError::Socket {
-            path: path.into(),
-            cause,
-        };
-        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            fs::create_dir_all(parent).map_err(error)?;
-        }
-        if connect(path).is_ok() {
-            return Err(ServeError::InUse(path.into()));
-        }
-        // What a daemon left behind that was killed. Other files are not ours to remove.
-        if fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
-            fs::remove_file(path).map_err(error)?;
-        }
-        let socket = system::local_socket().map_err(error)?;
-        let (address, size) = system::local_address(path).map_err(error)?;
-        // SAFETY: the address is whole and passed with its size.
-        unsafe {
-            let address = (&raw const address).cast();
-            check(libc::bind(socket.as_raw_fd(), address, size)).map_err(error)?;
-            check(libc::listen(socket.as_raw_fd(), 64)).map_err(error)?;
-        }
-        // Who may have what is the policy's business: everybody may ask.
-        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-        fs::set_permissions(path, everybody).map_err(error)?;
-        Ok(Self {
-            socket,
-            path: path.into(),
-        })
-    }
-
-    /// Lets another user remove the socket at the end, as far as that can be.
-    fn give(&self, user: u32, group: u32) {
-        let _ = std::os::unix::fs::chown(&self.path, Some(user), Some(group));
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        // As another user we may not; the next daemon will.
-        let _ = fs::remove_file(&self.path);
     }
 }
 

@@ -1,5 +1,6 @@
 //! System calls that the rest of the crate shares.
 
+use std::ffi::CStr;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -222,5 +223,45 @@ struct Attributes {
     deadline: u64,
     period: u64,
 }
+
+/// The number of a group, by its name.
+pub(crate) fn group_number(name: &CStr) -> Option<u32> {
+    let mut room = vec![0; ENTRY];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the entry is pointers and integers, for which zero is a value; all buffers outlive
+    // the call and are passed with their sizes.
+    unsafe {
+        let mut entry: libc::group = mem::zeroed();
+        libc::getgrnam_r(
+            name.as_ptr(),
+            &raw mut entry,
+            room.as_mut_ptr(),
+            room.len(),
+            &raw mut found,
+        );
+        (!found.is_null()).then_some(entry.gr_gid)
+    }
+}
+
+/// User and group of a name, for whoever is to run as one.
+pub(crate) fn user_and_group(name: &CStr) -> Option<(u32, u32)> {
+    let mut room = vec![0; ENTRY];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: as above.
+    unsafe {
+        let mut entry: libc::passwd = mem::zeroed();
+        libc::getpwnam_r(
+            name.as_ptr(),
+            &raw mut entry,
+            room.as_mut_ptr(),
+            room.len(),
+            &raw mut found,
+        );
+        (!found.is_null()).then_some((entry.pw_uid, entry.pw_gid))
+    }
+}
+
+/// Long enough for an entry of a group with a thousand members.
+const ENTRY: usize = 1 << 16;
 
 static ONE: u64 = 1;

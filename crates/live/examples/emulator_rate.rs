@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, io, mem, thread};
 
-use tidegate_core::link::{LinkConfig, LinkId, NamedLink, NetworkConfig};
+use tidegate_core::link::LinkConfig;
 use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorReport, Host};
 use tidegate_live::netns::{
     Availability, Interface, Namespace, availability, enter_user_namespace,
@@ -185,18 +185,11 @@ fn conclude(pairs: &[[Passage; 2]], report: &EmulatorReport) {
 }
 
 fn start_emulator(delay: Duration) -> Result<Emulator, Error> {
-    let link = |name: &str| NamedLink {
-        name: name.into(),
-        config: LinkConfig {
-            delay,
-            ..LinkConfig::default()
-        },
+    let link = LinkConfig {
+        delay,
+        ..LinkConfig::default()
     };
-    let network = NetworkConfig {
-        links: vec![link("forth"), link("back")],
-        routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
-    };
-    Ok(Emulator::start(&EmulatorConfig::new(network))?)
+    Ok(Emulator::start(&EmulatorConfig::path(link.clone(), link))?)
 }
 
 /// By its name: the emulator keeps its thread to itself.

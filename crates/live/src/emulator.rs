@@ -17,7 +17,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
-use tidegate_core::link::{Network, NetworkConfig, NetworkError, RouteId};
+use tidegate_core::link::{
+    LinkConfig, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId,
+};
 use tidegate_core::random::Seed;
 
 use crate::clock::Clock;
@@ -55,8 +57,8 @@ pub struct EmulatorConfig {
 }
 
 impl EmulatorConfig {
-    /// Two hosts, route 0 from [`Host::A`] to [`Host::B`] and route 1 back, seed 1, a clock that starts now, at most an hour, a
-    /// granularity of 50 µs, a tolerance of 1 ms, no log.
+    /// Two hosts, route 0 from [`Host::A`] to [`Host::B`] and route 1 back, seed 1, a clock that
+    /// starts now, at most an hour, a granularity of 50 µs, a tolerance of 1 ms, no log.
     pub fn new(network: NetworkConfig) -> Self {
         Self {
             network,
@@ -68,6 +70,19 @@ impl EmulatorConfig {
             tolerance: Duration::from_millis(1),
             log: 0,
         }
+    }
+
+    /// One link from [`Host::A`] to [`Host::B`], called `there`, and one `back`; the rest as in
+    /// [`new`](Self::new).
+    pub fn path(there: LinkConfig, back: LinkConfig) -> Self {
+        let named = |name: &str, config| NamedLink {
+            name: name.into(),
+            config,
+        };
+        Self::new(NetworkConfig {
+            links: vec![named("there", there), named("back", back)],
+            routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
+        })
     }
 }
 

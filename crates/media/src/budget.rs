@@ -1,5 +1,26 @@
 //! The outer loop of rate control: what a frame may cost, given what those before it did cost.
 
+use tidegate_core::media::{EncodeError, FrameRate};
+
+/// What every encoder is asked before it is opened.
+///
+/// # Errors
+/// When shares or rate are out of range.
+pub(crate) fn check(key_shares: f64, rate: FrameRate) -> Result<(), EncodeError> {
+    if !(1.0..=20.0).contains(&key_shares) {
+        return Err(EncodeError::Codec(format!(
+            "a key frame of {key_shares} shares is not possible: choose within 1 to 20"
+        )));
+    }
+    if rate.num == 0 || rate.den == 0 {
+        return Err(EncodeError::Codec(format!(
+            "a frame rate of {}/{} is not possible: both must be above 0",
+            rate.num, rate.den
+        )));
+    }
+    Ok(())
+}
+
 /// Carries what frames took above or below their budget into those that follow.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {

@@ -15,7 +15,7 @@ use libc::c_int;
 use tidegate_core::media::{Codec, EncodeError, FrameRate};
 use tidegate_core::units::Rate;
 
-use crate::budget::Budget;
+use crate::budget::{self, Budget};
 use crate::decoder::{Decoder, quiet};
 use crate::picture::{Picture, Size};
 use crate::quality::quality;
@@ -68,18 +68,7 @@ impl Mpeg2Encoder {
     /// When `config` is out of range, or the installed FFmpeg has no such encoder or refuses it.
     pub fn open(config: Mpeg2Config) -> Result<Self, EncodeError> {
         quiet();
-        if !(1.0..=20.0).contains(&config.key_shares) {
-            return Err(EncodeError::Codec(format!(
-                "a key frame of {} shares is not possible: choose within 1 to 20",
-                config.key_shares
-            )));
-        }
-        if config.rate.num == 0 || config.rate.den == 0 {
-            return Err(EncodeError::Codec(format!(
-                "a frame rate of {}/{} is not possible: both must be above 0",
-                config.rate.num, config.rate.den
-            )));
-        }
+        budget::check(config.key_shares, config.rate)?;
         let pels = config.size.luma() as f64;
         Ok(Self {
             inner: open(&config, 1.0)?,

@@ -14,7 +14,7 @@ use tidegate_core::media::{EncodeError, FrameRate, Quality};
 use tidegate_core::units::Rate;
 use x264_sys as sys;
 
-use crate::budget::Budget;
+use crate::budget::{self, Budget};
 use crate::picture::{Picture, Size};
 use crate::session::{Coded, PictureEncoder};
 
@@ -112,18 +112,7 @@ impl X264Encoder {
     /// # Errors
     /// When `config` is out of range or libx264 refuses it.
     pub fn open(config: X264Config) -> Result<Self, EncodeError> {
-        if !(1.0..=20.0).contains(&config.key_shares) {
-            return Err(EncodeError::Codec(format!(
-                "a key frame of {} shares is not possible: choose within 1 to 20",
-                config.key_shares
-            )));
-        }
-        if config.rate.num == 0 || config.rate.den == 0 {
-            return Err(EncodeError::Codec(format!(
-                "a frame rate of {}/{} is not possible: both must be above 0",
-                config.rate.num, config.rate.den
-            )));
-        }
+        budget::check(config.key_shares, config.rate)?;
         let mut param = defaults(config.preset)?;
         settings(&mut param, &config);
         // SAFETY: `param` was filled by x264_param_default_preset and is only read.

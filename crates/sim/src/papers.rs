@@ -145,10 +145,44 @@ pub struct Entry {
     pub about: &'static str,
     /// Where it was published.
     pub source: &'static str,
+    /// To whom it plays.
+    nodes: Nodes,
     make: Make,
 }
 
+/// To whom an entry plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nodes {
+    /// To those of the other paper.
+    Abone,
+    /// To those of the first paper.
+    Itcp,
+    /// To nobody: once, over a path of its own, with time-outs as they are.
+    None,
+}
+
+impl Nodes {
+    fn names(self) -> Vec<&'static str> {
+        match self {
+            Self::Abone => abone::NODES.map(|node| node.name).to_vec(),
+            Self::Itcp => itcp::node_names().to_vec(),
+            Self::None => Vec::new(),
+        }
+    }
+}
+
 impl Entry {
+    /// Whether it plays to nodes, several times: of one that does not, `seeds`, `nodes` and `rto_max`
+    /// of [`Options`] change nothing.
+    pub fn has_nodes(&self) -> bool {
+        self.nodes != Nodes::None
+    }
+
+    /// Whether its path is cut: an injector matters to it.
+    pub fn has_cuts(&self) -> bool {
+        self.nodes != Nodes::Abone
+    }
+
     /// Plays and measures. `progress` is told how much is done, in 0..=1.
     ///
     /// # Errors
@@ -158,19 +192,15 @@ impl Entry {
         options: &Options,
         progress: &(dyn Fn(f64) + Sync),
     ) -> Result<Figure, PapersError> {
-        let nodes = if self.source == itcp::FIG3.source {
-            itcp::node_names().to_vec()
-        } else {
-            abone::NODES.map(|node| node.name).to_vec()
-        };
-        if !nodes.iter().any(|node| options.wants(node)) {
+        let nodes = self.nodes.names();
+        if self.has_nodes() && !nodes.iter().any(|node| options.wants(node)) {
             return Err(PapersError::NoNode(options.nodes.clone()));
         }
         let mut figure = (self.make)(self, options, progress)?;
         if let Some(world) = options.world.name() {
             figure.source = format!("{}; played on {world}", figure.source);
         }
-        if let Some(longest) = options.rto_max {
+        if let Some(longest) = options.rto_max.filter(|_| self.has_nodes()) {
             let seconds = longest.as_secs_f64();
             figure.source = format!("{}; no time-out longer than {seconds} s", figure.source);
         }

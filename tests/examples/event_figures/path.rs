@@ -8,8 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_core::link::{
-    Capacity, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, NetworkConfig, Outage,
-    QueueConfig, RouteId,
+    Capacity, DropTailConfig, LinkConfig, LossConfig, Outage, QueueConfig, RouteId,
 };
 use tidegate_core::units::Rate;
 use tidegate_kernel::{Events, Wanted, set_congestion_control};
@@ -29,16 +28,9 @@ pub(crate) fn config(every: u32, outages: Vec<Outage>) -> EmulatorConfig {
         delay: Duration::from_millis(20),
         ..LinkConfig::default()
     };
-    let named = |name: &str, config| NamedLink {
-        name: name.into(),
-        config,
-    };
     EmulatorConfig {
         log: 100_000,
-        ..EmulatorConfig::new(NetworkConfig {
-            links: vec![named("there", there), named("back", back)],
-            routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
-        })
+        ..EmulatorConfig::path(there, back)
     }
 }
 

@@ -8,10 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use tidegate_core::link::{
-    Capacity, DropTailConfig, LinkConfig, LinkId, LossConfig, NamedLink, NetworkConfig, Outage,
-    QueueConfig,
-};
+use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_kernel::{Events, set_congestion_control};
@@ -40,11 +37,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Over an emulated path between two namespaces.
     pub(super) fn emulated(path: &Path, congestion: Option<&str>) -> Result<Self> {
-        let config = EmulatorConfig {
-            seed: path.seed,
-            ..EmulatorConfig::new(path.network())
-        };
-        let emulator = Emulator::start(&config)?;
+        let emulator = Emulator::start(&path.config())?;
         let listen = || TcpListener::bind((Host::B.address(), PORT));
         let listener = emulator.namespace(Host::B).within(listen)?;
         let listener = listener.context("the receiver cannot listen")?;
@@ -122,7 +115,7 @@ impl Connection {
 }
 
 impl Path {
-    fn network(&self) -> NetworkConfig {
+    fn config(&self) -> EmulatorConfig {
         let outage = |&(from, to): &(Duration, Duration)| Outage {
             from: Time::ZERO + from,
             to: Time::ZERO + to,
@@ -139,13 +132,9 @@ impl Path {
             delay: self.delay,
             ..LinkConfig::default()
         };
-        let named = |name: &str, config| NamedLink {
-            name: name.into(),
-            config,
-        };
-        NetworkConfig {
-            links: vec![named("there", there), named("back", back)],
-            routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
+        EmulatorConfig {
+            seed: self.seed,
+            ..EmulatorConfig::path(there, back)
         }
     }
 }

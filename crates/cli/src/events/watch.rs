@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_kernel::{
-    EventKind, EventSet, Events, EventsError, Variable, VariableSet, Wanted, monotonic,
+    EventKind, EventSet, Events, EventsError, Snapshot, Variable, VariableSet, Wanted, monotonic,
 };
 use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_sim::scenario::quantity;
@@ -19,6 +19,7 @@ use tidegate_sim::scenario::quantity;
 use super::show;
 use super::transfer::{Connection, Path};
 use crate::lab;
+use crate::progress::counted;
 
 /// What to transfer and what to watch.
 #[derive(Debug, clap::Args)]
@@ -106,19 +107,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
             eprintln!("events: without privilege there is no {missing}");
         }
     }
-    let path = Path {
-        rate: args.rate,
-        delay: args.delay,
-        queue: args.queue,
-        loss: args.loss,
-        outage: args.outage,
-        seed: Seed(args.seed),
-    };
-    let congestion = args.congestion.as_deref();
-    let connection = match &args.to {
-        Some(host) => Connection::to(host, congestion)?,
-        None => Connection::emulated(&path, congestion)?,
-    };
+    let connection = connect(args)?;
     let id = events.subscribe(&*connection.stream, wanted)?;
     let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -146,16 +135,39 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     let written = written.context("the transfer broke")?;
     let took = monotonic().saturating_sub(start).as_secs_f64();
     eprintln!(
-        "events: {seen} of {} seen, {} dropped; {written} bytes written in {took:.1} s",
-        tally.events, tally.lost
+        "events: {seen} of {} seen, {} dropped; {} written in {took:.1} s",
+        tally.events,
+        tally.lost,
+        counted(written, "byte")
     );
+    tell_counts(&state);
+    connection.end()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn connect(args: &WatchArgs) -> Result<Connection> {
+    let congestion = args.congestion.as_deref();
+    if let Some(host) = &args.to {
+        return Connection::to(host, congestion);
+    }
+    let path = Path {
+        rate: args.rate,
+        delay: args.delay,
+        queue: args.queue,
+        loss: args.loss,
+        outage: args.outage,
+        seed: Seed(args.seed),
+    };
+    Connection::emulated(&path, congestion)
+}
+
+/// What TCP itself has counted, as far as it can be read.
+fn tell_counts(state: &Snapshot) {
     let counts = COUNTS.iter().filter_map(|&v| Some((v, state.get(v)?)));
     let counts: Vec<String> = counts.map(|(v, n)| format!("{} {n}", v.name())).collect();
     if !counts.is_empty() {
         eprintln!("events: {}", counts.join(", "));
     }
-    connection.end()?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// What the command line names.

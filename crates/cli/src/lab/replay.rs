@@ -6,11 +6,10 @@
 use core::time::Duration;
 
 use anyhow::Result;
-use tidegate_core::control::Ecn;
-use tidegate_core::link::{LinkId, Network, NetworkConfig, Packet};
+use tidegate_core::link::{LinkId, Network, NetworkConfig};
 use tidegate_core::random::Seed;
-use tidegate_core::units::{Bytes, Time};
-use tidegate_live::emulator::EmulatorLog;
+use tidegate_core::units::Time;
+use tidegate_live::emulator::{Arrival, EmulatorLog};
 use tidegate_sim::run::LinkSample;
 use tidegate_sim::scenario::Scenario;
 
@@ -22,20 +21,14 @@ pub(super) fn link_samples(
     log: &EmulatorLog,
     run: &str,
 ) -> Result<Vec<LinkSample>> {
-    let mut network: Network<Mark> = Network::new(config, seed)?;
+    let mut network: Network<Arrival> = Network::new(config, seed)?;
     let mut samples = Vec::new();
     let mut next = Time::ZERO;
     let mut arrivals = log.arrivals.iter().peekable();
     let end = Time::ZERO + scenario.duration;
     while next <= end {
         while let Some(arrival) = arrivals.next_if(|a| a.at <= next) {
-            let mark = Mark {
-                size: arrival.size,
-                ecn: arrival.ecn,
-                dscp: arrival.dscp,
-                flow: arrival.flow,
-            };
-            network.push(arrival.at, arrival.route, mark);
+            network.push(arrival.at, arrival.route, *arrival);
         }
         while network.pop(next).is_some() {}
         for (i, link) in scenario.links.iter().enumerate() {
@@ -53,33 +46,6 @@ pub(super) fn link_samples(
         next += SAMPLE;
     }
     Ok(samples)
-}
-
-/// What a link needs to know of a packet.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    size: Bytes,
-    ecn: Ecn,
-    dscp: u8,
-    flow: u32,
-}
-
-impl Packet for Mark {
-    fn size(&self) -> Bytes {
-        self.size
-    }
-    fn ecn(&self) -> Ecn {
-        self.ecn
-    }
-    fn set_ce(&mut self) {
-        self.ecn = Ecn::Ce;
-    }
-    fn flow(&self) -> u32 {
-        self.flow
-    }
-    fn dscp(&self) -> u8 {
-        self.dscp
-    }
 }
 
 /// As in the simulator.

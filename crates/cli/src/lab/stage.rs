@@ -95,15 +95,6 @@ impl Stage<'_> {
         let scenario = &self.script.scenario;
         let mut network = staging::network(scenario, &cast)?;
         let mut cuts = self.cuts(&mut network, &cast).into_iter();
-        let mut config = EmulatorConfig::new(network.clone());
-        let ways = (0..cast.len()).flat_map(|flow| {
-            let [sender, receiver] = hosts(flow);
-            Way::both(sender, receiver, path_of(flow), back_of(flow))
-        });
-        config.ways = ways.collect();
-        config.seed = self.seed;
-        config.limit = scenario.duration + TAIL * 2;
-        config.log = LOG;
         // The worlds of the scenes are painted before the clock starts.
         let stop = StopFlag::new()?;
         let mut parts = Vec::with_capacity(cast.len());
@@ -138,7 +129,7 @@ impl Stage<'_> {
             performers.push(pair.with_context(|| format!("flow {:?}", role.name))?);
         }
         notes.dedup();
-        config.clock = Clock::start();
+        let config = self.emulator(network, cast.len());
         let emulator = Emulator::join(furnished, &config).context("cannot start the emulator")?;
         gate.open(config.clock);
         let injectors = outages
@@ -157,13 +148,28 @@ impl Stage<'_> {
         let captures = over_tcp.into_iter().map(|i| settle(&mut take, i, &log));
         let captures = captures.collect();
         let name = &take.flows[0].0.name;
-        take.links = replay::link_samples(scenario, &network, self.seed, &log, name)?;
+        take.links = replay::link_samples(scenario, &config.network, self.seed, &log, name)?;
         Ok(Played {
             take,
             report,
             notes,
             captures,
         })
+    }
+
+    /// The emulator for so many flows, whose clock starts now.
+    fn emulator(&self, network: NetworkConfig, flows: usize) -> EmulatorConfig {
+        let ways = (0..flows).flat_map(|flow| {
+            let [sender, receiver] = hosts(flow);
+            Way::both(sender, receiver, path_of(flow), back_of(flow))
+        });
+        EmulatorConfig {
+            ways: ways.collect(),
+            seed: self.seed,
+            limit: self.script.scenario.duration + TAIL * 2,
+            log: LOG,
+            ..EmulatorConfig::new(network)
+        }
     }
 
     /// What the performers leave behind, and which of the flows went over kernel TCP.

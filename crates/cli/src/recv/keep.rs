@@ -11,7 +11,7 @@ use tidegate_sim::run::{ReceivedFrame, ShownFrame, Summary};
 use super::numbering::Numbering;
 use super::viewer::Judged;
 use crate::live::{FLOW, Folder, Tally};
-use crate::progress::Progress;
+use crate::progress::{Progress, counted};
 
 /// The file that takes the bytes of the stream.
 pub(super) struct Film {
@@ -125,13 +125,26 @@ impl Keeper {
         }
     }
 
+    /// What came, for the last words.
+    pub(super) fn received_in_all(&self) -> String {
+        if self.whole.frames() == 0 {
+            return "received no whole frame".to_owned();
+        }
+        format!(
+            "received {} in {:.1} s, {} of video",
+            counted(self.whole.frames(), "whole frame"),
+            self.whole.span().as_secs_f64(),
+            self.whole.rate(),
+        )
+    }
+
     /// How like the reference the frames were, for the last words; empty if there is none.
     pub(super) fn likeness(&self) -> String {
         if self.judged == 0 {
             return String::new();
         }
         let (judged, psnr) = (self.judged, self.psnr / self.judged as f64);
-        format!("; PSNR {psnr:.1} dB over {judged} frames")
+        format!("; PSNR {psnr:.1} dB over {}", counted(judged, "frame"))
     }
 
     /// Ends the byte stream and the run folder.

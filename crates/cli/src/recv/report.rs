@@ -15,7 +15,7 @@ use super::keep::{Film, Keeper};
 use super::numbering::Numbering;
 use super::viewer::Viewer;
 use crate::live::Folder;
-use crate::progress::{Progress, millis};
+use crate::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
     keeper: Keeper,
@@ -106,19 +106,25 @@ impl Reporter {
         keeper.keep(now);
         let (received, lost) = receiver.counts();
         let missing = lost.max(0);
-        keeper.progress.say(&format!(
-            "received {} whole frames in {:.1} s, {} of video; {missing} of {} packets missing{}",
-            keeper.whole.frames(),
-            keeper.whole.span().as_secs_f64(),
-            keeper.whole.rate(),
-            received.saturating_add_signed(missing),
-            keeper.likeness(),
-        ));
+        let last_words = if receiver.last_arrival().is_none() {
+            format!("no stream came in {:.1} s", now.as_secs_f64())
+        } else {
+            let packets = received.saturating_add_signed(missing);
+            format!(
+                "{}; {missing} of {} missing{}",
+                keeper.received_in_all(),
+                counted(packets, "packet"),
+                keeper.likeness(),
+            )
+        };
+        keeper.progress.say(&last_words);
         let rejected = receiver.rejected();
         if rejected > 0 {
-            keeper
-                .progress
-                .say(&format!("{rejected} datagrams were not of this stream"));
+            let verb = if rejected == 1 { "was" } else { "were" };
+            keeper.progress.say(&format!(
+                "{} {verb} not of this stream",
+                counted(rejected, "datagram")
+            ));
         }
         keeper.finish(now)
     }

@@ -32,30 +32,18 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     );
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
     let around = Surroundings::enter()?;
-    // A sender that has connected would be broken off.
+    // Before a sender has connected, which would be broken off.
+    live::claim(args.run.as_deref())?;
     let film = Film::create(args.out.as_deref())?;
-    let end = End::new(args.from.as_deref(), args.listen.as_deref())?;
     let mut progress = Progress::new();
-    if let Some(port) = end.port() {
-        progress.say(&format!("waiting for a stream at port {port}"));
-    }
     let conditions = Conditions {
         clock: around.clock,
         until: args.duration.map(|span| Time::ZERO + span),
         stop: around.stop.clone(),
     };
-    let over = || {
-        let late = conditions.until.is_some_and(|at| around.clock.now() >= at);
-        around.interrupts.count() > 0 || late
-    };
-    let Some(stream) = end.open(&conditions, over)? else {
-        ensure!(
-            around.interrupts.count() > 0,
-            "nobody connected in time: look whether the sender runs, and give it this address"
-        );
+    let Some(mut socket) = meet(args, &around, &conditions, &mut progress)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    let mut socket = TcpSocket::new(stream, &TcpOptions::default())?;
     let name = format!("receive from {} over TCP", socket.peer());
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
@@ -96,6 +84,32 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A connection to the sender. `None` if somebody ended the wait.
+fn meet(
+    args: &RecvArgs,
+    around: &Surroundings,
+    conditions: &Conditions,
+    progress: &mut Progress,
+) -> Result<Option<TcpSocket>> {
+    let end = End::new(args.from.as_deref(), args.listen.as_deref())?;
+    if let Some(port) = end.port() {
+        progress.say(&format!("waiting for a stream at port {port}"));
+    }
+    let over = || {
+        let late = conditions.until.is_some_and(|at| around.clock.now() >= at);
+        around.interrupts.count() > 0 || late
+    };
+    let Some(stream) = end.open(conditions, over)? else {
+        ensure!(
+            around.interrupts.count() > 0,
+            "nobody connected in {:.1} s: look whether the sender runs, and give it this address",
+            around.clock.now().as_secs_f64()
+        );
+        return Ok(None);
+    };
+    Ok(Some(TcpSocket::new(stream, &TcpOptions::default())?))
 }
 
 struct Player<'a> {
@@ -279,15 +293,18 @@ impl<'a> Player<'a> {
         }
         let mut keeper = self.keeper;
         keeper.keep(now);
-        keeper.progress.say(&format!(
-            "received {} whole frames in {:.1} s, {} of video; {} discarded, later than {}{}",
-            keeper.whole.frames(),
-            keeper.whole.span().as_secs_f64(),
-            keeper.whole.rate(),
-            self.discarded,
-            millis(self.args.delay_bound),
-            keeper.likeness(),
-        ));
+        let last_words = if self.packets == 0 {
+            format!("no stream came in {:.1} s", now.as_secs_f64())
+        } else {
+            format!(
+                "{}; {} discarded, later than {}{}",
+                keeper.received_in_all(),
+                self.discarded,
+                millis(self.args.delay_bound),
+                keeper.likeness(),
+            )
+        };
+        keeper.progress.say(&last_words);
         keeper.finish(now)
     }
 }

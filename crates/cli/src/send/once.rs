@@ -8,10 +8,11 @@ use tidegate_core::units::Time;
 use tidegate_live::driver::Conditions;
 use tidegate_live::tcp::TcpSocket;
 
-use super::tcp::{self, Played};
+use super::tcp;
 use super::{SendArgs, check, pick};
 use crate::live::{Surroundings, Transport};
 use crate::tcp::ends::End;
+use crate::tcp::sending::Played;
 
 /// What `tidegate send` would have been asked for.
 #[derive(Debug, Parser)]

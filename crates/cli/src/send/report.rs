@@ -15,7 +15,8 @@ use tidegate_sim::run::Summary;
 use super::addresses::Route;
 use super::{SendArgs, Stream};
 use crate::live::{FLOW, Folder, Tally};
-use crate::progress::{Progress, millis};
+use crate::pace::Pace;
+use crate::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
     progress: Progress,
@@ -28,6 +29,7 @@ pub(super) struct Reporter {
     packets: Vec<PacketRow>,
     recent: Recent,
     frames_made: u64,
+    pace: Pace,
     /// Packets that arrived with a mark, if any may be marked.
     marked: Option<u64>,
     /// From the capture of the first frame that left on.
@@ -62,7 +64,13 @@ struct Recent {
 }
 
 impl Reporter {
-    pub(super) fn new(args: &SendArgs, what: &str, route: &Route, folder: Folder) -> Self {
+    pub(super) fn new(
+        args: &SendArgs,
+        what: &str,
+        route: &Route,
+        folder: Folder,
+        pace: Pace,
+    ) -> Self {
         let mut progress = Progress::new();
         let port = route.sockets[0].local_addr().map_or(0, |a| a.port());
         let control = args.control().name();
@@ -82,6 +90,7 @@ impl Reporter {
             packets: Vec::new(),
             recent: Recent::default(),
             frames_made: 0,
+            pace,
             marked: args.ecn.then_some(0),
             left: Tally::default(),
         }
@@ -96,6 +105,9 @@ impl Reporter {
         // A session that is over is in no state.
         if !stream.is_done() {
             self.tell_changes(now, &status);
+        }
+        if let Some(slow) = self.pace.look(now) {
+            self.progress.say(&slow);
         }
         if self.progress.is_due(now) {
             let line = self.line(now, &status);
@@ -119,12 +131,9 @@ impl Reporter {
         let summary = sender.summary();
         self.keep(now, events);
         self.progress.say(&format!(
-            "sent {} of {} frames in {:.1} s, {} of video; {} packets lost{}",
-            self.left.frames(),
-            self.frames_made,
-            self.left.span().as_secs_f64(),
-            self.left.rate(),
-            summary.lost,
+            "{}; {} lost{}",
+            self.left.sent_of(self.frames_made),
+            counted(summary.lost, "packet"),
             self.marked
                 .map_or_else(String::new, |marked| format!(", {marked} marked"))
         ));

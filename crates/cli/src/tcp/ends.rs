@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tidegate_live::driver::Conditions;
-use tidegate_live::tcp::accept;
+use tidegate_live::tcp::{Sent, TcpError, accept};
 
 /// How to come to a connection.
 #[derive(Debug)]
@@ -35,6 +35,31 @@ impl End {
             Self::To(_) => None,
             Self::At(listener) => listener.local_addr().ok().map(|address| address.port()),
         }
+    }
+
+    /// Has `play` send to the one player there, or to one after the other of those who come, until
+    /// `over`. It is told which player it is, from one, and says how the connection ended.
+    ///
+    /// # Errors
+    /// When nobody listens there, `play` fails, or the connection to the only player broke.
+    pub(crate) fn each(
+        &self,
+        conditions: &Conditions,
+        mut over: impl FnMut() -> bool,
+        mut play: impl FnMut(TcpStream, u32) -> Result<Result<Sent, TcpError>>,
+    ) -> Result<()> {
+        for player in 1.. {
+            let Some(stream) = self.open(conditions, &mut over)? else {
+                break;
+            };
+            match (play(stream, player)?, self) {
+                (Err(error), Self::To(_)) => return Err(error.into()),
+                (Err(error), Self::At(_)) => eprintln!("{error}; waiting for the next player"),
+                (Ok(_), Self::To(_)) => break,
+                (Ok(_), Self::At(_)) => {}
+            }
+        }
+        Ok(())
     }
 
     /// A connection. `None` if somebody ended the wait.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::stream::EncodePipe;
 use tidegate_core::session::tcp::TcpStreamer;
@@ -20,7 +20,8 @@ use tidegate_sim::run::Summary;
 use super::TcpArgs;
 use super::rates::{Channel, Incoming, Outgoing};
 use crate::live::{FLOW, Folder, Surroundings, Tally};
-use crate::progress::{Progress, millis};
+use crate::pace::Pace;
+use crate::progress::{Progress, counted, millis};
 
 /// What a stream over TCP tells.
 pub(crate) struct Reporter {
@@ -30,6 +31,7 @@ pub(crate) struct Reporter {
     outgoing: Option<Outgoing>,
     /// What is said of the source of events.
     sayings: Option<Receiver<String>>,
+    pace: Pace,
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
     recent: Recent,
@@ -64,6 +66,7 @@ impl Reporter {
         args: &TcpArgs,
         folder: Folder,
         sayings: Option<Receiver<String>>,
+        pace: Pace,
     ) -> Result<Self> {
         let mut progress = Progress::new();
         if let Some(path) = args.rate_from.as_ref().and_then(Channel::missing) {
@@ -79,6 +82,7 @@ impl Reporter {
             incoming: args.rate_from.as_ref().map(Incoming::open).transpose()?,
             outgoing: args.rate_to.as_ref().map(Outgoing::open).transpose()?,
             sayings,
+            pace,
             rows: Vec::new(),
             events: Vec::new(),
             recent: Recent::default(),
@@ -135,25 +139,24 @@ impl Reporter {
             told,
             answers,
         } = self.total;
-        self.progress.say(&format!(
-            "sent {} of {frames} frames in {:.1} s, {} of video",
-            left.frames(),
-            left.span().as_secs_f64(),
-            left.rate(),
-        ));
+        self.progress.say(&left.sent_of(frames));
         let told = TcpEvent::ALL
             .iter()
             .zip(told)
             .filter(|(_, count)| *count > 0);
         let told: Vec<String> = told.map(|(e, n)| format!("{n} {}", e.name())).collect();
         if self.sayings.is_some() {
+            let times = match answers {
+                1 => "once".to_owned(),
+                many => format!("{many} times"),
+            };
             let told = if told.is_empty() {
                 "nothing".into()
             } else {
                 told.join(", ")
             };
             self.progress
-                .say(&format!("TCP told of {told}; answered {answers} times"));
+                .say(&format!("TCP told of {told}; answered {times}"));
         }
         self.folder.finish(now)
     }
@@ -196,6 +199,9 @@ impl Reporter {
             self.outgoing = None;
         }
         self.keep(stream, now);
+        if let Some(slow) = self.pace.look(now) {
+            self.progress.say(&slow);
+        }
         if self.progress.is_due(now) {
             let line = self.line(stream, now);
             self.progress.show(&line);
@@ -250,7 +256,8 @@ impl Reporter {
                 format!(" for {:.1} s", span.as_secs_f64())
             });
             format!(
-                "  {count} answers, last: {} after {event}{lasts}",
+                "  {}, last: {} after {event}{lasts}",
+                counted(count as u64, "answer"),
                 last.rate
             )
         });
@@ -262,17 +269,6 @@ impl Reporter {
             kilobytes(backlog.unsent + backlog.unacknowledged),
             millis(slowest),
         )
-    }
-}
-
-/// Ends a stream of which the source or the encoder failed with its message.
-///
-/// # Errors
-/// That message.
-pub(crate) fn check_encoder<P: EncodePipe>(stream: &TcpStreamer<P>) -> Result<()> {
-    match stream.error() {
-        Some(error) => bail!("{error}"),
-        None => Ok(()),
     }
 }
 

@@ -49,7 +49,7 @@ impl TcpEvent {
     }
 
     /// Whether an application may subscribe to it: the column "Sub" of Table 1.
-    pub const fn is_subscribable(self) -> bool {
+    const fn is_subscribable(self) -> bool {
         matches!(self, Self::TimedOut | Self::ThirdDuplicate | Self::Repaired)
     }
 }

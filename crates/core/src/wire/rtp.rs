@@ -167,12 +167,6 @@ impl PayloadType {
     pub const fn get(self) -> u8 {
         self.0
     }
-
-    /// Whether RTP packets of this type can share a port with RTCP: with the marker set, types
-    /// 64 to 95 look like RTCP (RFC 5761 section 4).
-    pub const fn is_mux_safe(self) -> bool {
-        !matches!(self.0, 64..=95)
-    }
 }
 
 /// The header extension of an RTP packet.

@@ -344,7 +344,10 @@ pub enum LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadTypes(why) => write!(f, "{TYPES} cannot be read: {why}"),
+            Self::BadTypes(why) => write!(
+                f,
+                "the kernel's types ({TYPES}) cannot be read: {why}; use the unprivileged mode, and tell us the version (uname -r) if the file is whole"
+            ),
             Self::NoField(field) => write!(
                 f,
                 "this kernel has no field {field}: Tidegate does not know its TCP; use the unprivileged mode, and tell us the version (uname -r)"

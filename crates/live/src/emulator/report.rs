@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::control::Ecn;
-use tidegate_core::link::{LinkStats, RouteId};
+use tidegate_core::link::{LinkStats, Packet, RouteId};
 use tidegate_core::units::{Bytes, Time};
 
 /// What an emulator did, and how well.
@@ -82,6 +82,29 @@ pub struct Arrival {
     pub flow: u32,
     /// What it is to TCP, if it is TCP's and no fragment.
     pub segment: Option<Segment>,
+}
+
+/// As the links saw it, so that they can be played again.
+impl Packet for Arrival {
+    fn size(&self) -> Bytes {
+        self.size
+    }
+
+    fn ecn(&self) -> Ecn {
+        self.ecn
+    }
+
+    fn set_ce(&mut self) {
+        self.ecn = Ecn::Ce;
+    }
+
+    fn flow(&self) -> u32 {
+        self.flow
+    }
+
+    fn dscp(&self) -> u8 {
+        self.dscp
+    }
 }
 
 /// What the header of a TCP packet says.

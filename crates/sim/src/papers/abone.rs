@@ -8,7 +8,7 @@ use core::time::Duration;
 use tidegate_core::units::Rate;
 
 use super::stage::{Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
-use super::{Cell, Claim, Entry, Figure, Make, Options, Point, Progress, Table};
+use super::{Cell, Claim, Entry, Figure, Make, Nodes, Options, Point, Progress, Table};
 
 const SOURCE: &str = "Khan, Zaghal: Performance Analysis of TCP Interactive based World Wide Video Streaming over ABONE";
 
@@ -17,6 +17,7 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
         name,
         about,
         source: SOURCE,
+        nodes: Nodes::Abone,
         make,
     }
 }

@@ -9,7 +9,7 @@ mod tables;
 use tidegate_core::units::Rate;
 
 use super::stage::{Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
-use super::{Entry, Make, Options, Progress};
+use super::{Entry, Make, Nodes, Options, Progress};
 use published::{NODES, Node};
 
 const SOURCE: &str = "Khan, Zaghal: Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive Transport";
@@ -19,15 +19,19 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
         name,
         about,
         source: SOURCE,
+        nodes: Nodes::Itcp,
         make,
     }
 }
 
-pub(super) const FIG3: Entry = entry(
-    "itcp/fig3",
-    "how TCP's events change the bandwidth",
-    figures::fig3,
-);
+pub(super) const FIG3: Entry = Entry {
+    nodes: Nodes::None,
+    ..entry(
+        "itcp/fig3",
+        "how TCP's events change the bandwidth",
+        figures::fig3,
+    )
+};
 pub(super) const FIG9: Entry = entry(
     "itcp/fig9",
     "when frames arrive, in every mode",
@@ -64,6 +68,7 @@ pub(super) const CUTS: Entry = Entry {
     name: "itcp/cuts",
     about: "frames in time by the length of the cuts, which the papers did not vary",
     source: "our own, on the path of the first paper",
+    nodes: Nodes::Itcp,
     make: cuts::play,
 };
 

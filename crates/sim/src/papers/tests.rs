@@ -155,8 +155,10 @@ impl World for Interrupted {
 }
 
 #[test]
-fn a_node_that_no_paper_has_is_refused_by_every_entry() {
-    for entry in ENTRIES {
+fn a_node_that_no_paper_has_is_refused_by_every_entry_with_nodes() {
+    let with_nodes = ENTRIES.iter().filter(|entry| entry.has_nodes());
+    assert_eq!(with_nodes.clone().count(), ENTRIES.len() - 1);
+    for entry in with_nodes {
         let options = Options {
             world: Arc::new(Simulator),
             seeds: 1,

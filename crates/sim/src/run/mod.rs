@@ -7,6 +7,7 @@
 //!
 //! `docs/run-folder.md` describes the files for those who read them with other tools.
 
+mod cells;
 pub mod expect;
 mod manifest;
 pub mod metrics;

@@ -10,11 +10,12 @@ use serde::de::DeserializeOwned;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
 
+use super::cells::{Cells, Row, as_kept};
 use super::manifest::{FORMAT, FlowInfo, Manifest, World, time};
 use super::metrics::Summary;
 use super::rows::{
-    BinRow, Cells, EventRow, LinkSample, PacketRow, ReceivedFrame, Row, SavableRow, SentFrame,
-    ShownFrame, Side, TotalsRow, as_kept,
+    BinRow, EventRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame,
+    Side, TotalsRow,
 };
 use super::writer::{
     BINS, EVENTS, FLOWS, FRAMES_RECEIVED, FRAMES_SENT, LINKS, MANIFEST, PACKETS, SAVABLE, SHOWN,

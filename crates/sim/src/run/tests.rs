@@ -193,7 +193,7 @@ fn the_text_is_as_documented() {
 #[test]
 fn the_documentation_has_every_column() {
     let page = include_str!("../../../../docs/run-folder.md");
-    for column in super::rows::columns() {
+    for column in super::cells::columns() {
         assert!(
             page.contains(&format!("`{column}`")),
             "{column} is missing in docs/run-folder.md"
@@ -328,6 +328,24 @@ fn a_new_run_replaces_an_old_one() {
         fs::read(scratch.0.join("notes.txt")).expect("kept"),
         b"mine"
     );
+}
+
+#[test]
+fn a_run_that_was_killed_while_it_began_can_be_overwritten() {
+    let scratch = Scratch::new("killed");
+    write(&scratch.0);
+    // Killed between the two: the folder has been emptied, and no manifest was written yet.
+    drop(RunWriter::create(&scratch.0).expect("ours"));
+    assert!(!scratch.0.join("events.jsonl").exists());
+    assert!(RunWriter::check(&scratch.0).expect("still ours"));
+    drop(RunWriter::create(&scratch.0).expect("still ours"));
+
+    let scratch = Scratch::new("killed-first");
+    drop(RunWriter::create(&scratch.0).expect("new"));
+    fs::write(scratch.0.join(".manifest.json.part"), "{").expect("disk");
+    let mut writer = RunWriter::create(&scratch.0).expect("nothing of others is there");
+    writer.manifest(&manifest()).expect("disk");
+    assert!(!scratch.0.join(".manifest.json.part").exists());
 }
 
 #[test]

@@ -10,12 +10,13 @@ use serde::Serialize;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 
+use super::cells::{Row, seconds, word};
 use super::manifest::Manifest;
 use super::metrics::Summary;
 use super::reader::FlowRun;
 use super::rows::{
-    BinRow, LinkSample, PacketRow, ReceivedFrame, Row, SavableRow, SentFrame, ShownFrame, Side,
-    TotalsRow, seconds, word,
+    BinRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, Side,
+    TotalsRow,
 };
 
 /// Writes a run folder, row by row.
@@ -43,10 +44,16 @@ impl RunWriter {
         };
         match fs::read_dir(&dir) {
             Ok(_) if is_run(&dir) => Ok(true),
-            Ok(mut entries) => match entries.next() {
-                Some(_) => Err(CreateError::NotARun { path: dir }),
-                None => Ok(false),
-            },
+            Ok(mut entries) => {
+                // Killed while it wrote its first manifest.
+                let begun = scratch(MANIFEST);
+                let is_ours = |entry: &fs::DirEntry| entry.file_name() == *begun;
+                if entries.all(|entry| entry.is_ok_and(|entry| is_ours(&entry))) {
+                    Ok(false)
+                } else {
+                    Err(CreateError::NotARun { path: dir })
+                }
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(&dir).map_err(failed)?;
                 Ok(false)
@@ -58,7 +65,9 @@ impl RunWriter {
         }
     }
 
-    /// Makes the folder, or empties it if it holds an earlier run.
+    /// Makes the folder, or empties it if it holds an earlier run. The manifest of that one stays
+    /// until [`manifest`](Self::manifest) replaces it: a process that is killed in between leaves a
+    /// folder that the next run may overwrite.
     ///
     /// # Errors
     /// When the folder holds something that is no run, or cannot be made or emptied.
@@ -270,7 +279,7 @@ impl RunWriter {
     /// Replaces a whole file at once, so that no reader and no kill sees half of it.
     fn json<T: Serialize>(&self, file: &str, value: &T) -> Result<(), WriteError> {
         let path = self.dir.join(file);
-        let scratch = self.dir.join(format!(".{file}.part"));
+        let scratch = self.dir.join(scratch(file));
         let write = || -> io::Result<()> {
             let mut text = serde_json::to_string_pretty(value)?;
             text.push('\n');
@@ -398,9 +407,9 @@ fn is_run(dir: &Path) -> bool {
     })
 }
 
-/// Removes the files that a run writes, and no others.
+/// Removes the files that a run writes, and no others. Of the manifest lives on who the folder
+/// belongs to: it is replaced at once by the next.
 fn clear(dir: &Path) -> io::Result<()> {
-    // The manifest last: what an interruption leaves is then still known to be a run.
     let flows = dir.join(FLOWS);
     if let Ok(entries) = fs::read_dir(&flows) {
         for entry in entries {
@@ -411,10 +420,18 @@ fn clear(dir: &Path) -> io::Result<()> {
             }
         }
     }
-    for file in [BINS, EVENTS, LINKS, SUMMARY, TOTALS, MANIFEST] {
+    for file in [BINS, EVENTS, LINKS, SUMMARY, TOTALS] {
         remove(&dir.join(file))?;
     }
+    for file in [MANIFEST, SUMMARY] {
+        remove(&dir.join(scratch(file)))?;
+    }
     Ok(())
+}
+
+/// Where a file is written before it takes its place.
+fn scratch(file: &str) -> String {
+    format!(".{file}.part")
 }
 
 fn remove(file: &Path) -> io::Result<()> {

@@ -4,8 +4,8 @@ use core::fmt::Write as _;
 use core::time::Duration;
 
 use tidegate_core::link::{
-    Capacity, CoDelConfig, DualPi2Config, FqCoDelConfig, GilbertElliott, JitterConfig, Limit,
-    LossConfig, QueueConfig, RedUnit, Spread,
+    Capacity, CoDelConfig, DualPi2Config, GilbertElliott, JitterConfig, Limit, LossConfig,
+    QueueConfig, RedUnit, Spread,
 };
 use tidegate_core::units::{Bytes, Time};
 
@@ -152,13 +152,13 @@ pub(super) fn queue(config: &QueueConfig) -> String {
         QueueConfig::Priority(config) => {
             format!("priorities, droptail {}", limit(config.limit))
         }
-        QueueConfig::FqCoDel(FqCoDelConfig {
-            limit, law, queues, ..
-        }) => format!(
-            "fq_codel {:?} in {:?} of {limit} packets in {queues} queues{}",
-            law.target,
-            law.interval,
-            ecn(law.ecn)
+        QueueConfig::FqCoDel(config) => format!(
+            "fq_codel {:?} in {:?} of {} in {} queues{}",
+            config.law.target,
+            config.law.interval,
+            limit(Limit::Packets(config.limit)),
+            config.queues,
+            ecn(config.law.ecn)
         ),
         QueueConfig::Red(red) => {
             let (min, max) = (red.min_threshold, red.max_threshold);
@@ -172,15 +172,16 @@ pub(super) fn queue(config: &QueueConfig) -> String {
                 ""
             };
             format!(
-                "red {min} to {max} of {} packets{counts}{adaptive}{}",
-                red.limit,
+                "red {min} to {max} of {}{counts}{adaptive}{}",
+                limit(Limit::Packets(red.limit)),
                 ecn(red.ecn)
             )
         }
     }
 }
 
-fn limit(limit: Limit) -> String {
+/// In words, as "60 kB" or "50 packets".
+pub(super) fn limit(limit: Limit) -> String {
     match limit {
         Limit::Bytes(limit) => bytes(limit),
         Limit::Packets(1) => "1 packet".to_owned(),

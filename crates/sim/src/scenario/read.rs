@@ -80,23 +80,7 @@ pub(super) fn tree<'a>(
         expect: Vec::new(),
     };
     let links = head.need("link", "a [[link]] with name, rate, delay and queue")?;
-    // The directions that each [[link]] has.
-    let mut directions = Vec::new();
-    for item in links.list("one or more [[link]]")? {
-        let first = scenario.links.len();
-        let plan = link::link(&item, duration, &mut names, open)?;
-        let ends = link::ends(&item)?;
-        if let Some(name) = link::duplex(&item, &mut names)? {
-            nodes.push(ends.clone());
-            nodes.push(ends.map(|(from, to)| (to, from)));
-            scenario.links.push(plan.clone());
-            scenario.links.push(LinkPlan { name, ..plan });
-        } else {
-            nodes.push(ends);
-            scenario.links.push(plan);
-        }
-        directions.push((item, first..scenario.links.len()));
-    }
+    let directions = read_links(&links, &mut scenario, &mut names, &mut nodes, open)?;
     let flows = head.need(
         "flow",
         "a [[flow]] with name, path, back, control and video",
@@ -121,6 +105,33 @@ pub(super) fn tree<'a>(
         scenario.expect = expectations(&list, &scenario)?;
     }
     Ok(scenario)
+}
+
+/// Adds the links to the plan, and their ends to `nodes`; the directions that each [[link]] has.
+fn read_links<'a>(
+    links: &Value<'a>,
+    scenario: &mut Scenario,
+    names: &mut Names,
+    nodes: &mut Nodes,
+    open: Open<'_>,
+) -> Result<Vec<(Value<'a>, Range<usize>)>, ScenarioError> {
+    let mut directions = Vec::new();
+    for item in links.list("one or more [[link]]")? {
+        let first = scenario.links.len();
+        let plan = link::link(&item, scenario.duration, names, open)?;
+        let ends = link::ends(&item)?;
+        if let Some(name) = link::duplex(&item, names)? {
+            nodes.push(ends.clone());
+            nodes.push(ends.map(|(from, to)| (to, from)));
+            scenario.links.push(plan.clone());
+            scenario.links.push(LinkPlan { name, ..plan });
+        } else {
+            nodes.push(ends);
+            scenario.links.push(plan);
+        }
+        directions.push((item, first..scenario.links.len()));
+    }
+    Ok(directions)
 }
 
 /// Names of links, flows and baselines with the line of each: metrics address all of them alike.
@@ -175,9 +186,13 @@ fn name(value: &Value<'_>) -> Result<String, ScenarioError> {
     ))
 }
 
-/// The length of the run: a day at most, which no event loop needs more of.
+/// The length of the run: a millisecond at least, in less of which a link of 10 Mb/s carries no
+/// packet; a day at most, which no event loop needs more of.
 fn length(value: &Value<'_>) -> Result<Duration, ScenarioError> {
     let duration = value.positive_duration("a run of zero length shows nothing")?;
+    if duration < Duration::from_millis(1) {
+        return Err(value.range("too short for a packet to arrive", "write at least \"1ms\""));
+    }
     if duration > Duration::from_hours(24) {
         return Err(value.range("longer than a day", "write at most \"24h\""));
     }

@@ -4,9 +4,10 @@
 //! ordinary reader. A value keeps its place in the file, so what the reader has to say of it names
 //! the line in `[sweep]` where it stands.
 
+mod paths;
+
 use core::cell::RefCell;
 use core::ops::Range;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -152,7 +153,7 @@ fn read_table<'a>(
             seeds = Some(read_seeds(&value)?);
             continue;
         }
-        let paths = paths(key.get_ref()).map_err(|fault| value.fault(fault))?;
+        let paths = paths::of_key(key.get_ref()).map_err(|fault| value.fault(fault))?;
         for earlier in &swept {
             let covered = |path: &Vec<&str>| earlier.paths.iter().any(|e| e.starts_with(path));
             if let Some(path) = paths.iter().find(|path| covered(path)) {
@@ -189,50 +190,6 @@ fn read_table<'a>(
         ));
     }
     Ok((seeds, swept))
-}
-
-/// The paths of one key, which share its values.
-fn paths(key: &str) -> Result<Vec<Vec<&str>>, Fault> {
-    let range = |why: String, mend: &str| Fault::Range {
-        why,
-        mend: mend.to_owned(),
-    };
-    let path = |path: &str| -> Result<(), Fault> {
-        let mut parts = path.split('.');
-        let (first, length) = (parts.next().unwrap_or_default(), path.split('.').count());
-        if path
-            .split('.')
-            .any(|part| part.trim() != part || part.is_empty())
-        {
-            return Err(range(
-                format!("\"{path}\" is no path"),
-                "write names joined by dots, as \"link.uplink.delay\"",
-            ));
-        }
-        match first {
-            list if LISTS.contains(&list) && length < 3 => Err(range(
-                format!("\"{path}\" names no key of a {list}"),
-                &format!("write \"{list}.NAME.KEY\""),
-            )),
-            "seed" | "sweep" => Err(range(
-                format!("\"{path}\" cannot be swept"),
-                "write seeds = 20, or the list of seeds",
-            )),
-            "name" => Err(range(
-                "the name of the scenario cannot be swept".to_owned(),
-                "remove the line",
-            )),
-            _ => Ok(()),
-        }
-    };
-    let all: Vec<&str> = key.split(',').map(str::trim).collect();
-    for (i, one) in all.iter().enumerate() {
-        path(one)?;
-        if all[..i].contains(one) {
-            return Err(range(format!("\"{one}\" is there twice"), "name it once"));
-        }
-    }
-    Ok(all.iter().map(|path| path.split('.').collect()).collect())
 }
 
 fn read_seeds(value: &Value<'_>) -> Result<Vec<Seed>, ScenarioError> {
@@ -323,7 +280,7 @@ impl<'a> Grid<'a> {
         let mut tree = self.tree.clone();
         for (swept, value) in self.chosen(at) {
             for path in &swept.paths {
-                put(&mut tree, path, &swept.key_span, value)
+                paths::put(&mut tree, path, &swept.key_span, value)
                     .map_err(|fault| swept.value.fault(fault))?;
             }
         }
@@ -367,120 +324,6 @@ fn is_of_one_value(fault: &Fault) -> bool {
     )
 }
 
-/// Puts `value` at `path`, whose key stands at `at` in the file. Tables on the way that are missing
-/// are made: whether they may be there is for the reader to say.
-fn put<'a>(
-    tree: &mut DeTable<'a>,
-    path: &[&'a str],
-    at: &Range<usize>,
-    value: &Spanned<DeValue<'a>>,
-) -> Result<(), Fault> {
-    let listed = LISTS.into_iter().find(|list| path[0] == *list);
-    let (mut node, rest) = match (listed, path) {
-        (Some(list), [_, name, rest @ ..]) => (named(tree, list, name)?, rest),
-        (_, [key, rest @ ..]) if !rest.is_empty() => (entry(tree, key, at), rest),
-        _ => {
-            set(tree, path[0], at, value.clone());
-            return Ok(());
-        }
-    };
-    let mut above = path[path.len() - rest.len() - 1];
-    for (i, key) in rest.iter().enumerate() {
-        let is_last = i + 1 == rest.len();
-        let form = match node {
-            DeValue::Table(table) if is_last => {
-                set(table, key, at, value.clone());
-                return Ok(());
-            }
-            DeValue::Table(table) => {
-                node = entry(table, key, at);
-                above = key;
-                continue;
-            }
-            DeValue::Array(list) => {
-                let length = list.len();
-                let found = key
-                    .parse()
-                    .ok()
-                    .and_then(|place: usize| list.get_mut(place));
-                let Some(item) = found else {
-                    return Err(Fault::Range {
-                        why: format!("\"{above}\" is a list of {length}, and has no \"{key}\""),
-                        mend: format!(
-                            "write a place in the list, from 0, or sweep all of \"{above}\""
-                        ),
-                    });
-                };
-                if is_last {
-                    *item = value.clone();
-                    return Ok(());
-                }
-                node = item.get_mut();
-                above = key;
-                continue;
-            }
-            DeValue::String(_) => "a text",
-            _ => "a single value",
-        };
-        return Err(Fault::Clash {
-            why: format!("\"{above}\" is {form}, and has no key \"{key}\""),
-            mend: format!("write it as a table where it is now, or sweep all of \"{above}\""),
-        });
-    }
-    Ok(())
-}
-
-/// The table of the list `what` that has this name.
-fn named<'t, 'a>(
-    tree: &'t mut DeTable<'a>,
-    what: &'static str,
-    name: &str,
-) -> Result<&'t mut DeValue<'a>, Fault> {
-    let name_of = |item: &Spanned<DeValue<'_>>| {
-        let value = item.get_ref().get("name")?;
-        value.get_ref().as_str().map(str::to_owned)
-    };
-    let Some(DeValue::Array(list)) = tree.get_mut(what).map(Spanned::get_mut) else {
-        return Err(Fault::Name {
-            what,
-            value: name.to_owned(),
-            known: Vec::new(),
-        });
-    };
-    let names: Vec<Option<String>> = list.iter().map(name_of).collect();
-    let place = names
-        .iter()
-        .position(|known| known.as_deref() == Some(name));
-    match place.and_then(|place| list.get_mut(place)) {
-        Some(item) => Ok(item.get_mut()),
-        None => Err(Fault::Name {
-            what,
-            value: name.to_owned(),
-            known: names.into_iter().flatten().collect(),
-        }),
-    }
-}
-
-/// The value of `key`, an empty table if there is none.
-fn entry<'t, 'a>(
-    table: &'t mut DeTable<'a>,
-    key: &'a str,
-    at: &Range<usize>,
-) -> &'t mut DeValue<'a> {
-    if !table.contains_key(key) {
-        let empty = Spanned::new(at.clone(), DeValue::Table(DeTable::new()));
-        set(table, key, at, empty);
-    }
-    let value = table.get_mut(key).expect("it was there, or was just made");
-    value.get_mut()
-}
-
-/// Replaces key and value, as a map keeps the key that it has, with its place in the file.
-fn set<'a>(table: &mut DeTable<'a>, key: &'a str, at: &Range<usize>, value: Spanned<DeValue<'a>>) {
-    table.remove(key);
-    table.insert(Spanned::new(at.clone(), Cow::Borrowed(key)), value);
-}
-
 /// A value on one line, without quotes if it is a text.
 fn written(value: &Spanned<DeValue<'_>>, text: &str) -> String {
     if let DeValue::String(content) = value.get_ref() {
@@ -506,9 +349,6 @@ fn fnv(text: &str) -> u64 {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
-
-/// What there are several of, told apart by name.
-const LISTS: [&str; 3] = ["link", "flow", "baseline"];
 
 const PLACE: &str = "sweep";
 

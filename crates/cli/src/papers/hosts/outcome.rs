@@ -9,6 +9,8 @@ use tidegate_core::trace::{DropCause, Event};
 use tidegate_sim::papers::{Cell, Table};
 use tidegate_sim::run::Run;
 
+use crate::progress::counted;
+
 /// One run.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
@@ -93,7 +95,8 @@ impl Outcome {
     pub(super) fn remarks(&self) -> String {
         let slow = (self.measured.skipped > 0).then(|| {
             let skipped = self.measured.skipped;
-            format!("the encoder was too slow for {skipped} frames: this machine was busy")
+            let frames = counted(skipped, "frame");
+            format!("the encoder was too slow for {frames}: this machine was busy")
         });
         let remarks: Vec<String> = self.note.iter().cloned().chain(slow).collect();
         remarks.join("; ")

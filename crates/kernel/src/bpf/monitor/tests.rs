@@ -198,3 +198,15 @@ impl Watch {
 }
 
 const RING: u32 = 1 << 16;
+
+#[test]
+fn types_that_cannot_be_read_have_a_mend() {
+    let whole = crate::bpf::btf::number_and_array(4);
+    let cut = Btf::parse(whole[..whole.len() / 2].to_vec()).unwrap_err();
+    for why in [cut, Btf::parse(b"no BTF at all".to_vec()).unwrap_err()] {
+        let message = LoadError::BadTypes(why).to_string();
+        for part in [TYPES, "cannot be read: it ", "use the unprivileged mode"] {
+            assert!(message.contains(part), "no \"{part}\" in {message}");
+        }
+    }
+}

@@ -62,38 +62,37 @@ pub(super) fn table4(
     figure.series = accepted_by_bound(&groups);
     figure.claims = claims4(&groups);
     figure.notes = assumptions();
-    figure.notes.extend([
+    figure.notes.extend(notes4());
+    Ok(figure)
+}
+
+fn notes4() -> [String; 6] {
+    [
         "of savable: of the frames that an oracle could have saved that sends at 150 kb/s and puts \
          them where this very connection carried something, what was in flight when the path died \
          being carried first. of path's: of those that could have been saved if the connection had \
          carried everything at once as soon as a time-out found the path alive again; no sender \
-         over TCP reaches that."
-            .to_owned(),
+         over TCP reaches that.",
         "The paper's delays are relative to an expected line, which makes some of them negative; \
          ours are from capture to arrival, over the frames that arrived. Frames that iOPT exact \
-         leaves out have none; Classic delivers all, some of them seconds late."
-            .to_owned(),
+         leaves out have none; Classic delivers all, some of them seconds late.",
         "The paper's Classic and iOFF differ by up to 3.2 s at one node and are equal at another, \
          as its runs met other traffic; ours are equal, run by run, as a simulated service of \
          events costs nothing. Its acceptance for d = 4 and 6 s repeats numbers of d = 2 s; a \
-         larger d can only accept more."
-            .to_owned(),
+         larger d can only accept more.",
         "With a TCP of today all modes do better than published: its threshold does not fall with \
          every time-out, so it is back to speed in a few round trips. The printed laws ask for \
          about 2 Mb/s or more at short round trips, and paper-m nearly everywhere, and then do as \
          Classic does. Where they reduce, they take Q as what piles up in the reaction time, while \
-         seconds' worth waits when the path is alive again."
-            .to_owned(),
+         seconds' worth waits when the path is alive again.",
         "bsd at 148 and 166 ms, d = 4 s: one or two frames of full size are in flight when the path \
          dies, before anybody can know, and are late by their size; one or two captured a second \
-         later find no place, as these are carried first. Frames at the floor would fit in."
-            .to_owned(),
+         later find no place, as these are carried first. Frames at the floor would fit in.",
         "Over a TCP of today iOPT exact tries a silent path once a second, and the others after 3.0 to \
          3.2 s at 148 and 166 ms: just behind the end of a cut of exactly 3 s, which is luck. \
-         itcp/cuts has other lengths, and of savable is free of it."
-            .to_owned(),
-    ]);
-    Ok(figure)
+         itcp/cuts has other lengths, and of savable is free of it.",
+    ]
+    .map(str::to_owned)
 }
 
 /// Share accepted over d, a panel per TCP and node.
@@ -207,14 +206,6 @@ pub(super) fn table5(
         "kept of savable",
         "±",
     ];
-    let published = |group: &Group| match group.mode {
-        CLASSIC => 1.0,
-        IEXP => group.node.table5[3],
-        _ => {
-            let bound = BOUNDS.iter().position(|b| *b == group.bound).unwrap_or(0);
-            group.node.table5[bound]
-        }
-    };
     let row = |group: &Group| -> Vec<Cell> {
         vec![
             group.tcp.name().into(),
@@ -223,7 +214,7 @@ pub(super) fn table5(
             MODES[group.mode].name.into(),
             group.mean(|o| o.bits_of_full().0).into(),
             group.mean(|o| o.bits_of_full().1).into(),
-            published(group).into(),
+            published5(group).into(),
             group.mean(Outcome::bits_kept).into(),
             group.spread(Outcome::bits_kept).into(),
         ]
@@ -232,30 +223,7 @@ pub(super) fn table5(
         columns: columns.map(str::to_owned).to_vec(),
         rows: groups.iter().map(row).collect(),
     });
-    for group in groups.iter().filter(|g| g.mode == EXACT) {
-        let kept = group.mean(Outcome::bits_kept);
-        let place = format!(
-            "{} {} d = {} s",
-            group.tcp.name(),
-            group.node.name,
-            group.bound
-        );
-        figure.claims.push(Claim::new(
-            format!("{place}: iOPT exact keeps at least the paper's share of the bits"),
-            Some(published(group)),
-            kept,
-            kept >= published(group),
-        ));
-        if let Some(iexp) = find(&groups, group, IEXP) {
-            let theirs = iexp.mean(Outcome::bits_kept);
-            figure.claims.push(Claim::new(
-                format!("{place}: and more than iEXP (ours over its share)"),
-                None,
-                kept / theirs,
-                kept > theirs,
-            ));
-        }
-    }
+    figure.claims = claims5(&groups);
     figure.series = groups
         .iter()
         .map(|group| {
@@ -284,6 +252,47 @@ pub(super) fn table5(
     Ok(figure)
 }
 
+/// The share of the bits that the paper has.
+fn published5(group: &Group) -> f64 {
+    match group.mode {
+        CLASSIC => 1.0,
+        IEXP => group.node.table5[3],
+        _ => {
+            let bound = BOUNDS.iter().position(|b| *b == group.bound).unwrap_or(0);
+            group.node.table5[bound]
+        }
+    }
+}
+
+fn claims5(groups: &[Group]) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for group in groups.iter().filter(|g| g.mode == EXACT) {
+        let kept = group.mean(Outcome::bits_kept);
+        let place = format!(
+            "{} {} d = {} s",
+            group.tcp.name(),
+            group.node.name,
+            group.bound
+        );
+        claims.push(Claim::new(
+            format!("{place}: iOPT exact keeps at least the paper's share of the bits"),
+            Some(published5(group)),
+            kept,
+            kept >= published5(group),
+        ));
+        if let Some(iexp) = find(groups, group, IEXP) {
+            let theirs = iexp.mean(Outcome::bits_kept);
+            claims.push(Claim::new(
+                format!("{place}: and more than iEXP (ours over its share)"),
+                None,
+                kept / theirs,
+                kept > theirs,
+            ));
+        }
+    }
+    claims
+}
+
 pub(super) fn table6(
     entry: &Entry,
     options: &Options,
@@ -309,20 +318,7 @@ pub(super) fn table6(
         let bound = BOUNDS.iter().position(|b| *b == group.bound).unwrap_or(0);
         let published = group.node.table6.map(|table| table[bound]);
         for cut in 0..3 {
-            // The first answer within each cut of 3 s that begins at 10, 23 and 36 s.
-            let (from, to) = (10.0 + 13.0 * f64::from(cut), 23.0 + 13.0 * f64::from(cut));
-            let first = |o: &super::Outcome| {
-                let mut answers = o.record.answers.iter();
-                answers
-                    .find(|a| (from..to).contains(&a.at.as_secs_f64()))
-                    .copied()
-            };
-            let answers: Vec<_> = group.runs.iter().filter_map(first).collect();
-            let rates: Vec<f64> = answers.iter().map(|a| a.rate.as_f64()).collect();
-            let lasts: Vec<f64> = answers
-                .iter()
-                .filter_map(|a| Some(a.lasts?.as_secs_f64()))
-                .collect();
+            let (rates, lasts) = answers(group, cut);
             let name = format!("{}: {}", group.node.name, MODES[group.mode].name);
             let Some(rate) = Point::over(f64::from(cut) + 1.0, &rates) else {
                 continue;
@@ -368,6 +364,22 @@ pub(super) fn table6(
             .to_owned(),
     ]);
     Ok(figure)
+}
+
+/// Rates of the first answers to a cut, counted from zero, and how long they last, over the runs.
+fn answers(group: &Group, cut: i32) -> (Vec<f64>, Vec<f64>) {
+    // The cuts of 3 s begin at 10, 23 and 36 s.
+    let (from, to) = (10.0 + 13.0 * f64::from(cut), 23.0 + 13.0 * f64::from(cut));
+    let first = |o: &Outcome| {
+        let mut answers = o.record.answers.iter();
+        answers
+            .find(|a| (from..to).contains(&a.at.as_secs_f64()))
+            .copied()
+    };
+    let answers: Vec<_> = group.runs.iter().filter_map(first).collect();
+    let lasts = answers.iter().filter_map(|a| a.lasts);
+    let lasts = lasts.map(|span| span.as_secs_f64()).collect();
+    (answers.iter().map(|a| a.rate.as_f64()).collect(), lasts)
 }
 
 fn claims6(figure: &mut Figure, groups: &[Group]) {

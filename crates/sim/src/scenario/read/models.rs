@@ -24,7 +24,7 @@ pub(super) fn bulk(value: &Value<'_>, end: Duration) -> Result<BulkPlan, Scenari
         packet,
         workload: match (table.get("limit"), table.get("demand")) {
             (None, None) => Workload::Greedy,
-            (Some(limit), None) => Workload::Packets(limit.size()?.get().div_ceil(packet.get())),
+            (Some(limit), None) => Workload::Packets(amount(&limit)?.get().div_ceil(packet.get())),
             (None, Some(demand)) => {
                 let schedule = schedule(&demand, end)?;
                 let mut steps = vec![(Time::ZERO, schedule.first)];
@@ -40,6 +40,18 @@ pub(super) fn bulk(value: &Value<'_>, end: Duration) -> Result<BulkPlan, Scenari
         },
         overhead: overhead(&table)?,
     })
+}
+
+/// All that a flow has to send.
+fn amount(limit: &Value<'_>) -> Result<Bytes, ScenarioError> {
+    let size = limit.size()?;
+    if size > Bytes(0) {
+        return Ok(size);
+    }
+    Err(limit.range(
+        "who has nothing to send is no flow",
+        "write a size above zero, as \"60kB\", or leave it out to send without end",
+    ))
 }
 
 /// The same, or its kind alone.
@@ -112,7 +124,7 @@ pub(super) fn tcp(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
             ..SinkConfig::default()
         },
         amount: match table.get("limit") {
-            Some(limit) => SourceKind::Bytes(limit.size()?.get()),
+            Some(limit) => SourceKind::Bytes(amount(&limit)?.get()),
             None => SourceKind::Endless,
         },
     })

@@ -11,6 +11,7 @@ use tidegate_core::units::{Bytes, Rate};
 
 use super::packet_size;
 use crate::scenario::error::{Fault, ScenarioError};
+use crate::scenario::picture;
 use crate::scenario::table::{Table, Value};
 
 /// The queue of a link of this rate, by which RED may configure itself, and delay.
@@ -95,7 +96,8 @@ fn red(value: &Value<'_>, rate: Option<Rate>, delay: Duration) -> Result<RedConf
     let held = limit.packets()?;
     if f64::from(held) < standard.min_threshold {
         let why = format!(
-            "a queue of {held} packets never reaches min ({})",
+            "a queue of {} never reaches min ({})",
+            picture::limit(Limit::Packets(held)),
             standard.min_threshold
         );
         return Err(limit.range(&why, "let limit be above max"));

@@ -63,8 +63,11 @@ fn fits(
     };
     Err(queue::limit_of(value)?.fault(Fault::Clash {
         why: format!(
-            "{} B hold no packet of {} B, which the flow \"{}\" sends",
-            limit.0, packet.0, flow.name
+            "{} B {} no packet of {} B, which the flow \"{}\" sends",
+            limit.0,
+            if limit.0 == 1 { "holds" } else { "hold" },
+            packet.0,
+            flow.name
         ),
         mend: "let the queue hold more, as \"60kB\"".to_owned(),
     }))

@@ -45,6 +45,11 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ),
     (
         r#"duration = "60s""#,
+        r#"duration = "1ns""#,
+        r#"demo.toml:3: duration: too short for a packet to arrive; write at least "1ms""#,
+    ),
+    (
+        r#"duration = "60s""#,
         r#"duration = "25h""#,
         r#"demo.toml:3: duration: longer than a day; write at most "24h""#,
     ),
@@ -397,6 +402,21 @@ video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceil
 delay_bound = "400ms""#,
         r#"udp = { rate = "36kb/s", packet = "50B" }"#,
         r#"demo.toml:20: flow "tidegate": udp: packet: a packet of 50 B; write a size from "64B" to "1500B""#,
+    ),
+    (
+        r#"control = "tfrc"
+video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
+delay_bound = "400ms""#,
+        r#"tcp = { kind = "cubic", limit = "0B" }"#,
+        r#"demo.toml:20: flow "tidegate": tcp: limit: who has nothing to send is no flow; write a size above zero, as "60kB", or leave it out to send without end"#,
+    ),
+    (
+        r#"control = "tfrc"
+video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
+delay_bound = "400ms""#,
+        r#"bulk = { packet = "1200B", limit = "0B" }
+control = "tfrc""#,
+        r#"demo.toml:20: flow "tidegate": bulk: limit: who has nothing to send is no flow; write a size above zero, as "60kB", or leave it out to send without end"#,
     ),
     (
         r#"delay_bound = "400ms""#,

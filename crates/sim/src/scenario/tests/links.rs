@@ -272,9 +272,10 @@ fn an_idle_link_is_named_behind_duplex_links() {
 #[test]
 fn a_queue_that_holds_no_packet_is_refused() {
     let small = |limit, kind| {
+        let holds = if limit == 1 { "holds" } else { "hold" };
         format!(
-            "demo.toml:11: link \"uplink\": queue: {kind}: {limit} B hold no packet of 1200 B, which \
-             the flow \"tidegate\" sends; let the queue hold more, as \"60kB\""
+            "demo.toml:11: link \"uplink\": queue: {kind}: {limit} B {holds} no packet of 1200 B, \
+             which the flow \"tidegate\" sends; let the queue hold more, as \"60kB\""
         )
     };
     for (queue, message) in [
@@ -286,6 +287,12 @@ fn a_queue_that_holds_no_packet_is_refused() {
         (
             "red = { min = \"5 packets\", max = \"20 packets\", limit = \"4 packets\" }",
             "demo.toml:11: link \"uplink\": queue: red: limit: a queue of 4 packets never reaches min \
+             (5); let limit be above max"
+                .to_owned(),
+        ),
+        (
+            "red = { min = \"5 packets\", max = \"20 packets\", limit = \"1 packets\" }",
+            "demo.toml:11: link \"uplink\": queue: red: limit: a queue of 1 packet never reaches min \
              (5); let limit be above max"
                 .to_owned(),
         ),

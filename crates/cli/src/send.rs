@@ -91,6 +91,10 @@ pub(crate) struct SendArgs {
     /// The receiver cannot answer: go on at the floor without ever hearing from it
     #[arg(long)]
     one_way: bool,
+    /// Beside TCP transfers that fill the queue stay thin, rather than take a share and lose a few
+    /// frames in a hundred
+    #[arg(long)]
+    yielding: bool,
     /// Ask routers to mark packets rather than drop them (ECN, RFC 3168)
     #[arg(long)]
     ecn: bool,
@@ -268,6 +272,15 @@ fn check(args: &SendArgs) -> Result<()> {
              --one-way nor --control fixed does: leave one of them out"
         );
     }
+    if args.yielding {
+        ensure!(
+            args.transport == Transport::Rtp
+                && !args.one_way
+                && !matches!(args.control(), ControllerConfig::Fixed { .. }),
+            "--yielding is for the delay promise of --transport rtp with rate control: leave out \
+             --yielding, or --one-way and --control fixed"
+        );
+    }
     Ok(())
 }
 
@@ -306,7 +319,10 @@ fn make_sender(args: &SendArgs, config: SenderConfig, rng: &mut dyn rand_core::R
         shares: 1,
     };
     let start = Start::new(Time::ZERO, config.packet_size, demand);
-    let planner = PlannerConfig::new(floor, ceiling);
+    let planner = PlannerConfig {
+        yields: args.yielding,
+        ..PlannerConfig::new(floor, ceiling)
+    };
     MediaSender::new(config, args.control().start(&start), Some(planner), rng)
 }
 

@@ -128,7 +128,10 @@ impl Role {
         };
         let start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
         let controller = self.controller().start(&start);
-        let planner = PlannerConfig::new(video.floor, video.ceiling);
+        let planner = PlannerConfig {
+            yields: self.plan.yielding,
+            ..PlannerConfig::new(video.floor, video.ceiling)
+        };
         // A fixed rate has no bound in its configuration, hence no promise.
         let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
         Ok(Player::Video(Streamer::new(sender, pipe(video)?)))

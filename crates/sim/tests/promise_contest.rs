@@ -44,6 +44,26 @@ fn a_call_beside_tcp_has_its_share_and_is_in_time() {
     }
 }
 
+#[test]
+fn who_yields_is_thin_and_in_time() {
+    let (_, mut scenario) = staged("5.6");
+    scenario.flows[0].yielding = true;
+    for seed in 1..=3 {
+        let take = play(&scenario, seed);
+        let (sent, ..) = take.flows[0].1.rows();
+        let (_, in_time) = frames(&take);
+        let bits: u64 = sent.iter().map(|f| f.bits).sum();
+        let rate = bits as f64 / (sent.len() as f64 / 30.0);
+        println!(
+            "seed {seed}: {:.0} kb/s, {in_time} of {}",
+            rate / 1e3,
+            sent.len()
+        );
+        assert!(rate < 250e3 && in_time + 40 > sent.len(), "seed {seed}");
+        assert!(contested(&take, scenario.duration) < 1e-9, "seed {seed}");
+    }
+}
+
 /// A queue of calls that all give way is nobody else's, though none of them empties it alone.
 #[test]
 fn calls_among_themselves_do_not_take_their_queue_for_that_of_others() {

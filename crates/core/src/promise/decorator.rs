@@ -152,6 +152,17 @@ impl<C: RateController> DelayPromise<C> {
     }
 
     fn learn(&mut self, cx: &mut Cx<'_>, report: &Report<'_>, reading: &Reading) {
+        if !self.planner.config().yields {
+            self.contend(cx, report, reading);
+        }
+        if self.contest.is_on() && self.meter.level() < TOLERATED {
+            self.planner.observe_idle(cx.now, reading.delivered);
+        } else {
+            self.observe(cx.now, reading);
+        }
+    }
+
+    fn contend(&mut self, cx: &mut Cx<'_>, report: &Report<'_>, reading: &Reading) {
         let floor = self.planner.config().floor;
         let heard = Heard {
             level: self.meter.level_of_all(),
@@ -169,18 +180,12 @@ impl<C: RateController> DelayPromise<C> {
                     self.planner.restore(cx.now);
                 }
                 cx.trace.record(cx.now, Event::QueueContested);
-                return;
             }
             Some(Turn::Settled) => {
                 self.meter.settle();
                 cx.trace.record(cx.now, Event::QueueSettled);
             }
             None => {}
-        }
-        if self.contest.is_on() && self.meter.level() < TOLERATED {
-            self.planner.observe_idle(cx.now, reading.delivered);
-        } else {
-            self.observe(cx.now, reading);
         }
     }
 

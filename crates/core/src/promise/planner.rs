@@ -57,6 +57,10 @@ pub struct PlannerConfig {
     /// Changes smaller than this share are not made, so that the encoder is not kept busy by
     /// noise. Less than `margin` leaves, as the rate may be that much above the law.
     pub dead_band: f64,
+    /// Beside others who hold the queue, as TCP transfers, stay thin rather than take a share. Not
+    /// so: a share costs a few frames in a hundred, which are lost where the queue overflows, and
+    /// the floor costs the picture.
+    pub yields: bool,
 }
 
 /// What the planner is told at every turn.
@@ -146,6 +150,7 @@ impl PlannerConfig {
             growth: 1.0,
             rise: Duration::from_millis(500),
             dead_band: 0.02,
+            yields: false,
         }
     }
 

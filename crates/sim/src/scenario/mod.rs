@@ -154,6 +154,8 @@ pub struct FlowPlan {
     pub media: MediaPlan,
     /// Whether its packets may be marked rather than dropped (ECT(0)).
     pub ecn: bool,
+    /// Whether the delay promise of a video stays thin beside others who hold the queue.
+    pub yielding: bool,
     /// When it starts.
     pub start: Duration,
     /// Each flow starts up to so much later, uniformly.

@@ -52,7 +52,10 @@ pub(super) fn flow(
         None => scenario.duration,
     };
     let (path, back) = routes::of_flow(&table, scenario, nodes)?;
+    let media = media(&table, count, (start, stop), scenario.duration, open)?;
+    let control = control_of(&table)?;
     Ok(FlowPlan {
+        yielding: yielding(&table, &media, control.as_ref())?,
         name,
         count,
         path,
@@ -62,8 +65,8 @@ pub(super) fn flow(
             .map(|value| access(&value))
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
-        control: control_of(&table)?,
-        media: media(&table, count, (start, stop), scenario.duration, open)?,
+        control,
+        media,
         ecn: match table.get("ecn") {
             Some(value) => value.boolean()?,
             None => false,
@@ -72,6 +75,26 @@ pub(super) fn flow(
         start_spread,
         stop,
     })
+}
+
+/// Only who keeps a delay promise may give way.
+fn yielding(
+    flow: &Table<'_>,
+    media: &MediaPlan,
+    control: Option<&ControllerConfig>,
+) -> Result<bool, ScenarioError> {
+    let Some(value) = flow.get("yielding") else {
+        return Ok(false);
+    };
+    let fixed = matches!(control, Some(ControllerConfig::Fixed { .. }));
+    if fixed || media.video().is_none_or(|video| video.stream.is_some()) {
+        return Err(value.fault(Fault::Clash {
+            why: "only a video with rate control keeps a delay promise that can give way"
+                .to_owned(),
+            mend: "leave it out, or send video = { … } with control = \"tfrc\"".to_owned(),
+        }));
+    }
+    value.boolean()
 }
 
 /// One time span up to `end`, or two between which each flow draws its own: the lower one, and
@@ -497,6 +520,7 @@ pub(super) const FLOW: &[&str] = &[
     "web",
     "transport",
     "delay_bound",
+    "yielding",
     "ecn",
     "start",
     "stop",

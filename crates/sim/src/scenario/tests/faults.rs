@@ -419,6 +419,14 @@ control = "tfrc""#,
         r#"demo.toml:20: flow "tidegate": bulk: limit: who has nothing to send is no flow; write a size above zero, as "60kB", or leave it out to send without end"#,
     ),
     (
+        r#"control = "tfrc"
+video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
+delay_bound = "400ms""#,
+        r#"tcp = { kind = "cubic" }
+yielding = true"#,
+        r#"demo.toml:21: flow "tidegate": yielding: only a video with rate control keeps a delay promise that can give way; leave it out, or send video = { … } with control = "tfrc""#,
+    ),
+    (
         r#"delay_bound = "400ms""#,
         r#"delay_bound = "0ms""#,
         r#"demo.toml:22: flow "tidegate": delay_bound: no frame arrives at once; write a time span above zero, as "400ms""#,

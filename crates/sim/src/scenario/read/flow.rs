@@ -52,10 +52,7 @@ pub(super) fn flow(
         None => scenario.duration,
     };
     let (path, back) = routes::of_flow(&table, scenario, nodes)?;
-    let media = media(&table, count, (start, stop), scenario.duration, open)?;
-    let control = control_of(&table)?;
-    Ok(FlowPlan {
-        yielding: yielding(&table, &media, control.as_ref())?,
+    let plan = FlowPlan {
         name,
         count,
         path,
@@ -65,8 +62,9 @@ pub(super) fn flow(
             .map(|value| access(&value))
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
-        control,
-        media,
+        control: control_of(&table)?,
+        media: media(&table, count, (start, stop), scenario.duration, open)?,
+        yielding: false,
         ecn: match table.get("ecn") {
             Some(value) => value.boolean()?,
             None => false,
@@ -74,20 +72,23 @@ pub(super) fn flow(
         start,
         start_spread,
         stop,
-    })
+    };
+    let yielding = yielding(&table, &plan)?;
+    Ok(FlowPlan { yielding, ..plan })
 }
 
 /// Only who keeps a delay promise may give way.
-fn yielding(
-    flow: &Table<'_>,
-    media: &MediaPlan,
-    control: Option<&ControllerConfig>,
-) -> Result<bool, ScenarioError> {
+fn yielding(flow: &Table<'_>, plan: &FlowPlan) -> Result<bool, ScenarioError> {
     let Some(value) = flow.get("yielding") else {
         return Ok(false);
     };
-    let fixed = matches!(control, Some(ControllerConfig::Fixed { .. }));
-    if fixed || media.video().is_none_or(|video| video.stream.is_some()) {
+    let fixed = matches!(plan.control, Some(ControllerConfig::Fixed { .. }));
+    if fixed
+        || plan
+            .media
+            .video()
+            .is_none_or(|video| video.stream.is_some())
+    {
         return Err(value.fault(Fault::Clash {
             why: "only a video with rate control keeps a delay promise that can give way"
                 .to_owned(),

@@ -38,7 +38,7 @@ pub struct Take {
     /// What they said.
     pub events: Vec<run::EventRow>,
     /// The links over time.
-    pub links: Vec<run::LinkSample>,
+    pub links: run::LinkLog,
     /// What was counted of each flow, in the order of `flows`.
     pub meter: Meter,
     /// How many packets came out of links: the work that was done.
@@ -355,7 +355,7 @@ struct Stagehand<'a> {
     /// Of every role, or none at all if none has any: then nobody looks for one.
     ledgers: Vec<Option<Ledger>>,
     events: Vec<run::EventRow>,
-    links: Vec<run::LinkSample>,
+    links: run::LinkLog,
     /// As samples say them: of the first role and of the links.
     names: Vec<Arc<str>>,
 }
@@ -377,7 +377,7 @@ impl<'a> Stagehand<'a> {
             meter: Meter::new(roles.len(), scenario.window(), BIN),
             ledgers,
             events: Vec::new(),
-            links: Vec::new(),
+            links: run::LinkLog::default(),
             names: names.map(Arc::from).collect(),
         }
     }

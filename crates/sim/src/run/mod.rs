@@ -8,6 +8,7 @@
 //! `docs/run-folder.md` describes the files for those who read them with other tools.
 
 pub mod expect;
+mod links;
 mod manifest;
 pub mod metrics;
 mod reader;
@@ -15,6 +16,7 @@ mod rows;
 mod writer;
 
 pub use expect::{ExpectError, Expectation};
+pub use links::{Iter as LinkSamples, LinkLog};
 pub use manifest::{CapacityStep, FORMAT, FlowInfo, LinkInfo, Manifest, Outage, TOOL, World};
 pub use metrics::{Summary, summarise};
 pub use reader::{FlowRun, LoadError, Run, RunReader};

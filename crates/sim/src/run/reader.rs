@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
 
+use super::links::LinkLog;
 use super::manifest::{FORMAT, FlowInfo, Manifest, World, time};
 use super::metrics::Summary;
 use super::rows::{
@@ -34,7 +35,7 @@ pub struct Run {
     /// The flows, in the order of the manifest.
     pub flows: Vec<FlowRun>,
     /// Samples of the links.
-    pub links: Vec<LinkSample>,
+    pub links: LinkLog,
     /// `bins.csv`.
     pub bins: Vec<BinRow>,
     /// `totals.csv`.
@@ -54,7 +55,7 @@ impl Run {
             manifest,
             events: Vec::new(),
             flows,
-            links: Vec::new(),
+            links: LinkLog::default(),
             bins: Vec::new(),
             totals: Vec::new(),
             summary: None,
@@ -184,7 +185,7 @@ impl RunReader {
         for flow in &mut run.flows {
             reader.flow(flow, run.manifest.world);
         }
-        run.links = reader.table(LINKS, !run.manifest.links.is_empty());
+        run.links = reader.table::<LinkSample, _>(LINKS, !run.manifest.links.is_empty());
         run.bins = reader.table(BINS, false);
         run.totals = reader.table(TOTALS, false);
         run.summary = reader.document(SUMMARY, "the run did not come to its end");
@@ -275,9 +276,9 @@ impl RunReader {
         flow.savable = self.table(&file(SAVABLE), video && world != World::Live);
     }
 
-    fn table<R: Row>(&mut self, file: &str, wanted: bool) -> Vec<R> {
+    fn table<R: Row, C: FromIterator<R> + Default>(&mut self, file: &str, wanted: bool) -> C {
         let Some(text) = self.text(file, wanted) else {
-            return Vec::new();
+            return C::default();
         };
         let mut reader = csv::ReaderBuilder::new()
             .flexible(true)
@@ -294,7 +295,7 @@ impl RunReader {
             self.notes.push(format!(
                 "{file} was left out: its columns are not {columns}"
             ));
-            return Vec::new();
+            return C::default();
         }
         let mut bad = Bad::default();
         let rows = reader.records().enumerate().filter_map(|(index, record)| {
@@ -306,7 +307,7 @@ impl RunReader {
             bad.count(row.is_none(), index + 2);
             row
         });
-        let rows = rows.collect();
+        let rows: C = rows.collect();
         self.notes.extend(bad.note(file));
         rows
     }

@@ -200,13 +200,16 @@ fn judge_flow(script: &Script, role: &Role, takings: &Takings, seed: Seed) -> Re
 /// What was counted of the flows.
 fn count(run: &mut Run, take: &Take) {
     let length = take.meter.bin_length();
-    // A list that grows by itself has room for twice as much, of which a day has hundreds of megabytes.
-    let bins = (0..take.flows.len()).map(|flow| take.meter.bins(flow).len());
-    run.bins.reserve_exact(bins.sum());
     for (i, (role, _)) in take.flows.iter().enumerate() {
         let flow = || role.name.clone();
         let mut at = Time::ZERO;
-        for bin in take.meter.bins(i) {
+        let bins = take.meter.bins(i);
+        if i == 0 {
+            // A list that grows by itself has room for twice as much, of which a day has hundreds of
+            // megabytes.
+            run.bins.reserve_exact(bins.len() * take.flows.len());
+        }
+        for bin in bins {
             run.bins.push(BinRow {
                 at,
                 flow: flow(),

@@ -19,6 +19,7 @@ pub struct LinkLog {
     /// Full ones, and the one that grows: a single list would be copied each time it grows.
     chunks: VecDeque<Vec<u8>>,
     len: usize,
+    latest: Option<Time>,
     /// What the next sample is told from.
     last: Last,
 }
@@ -63,6 +64,7 @@ impl LinkLog {
         *step = passed;
         *row = sample;
         self.last.place = place;
+        self.latest = self.latest.max(Some(Time::from_nanos(at)));
         self.len += 1;
         let bytes = code.bytes();
         match self.chunks.back_mut() {
@@ -83,6 +85,11 @@ impl LinkLog {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// When the latest sample was taken.
+    pub fn latest(&self) -> Option<Time> {
+        self.latest
     }
 
     /// The runs in which links were sampled, in the order of their first samples.
@@ -336,6 +343,7 @@ mod tests {
             let log: LinkLog = rows.iter().cloned().collect();
             prop_assert_eq!(log.iter().len(), rows.len());
             prop_assert_eq!(log.is_empty(), rows.is_empty());
+            prop_assert_eq!(log.latest(), rows.iter().map(|row| row.at).max());
             prop_assert!(log.iter().eq(rows.iter().cloned()));
             prop_assert_eq!(log.clone(), log);
         }

@@ -95,7 +95,7 @@ impl Run {
     /// When the run ended: as planned, or where a killed one leaves off.
     pub fn end(&self) -> Time {
         let events = self.events.iter().map(|row| row.at);
-        let links = self.links.iter().map(|row| row.at);
+        let links = self.links.latest();
         let packets = self.flows.iter().flat_map(|flow| {
             let packets = flow.packets.iter();
             // Another clock's times say nothing about the end by this one.

@@ -60,7 +60,7 @@ pub(crate) fn write(
         writer.event(row.at, &row.flow, row.side, &row.event)?;
     }
     for row in &run.links {
-        writer.link_sample(row)?;
+        writer.link_sample(&row)?;
     }
     for flow in &run.flows {
         writer.flow(flow)?;
@@ -106,7 +106,11 @@ pub(crate) fn assemble(
     for take in takes {
         count(&mut run, &take);
         run.events.extend(take.events);
-        run.links.extend(take.links);
+        if run.links.is_empty() {
+            run.links = take.links;
+        } else {
+            run.links.extend(&take.links);
+        }
     }
     run.round_as_kept();
     run.summary = Some(summarise(&run, &scenario.expect));
@@ -200,7 +204,13 @@ fn count(run: &mut Run, take: &Take) {
     for (i, (role, _)) in take.flows.iter().enumerate() {
         let flow = || role.name.clone();
         let mut at = Time::ZERO;
-        for bin in take.meter.bins(i) {
+        let bins = take.meter.bins(i);
+        if i == 0 {
+            // A list that grows by itself has room for twice as much, of which a day has hundreds of
+            // megabytes.
+            run.bins.reserve_exact(bins.len() * take.flows.len());
+        }
+        for bin in bins {
             run.bins.push(BinRow {
                 at,
                 flow: flow(),

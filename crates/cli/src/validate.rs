@@ -154,7 +154,7 @@ fn table(rows: &[Row], room: Option<usize>) -> String {
         };
         let mark = match (row.holds, row.excuse) {
             (true, _) => "",
-            (false, Some(_)) => "ties",
+            (false, Some(_)) => "known",
             (false, None) => "FAILS",
         };
         text.push_str(&line(mark, what, width, columns, &cells(row)));
@@ -200,21 +200,22 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
 
 /// How many rows do not hold.
 fn verdict(rows: &[Row]) -> String {
-    let count = |excused: bool| {
-        let rows = rows.iter().filter(|row| !row.holds);
-        rows.filter(|row| row.excuse.is_some() == excused).count()
-    };
-    let (fails, ties) = (count(false), count(true));
+    let failing = || rows.iter().filter(|row| !row.holds);
+    let fails = failing().filter(|row| row.excuse.is_none()).count();
     let mut text = format!(
         "\n{}, {fails} {} not hold",
         counted(rows.len() as u64, "row"),
         if fails == 1 { "does" } else { "do" }
     );
-    if ties > 0 {
-        let excuse = rows
-            .iter()
-            .find_map(|row| row.excuse.filter(|_| !row.holds));
-        let _ = write!(text, ", and {ties} where {}", excuse.unwrap_or_default());
+    let mut excuses: Vec<(&str, usize)> = Vec::new();
+    for excuse in failing().filter_map(|row| row.excuse) {
+        match excuses.iter_mut().find(|(known, _)| *known == excuse) {
+            Some((_, count)) => *count += 1,
+            None => excuses.push((excuse, 1)),
+        }
+    }
+    for (excuse, count) in excuses {
+        let _ = write!(text, "\nand {count} where {excuse}");
     }
     text + "\n"
 }

@@ -281,6 +281,32 @@ fn silence_after_a_loss_halves_what_limited_the_rate() {
     rig.assert_rate(fair / 4.0);
 }
 
+/// Nothing gets through for a while, and nothing is lost. The first packet behind it is one per round trip:
+/// twice that is allowed, or what the silence left.
+//= rfc5348-6.2-receive-rate (test)
+#[test]
+fn one_packet_after_a_silence_allows_two_per_round_trip() {
+    for secs in [1, 5, 30] {
+        for rate in [100, 200, 1_000, 5_000] {
+            let mut rig = Rig::warm();
+            while rig.rate() < rate as f64 {
+                rig.round(rig.rate() as u64, &[]);
+            }
+            rig.round(rate, &[rate / 20]);
+            let ends = rig.now + Duration::from_secs(secs);
+            rig.send(1, Duration::ZERO);
+            while rig.now < ends {
+                rig.expire();
+                rig.send(1, Duration::ZERO);
+            }
+            let left = rig.rate();
+            rig.now += RTT;
+            rig.report(RTT, &[]);
+            rig.assert_rate(left.max(20.0));
+        }
+    }
+}
+
 //= rfc5348-4.4-idle (test)
 #[test]
 fn an_idle_sender_keeps_a_modest_rate_and_loses_a_high_one() {

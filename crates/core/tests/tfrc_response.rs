@@ -11,7 +11,7 @@ use core::time::Duration;
 use tfrc_pipe::{Flow, Path, SIZE};
 use tidegate_core::controller::tfrc::{TfrcConfig, equation};
 use tidegate_core::random::Seed;
-use tidegate_core::units::{Rate, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 
 /// Throughput over a path of constant round-trip time that loses packets at random.
 ///
@@ -69,6 +69,40 @@ fn random_loss_keeps_it_from_filling_a_path() {
     }
     println!("{table}");
     assert_eq!(table, SHARES);
+}
+
+/// The first report after an outage is on a packet or a few, and what they say of the receive rate is how
+/// many came within a round trip: twice that limits the rate, or what the silence left of it.
+//= rfc5348-6.2-receive-rate (test)
+#[test]
+fn the_first_report_after_an_outage_allows_twice_what_it_is_on() {
+    for (secs, rtt_ms) in [1, 5, 30]
+        .into_iter()
+        .flat_map(|secs| [(secs, 100), (secs, 300)])
+    {
+        for loss in [1e-4, 1e-3, 1e-2, 5e-2] {
+            let rtt = Duration::from_millis(rtt_ms);
+            let ends = Time::from_secs(200 + secs);
+            let path = Path {
+                loss,
+                outage: (Time::from_secs(200), ends),
+                ..Path::new(rtt)
+            };
+            let mut flow = Flow::new(&TfrcConfig::default(), path, Seed(secs));
+            flow.run_until(ends);
+            let (heard, mut left) = (flow.delivered, flow.controller.target().send);
+            while flow.delivered == heard {
+                left = flow.controller.target().send;
+                flow.step();
+            }
+            let came = Bytes(SIZE.get() * (flow.delivered - heard));
+            let (twice, allowed) = (2.0 * (came / rtt).as_f64(), flow.controller.target().send);
+            assert!(
+                allowed.as_f64() <= 1.001 * twice.max(left.as_f64()),
+                "{secs} s, {rtt:?}, {loss}: {came:?} allow {allowed} after {left}"
+            );
+        }
+    }
 }
 
 /// An outage of five seconds each way, on a path with a loss in a thousand.

@@ -66,7 +66,7 @@ impl Digest {
             self.add(&packets);
         }
         self.add(&take.events);
-        self.add(&take.links);
+        self.add(&take.links.iter().collect::<Vec<_>>());
     }
 
     fn add(&mut self, rows: &[impl Debug]) {

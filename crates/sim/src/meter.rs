@@ -105,6 +105,16 @@ impl Meter {
         lost.bins.push(bin);
     }
 
+    /// The queue of a link had no room for a packet of the flow, or dropped it: one of those that
+    /// [`dropped`](Self::dropped) is told of.
+    pub fn overflowed(&mut self, flow: usize, at: Time) {
+        if self.is_inside(at)
+            && let Some(lost) = self.lost.get_mut(flow)
+        {
+            lost.by_queues += 1;
+        }
+    }
+
     /// The length of a bin.
     pub fn bin_length(&self) -> Duration {
         self.bin
@@ -134,6 +144,17 @@ impl Meter {
     /// where several links drop. Panics if there is no such flow.
     pub fn drops(&self, flow: usize) -> &[Time] {
         &self.lost[flow].inside
+    }
+
+    /// Packets of a flow that queues dropped within the window. Panics if there is no such flow.
+    pub fn queue_drops(&self, flow: usize) -> u64 {
+        self.lost[flow].by_queues
+    }
+
+    /// Packets that came back to a flow's sender within the window. Panics if there is no such flow.
+    pub fn answers(&self, flow: usize) -> u64 {
+        let inside = self.tallies(flow).filter(|(span, _)| span.inside);
+        inside.map(|(_, tally)| u64::from(tally.answered)).sum()
     }
 
     /// What a flow did within the window. Panics if there is no such flow.
@@ -368,6 +389,8 @@ struct Lost {
     inside: Vec<Time>,
     /// The bin of each, within it or not.
     bins: Vec<u64>,
+    /// How many of those within the window queues dropped.
+    by_queues: u64,
 }
 
 /// Makes bins up to that one.
@@ -426,6 +449,11 @@ mod tests {
         for at in [900, 1_200, 1_210, 1_300, 2_500] {
             meter.dropped(1, ms(at));
         }
+        for at in [900, 1_200, 1_999, 2_000] {
+            meter.overflowed(1, ms(at));
+        }
+        assert_eq!((meter.queue_drops(0), meter.queue_drops(1)), (0, 2));
+        assert_eq!((meter.answers(0), meter.answers(1)), (0, 10));
         let totals = meter.totals(1);
         assert_eq!((totals.sent.packets, totals.received.packets), (10, 10));
         assert_eq!(totals.receive_rate(), Rate::bps(80_000));

@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use tidegate_core::control::Why;
-use tidegate_core::link::{LinkId, Network, NetworkError, StepsError};
+use tidegate_core::link::{DropReason, Happening, LinkId, Network, NetworkError, StepsError};
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_core::session::stream::Direct;
@@ -38,7 +38,7 @@ pub struct Take {
     /// What they said.
     pub events: Vec<run::EventRow>,
     /// The links over time.
-    pub links: Vec<run::LinkSample>,
+    pub links: run::LinkLog,
     /// What was counted of each flow, in the order of `flows`.
     pub meter: Meter,
     /// How many packets came out of links: the work that was done.
@@ -105,7 +105,7 @@ pub fn flows(
 }
 
 /// What is kept of a run beside what the meter counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
     /// Every packet of a single modelled flow.
     pub packets: bool,
@@ -113,6 +113,8 @@ pub struct Keep {
     pub events: bool,
     /// The links over time.
     pub links: bool,
+    /// The length of the bins in which flows are counted, above zero.
+    pub bin: Duration,
 }
 
 impl Keep {
@@ -121,7 +123,20 @@ impl Keep {
         packets: true,
         events: true,
         links: true,
+        bin: BIN,
     };
+}
+
+impl Default for Keep {
+    /// Nothing else.
+    fn default() -> Self {
+        Self {
+            packets: false,
+            events: false,
+            links: false,
+            bin: BIN,
+        }
+    }
 }
 
 /// Plays the roles of `stage` together.
@@ -173,7 +188,11 @@ fn take(
         }
         for link in (0..links).map(LinkId) {
             while let Some(note) = world.network().pop_note(link) {
-                stage.meter.dropped(note.flow as usize, note.at);
+                let flow = note.flow as usize;
+                stage.meter.dropped(flow, note.at);
+                if note.happening == Happening::Dropped(DropReason::Queue) {
+                    stage.meter.overflowed(flow, note.at);
+                }
             }
         }
         progress(at.as_secs_f64() / (end + TAIL).as_secs_f64());
@@ -355,7 +374,7 @@ struct Stagehand<'a> {
     /// Of every role, or none at all if none has any: then nobody looks for one.
     ledgers: Vec<Option<Ledger>>,
     events: Vec<run::EventRow>,
-    links: Vec<run::LinkSample>,
+    links: run::LinkLog,
     /// As samples say them: of the first role and of the links.
     names: Vec<Arc<str>>,
 }
@@ -374,10 +393,10 @@ impl<'a> Stagehand<'a> {
             scenario,
             roles,
             keep,
-            meter: Meter::new(roles.len(), scenario.window(), BIN),
+            meter: Meter::new(roles.len(), scenario.window(), keep.bin),
             ledgers,
             events: Vec::new(),
-            links: Vec::new(),
+            links: run::LinkLog::default(),
             names: names.map(Arc::from).collect(),
         }
     }

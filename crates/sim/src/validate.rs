@@ -74,9 +74,15 @@ impl Case {
         format!("{} {}", self.set.name(), self.point)
     }
 
-    /// How many seeds it was played with by ns-2; one where nothing is random.
+    /// With how many seeds it is compared: those that ns-2 was played with, but more where those are too
+    /// few to tell how much runs differ; one where nothing is random.
     pub fn seeds(&self) -> u32 {
-        self.means.iter().map(|mean| mean.n).max().unwrap_or(1)
+        let theirs = self.means.iter().map(|mean| mean.n).max().unwrap_or(1);
+        if self.is_random() {
+            theirs.max(LEAST_SEEDS)
+        } else {
+            1
+        }
     }
 
     /// Whether more seeds tell more.
@@ -155,7 +161,7 @@ impl Case {
             .sqrt();
         let allowed = match mean.what.as_str() {
             reference::FURTHEST => FURTHEST_US,
-            reference::PACKETS if exact => 0.0,
+            reference::PACKETS | "dropped" | "sent" if exact => 0.0,
             what => (tolerance(what) * mean.value).max(spread).max(error),
         };
         Row {
@@ -166,7 +172,7 @@ impl Case {
             our_spread,
             allowed,
             holds: !ours.is_empty() && (our_mean - mean.value).abs() <= allowed,
-            excuse: self.set.excuse(&self.point),
+            excuse: self.set.excuse(&self.point, mean),
         }
     }
 }
@@ -191,7 +197,14 @@ fn case<'a>(cases: &'a mut Vec<Case>, set: &str, point: &str) -> &'a mut Case {
 
 /// Losses are rarer than packets, and so less certain.
 fn tolerance(what: &str) -> f64 {
-    let of_losses = ["loss", "loss_events", "reported_p"];
+    let of_losses = [
+        "dropped",
+        "loss",
+        "loss_events",
+        "queue_loss",
+        "reported_1_p",
+        "reported_p",
+    ];
     let metric = what.rsplit('.').next().unwrap_or(what);
     if of_losses.contains(&metric) {
         0.15
@@ -240,6 +253,9 @@ impl fmt::Display for CaseError {
 }
 
 impl core::error::Error for CaseError {}
+
+/// From two runs nobody knows a spread.
+const LEAST_SEEDS: u32 = 3;
 
 /// A packet that is no further than this from ns-2's is on time: ns-2 adds up floating point numbers and
 /// we nanoseconds, and some decisions are a comparison of two sums.

@@ -10,7 +10,7 @@ use tidegate_core::link::{LinkId, Network, NetworkConfig};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_live::emulator::{Arrival, EmulatorLog};
-use tidegate_sim::run::LinkSample;
+use tidegate_sim::run::{LinkLog, LinkSample};
 use tidegate_sim::scenario::Scenario;
 
 /// The state of every link at regular times.
@@ -20,9 +20,9 @@ pub(super) fn link_samples(
     seed: Seed,
     log: &EmulatorLog,
     run: &str,
-) -> Result<Vec<LinkSample>> {
+) -> Result<LinkLog> {
     let mut network: Network<Arrival> = Network::new(config, seed)?;
-    let mut samples = Vec::new();
+    let mut samples = LinkLog::default();
     let mut next = Time::ZERO;
     let mut arrivals = log.arrivals.iter().peekable();
     let end = Time::ZERO + scenario.duration;

@@ -180,7 +180,7 @@ impl Stage<'_> {
             meter: Meter::new(cast.len(), window, BIN),
             flows: Vec::new(),
             events: Vec::new(),
-            links: Vec::new(),
+            links: run::LinkLog::default(),
         };
         let mut over_tcp = Vec::new();
         for (i, (role, pair)) in cast.into_iter().zip(performers).enumerate() {

@@ -62,7 +62,7 @@ pub(super) fn run() -> Run {
         let mut world = Fake::new(&link, &run.flows[i].info.name, habit);
         world.play(&mut run.flows[i]);
         run.events.append(&mut world.events);
-        run.links.append(&mut world.samples);
+        run.links.extend(world.samples);
     }
     let expect = [
         "tidegate.on_time_of_savable >= 0.99",

@@ -39,17 +39,41 @@ once() { echo "$1,$2,$3,$4,0,1"; }
     for group in A B; do
         name=$(echo $group | tr AB ab)
         awk -F, -v g=$group '$5 == g' s002_groups.csv |
-            means shared "1 3 4" "$name.pps $name.loss_events" "7 13"
+            means shared "1 3 4" "$name.pps $name.loss_events $name.loss" "7 13 12"
+        # One flow has no spread.
+        awk -F, -v g=$group '$5 == g && !($1 == "one_vs_n" && g == "A")' s002_groups.csv |
+            means shared "1 3 4" "$name.sd_pps $name.min_pps $name.max_pps" "8 9 10"
     done
+    awk -F, '$5 == "A"' s002_groups.csv | means shared "1 3 4" queue.packets 14
     means start 1 "tcp.pps tfrc.pps tcp.loss tfrc.loss" "9 13 14 15" < s003_summary.csv
-    means start 1 "tfrc.slow_start_s tfrc.settled50_s tfrc.settled30_s" "4 5 6" < s003_settle.csv
-    means satellite "1 3 5 6 7 8" flow.pps 10 < s004_throughput.csv
+    means start 1 "tcp.sent_pps tcp.min_pps tcp.max_pps" "8 11 12" < s003_summary.csv
+    # Times count from the flow's start, rates in packets.
+    awk -F, -v OFS=, '{ $5 -= $4; $6 /= 1000; $7 -= $4; print }' s003_summary.csv |
+        means start 1 "tfrc.slow_start_s tfrc.peak_pps tfrc.peak_s" "5 6 7"
+    means start 1 "tfrc.settled50_s tfrc.settled30_s" "5 6" < s003_settle.csv
+    awk -F, -v OFS=, '{ $11 /= 1000; $12 /= 1000; print }' s003_settle.csv |
+        means start 1 "tfrc.cov_100ms tcp.cov_100ms tfrc.cov_1s tcp.cov_1s tfrc.sent_pps tcp.one_sent_pps" \
+            "7 8 9 10 11 12"
+    zcat s003_bins_0.1s.csv.gz | awk -F, -v OFS=, '
+        $3 >= 13.95 {
+            run = $1 OFS $2
+            if (!(run in n)) order[++runs] = run
+            n[run]++; sum[run] += $12
+        }
+        END { for (r = 1; r <= runs; r++) print order[r], sum[order[r]] / n[order[r]] }' |
+        means start 1 queue.packets 3
+    awk -F, -v OFS=, '{ $13 = 1 - $13; print }' s004_throughput.csv |
+        means satellite "1 3 5 6 7 8" \
+            "flow.pps flow.sent_pps flow.min_pps flow.max_pps flow.unfair flow.queue_loss" "10 9 11 12 13 14"
     awk -F, 'NR > 1 { print "blackout_D" $2 " " $1 " 0.001 0.55 50 " $2 "," $0 }' s004_blackout_recovery.csv |
-        means satellite 1 "all.half_back_s all.pps_50s_after all.sent_pps_during" "6 10 11" |
-        grep -v "_D[01] .*during"
+        means satellite 1 \
+            "all.half_back_s all.most_back_s all.first_back_s all.pps_100s all.pps_50s_after all.sent_pps_during all.pps_before" \
+            "6 7 8 9 10 11 5" |
+        grep -v "_D[01] .*during" | grep -v "_D[1-9].*before"
     grep ,tfrc, s005_raw.csv |
-        means response "1 3 4 5 7 8" "flow.sent_pps flow.reported_p" "9 13"
-    grep -v ,tfrc, s005_raw.csv | means response "1 3 4 5 7 8" flow.sent_pps 9
+        means response "1 3 4 5 7 8" \
+            "flow.sent_pps flow.reported_p flow.pps flow.rate_pps flow.reports flow.reported_1_p" "9 13 10 11 12 14"
+    grep -v ,tfrc, s005_raw.csv | means response "1 3 4 5 7 8" "flow.sent_pps flow.pps" "9 10"
     means red "1 2" "stream.loss queue.packets" "4 6" < red_openloop.csv
     # Counts of single runs, from the page that came with the records.
     once speed "tfrc 48" sent 345900
@@ -60,8 +84,32 @@ once() { echo "$1,$2,$3,$4,0,1"; }
     once speed "sack 48" hops 2020514
     once speed "newreno 1000" sent 2425199
     once speed "newreno 1000" hops 13852332
+    once speed "sack 1000" sent 2454945
+    once speed "sack 1000 6" sent 686566
+    once speed "sack 1000 6" hops 3679711
+    # ns-3 says what passed the bottleneck and what its queue dropped.
     once speed "ns3-newreno 48" hops 2034364
+    once speed "ns3-newreno 48" passed 334566
+    once speed "ns3-newreno 48" dropped 27551
     once speed "ns3-sack 48" hops 2020052
+    once speed "ns3-sack 48" passed 335338
+    once speed "ns3-sack 48" dropped 8654
+    once speed "ns3-sack 1000 6" passed 639063
+    once speed "ns3-sack 1000 6" dropped 60624
+    # Where nothing is random: what came to the queue or the lossy link, and what was lost there.
+    for kind in queue list100; do
+        for proto in reno newreno sack rap tfrc; do
+            set=$([ $kind = queue ] && echo queue || echo every)
+            zcat "micro/${kind}_$proto.csv.gz" | awk -F, -v t="$set,$proto" -v kind=$kind '
+                $1 == "+" { sent++ }
+                $1 == "d" { lost++ }
+                END {
+                    if (kind == "list100") lost = int(sent / 100)
+                    if (kind == "list100") print t ",sent," sent ",0,1"
+                    print t ",dropped," lost ",0,1"
+                }'
+        done
+    done
 } > "$here/means.csv"
 
 # When packets get to the far end: the first, every 200th, and the last.

@@ -37,13 +37,14 @@ impl Role {
     /// Sender and receiver, if the flow is one of models: all but video, which is one of datagrams
     /// and has [`sender`](Self::sender) and [`receiver`](Self::receiver) instead.
     pub fn actors(&self) -> Option<(Actor, Actor)> {
+        let stop = Time::ZERO + self.plan.stop;
         match &self.plan.media {
             MediaPlan::Bulk(bulk) => Some(self.paced(bulk)),
             MediaPlan::Tcp(tcp) => Some(self.tcp(tcp)),
             MediaPlan::Udp(config) => {
                 let mut config = config.clone();
                 config.ecn = self.ecn();
-                let source = udp::Source::new(config).expect(CHECKED);
+                let source = udp::Source::new(config).expect(CHECKED).until(stop);
                 Some((Actor::Udp(Box::new(source)), Actor::UdpSink(Box::default())))
             }
             MediaPlan::Web(config) => {
@@ -51,7 +52,7 @@ impl Role {
                 let (client, server) = browser.expect(CHECKED);
                 Some((
                     Actor::Server(Box::new(server)),
-                    Actor::Browser(Box::new(client)),
+                    Actor::Browser(Box::new(client.until(stop))),
                 ))
             }
             MediaPlan::Video(_) => None,

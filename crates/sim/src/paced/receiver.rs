@@ -200,6 +200,8 @@ impl Agent for Receiver {
         });
         if self.is_due(cx.now, event) {
             self.report(cx);
+        } else if self.timer == Time::FAR {
+            self.set_timer(cx.now);
         }
     }
 
@@ -208,11 +210,15 @@ impl Agent for Receiver {
             return;
         }
         if self.news {
-            self.report(cx);
-        } else {
-            self.waiting = true;
-            self.set_timer(cx.now);
+            return self.report(cx);
         }
+        self.waiting = true;
+        // The next packet is reported at once, and sets the timer again. To wake up each round trip
+        // until then would be a hundred thousand times a second over a path of ten microseconds.
+        self.timer = match self.config.reporting {
+            Reporting::Every(span) => cx.now + span.max(LEAST_SPAN),
+            Reporting::EachPacket | Reporting::EachRoundTrip | Reporting::OnArrival => Time::FAR,
+        };
     }
 
     fn next_timer(&self) -> Time {

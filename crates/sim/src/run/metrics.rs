@@ -6,6 +6,7 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::control::Kind;
@@ -445,19 +446,22 @@ fn of_links(run: &Run) -> Vec<LinkSummary> {
     let links = run.manifest.links.iter();
     links
         .map(|link| {
-            let of_link = |row: &&LinkSample| *row.link == *link.name && Some(&*row.run) == subject;
-            let samples: Vec<&LinkSample> = run.links.iter().filter(of_link).collect();
-            let mut waits: Vec<i64> = samples
-                .iter()
-                .filter_map(|row| drain_time(link, row))
-                .map(|wait| wait.as_nanos() as i64)
-                .collect();
+            let of_link =
+                |row: &LinkSample| *row.link == *link.name && subject.as_deref() == Some(&*row.run);
+            let (mut first, mut last) = (None, None);
+            let mut waits: Vec<i64> = Vec::new();
+            for row in run.links.iter().filter(of_link) {
+                waits.extend(drain_time(link, &row).map(|wait| wait.as_nanos() as i64));
+                first.get_or_insert_with(|| row.clone());
+                last = Some(row);
+            }
             waits.sort_unstable();
+            let last = last.as_ref();
             LinkSummary {
                 name: link.name.clone(),
-                utilisation: utilisation(link, &samples),
-                drops: samples.last().map(|row| row.drops),
-                marks: samples.last().map(|row| row.marks),
+                utilisation: utilisation(link, first.as_ref(), last),
+                drops: last.map(|row| row.drops),
+                marks: last.map(|row| row.marks),
                 queue_p95_ms: nearest_rank(&waits, 95).map(millis),
             }
         })
@@ -465,12 +469,12 @@ fn of_links(run: &Run) -> Vec<LinkSummary> {
 }
 
 /// The run, by the name of its flow, that the numbers of links are taken from.
-pub fn subject(run: &Run) -> Option<&str> {
-    let sampled = |name: &str| run.links.iter().any(|row| &*row.run == name);
+pub fn subject(run: &Run) -> Option<Arc<str>> {
+    let runs = run.links.runs();
+    let sampled = |name: &str| runs.iter().find(|run| &***run == name).cloned();
     let mut flows = run.flows.iter().map(|flow| &flow.info);
-    let own = flows.find(|info| !info.baseline && sampled(&info.name));
-    let first = || run.links.first().map(|row| &*row.run);
-    own.map(|info| &*info.name).or_else(first)
+    let own = flows.find_map(|info| sampled(&info.name).filter(|_| !info.baseline));
+    own.or_else(|| runs.first().cloned())
 }
 
 /// How long the queue takes to drain at the nominal capacity; `None` without a limit or without
@@ -480,8 +484,12 @@ pub fn drain_time(link: &LinkInfo, sample: &LinkSample) -> Option<Duration> {
     (capacity.as_bps() > 0).then(|| sample.queue / capacity)
 }
 
-fn utilisation(link: &LinkInfo, samples: &[&LinkSample]) -> Option<f64> {
-    let (first, last) = (samples.first()?, samples.last()?);
+fn utilisation(
+    link: &LinkInfo,
+    first: Option<&LinkSample>,
+    last: Option<&LinkSample>,
+) -> Option<f64> {
+    let (first, last) = (first?, last?);
     let mut edges: Vec<Time> = link.capacity.iter().map(|step| step.from).collect();
     edges.extend(link.outages.iter().flat_map(|o| [o.from, o.to]));
     edges.retain(|edge| first.at < *edge && *edge < last.at);

@@ -9,6 +9,7 @@
 
 mod cells;
 pub mod expect;
+mod links;
 mod manifest;
 pub mod metrics;
 mod reader;
@@ -16,6 +17,7 @@ mod rows;
 mod writer;
 
 pub use expect::{ExpectError, Expectation};
+pub use links::{Iter as LinkSamples, LinkLog};
 pub use manifest::{CapacityStep, FORMAT, FlowInfo, LinkInfo, Manifest, Outage, TOOL, World};
 pub use metrics::{Summary, summarise};
 pub use reader::{FlowRun, LoadError, Run, RunReader};

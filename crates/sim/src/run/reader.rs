@@ -11,6 +11,7 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
 
 use super::cells::{Cells, Row, as_kept};
+use super::links::LinkLog;
 use super::manifest::{FORMAT, FlowInfo, Manifest, World, time};
 use super::metrics::Summary;
 use super::rows::{
@@ -35,7 +36,7 @@ pub struct Run {
     /// The flows, in the order of the manifest.
     pub flows: Vec<FlowRun>,
     /// Samples of the links.
-    pub links: Vec<LinkSample>,
+    pub links: LinkLog,
     /// `bins.csv`.
     pub bins: Vec<BinRow>,
     /// `totals.csv`.
@@ -55,7 +56,7 @@ impl Run {
             manifest,
             events: Vec::new(),
             flows,
-            links: Vec::new(),
+            links: LinkLog::default(),
             bins: Vec::new(),
             totals: Vec::new(),
             summary: None,
@@ -95,7 +96,7 @@ impl Run {
     /// When the run ended: as planned, or where a killed one leaves off.
     pub fn end(&self) -> Time {
         let events = self.events.iter().map(|row| row.at);
-        let links = self.links.iter().map(|row| row.at);
+        let links = self.links.latest();
         let packets = self.flows.iter().flat_map(|flow| {
             let packets = flow.packets.iter();
             // Another clock's times say nothing about the end by this one.
@@ -185,7 +186,7 @@ impl RunReader {
         for flow in &mut run.flows {
             reader.flow(flow, run.manifest.world);
         }
-        run.links = reader.table(LINKS, !run.manifest.links.is_empty());
+        run.links = reader.table::<LinkSample, _>(LINKS, !run.manifest.links.is_empty());
         run.bins = reader.table(BINS, false);
         run.totals = reader.table(TOTALS, false);
         run.summary = reader.document(SUMMARY, "the run did not come to its end");
@@ -276,9 +277,9 @@ impl RunReader {
         flow.savable = self.table(&file(SAVABLE), video && world != World::Live);
     }
 
-    fn table<R: Row>(&mut self, file: &str, wanted: bool) -> Vec<R> {
+    fn table<R: Row, C: FromIterator<R> + Default>(&mut self, file: &str, wanted: bool) -> C {
         let Some(text) = self.text(file, wanted) else {
-            return Vec::new();
+            return C::default();
         };
         let mut reader = csv::ReaderBuilder::new()
             .flexible(true)
@@ -295,7 +296,7 @@ impl RunReader {
             self.notes.push(format!(
                 "{file} was left out: its columns are not {columns}"
             ));
-            return Vec::new();
+            return C::default();
         }
         let mut bad = Bad::default();
         let rows = reader.records().enumerate().filter_map(|(index, record)| {
@@ -307,7 +308,7 @@ impl RunReader {
             bad.count(row.is_none(), index + 2);
             row
         });
-        let rows = rows.collect();
+        let rows: C = rows.collect();
         self.notes.extend(bad.note(file));
         rows
     }

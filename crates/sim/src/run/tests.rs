@@ -171,7 +171,7 @@ fn what_is_written_is_read() {
     assert_eq!(flow.packets.len(), 3);
     assert_eq!(flow.packets[2].kind, Kind::Repair);
     assert!(flow.savable[0].savable);
-    assert_eq!(run.links[0].queue, Bytes(3_000));
+    assert_eq!(run.links.iter().next().unwrap().queue, Bytes(3_000));
     assert_eq!(run.summary, Some(Summary::default()));
 }
 

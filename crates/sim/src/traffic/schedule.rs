@@ -57,6 +57,17 @@ impl Schedule {
         self.steps.get(passed).map_or(Time::FAR, |step| step.0)
     }
 
+    /// The same up to a moment, and nothing from then on.
+    pub fn until(mut self, stop: Time) -> Self {
+        self.steps.retain(|step| step.0 < stop);
+        if stop == Time::ZERO {
+            self.first = Rate::ZERO;
+        } else if stop < Time::FAR {
+            self.steps.push((stop, Rate::ZERO));
+        }
+        self
+    }
+
     /// The highest rate.
     pub fn most(&self) -> Rate {
         let steps = self.steps.iter().map(|step| step.1);
@@ -116,6 +127,11 @@ mod tests {
             [0, 1_999, 2_000, 5_000, 99_000].map(at),
             [100, 100, 0, 300, 300].map(Rate::kbps)
         );
+        let cut = |secs| steps.clone().until(Time::from_secs(secs));
+        assert_eq!(cut(5), schedule(100, &[(2, 0), (5, 0)]));
+        assert_eq!(cut(4), schedule(100, &[(2, 0), (4, 0)]));
+        assert_eq!(cut(0), schedule(0, &[]));
+        assert_eq!(steps.clone().until(Time::FAR), steps);
         assert_eq!(steps.next_after(Time::ZERO), Time::from_secs(2));
         assert_eq!(steps.next_after(Time::from_secs(2)), Time::from_secs(5));
         assert_eq!(steps.next_after(Time::from_secs(5)), Time::FAR);

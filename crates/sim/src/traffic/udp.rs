@@ -114,7 +114,8 @@ impl SourceConfig {
     }
 }
 
-/// Sends [`Body::Data`] at a rate of its own. Starts and stops with its party.
+/// Sends [`Body::Data`] at a rate of its own. Starts with its party, and stops with it or
+/// [before](Self::until).
 #[derive(Clone, Debug)]
 pub struct Source {
     config: SourceConfig,
@@ -159,6 +160,13 @@ impl Source {
             sent: 0,
             config,
         })
+    }
+
+    /// The same, but nothing leaves from `stop` on.
+    #[must_use]
+    pub fn until(mut self, stop: Time) -> Self {
+        self.config.rate = self.config.rate.until(stop);
+        self
     }
 
     /// Packets sent so far.

@@ -355,7 +355,7 @@ impl Tfrc {
             return duration(FIRST_TIMEOUT.max(spacing));
         }
         //= rfc5348-4.3-rto
-        duration((4.0 * seconds(self.period())).max(spacing))
+        duration((4.0 * seconds(self.period())).max(spacing)).max(LEAST_PATIENCE)
     }
 
     /// `W_init / R`, also the `recover_rate` of section 4.4.
@@ -447,7 +447,7 @@ impl RateController for Tfrc {
         if self.rate < before {
             self.cut = cx.now;
             self.round.forget_arrivals();
-            self.arrivals = Arrivals::default();
+            self.arrivals.forget();
             let rate = self.target().send;
             cx.trace.record(cx.now, Event::NoFeedback { rate });
         }
@@ -542,6 +542,10 @@ const FIRST_TIMEOUT: f64 = 2.0;
 
 /// Upper bound of the initial window in bytes unless two packets are more (RFC 3390).
 const INITIAL_WINDOW: f64 = 4_380.0;
+
+/// The no-feedback timer waits for at least this long: an idle sender on a path of microseconds would wake
+/// up a hundred thousand times a second, and no system has timers for it. Above it RFC 5348 decides.
+const LEAST_PATIENCE: Duration = Duration::from_millis(1);
 
 /// Weight of the past in the averages of the round-trip time (q and q2 of RFC 5348).
 const RTT_MEMORY: f64 = 0.9;

@@ -130,6 +130,12 @@ impl Arrivals {
         self.last = Some(last.max(at));
     }
 
+    /// Nothing that came so far counts any more. The silence behind it does, as any other: what comes
+    /// first afterwards counts over a whole period, not over the half that the beginning of a flow has.
+    pub(super) fn forget(&mut self) {
+        (self.here, self.before) = (Heap::default(), Heap::default());
+    }
+
     //= rfc5348-6.2-receive-rate
     /// In bytes per second, over half a period to one and a half; zero before any arrival.
     pub(super) fn rate(&self, period: Duration) -> f64 {
@@ -270,6 +276,25 @@ mod tests {
         arrive(5_210..=7_000, 1_000);
         let rate = arrive(7_010..=7_210, 10);
         assert!((rate - 1_000.0).abs() < 1.0, "{rate}");
+    }
+
+    //= rfc5348-6.2-receive-rate (test)
+    #[test]
+    fn the_first_packet_after_an_outage_is_one_per_round_trip() {
+        let mut arrivals = Arrivals::default();
+        for ms in (0..=500).step_by(10) {
+            arrivals.add(far(ms), Bytes(1_000), RTT);
+        }
+        arrivals.forget();
+        for (ms, rate) in [
+            (5_500, 10_000.0),
+            (5_525, 16_000.0),
+            (5_575, 80_000.0 / 3.0),
+        ] {
+            arrivals.add(far(ms), Bytes(1_000), RTT);
+            let counted = arrivals.rate(RTT);
+            assert!((counted - rate).abs() < 1.0, "{counted} at {ms} ms");
+        }
     }
 
     //= rfc5348-6.1-feedback (test)

@@ -13,7 +13,9 @@ use core::time::Duration;
 
 use super::ledger::Ledger;
 use super::receive::has_passed;
-use super::{MIN_RTT, PacketSize, SIZE_GAIN, T_MBI, TfrcConfig, duration, seconds, sound};
+use super::{
+    LEAST_PATIENCE, MIN_RTT, PacketSize, SIZE_GAIN, T_MBI, TfrcConfig, duration, seconds, sound,
+};
 use crate::control::{
     Change, Cx, Ecn, Fate, Outcome, RateController, Report, Sent, Summary, Target, Why,
 };
@@ -314,7 +316,8 @@ impl Tfrc {
         let rtt = self.rtt.map_or(0.0, |rtt| rtt.mean);
         let round = rtt.max(seconds(self.config.report_interval));
         let span = if self.rtt.is_some() { 2.0 * round } else { 0.0 };
-        self.silence = Some(now + duration(span.max(2.0 * self.size / self.rate)));
+        let span = duration(span.max(2.0 * self.size / self.rate));
+        self.silence = Some(now + span.max(LEAST_PATIENCE));
     }
 
     /// The rate with the correction for the latest round-trip sample (`ca_`).

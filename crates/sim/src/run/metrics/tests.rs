@@ -387,13 +387,15 @@ fn links_are_those_of_the_first_flow_that_is_no_baseline() {
         marks: 2 * second,
         delivered: Bytes(delivered),
     };
-    run.links = vec![
+    run.links = [
         sample("b", 0, 0, 0),
         sample("b", 10, 9_000, 9_000),
         sample("a", 0, 0, 0),
         sample("a", 5, 500, 2_000),
         sample("a", 10, 100, 6_000),
-    ];
+    ]
+    .into_iter()
+    .collect();
     let link = summarise(&run, &[]).links.remove(0);
     // 8 kb/s for ten seconds less two of outage are 8000 bytes; 500 bytes drain in 500 ms.
     let expected = LinkSummary {

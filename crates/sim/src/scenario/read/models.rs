@@ -148,7 +148,15 @@ fn classic_sender(
         sender.initial_window = window;
     }
     if let Some(shortest) = table.get("min_rto") {
-        sender.rto.min = shortest.positive_duration("a timeout of zero fires for ever")?;
+        let least = shortest.positive_duration("a timeout of zero fires for ever")?;
+        if least < LEAST_RTO {
+            // As in ns-2 the timer runs while nothing is out, too.
+            return Err(shortest.range(
+                "shorter than a tick of any TCP",
+                "write a time span from \"1ms\" on",
+            ));
+        }
+        sender.rto.min = least;
     }
     if let Some(tick) = table.get("tick") {
         sender.rto.tick = tick.positive_duration("a clock has to tick")?;
@@ -386,6 +394,10 @@ fn object_size(size: &Value<'_>) -> Result<Distribution, ScenarioError> {
 
 /// How long a page is expected to take, by which think times are set for a load.
 const PAGE_TIME: Duration = Duration::from_secs(1);
+
+/// Its timer runs while nothing is out, too: one of a microsecond would fire thousands of millions of
+/// times in a pause of an hour.
+const LEAST_RTO: Duration = Duration::from_millis(1);
 
 const TCP_KINDS: &[&str] = &["bbr", "cubic", "linux-reno", "newreno", "reno", "sack"];
 

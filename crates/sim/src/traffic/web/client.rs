@@ -18,6 +18,8 @@ pub struct Client {
     stage: Stage,
     /// When to do something by itself.
     wake: Time,
+    /// Nothing more is asked for from then on.
+    stop: Time,
     /// Of the latest request.
     number: u32,
     /// Of the latest connections.
@@ -62,6 +64,7 @@ impl Client {
         Self {
             stage: Stage::Absent,
             wake: Time::ZERO,
+            stop: Time::FAR,
             number: 0,
             group: 0,
             first: 1,
@@ -72,6 +75,14 @@ impl Client {
             page_times: Spans::default(),
             config,
         }
+    }
+
+    /// The same, but it asks for nothing more from `stop` on: what comes of a page then is the rest of
+    /// the objects that were asked for.
+    #[must_use]
+    pub fn until(mut self, stop: Time) -> Self {
+        self.stop = stop;
+        self
     }
 
     /// What it counted.
@@ -86,7 +97,8 @@ impl Client {
 
     fn think(&mut self, now: Time, seconds: f64) {
         self.stage = Stage::Thinking;
-        self.wake = now + secs(seconds);
+        let wake = now + secs(seconds);
+        self.wake = if wake < self.stop { wake } else { Time::FAR };
     }
 
     fn begin_page(&mut self, cx: &mut AgentCx<'_>) {
@@ -132,6 +144,11 @@ impl Client {
         self.counters.objects += 1;
         self.counters.bytes += self.downloads[place].request().bytes;
         match self.config.connections {
+            Connections::PerObject | Connections::PerPage
+                if self.waiting > 0 && cx.now >= self.stop =>
+            {
+                return;
+            }
             Connections::PerObject if self.waiting > 0 => return self.connect(cx),
             Connections::PerPage if self.waiting > 0 => {
                 let bytes = self.draw_object(cx);

@@ -1,0 +1,351 @@
+//! Samples of links in little memory.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use core::fmt;
+
+use tidegate_core::units::{Bytes, Time};
+
+use super::rows::LinkSample;
+
+/// The samples of links, in the order in which they were taken.
+///
+/// Links are sampled one after the other at even distances, and most of the time few of their numbers
+/// change: a sample is a byte that says which do, and by how much. That is one byte of an idle link and
+/// about seven of a busy one, where a row has 72.
+#[derive(Clone, Default)]
+pub struct LinkLog {
+    /// Full ones, and the one that grows: a single list would be copied each time it grows.
+    chunks: VecDeque<Vec<u8>>,
+    len: usize,
+    latest: Option<Time>,
+    /// What the next sample is told from.
+    last: Last,
+}
+
+/// The latest sample of each link and run.
+#[derive(Clone, Debug, Default)]
+struct Last {
+    rows: Vec<LinkSample>,
+    /// How far apart its latest two are, in ns.
+    steps: Vec<u64>,
+    /// Whose sample came last.
+    place: usize,
+}
+
+impl LinkLog {
+    /// Adds a sample.
+    pub fn push(&mut self, sample: LinkSample) {
+        let mut code = [0; MOST_BYTES];
+        let mut code = Code::new(&mut code);
+        let next = self.last.next();
+        let known = |row: &LinkSample| same(&row.link, &sample.link) && same(&row.run, &sample.run);
+        let rows = &self.last.rows;
+        let place = match rows.get(next).filter(|row| known(row)) {
+            Some(_) => next,
+            None => rows.iter().position(known).unwrap_or(rows.len()),
+        };
+        if place == rows.len() {
+            self.last.add(&sample);
+        }
+        if place != next {
+            code.put(PLACE, place as u64);
+        }
+        let (row, step) = (&mut self.last.rows[place], &mut self.last.steps[place]);
+        let (at, before) = (sample.at.as_nanos(), row.at.as_nanos());
+        let passed = at.wrapping_sub(before);
+        code.put(STEP, passed.wrapping_sub(*step));
+        code.put(QUEUE, sample.queue.get().wrapping_sub(row.queue.get()));
+        code.put(DROPS, sample.drops.wrapping_sub(row.drops));
+        code.put(MARKS, sample.marks.wrapping_sub(row.marks));
+        let more = sample.delivered.get().wrapping_sub(row.delivered.get());
+        code.put(DELIVERED, more);
+        *step = passed;
+        *row = sample;
+        self.last.place = place;
+        self.latest = self.latest.max(Some(Time::from_nanos(at)));
+        self.len += 1;
+        let bytes = code.bytes();
+        match self.chunks.back_mut() {
+            Some(chunk) if chunk.len() + bytes.len() <= CHUNK => chunk.extend_from_slice(bytes),
+            _ => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.extend_from_slice(bytes);
+                self.chunks.push_back(chunk);
+            }
+        }
+    }
+
+    /// How many samples there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// When the latest sample was taken.
+    pub fn latest(&self) -> Option<Time> {
+        self.latest
+    }
+
+    /// The runs in which links were sampled, in the order of their first samples.
+    pub fn runs(&self) -> Vec<Arc<str>> {
+        let mut runs: Vec<Arc<str>> = Vec::new();
+        for row in &self.last.rows {
+            if !runs.contains(&row.run) {
+                runs.push(Arc::clone(&row.run));
+            }
+        }
+        runs
+    }
+
+    /// The samples, as they were added.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter {
+            names: &self.last.rows,
+            last: Last::default(),
+            chunks: self.chunks.iter(),
+            rest: &[],
+            left: self.len,
+        }
+    }
+}
+
+impl Last {
+    /// Whose sample comes next, if links take turns.
+    fn next(&self) -> usize {
+        let next = self.place + 1;
+        if next < self.rows.len() { next } else { 0 }
+    }
+
+    /// Another link, of which everything is zero so far.
+    fn add(&mut self, names: &LinkSample) {
+        self.rows.push(LinkSample {
+            at: Time::ZERO,
+            queue: Bytes::ZERO,
+            drops: 0,
+            marks: 0,
+            delivered: Bytes::ZERO,
+            ..names.clone()
+        });
+        self.steps.push(0);
+    }
+}
+
+impl fmt::Debug for LinkLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+impl PartialEq for LinkLog {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other)
+    }
+}
+
+impl Extend<LinkSample> for LinkLog {
+    fn extend<T: IntoIterator<Item = LinkSample>>(&mut self, samples: T) {
+        samples.into_iter().for_each(|sample| self.push(sample));
+    }
+}
+
+impl FromIterator<LinkSample> for LinkLog {
+    fn from_iter<T: IntoIterator<Item = LinkSample>>(samples: T) -> Self {
+        let mut log = Self::default();
+        log.extend(samples);
+        log
+    }
+}
+
+impl<'a> IntoIterator for &'a LinkLog {
+    type Item = LinkSample;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// The samples of a [`LinkLog`].
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    /// Of each link and run, in the order in which they came first.
+    names: &'a [LinkSample],
+    last: Last,
+    chunks: std::collections::vec_deque::Iter<'a, Vec<u8>>,
+    rest: &'a [u8],
+    left: usize,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = LinkSample;
+
+    fn next(&mut self) -> Option<LinkSample> {
+        if self.rest.is_empty() {
+            self.rest = self.chunks.next()?;
+        }
+        let (flags, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        let mut field = |flag: u8| match flags & flag {
+            0 => 0,
+            _ => take_number(&mut self.rest),
+        };
+        let place = match flags & PLACE {
+            0 => self.last.next(),
+            _ => unfold(field(PLACE)) as usize,
+        };
+        if place >= self.last.rows.len() {
+            self.last.add(self.names.get(place)?);
+        }
+        let mut change = |flag| unfold(field(flag));
+        let (row, step) = (&mut self.last.rows[place], &mut self.last.steps[place]);
+        *step = step.wrapping_add(change(STEP));
+        row.at = Time::from_nanos(row.at.as_nanos().wrapping_add(*step));
+        row.queue = Bytes(row.queue.get().wrapping_add(change(QUEUE)));
+        row.drops = row.drops.wrapping_add(change(DROPS));
+        row.marks = row.marks.wrapping_add(change(MARKS));
+        row.delivered = Bytes(row.delivered.get().wrapping_add(change(DELIVERED)));
+        self.last.place = place;
+        self.left -= 1;
+        Some(row.clone())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+/// Nearly always they are the same text in the same place.
+fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
+    Arc::ptr_eq(a, b) || a == b
+}
+
+/// One sample as bytes: which numbers follow, and these.
+struct Code<'a> {
+    bytes: &'a mut [u8; MOST_BYTES],
+    len: usize,
+}
+
+impl<'a> Code<'a> {
+    fn new(bytes: &'a mut [u8; MOST_BYTES]) -> Self {
+        Self { bytes, len: 1 }
+    }
+
+    /// A number that may be below zero, seven bits to a byte, unless it is zero. The number of a link
+    /// that comes out of turn is put first, and is read even if it is zero.
+    fn put(&mut self, flag: u8, number: u64) {
+        if number == 0 && flag != PLACE {
+            return;
+        }
+        self.bytes[0] |= flag;
+        let mut rest = fold(number);
+        loop {
+            let more = rest > 0x7f;
+            self.bytes[self.len] = (rest & 0x7f) as u8 | if more { 0x80 } else { 0 };
+            self.len += 1;
+            rest >>= 7;
+            if !more {
+                return;
+            }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+fn take_number(bytes: &mut &[u8]) -> u64 {
+    let (mut number, mut shift) = (0, 0);
+    while let Some((byte, rest)) = bytes.split_first() {
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+        shift += 7;
+    }
+    number
+}
+
+/// Small numbers on either side of zero become small numbers.
+fn fold(number: u64) -> u64 {
+    let signed = number as i64;
+    ((signed << 1) ^ (signed >> 63)) as u64
+}
+
+fn unfold(folded: u64) -> u64 {
+    (folded >> 1) ^ (folded & 1).wrapping_neg()
+}
+
+const PLACE: u8 = 1;
+const STEP: u8 = 2;
+const QUEUE: u8 = 4;
+const DROPS: u8 = 8;
+const MARKS: u8 = 16;
+const DELIVERED: u8 = 32;
+
+/// Six numbers of up to 64 bits, and which of them there are.
+const MOST_BYTES: usize = 1 + 6 * 10;
+/// Small against a run that is long, and nothing against one that is short.
+const CHUNK: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample(at: u64, link: usize, numbers: [u64; 4]) -> LinkSample {
+        let [queue, drops, marks, delivered] = numbers;
+        LinkSample {
+            at: Time::from_nanos(at),
+            run: ["one", "two"][link / 3 % 2].into(),
+            link: ["a", "b", "c"][link % 3].into(),
+            queue: Bytes(queue),
+            drops,
+            marks,
+            delivered: Bytes(delivered),
+        }
+    }
+
+    #[test]
+    fn an_idle_link_costs_a_byte() {
+        let rows = |n: u64| sample(20_000_000 * (n / 3), (n % 3) as usize, [0; 4]);
+        let log: LinkLog = (0..300_000).map(rows).collect();
+        assert_eq!(log.len(), 300_000);
+        assert!(log.iter().eq((0..300_000).map(rows)));
+        let bytes: usize = log.chunks.iter().map(Vec::len).sum();
+        assert!(bytes < 300_100, "{bytes}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_comes_out_is_what_went_in(
+            rows in prop::collection::vec((any::<u64>(), 0_usize..6, any::<[u64; 4]>(), any::<bool>()), 0..2_000),
+        ) {
+            let row = |(n, (at, link, numbers, near)): (usize, &(u64, usize, [u64; 4], bool))| {
+                // In turns and in small steps, or anything.
+                if *near {
+                    sample(n as u64 * 20, n % 6, numbers.map(|number| number % 3_000))
+                } else {
+                    sample(*at, *link, *numbers)
+                }
+            };
+            let rows: Vec<LinkSample> = rows.iter().enumerate().map(row).collect();
+            let log: LinkLog = rows.iter().cloned().collect();
+            prop_assert_eq!(log.iter().len(), rows.len());
+            prop_assert_eq!(log.is_empty(), rows.is_empty());
+            prop_assert_eq!(log.latest(), rows.iter().map(|row| row.at).max());
+            prop_assert!(log.iter().eq(rows.iter().cloned()));
+            prop_assert_eq!(log.clone(), log);
+        }
+    }
+}

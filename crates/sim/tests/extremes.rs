@@ -1,0 +1,203 @@
+//! Scenarios whose rates and times are as far out as the language lets them be: from a bit to a terabit
+//! per second, from a microsecond to an hour. Nothing divides by zero, overflows, panics or goes on for
+//! ever; and where a rate says how many packets leave, so many do.
+
+use proptest::prelude::*;
+use tidegate_core::media::FrameEncoder;
+use tidegate_core::random::Seed;
+use tidegate_sim::play::{self, Keep, Take};
+use tidegate_sim::scenario::{Scenario, VideoPlan};
+
+/// Plays one kind of flow over links of this rate and delay, for `lasts`, and what is under way then for
+/// as long as a scenario may last.
+fn play(flow: &str, rate: &str, delay: &str, lasts: &str, seed: u64) -> Take {
+    let text = format!(
+        r#"name = "t"
+duration = "24h"
+[[link]]
+name = "there"
+rate = "{rate}"
+delay = "{delay}"
+queue = {{ droptail = "60kB" }}
+[[link]]
+name = "back"
+rate = "{rate}"
+delay = "{delay}"
+queue = {{ droptail = "60kB" }}
+[[flow]]
+name = "flow"
+path = ["there"]
+back = ["back"]
+stop = "{lasts}"
+{flow}
+"#
+    );
+    let none = |_: &str| Err("no files here".to_owned());
+    let scenario = Scenario::parse("t", &text, &none).unwrap_or_else(|e| panic!("{text}{e}"));
+    let encoder = |flow: &str, plan: &VideoPlan, seed| -> Result<Box<dyn FrameEncoder>, _> {
+        Ok(plan.modelled(flow, seed).expect("the model"))
+    };
+    let take = play::flows(&scenario, Seed(seed), Keep::default(), &encoder);
+    let take = take.unwrap_or_else(|error| panic!("{text}{error}"));
+    for flow in 0..take.flows.len() {
+        let totals = take.meter.totals(flow);
+        let (sent, ends) = (totals.sent, totals.received.packets + totals.dropped);
+        assert!(ends <= sent.packets, "{text}{totals:?}");
+        assert!(totals.delay_min <= totals.delay_max, "{text}{totals:?}");
+        let rate = totals.receive_rate().as_f64();
+        assert!(rate.is_finite(), "{text}{totals:?}");
+    }
+    take
+}
+
+const RATES: [&str; 4] = ["1b/s", "1kb/s", "1Gb/s", "1000Gb/s"];
+const DELAYS: [&str; 3] = ["1us", "1s", "1h"];
+
+fn one_of(list: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
+    prop::sample::select(list)
+}
+
+/// A rate, and a time in which it sends some thousands of packets, or a day.
+fn pace() -> impl Strategy<Value = (&'static str, &'static str)> {
+    let paces: &[(&str, &str)] = &[
+        ("1b/s", "24h"),
+        ("1kb/s", "3h"),
+        ("1Gb/s", "20ms"),
+        ("1000Gb/s", "20us"),
+    ];
+    prop::sample::select(paces)
+}
+
+/// What a controller may do in `stop`, however fast the link is: with 10,000 packets at most.
+fn greedy() -> impl Strategy<Value = (&'static str, &'static str)> {
+    let loads: &[(&str, &str)] = &[
+        ("limit = \"2MB\"", "24h"),
+        ("demand = \"1b/s\"", "24h"),
+        ("demand = \"1000Gb/s\"", "50us"),
+        (
+            "demand = [[\"0s\", \"1000Gb/s\"], [\"40us\", \"1b/s\"]]",
+            "24h",
+        ),
+        ("overhead = \"1h\", limit = \"10kB\"", "2h"),
+    ];
+    prop::sample::select(loads)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn streams_without_control(
+        link in (one_of(&RATES), one_of(&DELAYS)),
+        (rate, lasts) in pace(),
+        packet in one_of(&["128B", "1500B"]),
+        spacing in one_of(&[
+            "spacing = \"constant\"",
+            "jitter = 1.0",
+            "spacing = \"poisson\"",
+            "spacing = { on = \"1us\", off = \"1us\" }",
+            "spacing = { on = \"1h\", off = \"1us\", shape = 1.01 }",
+            "spacing = { on = \"10us\", off = \"1h\", shape = 100 }",
+        ]),
+        seed in 0_u64..1_000,
+    ) {
+        // Bursts of a microsecond for hours would be thousands of millions of bursts.
+        prop_assume!(!(spacing.contains("1us\", off = \"1us") && lasts.ends_with('h')));
+        let udp = format!("udp = {{ rate = \"{rate}\", packet = \"{packet}\", {spacing} }}");
+        let take = play(&udp, link.0, link.1, lasts, seed);
+        let sent = take.meter.totals(0).sent.packets as f64;
+        let bits = match (rate, lasts) {
+            ("1b/s", _) => 86_400.0,
+            ("1kb/s", _) => 10_800e3,
+            _ => 20e6,
+        };
+        let even = bits / if packet == "128B" { 1_024.0 } else { 12_000.0 };
+        if spacing.contains("constant") {
+            // The first leaves at once, and the last before the flow stops.
+            prop_assert!((sent - even - 0.5).abs() <= 0.5, "{} {} {}", udp, sent, even);
+        } else if !spacing.contains("on") {
+            let off = 6.0 * even.sqrt() + 1.0;
+            prop_assert!((sent - even).abs() <= off, "{} {} {}", udp, sent, even);
+        }
+    }
+
+    #[test]
+    fn flows_that_a_controller_paces(
+        link in (one_of(&RATES), one_of(&DELAYS)),
+        control in one_of(&[
+            "\"tfrc\"",
+            "{ tfrc = { damping = true } }",
+            "{ tfrc = { flavour = \"rfc3448\" } }",
+            "\"rap\"",
+            "{ rap = { fine_grain = true } }",
+        ]),
+        (load, lasts) in greedy(),
+        packet in one_of(&["100B", "1500B"]),
+        seed in 0_u64..1_000,
+    ) {
+        let flow = format!("control = {control}\nbulk = {{ packet = \"{packet}\", {load} }}");
+        let take = play(&flow, link.0, link.1, lasts, seed);
+        if load.contains("1b/s") && !load.contains("Gb/s") {
+            let bits = if packet == "100B" { 800.0 } else { 12_000.0 };
+            prop_assert!(take.meter.totals(0).sent.packets as f64 <= 86_400.0 / bits + 1.0);
+        } else {
+            prop_assert!(take.meter.totals(0).sent.packets > 0);
+        }
+    }
+
+    #[test]
+    fn fixed_rates(
+        link in (one_of(&RATES), one_of(&DELAYS)),
+        (rate, lasts) in pace(),
+        packet in one_of(&["100B", "1500B"]),
+        seed in 0_u64..1_000,
+    ) {
+        let flow = format!("control = {{ fixed = \"{rate}\" }}\nbulk = {{ packet = \"{packet}\" }}");
+        let take = play(&flow, link.0, link.1, lasts, seed);
+        prop_assert!(take.meter.totals(0).sent.packets > 0);
+    }
+
+    #[test]
+    fn browsers(
+        link in (one_of(&RATES), one_of(&DELAYS)),
+        (think, lasts) in prop::sample::select(&[
+            ("think = \"1us\"", "2ms"),
+            ("think = \"1h\"", "2h"),
+            ("load = \"1b/s\"", "24h"),
+            ("load = \"1000Gb/s\"", "50ms"),
+        ][..]),
+        size in one_of(&["page = \"1B\"", "page = \"1MB\"", "objects = 1000, object = \"1B\"", "objects = 3"]),
+        connections in one_of(&["page", "object", "at-once"]),
+        begin in one_of(&["page", "thinking"]),
+        tcp in one_of(&["packet = \"100B\"", "packet = \"1500B\", min_rto = \"10ms\", tick = \"1us\""]),
+        seed in 0_u64..1_000,
+    ) {
+        let flow = format!(
+            "count = 2\nweb = {{ {think}, {size}, connections = \"{connections}\", begin = \"{begin}\", \
+             tcp = {{ kind = \"sack\", {tcp} }} }}"
+        );
+        play(&flow, link.0, link.1, lasts, seed);
+    }
+
+    #[test]
+    fn video(
+        link in (one_of(&RATES), one_of(&DELAYS)),
+        (control, ceiling, lasts) in prop::sample::select(&[
+            ("control = \"tfrc\"", "1Gb/s", "300ms"),
+            ("control = \"rap\"", "1Gb/s", "300ms"),
+            ("control = { fixed = \"1b/s\" }", "1Gb/s", "10s"),
+            ("control = { fixed = \"1000Gb/s\" }", "1000Gb/s", "1ms"),
+            ("control = \"tfrc\"", "1b/s", "10s"),
+            ("transport = { tcp = \"sack\", mode = \"iopt\" }", "1Gb/s", "300ms"),
+            ("transport = { tcp = \"cubic\", mode = \"iexp\" }", "1b/s", "10s"),
+        ][..]),
+        (bound, fps) in (one_of(&["1us", "1h"]), one_of(&["1", "240"])),
+        seed in 0_u64..1_000,
+    ) {
+        let video = format!(
+            "{control}\ndelay_bound = \"{bound}\"\n\
+             video = {{ size = \"16x16\", fps = {fps}, floor = \"1b/s\", ceiling = \"{ceiling}\" }}"
+        );
+        play(&video, link.0, link.1, lasts, seed);
+    }
+}

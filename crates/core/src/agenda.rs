@@ -75,7 +75,7 @@ impl Agenda {
         }
     }
 
-    /// Whether other slots are at the [`front`](Self::front) than when this was asked before.
+    /// Whether other slots are at the front than when this was asked before.
     #[inline]
     pub(crate) fn begun(&mut self) -> bool {
         match &mut self.form {
@@ -84,14 +84,23 @@ impl Agenda {
         }
     }
 
-    /// Of many slots some that are next, the first of them last: worth a look ahead, all at once.
+    /// Of many slots, the day at the front.
     #[inline]
-    pub(crate) fn front(&self) -> impl Iterator<Item = usize> + Clone {
-        let front = match &self.form {
-            Form::Few(_) => &[],
-            Form::Many(calendar) => calendar.front(),
-        };
-        front.iter().map(|(_, slot)| *slot as usize)
+    pub(crate) fn today(&self) -> u64 {
+        match &self.form {
+            Form::Few(_) => 0,
+            Form::Many(calendar) => calendar.today(),
+        }
+    }
+
+    /// Of many slots, those of the next day that was not shown yet are added to `slots`; which day
+    /// that is.
+    #[inline]
+    pub(crate) fn coming(&mut self, slots: &mut Vec<u32>) -> Option<u64> {
+        match &mut self.form {
+            Form::Few(_) => None,
+            Form::Many(calendar) => calendar.coming(slots),
+        }
     }
 
     /// From now on with a calendar, which takes any deadline.

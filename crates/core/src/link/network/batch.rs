@@ -15,7 +15,8 @@ use super::super::Packet;
 use super::super::lane::{Entry, Lane};
 use super::super::passage::Passage;
 use super::super::store::Parcel;
-use super::{CACHED, END, FEEDER, NONE, Network, fetch};
+use super::ahead::STRIDE;
+use super::{CACHED, END, FEEDER, NONE, Network};
 use crate::units::{Time, nanos};
 
 /// What is to be moved on.
@@ -222,10 +223,9 @@ impl<P: Packet + Send + 'static> Network<P> {
         while let Some(&(out, link)) = self.batches.lists[list].entries.get(count)
             && (out, link) <= until
         {
-            if self.links.len() > CACHED && count.is_multiple_of(FETCHED) {
-                let next = self.batches.lists[list].entries[count..].iter();
-                let next = next.take(FETCHED).map(|(_, link)| *link as usize);
-                fetch(&self.links, &self.store, &self.hops, next);
+            if self.links.len() > CACHED && count.is_multiple_of(STRIDE) {
+                let next = &self.batches.lists[list].entries[count..];
+                self.look_along(next, count == 0);
             }
             count += 1;
             let Some((at, parcel)) = self.links[link as usize].pop(&mut self.store, out) else {
@@ -267,9 +267,6 @@ pub(super) const BATCHED: u32 = 1 << 29;
 /// Of more links so many packets are on their way to a second one that they would have left the cache
 /// by the time at which they are moved on.
 const MOST_LINKS: usize = 1 << 13;
-
-/// Of so many packets at once is looked at what they will touch.
-const FETCHED: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,196 @@
+//! A look ahead: what the next packets will touch is brought to the cache by then.
+//!
+//! With many links next to nothing of what a packet touches is in the cache, and much of it is known
+//! only from what is to be touched before: a link tells the place of its packet, that tells the packet
+//! and the next link, and the packet tells who gets it. So each step is taken for other packets, a
+//! while after the step before, and nobody waits.
+
+use core::mem;
+
+use prefetch_index::prefetch_index;
+
+use super::super::Packet;
+use super::{BATCHED, END, FEEDER, Network, RouteId};
+use crate::units::Time;
+
+/// Links whose turn comes soon, day by day of the agenda, the next day first.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    days: [Day; DAYS],
+    /// How many of them are known.
+    known: usize,
+    /// Whether there are others than when somebody looked.
+    news: bool,
+}
+
+#[derive(Debug, Default)]
+struct Day {
+    number: u64,
+    links: Vec<u32>,
+}
+
+/// What [`Network::soon`] brings to the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The first link of the route.
+    Link,
+    /// Where the packet will be in it, which is known only once the link is in the cache.
+    Place,
+}
+
+impl<P: Packet + Send + 'static> Network<P> {
+    /// Whether other packets are [`coming`](Self::coming) than when this was asked before. Never if
+    /// links are few.
+    #[inline]
+    pub fn has_news(&mut self) -> bool {
+        mem::take(&mut self.ahead.news)
+    }
+
+    /// Packets that are likely to come out soon, in three groups, the next ones in group 0: for
+    /// callers who keep much for each packet and would like to have it in the cache by then. Of no
+    /// other use: it may name packets that do not come out, and be silent about such that do.
+    #[inline]
+    pub fn coming(&self, group: usize) -> impl Iterator<Item = &P> {
+        let links = self.ahead.days[group.min(DAYS - 1)].links.iter();
+        let parcels = links.filter_map(|link| self.links[*link as usize].peek());
+        let last = |hop: u32| {
+            self.hops
+                .get(hop as usize + 1)
+                .is_some_and(|hop| hop & END != 0)
+        };
+        parcels
+            .filter(move |parcel| last(parcel.hop))
+            .filter_map(|parcel| self.store.get(parcel.slot))
+    }
+
+    /// A packet is likely to be pushed onto `route`: some of what that touches is brought to the
+    /// cache. Of no other use.
+    #[inline]
+    pub fn soon(&self, route: RouteId, step: Step) {
+        let start = self.routes.get(route.0).map(|start| *start as usize);
+        let Some(hop) = start
+            .map(|start| self.hops[start])
+            .filter(|hop| hop & END == 0)
+        else {
+            return;
+        };
+        let link = (hop & !(FEEDER | BATCHED)) as usize;
+        match step {
+            Step::Link => self.link_soon(link),
+            Step::Place => self.place_soon(link),
+        }
+    }
+
+    /// A day of the agenda has begun: each day ahead takes its next step.
+    pub(super) fn look_on(&mut self) {
+        let today = self.agenda.today();
+        let Ahead { days, known, news } = &mut self.ahead;
+        let over = days[..*known].iter();
+        let over = over.take_while(|day| day.number <= today).count();
+        if over == 0 && *known > 0 {
+            return;
+        }
+        days.rotate_left(over);
+        *known -= over;
+        for day in &mut days[*known..] {
+            day.links.clear();
+        }
+        for day in &mut days[*known..] {
+            let Some(number) = self.agenda.coming(&mut day.links) else {
+                break;
+            };
+            day.number = number;
+            *known += 1;
+        }
+        *news = true;
+        let [_, _, coming, next, head, link] = &self.ahead.days;
+        for link in &link.links {
+            self.link_soon(*link as usize);
+        }
+        for link in &head.links {
+            self.head_soon(*link as usize);
+        }
+        for link in &next.links {
+            self.next_soon(*link as usize);
+        }
+        for link in &coming.links {
+            self.next_place_soon(*link as usize);
+        }
+    }
+
+    /// The same for packets that are moved on in a batch: `links` are those from now on, in their
+    /// order, and another [`STRIDE`] of them were moved on.
+    pub(super) fn look_along(&self, links: &[(Time, u32)], begins: bool) {
+        let from = |step: usize| if begins { 0 } else { step * STRIDE };
+        let range = |step: usize| {
+            let end = ((step + 1) * STRIDE).min(links.len());
+            links[from(step).min(end)..end]
+                .iter()
+                .map(|(_, link)| *link as usize)
+        };
+        range(4).for_each(|link| self.link_soon(link));
+        range(3).for_each(|link| self.head_soon(link));
+        range(2).for_each(|link| self.next_soon(link));
+        range(1).for_each(|link| self.next_place_soon(link));
+    }
+
+    #[inline]
+    fn link_soon(&self, link: usize) {
+        prefetch_index(&self.links, link);
+    }
+
+    #[inline]
+    fn head_soon(&self, link: usize) {
+        if let Some(lane) = self.links[link].lane() {
+            lane.head_soon();
+        }
+    }
+
+    #[inline]
+    fn place_soon(&self, link: usize) {
+        if let Some(lane) = self.links[link].lane() {
+            lane.tail_soon();
+        }
+    }
+
+    /// The packet that comes out next, if it is at the end of its route, or the link after.
+    #[inline]
+    fn next_soon(&self, link: usize) {
+        let Some(parcel) = self.links[link].peek() else {
+            return;
+        };
+        match self.next_of(parcel.hop) {
+            Some(next) => self.link_soon(next),
+            None => self.store.soon(parcel.slot),
+        }
+    }
+
+    /// The place of that packet in the link after.
+    #[inline]
+    fn next_place_soon(&self, link: usize) {
+        let parcel = self.links[link].peek();
+        if let Some(next) = parcel.and_then(|parcel| self.next_of(parcel.hop)) {
+            self.place_soon(next);
+        }
+    }
+
+    /// The link behind a hop, or the one that it feeds, if there is one.
+    #[inline]
+    fn next_of(&self, hop: u32) -> Option<usize> {
+        let next = self
+            .hops
+            .get(hop as usize + 1)
+            .filter(|hop| *hop & END == 0)?;
+        let next = match next & FEEDER {
+            0 => *next,
+            _ => self.hops[hop as usize + 2],
+        };
+        Some(next as usize)
+    }
+}
+
+/// How many packets of a batch make a step.
+pub(super) const STRIDE: usize = 8;
+
+/// As many days as there are steps, those of [`Network::coming`] included.
+const DAYS: usize = 6;

@@ -27,6 +27,8 @@ pub(super) struct Ahead {
 struct Day {
     number: u64,
     links: Vec<u32>,
+    /// Where their packets go to: a link, or [`END`] and the slot of one that comes out.
+    targets: Vec<u32>,
 }
 
 /// What [`Network::soon`] brings to the cache.
@@ -51,16 +53,9 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// other use: it may name packets that do not come out, and be silent about such that do.
     #[inline]
     pub fn coming(&self, group: usize) -> impl Iterator<Item = &P> {
-        let links = self.ahead.days[group.min(DAYS - 1)].links.iter();
-        let parcels = links.filter_map(|link| self.links[*link as usize].peek());
-        let last = |hop: u32| {
-            self.hops
-                .get(hop as usize + 1)
-                .is_some_and(|hop| hop & END != 0)
-        };
-        parcels
-            .filter(move |parcel| last(parcel.hop))
-            .filter_map(|parcel| self.store.get(parcel.slot))
+        let targets = self.ahead.days[group.min(DAYS - 1)].targets.iter();
+        let exits = targets.filter(|target| **target & END != 0);
+        exits.filter_map(|target| self.store.get(target & !END))
     }
 
     /// A packet is likely to be pushed onto `route`: some of what that touches is brought to the
@@ -94,6 +89,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         *known -= over;
         for day in &mut days[*known..] {
             day.links.clear();
+            day.targets.clear();
         }
         for day in &mut days[*known..] {
             let Some(number) = self.agenda.coming(&mut day.links) else {
@@ -103,18 +99,22 @@ impl<P: Packet + Send + 'static> Network<P> {
             *known += 1;
         }
         *news = true;
-        let [_, _, coming, next, head, link] = &self.ahead.days;
-        for link in &link.links {
+        for link in &self.ahead.days[5].links {
             self.link_soon(*link as usize);
         }
-        for link in &head.links {
+        for link in &self.ahead.days[4].links {
             self.head_soon(*link as usize);
         }
-        for link in &next.links {
-            self.next_soon(*link as usize);
+        let Day { links, targets, .. } = &mut self.ahead.days[3];
+        let (links, mut targets) = (mem::take(links), mem::take(targets));
+        for link in &links {
+            targets.extend(self.next_soon(*link as usize));
         }
-        for link in &coming.links {
-            self.next_place_soon(*link as usize);
+        (self.ahead.days[3].links, self.ahead.days[3].targets) = (links, targets);
+        for target in &self.ahead.days[2].targets {
+            if target & END == 0 {
+                self.place_soon(*target as usize);
+            }
         }
     }
 
@@ -130,8 +130,15 @@ impl<P: Packet + Send + 'static> Network<P> {
         };
         range(4).for_each(|link| self.link_soon(link));
         range(3).for_each(|link| self.head_soon(link));
-        range(2).for_each(|link| self.next_soon(link));
-        range(1).for_each(|link| self.next_place_soon(link));
+        for link in range(2) {
+            self.next_soon(link);
+        }
+        for link in range(1) {
+            let parcel = self.links[link].peek();
+            if let Some(next) = parcel.and_then(|parcel| self.next_of(parcel.hop)) {
+                self.place_soon(next);
+            }
+        }
     }
 
     #[inline]
@@ -153,25 +160,17 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// The packet that comes out next, if it is at the end of its route, or the link after.
+    /// The packet that comes out next, if it is at the end of its route, or the link after. Which that
+    /// is, as a target.
     #[inline]
-    fn next_soon(&self, link: usize) {
-        let Some(parcel) = self.links[link].peek() else {
-            return;
-        };
-        match self.next_of(parcel.hop) {
-            Some(next) => self.link_soon(next),
-            None => self.store.soon(parcel.slot),
+    fn next_soon(&self, link: usize) -> Option<u32> {
+        let parcel = self.links[link].peek()?;
+        if let Some(next) = self.next_of(parcel.hop) {
+            self.link_soon(next);
+            return Some(next as u32);
         }
-    }
-
-    /// The place of that packet in the link after.
-    #[inline]
-    fn next_place_soon(&self, link: usize) {
-        let parcel = self.links[link].peek();
-        if let Some(next) = parcel.and_then(|parcel| self.next_of(parcel.hop)) {
-            self.place_soon(next);
-        }
+        self.store.soon(parcel.slot);
+        Some(END | parcel.slot)
     }
 
     /// The link behind a hop, or the one that it feeds, if there is one.

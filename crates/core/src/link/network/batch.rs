@@ -149,8 +149,7 @@ impl Batch {
 /// and lead only to second ones. Second ones come only behind first ones. A link that feeds one other
 /// alone is no first one: it has a better way.
 fn find(links: &[Passage], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool>) {
-    let few = links.len() <= MOST_LINKS;
-    let able = |link: &Passage| few && link.lane().is_some_and(Lane::takes_time);
+    let able = |link: &Passage| link.lane().is_some_and(Lane::takes_time);
     let mut firsts = vec![false; links.len()];
     let mut seconds: Vec<bool> = links.iter().map(able).collect();
     for route in routes {
@@ -263,10 +262,6 @@ impl<P: Packet + Send + 'static> Network<P> {
 /// Marks a link at the beginning of a route, in the list of hops, whose packets are moved on in
 /// batches.
 pub(super) const BATCHED: u32 = 1 << 29;
-
-/// Of more links so many packets are on their way to a second one that they would have left the cache
-/// by the time at which they are moved on.
-const MOST_LINKS: usize = 1 << 13;
 
 #[cfg(test)]
 mod tests {

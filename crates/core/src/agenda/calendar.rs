@@ -126,15 +126,15 @@ impl Calendar {
         mem::take(&mut self.begun)
     }
 
-    /// The day at the front.
+    /// When the day at the front ends.
     #[inline]
-    pub(super) fn today(&self) -> u64 {
-        self.cursor.wrapping_sub(1)
+    pub(super) fn reached(&self) -> Time {
+        Time::from_nanos(self.cursor << self.shift)
     }
 
-    /// Adds to `slots` those of the next day that was not shown yet, and says which day that is; none
+    /// Adds to `slots` those of the next day that was not shown yet, and says when that begins; none
     /// if no more is known of.
-    pub(super) fn coming(&mut self, slots: &mut Vec<u32>) -> Option<u64> {
+    pub(super) fn coming(&mut self, slots: &mut Vec<u32>) -> Option<Time> {
         let day = self.day_from(self.seen.max(self.cursor))?;
         self.seen = day + 1;
         let mut slot = self.lists[day as usize & (self.days() - 1)];
@@ -142,7 +142,7 @@ impl Calendar {
             slots.push(slot);
             slot = self.nodes[slot as usize].next;
         }
-        Some(day)
+        Some(Time::from_nanos(day << self.shift))
     }
 
     #[inline]

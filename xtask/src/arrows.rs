@@ -74,7 +74,14 @@ fn room(package: &str) -> &str {
 const ENDS: [&str; 3] = ["cli", "tests", "xtask"];
 
 /// What the core may be built with, tests aside.
-const CORE_NEEDS: [&str; 5] = ["indexmap", "libm", "rand_core", "rand_pcg", "serde"];
+const CORE_NEEDS: [&str; 6] = [
+    "indexmap",
+    "libm",
+    "prefetch-index",
+    "rand_core",
+    "rand_pcg",
+    "serde",
+];
 
 #[cfg(test)]
 mod tests {

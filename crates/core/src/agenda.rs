@@ -75,7 +75,7 @@ impl Agenda {
         }
     }
 
-    /// Whether other slots are at the [`front`](Self::front) than when this was asked before.
+    /// Whether other slots are at the front than when this was asked before.
     #[inline]
     pub(crate) fn begun(&mut self) -> bool {
         match &mut self.form {
@@ -84,14 +84,23 @@ impl Agenda {
         }
     }
 
-    /// Of many slots some that are next, the first of them last: worth a look ahead, all at once.
+    /// Of many slots, the moment before which no deadline is [`coming`](Self::coming).
     #[inline]
-    pub(crate) fn front(&self) -> impl Iterator<Item = usize> + Clone {
-        let front = match &self.form {
-            Form::Few(_) => &[],
-            Form::Many(calendar) => calendar.front(),
-        };
-        front.iter().map(|(_, slot)| *slot as usize)
+    pub(crate) fn reached(&self) -> Time {
+        match &self.form {
+            Form::Few(_) => Time::ZERO,
+            Form::Many(calendar) => calendar.reached(),
+        }
+    }
+
+    /// Of many slots, those with the next deadlines that were not shown yet are added to `slots`;
+    /// from when on these are. For who looks ahead, and does not mind that they may change.
+    #[inline]
+    pub(crate) fn coming(&mut self, slots: &mut Vec<u32>) -> Option<Time> {
+        match &mut self.form {
+            Form::Few(_) => None,
+            Form::Many(calendar) => calendar.coming(slots),
+        }
     }
 
     /// From now on with a calendar, which takes any deadline.
@@ -166,6 +175,31 @@ mod tests {
                     plain[first] = Time::from_nanos(plain[first].as_nanos() + step);
                     agenda.set(first, plain[first]);
                 }
+            }
+        }
+
+        /// Behind the front, each slot once and in the order of time, in groups of which the next one
+        /// begins where the one before has ended.
+        #[test]
+        fn what_is_coming_is_shown_once(
+            nanos in prop::collection::vec(0..1_u64 << 40, MOST_SLOTS + 1..MOST_SLOTS + 300),
+        ) {
+            let mut agenda = Agenda::new(nanos.len());
+            let at = |slot: u32| Time::from_nanos(nanos[slot as usize]);
+            (0..nanos.len()).for_each(|slot| agenda.set(slot, at(slot as u32)));
+            let (mut shown, mut group, mut end) = (vec![], vec![], agenda.reached());
+            while let Some(begin) = agenda.coming(&mut group) {
+                prop_assert!(end <= begin);
+                prop_assert!(group.iter().all(|slot| begin <= at(*slot)));
+                end = group.iter().map(|slot| at(*slot)).max().unwrap();
+                shown.append(&mut group);
+            }
+            shown.sort_unstable();
+            prop_assert!(shown.windows(2).all(|pair| pair[0] < pair[1]));
+            // Of the others some are at the front, and some beyond the ring of days.
+            let hidden = |slot: &u32| shown.binary_search(slot).is_err();
+            for slot in (0..nanos.len() as u32).filter(hidden) {
+                prop_assert!(at(slot) < agenda.reached() || at(slot) > end);
             }
         }
     }

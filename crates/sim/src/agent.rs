@@ -8,6 +8,7 @@
 use core::fmt::Debug;
 use core::time::Duration;
 
+use prefetch_index::prefetch_index;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Ecn, Why};
 use tidegate_core::trace::{Event, Trace};
@@ -27,6 +28,11 @@ pub trait Agent: Debug {
     /// When to call [`on_timer`](Self::on_timer); [`Time::FAR`] while nothing is pending.
     fn next_timer(&self) -> Time;
 
+    /// A packet is likely to arrive soon: what that touches may be brought to the cache, with
+    /// [`fetch`]. Of no other use, and only called where parties are many.
+    #[inline]
+    fn soon(&self) {}
+
     /// Why it wants to be woken, for error messages.
     fn why(&self) -> Option<Why> {
         None
@@ -43,6 +49,13 @@ pub trait Agent: Debug {
     fn outlook(&self) -> (Time, bool) {
         (self.next_timer(), self.is_done())
     }
+}
+
+/// Has the cache line brought to the cache that a value begins in.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it is one instruction")]
+pub fn fetch<T>(value: &T) {
+    prefetch_index(core::slice::from_ref(value), 0);
 }
 
 /// What the header of a packet that arrived said.

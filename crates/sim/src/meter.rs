@@ -5,6 +5,7 @@
 use core::mem;
 use core::time::Duration;
 
+use prefetch_index::prefetch_index;
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use delays::Delays;
@@ -78,9 +79,15 @@ impl Meter {
         }
     }
 
-    /// Something of the flow is about to be counted: touches what that needs.
+    /// Something of the flow is about to be counted: brings to the cache what that touches.
     #[inline]
     pub fn soon(&self, flow: usize) {
+        prefetch_index(&self.present, flow);
+    }
+
+    /// The same of what is known once that is there.
+    #[inline]
+    pub fn very_soon(&self, flow: usize) {
         self.delays.soon(flow, self.present[flow].delay_max);
     }
 

@@ -338,6 +338,14 @@ impl Agent for Member {
         }
     }
 
+    #[inline]
+    fn soon(&self) {
+        match self {
+            Self::Model(actor) => actor.soon(),
+            Self::Real(_) | Self::Stream(_) => {}
+        }
+    }
+
     fn why(&self) -> Option<Why> {
         match self {
             Self::Model(actor) => actor.why(),
@@ -448,6 +456,11 @@ impl Observer for Stagehand<'_> {
     #[inline]
     fn soon(&mut self, party: PartyId) {
         self.meter.soon(party.0 / 2);
+    }
+
+    #[inline]
+    fn very_soon(&mut self, party: PartyId) {
+        self.meter.very_soon(party.0 / 2);
     }
 
     fn sample(&mut self, sample: &Sample) {

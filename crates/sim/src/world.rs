@@ -4,14 +4,14 @@
 //! in which it left; then the parties whose deadline has come, in the order of their numbers; then
 //! the sample of the links. After every input a party is drained before anything else happens.
 
-use core::hint::black_box;
 use core::mem;
 use core::time::Duration;
 
+use prefetch_index::prefetch_index;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::agenda::Agenda;
 use tidegate_core::control::Ecn;
-use tidegate_core::link::{Exit, LinkId, LinkStats, Network, Packet, Queued, RouteId};
+use tidegate_core::link::{Exit, LinkId, LinkStats, Network, Packet, Queued, RouteId, Step};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Time};
@@ -97,6 +97,9 @@ pub trait Observer {
 
     /// A packet is likely to reach a party soon: what is kept of it may be brought to the cache.
     fn soon(&mut self, _party: PartyId) {}
+
+    /// The same a while later, shortly before it arrives.
+    fn very_soon(&mut self, _party: PartyId) {}
 
     /// The state of a link, at the interval of [`World::sample_every`].
     fn sample(&mut self, _sample: &Sample) {}
@@ -290,17 +293,31 @@ impl<A: Agent> World<A> {
         self.seats.into_iter().map(|seat| seat.agent).collect()
     }
 
-    /// Touches what the next packets will, so that it is in the cache by then.
+    /// Brings to the cache what the next packets will touch, step by step: who gets them and what is
+    /// counted of them, then what these consist of and the link that the answer takes, then its place
+    /// in there.
     #[inline]
     fn look_ahead<O: Observer + ?Sized>(&mut self, observer: &mut O) {
-        let Some(packets) = self.network.look_ahead() else {
-            return;
-        };
-        for packet in packets {
-            if let Some(seat) = self.seats.get(packet.to as usize) {
-                black_box((seat.done, seat.deadline(), seat.peer));
-                observer.soon(PartyId(packet.to as usize));
-            }
+        if self.network.has_news() {
+            self.look_on(observer);
+        }
+    }
+
+    #[inline(never)]
+    fn look_on<O: Observer + ?Sized>(&mut self, observer: &mut O) {
+        for packet in self.network.coming(2) {
+            prefetch_index(&self.seats, packet.to as usize);
+            observer.soon(PartyId(packet.to as usize));
+        }
+        for packet in self.network.coming(1) {
+            let seat = &self.seats[packet.to as usize];
+            seat.agent.soon();
+            self.network.soon(RouteId(seat.route as usize), Step::Link);
+        }
+        for packet in self.network.coming(0) {
+            let seat = &self.seats[packet.to as usize];
+            self.network.soon(RouteId(seat.route as usize), Step::Place);
+            observer.very_soon(PartyId(packet.to as usize));
         }
     }
 

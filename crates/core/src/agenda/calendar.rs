@@ -33,6 +33,8 @@ pub(super) struct Calendar {
     since: Time,
     /// Whether the front was filled since somebody asked.
     begun: bool,
+    /// Days before this one were looked at ahead of time.
+    seen: u64,
 }
 
 /// A slot.
@@ -65,6 +67,7 @@ impl Calendar {
             passed: 0,
             since: Time::ZERO,
             begun: false,
+            seen: 0,
         }
     }
 
@@ -123,10 +126,23 @@ impl Calendar {
         mem::take(&mut self.begun)
     }
 
-    /// A few slots that are next, the first of them last: worth a look ahead, all at once.
+    /// When the day at the front ends.
     #[inline]
-    pub(super) fn front(&self) -> &[(Time, u32)] {
-        &self.front
+    pub(super) fn reached(&self) -> Time {
+        Time::from_nanos(self.cursor << self.shift)
+    }
+
+    /// Adds to `slots` those of the next day that was not shown yet, and says when that begins; none
+    /// if no more is known of.
+    pub(super) fn coming(&mut self, slots: &mut Vec<u32>) -> Option<Time> {
+        let day = self.day_from(self.seen.max(self.cursor))?;
+        self.seen = day + 1;
+        let mut slot = self.lists[day as usize & (self.days() - 1)];
+        while slot != NONE {
+            slots.push(slot);
+            slot = self.nodes[slot as usize].next;
+        }
+        Some(Time::from_nanos(day << self.shift))
     }
 
     #[inline]
@@ -207,7 +223,7 @@ impl Calendar {
             return;
         }
         loop {
-            let day = self.next_day();
+            let day = self.day_from(self.cursor);
             if let Some(day) = day
                 && day < self.beyond
             {
@@ -221,10 +237,11 @@ impl Calendar {
         }
     }
 
-    /// The next day of the ring that has deadlines.
-    fn next_day(&self) -> Option<u64> {
+    /// The next day of the ring, from this one of it on, that has deadlines.
+    #[inline]
+    fn day_from(&self, from: u64) -> Option<u64> {
         let mask = self.days() - 1;
-        let start = self.cursor as usize & mask;
+        let start = from as usize & mask;
         let last = self.full.len() - 1;
         // Once around; the word that it starts with has days of its end and of its beginning.
         let mut word = start / 64;
@@ -237,7 +254,8 @@ impl Calendar {
             bits = self.full[word];
         }
         let list = word * 64 + bits.trailing_zeros() as usize;
-        (bits != 0).then(|| self.cursor + (list.wrapping_sub(start) & mask) as u64)
+        let day = from + (list.wrapping_sub(start) & mask) as u64;
+        (bits != 0 && day - self.cursor <= mask as u64).then_some(day)
     }
 
     /// Its deadlines come to the front.
@@ -307,6 +325,7 @@ impl Calendar {
             self.lists.fill(NONE);
             self.full.fill(0);
             self.cursor = first.as_nanos() >> shift;
+            self.seen = 0;
             self.beyond = self.cursor + self.days() as u64;
             for slot in 0..self.nodes.len() {
                 let at = self.nodes[slot].at;

@@ -3,6 +3,7 @@
 use core::mem;
 use core::time::Duration;
 
+use prefetch_index::prefetch_index;
 use rand_pcg::Pcg64Mcg;
 
 use super::Packet;
@@ -210,6 +211,19 @@ impl Lane {
     #[inline]
     pub(super) fn len(&self) -> u32 {
         self.len
+    }
+
+    /// Has the places of the packets brought to the cache that come out next.
+    #[inline]
+    pub(super) fn head_soon(&self) {
+        prefetch_index(&self.ring, self.place(self.head));
+        prefetch_index(&self.ring, self.place(self.head.wrapping_add(1)));
+    }
+
+    /// The same of the place that the next packet will take.
+    #[inline]
+    pub(super) fn tail_soon(&self) {
+        prefetch_index(&self.ring, self.place(self.tail()));
     }
 
     /// The packet that comes out next.

@@ -1,8 +1,6 @@
 //! Links that form a network, with routes across them.
 
 use core::fmt;
-use core::hint::black_box;
-use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Packet;
@@ -16,8 +14,11 @@ use super::store::{Parcel, Store};
 use crate::agenda::Agenda;
 use crate::random::Seed;
 use crate::units::Time;
+use ahead::Ahead;
+pub use ahead::Step;
 use batch::{BATCHED, Batches};
 
+mod ahead;
 mod batch;
 mod relay;
 
@@ -100,8 +101,7 @@ pub struct Network<P> {
     batches: Batches,
     /// The moment that was reached, and the highest link that had its turn at that moment.
     reached: (Time, usize),
-    /// Whether there are others ahead than when somebody looked.
-    news: bool,
+    ahead: Ahead,
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
@@ -147,7 +147,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             hops,
             routes,
             arrived: VecDeque::new(),
-            news: false,
+            ahead: Ahead::default(),
         })
     }
 
@@ -226,25 +226,6 @@ impl<P: Packet + Send + 'static> Network<P> {
         while let Some(exit) = self.run(now) {
             self.arrived.push_back(exit);
         }
-    }
-
-    /// Packets that are likely to come out soon, if they are others than when this was asked before
-    /// and links are many: for callers who keep much for each packet and would like to have it in
-    /// the cache by then. Of no other use: it may name packets that do not come out, and be silent
-    /// about such that do.
-    #[inline]
-    pub fn look_ahead(&mut self) -> Option<impl Iterator<Item = &P>> {
-        mem::take(&mut self.news).then(|| {
-            let next = self.agenda.front();
-            let parcels = next.filter_map(|link| self.links[link].peek());
-            let last = |parcel: &&Parcel| {
-                let hop = self.hops.get(parcel.hop as usize + 1);
-                hop.is_some_and(|hop| hop & END != 0)
-            };
-            parcels
-                .filter(last)
-                .filter_map(|parcel| self.store.get(parcel.slot))
-        })
     }
 
     /// How many links there are.
@@ -343,9 +324,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[inline]
     fn step(&mut self, at: Time, link: usize) -> Option<Exit> {
         if self.links.len() > CACHED && self.agenda.begun() {
-            let next = self.agenda.front();
-            fetch(&self.links, &self.store, &self.hops, next);
-            self.news = true;
+            self.look_on();
         }
         self.reached = match self.reached {
             (then, highest) if then == at => (at, highest.max(link)),
@@ -407,36 +386,6 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
         let next = self.links[link].next_departure();
         self.agenda.set(link, next.unwrap_or(Time::FAR));
-    }
-}
-
-/// Looks at what the links that are `next` will touch, so that it is in the cache by then. One after
-/// the other they would each wait for memory, three or four times; here all of them wait together.
-fn fetch<P>(
-    links: &[Passage],
-    store: &Store<P>,
-    hops: &[u32],
-    next: impl Iterator<Item = usize> + Clone,
-) {
-    for link in next.clone() {
-        black_box(links[link].is_waiting_lane());
-    }
-    for link in next.clone() {
-        black_box(links[link].peek().map(|parcel| parcel.slot));
-    }
-    for parcel in next.filter_map(|link| links[link].peek()) {
-        match hops.get(parcel.hop as usize + 1) {
-            Some(hop) if hop & END == 0 => {
-                let hop = match hop & FEEDER {
-                    0 => *hop,
-                    _ => hops[parcel.hop as usize + 2],
-                };
-                black_box(links[hop as usize].is_waiting_lane());
-            }
-            _ => {
-                black_box(store.get(parcel.slot).is_some());
-            }
-        }
     }
 }
 

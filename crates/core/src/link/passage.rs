@@ -78,12 +78,6 @@ impl Passage {
         }
     }
 
-    /// Whether it is a lane with something inside.
-    #[inline]
-    pub(super) fn is_waiting_lane(&self) -> bool {
-        matches!(self, Self::Lane(lane) if lane.len() > 0)
-    }
-
     /// The packet that comes out next, where that is easily told.
     #[inline]
     pub(super) fn peek(&self) -> Option<&Parcel> {

@@ -1,6 +1,8 @@
 //! Where packets are kept while queues and wires pass their numbers around: each moves in once and
 //! out once, however large it is, however many links it crosses.
 
+use prefetch_index::prefetch_index;
+
 use super::Packet;
 use crate::units::Bytes;
 
@@ -67,6 +69,12 @@ impl<P> Store<P> {
 
     pub(super) fn get(&self, slot: u32) -> Option<&P> {
         self.slots[slot as usize].0.as_ref()
+    }
+
+    /// Has the packet brought to the cache.
+    #[inline]
+    pub(super) fn soon(&self, slot: u32) {
+        prefetch_index(&self.slots, slot as usize);
     }
 
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut P> {

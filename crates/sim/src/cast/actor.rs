@@ -150,6 +150,11 @@ impl Agent for Actor {
         each!(self, agent => agent.next_timer())
     }
 
+    #[inline]
+    fn soon(&self) {
+        each!(self, agent => agent.soon());
+    }
+
     fn why(&self) -> Option<Why> {
         each!(self, agent => agent.why())
     }

@@ -1,7 +1,8 @@
 //! How many packets of each flow took how long.
 
-use core::hint::black_box;
 use core::time::Duration;
+
+use prefetch_index::prefetch_index;
 
 /// Delays of every flow by size: buckets of 1/32 of a power of two, in units of 1.024 µs.
 ///
@@ -36,7 +37,7 @@ impl Delays {
     #[inline]
     pub(super) fn soon(&self, flow: usize, nanos: u64) {
         let index = bucket_of(nanos >> UNIT).min(self.each - 1);
-        black_box(self.buckets[flow * self.each + index]);
+        prefetch_index(&self.buckets, flow * self.each + index);
     }
 
     /// The percentile of a flow with `count` packets, none of which took longer than `longest`, in

@@ -6,7 +6,7 @@ use tidegate_core::control::Ecn;
 use tidegate_core::units::{Bytes, Time};
 
 use super::Ranges;
-use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Segment};
+use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Segment, fetch};
 
 /// Parameters of a [`Sink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +226,15 @@ impl Agent for Sink {
 
     fn next_timer(&self) -> Time {
         self.timer
+    }
+
+    fn soon(&self) {
+        fetch(&self.config);
+        fetch(&self.next);
+        fetch(&self.recent);
+        fetch(&self.counters);
+        fetch(&self.beyond);
+        fetch(&self.timer);
     }
 }
 

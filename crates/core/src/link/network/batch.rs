@@ -15,7 +15,8 @@ use super::super::Packet;
 use super::super::lane::{Entry, Lane};
 use super::super::passage::Passage;
 use super::super::store::Parcel;
-use super::{CACHED, END, FEEDER, NONE, Network, fetch};
+use super::ahead::STRIDE;
+use super::{CACHED, END, FEEDER, NONE, Network};
 use crate::units::{Time, nanos};
 
 /// What is to be moved on.
@@ -148,8 +149,7 @@ impl Batch {
 /// and lead only to second ones. Second ones come only behind first ones. A link that feeds one other
 /// alone is no first one: it has a better way.
 fn find(links: &[Passage], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool>) {
-    let few = links.len() <= MOST_LINKS;
-    let able = |link: &Passage| few && link.lane().is_some_and(Lane::takes_time);
+    let able = |link: &Passage| link.lane().is_some_and(Lane::takes_time);
     let mut firsts = vec![false; links.len()];
     let mut seconds: Vec<bool> = links.iter().map(able).collect();
     for route in routes {
@@ -222,10 +222,9 @@ impl<P: Packet + Send + 'static> Network<P> {
         while let Some(&(out, link)) = self.batches.lists[list].entries.get(count)
             && (out, link) <= until
         {
-            if self.links.len() > CACHED && count.is_multiple_of(FETCHED) {
-                let next = self.batches.lists[list].entries[count..].iter();
-                let next = next.take(FETCHED).map(|(_, link)| *link as usize);
-                fetch(&self.links, &self.store, &self.hops, next);
+            if self.links.len() > CACHED && count.is_multiple_of(STRIDE) {
+                let next = &self.batches.lists[list].entries[count..];
+                self.look_along(next, count == 0);
             }
             count += 1;
             let Some((at, parcel)) = self.links[link as usize].pop(&mut self.store, out) else {
@@ -263,13 +262,6 @@ impl<P: Packet + Send + 'static> Network<P> {
 /// Marks a link at the beginning of a route, in the list of hops, whose packets are moved on in
 /// batches.
 pub(super) const BATCHED: u32 = 1 << 29;
-
-/// Of more links so many packets are on their way to a second one that they would have left the cache
-/// by the time at which they are moved on.
-const MOST_LINKS: usize = 1 << 13;
-
-/// Of so many packets at once is looked at what they will touch.
-const FETCHED: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use tidegate_core::units::{Bytes, Time, nanos};
 
 use super::source::Sizes;
 use super::{Counters, InitialWindow, Rto, Source, SourceConfig, State, Written};
-use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Segment};
+use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Segment, fetch};
 
 mod config;
 mod newreno;
@@ -466,6 +466,19 @@ impl Agent for Sender {
 
     fn next_timer(&self) -> Time {
         self.due
+    }
+
+    fn soon(&self) {
+        fetch(&self.config);
+        fetch(&self.config.window);
+        fetch(&self.source);
+        fetch(&self.rto);
+        fetch(&self.una);
+        fetch(&self.due);
+        fetch(&self.timed);
+        fetch(&self.repair);
+        fetch(&self.counters);
+        fetch(&self.hoe);
     }
 
     fn is_done(&self) -> bool {

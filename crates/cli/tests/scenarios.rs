@@ -61,7 +61,7 @@ fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() 
 #[test]
 fn validate_sets_ours_beside_those_of_ns2() {
     let dir = folder("scenarios-validate");
-    let args = ["sim", "validate", "--quick", "--seeds", "2", "--json"];
+    let args = ["sim", "validate", "--quick", "--seeds", "5", "--json"];
     let out = tidegate(&args, &dir);
     let stdout = text(&out.stdout);
     assert!(out.status.success(), "{stdout}{}", text(&out.stderr));

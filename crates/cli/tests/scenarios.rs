@@ -82,7 +82,7 @@ fn validate_sets_ours_beside_those_of_ns2() {
         "{stdout}"
     );
     let out = tidegate(&["sim", "validate", "--only", "queue reno"], &dir);
-    assert!(text(&out.stdout).contains("2 rows, 0 do not hold"));
+    assert!(text(&out.stdout).contains("3 rows, 0 do not hold"));
     let out = tidegate(&["sim", "validate", "--only", "nothing"], &dir);
     assert!(text(&out.stderr).contains("no case has a word"));
 }

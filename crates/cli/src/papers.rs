@@ -294,6 +294,8 @@ fn text(figure: &Figure) -> String {
         text.push('\n');
     }
     for claim in &figure.claims {
+        let numbers = [claim.published, claim.ours];
+        let short = style(numbers.into_iter().flatten());
         let number = |n: Option<f64>| n.map_or("-".to_owned(), short);
         let _ = writeln!(
             text,
@@ -314,13 +316,21 @@ fn text(figure: &Figure) -> String {
 }
 
 fn columns(table: &Table) -> String {
-    let cell = |cell: &Cell| match cell {
+    let number = |cell: &Cell| match cell {
+        Cell::Number(number) => Some(*number),
+        Cell::Text(_) | Cell::Empty => None,
+    };
+    let column = |at| table.rows.iter().filter_map(move |row| row.get(at));
+    let styles = (0..table.columns.len()).map(|at| style(column(at).filter_map(number)));
+    let styles: Vec<_> = styles.collect();
+    let cell = |(cell, style): (&Cell, &fn(f64) -> String)| match cell {
         Cell::Text(text) => text.clone(),
-        Cell::Number(number) => short(*number),
+        Cell::Number(number) => style(*number),
         Cell::Empty => "-".to_owned(),
     };
     let mut rows = vec![table.columns.clone()];
-    rows.extend(table.rows.iter().map(|row| row.iter().map(cell).collect()));
+    let texts = |row: &Vec<Cell>| row.iter().zip(&styles).map(cell).collect();
+    rows.extend(table.rows.iter().map(texts));
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row: &Vec<String>| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -341,6 +351,15 @@ fn columns(table: &Table) -> String {
         text.push('\n');
     }
     text
+}
+
+/// How numbers that stand together are written: plainly if all of them are whole, as counts are.
+fn style(mut numbers: impl Iterator<Item = f64>) -> fn(f64) -> String {
+    if numbers.all(|number| number.fract() == 0.0) {
+        |number| format!("{number:.0}")
+    } else {
+        short
+    }
 }
 
 /// About four digits that count.
@@ -413,15 +432,15 @@ mod tests {
     #[test]
     fn tables_have_straight_columns() {
         let table = Table {
-            columns: vec!["node".to_owned(), "delay s".to_owned()],
+            columns: ["node", "delay s", "count"].map(str::to_owned).to_vec(),
             rows: vec![
-                vec!["isi".into(), 0.5.into()],
-                vec!["princeton".into(), Cell::Empty],
+                vec!["isi".into(), 0.5.into(), 8_420.0.into()],
+                vec!["princeton".into(), Cell::Empty, 1.0.into()],
             ],
         };
         assert_eq!(
             columns(&table),
-            "node       delay s\nisi         0.5000\nprinceton        -\n"
+            "node       delay s  count\nisi         0.5000   8420\nprinceton        -      1\n"
         );
     }
 }

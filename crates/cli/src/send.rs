@@ -277,8 +277,8 @@ fn check(args: &SendArgs) -> Result<()> {
             args.transport == Transport::Rtp
                 && !args.one_way
                 && !matches!(args.control(), ControllerConfig::Fixed { .. }),
-            "--yielding is for the delay promise of --transport rtp with rate control: leave out \
-             --yielding, or --one-way and --control fixed"
+            "--yielding is for a delay promise with rate control, which --transport tcp, --one-way and \
+             --control fixed do without: leave out one or the other"
         );
     }
     Ok(())

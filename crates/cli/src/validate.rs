@@ -198,7 +198,7 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// How many rows do not hold.
+/// How many rows do not hold, and how many of those that are known not to, and why.
 fn verdict(rows: &[Row]) -> String {
     let failing = || rows.iter().filter(|row| !row.holds);
     let fails = failing().filter(|row| row.excuse.is_none()).count();
@@ -215,7 +215,7 @@ fn verdict(rows: &[Row]) -> String {
         }
     }
     for (excuse, count) in excuses {
-        let _ = write!(text, "\nand {count} where {excuse}");
+        let _ = write!(text, "\nknown: {count}, as {excuse}");
     }
     text + "\n"
 }

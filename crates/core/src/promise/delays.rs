@@ -10,6 +10,7 @@ use crate::units::Time;
 #[derive(Clone, Debug)]
 pub(super) struct Delays {
     minute: WindowMin,
+    /// Of three seconds.
     recent: WindowMin,
     /// Of a second.
     brief: WindowMin,
@@ -67,4 +68,5 @@ impl Delays {
     }
 }
 
+/// Six of these are a second.
 const BRIEF: Duration = Duration::from_millis(170);

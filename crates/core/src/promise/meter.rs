@@ -262,8 +262,10 @@ impl PathMeter {
 
     /// All of that queue, ours or not, ns. Negative where jitter is less than usual.
     pub(super) fn level_of_all(&self) -> i64 {
-        let usual = self.one_way.least().unwrap_or(0) + self.jitter.usual();
-        self.leader().map_or(0, |middle| middle - usual)
+        let least = self.one_way.least().unwrap_or(0);
+        let usual = least.saturating_add(self.jitter.usual());
+        self.leader()
+            .map_or(0, |middle| middle.saturating_sub(usual))
     }
 
     /// The middle of the newest leaders; `None` before the first.
@@ -307,7 +309,9 @@ impl PathMeter {
             .largest
             .min()
             .zip(self.one_way.least())
-            .map_or(0, |(largest, least)| -largest - least);
+            .map_or(0, |(largest, least)| {
+                largest.saturating_neg().saturating_sub(least)
+            });
         Duration::from_nanos(height.max(0) as u64)
     }
 
@@ -609,5 +613,32 @@ mod tests {
         // If the round trip did not get longer, it is the clock that was set.
         longer(&mut clock, 100, 500, 60);
         assert_eq!(clock.standing(Time::from_millis(5_190)), Duration::ZERO);
+    }
+
+    /// A clock that is set may be as far ahead as it likes.
+    #[test]
+    fn delays_may_be_as_far_apart_as_numbers_are() {
+        let mut meter = PathMeter::new();
+        for seq in 0..200_u64 {
+            let ahead = if seq % 50 < 25 { 0 } else { 5_000_000_000 };
+            let sent = Time::from_millis(seq * 30);
+            let outcome = if seq % 50 == 49 {
+                Outcome::Lost
+            } else {
+                Outcome::Received {
+                    at: RemoteTime(i64::MAX as u64 + ahead + sent.as_nanos()),
+                    ecn: Ecn::NotEct,
+                }
+            };
+            let one = Fate {
+                sent,
+                outcome,
+                ..fate(seq, 0, 0)
+            };
+            let now = sent + ms(100);
+            let _ = meter.on_report(now, &Report::new(&[one]));
+            assert!(meter.height() <= Duration::from_nanos(i64::MAX as u64));
+            let _ = (meter.level_of_all(), meter.is_brim_full());
+        }
     }
 }

@@ -131,7 +131,7 @@ impl<C: RateController> DelayPromise<C> {
             let part = if self.contest.is_tried(now) {
                 TRIED
             } else if self.meter.is_brim_full() {
-                BRIM
+                NEAR_OVERFLOW
             } else {
                 1.0
             };
@@ -216,9 +216,9 @@ const TOLERATED: i64 = 60_000_000;
 /// What is used of a share to see whose queue it is: enough less for a verdict in half of a second.
 const TRIED: f64 = 0.7;
 /// What is used of it where the queue is about to overflow, so that fewer of ours are lost, which could
-/// not be sent again in time. Of frames beside Reno 2.0 % are lost rather than 2.8 % (RFC 8867 section 5.6, ten
+/// not be sent again in time. Of frames beside Reno 2.1 % are lost rather than 2.8 % (RFC 8867 section 5.6, ten
 /// seeds), and 1.0 % with a third, which CUBIC, whose queue is that high for longer, leaves nothing of.
-const BRIM: f64 = 0.7;
+const NEAR_OVERFLOW: f64 = 0.7;
 
 impl<C: RateController> RateController for DelayPromise<C> {
     fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {

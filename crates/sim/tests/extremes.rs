@@ -172,6 +172,8 @@ proptest! {
         tcp in one_of(&["packet = \"100B\"", "packet = \"1500B\", min_rto = \"10ms\", tick = \"1us\""]),
         seed in 0_u64..1_000,
     ) {
+        // ns-2's timer runs while idle: nine million times a day and connection.
+        prop_assume!(!(tcp.contains("10ms") && lasts.ends_with('h')));
         let flow = format!(
             "count = 2\nweb = {{ {think}, {size}, connections = \"{connections}\", begin = \"{begin}\", \
              tcp = {{ kind = \"sack\", {tcp} }} }}"

@@ -47,7 +47,7 @@ pub struct Row {
     pub allowed: f64,
     /// Whether they are no further apart.
     pub holds: bool,
-    /// Why they may be further apart: there is evidence that the reference hangs on a tie.
+    /// Why they may be further apart, if they are not beyond what that explains.
     pub excuse: Option<&'static str>,
 }
 
@@ -164,6 +164,8 @@ impl Case {
             reference::PACKETS | "dropped" | "sent" if exact => 0.0,
             what => (tolerance(what) * mean.value).max(spread).max(error),
         };
+        let off = (our_mean - mean.value).abs();
+        let excuse = self.set.excuse(&self.point, mean);
         Row {
             what: format!("{}: {}", self.name(), mean.what),
             theirs: mean.value,
@@ -171,8 +173,8 @@ impl Case {
             spread,
             our_spread,
             allowed,
-            holds: !ours.is_empty() && (our_mean - mean.value).abs() <= allowed,
-            excuse: self.set.excuse(&self.point, mean),
+            holds: !ours.is_empty() && off <= allowed,
+            excuse: excuse.and_then(|(why, times)| (off <= times * allowed).then_some(why)),
         }
     }
 }

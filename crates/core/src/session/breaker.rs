@@ -163,20 +163,24 @@ impl Breaker {
 
     /// A report proved that a packet sent after the trip arrived. Closes the breaker if it may.
     pub fn on_answer(&mut self, now: Time) -> bool {
-        let may = self.tripped.is_some_and(|(at, cause)| {
-            let pause = match cause {
-                BreakerCause::Goodbye | BreakerCause::RtcpTimeout => Duration::ZERO,
-                //= rfc8083-4.5-pause
-                BreakerCause::MediaTimeout => self.interval * self.patience,
-                BreakerCause::Congestion => COOLING,
-            };
-            now.since(at) >= pause
-        });
+        let may = self.rests_until().is_some_and(|end| now >= end);
         if may {
             *self = Self::new(self.interval);
             self.last_rtcp = now;
         }
         may
+    }
+
+    /// Until when no answer brings the stream back, if it is tripped.
+    pub fn rests_until(&self) -> Option<Time> {
+        let (at, cause) = self.tripped?;
+        let rest = match cause {
+            BreakerCause::Goodbye | BreakerCause::RtcpTimeout => Duration::ZERO,
+            //= rfc8083-4.5-pause
+            BreakerCause::MediaTimeout => self.interval * self.patience,
+            BreakerCause::Congestion => COOLING,
+        };
+        Some(at + rest)
     }
 
     /// How long to wait between probes while tripped.

@@ -65,8 +65,8 @@ pub struct SenderConfig {
     /// Watch over the stream with the circuit breaker of RFC 8083. Only what is there to be
     /// compared with goes without.
     pub circuit_breaker: bool,
-    /// Give up when the circuit breaker has stopped the stream and nobody answered for so long. Once
-    /// the stream is over this counts from the stop.
+    /// Give up when the circuit breaker has stopped the stream, its rest is over and no answer came
+    /// for so long. Once the stream is over this counts from the stop.
     pub patience: Duration,
     /// Stop after this many frames.
     pub frames: Option<u64>,

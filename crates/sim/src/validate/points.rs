@@ -59,31 +59,39 @@ impl Set {
         matches!(self, Self::Every | Self::Queue) && matches!(point, "newreno" | "reno" | "sack")
     }
 
-    /// Why a number of a point may differ.
-    pub(super) fn excuse(self, point: &str, mean: &Mean) -> Option<&'static str> {
+    /// Why a number of a point may differ, and by how many times what is allowed: the most that was
+    /// seen, and half as much again.
+    pub(super) fn excuse(self, point: &str, mean: &Mean) -> Option<(&'static str, f64)> {
         let what = mean.what.as_str();
         // Without any random delay all flows meet at the queue at the same nanosecond.
         if self == Self::Start && point.ends_with("_ov0") {
-            return Some(
+            return Some((
                 "ties decide: with 1 ns of random delay ns-2 lets one flow take all, as here; see docs/validation.md",
-            );
+                20.0,
+            ));
         }
         // After the first second both drop alike.
         if (self, point, what) == (Self::Queue, "tfrc", "dropped") {
-            return Some("ties decide how often slow start doubles; see docs/validation.md");
+            return Some((
+                "ties decide how often slow start doubles; see docs/validation.md",
+                2.7,
+            ));
         }
         // With forty seeds of ours it is 1.8 s.
         if (self, point, what) == (Self::Start, "std_q25_ov0.0008", "tfrc.slow_start_s") {
-            return Some("slow start has a long tail; see docs/validation.md");
+            return Some(("slow start has a long tail; see docs/validation.md", 2.0));
         }
         if self == Self::Satellite && mean.n < FEW_RUNS && BETWEEN_FLOWS.contains(&what) {
-            return Some(
+            return Some((
                 "one to three runs of ns-2 do not tell how much its flows differ; see docs/validation.md",
-            );
+                5.0,
+            ));
         }
         // Our models are those of ns-2, whose counts they meet.
-        (self == Self::Speed && point.starts_with("ns3-") && what == "dropped")
-            .then_some("ns-3's TCP is another than ns-2's; see docs/validation.md")
+        (self == Self::Speed && point.starts_with("ns3-") && what == "dropped").then_some((
+            "ns-3's TCP is another than ns-2's; see docs/validation.md",
+            6.2,
+        ))
     }
 
     /// The scenario file with the lines of this point.

@@ -352,12 +352,11 @@ impl MediaSender {
             if self.is_left() && self.capture.is_over() {
                 return Some(tripped);
             }
-            // After congestion a stream rests for longer than the patience with a silent peer; one
-            // that answers is not silent.
+            // An answer counts once the stream has rested, and has the patience to come.
             let since = if self.capture.is_over() {
                 tripped
             } else {
-                tripped.max(self.last_rtcp)
+                self.breaker.rests_until().unwrap_or(tripped)
             };
             return Some(since + self.config.patience);
         }

@@ -21,6 +21,7 @@ use admission::Admission;
 use relay::HANDED;
 
 mod admission;
+mod float;
 mod relay;
 
 /// A queue that decides as packets arrive, a rate that never changes, a wire without jitter, no

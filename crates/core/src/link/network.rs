@@ -17,10 +17,13 @@ use crate::units::Time;
 use ahead::Ahead;
 pub use ahead::Step;
 use batch::{BATCHED, Batches};
+use shelf::Shelf;
 
 mod ahead;
 mod batch;
+mod last;
 mod relay;
+mod shelf;
 
 /// What a [`Network`] is made from.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -99,6 +102,8 @@ pub struct Network<P> {
     feeders: Vec<u32>,
     /// What is moved on many at once.
     batches: Batches,
+    /// What is on its last link.
+    shelf: Shelf,
     /// The moment that was reached, and the highest link that had its turn at that moment.
     reached: (Time, usize),
     ahead: Ahead,
@@ -137,11 +142,15 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
         let feeders = relay::mark(&links, &mut hops, &routes);
         let batches = Batches::new(&links, &mut hops, &routes);
+        // Where links are few, a ring each costs less.
+        let many = links.len() > CACHED;
+        let shelf = many.then(|| last::mark(&links, &mut hops));
         Ok(Self {
             agenda: Agenda::new(links.len()),
             links,
             feeders,
             batches,
+            shelf: shelf.unwrap_or_default(),
             reached: (Time::ZERO, 0),
             store: Store::new(),
             hops,
@@ -208,7 +217,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     pub fn next_departure(&self) -> Option<Time> {
         let arrived = self.arrived.front().map(|delivery| delivery.at);
         arrived.or_else(|| {
-            let at = self.agenda.first().0.min(self.batches.due());
+            let at = self.agenda.first().0.min(self.shelf.first().0);
+            let at = at.min(self.batches.due());
             (at != Time::FAR).then_some(at)
         })
     }
@@ -255,6 +265,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// Has a link keep at most `limit` notes, see [`Link::observe`](super::Link::observe).
     pub fn observe(&mut self, link: LinkId, limit: usize) {
+        self.clear_shelf_for(link.0);
         self.hold(link);
         self.links[link.0].observe(&self.store, limit);
         self.plan(link.0);
@@ -284,6 +295,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     fn settled(&mut self, link: LinkId, now: Time) -> &Passage {
         self.advance(now);
+        self.clear_shelf_for(link.0);
         self.part_from_feeder(link.0);
         self.links[link.0].advance(&mut self.store, now);
         self.plan(link.0);
@@ -294,7 +306,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// is nothing to happen.
     #[inline]
     fn run(&mut self, now: Time) -> Option<Exit> {
-        if self.agenda.first().0.min(self.batches.due()) > now {
+        let at = self.agenda.first().0.min(self.shelf.first().0);
+        if at.min(self.batches.due()) > now {
             self.reached = (now, usize::MAX);
             return None;
         }
@@ -304,7 +317,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[inline(never)]
     fn run_on(&mut self, now: Time) -> Option<Exit> {
         loop {
-            let (at, link) = self.agenda.first();
+            let (out, last) = self.shelf.first();
+            let (at, link) = self.agenda.first().min((out, last));
             let due = self.batches.due();
             if due <= at.min(now) && due != Time::FAR {
                 let until = if at <= now { link } else { usize::MAX };
@@ -314,6 +328,9 @@ impl<P: Packet + Send + 'static> Network<P> {
             if at > now || at == Time::FAR {
                 self.reached = (now, usize::MAX);
                 return None;
+            }
+            if (at, link) == (out, last) {
+                return self.leave();
             }
             if let Some(exit) = self.step(at, link) {
                 return Some(exit);
@@ -326,10 +343,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         if self.links.len() > CACHED && self.agenda.begun() {
             self.look_on();
         }
-        self.reached = match self.reached {
-            (then, highest) if then == at => (at, highest.max(link)),
-            _ => (at, link),
-        };
+        self.reach(at, link);
         let passage = &mut self.links[link];
         let departed = passage.pop(&mut self.store, at);
         let next = passage.next_departure();
@@ -337,6 +351,15 @@ impl<P: Packet + Send + 'static> Network<P> {
         let (at, parcel) = departed?;
         let hop = parcel.hop + 1;
         self.forward(at, Parcel { hop, ..parcel })
+    }
+
+    /// It is the turn of `link`.
+    #[inline]
+    fn reach(&mut self, at: Time, link: usize) {
+        self.reached = match self.reached {
+            (then, highest) if then == at => (at, highest.max(link)),
+            _ => (at, link),
+        };
     }
 
     /// Onto the next link of its route, or out.
@@ -353,17 +376,22 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
         if hop & FEEDER != 0 {
             self.relay(at, parcel, (hop & !FEEDER) as usize);
-        } else if !self.enter(at, parcel, hop as usize) {
-            self.links[hop as usize].push(&mut self.store, at, parcel);
-            self.plan(hop as usize);
+        } else if !self.enter(at, parcel, hop) {
+            let link = (hop & !LAST) as usize;
+            self.links[link].push(&mut self.store, at, parcel);
+            self.plan(link);
         }
         None
     }
 
-    /// A packet enters `link`, if that is a lane and takes or refuses it; whether it does.
+    /// A packet enters the link of `hop`, if that is a lane and takes or refuses it; whether it does.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn enter(&mut self, at: Time, parcel: Parcel, link: usize) -> bool {
+    fn enter(&mut self, at: Time, parcel: Parcel, hop: u32) -> bool {
+        let link = (hop & !LAST) as usize;
+        if hop & LAST != 0 && self.shelve(at, parcel, link) {
+            return true;
+        }
         let Passage::Lane(lane) = &mut self.links[link] else {
             return false;
         };
@@ -437,6 +465,9 @@ const END: u32 = 1 << 31;
 
 /// Marks a link there whose packets are handed on as soon as they enter it.
 const FEEDER: u32 = 1 << 30;
+
+/// Marks a link there at the end of a route whose packets are on the shelf.
+const LAST: u32 = 1 << 28;
 
 /// No link.
 const NONE: u32 = u32::MAX;

@@ -31,6 +31,11 @@ impl Lane {
         self.rare.handed == self.len && !self.rare.apart
     }
 
+    /// Whether anything inside was handed on.
+    pub(in super::super) fn hands_on(&self) -> bool {
+        self.rare.handed > 0
+    }
+
     /// A packet arrives, as with [`push`](Self::push), and is handed on if it is taken.
     #[inline(always)]
     #[expect(

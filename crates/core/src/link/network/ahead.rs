@@ -10,7 +10,7 @@ use core::mem;
 use prefetch_index::prefetch_index;
 
 use super::super::Packet;
-use super::{BATCHED, END, FEEDER, Network, RouteId};
+use super::{BATCHED, END, FEEDER, LAST, Network, RouteId};
 use crate::units::Time;
 
 /// Links whose turn comes soon, day by day of the agenda, the next day first.
@@ -55,7 +55,9 @@ impl<P: Packet + Send + 'static> Network<P> {
     pub fn coming(&self, group: usize) -> impl Iterator<Item = &P> {
         let targets = self.ahead.days[group.min(DAYS - 1)].targets.iter();
         let exits = targets.filter(|target| **target & END != 0);
-        exits.filter_map(|target| self.store.get(target & !END))
+        let exits = exits.map(|target| target & !END);
+        let shelved = self.shelf.coming(group).iter().map(|leaving| leaving.slot);
+        exits.chain(shelved).filter_map(|slot| self.store.get(slot))
     }
 
     /// A packet is likely to be pushed onto `route`: some of what that touches is brought to the
@@ -69,7 +71,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         else {
             return;
         };
-        let link = (hop & !(FEEDER | BATCHED)) as usize;
+        let link = (hop & !(FEEDER | BATCHED | LAST)) as usize;
         match step {
             Step::Link => self.link_soon(link),
             Step::Place => self.place_soon(link),
@@ -144,6 +146,15 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
+    /// The same for packets on the shelf, of which another stride has come out.
+    #[inline(never)]
+    pub(super) fn look_along_shelf(&mut self) {
+        for leaving in self.shelf.coming(3) {
+            self.store.soon(leaving.slot);
+        }
+        self.ahead.news = true;
+    }
+
     #[inline]
     fn link_soon(&self, link: usize) {
         prefetch_index(&self.links, link);
@@ -187,7 +198,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             0 => *next,
             _ => self.hops[hop as usize + 2],
         };
-        Some(next as usize)
+        Some((next & !LAST) as usize)
     }
 }
 

@@ -16,7 +16,7 @@ use super::super::lane::{Entry, Lane};
 use super::super::passage::Passage;
 use super::super::store::Parcel;
 use super::ahead::STRIDE;
-use super::{CACHED, END, FEEDER, NONE, Network};
+use super::{CACHED, END, FEEDER, LAST, NONE, Network};
 use crate::units::{Time, nanos};
 
 /// What is to be moved on.
@@ -231,7 +231,7 @@ impl<P: Packet + Send + 'static> Network<P> {
                 continue;
             };
             let hop = parcel.hop + 1;
-            let second = self.hops[hop as usize] & !FEEDER;
+            let second = self.hops[hop as usize] & !(FEEDER | LAST);
             let exit = self.forward(at, Parcel { hop, ..parcel });
             debug_assert!(exit.is_none(), "there is a second link");
             even &= self.links[second as usize].lane().is_some();

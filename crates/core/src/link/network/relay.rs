@@ -22,7 +22,7 @@ use super::super::Packet;
 use super::super::lane::{Entry, Lane};
 use super::super::passage::Passage;
 use super::super::store::Parcel;
-use super::{END, FEEDER, LinkId, NONE, Network};
+use super::{END, FEEDER, LAST, LinkId, NONE, Network};
 use crate::units::Time;
 
 /// Marks feeders in `hops`; who feeds each link.
@@ -89,8 +89,9 @@ impl<P: Packet + Send + 'static> Network<P> {
         reason = "so that the parcel stays in registers"
     )]
     pub(super) fn relay(&mut self, at: Time, parcel: Parcel, link: usize) {
-        let next = self.hops[parcel.hop as usize + 1] as usize;
-        let room = self.links[next].lane().is_some_and(Lane::has_room);
+        let next = self.hops[parcel.hop as usize + 1];
+        let second = self.links[(next & !LAST) as usize].lane();
+        let room = next & LAST != 0 || second.is_some_and(Lane::has_room);
         if let Passage::Lane(feeder) = &mut self.links[link]
             && feeder.may_hand_on(at)
             && room
@@ -157,6 +158,12 @@ impl<P: Packet + Send + 'static> Network<P> {
         let Some(lane) = self.links[feeder].lane_mut() else {
             return;
         };
+        if lane.hands_on() {
+            self.clear_shelf();
+        }
+        let Some(lane) = self.links[feeder].lane_mut() else {
+            return;
+        };
         let (now, highest) = self.reached;
         // At one moment the lower link has its turn first.
         for parcel in lane.part(|out| (out, feeder) <= (now, highest)) {
@@ -176,7 +183,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::{NamedLink, NetworkConfig, RouteId};
+    use super::super::{NamedLink, NetworkConfig, RouteId, last};
     use super::*;
     use crate::control::Ecn;
     use crate::link::testing::{Parcel as Packaged, even_link_config, link_config};
@@ -260,6 +267,16 @@ mod tests {
         Observe,
     }
 
+    /// With which ways of its own a network moves packets.
+    #[derive(Clone, Copy, Debug)]
+    enum Shape {
+        Plain,
+        /// As where links are few.
+        Short,
+        /// As where they are many.
+        Shelved,
+    }
+
     fn deed() -> impl Strategy<Value = Deed> {
         prop_oneof![
             120 => (1..2_000_u64).prop_map(Deed::Push),
@@ -296,11 +313,15 @@ mod tests {
             deeds in prop::collection::vec((deed(), 0..3_000_000_u64, any::<usize>()), 1..200),
             grid in prop_oneof![Just(1_u64), Just(250_000)],
         ) {
-            let run = |parted: bool| {
+            let run = |shape: Shape| {
                 let mut network = network(&links, &routes);
-                if parted {
-                    (0..6).for_each(|link| network.part(link));
-                    network.end_batches();
+                match shape {
+                    Shape::Short => {}
+                    Shape::Shelved => network.shelf = last::mark(&network.links, &mut network.hops),
+                    Shape::Plain => {
+                        (0..6).for_each(|link| network.part(link));
+                        network.end_batches();
+                    }
                 }
                 (0..6).for_each(|link| network.observe_drops(LinkId(link), 20));
                 let (mut seen, mut now) = (vec![], Time::ZERO);
@@ -337,8 +358,11 @@ mod tests {
                 }
                 seen
             };
-            for (i, (one, other)) in run(false).into_iter().zip(run(true)).enumerate() {
-                prop_assert_eq!(one, other, "step {}", i);
+            let plain = run(Shape::Plain);
+            for shape in [Shape::Short, Shape::Shelved] {
+                for (i, (one, other)) in run(shape).iter().zip(&plain).enumerate() {
+                    prop_assert_eq!(one, other, "{:?}, step {}", shape, i);
+                }
             }
         }
     }

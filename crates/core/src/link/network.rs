@@ -217,7 +217,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     pub fn next_departure(&self) -> Option<Time> {
         let arrived = self.arrived.front().map(|delivery| delivery.at);
         arrived.or_else(|| {
-            let at = self.agenda.first().0.min(self.shelf.first().0);
+            let at = self.agenda.first().0.min(self.shelf.due());
             let at = at.min(self.batches.due());
             (at != Time::FAR).then_some(at)
         })
@@ -306,7 +306,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// is nothing to happen.
     #[inline]
     fn run(&mut self, now: Time) -> Option<Exit> {
-        let at = self.agenda.first().0.min(self.shelf.first().0);
+        let at = self.agenda.first().0.min(self.shelf.due());
         if at.min(self.batches.due()) > now {
             self.reached = (now, usize::MAX);
             return None;
@@ -317,8 +317,14 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[inline(never)]
     fn run_on(&mut self, now: Time) -> Option<Exit> {
         loop {
-            let (out, last) = self.shelf.first();
-            let (at, link) = self.agenda.first().min((out, last));
+            let (mut at, mut link) = self.agenda.first();
+            let mut shelved = false;
+            if self.shelf.due() <= at
+                && let Some(first) = self.shelf.first()
+            {
+                shelved = first < (at, link);
+                (at, link) = first.min((at, link));
+            }
             let due = self.batches.due();
             if due <= at.min(now) && due != Time::FAR {
                 let until = if at <= now { link } else { usize::MAX };
@@ -329,7 +335,7 @@ impl<P: Packet + Send + 'static> Network<P> {
                 self.reached = (now, usize::MAX);
                 return None;
             }
-            if (at, link) == (out, last) {
+            if shelved {
                 return self.leave();
             }
             if let Some(exit) = self.step(at, link) {

@@ -38,11 +38,7 @@ fn link_of(hop: u32) -> usize {
 impl<P: Packet + Send + 'static> Network<P> {
     /// A packet enters the last link of its route. Whether it is on the shelf; if not, nothing of
     /// that link is from now on.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the parcel stays in registers"
-    )]
+    #[inline(never)]
     pub(super) fn shelve(&mut self, at: Time, parcel: Parcel, link: usize) -> bool {
         let lane = self.links[link].lane_mut();
         let Some(out) = lane.and_then(|lane| lane.pass(at, parcel.size)) else {

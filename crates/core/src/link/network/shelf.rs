@@ -13,10 +13,12 @@ use crate::units::{Bytes, Time, nanos};
 /// A calendar whose days are arrays (compare [`Agenda`](crate::agenda::Agenda), whose deadlines move).
 ///
 /// The next packets are in order, the others by day. The length of a day follows the packets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shelf {
     /// Whose packets are here.
     links: Vec<bool>,
+    /// When the next packet comes out; [`Time::FAR`] if there is none.
+    due: Time,
     /// All packets before the day `cursor`, in order; those before `next` have come out.
     front: Vec<Leaving>,
     next: usize,
@@ -54,31 +56,56 @@ pub(super) struct Leaving {
     pub(super) end: u32,
 }
 
+impl Default for Shelf {
+    /// Empty, for none.
+    fn default() -> Self {
+        Self {
+            links: Vec::new(),
+            due: Time::FAR,
+            front: Vec::new(),
+            next: 0,
+            days: Vec::new(),
+            full: Vec::new(),
+            spare: Vec::new(),
+            cursor: 0,
+            shift: FIRST_SHIFT,
+            beyond: Vec::new(),
+            beyond_from: u64::MAX,
+            waiting: 0,
+            passed: 0,
+            taken: 0,
+        }
+    }
+}
+
 impl Shelf {
     /// Empty, for those of `links` that are marked.
     pub(super) fn new(links: Vec<bool>) -> Self {
         Self {
-            links,
             days: (0..DAYS).map(|_| Vec::new()).collect(),
             full: vec![0; DAYS / 64],
-            shift: FIRST_SHIFT,
-            beyond_from: u64::MAX,
+            links,
             ..Self::default()
         }
     }
 
-    /// When the next packet comes out, and of which link; [`Time::FAR`] if there is none.
+    /// When the next packet comes out; [`Time::FAR`] if there is none.
     #[inline]
-    pub(super) fn first(&self) -> (Time, usize) {
-        match self.front.get(self.next) {
-            Some(first) => (first.out, first.link as usize),
-            None => (Time::FAR, 0),
-        }
+    pub(super) fn due(&self) -> Time {
+        self.due
+    }
+
+    /// The same, and of which link.
+    #[inline]
+    pub(super) fn first(&self) -> Option<(Time, usize)> {
+        let first = self.front.get(self.next)?;
+        Some((first.out, first.link as usize))
     }
 
     #[inline]
     pub(super) fn put(&mut self, leaving: Leaving) {
         let day = leaving.out.as_nanos() >> self.shift;
+        self.due = self.due.min(leaving.out);
         if day < self.cursor {
             self.jump_in(leaving);
             return;
@@ -98,6 +125,7 @@ impl Shelf {
         if self.front.len() - self.next < KNOWN && self.waiting > 0 {
             self.refill();
         }
+        self.due = self.first().map_or(Time::FAR, |(out, _)| out);
         Some((leaving, self.taken == 0))
     }
 
@@ -143,6 +171,7 @@ impl Shelf {
         if self.front.len() == self.next && self.waiting > 0 {
             self.refill();
         }
+        self.due = self.first().map_or(Time::FAR, |(out, _)| out);
         own
     }
 
@@ -338,14 +367,14 @@ mod tests {
             for i in 0..40_000 {
                 shelf.put(leaving(from + i * gap, i as u32));
             }
-            let mut last = shelf.first().0;
+            let mut last = shelf.due();
             for _ in 0..40_000 {
                 let (next, _) = shelf.take().unwrap();
                 assert!(next.out >= last);
                 last = next.out;
             }
             assert_eq!(shelf.take(), None);
-            assert_eq!(shelf.first().0, Time::FAR);
+            assert_eq!(shelf.due(), Time::FAR);
             shelf.shift
         });
         assert_eq!(shifts, [40, 26, 10, 10]);
@@ -389,7 +418,7 @@ mod tests {
                     prop_assert_eq!(shelf.take_of(*link as usize), own);
                     prop_assert!(!shelf.links().any(|other| other as u32 == *link));
                 }
-                prop_assert_eq!(shelf.first().0, model.first().map_or(Time::FAR, |first| first.out));
+                prop_assert_eq!(shelf.due(), model.first().map_or(Time::FAR, |first| first.out));
             }
             let mut all = shelf.into_all();
             all.sort_unstable();

@@ -11,19 +11,22 @@ use tidegate_sim::scenario::{Scenario, VideoPlan};
 /// Plays one kind of flow over links of this rate and delay, for `lasts`, and what is under way then for
 /// as long as a scenario may last.
 fn play(flow: &str, rate: &str, delay: &str, lasts: &str, seed: u64) -> Take {
+    let queue = "queue = { droptail = \"60kB\" }";
+    let link = format!("rate = \"{rate}\"\ndelay = \"{delay}\"\n{queue}");
+    play_over(&link, flow, lasts, seed)
+}
+
+/// The same over any kind of link, both ways.
+fn play_over(link: &str, flow: &str, lasts: &str, seed: u64) -> Take {
     let text = format!(
         r#"name = "t"
 duration = "24h"
 [[link]]
 name = "there"
-rate = "{rate}"
-delay = "{delay}"
-queue = {{ droptail = "60kB" }}
+{link}
 [[link]]
 name = "back"
-rate = "{rate}"
-delay = "{delay}"
-queue = {{ droptail = "60kB" }}
+{link}
 [[flow]]
 name = "flow"
 path = ["there"]
@@ -201,5 +204,44 @@ proptest! {
              video = {{ size = \"16x16\", fps = {fps}, floor = \"1b/s\", ceiling = \"{ceiling}\" }}"
         );
         play(&video, link.0, link.1, lasts, seed);
+    }
+
+    /// Queues that decide by time, rate or share, with their own parameters as far out.
+    #[test]
+    fn queues(
+        (rate, delay) in (one_of(&RATES), one_of(&DELAYS)),
+        queue in one_of(&[
+            "droptail = \"1 packets\"",
+            "droptail = \"60kB\", mark_above = \"1B\"",
+            "priority = \"60kB\"",
+            "red = { min = \"0.001 packets\", max = \"0.002 packets\", limit = \"1 packets\", max_p = 1.0, weight = 1.0 }",
+            "red = { min = \"1 packets\", max = \"1000000 packets\", limit = \"1000000 packets\", weight = 0.000001, gentle = false }",
+            "red = { min = \"5 packets\", max = \"20 packets\", limit = \"60 packets\", mean_packet = \"100B\", bytes = true, adaptive = true }",
+            "red = { auto = \"1us\", limit = \"100 packets\" }",
+            "codel = { target = \"1us\", interval = \"1us\" }",
+            "codel = { target = \"1h\", interval = \"1h\", max_packet = \"1B\", ecn = true }",
+            "fq_codel = { target = \"1us\", interval = \"1h\", quantum = \"256B\", queues = 1 }",
+            "fq_codel = { limit = \"1 packets\", memory = \"3kB\", queues = 65536 }",
+            "dualpi2 = { target = \"1us\", update = \"100us\", step = \"1us\" }",
+            "dualpi2 = { target = \"1h\", update = \"1h\", step = \"1h\", shift = \"1h\" }",
+            "dualpi2 = { integral = 1000000, proportional = 1000000, coupling = 1000, overload = 1.0 }",
+        ]),
+        more in one_of(&[
+            "",
+            "jitter = { mean = \"1us\", deviation = \"1us\", max = \"2us\" }",
+            "jitter = { mean = \"1h\", deviation = \"1h\", max = \"2h\", reorder = true }",
+            "loss = { to_bad = 0.000001, to_good = 0.000001, loss_bad = 1.0, loss_good = 0.0 }",
+        ]),
+        flow in one_of(&[
+            "control = \"tfrc\"\nbulk = { packet = \"1500B\", limit = \"300kB\" }",
+            "control = \"rap\"\nbulk = { packet = \"100B\", limit = \"30kB\" }",
+            "ecn = true\ntcp = { kind = \"cubic\", packet = \"1500B\", limit = \"300kB\" }",
+            "tcp = { kind = \"bbr\", packet = \"1500B\", limit = \"300kB\" }",
+        ]),
+        seed in 0_u64..1_000,
+    ) {
+        let link = format!("rate = \"{rate}\"\ndelay = \"{delay}\"\nqueue = {{ {queue} }}\n{more}");
+        let take = play_over(&link, flow, "24h", seed);
+        prop_assert!(take.meter.totals(0).sent.packets > 0);
     }
 }

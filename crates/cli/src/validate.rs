@@ -1,19 +1,22 @@
 //! `tidegate sim validate`
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
-use tidegate_sim::validate::{Case, CaseError, Played, Row};
+use tidegate_sim::validate::{self, Case, CaseError, Played, Row};
 
 use crate::progress::counted;
+use crate::report;
 use crate::sim::Bar;
 
 /// What to compare with ns-2, and how thoroughly.
@@ -34,6 +37,9 @@ pub(crate) struct ValidateArgs {
     /// Print the rows as one JSON array
     #[arg(long)]
     json: bool,
+    /// Draw theirs beside ours, as SVG and PNG in this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 /// Compares. The exit code is 1 when a row does not hold and there is no excuse.
@@ -52,6 +58,12 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
         Some(seeds) => seeds,
         None => case.seeds(),
     };
+    if let Some(dir) = &args.out {
+        fs::create_dir_all(dir).with_context(|| {
+            let dir = dir.display();
+            format!("cannot make the folder {dir}: choose another --out")
+        })?;
+    }
     let jobs: Vec<(usize, Seed)> = (0..cases.len())
         .flat_map(|case| (1..=u64::from(seeds(&cases[case]))).map(move |seed| (case, Seed(seed))))
         .collect();
@@ -62,12 +74,19 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
         let of_case: Vec<Played> = of_case.map(|(_, played)| played.clone()).collect();
         rows.extend(case.judge(&of_case));
     }
+    let drawings = match &args.out {
+        Some(dir) => draw(&rows, dir)?,
+        None => Vec::new(),
+    };
     let mut out = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer(&mut out, &rows)?;
         writeln!(out)?;
     } else {
         write!(out, "{}", table(&rows, terminal::columns(out.as_fd())))?;
+        for drawing in drawings {
+            writeln!(out, "drawing: {}", drawing.display())?;
+        }
     }
     let sound = rows.iter().all(|row| row.holds || row.excuse.is_some());
     Ok(if sound {
@@ -75,6 +94,23 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Draws them into `dir`; returns the drawings made of pixels.
+fn draw(rows: &[Row], dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut drawings = Vec::new();
+    for figure in validate::figures(rows) {
+        let (svg, png) = report::figure(&figure)?;
+        let path = dir.join(&figure.name).with_extension("png");
+        for (path, bytes) in [
+            (path.with_extension("svg"), svg.as_bytes()),
+            (path.clone(), &png),
+        ] {
+            fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        }
+        drawings.push(path);
+    }
+    Ok(drawings)
 }
 
 /// Plays all jobs, as many at a time as there are threads, and returns what they gave in their order.
@@ -260,6 +296,8 @@ mod tests {
             ours: Some(ours),
             spread: 1.0,
             our_spread: 1.0,
+            n: 10,
+            our_n: 10,
             allowed: 10.0,
             holds: ours < 110.0,
             excuse: None,

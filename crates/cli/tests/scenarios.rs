@@ -1,5 +1,6 @@
 //! The verbs that play scenarios, as a user calls them.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -61,7 +62,9 @@ fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() 
 #[test]
 fn validate_sets_ours_beside_those_of_ns2() {
     let dir = folder("scenarios-validate");
-    let args = ["sim", "validate", "--quick", "--seeds", "5", "--json"];
+    let args = [
+        "sim", "validate", "--quick", "--seeds", "5", "--json", "--out", "drawn",
+    ];
     let out = tidegate(&args, &dir);
     let stdout = text(&out.stdout);
     assert!(out.status.success(), "{stdout}{}", text(&out.stderr));
@@ -72,11 +75,16 @@ fn validate_sets_ours_beside_those_of_ns2() {
         "ours",
         "spread",
         "our_spread",
+        "n",
+        "our_n",
         "allowed",
         "holds",
         "excuse",
     ];
     assert_eq!(keys(&rows[0]), sorted(expected));
+    let drawing = fs::read_to_string(dir.join("drawn/satellite.svg")).unwrap();
+    assert!(drawing.contains(">ns-2<") && drawing.contains(">ours<"));
+    assert!(dir.join("drawn/satellite.png").exists());
     assert!(
         rows.as_array().is_some_and(|rows| rows.len() >= 20),
         "{stdout}"

@@ -5,6 +5,7 @@
 //! point: it makes the [`Scenario`], [plays](Case::play) it with a seed and [judges](Case::judge) what
 //! the seeds gave. `docs/validation.md` says how much agreement is asked for, and what there is.
 
+mod figures;
 mod measure;
 mod points;
 mod reference;
@@ -15,6 +16,7 @@ use serde::Serialize;
 use tidegate_core::media::EncodeError;
 use tidegate_core::random::Seed;
 
+use crate::papers::Figure;
 use crate::play::{self, PlayError};
 use crate::scenario::{Scenario, ScenarioError};
 use measure::Measured;
@@ -43,12 +45,21 @@ pub struct Row {
     pub spread: f64,
     /// Standard deviation over ours.
     pub our_spread: f64,
+    /// How many seeds the reference has.
+    pub n: u32,
+    /// How many ours has.
+    pub our_n: u32,
     /// How far apart the two may be.
     pub allowed: f64,
     /// Whether they are no further apart.
     pub holds: bool,
     /// Why they may be further apart, if they are not beyond what that explains.
     pub excuse: Option<&'static str>,
+}
+
+/// Drawings of rows, theirs beside ours.
+pub fn figures(rows: &[Row]) -> Vec<Figure> {
+    figures::figures(rows)
 }
 
 /// What one seed gave.
@@ -172,6 +183,8 @@ impl Case {
             ours: (!ours.is_empty()).then_some(our_mean),
             spread,
             our_spread,
+            n: mean.n,
+            our_n: ours.len() as u32,
             allowed,
             holds: !ours.is_empty() && off <= allowed,
             excuse: excuse.and_then(|(why, times)| (off <= times * allowed).then_some(why)),

@@ -66,6 +66,18 @@ pub(super) enum Entry {
     TooLate,
 }
 
+/// What becomes of a packet that comes. Times in ns.
+struct Course {
+    /// How long its transmission takes.
+    nanos: u64,
+    /// When it is out.
+    out: u64,
+    /// How long the transmitter is busy with others before.
+    work: u64,
+    /// Whether it is as large as the one before.
+    known: bool,
+}
+
 /// A packet, and when it arrives at the far end. One that waits starts when the one before is out.
 #[derive(Clone, Copy, Debug)]
 struct Passing {
@@ -155,24 +167,15 @@ impl Lane {
         parcel: Parcel,
     ) -> Entry {
         let at = self.latest.max(at);
-        let known = parcel.size.get() == u64::from(self.size);
-        let nanos = if known {
-            Some(u64::from(self.nanos))
-        } else {
-            self.rare.transmitter.time(parcel.size)
-        };
-        // It starts when it comes or when the one before is out.
-        let delay = u64::from(self.delay);
-        let ready = at.as_nanos().checked_add(delay);
-        let ready = ready.map(|ready| ready.max(self.last.as_nanos()));
-        let out = ready
-            .zip(nanos)
-            .and_then(|(ready, nanos)| ready.checked_add(nanos));
-        let Some((nanos, out)) = nanos.zip(out).filter(|(_, out)| *out < u64::MAX) else {
+        let Some(Course {
+            nanos, out, known, ..
+        }) = self.course(at, parcel.size)
+        else {
             return Entry::TooLate;
         };
         self.latest = at;
-        if self.len >= self.limit && !self.admit(store, at, out - delay, parcel.size, parcel.slot) {
+        let end = out - u64::from(self.delay);
+        if self.len >= self.limit && !self.admit(store, at, end, parcel.size, parcel.slot) {
             return Entry::Refused;
         }
         let tail = self.tail();
@@ -188,6 +191,29 @@ impl Lane {
         self.len += 1;
         self.last = out;
         Entry::Taken(out)
+    }
+
+    /// What becomes of a packet that comes at `at`, after all others, if it is taken; none if it is
+    /// out beyond the end of time.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn course(&self, at: Time, size: Bytes) -> Option<Course> {
+        let known = size.get() == u64::from(self.size);
+        let nanos = if known {
+            u64::from(self.nanos)
+        } else {
+            self.rare.transmitter.time(size)?
+        };
+        // It starts when it comes or when the one before is out.
+        let alone = at.as_nanos().checked_add(u64::from(self.delay))?;
+        let last = self.last.as_nanos();
+        let out = alone.max(last).checked_add(nanos)?;
+        (out < u64::MAX).then_some(Course {
+            nanos,
+            out,
+            work: last.saturating_sub(alone),
+            known,
+        })
     }
 
     /// The next packet to have arrived by `now`, and when.

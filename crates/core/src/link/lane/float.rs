@@ -1,7 +1,7 @@
 //! Lanes that keep nothing: what is on them waits elsewhere.
 
 use super::super::store::Parcel;
-use super::{LEAST_ROOM, Lane, MOST_FRESH, NOTHING, Passing};
+use super::{Course, LEAST_ROOM, Lane, MOST_FRESH, NOTHING, Passing};
 use crate::units::{Bytes, Time};
 
 /// A lane that floats has an empty ring. `head` is the number of the next packet then, and `len` is
@@ -22,20 +22,17 @@ impl Lane {
     )]
     pub(in super::super) fn pass(&mut self, at: Time, size: Bytes) -> Option<Time> {
         let at = self.latest.max(at);
-        let known = size.get() == u64::from(self.size);
-        let nanos = if known {
-            u64::from(self.nanos)
-        } else {
-            self.rare.transmitter.time(size)?
-        };
-        let ready = at.as_nanos().checked_add(u64::from(self.delay))?;
-        let last = self.last.as_nanos();
-        let out = ready.max(last).checked_add(nanos)?;
-        if out <= last || out == u64::MAX {
+        let Course {
+            nanos,
+            out,
+            work,
+            known,
+        } = self.course(at, size)?;
+        if out <= self.last.as_nanos() {
             return None;
         }
         let limit = self.limit.min(MIXED);
-        let waiting = match last.saturating_sub(ready) {
+        let waiting = match work {
             0 => 0,
             work if known && self.len < MIXED => {
                 let packets = u32::try_from(work.div_ceil(nanos)).ok();

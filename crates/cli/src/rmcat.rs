@@ -272,20 +272,24 @@ fn control(text: &str) -> Result<Control, String> {
 fn as_json(entries: &[Entry]) -> Value {
     let runs = entries.iter().flat_map(|entry| {
         entry.runs.iter().map(|run| {
-            json!({
+            let mut told = json!({
                 "case": entry.case.id,
                 "title": entry.case.title,
                 "source": entry.case.source,
                 "control": entry.control,
                 "peer": entry.peer,
-                "library": run.outcome.library,
                 "seed": run.outcome.seed,
                 "passed": run.passes(),
                 "limits": run.verdicts,
                 "scores": run.scores,
                 "converged": run.scores.converged(),
                 "convergence_s": run.scores.convergence_s(),
-            })
+            });
+            // Ours come with the program.
+            if !run.outcome.library.is_empty() {
+                told["library"] = json!(run.outcome.library);
+            }
+            told
         })
     });
     Value::Array(runs.collect())

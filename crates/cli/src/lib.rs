@@ -6,6 +6,7 @@
 mod demo;
 mod events;
 mod folder;
+mod interrupted;
 mod judge;
 mod lab;
 mod live;

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, bail};
@@ -15,9 +15,9 @@ use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 use tidegate_sim::validate::{self, Case, CaseError, Played, Row};
 
+use crate::interrupted::{self, Share};
 use crate::progress::counted;
 use crate::report;
-use crate::sim::Bar;
 
 /// What to compare with ns-2, and how thoroughly.
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,8 @@ pub(crate) struct ValidateArgs {
     out: Option<PathBuf>,
 }
 
-/// Compares. The exit code is 1 when a row does not hold and there is no excuse.
+/// Compares. The exit code is 1 when a row does not hold and there is no excuse, and 130 after
+/// Ctrl-C.
 pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
     let mut cases = Case::all(args.quick);
     if let Some(pattern) = &args.only {
@@ -67,7 +68,16 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
     let jobs: Vec<(usize, Seed)> = (0..cases.len())
         .flat_map(|case| (1..=u64::from(seeds(&cases[case]))).map(move |seed| (case, Seed(seed))))
         .collect();
-    let played = play_all(&cases, &jobs, args.jobs)?;
+    let (cases, jobs, threads) = (Arc::new(cases), Arc::new(jobs), args.jobs);
+    let played = interrupted::attend(Some(&interrupted::catch()?), "validating", {
+        let (cases, jobs) = (Arc::clone(&cases), Arc::clone(&jobs));
+        move |done| play_all(&cases, &jobs, threads, done)
+    });
+    let Some(played) = played else {
+        eprintln!("interrupted in the validation: no row is complete, and nothing is kept");
+        return Ok(interrupted::exit_code());
+    };
+    let played = played?;
     let mut rows = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         let of_case = jobs.iter().zip(&played).filter(|((n, _), _)| *n == number);
@@ -118,11 +128,12 @@ fn play_all(
     cases: &[Case],
     jobs: &[(usize, Seed)],
     threads: Option<NonZeroUsize>,
+    share: &Share,
 ) -> Result<Vec<Played>, CaseError> {
     let threads = threads.or_else(|| std::thread::available_parallelism().ok());
     let threads = threads.map_or(1, NonZeroUsize::get);
     let next = AtomicUsize::new(0);
-    let bar = Mutex::new((0, Bar::new("validating")));
+    let done = AtomicUsize::new(0);
     let work = || {
         let mut mine = Vec::new();
         loop {
@@ -131,11 +142,8 @@ fn play_all(
                 return mine;
             };
             mine.push((job, cases[*case].play(*seed)));
-            if let Ok(mut bar) = bar.lock() {
-                bar.0 += 1;
-                let share = f64::from(bar.0) / jobs.len() as f64;
-                bar.1.show(share);
-            }
+            let done = 1 + done.fetch_add(1, Ordering::Relaxed);
+            share.set(done as f64 / jobs.len() as f64);
         }
     };
     let mut all: Vec<(usize, Result<Played, CaseError>)> = std::thread::scope(|scope| {
@@ -149,9 +157,6 @@ fn play_all(
             })
             .collect()
     });
-    if let Ok(mut bar) = bar.lock() {
-        bar.1.done();
-    }
     all.sort_by_key(|(job, _)| *job);
     all.into_iter().map(|(_, played)| played).collect()
 }

@@ -1,5 +1,6 @@
 //! `tidegate send` and `tidegate recv` as processes, over loopback.
 
+#[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
 use std::net::{Ipv4Addr, UdpSocket};

@@ -10,6 +10,7 @@ mod interrupted;
 mod judge;
 mod lab;
 mod live;
+mod numbers;
 mod pace;
 mod papers;
 mod progress;

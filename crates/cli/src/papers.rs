@@ -21,7 +21,7 @@ use self::hosts::HostsArgs;
 use self::lab::Lab;
 use crate::interrupted::{self, Made};
 use crate::lab::Injector;
-use crate::report;
+use crate::{numbers, report};
 
 /// What to do with papers.
 #[derive(Debug, clap::Args)]
@@ -52,11 +52,11 @@ struct RunArgs {
     names: Vec<String>,
     /// How many runs of each kind, with the seeds from 1 [default: 10; 2 with --lab, with which a
     /// table takes about a quarter of an hour]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "N", value_parser = numbers::seeds)]
     seeds: Option<u64>,
     /// The same as --seeds
     // An alias would do, but for errors that name what nobody wrote.
-    #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = numbers::seeds)]
     runs: Option<u64>,
     /// Over which TCP: bsd (as in the papers' time), linux-reno, cubic or bbr; may be given again
     /// [default: bsd; for itcp/table4 and table5 all four; with --lab cubic]
@@ -69,7 +69,7 @@ struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = crate::tcp::rto_max)]
     rto_max: Option<Duration>,
     /// Runs at the same time; one per core unless told, with --lab eight
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::jobs)]
     jobs: Option<NonZeroUsize>,
     /// Where tables, numbers and drawings go
     #[arg(long, value_name = "DIR", default_value = "runs/papers")]

@@ -19,7 +19,7 @@ use tidegate_sim::rmcat::{
 use tidegate_sim::scenario::Scenario;
 
 use crate::interrupted::{self, Made, Share};
-use crate::report;
+use crate::{numbers, report};
 
 /// What to put to the test.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(crate) struct RmcatArgs {
     #[arg(long = "case", value_name = "CASE", value_parser = case)]
     cases: Vec<&'static Case>,
     /// How many seeds, from 1
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = numbers::seeds)]
     seeds: u64,
     /// Results of other programs, to be put beside: a folder of them, as `make peers` leaves it, or
     /// one file

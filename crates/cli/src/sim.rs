@@ -16,7 +16,7 @@ use crate::interrupted::{self, End, Made};
 use crate::rmcat::{self, RmcatArgs};
 use crate::sweep::{self, SweepArgs};
 use crate::validate::{self, ValidateArgs};
-use crate::{report, table};
+use crate::{numbers, report, table};
 
 /// What to simulate.
 #[derive(Debug, clap::Args)]
@@ -43,7 +43,7 @@ pub(crate) struct RunArgs {
     /// The scenario file (TOML)
     pub(crate) scenario: PathBuf,
     /// Seed of all luck; the scenario's own unless told
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::seed)]
     pub(crate) seed: Option<u64>,
     /// The run folder; `runs/<scenario>-<world>-<seed>` unless told
     #[arg(long, value_name = "DIR")]

@@ -15,7 +15,8 @@ use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 use tidegate_sim::validate::{self, Case, CaseError, Played, Row};
 
-use crate::interrupted::{self, Share};
+use crate::interrupted::{self, Made, Share};
+use crate::numbers;
 use crate::progress::counted;
 use crate::report;
 
@@ -26,13 +27,13 @@ pub(crate) struct ValidateArgs {
     #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
     /// Seeds per case; as many as ns-2 had unless told
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    seeds: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = numbers::seeds)]
+    seeds: Option<u64>,
     /// Only one or two cases of each kind
     #[arg(long)]
     quick: bool,
     /// Cases played at the same time; one per core unless told
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::jobs)]
     jobs: Option<NonZeroUsize>,
     /// Print the rows as one JSON array
     #[arg(long)]
@@ -57,8 +58,10 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
     let seeds = |case: &Case| match args.seeds {
         _ if !case.is_random() => 1,
         Some(seeds) => seeds,
-        None => case.seeds(),
+        None => u64::from(case.seeds()),
     };
+    let interrupts = interrupted::catch()?;
+    let made = args.out.as_deref().map(Made::by);
     if let Some(dir) = &args.out {
         fs::create_dir_all(dir).with_context(|| {
             let dir = dir.display();
@@ -66,14 +69,15 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
         })?;
     }
     let jobs: Vec<(usize, Seed)> = (0..cases.len())
-        .flat_map(|case| (1..=u64::from(seeds(&cases[case]))).map(move |seed| (case, Seed(seed))))
+        .flat_map(|case| (1..=seeds(&cases[case])).map(move |seed| (case, Seed(seed))))
         .collect();
     let (cases, jobs, threads) = (Arc::new(cases), Arc::new(jobs), args.jobs);
-    let played = interrupted::attend(Some(&interrupted::catch()?), "validating", {
+    let played = interrupted::attend(Some(&interrupts), "validating", {
         let (cases, jobs) = (Arc::clone(&cases), Arc::clone(&jobs));
         move |done| play_all(&cases, &jobs, threads, done)
     });
     let Some(played) = played else {
+        made.iter().for_each(Made::undo);
         eprintln!("interrupted in the validation: no row is complete, and nothing is kept");
         return Ok(interrupted::exit_code());
     };

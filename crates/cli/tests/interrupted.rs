@@ -54,7 +54,8 @@ fn comparisons_leave_nothing() {
     assert!(ended.said.starts_with("interrupted in the comparison"));
     assert!(ended.said.ends_with("nothing of it is kept"));
     assert!(!out.exists());
-    let ended = interrupted("sim validate --json");
+    let ended = interrupted(&format!("sim validate --json --out {}", out.display()));
+    assert!(!out.exists());
     assert!(ended.said.ends_with("nothing is kept"), "{}", ended.said);
     let ended = interrupted(&format!(
         "papers run itcp/table4 --seeds 1000 --json --out {}",

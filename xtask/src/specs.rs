@@ -135,22 +135,7 @@ fn compare(specs: &[Spec], cited: &BTreeMap<String, Cited>) -> Report {
             }
         }
     }
-    for (id, places) in cited {
-        let all: Vec<&str> = places
-            .code
-            .iter()
-            .chain(&places.tests)
-            .map(String::as_str)
-            .collect();
-        match known.get(id.as_str()) {
-            Some(true) => {}
-            Some(false) => faults.push(format!("{id}: left out, yet cited at {}", all.join(", "))),
-            None => faults.push(format!(
-                "{id}: in no file of specs/, cited at {}",
-                all.join(", ")
-            )),
-        }
-    }
+    faults.extend(strays(cited, &known));
     for fault in &faults {
         writeln!(text, "{fault}").expect("a string takes all");
     }
@@ -158,6 +143,23 @@ fn compare(specs: &[Spec], cited: &BTreeMap<String, Cited>) -> Report {
         text,
         failed: !faults.is_empty(),
     }
+}
+
+/// Citations of what is not to be cited. `known` says of each id whether it is wanted.
+fn strays<'a>(
+    cited: &'a BTreeMap<String, Cited>,
+    known: &'a BTreeMap<&str, bool>,
+) -> impl Iterator<Item = String> + 'a {
+    cited.iter().filter_map(|(id, places)| {
+        let why = match known.get(id.as_str()) {
+            Some(true) => return None,
+            Some(false) => "left out, yet",
+            None => "in no file of specs/,",
+        };
+        let places = places.code.iter().chain(&places.tests);
+        let places: Vec<&str> = places.map(String::as_str).collect();
+        Some(format!("{id}: {why} cited at {}", places.join(", ")))
+    })
 }
 
 #[cfg(test)]

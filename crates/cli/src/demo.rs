@@ -11,6 +11,7 @@ use tidegate_sim::run::{Run, World};
 use tidegate_sim::scenario::Scenario;
 
 use crate::folder::{self, Script};
+use crate::interrupted::{self, End};
 use crate::studio::Studio;
 use crate::{lab, report, sim, table};
 
@@ -53,11 +54,19 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| folder::default_dir(name, scenario, scenario.seed));
     announce(&script, world);
-    let run = match world {
+    let end = match world {
         World::Lab => lab::play(&script, scenario.seed, &dir)?,
-        World::Sim | World::Live => sim::simulate(&script, scenario.seed, &dir)?,
+        World::Sim | World::Live => {
+            let seed = scenario.seed;
+            sim::simulate(script, seed, &dir)?
+        }
     };
-    show(&run, &dir, args.json)
+    match &end {
+        End::Whole(run) => show(run, &dir, args.json),
+        // Of a part there is no JSON, which would look like that of a whole run.
+        End::Cut(run) if !args.json => show(run, &dir, false).map(|_| interrupted::exit_code()),
+        End::Cut(_) | End::Nothing => Ok(interrupted::exit_code()),
+    }
 }
 
 /// The real network stack where it is to be had.

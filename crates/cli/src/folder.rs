@@ -52,8 +52,15 @@ pub(crate) fn write(
     seed: Seed,
     takes: Vec<Take>,
 ) -> Result<Run> {
-    let run = assemble(script, manifest, seed, takes)?;
     // Judging pictures takes its time, in which an earlier run is still whole.
+    keep(dir, assemble(script, manifest, seed, takes)?)
+}
+
+/// Writes a run that was assembled, and reads it again.
+///
+/// # Errors
+/// When the disk refuses.
+pub(crate) fn keep(dir: &Path, run: Run) -> Result<Run> {
     let mut writer = RunWriter::create(dir)?;
     writer.manifest(&run.manifest)?;
     for row in &run.events {
@@ -74,6 +81,8 @@ pub(crate) fn write(
     let summary = run.summary.as_ref();
     writer.summary(summary.expect("a run that was assembled has one"))?;
     writer.flush()?;
+    // What is read again takes as much memory.
+    drop(run);
     Ok(RunReader::load(dir)?)
 }
 

@@ -17,12 +17,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use tidegate_core::random::Seed;
-use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
 use tidegate_live::limits;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
 use tidegate_sim::play::{Take, baseline};
-use tidegate_sim::run::{Run, World};
+use tidegate_sim::run::World;
 use tidegate_sim::scenario::{Scenario, VideoPlan};
 use tidegate_sim::staging;
 
@@ -31,6 +30,7 @@ pub(crate) use self::keep::captures;
 pub(crate) use self::service::Service;
 pub(crate) use self::stage::{Played, Stage, describe};
 use crate::folder::{self, Script};
+use crate::interrupted::{self, End, Made};
 use crate::sim::{self, Bar, RunArgs};
 
 /// What to play in the lab.
@@ -56,7 +56,8 @@ struct LabRunArgs {
     injector: Injector,
 }
 
-/// Plays. The exit code is 1 when an expectation of the scenario does not hold.
+/// Plays. The exit code is 1 when an expectation of the scenario does not hold, and 130 after
+/// Ctrl-C.
 pub(crate) fn run(args: &LabArgs) -> Result<ExitCode> {
     let LabVerb::Run(LabRunArgs {
         run: args,
@@ -68,8 +69,8 @@ pub(crate) fn run(args: &LabArgs) -> Result<ExitCode> {
     let dir = dir.unwrap_or_else(|| folder::default_dir("lab", &script.scenario, seed));
     // Other verbs need a lab too, and no scenario of theirs could be simulated instead.
     prepare().map_err(|e| anyhow!("{e:#}\nThe simulator plays the same file: tidegate sim run"))?;
-    let run = play_with(&script, seed, &dir, *injector)?;
-    sim::finish(&run, args, &dir)
+    let end = play_with(&script, seed, &dir, *injector)?;
+    sim::finish(&end, args, &dir)
 }
 
 /// Sees that the lab can work, and enters a user namespace if that is what it takes. To be
@@ -86,21 +87,22 @@ pub(crate) fn prepare() -> Result<()> {
 }
 
 /// Plays a scenario in real time and leaves a run folder. [`prepare`] comes first.
-pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
+pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<End> {
     play_with(script, seed, dir, Injector::Link)
 }
 
-fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Result<Run> {
+fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Result<End> {
     let scenario = &script.scenario;
     fits(&Crowd::of(scenario), limits::open_files()?)?;
+    // Ctrl-C ends the take that is on; what was played until then is kept.
+    let interrupts = interrupted::catch()?;
+    let made = Made::by(dir);
     folder::claim(dir)?;
     let runs = 1 + scenario.baselines.len();
     let mut bar = Bar::new("playing in real time");
     let mut manifest = folder::manifest(World::Lab, scenario);
     let mut takes: Vec<Take> = Vec::with_capacity(runs);
     let mut kept = Vec::with_capacity(runs);
-    // Ctrl-C ends the take that is on; what was played until then is kept.
-    let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
     let (service, missing) = service(scenario);
     manifest.notes.extend(missing);
     let stage = Stage {
@@ -129,15 +131,25 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
         takes.push(played.take);
     }
     bar.done();
-    if interrupts.count() > 0 {
-        let name = &takes[takes.len() - 1].flows[0].0.name;
+    let is_cut = interrupts.count() > 0;
+    if is_cut {
+        let Some(last) = takes.last() else {
+            made.undo();
+            eprintln!("interrupted before anything was played: nothing is kept");
+            return Ok(End::Nothing);
+        };
+        let name = &last.flows[0].0.name;
         let note = format!("interrupted in the run of {name}: what comes after is missing");
-        eprintln!("{note}");
+        eprintln!("{note}; what was played is kept in {}", dir.display());
         manifest.notes.push(note);
     }
     let run = folder::write(dir, script, manifest, seed, takes)?;
     kept.iter().try_for_each(|captures| captures.write(dir))?;
-    Ok(run)
+    Ok(if is_cut {
+        End::Cut(run)
+    } else {
+        End::Whole(run)
+    })
 }
 
 /// The service of events, if any video goes over TCP, and why there is none if there should be one.

@@ -6,9 +6,11 @@
 mod demo;
 mod events;
 mod folder;
+mod interrupted;
 mod judge;
 mod lab;
 mod live;
+mod numbers;
 mod pace;
 mod papers;
 mod progress;

@@ -104,6 +104,17 @@ pub(crate) enum Transport {
     Tcp,
 }
 
+/// Reads a time span in which something can happen.
+pub(crate) fn lasting(text: &str) -> Result<Duration, String> {
+    let span = quantity::duration(text).map_err(|error| error.to_string())?;
+    if span.is_zero() {
+        return Err(
+            "nothing happens in no time: give more, as 10s, or leave the option out".to_owned(),
+        );
+    }
+    Ok(span)
+}
+
 /// Reads the name of a transport.
 pub(crate) fn transport(text: &str) -> Result<Transport, String> {
     match text {

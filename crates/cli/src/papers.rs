@@ -10,17 +10,18 @@ use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
+use tidegate_live::driver::Interrupts;
 use tidegate_sim::papers::{Cell, ENTRIES, Entry, Figure, Options, Simulator, Table, Tcp, World};
 
 use self::hosts::HostsArgs;
 use self::lab::Lab;
+use crate::interrupted::{self, Made};
 use crate::lab::Injector;
-use crate::report;
-use crate::sim::Bar;
+use crate::{numbers, report};
 
 /// What to do with papers.
 #[derive(Debug, clap::Args)]
@@ -51,11 +52,11 @@ struct RunArgs {
     names: Vec<String>,
     /// How many runs of each kind, with the seeds from 1 [default: 10; 2 with --lab, with which a
     /// table takes about a quarter of an hour]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "N", value_parser = numbers::seeds)]
     seeds: Option<u64>,
     /// The same as --seeds
     // An alias would do, but for errors that name what nobody wrote.
-    #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = numbers::seeds)]
     runs: Option<u64>,
     /// Over which TCP: bsd (as in the papers' time), linux-reno, cubic or bbr; may be given again
     /// [default: bsd; for itcp/table4 and table5 all four; with --lab cubic]
@@ -68,7 +69,7 @@ struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = crate::tcp::rto_max)]
     rto_max: Option<Duration>,
     /// Runs at the same time; one per core unless told, with --lab eight
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::jobs)]
     jobs: Option<NonZeroUsize>,
     /// Where tables, numbers and drawings go
     #[arg(long, value_name = "DIR", default_value = "runs/papers")]
@@ -85,7 +86,7 @@ struct RunArgs {
     json: bool,
 }
 
-/// Lists or plays. What does not hold is shown, and is no error.
+/// Lists or plays. What does not hold is shown, and is no error. The exit code is 130 after Ctrl-C.
 pub(crate) fn run(args: &PapersArgs) -> Result<ExitCode> {
     match &args.verb {
         PapersVerb::List { json } => list(*json),
@@ -117,22 +118,31 @@ fn list(json: bool) -> Result<ExitCode> {
 fn play(args: &RunArgs) -> Result<ExitCode> {
     let entries = chosen(&args.names)?;
     let without = refuse_idle(args, &entries)?;
+    let made = Made::by(&args.out);
     // Known now and not when the first figure is played.
     fs::create_dir_all(&args.out).with_context(|| {
         let dir = args.out.display();
         format!("cannot make the folder {dir}: choose another --out")
     })?;
-    let lab = args
-        .lab
-        .then(|| Lab::new(args.out.join("lab"), args.injector));
+    let interrupts = Arc::new(interrupted::catch()?);
+    let lab = args.lab.then(|| {
+        let out = args.out.join("lab");
+        Lab::new(out, args.injector, Arc::clone(&interrupts))
+    });
     let lab = lab.transpose()?.map(Arc::new);
     let options = options(args, lab.as_ref());
     for note in without {
         eprintln!("{note}");
     }
     let mut figures = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let mut figure = play_one(entry, &options)?;
+    // The lab ends its runs itself, and what they were is drawn.
+    let heeded = lab.is_none().then_some(&*interrupts);
+    let mut at = "";
+    for entry in &entries {
+        at = entry.name;
+        let Some(mut figure) = play_one(entry, &options, heeded)? else {
+            break;
+        };
         if let Some(lab) = &lab {
             if !lab.has_runs()? {
                 break;
@@ -146,9 +156,14 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
             writeln!(out, "drawing: {}\n", drawing.display())?;
         }
         figures.push(figure);
-        if lab.as_ref().is_some_and(|lab| lab.is_interrupted()) {
+        if interrupts.count() > 0 {
             break;
         }
+    }
+    if interrupts.count() > 0 && (lab.is_some() || figures.len() < entries.len()) {
+        made.undo();
+        eprintln!("{}", kept(&figures, entries.len(), at, args));
+        return Ok(interrupted::exit_code());
     }
     if args.json {
         return print_json(&figures);
@@ -183,17 +198,33 @@ fn options(args: &RunArgs, lab: Option<&Arc<Lab>>) -> Options {
     }
 }
 
-fn play_one(entry: &Entry, options: &Options) -> Result<Figure> {
-    let bar = Mutex::new(Bar::new("playing"));
-    let figure = entry.play(options, &|share| {
-        if let Ok(mut bar) = bar.lock() {
-            bar.show(share);
-        }
+fn play_one(
+    entry: &'static Entry,
+    options: &Options,
+    heeded: Option<&Interrupts>,
+) -> Result<Option<Figure>> {
+    let options = options.clone();
+    let figure = interrupted::attend(heeded, "playing", move |done| {
+        entry.play(&options, &|share| done.set(share))
     });
-    if let Ok(mut bar) = bar.lock() {
-        bar.done();
-    }
-    figure.with_context(|| entry.name)
+    figure.transpose().with_context(|| entry.name)
+}
+
+/// What there is after Ctrl-C in the entry `at`.
+fn kept(figures: &[Figure], wanted: usize, at: &str, args: &RunArgs) -> String {
+    let partly = match figures.last() {
+        Some(last) if last.name == at => ", the last from the runs that were over",
+        _ => "",
+    };
+    let kept = match figures.len() {
+        0 => "no figure or table can be kept".to_owned(),
+        some => format!(
+            "figures and tables kept in {}: {some} of {}{partly}",
+            args.out.display(),
+            wanted
+        ),
+    };
+    format!("interrupted in {at}: {kept}")
 }
 
 /// Refuses options that would change nothing: what is asked for by its name has to take them. Of
@@ -238,8 +269,6 @@ fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
 fn print_json(figures: &[Figure]) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     match figures {
-        // Interrupted before there was any.
-        [] => return Ok(ExitCode::FAILURE),
         [only] => serde_json::to_writer(&mut out, only)?,
         several => serde_json::to_writer(&mut out, several)?,
     }

@@ -67,10 +67,10 @@ pub(crate) struct RecvArgs {
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Stop after this time
-    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    #[arg(long, value_name = "TIME", value_parser = live::lasting)]
     duration: Option<Duration>,
     /// Give up when a stream that flowed has been silent for this long
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = quantity::duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = live::lasting)]
     idle_timeout: Duration,
     /// Print the numbers of the run as one JSON object at its end
     #[arg(long)]

@@ -18,8 +18,8 @@ use tidegate_sim::rmcat::{
 };
 use tidegate_sim::scenario::Scenario;
 
-use crate::report;
-use crate::sim::Bar;
+use crate::interrupted::{self, Made, Share};
+use crate::{numbers, report};
 
 /// What to put to the test.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(crate) struct RmcatArgs {
     #[arg(long = "case", value_name = "CASE", value_parser = case)]
     cases: Vec<&'static Case>,
     /// How many seeds, from 1
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = numbers::seeds)]
     seeds: u64,
     /// Results of other programs, to be put beside: a folder of them, as `make peers` leaves it, or
     /// one file
@@ -121,22 +121,38 @@ impl Played {
     }
 }
 
-/// Plays, prints the table and draws the scorecard. What fails is shown, and is no error.
+/// Plays, prints the table and draws the scorecard. What fails is shown, and is no error. The exit
+/// code is 130 after Ctrl-C.
 pub(crate) fn run(args: &RmcatArgs) -> Result<ExitCode> {
     let cases: Vec<&'static Case> = match args.cases.as_slice() {
         [] => CASES.iter().collect(),
         some => some.to_vec(),
     };
     // What is wrong with the arguments is told before the minutes of playing.
-    make_folder(&args.out.join("results"))?;
+    let interrupts = interrupted::catch()?;
+    let results = args.out.join("results");
+    let made = Made::by(&results);
+    make_folder(&results)?;
     let others = args.peers.as_deref().map(|path| peers::read(path, &cases));
     let others = others.transpose()?.unwrap_or_default();
     let controls = match args.controls.as_slice() {
-        [] => DEFAULT.map(|name| control(name).map_err(|e| anyhow!(e))),
-        some => return finish(args, play(&cases, some, args.seeds)?, others),
+        [] => {
+            let named = DEFAULT.map(|name| control(name).map_err(|e| anyhow!(e)));
+            named.into_iter().collect::<Result<_>>()?
+        }
+        some => some.to_vec(),
     };
-    let controls: Vec<Control> = controls.into_iter().collect::<Result<_>>()?;
-    finish(args, play(&cases, &controls, args.seeds)?, others)
+    let seeds = args.seeds;
+    let entries = interrupted::attend(Some(&interrupts), "playing", move |done| {
+        play(&cases, &controls, seeds, done)
+    });
+    let Some(entries) = entries else {
+        made.undo();
+        let what = "the comparison of controllers";
+        eprintln!("{}", interrupted::without_trace(what, &args.out));
+        return Ok(interrupted::exit_code());
+    };
+    finish(args, entries?, others)
 }
 
 fn make_folder(folder: &Path) -> Result<()> {
@@ -174,7 +190,12 @@ fn finish(args: &RmcatArgs, mut entries: Vec<Entry>, others: Vec<Entry>) -> Resu
 }
 
 /// Plays every case with every controller and seed, as many at a time as there are processors.
-fn play(cases: &[&'static Case], controls: &[Control], seeds: u64) -> Result<Vec<Entry>> {
+fn play(
+    cases: &[&'static Case],
+    controls: &[Control],
+    seeds: u64,
+    share: &Share,
+) -> Result<Vec<Entry>> {
     let mut jobs = Vec::new();
     for case in cases {
         for control in controls {
@@ -182,10 +203,9 @@ fn play(cases: &[&'static Case], controls: &[Control], seeds: u64) -> Result<Vec
             jobs.extend((1..=seeds).map(|seed| (*case, control, scenario.clone(), seed)));
         }
     }
-    let (count, mut bar) = (jobs.len(), Bar::new("playing"));
+    let count = jobs.len();
     let queue = Mutex::new(jobs.iter().enumerate());
     let done: Mutex<Vec<(usize, Result<Played>)>> = Mutex::default();
-    let bar = Mutex::new(&mut bar);
     let worker = || {
         loop {
             let next = queue.lock().ok().and_then(|mut queue| queue.next());
@@ -203,9 +223,9 @@ fn play(cases: &[&'static Case], controls: &[Control], seeds: u64) -> Result<Vec
                     played
                 })
                 .with_context(|| format!("case {} with {}, seed {seed}", case.id, control.name));
-            if let (Ok(mut done), Ok(mut bar)) = (done.lock(), bar.lock()) {
+            if let Ok(mut done) = done.lock() {
                 done.push((place, played));
-                bar.show(done.len() as f64 / count as f64);
+                share.set(done.len() as f64 / count as f64);
             }
         }
     };
@@ -215,9 +235,6 @@ fn play(cases: &[&'static Case], controls: &[Control], seeds: u64) -> Result<Vec
             scope.spawn(worker);
         }
     });
-    if let Ok(bar) = bar.into_inner() {
-        bar.done();
-    }
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(place, _)| *place);
     let mut played = done.into_iter().map(|(_, played)| played);
@@ -272,20 +289,24 @@ fn control(text: &str) -> Result<Control, String> {
 fn as_json(entries: &[Entry]) -> Value {
     let runs = entries.iter().flat_map(|entry| {
         entry.runs.iter().map(|run| {
-            json!({
+            let mut told = json!({
                 "case": entry.case.id,
                 "title": entry.case.title,
                 "source": entry.case.source,
                 "control": entry.control,
                 "peer": entry.peer,
-                "library": run.outcome.library,
                 "seed": run.outcome.seed,
                 "passed": run.passes(),
                 "limits": run.verdicts,
                 "scores": run.scores,
                 "converged": run.scores.converged(),
                 "convergence_s": run.scores.convergence_s(),
-            })
+            });
+            // Ours come with the program.
+            if !run.outcome.library.is_empty() {
+                told["library"] = json!(run.outcome.library);
+            }
+            told
         })
     });
     Value::Array(runs.collect())
@@ -407,6 +428,7 @@ mod tests {
             (&run["peer"], &run["passed"]),
             (&json!(true), &json!(false))
         );
+        assert!(run.get("library").is_none(), "this peer tells of none");
         let used = &run["limits"][0];
         assert_eq!(
             (&used["metric"], &used["holds"]),

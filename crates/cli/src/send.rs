@@ -71,7 +71,7 @@ pub(crate) struct SendArgs {
     #[command(flatten)]
     limits: Limits,
     /// Stop after this much video
-    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    #[arg(long, value_name = "TIME", value_parser = live::lasting)]
     duration: Option<Duration>,
     /// Length of a full IP packet
     #[arg(long, value_name = "SIZE", default_value = "1200B", value_parser = quantity::size)]
@@ -398,10 +398,11 @@ fn control(text: &str) -> Result<ControllerConfig, String> {
     }
 }
 
+/// Whole frames in a span, at least one: who asks for less than a frame lasts wants to see one.
 fn frames_in(span: Duration, rate: FrameRate) -> u64 {
     let frames =
         span.as_nanos() * u128::from(rate.num) / (1_000_000_000 * u128::from(rate.den.max(1)));
-    u64::try_from(frames).unwrap_or(u64::MAX)
+    u64::try_from(frames).unwrap_or(u64::MAX).max(1)
 }
 
 /// What waits at Ctrl-C may take this long to leave.
@@ -441,5 +442,6 @@ mod tests {
             den: 1_001,
         };
         assert_eq!(frames_in(Duration::from_secs(1), ntsc), 29);
+        assert_eq!(frames_in(Duration::from_millis(1), ntsc), 1);
     }
 }

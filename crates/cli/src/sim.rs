@@ -9,13 +9,14 @@ use anyhow::Result;
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 use tidegate_sim::play;
-use tidegate_sim::run::{Run, World};
+use tidegate_sim::run::World;
 
 use crate::folder::{self, Script};
+use crate::interrupted::{self, End, Made};
 use crate::rmcat::{self, RmcatArgs};
 use crate::sweep::{self, SweepArgs};
 use crate::validate::{self, ValidateArgs};
-use crate::{report, table};
+use crate::{numbers, report, table};
 
 /// What to simulate.
 #[derive(Debug, clap::Args)]
@@ -42,7 +43,7 @@ pub(crate) struct RunArgs {
     /// The scenario file (TOML)
     pub(crate) scenario: PathBuf,
     /// Seed of all luck; the scenario's own unless told
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::seed)]
     pub(crate) seed: Option<u64>,
     /// The run folder; `runs/<scenario>-<world>-<seed>` unless told
     #[arg(long, value_name = "DIR")]
@@ -55,7 +56,8 @@ pub(crate) struct RunArgs {
     pub(crate) no_report: bool,
 }
 
-/// Plays. The exit code is 1 when an expectation of the scenario does not hold.
+/// Plays. The exit code is 1 when an expectation of the scenario does not hold, and 130 after
+/// Ctrl-C.
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     match &args.verb {
         SimVerb::Run(args) => run_one(args),
@@ -70,25 +72,48 @@ fn run_one(args: &RunArgs) -> Result<ExitCode> {
     let seed = args.seed.map_or(script.scenario.seed, Seed);
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| folder::default_dir("sim", &script.scenario, seed));
-    let run = simulate(&script, seed, &dir)?;
-    finish(&run, args, &dir)
+    finish(&simulate(script, seed, &dir)?, args, &dir)
 }
 
-/// Plays a scenario in the simulator and leaves a run folder.
-pub(crate) fn simulate(script: &Script, seed: Seed, dir: &Path) -> Result<Run> {
+/// Plays a scenario in the simulator and leaves a run folder, a whole one or none.
+pub(crate) fn simulate(script: Script, seed: Seed, dir: &Path) -> Result<End> {
+    let interrupts = interrupted::catch()?;
+    let made = Made::by(dir);
     folder::claim(dir)?;
-    let mut bar = Bar::new("simulating");
-    let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
-    let takes = play::scenario(&script.scenario, seed, &encoder, &mut |share| {
-        bar.show(share);
-    })?;
-    bar.done();
-    let manifest = folder::manifest(World::Sim, &script.scenario);
-    folder::write(dir, script, manifest, seed, takes)
+    let what = format!("the run of {}, seed {}", script.scenario.name, seed.0);
+    let run = interrupted::attend(Some(&interrupts), "simulating", move |done| {
+        let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
+        let takes = play::scenario(&script.scenario, seed, &encoder, &mut |share| {
+            done.set(share);
+        })?;
+        let manifest = folder::manifest(World::Sim, &script.scenario);
+        folder::assemble(&script, manifest, seed, takes)
+    });
+    let Some(run) = run else {
+        made.undo();
+        eprintln!("{}", interrupted::without_trace(&what, dir));
+        return Ok(End::Nothing);
+    };
+    let run = folder::keep(dir, run?)?;
+    if interrupts.count() > 0 {
+        let dir = dir.display();
+        eprintln!(
+            "interrupted after {what}, which is kept in {dir} without a report: tidegate report {dir} \
+             draws one"
+        );
+        return Ok(End::Nothing);
+    }
+    Ok(End::Whole(run))
 }
 
-/// Prints what there is to say of a run that is over.
-pub(crate) fn finish(run: &Run, args: &RunArgs, dir: &Path) -> Result<ExitCode> {
+/// Prints what there is to say of a run that is over. Of one that was cut short there is no JSON,
+/// which would look like that of a whole one.
+pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> {
+    let (run, is_cut) = match end {
+        End::Whole(run) => (run, false),
+        End::Cut(run) => (run, true),
+        End::Nothing => return Ok(interrupted::exit_code()),
+    };
     let summary = run
         .summary
         .as_ref()
@@ -99,6 +124,9 @@ pub(crate) fn finish(run: &Run, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
     } else {
         Some(report::write(std::slice::from_ref(run), dir)?.page)
     };
+    if args.json && is_cut {
+        return Ok(interrupted::exit_code());
+    }
     if args.json {
         serde_json::to_writer(&mut out, summary)?;
         writeln!(out)?;
@@ -113,7 +141,9 @@ pub(crate) fn finish(run: &Run, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
             None => writeln!(out, "\nrun folder: {}", dir.display())?,
         }
     }
-    Ok(if folder::all_hold(summary) {
+    Ok(if is_cut {
+        interrupted::exit_code()
+    } else if folder::all_hold(summary) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

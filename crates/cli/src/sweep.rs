@@ -18,6 +18,7 @@ use tidegate_live::terminal;
 use tidegate_sim::scenario::Sweep;
 
 use crate::folder::Script;
+use crate::interrupted;
 use crate::progress::counted;
 use crate::studio::Studio;
 use book::{Book, Job};
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
         let (done, all) = (book.done(), sweep.runs());
         let all = counted(all as u64, "run");
         eprintln!("interrupted after {done} of {all}; the same command does the rest");
-        return Ok(ExitCode::from(INTERRUPTED));
+        return Ok(interrupted::exit_code());
     }
     let figures = book.finish()?;
     let failures = book.failures();
@@ -153,6 +154,3 @@ fn as_json(sweep: &Sweep, figures: &[Figure], failures: &[(Job, &Row)]) -> Value
         "summary": figures.iter().map(figure).collect::<Vec<_>>(),
     })
 }
-
-/// What a shell reports of a program that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, bail};
@@ -15,9 +15,10 @@ use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 use tidegate_sim::validate::{self, Case, CaseError, Played, Row};
 
+use crate::interrupted::{self, Made, Share};
+use crate::numbers;
 use crate::progress::counted;
 use crate::report;
-use crate::sim::Bar;
 
 /// What to compare with ns-2, and how thoroughly.
 #[derive(Debug, clap::Args)]
@@ -26,13 +27,13 @@ pub(crate) struct ValidateArgs {
     #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
     /// Seeds per case; as many as ns-2 had unless told
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    seeds: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = numbers::seeds)]
+    seeds: Option<u64>,
     /// Only one or two cases of each kind
     #[arg(long)]
     quick: bool,
     /// Cases played at the same time; one per core unless told
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::jobs)]
     jobs: Option<NonZeroUsize>,
     /// Print the rows as one JSON array
     #[arg(long)]
@@ -42,7 +43,8 @@ pub(crate) struct ValidateArgs {
     out: Option<PathBuf>,
 }
 
-/// Compares. The exit code is 1 when a row does not hold and there is no excuse.
+/// Compares. The exit code is 1 when a row does not hold and there is no excuse, and 130 after
+/// Ctrl-C.
 pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
     let mut cases = Case::all(args.quick);
     if let Some(pattern) = &args.only {
@@ -56,8 +58,10 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
     let seeds = |case: &Case| match args.seeds {
         _ if !case.is_random() => 1,
         Some(seeds) => seeds,
-        None => case.seeds(),
+        None => u64::from(case.seeds()),
     };
+    let interrupts = interrupted::catch()?;
+    let made = args.out.as_deref().map(Made::by);
     if let Some(dir) = &args.out {
         fs::create_dir_all(dir).with_context(|| {
             let dir = dir.display();
@@ -65,9 +69,19 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
         })?;
     }
     let jobs: Vec<(usize, Seed)> = (0..cases.len())
-        .flat_map(|case| (1..=u64::from(seeds(&cases[case]))).map(move |seed| (case, Seed(seed))))
+        .flat_map(|case| (1..=seeds(&cases[case])).map(move |seed| (case, Seed(seed))))
         .collect();
-    let played = play_all(&cases, &jobs, args.jobs)?;
+    let (cases, jobs, threads) = (Arc::new(cases), Arc::new(jobs), args.jobs);
+    let played = interrupted::attend(Some(&interrupts), "validating", {
+        let (cases, jobs) = (Arc::clone(&cases), Arc::clone(&jobs));
+        move |done| play_all(&cases, &jobs, threads, done)
+    });
+    let Some(played) = played else {
+        made.iter().for_each(Made::undo);
+        eprintln!("interrupted in the validation: no row is complete, and nothing is kept");
+        return Ok(interrupted::exit_code());
+    };
+    let played = played?;
     let mut rows = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         let of_case = jobs.iter().zip(&played).filter(|((n, _), _)| *n == number);
@@ -118,11 +132,12 @@ fn play_all(
     cases: &[Case],
     jobs: &[(usize, Seed)],
     threads: Option<NonZeroUsize>,
+    share: &Share,
 ) -> Result<Vec<Played>, CaseError> {
     let threads = threads.or_else(|| std::thread::available_parallelism().ok());
     let threads = threads.map_or(1, NonZeroUsize::get);
     let next = AtomicUsize::new(0);
-    let bar = Mutex::new((0, Bar::new("validating")));
+    let done = AtomicUsize::new(0);
     let work = || {
         let mut mine = Vec::new();
         loop {
@@ -131,11 +146,8 @@ fn play_all(
                 return mine;
             };
             mine.push((job, cases[*case].play(*seed)));
-            if let Ok(mut bar) = bar.lock() {
-                bar.0 += 1;
-                let share = f64::from(bar.0) / jobs.len() as f64;
-                bar.1.show(share);
-            }
+            let done = 1 + done.fetch_add(1, Ordering::Relaxed);
+            share.set(done as f64 / jobs.len() as f64);
         }
     };
     let mut all: Vec<(usize, Result<Played, CaseError>)> = std::thread::scope(|scope| {
@@ -149,9 +161,6 @@ fn play_all(
             })
             .collect()
     });
-    if let Ok(mut bar) = bar.lock() {
-        bar.1.done();
-    }
     all.sort_by_key(|(job, _)| *job);
     all.into_iter().map(|(_, played)| played).collect()
 }

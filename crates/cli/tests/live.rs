@@ -1,5 +1,6 @@
 //! `tidegate send` and `tidegate recv` as processes, over loopback.
 
+#[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
 use std::net::{Ipv4Addr, UdpSocket};
@@ -126,13 +127,22 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         "{}",
         waited.said
     );
-    let usage = Party::tidegate("send --to 127.0.0.1:9 --transport quic").ends();
-    assert_eq!(usage.status.code(), Some(2));
-    assert!(
-        usage.said.contains("\"quic\" is no transport"),
-        "{}",
-        usage.said
-    );
+    for (arguments, mend) in [
+        (
+            "send --to 127.0.0.1:9 --transport quic",
+            "\"quic\" is no transport",
+        ),
+        (
+            "send --to 127.0.0.1:9 --duration 0s",
+            "'--duration <TIME>': nothing happens in no time: give more",
+        ),
+        ("recv --duration 0ms", "'--duration <TIME>': nothing"),
+        ("recv --idle-timeout 0s", "'--idle-timeout <TIME>': nothing"),
+    ] {
+        let usage = Party::tidegate(arguments).ends();
+        assert_eq!(usage.status.code(), Some(2), "{}", usage.said);
+        assert!(usage.said.contains(mend), "{}", usage.said);
+    }
 }
 
 /// Kills the receiver: the circuit breaker stops the sender. Another receiver at the same port

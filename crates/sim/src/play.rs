@@ -22,7 +22,7 @@ use crate::run;
 use crate::scenario::{BaselinePlan, BaselineRate, Scenario, VideoPlan};
 use crate::staging::{self, back_of, path_of};
 use crate::tcp::{Sink, SinkConfig};
-use crate::world::{Flight, Observer, Party, PartyId, Sample, Wired, World, WorldError};
+use crate::world::{Flight, Observer, Party, PartyId, Sample, SimPacket, Wired, World, WorldError};
 
 use ledger::Ledger;
 
@@ -153,25 +153,7 @@ fn take(
     for link in (0..links).map(LinkId) {
         network.observe_drops(link, MOST_DROPS);
     }
-    let mut parties: Vec<Party<Member>> = Vec::with_capacity(roles.len() * 2);
-    for (i, role) in roles.iter().enumerate() {
-        let encoder = |video: &VideoPlan| encoder(&role.name, video, seed);
-        let (sender, receiver) = members(role, seed, encoder)?;
-        let party = |name: &str, agent, peer, route, flow| Party {
-            name: format!("{}/{name}", role.name),
-            agent,
-            peer: PartyId(peer),
-            route,
-            flow: flow as u32,
-            dscp: 0,
-            start: Time::ZERO + role.plan.start,
-            stop: Time::ZERO + role.plan.stop + TAIL,
-        };
-        // What goes back is a flow of its own to queues and counters.
-        let back = roles.len() + i;
-        parties.push(party("sender", sender, 2 * i + 1, path_of(i), i));
-        parties.push(party("receiver", receiver, 2 * i, back_of(i), back));
-    }
+    let parties = parties(roles, seed, encoder)?;
     let mut world = World::new(network, parties, seed).map_err(PlayError::World)?;
     if stage.keep.links {
         world.sample_every(SAMPLE, scenario.links.len());
@@ -186,15 +168,7 @@ fn take(
             world.agent_mut(PartyId(i * 2)).drain(takings);
             world.agent_mut(PartyId(i * 2 + 1)).drain(takings);
         }
-        for link in (0..links).map(LinkId) {
-            while let Some(note) = world.network().pop_note(link) {
-                let flow = note.flow as usize;
-                stage.meter.dropped(flow, note.at);
-                if note.happening == Happening::Dropped(DropReason::Queue) {
-                    stage.meter.overflowed(flow, note.at);
-                }
-            }
-        }
+        count_drops(world.network(), &mut stage.meter);
         progress(at.as_secs_f64() / (end + TAIL).as_secs_f64());
     }
     let reached = world.now();
@@ -224,6 +198,47 @@ fn take(
         meter: stage.meter,
         hops,
     })
+}
+
+/// Two for each role, its sender first.
+fn parties(
+    roles: &[Role],
+    seed: Seed,
+    encoder: MakeEncoder<'_>,
+) -> Result<Vec<Party<Member>>, PlayError> {
+    let mut parties = Vec::with_capacity(roles.len() * 2);
+    for (i, role) in roles.iter().enumerate() {
+        let encoder = |video: &VideoPlan| encoder(&role.name, video, seed);
+        let (sender, receiver) = members(role, seed, encoder)?;
+        let party = |name: &str, agent, peer, route, flow| Party {
+            name: format!("{}/{name}", role.name),
+            agent,
+            peer: PartyId(peer),
+            route,
+            flow: flow as u32,
+            dscp: 0,
+            start: Time::ZERO + role.plan.start,
+            stop: Time::ZERO + role.plan.stop + TAIL,
+        };
+        // What goes back is a flow of its own to queues and counters.
+        let back = roles.len() + i;
+        parties.push(party("sender", sender, 2 * i + 1, path_of(i), i));
+        parties.push(party("receiver", receiver, 2 * i, back_of(i), back));
+    }
+    Ok(parties)
+}
+
+/// Counts what links have dropped since the last time.
+fn count_drops(network: &mut Network<SimPacket>, meter: &mut Meter) {
+    for link in (0..network.len()).map(LinkId) {
+        while let Some(note) = network.pop_note(link) {
+            let flow = note.flow as usize;
+            meter.dropped(flow, note.at);
+            if note.happening == Happening::Dropped(DropReason::Queue) {
+                meter.overflowed(flow, note.at);
+            }
+        }
+    }
 }
 
 /// Takes out what is left at the end, which is `now`; why the encoder gave up, if it did.

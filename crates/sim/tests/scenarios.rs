@@ -183,7 +183,7 @@ fn the_documentation_names_every_key() {
         let error = Scenario::parse("f", &file, &|_| Err(String::new())).unwrap_err();
         let error = error.to_string();
         let (_, keys) = error
-            .split_once("the keys here are ")
+            .split_once("he keys here are ")
             .unwrap_or_else(|| panic!("{error}"));
         for key in keys.split(", ") {
             let named = [format!("`{key}`"), format!("`[[{key}]]`")];

@@ -36,6 +36,7 @@ pub(crate) fn run() {
     let mut copy = stream.try_clone().unwrap();
     let chunk = vec![0; 1 << 16];
     let writing = thread::spawn(move || while copy.write_all(&chunk).is_ok() {});
+    // Slow start is over by then, and what is measured is steady.
     thread::sleep(Duration::from_secs(1));
     let window = || Window::measure(&count);
     let mut plain = Vec::new();
@@ -96,6 +97,7 @@ struct Window {
 impl Window {
     fn measure(count: &AtomicU64) -> Self {
         let (start, before, cpu) = (Instant::now(), count.load(Ordering::Relaxed), cpu());
+        // The length of the measurement itself: this thread must not take part in it.
         thread::sleep(WINDOW);
         let gigabits = (count.load(Ordering::Relaxed) - before) as f64 * 8.0 / 1e9;
         Self {

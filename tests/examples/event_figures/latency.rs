@@ -63,6 +63,7 @@ pub(crate) fn of_a_thousand_sockets() {
     for _ in 0..10 {
         for flapper in &mut flappers {
             let due = Duration::from_secs(1) * made / 10_000;
+            // The load is so many events a second; nothing tells when the next is due but time.
             thread::sleep(due.saturating_sub(start.elapsed()));
             flapper.flap();
             made += 3;
@@ -102,6 +103,7 @@ fn into_callback(flapper: &mut Flapper, rate: u32) -> (Vec<Duration>, u64) {
     let (start, mut made) = (Instant::now(), 0_u64);
     while start.elapsed() < SPAN {
         let due = Duration::from_secs_f64(made as f64 / f64::from(rate));
+        // The load is so many events a second; nothing tells when the next is due but time.
         thread::sleep(due.saturating_sub(start.elapsed()));
         flapper.flap();
         made += 3;
@@ -207,6 +209,7 @@ impl Trace {
                     }
                     Err(e) if e.kind() != io::ErrorKind::WouldBlock => break,
                     _ if its_stop.load(Ordering::Relaxed) => break,
+                    // A look that costs what is measured little: only the count matters.
                     _ => thread::sleep(Duration::from_millis(5)),
                 }
             }

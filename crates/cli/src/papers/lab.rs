@@ -4,12 +4,12 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, ensure};
 use tidegate_core::random::Seed;
-use tidegate_live::driver::{Interrupts, StopFlag};
+use tidegate_live::driver::Interrupts;
 use tidegate_sim::cast::{Role, Takings};
 use tidegate_sim::papers::{Job, PapersError, World};
 use tidegate_sim::{run, staging};
@@ -21,7 +21,7 @@ use crate::studio::Studio;
 /// Labs of this process.
 pub(super) struct Lab {
     service: Service,
-    interrupts: Interrupts,
+    interrupts: Arc<Interrupts>,
     injector: Injector,
     /// Run folders go there.
     out: PathBuf,
@@ -40,12 +40,15 @@ impl Lab {
     ///
     /// # Errors
     /// The system has no namespaces for us, or nobody tells what its TCP does.
-    pub(super) fn new(out: PathBuf, injector: Injector) -> Result<Self> {
+    pub(super) fn new(
+        out: PathBuf,
+        injector: Injector,
+        interrupts: Arc<Interrupts>,
+    ) -> Result<Self> {
         lab::prepare()?;
         let service = Service::start().context(
             "papers need the events of kernel TCP; leave --lab out to play them in the simulator",
         )?;
-        let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
         Ok(Self {
             service,
             interrupts,
@@ -60,7 +63,7 @@ impl Lab {
     }
 
     /// Whether somebody wants it to end.
-    pub(super) fn is_interrupted(&self) -> bool {
+    fn is_interrupted(&self) -> bool {
         self.interrupts.count() > 0
     }
 
@@ -76,7 +79,6 @@ impl Lab {
             self.is_interrupted(),
             "no run came about; what they said is above"
         );
-        eprintln!("interrupted before the first run was over: there is no figure");
         Ok(false)
     }
 

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::random::Seed;
-use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_sim::play;
 use tidegate_sim::run::World;
 use tidegate_sim::scenario::Scenario;
@@ -18,6 +17,7 @@ use tidegate_sim::scenario::Scenario;
 use super::book::Job;
 use super::rows::{self, Row};
 use crate::folder::{self, Script};
+use crate::interrupted::{self, GLANCE};
 
 /// The runs that are to be played.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Crew {
     /// # Errors
     /// The first of a run, or of `keep`.
     pub(super) fn attend(self, keep: &mut dyn FnMut(Job, Vec<Row>) -> Result<()>) -> Result<End> {
-        let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
+        let interrupts = interrupted::catch()?;
         let shared = &self.shared;
         let mut gauge = Gauge::new(shared.jobs.iter().map(|job| shared.work_of(*job)).sum());
         let mut done = 0;
@@ -240,8 +240,6 @@ pub(super) fn rough(span: Duration) -> String {
     }
 }
 
-/// How long Ctrl-C may go unseen.
-const GLANCE: Duration = Duration::from_millis(100);
 /// Between two changes of the line on a terminal.
 const BLINK: Duration = Duration::from_millis(250);
 /// Between two lines of a log.

@@ -90,6 +90,22 @@ impl Party {
         digits.parse().unwrap()
     }
 
+    /// Waits until it takes Ctrl-C itself.
+    pub(crate) fn heeds(&self) {
+        let status = format!("/proc/{}/status", self.child.id());
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let text = fs::read_to_string(&status).unwrap();
+            let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = u64::from_str_radix(caught.unwrap_or("0").trim(), 16).unwrap();
+            if caught & (1 << (libc::SIGINT - 1)) != 0 {
+                return;
+            }
+            assert!(Instant::now() < end, "it never takes SIGINT");
+            thread::yield_now();
+        }
+    }
+
     pub(crate) fn interrupt(&self) {
         let id = libc::pid_t::try_from(self.child.id()).unwrap();
         // SAFETY: a system call that takes numbers. The child has not been waited for, so the

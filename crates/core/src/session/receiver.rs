@@ -180,19 +180,13 @@ impl MediaReceiver {
         if !fresh {
             return;
         }
-        let (seq, payload) = if repaired {
-            let Ok(original) = RtxPayload::parse(packet.payload()) else {
-                self.rejected += 1;
-                return;
-            };
-            // A retransmission of something older than all that is known of the media stream.
-            let newest = self.media.unwrap.highest();
-            let Some(seq) = newest.and_then(|n| nearest16(n, original.original_sequence)) else {
-                return;
-            };
-            (seq, original.payload)
+        let original = if repaired {
+            self.original(packet.payload())
         } else {
-            (seq, packet.payload())
+            Some((seq, packet.payload()))
+        };
+        let Some((seq, payload)) = original else {
+            return;
         };
         self.assembler.on_packet(
             now,
@@ -204,6 +198,18 @@ impl MediaReceiver {
                 payload,
             },
         );
+    }
+
+    /// The media packet within a retransmission; none if it is malformed, or of something older than
+    /// all that is known of the media stream.
+    fn original<'p>(&mut self, payload: &'p [u8]) -> Option<(u64, &'p [u8])> {
+        let Ok(original) = RtxPayload::parse(payload) else {
+            self.rejected += 1;
+            return None;
+        };
+        let newest = self.media.unwrap.highest()?;
+        let seq = nearest16(newest, original.original_sequence)?;
+        Some((seq, original.payload))
     }
 
     /// Feedback goes out at regular times, and at once when a packet is missing.

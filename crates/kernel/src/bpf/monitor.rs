@@ -35,23 +35,6 @@ impl Monitor {
         let btf = fs::read(TYPES).map_err(LoadError::NoTypes)?;
         let btf = Btf::parse(btf).map_err(LoadError::BadTypes)?;
         let layout = Layout::read(&btf, tick()?).map_err(LoadError::NoField)?;
-        let types = |bytes: usize| {
-            let btf = super::btf::number_and_array(bytes as u32 / 4);
-            syscall::load_types(&btf).map_err(|e| refused("the types of its maps (BTF)", e))
-        };
-        let storage = |name, bytes: usize| {
-            let types = types(bytes)?;
-            make(&MapSpec {
-                kind: MapKind::SocketStorage,
-                name,
-                key: 4,
-                value: bytes as u32,
-                entries: 0,
-                mappable: false,
-                inner: None,
-                types: Some(types.as_fd()),
-            })
-        };
         let subscribers = storage("tg_subscribers", subscribers::SIZE)?;
         let memory = storage("tg_memory", memory::SIZE)?;
         let array = |name, kind, value, entries, mappable, inner| {
@@ -417,6 +400,23 @@ fn attach(programs: &[(&'static str, OwnedFd)]) -> Result<Vec<OwnedFd>, LoadErro
         link.map_err(|e| refused(&format!("the link to {name}"), e))
     };
     programs.iter().map(link).collect()
+}
+
+/// A map with `bytes` for each socket.
+fn storage(name: &str, bytes: usize) -> Result<OwnedFd, LoadError> {
+    let btf = super::btf::number_and_array(bytes as u32 / 4);
+    let types = syscall::load_types(&btf);
+    let types = types.map_err(|e| refused("the types of its maps (BTF)", e))?;
+    make(&MapSpec {
+        kind: MapKind::SocketStorage,
+        name,
+        key: 4,
+        value: bytes as u32,
+        entries: 0,
+        mappable: false,
+        inner: None,
+        types: Some(types.as_fd()),
+    })
 }
 
 fn make(spec: &MapSpec<'_>) -> Result<OwnedFd, LoadError> {

@@ -20,7 +20,7 @@ pub struct Outcome {
     /// What controlled the flows under test.
     pub control: String,
     /// Where the controller comes from, with its version; empty for ours.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub library: String,
     /// Of the run.
     #[serde(default)]

@@ -156,7 +156,10 @@ impl fmt::Display for Fault {
                 if let Some(hint) = hint {
                     write!(f, "; {hint}")?;
                 }
-                write!(f, "; the keys here are {}", allowed.join(", "))
+                // A question has its own end.
+                let asks = hint.as_ref().is_some_and(|hint| hint.ends_with('?'));
+                f.write_str(if asks { " The" } else { "; the" })?;
+                write!(f, " keys here are {}", allowed.join(", "))
             }
             Self::Unreadable { file, why } => {
                 write!(f, "cannot read {file}: {why}; check the path")

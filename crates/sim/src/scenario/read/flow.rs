@@ -366,20 +366,7 @@ fn video_plan(
         width,
         height,
         frame_rate: match (table.get("fps"), &encoder) {
-            (Some(fps), EncoderKind::Trace(trace)) => {
-                let wanted = frame_rate(&fps)?;
-                if wanted != trace.frame_rate() {
-                    return Err(fps.range(
-                        &format!(
-                            "the trace has {} frames a second",
-                            trace.frame_rate().as_f64()
-                        ),
-                        "leave fps out",
-                    ));
-                }
-                wanted
-            }
-            (None, EncoderKind::Trace(trace)) => trace.frame_rate(),
+            (fps, EncoderKind::Trace(trace)) => recorded_rate(fps, trace)?,
             (Some(fps), _) => frame_rate(&fps)?,
             (None, _) => FrameRate::fps(30),
         },
@@ -393,6 +380,22 @@ fn video_plan(
             None => Vec::new(),
         },
     })
+}
+
+/// A recording has a frame rate of its own, which may be said but not changed.
+fn recorded_rate(fps: Option<Value<'_>>, trace: &FrameTrace) -> Result<FrameRate, ScenarioError> {
+    if let Some(fps) = fps
+        && frame_rate(&fps)? != trace.frame_rate()
+    {
+        return Err(fps.range(
+            &format!(
+                "the trace has {} frames a second",
+                trace.frame_rate().as_f64()
+            ),
+            "leave fps out",
+        ));
+    }
+    Ok(trace.frame_rate())
 }
 
 fn encoder(value: &Value<'_>, open: Open<'_>) -> Result<EncoderKind, ScenarioError> {

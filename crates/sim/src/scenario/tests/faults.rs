@@ -20,7 +20,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"name = "demo""#,
         r#"nam = "demo""#,
-        r#"demo.toml:1: nam: no such key; did you mean "name"?; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline, sweep"#,
+        r#"demo.toml:1: nam: no such key; did you mean "name"? The keys here are name, about, duration, seed, measure, expect, link, flow, baseline, sweep"#,
     ),
     (
         r#"name = "demo"
@@ -83,7 +83,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
 name = "uplink""#,
         r#"[[lnk]]
 name = "uplink""#,
-        r#"demo.toml:6: lnk: no such key; did you mean "link"?; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline, sweep"#,
+        r#"demo.toml:6: lnk: no such key; did you mean "link"? The keys here are name, about, duration, seed, measure, expect, link, flow, baseline, sweep"#,
     ),
     (
         r#"name = "downlink""#,
@@ -98,7 +98,7 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"dealy = "40ms""#,
-        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"?; the keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage"#,
+        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"? The keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage"#,
     ),
     (
         r#"delay = "40ms""#,
@@ -278,7 +278,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         "control = { tfrc = { dampen = true } }",
-        r#"demo.toml:20: flow "tidegate": control: tfrc: dampen: no such key; did you mean "damping"?; the keys here are flavour, damping, discounting, packet_size, tick, slow_increase, initial_window, first_rate, intervals, discount_floor"#,
+        r#"demo.toml:20: flow "tidegate": control: tfrc: dampen: no such key; did you mean "damping"? The keys here are flavour, damping, discounting, packet_size, tick, slow_increase, initial_window, first_rate, intervals, discount_floor"#,
     ),
     (
         r#"control = "tfrc""#,

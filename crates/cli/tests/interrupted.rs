@@ -1,0 +1,130 @@
+//! Ctrl-C in what plays for a while: one line that says what is kept, exit code 130, nothing on
+//! standard output that could be taken for a result.
+
+use std::fs;
+use std::path::Path;
+
+use command::{folder, text, tidegate};
+use party::{Ended, Party};
+use skip::is_without_lab;
+
+mod command;
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod party;
+mod skip;
+
+#[test]
+fn a_simulation_leaves_nothing_or_what_was_there() {
+    let dir = folder("interrupted-sim");
+    let (long, out) = (scenario(&dir, "long", "24h"), dir.join("runs/long"));
+    let command = format!("sim run {} --json --out {}", long, out.display());
+    let ended = interrupted(&command);
+    assert_eq!(
+        ended.said,
+        "interrupted in the run of long, seed 1: nothing of it is kept"
+    );
+    assert!(!dir.join("runs").exists(), "empty folders are left");
+
+    let short = scenario(&dir, "short", "2s");
+    let place = out.display().to_string();
+    let whole = tidegate(
+        &["sim", "run", &short, "--no-report", "--out", &place],
+        &dir,
+    );
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    let manifest = || fs::read(out.join("manifest.json")).unwrap();
+    let before = manifest();
+    let ended = interrupted(&command);
+    assert!(
+        ended.said.ends_with(&format!("kept; {place} is as it was")),
+        "{}",
+        ended.said
+    );
+    assert_eq!(manifest(), before);
+}
+
+#[test]
+fn comparisons_leave_nothing() {
+    let dir = folder("interrupted-comparisons");
+    let out = dir.join("out");
+    let ended = interrupted(&format!(
+        "sim rmcat --seeds 1000 --json --out {}",
+        out.display()
+    ));
+    assert!(ended.said.starts_with("interrupted in the comparison"));
+    assert!(ended.said.ends_with("nothing of it is kept"));
+    assert!(!out.exists());
+    let ended = interrupted(&format!("sim validate --json --out {}", out.display()));
+    assert!(!out.exists());
+    assert!(ended.said.ends_with("nothing is kept"), "{}", ended.said);
+    let ended = interrupted(&format!(
+        "papers run itcp/table4 --seeds 1000 --json --out {}",
+        out.display()
+    ));
+    assert_eq!(
+        ended.said,
+        "interrupted in itcp/table4: no figure or table can be kept"
+    );
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_sweep_keeps_the_runs_that_were_over() {
+    let dir = folder("interrupted-sweep");
+    let long = scenario(&dir, "long", "24h");
+    let sweep = "[sweep]\nseeds = 4\n\"link.up.delay\" = [\"10ms\", \"20ms\"]\n";
+    fs::write(&long, fs::read_to_string(&long).unwrap() + sweep).unwrap();
+    let out = dir.join("out");
+    let ended = interrupted(&format!("sim sweep {long} --json --out {}", out.display()));
+    let last = ended.said.lines().last();
+    let words = "interrupted after 0 of 8 runs; the same command does the rest";
+    assert_eq!(last, Some(words), "{}", ended.said);
+}
+
+#[test]
+fn the_lab_keeps_what_was_played() {
+    if is_without_lab("the_lab_keeps_what_was_played") {
+        return;
+    }
+    let dir = folder("interrupted-lab");
+    let long = scenario(&dir, "long", "1000s");
+    let out = dir.join("out");
+    let command = format!("lab run {long} --json --no-report --out {}", out.display());
+    let mut lab = Party::tidegate(&command);
+    lab.says("playing u in real time");
+    lab.interrupt();
+    let ended = cut(lab.ends());
+    let words = format!(
+        "interrupted in the run of u: what comes after is missing; what was played is kept in {}",
+        out.display()
+    );
+    assert!(ended.said.contains(&words), "{}", ended.said);
+    let manifest = fs::read_to_string(out.join("manifest.json")).unwrap();
+    assert!(manifest.contains("interrupted in the run of u"));
+}
+
+/// What came of a command that Ctrl-C reached as soon as it was heeded.
+fn interrupted(arguments: &str) -> Ended {
+    let party = Party::tidegate(arguments);
+    party.heeds();
+    party.interrupt();
+    cut(party.ends())
+}
+
+fn cut(ended: Ended) -> Ended {
+    assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
+    assert_eq!(ended.output, "");
+    ended
+}
+
+/// A stream of packets over a link, in a file.
+fn scenario(dir: &Path, name: &str, duration: &str) -> String {
+    let file = dir.join(format!("{name}.toml"));
+    let text = format!(
+        "name = \"{name}\"\nduration = \"{duration}\"\n[[link]]\nname = \"up\"\n[[link]]\n\
+         name = \"down\"\n[[flow]]\nname = \"u\"\npath = [\"up\"]\nback = [\"down\"]\n\
+         udp = {{ rate = \"100Mb/s\" }}\n"
+    );
+    fs::write(&file, text).unwrap();
+    file.display().to_string()
+}

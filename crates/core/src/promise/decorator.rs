@@ -206,7 +206,9 @@ impl<C: RateController> DelayPromise<C> {
     }
 
     fn observe(&mut self, now: Time, reading: &Reading) {
-        if !reading.grew && self.has_no_part() {
+        // Who yields heeds every queue.
+        let yields = self.planner.config().yields;
+        if !yields && !reading.grew && self.has_no_part() {
             self.planner.observe_idle(now, reading.delivered);
             return;
         }

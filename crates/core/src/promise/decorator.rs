@@ -189,7 +189,29 @@ impl<C: RateController> DelayPromise<C> {
         }
     }
 
+    /// Whether less than a packet of ours waits in the queue, so that it is the doing of those who
+    /// have more. They yield to it and we need not, until each has as many packets in it and with
+    /// them the same rate, whatever the round trips: the law of TCP Vegas (Brakmo and Peterson, "TCP
+    /// Vegas: End to End Congestion Avoidance on a Global Internet", 1995), and its equilibrium (Low,
+    /// Peterson and Wang, "Understanding TCP Vegas: A Duality Model", 2002). Without this a thin
+    /// stream heeds every swing of the others' queue, and never gets from its floor.
+    fn has_no_part(&self) -> bool {
+        let level = self.meter.level();
+        let config = self.planner.config();
+        let sent = self
+            .decision
+            .map_or(self.planner.capacity(), |d| config.wire(d.media));
+        let part = sent * Duration::from_nanos(level.max(0) as u64);
+        level < TOLERATED && part < config.packet_size
+    }
+
     fn observe(&mut self, now: Time, reading: &Reading) {
+        // Who yields heeds every queue.
+        let yields = self.planner.config().yields;
+        if !yields && !reading.grew && self.has_no_part() {
+            self.planner.observe_idle(now, reading.delivered);
+            return;
+        }
         let Some(sample) = reading.capacity else {
             if let Some(hint) = reading.hint {
                 self.planner.observe_hint(hint);
@@ -211,7 +233,7 @@ impl<C: RateController> DelayPromise<C> {
 }
 
 /// Beside a queue of others ours may grow by this much before it is one, ns: two frames, since theirs
-/// grows, too.
+/// grows, too. As much is nobody's who sends less than a packet in that time, 160 kb/s.
 const TOLERATED: i64 = 60_000_000;
 /// What is used of a share to see whose queue it is: enough less for a verdict in half of a second.
 const TRIED: f64 = 0.7;
@@ -393,6 +415,36 @@ mod tests {
         );
         assert_eq!(p.queueing(), Duration::from_millis(135));
         assert!(p.target().media < Rate::kbps(450));
+    }
+
+    /// What is known of the path after 1.25 s with 7 ms of queue, before which it was `capacity`.
+    fn after_a_short_queue(capacity: Rate) -> Rate {
+        let mut p = promise();
+        p.planner.observe_drop(Time::ZERO, capacity);
+        with(0, |cx| p.replan(cx));
+        for n in (0..60).step_by(2) {
+            let queue = if n < 10 { 0 } else { 7 };
+            let fates = [n, n + 1].map(|seq| Fate {
+                flow: FlowId(0),
+                seq,
+                size: Bytes(1_250),
+                sent: Time::from_millis(seq * 25),
+                outcome: Outcome::Received {
+                    at: RemoteTime((seq * 25 + 20 + queue) * 1_000_000),
+                    ecn: Ecn::NotEct,
+                },
+            });
+            with(n * 25 + 75, |cx| p.on_report(cx, &Report::new(&fates)));
+        }
+        p.planner.measured().unwrap()
+    }
+
+    /// 1.4 Mb/s are a packet of 1,200 bytes in 7 ms, and 0.3 Mb/s a fifth of one.
+    #[test]
+    fn a_thick_stream_heeds_a_short_queue_and_a_thin_one_grows() {
+        let (thick, thin) = (Rate::kbps(2_000), Rate::kbps(400));
+        assert!(after_a_short_queue(thick) < thick);
+        assert!(after_a_short_queue(thin) > thin.scale(11, 10));
     }
 
     #[test]

@@ -206,7 +206,7 @@ fn an_interrupted_lab_keeps_what_was_played() {
     lab.says("playing tidegate in real time");
     lab.interrupt();
     let ended = lab.ends();
-    ended.succeeded();
+    assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
     assert!(ended.output.contains("interrupted"), "{}", ended.output);
     let run = tidegate_sim::run::RunReader::load(&run).unwrap();
     assert!(run.summary.is_some());

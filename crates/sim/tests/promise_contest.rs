@@ -48,7 +48,8 @@ fn a_call_beside_tcp_has_its_share_and_is_in_time() {
 fn who_yields_is_thin_and_in_time() {
     let (_, mut scenario) = staged("5.6");
     scenario.flows[0].yielding = true;
-    for seed in 1..=3 {
+    let mut rates = 0.0;
+    for seed in 1..=10 {
         let take = play(&scenario, seed);
         let (sent, ..) = take.flows[0].1.rows();
         let (_, in_time) = frames(&take);
@@ -59,9 +60,12 @@ fn who_yields_is_thin_and_in_time() {
             rate / 1e3,
             sent.len()
         );
-        assert!(rate < 250e3 && in_time + 40 > sent.len(), "seed {seed}");
+        assert!(in_time + 40 > sent.len(), "seed {seed}");
         assert!(contested(&take, scenario.duration) < 1e-9, "seed {seed}");
+        rates += rate;
     }
+    // Of 2 Mb/s. Single calls have up to twice as much, where the transfer leaves it.
+    assert!(rates < 10.0 * 230e3, "{rates}");
 }
 
 /// A queue of calls that all give way is nobody else's, though none of them empties it alone.

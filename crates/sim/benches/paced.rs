@@ -84,9 +84,12 @@ impl Pair {
             let mut cx = AgentCx::new(now, &mut self.rng, &mut silence, &mut self.out);
             if let Some((_, packet)) = self.ways[end].pop_front_if(|way| way.0 <= now) {
                 let Outgoing {
-                    size, ecn, body, ..
+                    size,
+                    ecn,
+                    mut body,
+                    ..
                 } = packet;
-                self.ends[end].on_packet(&mut cx, &Arrival { size, ecn }, body);
+                self.ends[end].on_packet(&mut cx, &Arrival { size, ecn }, &mut body);
             } else {
                 self.ends[end].on_timer(&mut cx);
             }

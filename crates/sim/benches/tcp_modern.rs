@@ -70,14 +70,14 @@ impl Wire {
             }
             // What goes forth reaches the sink.
             if arrivals[side] <= self.now
-                && let Some((_, packet)) = self.ways[side].pop_front()
+                && let Some((_, mut packet)) = self.ways[side].pop_front()
             {
                 let arrival = Arrival {
                     size: packet.size,
                     ecn: packet.ecn,
                 };
                 self.call(1 - side, |agent, cx| {
-                    agent.on_packet(cx, &arrival, packet.body);
+                    agent.on_packet(cx, &arrival, &mut packet.body);
                 });
             }
         }

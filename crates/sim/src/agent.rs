@@ -6,7 +6,6 @@
 //! links and its clock.
 
 use core::fmt::Debug;
-use core::time::Duration;
 
 use prefetch_index::prefetch_index;
 use rand_pcg::Pcg64Mcg;
@@ -19,8 +18,8 @@ use tidegate_core::units::{Bytes, Time};
 /// The world gives one input, takes what was sent, and asks for the next timer. Sending is done
 /// through [`AgentCx::send`] during any call.
 pub trait Agent: Debug {
-    /// A packet arrived.
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body);
+    /// A packet arrived. What its body owns may be taken out.
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body);
 
     /// The moment of [`next_timer`](Self::next_timer) has come. Earlier is harmless.
     fn on_timer(&mut self, cx: &mut AgentCx<'_>);
@@ -80,9 +79,12 @@ pub enum Body {
         seq: u64,
         /// When it left the sender.
         sent: Time,
-        /// The sender's present round-trip time, which a receiver that reports once per round
+        /// The sender's present round-trip time in ns, which a receiver that reports once per round
         /// trip needs (RFC 5348 section 3.2.1); zero while there is none.
-        rtt: Duration,
+        rtt: u64,
+        /// The oldest packet whose fate the sender does not know is so many before this one: a receiver
+        /// need not tell any more of those before it.
+        open: u32,
     },
     /// What a receiver of [`Data`](Self::Data) saw since its last report, and again some of what
     /// it told before, because reports get lost.
@@ -192,8 +194,13 @@ impl<'a> AgentCx<'a> {
     }
 
     /// Sends `body`, which is `size` on the wire with every header, to the peer.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that a body is written where it stays"
+    )]
     pub fn send(&mut self, size: Bytes, ecn: Ecn, body: Body) {
-        self.out.packets.push(Outgoing {
+        self.out.push(Outgoing {
             size: size.get() as u32,
             ecn,
             dscp: None,
@@ -221,7 +228,10 @@ impl<'a> AgentCx<'a> {
 /// What an agent sent during a call.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    pub(crate) packets: Vec<Outgoing>,
+    /// The first packet, which is mostly the only one: a list would have to be able to grow, for which
+    /// a packet would be put together elsewhere, in pieces that a processor then waits for.
+    first: Option<Outgoing>,
+    others: Vec<Outgoing>,
     /// For datagrams.
     pub(crate) buffers: Vec<Vec<u8>>,
     /// For reports.
@@ -231,7 +241,37 @@ pub struct Outbox {
 impl Outbox {
     /// What was sent since the last call of this, in order.
     pub fn drain(&mut self) -> impl Iterator<Item = Outgoing> {
-        self.packets.drain(..)
+        self.first.take().into_iter().chain(self.others.drain(..))
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that a packet is written where it stays"
+    )]
+    pub(crate) fn push(&mut self, packet: Outgoing) {
+        if self.first.is_none() {
+            self.first = Some(packet);
+        } else {
+            self.others.push(packet);
+        }
+    }
+
+    /// How many packets wait.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.len()
+    }
+
+    /// All but the oldest so many of them.
+    pub(crate) fn since(&mut self, oldest: usize) -> impl Iterator<Item = &mut Outgoing> {
+        self.first.iter_mut().chain(&mut self.others).skip(oldest)
+    }
+
+    /// The packet that waits, if it is the only one.
+    #[inline]
+    pub(crate) fn only(&mut self) -> Option<Outgoing> {
+        self.first.take_if(|_| self.others.is_empty())
     }
 }
 

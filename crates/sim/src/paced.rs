@@ -10,6 +10,7 @@ mod samples;
 mod window;
 mod workload;
 
+use core::mem;
 use core::time::Duration;
 
 use tidegate_core::control::{
@@ -145,9 +146,9 @@ pub struct Sender {
     /// When the next one is, and for how long it is held back, in ns.
     due: Time,
     held: u64,
-    /// Round-trip time in seconds; zero while there is none. And as the receiver is told.
+    /// Round-trip time in seconds; zero while there is none. And as the receiver is told, in ns.
     rtt: f64,
-    told: Duration,
+    told: u64,
     /// When the controller wants to be called.
     timeout: Time,
     wake: Time,
@@ -169,7 +170,7 @@ impl Sender {
             due: config.start,
             held: 0,
             rtt: 0.0,
-            told: Duration::ZERO,
+            told: 0,
             timeout: timeout(&*controller),
             wake: config.start,
             stopped: false,
@@ -197,11 +198,13 @@ impl Sender {
 
     fn send(&mut self, cx: &mut AgentCx<'_>) {
         let seq = self.window.push(cx.now);
+        let open = u32::try_from(seq - self.window.base()).unwrap_or(u32::MAX);
         let app_limited = self.backlog.take(cx.now) == Supply::Empty;
         let body = Body::Data {
             seq,
             sent: cx.now,
             rtt: self.told,
+            open,
         };
         cx.send(self.config.size, self.config.ecn, body);
         let packet = Sent {
@@ -294,44 +297,44 @@ impl Sender {
         let left = self.window.sent(last.seq);
         let mut runs = seen.iter();
         let mut run = runs.next()?;
-        for seq in self.window.base()..=last.seq {
-            let Some(sent) = self.window.sent(seq) else {
-                continue;
-            };
-            while run.seq < seq {
-                run = runs.next()?;
+        let (config, fates) = (&self.config, &mut self.fates);
+        self.window.review(last.seq, |seq, sent| {
+            while run.seq < seq
+                && let Some(next) = runs.next()
+            {
+                run = next;
             }
             let outcome = if seq + u64::from(run.run) > run.seq {
                 Outcome::Received {
                     at: RemoteTime(run.at.as_nanos()),
                     ecn: run.ecn,
                 }
-            } else if seq + u64::from(self.config.reordering) <= last.seq {
+            } else if seq + u64::from(config.reordering) <= last.seq {
                 Outcome::Lost
             } else {
-                continue;
+                return false;
             };
-            self.window.settle(seq);
-            self.fates.push(Fate {
-                flow: self.config.flow,
+            fates.push(Fate {
+                flow: config.flow,
                 seq,
-                size: self.config.size,
+                size: config.size,
                 sent,
                 outcome,
             });
-        }
+            true
+        });
         // Only news: a report that repeats the packet would count its own delay as the path's.
         left.map(|left| now.since(left).saturating_sub(sent.since(last.at)))
     }
 }
 
 impl Agent for Sender {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, body: &mut Body) {
         let Body::Report { sent, seen } = body else {
             return;
         };
-        let rtt = self.read(cx.now, sent, &seen);
-        cx.recycle(seen);
+        let rtt = self.read(cx.now, *sent, seen);
+        cx.recycle(mem::take(seen));
         if self.fates.is_empty() {
             return;
         }
@@ -344,11 +347,12 @@ impl Agent for Sender {
             } else {
                 sample
             };
-            self.told = Duration::from_nanos((self.rtt * 1e9) as u64);
+            self.told = (self.rtt * 1e9) as u64;
         }
         self.controller.on_report(&mut inner(cx), &report);
         if let Some(samples) = &mut self.samples
-            && let Some(sample) = samples.add(cx.now, &self.fates, self.told, &*self.controller)
+            && let rtt = Duration::from_nanos(self.told)
+            && let Some(sample) = samples.add(cx.now, &self.fates, rtt, &*self.controller)
         {
             cx.record(sample);
         }
@@ -399,11 +403,12 @@ fn later(at: Time, nanos: u64) -> Time {
     Time::from_nanos(at.as_nanos().saturating_add(nanos))
 }
 
-/// In ns, rounded to the nearest; for ever at a rate of zero.
+/// In ns, rounded to the nearest; for ever at a rate of zero, and at least 1, so that time goes on
+/// between any two packets.
 fn interval(size: Bytes, rate: Rate) -> u64 {
     // 4 GB are 3.4e10 bits, exact in an f64. Anything from 584 years on is for ever.
     let span = size.bits() as f64 * 1e9 / rate.as_f64();
-    (span + 0.5) as u64
+    ((span + 0.5) as u64).max(1)
 }
 
 #[cfg(test)]

@@ -347,13 +347,13 @@ impl<A: Agent> World<A> {
         };
         sampler.next += sampler.interval;
         for link in (0..sampler.links).map(LinkId) {
-            let sample = Sample {
+            let (queued, stats) = self.network.state(link, now);
+            observer.sample(&Sample {
                 at: now,
                 link,
-                queued: self.network.queued(link, now),
-                stats: self.network.stats(link, now),
-            };
-            observer.sample(&sample);
+                queued,
+                stats,
+            });
         }
     }
 
@@ -362,7 +362,7 @@ impl<A: Agent> World<A> {
         exit: Exit,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        let Some(packet) = self.network.packet(&exit) else {
+        let Some(packet) = self.network.packet_mut(&exit) else {
             return Ok(());
         };
         let (now, id) = (self.now, packet.to as usize);
@@ -374,26 +374,22 @@ impl<A: Agent> World<A> {
                 at: now,
             });
         }
-        let takes_part = seat.takes_part(now);
-        if takes_part {
-            observer.arrived(now, packet.flight(PartyId(id)));
+        if !seat.takes_part(now) {
+            self.network.discard(exit);
+            return Ok(());
         }
+        observer.arrived(now, packet.flight(PartyId(id)));
         let arrival = Arrival {
             size: packet.size,
             ecn: packet.ecn,
         };
-        let Some(packet) = self.network.take(exit) else {
-            return Ok(());
-        };
-        if !takes_part {
-            return Ok(());
-        }
         let mut trace = Voice {
             observer,
             id: PartyId(id),
         };
         let mut cx = AgentCx::new(now, &mut seat.aside.rng, &mut trace, &mut self.outbox);
-        seat.agent.on_packet(&mut cx, &arrival, packet.body);
+        seat.agent.on_packet(&mut cx, &arrival, &mut packet.body);
+        self.network.discard(exit);
         self.send(id, observer)
     }
 
@@ -432,32 +428,33 @@ impl<A: Agent> World<A> {
         id: usize,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        // Most have nothing to say, or one thing.
-        match self.outbox.packets.len() {
-            0 => {}
-            1 => {
-                let outgoing = self.outbox.packets.swap_remove(0);
-                self.put(id, outgoing, observer);
-            }
-            2..=MOST_PACKETS => self.put_all(id, observer),
-            _ => {
-                return Err(WorldError::Flood {
-                    party: self.seats[id].aside.name.clone(),
-                    at: self.now,
-                });
-            }
+        if let Some(outgoing) = self.outbox.only() {
+            self.put(id, outgoing, observer);
+        } else if self.outbox.len() > 0 {
+            self.put_all(id, observer)?;
         }
         self.settle(id);
         Ok(())
     }
 
     #[inline(never)]
-    fn put_all<O: Observer + ?Sized>(&mut self, id: usize, observer: &mut O) {
-        let mut packets = mem::take(&mut self.outbox.packets);
-        for outgoing in packets.drain(..) {
+    fn put_all<O: Observer + ?Sized>(
+        &mut self,
+        id: usize,
+        observer: &mut O,
+    ) -> Result<(), WorldError> {
+        if self.outbox.len() > MOST_PACKETS {
+            return Err(WorldError::Flood {
+                party: self.seats[id].aside.name.clone(),
+                at: self.now,
+            });
+        }
+        let mut outbox = mem::take(&mut self.outbox);
+        for outgoing in outbox.drain() {
             self.put(id, outgoing, observer);
         }
-        self.outbox.packets = packets;
+        self.outbox = outbox;
+        Ok(())
     }
 
     #[inline(always)]

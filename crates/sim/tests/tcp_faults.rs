@@ -88,13 +88,13 @@ impl World {
         } else if at == timers[1] {
             self.call(true, |agent, cx| agent.on_timer(cx));
         } else if let Some(Reverse((_, number))) = self.flying.pop() {
-            let (to_sink, packet) = self.packets[number].clone();
+            let (to_sink, mut packet) = self.packets[number].clone();
             let arrival = Arrival {
                 size: packet.size,
                 ecn: packet.ecn,
             };
             self.call(to_sink, |agent, cx| {
-                agent.on_packet(cx, &arrival, packet.body);
+                agent.on_packet(cx, &arrival, &mut packet.body);
             });
         }
         true
@@ -331,7 +331,7 @@ proptest! {
             let arrival = Arrival { size: 40, ecn: Ecn::NotEct };
             let mut trace = ();
             let mut cx = AgentCx::new(at, &mut world.rng, &mut trace, &mut world.out);
-            world.sender.on_packet(&mut cx, &arrival, Body::Ack(ack));
+            world.sender.on_packet(&mut cx, &arrival, &mut Body::Ack(ack));
             world.take_sent(true);
             prop_assert!(world.flying.len() <= 4_000);
         }

@@ -217,7 +217,11 @@ impl Lane {
     }
 
     /// The next packet to have arrived by `now`, and when.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
     pub(super) fn pop(&mut self, now: Time) -> Option<(Time, Parcel)> {
         if self.len == 0 {
             return None;

@@ -63,7 +63,8 @@ pub struct Delivery<P> {
 }
 
 /// A packet at the end of its route that is still where the network keeps it: to be looked at with
-/// [`Network::packet`] and taken out with [`Network::take`], or it stays inside.
+/// [`Network::packet_mut`] and taken out with [`Network::take`] or [`Network::discard`], or it stays
+/// inside.
 #[derive(Debug)]
 #[must_use = "the packet stays in the network until it is taken"]
 pub struct Exit {
@@ -200,8 +201,15 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// The packet at the end of its route.
     #[inline]
-    pub fn packet(&self, exit: &Exit) -> Option<&P> {
-        self.store.get(exit.slot)
+    pub fn packet_mut(&mut self, exit: &Exit) -> Option<&mut P> {
+        self.store.get_mut(exit.slot)
+    }
+
+    /// Forgets it.
+    #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "each is forgotten once")]
+    pub fn discard(&mut self, exit: Exit) {
+        self.store.discard(exit.slot);
     }
 
     /// Takes it out.
@@ -256,6 +264,12 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// What waits at a link at `now`.
     pub fn queued(&mut self, link: LinkId, now: Time) -> Queued {
         self.settled(link, now).queued()
+    }
+
+    /// Both at once, for half of what they cost.
+    pub fn state(&mut self, link: LinkId, now: Time) -> (Queued, LinkStats) {
+        let link = self.settled(link, now);
+        (link.queued(), link.stats())
     }
 
     /// What the transmitter of a link can carry.

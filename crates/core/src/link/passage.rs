@@ -50,7 +50,11 @@ impl Passage {
         true
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
     pub(super) fn pop<P: Packet>(
         &mut self,
         store: &mut Store<P>,

@@ -67,6 +67,13 @@ impl<P> Store<P> {
         self.slots[slot as usize].0.take()
     }
 
+    /// Forgets the packet of a slot, which becomes free.
+    #[inline]
+    pub(super) fn discard(&mut self, slot: u32) {
+        self.free.push(slot);
+        self.slots[slot as usize].0 = None;
+    }
+
     pub(super) fn get(&self, slot: u32) -> Option<&P> {
         self.slots[slot as usize].0.as_ref()
     }

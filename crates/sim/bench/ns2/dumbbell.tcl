@@ -6,7 +6,10 @@
 #   rate       of the shared link, in bit/s
 #   queue      red (25, 125 and 300 packets) or the number of packets that drop-tail holds
 #   seconds    how long
-#   count      1: say how many packets crossed a link; costs ns-2 time, so it is 0 while measuring
+#   count      1: a monitor on each link, read at the end to say how many packets crossed one;
+#              2: read on the way too, for what our metrics have of every flow (bytes and packets
+#              that it sent and received in bins of 200 ms) and of the shared link (what waits, was
+#              taken and was dropped, every 20 ms). Delays are left out: ns-2 has them in traces only
 #   seed       of everything random
 
 array set given {flows 48 kind sack rate 15e6 queue red seconds 180 count 0 seed 1}
@@ -92,6 +95,27 @@ if {$given(count)} {
     foreach link $links {
         lappend monitors [eval [list $ns monitor-queue] $link [list ""]]
     }
+}
+# Of each flow the links are: there and back again of its access, and of its exit.
+proc read_flows {} {
+    global ns monitors bins
+    foreach {access - exit -} [lrange $monitors 2 end] {
+        lappend bins [$access set parrivals_] [$access set barrivals_] \
+            [$exit set pdepartures_] [$exit set bdepartures_]
+    }
+    $ns at [expr {[$ns now] + 0.2}] read_flows
+}
+proc read_shared {} {
+    global ns monitors samples
+    foreach monitor [lrange $monitors 0 1] {
+        lappend samples [$monitor set pkts_] [$monitor set size_] [$monitor set parrivals_] \
+            [$monitor set pdrops_] [$monitor set bdepartures_]
+    }
+    $ns at [expr {[$ns now] + 0.02}] read_shared
+}
+if {$given(count) == 2} {
+    $ns at 0 read_flows
+    $ns at 0 read_shared
 }
 proc finish {} {
     global monitors

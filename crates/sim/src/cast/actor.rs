@@ -136,7 +136,7 @@ macro_rules! each {
 
 impl Agent for Actor {
     #[inline]
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         each!(self, agent => agent.on_packet(cx, arrival, body));
     }
 

@@ -52,7 +52,7 @@ impl Framed {
     fn run(&mut self, cx: &mut Cx<'_>, what: impl FnOnce(&mut Actor, &mut AgentCx<'_>)) {
         let mut inner = AgentCx::new(cx.now, &mut self.rng, cx.trace, &mut self.outbox);
         what(&mut self.actor, &mut inner);
-        if !self.outbox.packets.is_empty() {
+        if self.outbox.len() > 0 {
             let mut all: Vec<Outgoing> = self.waiting.by_ref().collect();
             all.extend(self.outbox.drain());
             self.waiting = all.into_iter();
@@ -63,7 +63,7 @@ impl Framed {
 impl Endpoint for Framed {
     fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
         let size = datagram.payload.len() as u32 + OVERHEAD.get() as u32;
-        let Some((sent, body)) = read(datagram.payload) else {
+        let Some((sent, mut body)) = read(datagram.payload) else {
             return;
         };
         self.log.push(Passage {
@@ -76,7 +76,7 @@ impl Endpoint for Framed {
             size,
             ecn: datagram.ecn,
         };
-        self.run(cx, |actor, cx| actor.on_packet(cx, &arrival, body));
+        self.run(cx, |actor, cx| actor.on_packet(cx, &arrival, &mut body));
     }
 
     fn on_timeout(&mut self, cx: &mut Cx<'_>) {
@@ -116,11 +116,17 @@ impl Endpoint for Framed {
 fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
     out.extend(now.as_nanos().to_le_bytes());
     match body {
-        Body::Data { seq, sent, rtt } => {
+        Body::Data {
+            seq,
+            sent,
+            rtt,
+            open,
+        } => {
             out.push(DATA);
             out.extend(seq.to_le_bytes());
             out.extend(sent.as_nanos().to_le_bytes());
-            out.extend((rtt.as_nanos() as u64).to_le_bytes());
+            out.extend(rtt.to_le_bytes());
+            out.extend(open.to_le_bytes());
         }
         Body::Report { sent, seen } => {
             out.push(REPORT);
@@ -171,7 +177,8 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
         DATA => Body::Data {
             seq: rest.u64()?,
             sent: rest.time()?,
-            rtt: core::time::Duration::from_nanos(rest.u64()?),
+            rtt: rest.u64()?,
+            open: rest.u32()?,
         },
         REPORT => {
             let sent = rest.time()?;
@@ -340,11 +347,14 @@ mod tests {
             });
         let sack = [(); 3].map(|()| (any::<u32>(), any::<u32>()));
         prop_oneof![
-            (any::<u64>(), time.clone(), any::<u64>()).prop_map(|(seq, sent, rtt)| Body::Data {
-                seq,
-                sent,
-                rtt: core::time::Duration::from_nanos(rtt),
-            }),
+            (any::<u64>(), time.clone(), any::<u64>(), any::<u32>()).prop_map(
+                |(seq, sent, rtt, open)| Body::Data {
+                    seq,
+                    sent,
+                    rtt,
+                    open,
+                }
+            ),
             (time.clone(), prop::collection::vec(seen, 0..MOST_SEEN))
                 .prop_map(|(sent, seen)| Body::Report { sent, seen }),
             (any::<[u32; 3]>(), any::<u64>()).prop_map(|([number, group, first], bytes)| {

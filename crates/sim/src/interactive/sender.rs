@@ -167,7 +167,7 @@ impl Sender {
 }
 
 impl Agent for Sender {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         let events = self.transport.on_packet(cx, *arrival, body);
         self.tell(cx.now, &events);
         self.turn(cx);

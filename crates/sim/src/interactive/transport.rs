@@ -82,7 +82,7 @@ impl Transport {
         &mut self,
         cx: &mut AgentCx<'_>,
         arrival: Arrival,
-        body: Body,
+        body: &mut Body,
     ) -> Vec<TcpEvent> {
         self.watch(cx, |sender, cx| match sender {
             Model::Classic(sender) => sender.on_packet(cx, &arrival, body),

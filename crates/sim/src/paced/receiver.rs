@@ -5,6 +5,7 @@ use core::time::Duration;
 use tidegate_core::control::Ecn;
 use tidegate_core::units::{Bytes, Time};
 
+use super::later;
 use crate::agent::{Agent, AgentCx, Arrival, Body, Seen};
 
 /// How a [`Receiver`] is set.
@@ -71,9 +72,11 @@ pub struct Receiver {
     config: ReceiverConfig,
     /// In ascending order.
     runs: Vec<Seen>,
+    /// The sender knows the fate of all packets before this one.
+    settled: u64,
     events: Events,
-    /// The sender's, from the latest packet.
-    rtt: Duration,
+    /// The sender's, from the latest packet, in ns.
+    rtt: u64,
     /// When the latest report left. `None` before the first.
     reported: Option<Time>,
     /// Something came since.
@@ -91,8 +94,9 @@ impl Receiver {
         Self {
             config,
             runs: Vec::new(),
+            settled: 0,
             events: Events::default(),
-            rtt: Duration::ZERO,
+            rtt: 0,
             reported: None,
             news: false,
             waiting: false,
@@ -142,7 +146,7 @@ impl Receiver {
             // A sender without a round-trip time waits for a report, and there is no timer.
             Reporting::EachRoundTrip => event || self.waiting || self.timer == Time::FAR,
             Reporting::OnArrival => {
-                let rest = self.reported.is_none_or(|at| now.since(at) >= self.rtt);
+                let rest = self.reported.is_none_or(|at| now >= later(at, self.rtt));
                 event || rest
             }
         }
@@ -153,6 +157,7 @@ impl Receiver {
             Reporting::EachPacket => REPEATED_PER_PACKET,
             Reporting::EachRoundTrip | Reporting::Every(_) | Reporting::OnArrival => REPEATED,
         };
+        self.forget();
         let mut seen = cx.report();
         seen.extend_from_slice(&self.runs);
         let body = Body::Report { sent: cx.now, seen };
@@ -165,26 +170,41 @@ impl Receiver {
         self.set_timer(cx.now);
     }
 
+    /// Lets go of what the sender knows, but for the newest.
+    fn forget(&mut self) {
+        let older = self.runs.len().saturating_sub(1);
+        let known = self.runs[..older].iter();
+        let known = known.take_while(|run| run.seq < self.settled).count();
+        self.runs.drain(..known);
+    }
+
     fn set_timer(&mut self, now: Time) {
         self.timer = match self.config.reporting {
             Reporting::Every(span) => now + span.max(LEAST_SPAN),
-            _ if self.rtt.is_zero() => Time::FAR,
+            _ if self.rtt == 0 => Time::FAR,
             Reporting::EachPacket => Time::FAR,
-            Reporting::EachRoundTrip => now + self.rtt,
-            Reporting::OnArrival => now + self.rtt * 3 / 2,
+            Reporting::EachRoundTrip => later(now, self.rtt),
+            Reporting::OnArrival => later(now, self.rtt.saturating_mul(3) / 2),
         };
     }
 }
 
 impl Agent for Receiver {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
-        let Body::Data { seq, sent, rtt } = body else {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
+        let Body::Data {
+            seq,
+            sent,
+            rtt,
+            open,
+        } = *body
+        else {
             return;
         };
         self.packets += 1;
         self.bytes += Bytes(u64::from(arrival.size));
         self.news = true;
         self.rtt = rtt;
+        self.settled = self.settled.max(seq.saturating_sub(open.into()));
         let event = match self.config.reporting {
             Reporting::EachPacket | Reporting::Every(_) => false,
             Reporting::EachRoundTrip | Reporting::OnArrival => {
@@ -246,14 +266,14 @@ impl Events {
         sent: Time,
         marked: bool,
         config: &ReceiverConfig,
-        rtt: Duration,
+        rtt: u64,
     ) -> bool {
         // Senders number from zero.
         let (highest, before) = self.highest.unwrap_or((0, sent));
         if seq > highest + 1 && self.gap.is_none() {
             // Between its neighbours packets left at even distances.
-            let step = sent.since(before) / u32::try_from(seq - highest).unwrap_or(u32::MAX);
-            self.gap = Some((highest + 1, before + step));
+            let span = sent.as_nanos().saturating_sub(before.as_nanos());
+            self.gap = Some((highest + 1, later(before, span / (seq - highest))));
         } else if self.gap.is_some_and(|(first, _)| first == seq) {
             self.gap = None;
         }
@@ -272,7 +292,7 @@ impl Events {
             self.began = Some(if late { sent } else { left });
             return true;
         };
-        let new = left > began + rtt;
+        let new = left > later(began, rtt);
         if new {
             self.began = Some(left);
         }
@@ -301,15 +321,8 @@ mod tests {
     fn losses_within_a_round_trip_are_one_event() {
         let config = ReceiverConfig::tfrc();
         let mut events = Events::default();
-        let mut arrive = |seq: u64, marked| {
-            events.on_packet(
-                seq,
-                ms(10 * seq),
-                marked,
-                &config,
-                Duration::from_millis(100),
-            )
-        };
+        let mut arrive =
+            |seq: u64, marked| events.on_packet(seq, ms(10 * seq), marked, &config, 100_000_000);
         let lost = [5, 7, 30, 42, 43];
         let news: Vec<u64> = (0..60)
             .filter(|seq| !lost.contains(seq))
@@ -325,7 +338,7 @@ mod tests {
         let config = ReceiverConfig::tfrc();
         let mut events = Events::default();
         for seq in [0, 1, 3, 4, 2, 5, 6, 7, 8] {
-            assert!(!events.on_packet(seq, ms(seq), false, &config, Duration::ZERO));
+            assert!(!events.on_packet(seq, ms(seq), false, &config, 0));
         }
     }
 

@@ -83,9 +83,12 @@ impl Pair {
         };
         match packet {
             Some(Outgoing {
-                size, ecn, body, ..
+                size,
+                ecn,
+                mut body,
+                ..
             }) => {
-                agent.on_packet(&mut cx, &Arrival { size, ecn }, body);
+                agent.on_packet(&mut cx, &Arrival { size, ecn }, &mut body);
             }
             None => agent.on_timer(&mut cx),
         }
@@ -264,6 +267,43 @@ fn each_packet_has_one_fate_and_reports_may_get_lost() {
             .all(|rtt| *rtt == Duration::from_millis(20))
     );
     assert_eq!(pair.receiver.packets(), pair.sender.packets() - 2 - 2);
+}
+
+#[test]
+fn a_report_repeats_what_the_sender_may_not_know() {
+    // As above, but a loss every 80 ms, so that each run has ten packets at most: one of them, or a
+    // few while nothing comes back from 300 ms to 500 ms.
+    let (sender, told) = script(kilobytes(), &[(0, 1_000)]);
+    let outages = (1..12).map(|i| Outage {
+        from: ms(80 * i),
+        to: ms(80 * i + 5),
+    });
+    let forth = LinkConfig {
+        outages: outages.collect(),
+        ..wire()
+    };
+    let mut pair = Pair::new(sender, rap(), &[forth, outage(wire(), 300, 500)]);
+    pair.run(ms(1_000));
+    let most = |from: u64, to: u64| {
+        let within = |at: &Time| ms(from) <= *at && *at < ms(to);
+        let reports = pair.reports.iter().filter(|(at, _)| within(at));
+        reports.map(|(_, seen)| seen.len()).max()
+    };
+    assert_eq!(most(0, 300), Some(2));
+    assert_eq!(most(300, 530), Some(4));
+    assert_eq!(most(560, 1_000), Some(2));
+    let told = told.lock().expect("one thread");
+    let lost = |fate: &&Fate| fate.outcome == Outcome::Lost;
+    let lost = told.fates.iter().filter(lost).map(|fate| fate.seq);
+    let every_tenth: Vec<u64> = (1..12).map(|i| 10 * i).collect();
+    assert_eq!(lost.collect::<Vec<_>>(), every_tenth);
+}
+
+#[test]
+fn time_goes_on_between_two_packets_at_any_rate() {
+    assert_eq!(interval(Bytes(1), Rate::MAX), 1);
+    assert_eq!(interval(Bytes(1_000), Rate::kbps(1_000)), 8_000_000);
+    assert_eq!(interval(Bytes(1), Rate::ZERO), u64::MAX);
 }
 
 #[test]

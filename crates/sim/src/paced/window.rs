@@ -53,10 +53,22 @@ impl Window {
         (nanos != SETTLED).then_some(Time::from_nanos(nanos))
     }
 
-    /// The fate of packet `seq`, which is open, is known.
-    pub(super) fn settle(&mut self, seq: u64) {
-        let slot = self.slot(seq);
-        self.slots[slot] = SETTLED;
+    /// Shows the open packets up to `last`, in order, with when each left. Those of which `known`
+    /// says that their fate is known are settled.
+    pub(super) fn review(&mut self, last: u64, mut known: impl FnMut(u64, Time) -> bool) {
+        let mask = self.slots.len() as u64 - 1;
+        let mut seq = self.base;
+        while seq < self.next && seq <= last {
+            let slot = &mut self.slots[(seq & mask) as usize];
+            if *slot != SETTLED && known(seq, Time::from_nanos(*slot)) {
+                *slot = SETTLED;
+            }
+            if *slot == SETTLED && seq == self.base {
+                self.base += 1;
+            }
+            seq += 1;
+        }
+        // Reports may come out of order: what is behind `last` may be settled already.
         while self.base < self.next && self.slots[self.slot(self.base)] == SETTLED {
             self.base += 1;
         }
@@ -98,14 +110,25 @@ mod tests {
         for seq in 0..1_000 {
             assert_eq!(window.push(Time::from_nanos(seq)), seq);
         }
-        for seq in (1..1_000).step_by(2) {
-            window.settle(seq);
-        }
+        window.review(998, |seq, sent| {
+            assert_eq!(sent, Time::from_nanos(seq));
+            seq % 2 == 1
+        });
         assert_eq!((window.base(), window.next()), (0, 1_000));
         assert_eq!(window.sent(1), None);
         assert_eq!(window.sent(998), Some(Time::from_nanos(998)));
-        window.settle(0);
+        window.review(0, |seq, _| seq == 0);
         assert_eq!(window.base(), 2);
+        let mut shown = vec![];
+        window.review(u64::MAX, |seq, _| {
+            shown.push(seq);
+            true
+        });
+        assert_eq!(
+            shown,
+            (2..998).step_by(2).chain([998, 999]).collect::<Vec<_>>()
+        );
+        assert_eq!((window.base(), window.next()), (1_000, 1_000));
         assert_eq!(window.sent(0), None);
         assert_eq!(window.sent(1_000), None);
     }

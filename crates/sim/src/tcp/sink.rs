@@ -208,9 +208,9 @@ impl Sink {
 }
 
 impl Agent for Sink {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         if let Body::Segment(segment) = body {
-            self.on_segment(cx, *arrival, &segment);
+            self.on_segment(cx, *arrival, segment);
         }
     }
 
@@ -339,7 +339,7 @@ mod tests {
             let arrival = Arrival { size: 1_000, ecn };
             let mut cx = AgentCx::new(self.now, &mut self.rng, &mut self.trace, &mut self.out);
             self.sink
-                .on_packet(&mut cx, &arrival, Body::Segment(segment));
+                .on_packet(&mut cx, &arrival, &mut Body::Segment(segment));
             self.taken().map(|(_, ack)| ack)
         }
 
@@ -450,7 +450,7 @@ mod tests {
         };
         bench
             .sink
-            .on_packet(&mut cx, &arrival, Body::Segment(segment));
+            .on_packet(&mut cx, &arrival, &mut Body::Segment(segment));
         let (size, ack) = bench.taken().unwrap();
         assert_eq!((size, ack.again), (56, true));
     }

@@ -245,7 +245,8 @@ impl Source {
         let body = Body::Data {
             seq: self.sent,
             sent: cx.now,
-            rtt: Duration::ZERO,
+            rtt: 0,
+            open: 0,
         };
         cx.send(self.config.packet, self.config.ecn, body);
         self.sent += 1;
@@ -254,7 +255,7 @@ impl Source {
 }
 
 impl Agent for Source {
-    fn on_packet(&mut self, _: &mut AgentCx<'_>, _: &Arrival, _: Body) {}
+    fn on_packet(&mut self, _: &mut AgentCx<'_>, _: &Arrival, _: &mut Body) {}
 
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
         if !self.begun {
@@ -333,15 +334,15 @@ impl Sink {
 }
 
 impl Agent for Sink {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         let Body::Data { seq, sent, .. } = body else {
             return;
         };
         self.received += 1;
         self.bytes += Bytes(u64::from(arrival.size));
         self.marked += u64::from(arrival.ecn == Ecn::Ce);
-        self.end = self.end.max(seq + 1);
-        self.delays.add(cx.now.since(sent));
+        self.end = self.end.max(*seq + 1);
+        self.delays.add(cx.now.since(*sent));
     }
 
     fn on_timer(&mut self, _: &mut AgentCx<'_>) {}

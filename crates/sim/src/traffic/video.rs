@@ -221,7 +221,8 @@ impl Source {
         let body = Body::Data {
             seq: self.counters.packets,
             sent: cx.now,
-            rtt: Duration::ZERO,
+            rtt: 0,
+            open: 0,
         };
         cx.send(size, self.config.ecn, body);
         self.counters.packets += 1;
@@ -230,7 +231,7 @@ impl Source {
 }
 
 impl Agent for Source {
-    fn on_packet(&mut self, _: &mut AgentCx<'_>, _: &Arrival, _: Body) {}
+    fn on_packet(&mut self, _: &mut AgentCx<'_>, _: &Arrival, _: &mut Body) {}
 
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
         if !self.begun {

@@ -1,5 +1,7 @@
 //! An endpoint as a party of a world.
 
+use core::mem;
+
 use tidegate_core::control::{Cx, Why};
 use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD};
 use tidegate_core::units::{Bytes, Time};
@@ -13,7 +15,7 @@ pub struct Wired<E>(pub E);
 
 impl<E: Endpoint> Wired<E> {
     fn drain(&mut self, cx: &mut AgentCx<'_>) {
-        while cx.out.packets.len() <= MOST_PACKETS {
+        while cx.out.len() <= MOST_PACKETS {
             let mut payload = cx.out.buffers.pop().unwrap_or_default();
             payload.clear();
             let mut inner = Cx {
@@ -26,7 +28,7 @@ impl<E: Endpoint> Wired<E> {
                 return;
             };
             let size = Bytes(payload.len() as u64) + OVERHEAD;
-            cx.out.packets.push(Outgoing {
+            cx.out.push(Outgoing {
                 size: size.get() as u32,
                 ecn: transmit.ecn,
                 dscp: Some(transmit.dscp),
@@ -37,7 +39,7 @@ impl<E: Endpoint> Wired<E> {
 }
 
 impl<E: Endpoint> Agent for Wired<E> {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         let Body::Datagram(payload) = body else {
             return;
         };
@@ -48,10 +50,10 @@ impl<E: Endpoint> Agent for Wired<E> {
         };
         let datagram = Datagram {
             ecn: arrival.ecn,
-            payload: &payload,
+            payload,
         };
         self.0.on_datagram(&mut inner, datagram);
-        cx.out.buffers.push(payload);
+        cx.out.buffers.push(mem::take(payload));
         self.drain(cx);
     }
 

@@ -147,9 +147,12 @@ impl Lab {
         };
         match packet {
             Some(Outgoing {
-                size, ecn, body, ..
+                size,
+                ecn,
+                mut body,
+                ..
             }) => {
-                agent.on_packet(&mut cx, &Arrival { size, ecn }, body);
+                agent.on_packet(&mut cx, &Arrival { size, ecn }, &mut body);
             }
             None => agent.on_timer(&mut cx),
         }

@@ -187,7 +187,7 @@ impl<S: Agent, R: Agent> Bench<S, R> {
         let Some(Reverse((_, _, slot))) = self.events.pop() else {
             return;
         };
-        let Some((place, packet)) = self.packets[slot as usize].take() else {
+        let Some((place, mut packet)) = self.packets[slot as usize].take() else {
             return;
         };
         self.spare.push(slot);
@@ -204,7 +204,7 @@ impl<S: Agent, R: Agent> Bench<S, R> {
                 ecn: packet.ecn,
             };
             self.call(!place.back, |agent, cx| {
-                agent.on_packet(cx, &arrival, packet.body);
+                agent.on_packet(cx, &arrival, &mut packet.body);
             });
         }
     }

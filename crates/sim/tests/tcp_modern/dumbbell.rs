@@ -133,16 +133,16 @@ impl Dumbbell {
     pub(crate) fn run(&mut self, end: Time) {
         while let Some(next) = self.next().filter(|next| *next <= end) {
             self.go_to(next);
-            while let Some((at, cell)) = self.link.pop(next) {
+            while let Some((at, mut cell)) = self.link.pop(next) {
                 let ecn = cell.packet.ecn;
                 self.act(cell.flow, 1, at, |sink, _, cx| {
-                    sink.on_packet(cx, &arrival(&cell.packet, ecn), cell.packet.body);
+                    sink.on_packet(cx, &arrival(&cell.packet, ecn), &mut cell.packet.body);
                 });
             }
-            while let Some((at, cell)) = self.back.pop(next) {
+            while let Some((at, mut cell)) = self.back.pop(next) {
                 let ecn = cell.packet.ecn;
                 self.act(cell.flow, 0, at, |_, sender, cx| {
-                    sender.on_packet(cx, &arrival(&cell.packet, ecn), cell.packet.body);
+                    sender.on_packet(cx, &arrival(&cell.packet, ecn), &mut cell.packet.body);
                 });
             }
             for flow in 0..self.flows.len() {

@@ -98,14 +98,14 @@ impl<'a> Wire<'a> {
         }
         self.now = next.max(self.now);
         if arrival == next
-            && let Some(Reverse((_, _, Slot(way, packet)))) = self.flying.pop()
+            && let Some(Reverse((_, _, Slot(way, mut packet)))) = self.flying.pop()
         {
             let header = Arrival {
                 size: packet.size,
                 ecn: packet.ecn,
             };
             self.act(opposite(way), |agent, cx| {
-                agent.on_packet(cx, &header, packet.body);
+                agent.on_packet(cx, &header, &mut packet.body);
             });
         } else if sender == next {
             self.act(Way::Data, |agent, cx| agent.on_timer(cx));
@@ -136,7 +136,7 @@ impl<'a> Wire<'a> {
             ecn: Ecn::NotEct,
         };
         self.act(Way::Data, |agent, cx| {
-            agent.on_packet(cx, &arrival, Body::Ack(ack));
+            agent.on_packet(cx, &arrival, &mut Body::Ack(ack));
         });
     }
 

@@ -14,6 +14,8 @@ pub(super) struct LossHistory {
     /// Closed intervals, the youngest first; `known` of them.
     closed: [Interval; INTERVALS],
     known: usize,
+    /// Their weighted mean, each with the discount that it has kept.
+    past: f64,
 }
 
 impl LossHistory {
@@ -25,6 +27,7 @@ impl LossHistory {
             highest: 0,
             closed: [Interval::default(); INTERVALS],
             known: 0,
+            past: 0.0,
         }
     }
 
@@ -64,7 +67,7 @@ impl LossHistory {
             return 0.0;
         }
         let open = self.open();
-        let past = self.past_mean();
+        let past = self.past;
         let discount = self.discount(open, past);
         //= rfc5348-5.4-average
         let (mut total, mut weight) = (open * WEIGHTS[0], WEIGHTS[0]);
@@ -91,7 +94,6 @@ impl LossHistory {
         self.closed[..self.known].iter()
     }
 
-    /// Weighted mean of the closed intervals, each with the discount that it has kept.
     fn past_mean(&self) -> f64 {
         let (mut total, mut weight) = (0.0, 0.0);
         for (interval, w) in self.intervals().zip(&WEIGHTS) {
@@ -114,7 +116,7 @@ impl LossHistory {
     fn close(&mut self, length: f64) {
         //= rfc5348-5.5-keep
         let discount = if self.known > 0 {
-            self.discount(length, self.past_mean())
+            self.discount(length, self.past)
         } else {
             1.0
         };
@@ -127,6 +129,7 @@ impl LossHistory {
             discount: 1.0,
         };
         self.known = (self.known + 1).min(INTERVALS);
+        self.past = self.past_mean();
     }
 }
 

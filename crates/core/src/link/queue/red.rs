@@ -218,6 +218,9 @@ pub(in crate::link) struct RedLaw {
     config: RedConfig,
     /// How long a typical packet takes to send, in ns.
     packet_time: u64,
+    /// What is left of the average after so many packets: most gaps are short, and the power of a
+    /// fraction takes as long as all else here.
+    kept: Box<[f64; SHORT_GAP]>,
     rng: Pcg64Mcg,
     /// What waits when a packet arrives, in the unit of the configuration.
     length: u64,
@@ -247,9 +250,11 @@ impl RedLaw {
             RedUnit::Packets => 1.0,
             RedUnit::Bytes => config.mean_packet.get() as f64,
         };
+        let keep = 1.0 - config.weight;
         Self {
             config,
             packet_time,
+            kept: Box::new(core::array::from_fn(|n| libm::pow(keep, n as f64))),
             rng,
             length: 0,
             average: 0.0,
@@ -311,8 +316,12 @@ impl RedLaw {
             let could_have_sent = idle.checked_div(self.packet_time);
             // Most gaps are shorter than a packet, or come while nothing has waited for long.
             if could_have_sent != Some(0) && self.average > 0.0 {
-                let packets = could_have_sent.map_or(f64::INFINITY, |packets| packets as f64);
-                self.average *= libm::pow(keep, packets);
+                let short = could_have_sent.and_then(|n| self.kept.get(usize::try_from(n).ok()?));
+                self.average *= match (short, could_have_sent) {
+                    (Some(kept), _) => *kept,
+                    (None, Some(packets)) => libm::pow(keep, packets as f64),
+                    (None, None) => libm::pow(keep, f64::INFINITY),
+                };
             }
         }
         self.average = keep * self.average + self.config.weight * self.length as f64;
@@ -441,6 +450,9 @@ enum Fate {
     Refused,
     Spared,
 }
+
+/// In packets.
+const SHORT_GAP: usize = 64;
 
 #[cfg(test)]
 mod tests {

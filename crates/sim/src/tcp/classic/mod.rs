@@ -436,9 +436,9 @@ impl Sender {
 }
 
 impl Agent for Sender {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, body: &mut Body) {
         if let Body::Ack(ack) = body {
-            self.on_ack(cx, &ack);
+            self.on_ack(cx, ack);
             self.note_due();
         }
     }

@@ -262,7 +262,7 @@ enum Player {
 }
 
 impl Agent for Player {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         match self {
             Self::Source(agent) => agent.on_packet(cx, arrival, body),
             Self::Sink(agent) => agent.on_packet(cx, arrival, body),

@@ -170,7 +170,7 @@ impl Client {
 }
 
 impl Agent for Client {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         let Body::Segment(segment) = body else {
             return;
         };
@@ -179,7 +179,7 @@ impl Agent for Client {
         let Some(place) = downloads.position(|download| download.owns(segment.seq)) else {
             return;
         };
-        if self.downloads[place].on_segment(cx, *arrival, segment) {
+        if self.downloads[place].on_segment(cx, *arrival, *segment) {
             self.object_arrived(cx, place);
         }
     }

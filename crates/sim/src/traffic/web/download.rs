@@ -115,7 +115,7 @@ impl Download {
         }
         let segment = Segment { seq, ..segment };
         self.with_sink(cx, |sink, cx| {
-            sink.on_packet(cx, &arrival, Body::Segment(segment));
+            sink.on_packet(cx, &arrival, &mut Body::Segment(segment));
         });
         let complete = self.stage == Stage::Receiving && self.sink.next() >= self.end;
         if complete {
@@ -140,9 +140,9 @@ impl Download {
 
     /// Lets the sink act, and gives its acknowledgements the numbers of this connection.
     fn with_sink(&mut self, cx: &mut AgentCx<'_>, act: impl FnOnce(&mut Sink, &mut AgentCx<'_>)) {
-        let before = cx.out.packets.len();
+        let before = cx.out.len();
         act(&mut self.sink, cx);
-        for packet in &mut cx.out.packets[before..] {
+        for packet in cx.out.since(before) {
             if let Body::Ack(ack) = &mut packet.body {
                 ack.next += self.request.first;
                 for block in ack.sack.iter_mut().filter(|block| block.0 < block.1) {

@@ -132,7 +132,7 @@ impl Connection {
             ..ack
         };
         self.with_sender(cx, |sender, cx| {
-            sender.on_packet(cx, &arrival, Body::Ack(ack));
+            sender.on_packet(cx, &arrival, &mut Body::Ack(ack));
         });
     }
 
@@ -142,9 +142,9 @@ impl Connection {
         cx: &mut AgentCx<'_>,
         act: impl FnOnce(&mut Sender, &mut AgentCx<'_>),
     ) {
-        let before = cx.out.packets.len();
+        let before = cx.out.len();
         act(&mut self.sender, cx);
-        for packet in &mut cx.out.packets[before..] {
+        for packet in cx.out.since(before) {
             if let Body::Segment(segment) = &mut packet.body {
                 segment.seq += self.first;
             }
@@ -153,10 +153,10 @@ impl Connection {
 }
 
 impl Agent for Server {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         match body {
-            Body::Request(request) => self.on_request(cx, request),
-            Body::Ack(ack) => self.on_ack(cx, *arrival, ack),
+            Body::Request(request) => self.on_request(cx, *request),
+            Body::Ack(ack) => self.on_ack(cx, *arrival, *ack),
             _ => {}
         }
     }

@@ -20,7 +20,7 @@ enum Player {
 }
 
 impl Agent for Player {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         match self {
             Self::Client(agent) => agent.on_packet(cx, arrival, body),
             Self::Server(agent) => agent.on_packet(cx, arrival, body),

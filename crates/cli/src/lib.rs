@@ -29,11 +29,12 @@ mod validate;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().verb {
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let result = match cli.verb {
         Verb::Demo(args) => demo::run(&args),
         Verb::Events(args) => events::run(&args),
         Verb::Lab(args) => lab::run(&args),
@@ -52,6 +53,20 @@ pub fn main() -> ExitCode {
         eprintln!("tidegate: {}", told(&error));
         ExitCode::FAILURE
     })
+}
+
+/// All verbs and options. What looks like a negative number is a value: whoever wrote it hears what the
+/// option takes, rather than that there is no option `-1`.
+fn command() -> Command {
+    fn with_numbers(command: Command) -> Command {
+        command
+            .mut_args(|arg| {
+                let takes_values = arg.get_action().takes_values();
+                arg.allow_negative_numbers(takes_values)
+            })
+            .mut_subcommands(with_numbers)
+    }
+    with_numbers(Cli::command())
 }
 
 /// Rate control for live media, in symbiosis with the network.
@@ -119,5 +134,22 @@ mod tests {
         assert_eq!(named, "cannot read x: no such file; give another");
         let other = cause().context("cannot read x").expect_err("it failed");
         assert_eq!(told(&other), "cannot read x: no such file");
+    }
+
+    #[test]
+    fn a_negative_number_is_a_value() {
+        command().debug_assert();
+        for line in ["sim run --seed -1 x.toml", "papers run all --seeds -1"] {
+            let words = ["tidegate"].into_iter().chain(line.split_whitespace());
+            let error = command().try_get_matches_from(words).unwrap_err();
+            assert!(error.to_string().contains("a whole number from"), "{error}");
+        }
+        let (papers, run) = ("papers", ["tidegate", "papers", "run"]);
+        let matches = command().try_get_matches_from(run).expect(papers);
+        let Verb::Papers(args) = Cli::from_arg_matches(&matches).expect(papers).verb else {
+            unreachable!("it is {papers}")
+        };
+        let error = papers::run(&args).unwrap_err().to_string();
+        assert!(error.contains("papers list"), "{error}");
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
 use tidegate_live::driver::Interrupts;
 use tidegate_sim::papers::{Cell, ENTRIES, Entry, Figure, Options, Simulator, Table, Tcp, World};
@@ -48,7 +48,6 @@ enum PapersVerb {
 #[derive(Debug, clap::Args)]
 struct RunArgs {
     /// Names as `papers list` has them, beginnings of names as "itcp/", or "all"
-    #[arg(required = true)]
     names: Vec<String>,
     /// How many runs of each kind, with the seeds from 1 [default: 10; 2 with --lab, with which a
     /// table takes about a quarter of an hour]
@@ -116,6 +115,11 @@ fn list(json: bool) -> Result<ExitCode> {
 }
 
 fn play(args: &RunArgs) -> Result<ExitCode> {
+    ensure!(
+        !args.names.is_empty(),
+        "papers run: which? `tidegate papers list` has the names; \"itcp/\" stands for all that begin so, \
+         and \"all\" for all"
+    );
     let entries = chosen(&args.names)?;
     let without = refuse_idle(args, &entries)?;
     let made = Made::by(&args.out);

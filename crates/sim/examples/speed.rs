@@ -25,6 +25,9 @@ fn main() -> ExitCode {
     };
     if let Some(millis) = args.next().and_then(|text| text.parse().ok()) {
         scenario.duration = Duration::from_millis(millis);
+        for flow in &mut scenario.flows {
+            flow.stop = flow.stop.min(scenario.duration);
+        }
     }
     let no_video = |_: &str, _: &_, _| Err(EncodeError::Source("no video here".to_owned()));
     match play::scenario(&scenario, scenario.seed, &no_video, &mut |_| {}) {

@@ -1,7 +1,7 @@
 # `make demo` and `make test` install what is missing (see scripts/setup), say so before they do,
-# and go on. Nothing asks questions.
+# and go on. Nothing asks questions, but for sudo's password where there is a terminal to type it.
 
-# More words for the demo, e.g. make demo DEMO="--seed 2".
+# More words for the demo, e.g. make demo DEMO="--sim".
 DEMO ?=
 # How long each target is fuzzed.
 FUZZ_SECONDS ?= 20

@@ -2,8 +2,10 @@
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# The official installer of Rust.
-: "${RUSTUP_INIT:=https://sh.rustup.rs}"
+# Services and containers may have none.
+: "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
+: "${HOME:=/}"
+export HOME
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -11,6 +13,57 @@ fail() {
     printf '%s\n' "$@" >&2
     exit 1
 }
+
+# Ends the script with a reason where nothing can be built.
+needs_a_writable_checkout() {
+    [ -w "$repository" ] || fail \
+        "$repository cannot be written by $(id -un), and what is built goes there. Clone it anew, or chown it."
+}
+
+# Builds with cargo and these arguments.
+build() {
+    cargo "$@" || fail "The build failed; why is said above." \
+        "If that is a crate that could not be fetched: the first build needs a network that reaches crates.io."
+}
+
+# Whether a directory has libclang.
+has_libclang() {
+    local found
+    for found in "$1"/libclang.so* "$1"/libclang-[0-9]*.so*; do
+        [ -e "$found" ] && return
+    done
+    return 1
+}
+
+# Whether one of these directories has the headers of a clang.
+has_clang_headers() {
+    local place found
+    for place in "$@"; do
+        for found in "$place"/clang/*/include/stddef.h; do
+            [ -e "$found" ] && return
+        done
+    done
+    return 1
+}
+
+# Of several libclangs a build takes the newest. If that has no headers, but another one has, says
+# so to the build.
+choose_libclang() {
+    [ -z "${LIBCLANG_PATH:-}" ] || return 0
+    local place whole='' part=''
+    for place in /usr/lib/llvm-*/lib; do
+        has_libclang "$place" || continue
+        if has_clang_headers "$place"; then
+            whole=$place
+        else
+            part=$place
+        fi
+    done
+    if [ -n "$part" ] && [ -n "$whole" ]; then
+        export LIBCLANG_PATH=$whole
+    fi
+}
+choose_libclang
 
 # The least version of Rust, from Cargo.toml.
 rust_wanted() {

@@ -66,6 +66,11 @@ impl Machine {
     }
 
     fn set_up_for(&self, words: &[&str]) -> Outcome {
+        // So that only what is told here is missing.
+        self.set_up_with(words, &self.folder)
+    }
+
+    fn set_up_with(&self, words: &[&str], libclang: &Path) -> Outcome {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/setup");
         let output = Command::new("bash")
             .arg(script)
@@ -73,8 +78,7 @@ impl Machine {
             .env_clear()
             .env("PATH", self.folder.join("bin"))
             .env("HOME", &self.folder)
-            // So that only what is told here is missing.
-            .env("LIBCLANG_PATH", "/somewhere")
+            .env("LIBCLANG_PATH", libclang)
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -146,7 +150,7 @@ fn packages_are_named_and_installed() {
     outcome.says("== installing packages: gcc libc6-dev libx264-dev\n");
     assert_eq!(
         outcome.did,
-        "apt-get update\n\
+        "apt-get update --error-on=any\n\
          apt-get install --yes --no-install-recommends gcc libc6-dev libx264-dev\n"
     );
 }
@@ -166,7 +170,9 @@ fn a_user_installs_through_sudo() {
     assert!(outcome.success, "{}", outcome.said);
     // Nobody is there to type a password.
     assert!(
-        outcome.did.starts_with("sudo -n\napt-get update\n"),
+        outcome
+            .did
+            .starts_with("sudo -n\nsudo -n\napt-get update --error-on=any\n"),
         "{}",
         outcome.did
     );
@@ -178,7 +184,26 @@ fn who_may_not_install_is_told_what_to_ask_for() {
     assert!(!outcome.success);
     assert_eq!(outcome.did, "");
     outcome.says("Missing packages: gcc libc6-dev.");
-    outcome.says("run: apt-get install --yes --no-install-recommends gcc libc6-dev\n");
+    outcome.says(
+        "\napt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev ffmpeg\n",
+    );
+}
+
+#[test]
+fn a_sudo_that_wants_a_password_is_no_failure_of_apt() {
+    let machine = Machine::new("password").without("cc").by_a_user();
+    machine.program("sudo", "exit 1");
+    let outcome = machine.set_up();
+    assert!(!outcome.success);
+    assert_eq!(outcome.did, "");
+    outcome.says("sudo wants a password, and there is no terminal");
+}
+
+#[test]
+fn a_libclang_that_is_told_but_not_there_is_refused() {
+    let outcome = Machine::new("libclang").set_up_with(&[], Path::new("/nonexistent"));
+    assert!(!outcome.success);
+    outcome.says("LIBCLANG_PATH is /nonexistent, which is not there.");
 }
 
 #[test]
@@ -215,7 +240,7 @@ fn rust_comes_by_rustup() {
     let machine = Machine::new("no-rust").without("cargo");
     machine.program(
         "curl",
-        "did curl; while [ \"$1\" != --output ]; do shift; done
+        "did curl; case $* in *sh.rustup.rs) exit 6 ;; esac; while [ \"$1\" != --output ]; do shift; done
          cp \"$HOME/installer\" \"$2\" 2>/dev/null || cat \"$HOME/installer\" > \"$2\"",
     );
     let cargo = "#!/bin/sh\\necho cargo 99.0.0\\n";
@@ -229,9 +254,10 @@ fn rust_comes_by_rustup() {
     let outcome = machine.set_up();
     assert!(outcome.success, "{}", outcome.said);
     outcome.says("== installing Rust with rustup to");
+    // The first address does not answer.
     assert_eq!(
         outcome.did,
-        "curl\ninstaller -y --profile minimal --default-toolchain stable --no-modify-path\n"
+        "curl\ncurl\ninstaller -y --profile minimal --default-toolchain stable --no-modify-path\n"
     );
 }
 
@@ -259,5 +285,5 @@ fn without_a_way_to_rust_it_is_said() {
     let outcome = machine.set_up();
     assert!(!outcome.success);
     outcome.says("Could not fetch the installer of Rust");
-    outcome.says("Install Rust 1.95 or later by other means");
+    outcome.says("or install Rust 1.95 or later by other means");
 }

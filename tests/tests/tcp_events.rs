@@ -128,6 +128,36 @@ fn losses_lead_into_recovery_and_out_again() {
     });
 }
 
+/// How often this thread went to sleep.
+fn sleeps() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn who_looks_before_it_sleeps_hears_the_same() {
+    in_lab("who_looks_before_it_sleeps_hears_the_same", || {
+        let Some((events, _alone)) = in_kernel() else {
+            return;
+        };
+        let limit = Duration::from_millis(5);
+        for (busy, asleep) in [(Duration::ZERO, true), (Duration::from_secs(1), false)] {
+            events.busy_poll(busy);
+            let (before, start) = (sleeps(), Instant::now());
+            assert_eq!(events.next(Some(limit)).unwrap(), None);
+            assert!(start.elapsed() >= limit);
+            assert_eq!(sleeps() > before, asleep, "{busy:?}");
+
+            let emulator = Emulator::start(&path(LossConfig::NONE, Vec::new())).unwrap();
+            let seen = transfer(&emulator, &events, 100_000, Wanted::ALL);
+            assert_eq!(seen.last().unwrap().what, Happening::Ended);
+            consistent(&seen);
+        }
+    });
+}
+
 /// Numbers are without gaps, times ascend, entries and ends take turns, and the state is the
 /// moment's.
 fn consistent(seen: &[Event]) {

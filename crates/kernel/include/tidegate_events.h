@@ -145,6 +145,10 @@ void tg_events_close(tg_events *events);
 
 /* 1 if events come from the kernel itself, 0 if without privilege. */
 int tg_events_from_kernel(const tg_events *events);
+/* For so long, at most 10 ms, whoever waits here for an event looks for it before going to sleep: no
+ * waking up, and a busy processor all the while. 0, as at first, sleeps at once. Without privilege
+ * it changes nothing. */
+int tg_events_busy_poll(tg_events *events, uint32_t microseconds);
 /* A descriptor that can be read when there are events, for poll and its kin. Not to be closed. */
 int tg_events_fd(const tg_events *events);
 /* What the policy allows. Either place may be NULL. */

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fmt};
 
@@ -42,6 +43,8 @@ pub struct Events {
     readable: OwnedFd,
     /// Why there is no daemon, if there is none.
     because: Option<String>,
+    /// For how long to look for events before sleeping, in ns.
+    busy: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -110,6 +113,7 @@ impl Events {
             readable: readable.map_err(EventsError::System)?,
             source: Source::Unprivileged(source),
             because: None,
+            busy: AtomicU64::new(0),
         })
     }
 
@@ -257,12 +261,49 @@ impl Events {
         }
     }
 
+    /// For so long, at most 10 ms, whoever waits for an event looks for it before going to sleep, as
+    /// `SO_BUSY_POLL` of sockets does. An event that comes meanwhile wakes nobody up, which takes some
+    /// 30 µs on a virtual machine; a processor is busy all the while. Zero, which it is at first,
+    /// sleeps at once.
+    ///
+    /// This is for events from the kernel, whoever waits: [`Self::next`], callbacks, programs and
+    /// signals. Without privilege it changes nothing, and neither do event loops that wait for
+    /// themselves.
+    pub fn busy_poll(&self, span: Duration) {
+        let span = span.min(MOST_BUSY).as_nanos() as u64;
+        self.busy.store(span, Ordering::Relaxed);
+    }
+
+    /// Whether an event came within the time to look for it.
+    fn comes_soon(&self, limit: Option<Duration>) -> bool {
+        let busy = Duration::from_nanos(self.busy.load(Ordering::Relaxed));
+        let busy = busy.min(limit.unwrap_or(busy));
+        if busy.is_zero() || !self.from_kernel() {
+            return false;
+        }
+        let start = Instant::now();
+        while start.elapsed() < busy {
+            for _ in 0..LOOKS {
+                if !self.is_empty() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        false
+    }
+
     /// Waits until there are events, the time is over, or `also` can be read.
     pub(crate) fn wait(
         &self,
         limit: Option<Duration>,
         also: Option<BorrowedFd<'_>>,
     ) -> Result<(), EventsError> {
+        let start = Instant::now();
+        if self.comes_soon(limit) {
+            return Ok(());
+        }
+        let limit = limit.map(|limit| limit.saturating_sub(start.elapsed()));
         let mut polled = Vec::with_capacity(3);
         match &self.source {
             Source::Kernel(session) => {
@@ -337,6 +378,7 @@ impl Events {
             readable: readable.map_err(EventsError::System)?,
             source: Source::Kernel(session),
             because: None,
+            busy: AtomicU64::new(0),
         })
     }
 }
@@ -348,6 +390,11 @@ impl AsFd for Events {
         self.readable.as_fd()
     }
 }
+
+/// Who waits may also have to hear that it is over.
+const MOST_BUSY: Duration = Duration::from_millis(10);
+/// Between two looks at the clock: some µs.
+const LOOKS: usize = 64;
 
 /// Where the daemon is looked for: `TIDEGATE_EVENTS_SOCKET`, or `/run/tidegate/events.sock`.
 pub fn default_path() -> PathBuf {

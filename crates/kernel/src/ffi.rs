@@ -104,6 +104,17 @@ unsafe extern "C" fn tg_events_from_kernel(handle: *const Handle) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_busy_poll(handle: *const Handle, microseconds: u32) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    let span = Duration::from_micros(microseconds.into());
+    handle.events.busy_poll(span);
+    0
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_fd(handle: *const Handle) -> c_int {
     // SAFETY: as above.
     let Some(handle) = (unsafe { handle.as_ref() }) else {

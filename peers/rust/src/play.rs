@@ -254,7 +254,7 @@ impl Member {
 }
 
 impl Agent for Member {
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: Body) {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         match self {
             Self::Model(actor) => actor.on_packet(cx, arrival, body),
             Self::Real(player) => player.on_packet(cx, arrival, body),

@@ -20,9 +20,14 @@ use crate::quantiles;
 
 /// A thousand events per second into a callback, while another thread keeps a core busy.
 pub(crate) fn at_a_thousand() {
-    for round in 1..=5 {
-        let (times, _) = into_callback(&mut Flapper::new(), 1_000);
-        quantiles(&format!("round {round}, 1000 events/s"), times);
+    for (how, busy) in [
+        ("", Duration::ZERO),
+        (", with busy_poll", Duration::from_millis(5)),
+    ] {
+        for round in 1..=5 {
+            let (times, _) = into_callback(&mut Flapper::new(), 1_000, busy);
+            quantiles(&format!("round {round}, 1000 events/s{how}"), times);
+        }
     }
 }
 
@@ -31,7 +36,7 @@ pub(crate) fn at_ten_thousand() {
     for round in 1..=5 {
         let mut flapper = Flapper::new();
         let trace = Trace::start(flapper.port());
-        let (times, made) = into_callback(&mut flapper, 10_000);
+        let (times, made) = into_callback(&mut flapper, 10_000, Duration::ZERO);
         let traced = trace.map(Trace::count);
         println!(
             "round {round}: made {made}, traced by the kernel {traced:?}, seen {}",
@@ -81,9 +86,10 @@ pub(crate) fn of_a_thousand_sockets() {
 }
 
 /// How late each event came, and how many were made.
-fn into_callback(flapper: &mut Flapper, rate: u32) -> (Vec<Duration>, u64) {
+fn into_callback(flapper: &mut Flapper, rate: u32, busy_poll: Duration) -> (Vec<Duration>, u64) {
     let (tell, told) = channel();
     let handlers = Handlers::start(Events::in_process().unwrap()).unwrap();
+    handlers.events().busy_poll(busy_poll);
     let call = Handler::Call(Box::new(move |event| {
         let late = monotonic().saturating_sub(event.time);
         if event.what.kind() == EventKind::State {

@@ -57,6 +57,8 @@ int main(void) {
     CHECK(strcmp(tg_event_name(TG_TIMEOUT), "timeout") == 0);
     CHECK(strcmp(tg_variable_name(TG_V_CWND), "cwnd") == 0);
     CHECK(tg_event_name(99) == NULL);
+    CHECK(tg_events_busy_poll(events, 100) == 0);
+    CHECK(tg_events_busy_poll(NULL, 100) == -1);
 
     CHECK(tg_events_subscribe(events, STDERR_FILENO, 0, 0, NULL) == -1);
     CHECK(strstr(tg_events_error(), "socket") != NULL);

@@ -316,11 +316,9 @@ impl RedLaw {
             let could_have_sent = idle.checked_div(self.packet_time);
             // Most gaps are shorter than a packet, or come while nothing has waited for long.
             if could_have_sent != Some(0) && self.average > 0.0 {
-                let short = could_have_sent.and_then(|n| self.kept.get(usize::try_from(n).ok()?));
-                self.average *= match (short, could_have_sent) {
-                    (Some(kept), _) => *kept,
-                    (None, Some(packets)) => libm::pow(keep, packets as f64),
-                    (None, None) => libm::pow(keep, f64::INFINITY),
+                self.average *= match could_have_sent {
+                    Some(n) if n < SHORT_GAP as u64 => self.kept[n as usize],
+                    n => libm::pow(keep, n.map_or(f64::INFINITY, |n| n as f64)),
                 };
             }
         }
@@ -451,7 +449,7 @@ enum Fate {
     Spared,
 }
 
-/// In packets.
+/// In packets: 34 ms at 15 Mb/s.
 const SHORT_GAP: usize = 64;
 
 #[cfg(test)]

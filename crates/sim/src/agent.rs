@@ -32,6 +32,12 @@ pub trait Agent: Debug {
     #[inline]
     fn soon(&self) {}
 
+    /// Whether what it does follows from its own inputs alone, so that it may get them before others
+    /// get theirs of an earlier moment: it shares nothing with other parties.
+    fn is_alone(&self) -> bool {
+        false
+    }
+
     /// Why it wants to be woken, for error messages.
     fn why(&self) -> Option<Why> {
         None
@@ -47,6 +53,20 @@ pub trait Agent: Debug {
     #[inline]
     fn outlook(&self) -> (Time, bool) {
         (self.next_timer(), self.is_done())
+    }
+
+    /// [`on_packet`](Self::on_packet), and the [`outlook`](Self::outlook) from then on.
+    #[inline]
+    fn take(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) -> (Time, bool) {
+        self.on_packet(cx, arrival, body);
+        self.outlook()
+    }
+
+    /// The same of [`on_timer`](Self::on_timer).
+    #[inline]
+    fn wake(&mut self, cx: &mut AgentCx<'_>) -> (Time, bool) {
+        self.on_timer(cx);
+        self.outlook()
     }
 }
 
@@ -268,10 +288,11 @@ impl Outbox {
         self.first.iter_mut().chain(&mut self.others).skip(oldest)
     }
 
-    /// The packet that waits, if it is the only one.
+    /// Where the packet is that waits, if it is the only one.
     #[inline]
-    pub(crate) fn only(&mut self) -> Option<Outgoing> {
-        self.first.take_if(|_| self.others.is_empty())
+    pub(crate) fn only(&mut self) -> Option<&mut Option<Outgoing>> {
+        let alone = self.others.is_empty() && self.first.is_some();
+        alone.then_some(&mut self.first)
     }
 }
 

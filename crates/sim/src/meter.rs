@@ -18,13 +18,12 @@ mod delays;
 /// is one of its flow's, and one of its delay's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Meter {
-    /// What each flow does at present.
-    present: Vec<Tally>,
-    /// Where the present span begins, and how long it is, in ns.
-    length: (u64, u64),
-    span: Span,
-    /// What each flow did in the spans before.
-    past: Vec<(Span, Vec<Tally>)>,
+    /// What each flow did in each span, in the order of time, but for spans of which nothing is known.
+    spans: Vec<(Span, Vec<Tally>)>,
+    /// In which of them packets were that were sent last, that arrived, and that were answered.
+    sent: Cursors,
+    arrived: Cursors,
+    answered: Cursors,
     lost: Vec<Lost>,
     /// When each flow's sender first put a packet on the network.
     begun: Vec<Option<Time>>,
@@ -38,10 +37,10 @@ impl Meter {
     /// bins of the length `bin`, above zero, cover the whole run.
     pub fn new(flows: usize, window: (Time, Time), bin: Duration) -> Self {
         Self {
-            present: vec![Tally::NOTHING; flows],
-            length: (0, 0),
-            span: Span::default(),
-            past: Vec::new(),
+            spans: Vec::new(),
+            sent: Cursors::default(),
+            arrived: Cursors::default(),
+            answered: Cursors::default(),
             lost: vec![Lost::default(); flows],
             begun: vec![None; flows],
             delays: Delays::new(flows),
@@ -53,8 +52,10 @@ impl Meter {
     /// A flow's sender put a packet on its first link.
     #[inline]
     pub fn sent(&mut self, flow: usize, at: Time, size: Bytes) {
-        self.go_to(at);
-        let tally = &mut self.present[flow];
+        if !self.sent.go_to(at) {
+            self.sent.now = self.find(at);
+        }
+        let tally = &mut self.spans[self.sent.now.place].1[flow];
         if tally.sent == 0 {
             // Once in a span, so that other packets need not look there.
             self.begun[flow].get_or_insert(at);
@@ -66,15 +67,18 @@ impl Meter {
     /// A packet that entered its first link at `entered` reached the flow's receiver.
     #[inline]
     pub fn arrived(&mut self, flow: usize, at: Time, size: Bytes, entered: Time) {
-        self.go_to(at);
+        if !self.arrived.go_to(at) {
+            self.arrived.now = self.find(at);
+        }
         let delay = between(entered, at);
-        let tally = &mut self.present[flow];
+        let (span, tallies) = &mut self.spans[self.arrived.now.place];
+        let tally = &mut tallies[flow];
         tally.received += 1;
         tally.received_bytes += size;
         tally.delay_sum += delay;
         tally.delay_min = tally.delay_min.min(delay);
         tally.delay_max = tally.delay_max.max(delay);
-        if self.span.inside {
+        if span.inside {
             self.delays.add(flow, delay);
         }
     }
@@ -82,20 +86,26 @@ impl Meter {
     /// Something of the flow is about to be counted: brings to the cache what that touches.
     #[inline]
     pub fn soon(&self, flow: usize) {
-        prefetch_index(&self.present, flow);
+        if let Some((_, tallies)) = self.spans.get(self.arrived.now.place) {
+            prefetch_index(tallies, flow);
+        }
     }
 
     /// The same of what is known once that is there.
     #[inline]
     pub fn very_soon(&self, flow: usize) {
-        self.delays.soon(flow, self.present[flow].delay_max);
+        if let Some((_, tallies)) = self.spans.get(self.arrived.now.place) {
+            self.delays.soon(flow, tallies[flow].delay_max);
+        }
     }
 
     /// A packet reached the flow's sender `delay` after it left the receiver.
     #[inline]
     pub fn answered(&mut self, flow: usize, at: Time, entered: Time) {
-        self.go_to(at);
-        let tally = &mut self.present[flow];
+        if !self.answered.go_to(at) {
+            self.answered.now = self.find(at);
+        }
+        let tally = &mut self.spans[self.answered.now.place].1[flow];
         tally.answered += 1;
         tally.back += between(entered, at);
     }
@@ -202,22 +212,36 @@ impl Meter {
 
     /// What a flow did in each span.
     fn tallies(&self, flow: usize) -> impl Iterator<Item = (Span, &Tally)> {
-        let past = self.past.iter().map(move |(span, all)| (*span, &all[flow]));
-        past.chain([(self.span, &self.present[flow])])
+        let spans = self.spans.iter();
+        spans.map(move |(span, all)| (*span, &all[flow]))
     }
 
-    /// Nearly every packet is in the span of the one before, which saves divisions and comparisons.
-    #[inline]
-    fn go_to(&mut self, at: Time) {
-        let (from, length) = self.length;
-        if at.as_nanos().wrapping_sub(from) >= length {
-            self.begin(at);
-        }
-    }
-
-    /// Begins the span that has `at`.
+    /// The span that has `at`.
     #[cold]
-    fn begin(&mut self, at: Time) {
+    fn find(&mut self, at: Time) -> Cursor {
+        let nanos = at.as_nanos();
+        let from = |span: &Span| span.from;
+        let place = self.spans.partition_point(|(span, _)| from(span) <= nanos);
+        if let Some(place) = place.checked_sub(1)
+            && let (span, _) = &self.spans[place]
+            && nanos - span.from < span.length
+        {
+            return Cursor::new(span, place);
+        }
+        let span = self.span(at);
+        let cursor = Cursor::new(&span, place);
+        for cursors in [&mut self.sent, &mut self.arrived, &mut self.answered] {
+            for cursor in [&mut cursors.now, &mut cursors.before] {
+                cursor.place += usize::from(cursor.length > 0 && cursor.place >= place);
+            }
+        }
+        let flows = self.lost.len();
+        self.spans
+            .insert(place, (span, vec![Tally::NOTHING; flows]));
+        cursor
+    }
+
+    fn span(&self, at: Time) -> Span {
         let length = self.bin.as_nanos() as u64;
         let bin = self.bin_of(at);
         let (mut from, mut to) = (bin * length, (bin * length).saturating_add(length));
@@ -228,12 +252,12 @@ impl Meter {
                 to = to.min(edge);
             }
         }
-        let inside = self.is_inside(at);
-        self.length = (from, to - from);
-        let next = vec![Tally::NOTHING; self.present.len()];
-        let all = mem::replace(&mut self.present, next);
-        let span = mem::replace(&mut self.span, Span { bin, inside });
-        self.past.push((span, all));
+        Span {
+            bin,
+            inside: self.is_inside(at),
+            from,
+            length: to - from,
+        }
     }
 
     fn is_inside(&self, at: Time) -> bool {
@@ -341,6 +365,51 @@ struct Span {
     bin: u64,
     /// Whether it is within the window.
     inside: bool,
+    /// When it begins, and how long it is, in ns.
+    from: u64,
+    length: u64,
+}
+
+/// Nearly every packet is in the span of the one before, or of one before that, where flows are ahead
+/// of each other. That saves divisions and comparisons.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Cursors {
+    now: Cursor,
+    before: Cursor,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Cursor {
+    from: u64,
+    length: u64,
+    place: usize,
+}
+
+impl Cursors {
+    /// Whether `at` is in the present span from now on.
+    #[inline]
+    fn go_to(&mut self, at: Time) -> bool {
+        if self.now.is_at(at) {
+            return true;
+        }
+        mem::swap(&mut self.now, &mut self.before);
+        self.now.is_at(at)
+    }
+}
+
+impl Cursor {
+    fn new(span: &Span, place: usize) -> Self {
+        Self {
+            from: span.from,
+            length: span.length,
+            place,
+        }
+    }
+
+    #[inline]
+    fn is_at(&self, at: Time) -> bool {
+        at.as_nanos().wrapping_sub(self.from) < self.length
+    }
 }
 
 /// What a flow did in a span, in one cache line. Times are in ns: sums of them last for 584 years, and

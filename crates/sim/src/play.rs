@@ -361,6 +361,13 @@ impl Agent for Member {
         }
     }
 
+    fn is_alone(&self) -> bool {
+        match self {
+            Self::Model(actor) => actor.is_alone(),
+            Self::Real(_) | Self::Stream(_) => false,
+        }
+    }
+
     fn why(&self) -> Option<Why> {
         match self {
             Self::Model(actor) => actor.why(),
@@ -384,6 +391,24 @@ impl Agent for Member {
             Self::Model(actor) => actor.outlook(),
             Self::Real(player) => player.outlook(),
             Self::Stream(sender) => sender.outlook(),
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) -> (Time, bool) {
+        match self {
+            Self::Model(actor) => actor.take(cx, arrival, body),
+            Self::Real(player) => player.take(cx, arrival, body),
+            Self::Stream(sender) => sender.take(cx, arrival, body),
+        }
+    }
+
+    #[inline]
+    fn wake(&mut self, cx: &mut AgentCx<'_>) -> (Time, bool) {
+        match self {
+            Self::Model(actor) => actor.wake(cx),
+            Self::Real(player) => player.wake(cx),
+            Self::Stream(sender) => sender.wake(cx),
         }
     }
 }
@@ -444,7 +469,8 @@ impl Observer for Stagehand<'_> {
         });
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "so that a flight stays in registers")]
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
         if flight.party.0.is_multiple_of(2) {
             let flow = flight.party.0 / 2;
@@ -455,7 +481,8 @@ impl Observer for Stagehand<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "so that a flight stays in registers")]
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
         let flow = flight.party.0 / 2;
         if flight.party.0.is_multiple_of(2) {
@@ -476,6 +503,12 @@ impl Observer for Stagehand<'_> {
     #[inline]
     fn very_soon(&mut self, party: PartyId) {
         self.meter.very_soon(party.0 / 2);
+    }
+
+    /// Rows and packets that are written down are; what is counted need not be.
+    fn wants_order(&self) -> bool {
+        let single = self.roles.iter().any(|role| role.plan.count == 1);
+        !self.ledgers.is_empty() || self.keep.events && single
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -534,3 +567,6 @@ const SLICE: Duration = Duration::from_secs(1);
 const TAIL: Duration = Duration::from_secs(2);
 /// Drops of one link that are kept between two of these moments: more than 10 Gb/s can lose.
 const MOST_DROPS: usize = 1_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -18,9 +18,12 @@ use tidegate_core::units::{Bytes, Time};
 
 use crate::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 
+mod ahead;
 mod error;
+mod rounds;
 mod wired;
 
+use ahead::Ahead;
 pub use error::WorldError;
 pub use wired::Wired;
 
@@ -103,9 +106,19 @@ pub trait Observer {
 
     /// The state of a link, at the interval of [`World::sample_every`].
     fn sample(&mut self, _sample: &Sample) {}
+
+    /// Whether all that it sees is to be in the order of time. If not, what one party does is, and so
+    /// are samples, but a party may be ahead of the others by what a packet takes to reach it.
+    fn wants_order(&self) -> bool {
+        true
+    }
 }
 
-impl Observer for () {}
+impl Observer for () {
+    fn wants_order(&self) -> bool {
+        false
+    }
+}
 
 /// A packet, as an observer sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -166,6 +179,8 @@ pub struct World<A> {
     outbox: Outbox,
     /// At the present moment.
     deliveries: u32,
+    /// Who may be ahead of the others.
+    ahead: Ahead,
 }
 
 impl<A: Agent> World<A> {
@@ -195,6 +210,7 @@ impl<A: Agent> World<A> {
             dscp: party.dscp,
             done: false,
             late: false,
+            waited_for: false,
             moment: 0,
             wakes: 0,
             aside: Box::new(Aside {
@@ -212,9 +228,11 @@ impl<A: Agent> World<A> {
             sampler: None,
             outbox: Outbox::default(),
             deliveries: 0,
+            ahead: Ahead::default(),
         };
         for id in 0..count {
-            world.settle(id);
+            let outlook = world.seats[id].outlook();
+            world.settle(id, outlook);
         }
         Ok(world)
     }
@@ -239,6 +257,11 @@ impl<A: Agent> World<A> {
         until: Time,
         observer: &mut O,
     ) -> Result<Time, WorldError> {
+        if self.may_be_ahead(observer.wants_order())
+            && let Some(end) = self.run_ahead(until, observer)?
+        {
+            return Ok(end);
+        }
         loop {
             self.look_ahead(observer);
             let (wake, id) = self.agenda.first();
@@ -362,35 +385,16 @@ impl<A: Agent> World<A> {
         exit: Exit,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        let Some(packet) = self.network.packet_mut(&exit) else {
+        let Some((id, outlook)) = self.hand_over(exit, observer) else {
             return Ok(());
         };
-        let (now, id) = (self.now, packet.to as usize);
-        let seat = &mut self.seats[id];
         self.deliveries += 1;
         if self.deliveries > MOST_DELIVERIES {
-            return Err(WorldError::Storm {
-                party: seat.aside.name.clone(),
-                at: now,
-            });
+            return Err(self.storm(id, self.now));
         }
-        if !seat.takes_part(now) {
-            self.network.discard(exit);
-            return Ok(());
-        }
-        observer.arrived(now, packet.flight(PartyId(id)));
-        let arrival = Arrival {
-            size: packet.size,
-            ecn: packet.ecn,
-        };
-        let mut trace = Voice {
-            observer,
-            id: PartyId(id),
-        };
-        let mut cx = AgentCx::new(now, &mut seat.aside.rng, &mut trace, &mut self.outbox);
-        seat.agent.on_packet(&mut cx, &arrival, &mut packet.body);
-        self.network.discard(exit);
-        self.send(id, observer)
+        self.send::<false, O>(id, self.now, observer)?;
+        self.settle(id, outlook);
+        Ok(())
     }
 
     fn wake<O: Observer + ?Sized>(
@@ -405,73 +409,124 @@ impl<A: Agent> World<A> {
         }
         seat.wakes += 1;
         if seat.wakes > MOST_WAKES {
-            return Err(WorldError::Stuck {
-                party: seat.aside.name.clone(),
-                at: now,
-                why: seat.agent.why(),
-            });
+            return Err(self.stuck(id, now));
         }
+        let outlook = self.ring(id, now, observer);
+        self.send::<false, O>(id, now, observer)?;
+        self.settle(id, outlook);
+        Ok(())
+    }
+
+    /// Gives a packet at the end of its route to the party that it is for. Who that is, if it takes
+    /// part, and its outlook then.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for each packet")]
+    fn hand_over<O: Observer + ?Sized>(
+        &mut self,
+        exit: Exit,
+        observer: &mut O,
+    ) -> Option<(usize, (Time, bool))> {
+        let packet = self.network.packet_mut(&exit)?;
+        let (at, id) = (exit.at(), packet.to as usize);
+        let seat = &mut self.seats[id];
+        if !seat.takes_part(at) {
+            self.network.discard(exit);
+            return None;
+        }
+        observer.arrived(at, packet.flight(PartyId(id)));
+        let arrival = Arrival {
+            size: packet.size,
+            ecn: packet.ecn,
+        };
         let mut trace = Voice {
             observer,
             id: PartyId(id),
         };
-        let mut cx = AgentCx::new(now, &mut seat.aside.rng, &mut trace, &mut self.outbox);
-        seat.agent.on_timer(&mut cx);
-        self.send(id, observer)
+        let mut cx = AgentCx::new(at, &mut seat.aside.rng, &mut trace, &mut self.outbox);
+        let (timer, done) = seat.agent.take(&mut cx, &arrival, &mut packet.body);
+        let outlook = (seat.within(timer), done);
+        self.network.discard(exit);
+        Some((id, outlook))
     }
 
-    /// Puts on the network what a party has just sent.
+    /// The timer of a party has come. Its outlook then.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "once after each input of a party")]
-    fn send<O: Observer + ?Sized>(
+    #[expect(clippy::inline_always, reason = "once for each timer")]
+    fn ring<O: Observer + ?Sized>(
         &mut self,
         id: usize,
+        at: Time,
+        observer: &mut O,
+    ) -> (Time, bool) {
+        let seat = &mut self.seats[id];
+        let mut trace = Voice {
+            observer,
+            id: PartyId(id),
+        };
+        let mut cx = AgentCx::new(at, &mut seat.aside.rng, &mut trace, &mut self.outbox);
+        let (timer, done) = seat.agent.wake(&mut cx);
+        (seat.within(timer), done)
+    }
+
+    /// Puts on the network what a party has just sent, which may be ahead of time.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once after each input of a party")]
+    fn send<const AHEAD: bool, O: Observer + ?Sized>(
+        &mut self,
+        id: usize,
+        at: Time,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        if let Some(outgoing) = self.outbox.only() {
-            self.put(id, outgoing, observer);
+        let Self {
+            outbox,
+            seats,
+            network,
+            ..
+        } = self;
+        if let Some(outgoing) = outbox.only() {
+            put::<AHEAD, A, O>(network, &seats[id], id, at, outgoing, observer);
         } else if self.outbox.len() > 0 {
-            self.put_all(id, observer)?;
+            self.put_all::<AHEAD, O>(id, at, observer)?;
         }
-        self.settle(id);
         Ok(())
     }
 
     #[inline(never)]
-    fn put_all<O: Observer + ?Sized>(
+    fn put_all<const AHEAD: bool, O: Observer + ?Sized>(
         &mut self,
         id: usize,
+        at: Time,
         observer: &mut O,
     ) -> Result<(), WorldError> {
         if self.outbox.len() > MOST_PACKETS {
             return Err(WorldError::Flood {
                 party: self.seats[id].aside.name.clone(),
-                at: self.now,
+                at,
             });
         }
         let mut outbox = mem::take(&mut self.outbox);
         for outgoing in outbox.drain() {
-            self.put(id, outgoing, observer);
+            let (network, seat) = (&mut self.network, &self.seats[id]);
+            put::<AHEAD, A, O>(network, seat, id, at, &mut Some(outgoing), observer);
         }
         self.outbox = outbox;
         Ok(())
     }
 
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "so that a packet is moved less often")]
-    fn put<O: Observer + ?Sized>(&mut self, id: usize, outgoing: Outgoing, observer: &mut O) {
-        let (now, seat) = (self.now, &self.seats[id]);
-        let packet = SimPacket {
-            to: seat.peer,
-            flow: seat.flow,
-            size: outgoing.size,
-            ecn: outgoing.ecn,
-            dscp: outgoing.dscp.unwrap_or(seat.dscp),
-            entered: now,
-            body: outgoing.body,
-        };
-        observer.sent(now, packet.flight(PartyId(id)));
-        self.network.push(now, RouteId(seat.route as usize), packet);
+    #[cold]
+    fn storm(&self, id: usize, at: Time) -> WorldError {
+        let party = self.seats[id].aside.name.clone();
+        WorldError::Storm { party, at }
+    }
+
+    #[cold]
+    fn stuck(&self, id: usize, at: Time) -> WorldError {
+        let seat = &self.seats[id];
+        WorldError::Stuck {
+            party: seat.aside.name.clone(),
+            at,
+            why: seat.agent.why(),
+        }
     }
 
     /// Whether the first of the agenda wants to be woken later than it says there, which it says
@@ -492,19 +547,70 @@ impl<A: Agent> World<A> {
     /// see [`postpone`](Self::postpone).
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once after each input of a party")]
-    fn settle(&mut self, id: usize) {
+    fn settle(&mut self, id: usize, (at, done): (Time, bool)) {
         let seat = &mut self.seats[id];
-        let (timer, done) = seat.agent.outlook();
-        let at = seat.within(timer);
         let planned = self.agenda.get(id);
         seat.late = at > planned && planned > self.now;
         if !seat.late && at != planned {
             self.agenda.set(id, at);
         }
+        self.count(id, done);
+    }
+
+    /// Whether a party is done.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn count(&mut self, id: usize, done: bool) {
+        let seat = &mut self.seats[id];
         if done != seat.done {
             seat.done = done;
             self.busy = if done { self.busy - 1 } else { self.busy + 1 };
         }
+    }
+}
+
+/// Puts a packet on the network, which may be ahead of time.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "so that a packet is moved once")]
+fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
+    network: &mut Network<SimPacket>,
+    seat: &Seat<A>,
+    id: usize,
+    at: Time,
+    outgoing: &mut Option<Outgoing>,
+    observer: &mut O,
+) {
+    let Some(sent) = outgoing else {
+        return;
+    };
+    let size = Bytes(sent.size.into());
+    let flight = Flight {
+        party: PartyId(id),
+        flow: seat.flow,
+        size,
+        ecn: sent.ecn,
+        entered: at,
+        body: &sent.body,
+    };
+    observer.sent(at, flight);
+    // It captures nothing but references, so that the packet is not moved with it.
+    let make = || {
+        let sent = outgoing.take().expect("it was there a moment ago");
+        SimPacket {
+            to: seat.peer,
+            flow: seat.flow,
+            size: sent.size,
+            ecn: sent.ecn,
+            dscp: sent.dscp.unwrap_or(seat.dscp),
+            entered: at,
+            body: sent.body,
+        }
+    };
+    let route = RouteId(seat.route as usize);
+    if AHEAD {
+        network.push_ahead(at, route, size, make);
+    } else {
+        network.push_new(at, route, size, make);
     }
 }
 
@@ -540,6 +646,8 @@ struct Seat<A> {
     done: bool,
     /// Whether it wants to be woken later than the agenda says.
     late: bool,
+    /// Whether packets are kept for it: see [`ahead`].
+    waited_for: bool,
     aside: Box<Aside>,
 }
 
@@ -560,6 +668,14 @@ impl<A: Agent> Seat<A> {
     #[inline]
     fn deadline(&self) -> Time {
         self.within(self.agent.next_timer())
+    }
+
+    /// The same, and whether it is done.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once after each input of a party")]
+    fn outlook(&self) -> (Time, bool) {
+        let (timer, done) = self.agent.outlook();
+        (self.within(timer), done)
     }
 
     #[inline]

@@ -112,7 +112,9 @@ impl<P: Packet> Link<P> {
 impl<P: Packet + Send> Stage<P> for Link<P> {
     #[inline]
     fn push(&mut self, at: Time, packet: P) {
-        let parcel = Parcel::new(&mut self.store, 0, packet);
+        let size = packet.size();
+        let slot = self.store.put(|| packet);
+        let parcel = Parcel { size, slot, hop: 0 };
         self.passage.push(&mut self.store, at, parcel);
     }
 

@@ -10,17 +10,21 @@ use super::lane::Entry;
 use super::notes::LinkNote;
 use super::passage::Passage;
 use super::rate::Capacity;
-use super::store::{Parcel, Store};
+use super::store::{Parcel, SHELL, Store};
 use crate::agenda::Agenda;
 use crate::random::Seed;
-use crate::units::Time;
+use crate::units::{Bytes, Time};
 use ahead::Ahead;
 pub use ahead::Step;
 use batch::{BATCHED, Batches};
+use inbox::Inboxes;
+pub use inbox::News;
 use shelf::Shelf;
 
 mod ahead;
 mod batch;
+mod days;
+mod inbox;
 mod last;
 mod relay;
 mod shelf;
@@ -69,7 +73,8 @@ pub struct Delivery<P> {
 #[must_use = "the packet stays in the network until it is taken"]
 pub struct Exit {
     at: Time,
-    route: u32,
+    /// The end of its route in the list of hops.
+    end: u32,
     slot: u32,
 }
 
@@ -105,6 +110,8 @@ pub struct Network<P> {
     batches: Batches,
     /// What is on its last link.
     shelf: Shelf,
+    /// The same, where it is told of ahead of time.
+    inboxes: Inboxes,
     /// The moment that was reached, and the highest link that had its turn at that moment.
     reached: (Time, usize),
     ahead: Ahead,
@@ -152,6 +159,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             feeders,
             batches,
             shelf: shelf.unwrap_or_default(),
+            inboxes: Inboxes::default(),
             reached: (Time::ZERO, 0),
             store: Store::new(),
             hops,
@@ -164,13 +172,35 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// A packet enters `route` at `at`. Times never go back. Panics if there is no such route.
     #[inline]
     pub fn push(&mut self, at: Time, route: RouteId, packet: P) {
+        self.push_new(at, route, packet.size(), || packet);
+    }
+
+    /// The same of a packet of `size` that is made where the network keeps it.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that a packet is written where it stays"
+    )]
+    pub fn push_new(&mut self, at: Time, route: RouteId, size: Bytes, make: impl FnOnce() -> P) {
         self.catch_up(at);
         let start = self.routes[route.0];
-        let parcel = Parcel::new(&mut self.store, start, packet);
+        let slot = self.store.put(make);
+        let parcel = Parcel {
+            size,
+            slot,
+            hop: start,
+        };
         let hop = self.hops[start as usize];
         if hop & (END | BATCHED) == BATCHED {
             self.gather(at, parcel, hop & !BATCHED);
-        } else if let Some(exit) = self.forward(at, parcel) {
+        } else {
+            self.set_out(at, parcel);
+        }
+    }
+
+    #[inline(never)]
+    fn set_out(&mut self, at: Time, parcel: Parcel) {
+        if let Some(exit) = self.forward(at, parcel) {
             self.arrived.push_back(exit);
         }
     }
@@ -181,7 +211,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         let exit = self.pop_exit(now)?;
         Some(Delivery {
             at: exit.at,
-            route: RouteId(exit.route as usize),
+            route: RouteId((self.hops[exit.end as usize] & !END) as usize),
             packet: self.take(exit)?,
         })
     }
@@ -341,8 +371,9 @@ impl<P: Packet + Send + 'static> Network<P> {
             }
             let due = self.batches.due();
             if due <= at.min(now) && due != Time::FAR {
-                let until = if at <= now { link } else { usize::MAX };
-                self.move_on((at.min(now), until));
+                // No further: once the first of them is delivered, others may enter behind it.
+                let until = if at == due { link } else { usize::MAX };
+                self.move_on((due, until));
                 continue;
             }
             if at > now || at == Time::FAR {
@@ -391,8 +422,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     fn forward(&mut self, at: Time, parcel: Parcel) -> Option<Exit> {
         let hop = self.hops[parcel.hop as usize];
         if hop & END != 0 {
-            let (route, slot) = (hop & !END, parcel.slot);
-            return Some(Exit { at, route, slot });
+            let (end, slot) = (parcel.hop, parcel.slot);
+            return (slot != SHELL).then_some(Exit { at, end, slot });
         }
         if hop & FEEDER != 0 {
             self.relay(at, parcel, (hop & !FEEDER) as usize);
@@ -409,6 +440,9 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[expect(clippy::inline_always, reason = "as above")]
     fn enter(&mut self, at: Time, parcel: Parcel, hop: u32) -> bool {
         let link = (hop & !LAST) as usize;
+        if hop & LAST != 0 && self.inboxes.are_on() {
+            return self.tell(at, parcel, link);
+        }
         if hop & LAST != 0 && self.shelve(at, parcel, link) {
             return true;
         }

@@ -3,7 +3,6 @@
 
 use prefetch_index::prefetch_index;
 
-use super::Packet;
 use crate::units::Bytes;
 
 /// What links hand on in place of a packet: as much as two registers hold.
@@ -16,17 +15,8 @@ pub(super) struct Parcel {
     pub(super) hop: u32,
 }
 
-impl Parcel {
-    /// For a packet that is kept from now on.
-    #[inline]
-    pub(super) fn new<P: Packet>(store: &mut Store<P>, hop: u32, packet: P) -> Self {
-        Self {
-            size: packet.size(),
-            hop,
-            slot: store.put(packet),
-        }
-    }
-}
+/// In place of the slot of a packet that was taken already, and is on its way for links to count.
+pub(super) const SHELL: u32 = u32::MAX;
 
 /// Slots that are used again.
 #[derive(Debug)]
@@ -49,14 +39,24 @@ impl<P> Store<P> {
         }
     }
 
-    /// Keeps `packet`; the number of its slot.
-    #[inline]
-    pub(super) fn put(&mut self, packet: P) -> u32 {
+    /// Keeps what `make` makes; the number of its slot. It is made where it stays: a packet that is put
+    /// together elsewhere is read back in larger pieces than it was written in, which a processor has to
+    /// wait for.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that a packet is written where it stays"
+    )]
+    pub(super) fn put(&mut self, make: impl FnOnce() -> P) -> u32 {
         if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize].0 = Some(packet);
+            match &mut self.slots[slot as usize].0 {
+                // A free slot has nothing that would have to go first.
+                place @ None => *place = Some(make()),
+                Some(packet) => *packet = make(),
+            }
             return slot;
         }
-        self.slots.push(Slot(Some(packet)));
+        self.slots.push(Slot(Some(make())));
         (self.slots.len() - 1) as u32
     }
 
@@ -75,7 +75,7 @@ impl<P> Store<P> {
     }
 
     pub(super) fn get(&self, slot: u32) -> Option<&P> {
-        self.slots[slot as usize].0.as_ref()
+        self.slots.get(slot as usize)?.0.as_ref()
     }
 
     /// Has the packet brought to the cache.

@@ -155,6 +155,11 @@ impl Agent for Actor {
         each!(self, agent => agent.soon());
     }
 
+    /// Each has a state of its own, and a controller of its own where it has one.
+    fn is_alone(&self) -> bool {
+        true
+    }
+
     fn why(&self) -> Option<Why> {
         each!(self, agent => agent.why())
     }
@@ -167,5 +172,15 @@ impl Agent for Actor {
     #[inline]
     fn outlook(&self) -> (Time, bool) {
         each!(self, agent => agent.outlook())
+    }
+
+    #[inline]
+    fn take(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) -> (Time, bool) {
+        each!(self, agent => agent.take(cx, arrival, body))
+    }
+
+    #[inline]
+    fn wake(&mut self, cx: &mut AgentCx<'_>) -> (Time, bool) {
+        each!(self, agent => agent.wake(cx))
     }
 }

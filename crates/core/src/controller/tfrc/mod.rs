@@ -149,6 +149,8 @@ struct Tfrc {
     idle: bool,
     /// A packet left while more was waiting, since somebody else last measured.
     unlimited: bool,
+    /// What is allowed, and what was said of it last.
+    allowed: Rate,
     published: Rate,
     totals: Summary,
 }
@@ -176,10 +178,12 @@ impl Tfrc {
             silence: None,
             idle: true,
             unlimited: false,
+            allowed: Rate::ZERO,
             published: Rate::ZERO,
             totals: Summary::default(),
         };
-        tfrc.published = tfrc.target().send;
+        tfrc.allowed = tfrc.allow();
+        tfrc.published = tfrc.allowed;
         tfrc
     }
 
@@ -273,7 +277,7 @@ impl Tfrc {
             let fair = equation::throughput(self.size, rtt.mean, p);
             self.rate = fair.min(limit).max(self.least_rate());
             if self.fair.replace(fair).is_none() {
-                let rate = self.target().send;
+                let rate = self.allow();
                 cx.trace.record(cx.now, Event::SlowStartEnded { rate });
             }
         } else if receive::has_passed(rtt.duration(), self.doubled, cx.now) {
@@ -380,8 +384,14 @@ impl Tfrc {
         self.round_trip().max(self.config.report_interval)
     }
 
+    fn allow(&self) -> Rate {
+        let rate = (self.rate * self.damper).max(self.least_rate());
+        Rate::from_f64(rate * 8.0)
+    }
+
     fn publish(&mut self, cx: &mut Cx<'_>) {
-        let (from, to) = (self.published, self.target().send);
+        self.allowed = self.allow();
+        let (from, to) = (self.published, self.allowed);
         if from != to {
             self.published = to;
             cx.trace.record(cx.now, Event::RateChanged { from, to });
@@ -396,7 +406,11 @@ impl RateController for Tfrc {
         self.unlimited |= !packet.app_limited;
         //= rfc5348-4.1-size
         if self.config.packet_size == PacketSize::Mean {
-            self.size += (packet.size.get().max(1) as f64 - self.size) * SIZE_GAIN;
+            let change = packet.size.get().max(1) as f64 - self.size;
+            if change != 0.0 {
+                self.size += change * SIZE_GAIN;
+                self.allowed = self.allow();
+            }
         }
         if self.silence.is_none() {
             self.silence = Some(cx.now + self.patience());
@@ -448,7 +462,7 @@ impl RateController for Tfrc {
             self.cut = cx.now;
             self.round.forget_arrivals();
             self.arrivals.forget();
-            let rate = self.target().send;
+            let rate = self.allow();
             cx.trace.record(cx.now, Event::NoFeedback { rate });
         }
         //= rfc5348-4.4-restart-timer
@@ -466,8 +480,7 @@ impl RateController for Tfrc {
     }
 
     fn target(&self) -> Target {
-        let rate = (self.rate * self.damper).max(self.least_rate());
-        Target::of(Rate::from_f64(rate * 8.0))
+        Target::of(self.allowed)
     }
 
     fn next_timeout(&self) -> Option<(Time, Why)> {

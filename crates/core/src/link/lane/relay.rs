@@ -1,7 +1,7 @@
 //! Packets that are handed on before they are out.
 
 use super::super::Packet;
-use super::super::store::{Parcel, Store};
+use super::super::store::{Parcel, SHELL, Store};
 use super::{Entry, Lane};
 use crate::units::{Bytes, Time};
 
@@ -24,11 +24,24 @@ impl Lane {
     /// let go of when they are in the way, many at once.
     #[inline]
     pub(in super::super) fn may_hand_on(&mut self, now: Time) -> bool {
+        self.let_go_of(now);
+        self.rare.handed == self.len && !self.rare.apart
+    }
+
+    /// Lets go of what was handed on and is out, if that is in the way.
+    #[inline]
+    pub(in super::super) fn let_go_of(&mut self, now: Time) {
         let full = self.len as usize == self.ring.len();
         if full || self.limit > 0 && self.len >= self.limit {
             self.forget(now);
         }
-        self.rare.handed == self.len && !self.rare.apart
+    }
+
+    /// The same of the one that arrives at `at`, which may be told though more are inside.
+    #[inline]
+    pub(in super::super) fn has_room_at(&self, at: Time) -> bool {
+        let room = |(waiting, _)| waiting < self.limit;
+        self.has_room() || self.waiting_alike(at).is_some_and(room)
     }
 
     /// Whether anything inside was handed on.
@@ -60,6 +73,19 @@ impl Lane {
         self.rare.handed -= 1;
         let place = self.place(self.head.wrapping_add(self.rare.handed));
         self.ring[place].parcel.hop &= !HANDED;
+    }
+
+    /// Nothing is handed on from now on. The last so many were not after all; of the others only the
+    /// shells are left that are not out at `now`, to be counted until they are.
+    #[cold]
+    pub(in super::super) fn keep_shells(&mut self, now: Time, kept: usize) {
+        self.forget(now);
+        (0..kept).for_each(|_| self.keep_back());
+        while self.rare.handed > 0 {
+            self.keep_back();
+            let place = self.place(self.head.wrapping_add(self.rare.handed));
+            self.ring[place].parcel.slot = SHELL;
+        }
     }
 
     /// Lets go of what was handed on and is out at `now`.

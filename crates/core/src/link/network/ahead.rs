@@ -122,16 +122,17 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// The same for packets that are moved on in a batch: `links` are those from now on, in their
-    /// order, and another [`STRIDE`] of them were moved on.
+    /// The same for packets that are moved on in a batch, of which another [`STRIDE`] were.
     #[inline(never)]
-    pub(super) fn look_along(&self, links: &[(Time, u32)], begins: bool) {
-        let from = |step: usize| if begins { 0 } else { step * STRIDE };
+    pub(super) fn look_along(&self, list: usize, begins: bool) {
         let range = |step: usize| {
-            let end = ((step + 1) * STRIDE).min(links.len());
-            links[from(step).min(end)..end]
-                .iter()
-                .map(|(_, link)| *link as usize)
+            let (from, count) = if begins {
+                (0, (step + 1) * STRIDE)
+            } else {
+                (step * STRIDE, STRIDE)
+            };
+            let links = self.batches.coming(list, from, count).iter();
+            links.map(|leaving| leaving.1 as usize)
         };
         range(4).for_each(|link| self.link_soon(link));
         range(3).for_each(|link| self.head_soon(link));

@@ -16,6 +16,7 @@ use super::super::lane::{Entry, Lane};
 use super::super::passage::Passage;
 use super::super::store::Parcel;
 use super::ahead::STRIDE;
+use super::days::{Days, Due};
 use super::{CACHED, END, FEEDER, LAST, NONE, Network};
 use crate::units::{Time, nanos};
 
@@ -33,13 +34,24 @@ pub(super) struct Batches {
 /// What is to be moved on to one link.
 #[derive(Debug)]
 struct Batch {
-    /// When a packet is out of its first link, and which that is.
-    entries: Vec<(Time, u32)>,
-    sorted: bool,
+    entries: Days<Leaving>,
     /// How long after a packet is out of its first link something may come of it, in ns.
     slack: u64,
     /// When the first has to be moved on; [`Time::FAR`] if there is none.
     due: Time,
+}
+
+/// When a packet is out of its first link, and which that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Leaving(pub(super) Time, pub(super) u32);
+
+impl Due for Leaving {
+    const WANTED: u64 = 16;
+
+    #[inline]
+    fn due(&self) -> Time {
+        self.0
+    }
 }
 
 impl Batches {
@@ -62,7 +74,7 @@ impl Batches {
             let slack = nanos(link.delay());
             match lists.first_mut().filter(|_| !apart) {
                 Some(only) => only.slack = only.slack.min(slack),
-                None => lists.push(Batch::new(slack)),
+                None => lists.push(Batch::new(slack, links.len())),
             }
             list_of[second] = lists.len() as u32 - 1;
         }
@@ -92,28 +104,30 @@ impl Batches {
         self.due
     }
 
+    /// Of one list, what is moved on next but for the first `from`: at most so many.
+    #[inline]
+    pub(super) fn coming(&self, list: usize, from: usize, count: usize) -> &[Leaving] {
+        self.lists[list].entries.coming(from, count)
+    }
+
     #[inline]
     fn add(&mut self, out: Time, link: u32) {
         let list = &mut self.lists[self.of[link as usize] as usize];
-        let entry = (out, link);
-        match list.entries.last() {
-            None => list.due = list.due_of(out),
-            Some(last) if entry < *last => {
-                list.sorted = false;
-                list.due = list.due.min(list.due_of(out));
-            }
-            Some(_) => {}
+        let is_first = out < list.entries.due();
+        list.entries.put(Leaving(out, link));
+        if is_first {
+            list.plan();
+            self.due = self.due.min(list.due);
         }
-        list.entries.push(entry);
-        self.due = self.due.min(list.due);
     }
 }
 
 impl Batch {
-    fn new(slack: u64) -> Self {
+    fn new(slack: u64, links: usize) -> Self {
+        // As many as a look ahead along them asks for.
+        let known = if links > CACHED { 6 * STRIDE } else { 1 };
         Self {
-            entries: Vec::new(),
-            sorted: true,
+            entries: Days::new(known),
             slack,
             due: Time::FAR,
         }
@@ -121,25 +135,12 @@ impl Batch {
 
     /// The end of time is never due: what is out then stays.
     #[inline]
-    fn due_of(&self, out: Time) -> Time {
-        let due = out.as_nanos().saturating_add(self.slack);
-        Time::from_nanos(due.min(u64::MAX - 1))
-    }
-
-    /// In the order of time.
-    #[inline]
-    fn sort(&mut self) {
-        if !self.sorted {
-            self.entries.sort_unstable();
-            self.sorted = true;
-        }
-    }
-
-    /// The first so many were moved on.
-    fn remove(&mut self, count: usize) {
-        self.entries.drain(..count);
-        let first = self.entries.first();
-        self.due = first.map_or(Time::FAR, |(out, _)| self.due_of(*out));
+    fn plan(&mut self) {
+        let first = self.entries.due();
+        self.due = match first.as_nanos().saturating_add(self.slack) {
+            _ if first == Time::FAR => first,
+            due => Time::from_nanos(due.min(u64::MAX - 1)),
+        };
     }
 }
 
@@ -183,7 +184,11 @@ fn find(links: &[Passage], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool
 
 impl<P: Packet + Send + 'static> Network<P> {
     /// A packet enters a link whose packets are moved on in batches.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
     pub(super) fn gather(&mut self, at: Time, parcel: Parcel, link: u32) {
         let entry = match &mut self.links[link as usize] {
             Passage::Lane(lane) => lane.push(&mut self.store, at, parcel),
@@ -215,18 +220,20 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 
     /// The same of one list. Whether the next links are lanes still.
+    #[inline]
     fn move_list_on(&mut self, list: usize, until: (Time, usize)) -> bool {
-        self.batches.lists[list].sort();
-        let until = (until.0, until.1 as u32);
-        let (mut count, mut even) = (0, true);
-        while let Some(&(out, link)) = self.batches.lists[list].entries.get(count)
-            && (out, link) <= until
+        let until = Leaving(until.0, until.1 as u32);
+        let (mut count, mut even) = (0_usize, true);
+        let many = self.links.len() > CACHED;
+        while let Some(&next) = self.batches.lists[list].entries.first()
+            && next <= until
         {
-            if self.links.len() > CACHED && count.is_multiple_of(STRIDE) {
-                let next = &self.batches.lists[list].entries[count..];
-                self.look_along(next, count == 0);
+            if many && count.is_multiple_of(STRIDE) {
+                self.look_along(list, count == 0);
             }
             count += 1;
+            self.batches.lists[list].entries.take();
+            let Leaving(out, link) = next;
             let Some((at, parcel)) = self.links[link as usize].pop(&mut self.store, out) else {
                 continue;
             };
@@ -236,7 +243,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             debug_assert!(exit.is_none(), "there is a second link");
             even &= self.links[second as usize].lane().is_some();
         }
-        self.batches.lists[list].remove(count);
+        self.batches.lists[list].plan();
         even
     }
 
@@ -244,6 +251,9 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// was due has been moved on.
     #[cold]
     pub(super) fn end_batches(&mut self) {
+        if self.inboxes.are_on() {
+            self.end_news();
+        }
         for hop in &mut self.hops {
             if *hop & END == 0 {
                 *hop &= !BATCHED;
@@ -252,7 +262,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.batches.of.fill(NONE);
         self.batches.due = Time::FAR;
         for list in mem::take(&mut self.batches.lists) {
-            for (_, link) in list.entries {
+            for Leaving(_, link) in list.entries.into_all() {
                 self.plan(link as usize);
             }
         }
@@ -270,9 +280,10 @@ mod tests {
     use super::super::{LinkId, NamedLink, NetworkConfig, RouteId};
     use super::*;
     use crate::control::Ecn;
-    use crate::link::LinkConfig;
     use crate::link::testing::Parcel as Packaged;
+    use crate::link::{Capacity, LinkConfig};
     use crate::random::Seed;
+    use crate::units::Rate;
 
     /// With one delay for each link, in ms.
     fn network(delays: &[u64], routes: &[&[usize]]) -> Network<Packaged> {
@@ -317,6 +328,42 @@ mod tests {
         assert_eq!(batched(&[1; 3], &[&[0, 1, 2]]), []);
     }
 
+    /// However far ahead somebody asks: an answer to the first packet may overtake what waits for its
+    /// first link.
+    #[test]
+    fn what_is_pushed_after_a_delivery_comes_in_between() {
+        let mut network = network(&[1, 1, 1, 1, 1], &[&[0, 2, 3], &[1, 2, 4]]);
+        let slow = LinkConfig {
+            capacity: Capacity::Fixed(Rate::kbps(1_000)),
+            delay: Duration::from_millis(1),
+            ..LinkConfig::default()
+        };
+        network.links[0] = Passage::new(&slow, Seed(1), "slow").unwrap();
+        let mut push = |at: Time, route: usize, id: u64| {
+            let packet = Packaged::new(id, 1_000, Ecn::NotEct);
+            network.push(at, RouteId(route), packet);
+            let out = network.pop(Time::from_secs(1)).unwrap();
+            (out.packet.id, out.at)
+        };
+        let ms = Time::from_millis;
+        assert_eq!(push(Time::ZERO, 1, 0), (0, ms(3)));
+        // Out of its first link at 12 ms; asked for by then, it is at the second one already.
+        assert_eq!(push(ms(3), 0, 1), (1, ms(14)));
+        let packet = Packaged::new(2, 1_000, Ecn::NotEct);
+        network.push(ms(14), RouteId(0), packet);
+        for id in [3, 4] {
+            let packet = Packaged::new(id, 1_000, Ecn::NotEct);
+            network.push(ms(14), RouteId(1), packet);
+        }
+        let first = network.pop(Time::from_secs(1)).unwrap();
+        assert_eq!((first.packet.id, first.at), (3, ms(17)));
+        let packet = Packaged::new(5, 1_000, Ecn::NotEct);
+        network.push(ms(17), RouteId(1), packet);
+        let rest = core::iter::from_fn(|| network.pop(Time::from_secs(1)));
+        let rest: Vec<_> = rest.map(|out| (out.packet.id, out.at)).collect();
+        assert_eq!(rest, [(4, ms(17)), (5, ms(20)), (2, ms(25))]);
+    }
+
     #[test]
     fn what_is_due_is_moved_on_for_who_asks() {
         let mut network = network(&[1, 1, 50, 1, 1], &[&[0, 2, 3], &[1, 2, 4]]);
@@ -327,7 +374,8 @@ mod tests {
         let at = Time::from_millis(2);
         assert_eq!(network.next_departure(), Some(Time::from_millis(51)));
         assert_eq!(network.pop(at), None);
-        assert!(network.batches.lists[0].entries.len() == 2);
+        let waiting = network.batches.lists[0].entries.coming(0, 9);
+        assert_eq!(waiting.len(), 2);
         let second = network.stats(LinkId(2), at);
         assert_eq!((second.arrivals, second.delivered), (2, 0));
         assert_eq!(network.stats(LinkId(1), at).delivered, 1);

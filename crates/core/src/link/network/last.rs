@@ -17,8 +17,13 @@ use crate::units::Time;
 
 /// Marks those links in `hops`; an empty shelf for them.
 pub(super) fn mark(links: &[Passage], hops: &mut [u32]) -> Shelf {
-    let float = |link: &Passage| link.lane().is_some_and(Lane::may_float);
-    let mut last: Vec<bool> = links.iter().map(float).collect();
+    Shelf::new(find(links, hops, Lane::may_float))
+}
+
+/// Marks in `hops` the links that are `able` and that nothing follows; which these are.
+pub(super) fn find(links: &[Passage], hops: &mut [u32], able: impl Fn(&Lane) -> bool) -> Vec<bool> {
+    let able = |link: &Passage| link.lane().is_some_and(&able);
+    let mut last: Vec<bool> = links.iter().map(able).collect();
     for pair in hops.windows(2).filter(|pair| pair[0] & END == 0) {
         last[link_of(pair[0])] &= pair[1] & END != 0;
     }
@@ -27,7 +32,7 @@ pub(super) fn mark(links: &[Passage], hops: &mut [u32]) -> Shelf {
             *hop |= LAST;
         }
     }
-    Shelf::new(last)
+    last
 }
 
 /// Which link it is, however it is marked.
@@ -36,8 +41,8 @@ fn link_of(hop: u32) -> usize {
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
-    /// A packet enters the last link of its route. Whether it is on the shelf; if not, nothing of
-    /// that link is from now on.
+    /// A packet enters the last link of its route. Whether it is on the shelf; if not, nothing of that
+    /// link is from now on.
     #[inline(never)]
     pub(super) fn shelve(&mut self, at: Time, parcel: Parcel, link: usize) -> bool {
         let lane = self.links[link].lane_mut();
@@ -68,12 +73,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         if over {
             self.look_along_shelf();
         }
-        let route = self.hops[end as usize] & !END;
-        Some(Exit {
-            at: out,
-            route,
-            slot,
-        })
+        Some(Exit { at: out, end, slot })
     }
 
     /// Nothing of `link` is on the shelf from now on.
@@ -99,23 +99,23 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.plan(link);
     }
 
-    /// If anything of `link` may be on the shelf, nothing of any link is from now on.
+    /// If anything of `link` may be on the shelf, nothing of any link is from now on. The same of what
+    /// is told of ahead of time.
     pub(super) fn clear_shelf_for(&mut self, link: usize) {
         if self.shelf.has(link) {
             self.clear_shelf();
+        }
+        if self.inboxes.has(link) {
+            self.end_news();
         }
     }
 
     /// Nothing is on the shelf from now on.
     #[cold]
     pub(super) fn clear_shelf(&mut self) {
-        for hop in &mut self.hops {
-            if *hop & END == 0 {
-                *hop &= !LAST;
-            }
-        }
+        self.unmark();
         let shelf = mem::take(&mut self.shelf);
-        let links: Vec<_> = shelf.links().collect();
+        let links: Vec<_> = (0..self.links.len()).filter(|i| shelf.has(*i)).collect();
         let mut all = shelf.into_all();
         all.sort_unstable_by_key(|leaving| (leaving.link, leaving.out));
         let mut rest = &all[..];
@@ -124,6 +124,15 @@ impl<P: Packet + Send + 'static> Network<P> {
             let (own, others) = rest.split_at(count);
             rest = others;
             self.ground(link, own);
+        }
+    }
+
+    /// No link is a last one in any other way from now on.
+    pub(super) fn unmark(&mut self) {
+        for hop in &mut self.hops {
+            if *hop & END == 0 {
+                *hop &= !LAST;
+            }
         }
     }
 }

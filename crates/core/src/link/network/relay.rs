@@ -158,7 +158,9 @@ impl<P: Packet + Send + 'static> Network<P> {
         let Some(lane) = self.links[feeder].lane_mut() else {
             return;
         };
-        if lane.hands_on() {
+        if self.inboxes.are_on() {
+            self.end_news();
+        } else if lane.hands_on() {
             self.clear_shelf();
         }
         let Some(lane) = self.links[feeder].lane_mut() else {

@@ -1,0 +1,319 @@
+//! Parties that are ahead of each other.
+//!
+//! What a party does follows from what it gets, and when. Where nobody shares the first and the last
+//! links of its routes, it may get a packet, or wake up, long before it is its turn by the clock: as
+//! soon as nothing can come before that (compare [`get_ahead`](tidegate_core::link::Network::get_ahead)). So a packet is taken by its
+//! receiver in the same breath in which its way through the network is found, the answer enters the
+//! receiver's first link, and neither waits in an agenda for its time to come. Only the links that are
+//! shared see packets in the order of time, as they must.
+//!
+//! None of this changes what anybody does, and the tests hold it against the plain order. An observer
+//! that wants all in order, or parties that share something else than links, keep to that order.
+
+use core::mem;
+
+use prefetch_index::prefetch_index;
+use tidegate_core::link::{LinkId, News, RouteId};
+use tidegate_core::units::Time;
+
+use super::rounds::Rounds;
+use super::{MOST_WAKES, Observer, PartyId, World, WorldError};
+use crate::agent::Agent;
+
+/// What a world needs to know for that.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    on: bool,
+    /// The network's lead in ns: how long after a moment nothing comes that is not known then.
+    lead: u64,
+    /// The last link of the route to each party, or [`NONE`].
+    inlets: Vec<u32>,
+    /// Who gets what comes out of each link.
+    parties: Vec<u32>,
+    /// Nobody goes further at present, and nobody wakes up later than `limit`, since of what comes then
+    /// there may be no news yet.
+    until: Time,
+    limit: Time,
+    /// When the last thing happened to anybody.
+    latest: Time,
+    /// When each party wants to be woken.
+    rounds: Rounds,
+}
+
+impl<A: Agent> World<A> {
+    /// Whether parties may be ahead of each other; finds out before anything has happened.
+    pub(super) fn may_be_ahead(&mut self, wants_order: bool) -> bool {
+        if self.now == Time::ZERO && !self.ahead.on && !wants_order {
+            self.ahead = self.find_ahead().unwrap_or_default();
+        }
+        // Who wants order now did not then, or links were asked for.
+        if self.ahead.on && (wants_order || !self.network.is_ahead()) {
+            self.fall_in();
+        }
+        self.ahead.on
+    }
+
+    fn find_ahead(&mut self) -> Option<Ahead> {
+        let sampled = self.sampler.as_ref().map_or(0, |sampler| sampler.links);
+        let mut firsts = vec![false; self.network.len()];
+        let mut inlets = vec![NONE; self.seats.len()];
+        let mut parties = vec![NONE; self.network.len()];
+        for seat in &self.seats {
+            let (first, last) = self.network.ends(RouteId(seat.route as usize))?;
+            let sampled = first.0 < sampled || last.0 < sampled;
+            let shared = mem::replace(&mut firsts[first.0], true)
+                || parties[last.0] != NONE
+                || inlets[seat.peer as usize] != NONE;
+            if sampled || shared || !seat.agent.is_alone() {
+                return None;
+            }
+            inlets[seat.peer as usize] = last.0 as u32;
+            parties[last.0] = seat.peer;
+        }
+        let lead = self.network.get_ahead(LEAST_LEAD)?;
+        let mut rounds = Rounds::new(self.seats.len(), lead / 4);
+        for (id, seat) in self.seats.iter().enumerate() {
+            rounds.plan(id, seat.deadline());
+        }
+        Some(Ahead {
+            on: true,
+            lead,
+            inlets,
+            parties,
+            rounds,
+            ..Ahead::default()
+        })
+    }
+
+    /// As [`run`](World::run), as long as nobody asks for the plain order, in which what is left goes
+    /// on.
+    pub(super) fn run_ahead<O: Observer + ?Sized>(
+        &mut self,
+        until: Time,
+        observer: &mut O,
+    ) -> Result<Option<Time>, WorldError> {
+        // The network has seen all that happens by then.
+        let mut reached = self.now;
+        (self.ahead.until, self.ahead.latest) = (until, reached);
+        self.ahead.limit = Time::ZERO;
+        for id in 0..self.seats.len() {
+            if self.seats[id].waited_for {
+                self.visit(id, observer)?;
+            }
+        }
+        loop {
+            let limit = later(reached, self.ahead.lead - 1).min(until);
+            self.ahead.limit = limit;
+            while let Some(news) = self.network.news() {
+                if self.seats.len() > CACHED {
+                    self.look_at_news(observer);
+                }
+                self.hear(news, observer)?;
+            }
+            if !self.network.is_ahead() {
+                // Some are ahead of that, and have nothing to do by then.
+                self.now = reached;
+                self.fall_in();
+                return Ok(None);
+            }
+            let sample = self.sampler.as_ref().map_or(Time::FAR, |s| s.next);
+            let mut rest = self.is_at_rest();
+            if !rest {
+                self.visit_by(limit, limit == until, observer)?;
+                rest = self.is_at_rest();
+            }
+            if rest && sample >= self.ahead.latest {
+                // It is over, or only samples are left.
+                self.now = self.ahead.latest;
+                self.write_agenda();
+                return Ok(None);
+            }
+            if reached >= until && sample > until {
+                self.now = until;
+                return Ok(Some(until));
+            }
+            reached = if rest {
+                sample
+            } else {
+                self.idle_until(limit, until).min(sample).max(reached)
+            };
+            self.network.go_ahead(reached);
+            if sample <= reached {
+                self.now = sample;
+                self.ahead.latest = self.ahead.latest.max(sample);
+                self.sample(observer);
+            }
+        }
+    }
+
+    /// Until when nobody does anything, nor does anything come out of the network.
+    #[inline]
+    fn idle_until(&mut self, limit: Time, until: Time) -> Time {
+        let rounds = &mut self.ahead.rounds;
+        if limit == until {
+            return until;
+        }
+        let visited = rounds.start().as_nanos().saturating_sub(1);
+        let departure = self.network.next_departure().unwrap_or(Time::FAR);
+        let sample = self.sampler.as_ref().map_or(Time::FAR, |s| s.next);
+        let idle = rounds.skip_to(departure.min(sample).min(until));
+        Time::from_nanos(visited).max(idle).min(until)
+    }
+
+    /// Lets all parties that want to be woken by `limit`, or in a round that begins by then if it is the
+    /// `last` one, do what they can.
+    #[inline]
+    fn visit_by<O: Observer + ?Sized>(
+        &mut self,
+        limit: Time,
+        last: bool,
+        observer: &mut O,
+    ) -> Result<(), WorldError> {
+        let round = self.ahead.rounds.round_of(later(limit, 1));
+        let end = round + u64::from(last);
+        while self.network.is_ahead()
+            && let Some(id) = self.ahead.rounds.take(end)
+        {
+            self.visit(id, observer)?;
+        }
+        if last {
+            self.ahead.rounds.reopen(round);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is under way, and all are done or nobody wants to be woken any more.
+    fn is_at_rest(&mut self) -> bool {
+        self.network.inside() == 0
+            && (self.busy == 0 || self.seats.iter().all(|seat| seat.deadline() == Time::FAR))
+    }
+
+    /// Brings to the cache what the news after the next ones will touch, step by step.
+    #[inline]
+    fn look_at_news<O: Observer + ?Sized>(&mut self, observer: &mut O) {
+        if let Some(link) = self.network.news_behind(2) {
+            let party = self.ahead.parties[link.0] as usize;
+            prefetch_index(&self.seats, party);
+            observer.soon(PartyId(party));
+        }
+        if let Some(link) = self.network.news_behind(1) {
+            let party = self.ahead.parties[link.0] as usize;
+            self.seats[party].agent.soon();
+        }
+    }
+
+    /// A packet will be out: it is given to its party, which wakes up before if it wants to. Nothing
+    /// else can come by then, whatever the limit is.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for each packet")]
+    fn hear<O: Observer + ?Sized>(
+        &mut self,
+        news: News,
+        observer: &mut O,
+    ) -> Result<(), WorldError> {
+        let id = self.ahead.parties[news.link.0] as usize;
+        if self.seats[id].waited_for || news.at > self.ahead.until {
+            self.seats[id].waited_for = true;
+            self.network.keep(news);
+            return Ok(());
+        }
+        let mut outlook = self.seats[id].outlook();
+        while outlook.0 < news.at {
+            outlook = self.wake_at(id, outlook.0, observer)?;
+        }
+        let at = news.at;
+        self.ahead.latest = self.ahead.latest.max(at);
+        if let Some((_, then)) = self.hand_over(news.exit(), observer) {
+            self.send::<true, O>(id, at, observer)?;
+            outlook = then;
+        }
+        self.plan(id, outlook);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn hear_late<O: Observer + ?Sized>(
+        &mut self,
+        news: News,
+        observer: &mut O,
+    ) -> Result<(), WorldError> {
+        self.hear(news, observer)
+    }
+
+    /// Wakes a party up, until it wants to be woken at another moment: its outlook then.
+    #[inline]
+    fn wake_at<O: Observer + ?Sized>(
+        &mut self,
+        id: usize,
+        at: Time,
+        observer: &mut O,
+    ) -> Result<(Time, bool), WorldError> {
+        self.ahead.latest = self.ahead.latest.max(at);
+        for _ in 0..MOST_WAKES {
+            let outlook = self.ring(id, at, observer);
+            self.send::<true, O>(id, at, observer)?;
+            if outlook.0 > at {
+                return Ok(outlook);
+            }
+        }
+        Err(self.stuck(id, at))
+    }
+
+    /// Lets a party do all that it can: take what was kept, and wake up by the limit.
+    fn visit<O: Observer + ?Sized>(
+        &mut self,
+        id: usize,
+        observer: &mut O,
+    ) -> Result<(), WorldError> {
+        while self.seats[id].waited_for {
+            let link = LinkId(self.ahead.inlets[id] as usize);
+            let Some(news) = self.network.kept(link, self.ahead.until) else {
+                break;
+            };
+            self.seats[id].waited_for = false;
+            self.hear_late(news, observer)?;
+            self.seats[id].waited_for = !self.network.keeps_none(link);
+        }
+        let mut outlook = self.seats[id].outlook();
+        while outlook.0 <= self.ahead.limit {
+            outlook = self.wake_at(id, outlook.0, observer)?;
+        }
+        self.plan(id, outlook);
+        Ok(())
+    }
+
+    /// Writes down when a party wants to be woken next, and whether it is done.
+    #[inline]
+    fn plan(&mut self, id: usize, (due, done): (Time, bool)) {
+        self.ahead.rounds.plan(id, due);
+        self.count(id, done);
+    }
+
+    /// From now on all do what they do in the order of time.
+    #[cold]
+    fn fall_in(&mut self) {
+        self.ahead = Ahead::default();
+        self.write_agenda();
+    }
+
+    #[cold]
+    fn write_agenda(&mut self) {
+        for id in 0..self.seats.len() {
+            self.agenda.set(id, self.seats[id].deadline());
+            self.seats[id].late = false;
+        }
+    }
+}
+
+fn later(at: Time, nanos: u64) -> Time {
+    Time::from_nanos(at.as_nanos().saturating_add(nanos))
+}
+
+/// So many parties are in the cache anyhow.
+const CACHED: usize = 500;
+
+/// No link, or nobody.
+const NONE: u32 = u32::MAX;
+
+/// With a smaller lead, in ns, there would be hardly a packet in it, and nothing to gain.
+const LEAST_LEAD: u64 = 1_000_000;

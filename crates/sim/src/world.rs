@@ -210,7 +210,6 @@ impl<A: Agent> World<A> {
             dscp: party.dscp,
             done: false,
             late: false,
-            waited_for: false,
             moment: 0,
             wakes: 0,
             aside: Box::new(Aside {
@@ -646,8 +645,6 @@ struct Seat<A> {
     done: bool,
     /// Whether it wants to be woken later than the agenda says.
     late: bool,
-    /// Whether packets are kept for it: see [`ahead`].
-    waited_for: bool,
     aside: Box<Aside>,
 }
 

@@ -49,6 +49,12 @@ impl<P> Store<P> {
     )]
     pub(super) fn put(&mut self, make: impl FnOnce() -> P) -> u32 {
         if let Some(slot) = self.free.pop() {
+            // The next ones may have been free for long.
+            if self.slots.len() > CACHED
+                && let Some(soon) = self.free.len().checked_sub(2)
+            {
+                self.soon(self.free[soon]);
+            }
             match &mut self.slots[slot as usize].0 {
                 // A free slot has nothing that would have to go first.
                 place @ None => *place = Some(make()),
@@ -92,3 +98,6 @@ impl<P> Store<P> {
         self.slots.len() - self.free.len()
     }
 }
+
+/// So many packets are in the cache anyhow.
+const CACHED: usize = 8_192;

@@ -13,7 +13,7 @@
 use core::mem;
 
 use prefetch_index::prefetch_index;
-use tidegate_core::link::{LinkId, News, RouteId};
+use tidegate_core::link::{LinkId, News, RouteId, Step};
 use tidegate_core::units::Time;
 
 use super::rounds::Rounds;
@@ -26,8 +26,6 @@ pub(super) struct Ahead {
     on: bool,
     /// The network's lead in ns: how long after a moment nothing comes that is not known then.
     lead: u64,
-    /// The last link of the route to each party, or [`NONE`].
-    inlets: Vec<u32>,
     /// Who gets what comes out of each link.
     parties: Vec<u32>,
     /// Nobody goes further at present, and nobody wakes up later than `limit`, since of what comes then
@@ -56,18 +54,17 @@ impl<A: Agent> World<A> {
     fn find_ahead(&mut self) -> Option<Ahead> {
         let sampled = self.sampler.as_ref().map_or(0, |sampler| sampler.links);
         let mut firsts = vec![false; self.network.len()];
-        let mut inlets = vec![NONE; self.seats.len()];
+        let mut reached = vec![false; self.seats.len()];
         let mut parties = vec![NONE; self.network.len()];
         for seat in &self.seats {
             let (first, last) = self.network.ends(RouteId(seat.route as usize))?;
             let sampled = first.0 < sampled || last.0 < sampled;
             let shared = mem::replace(&mut firsts[first.0], true)
                 || parties[last.0] != NONE
-                || inlets[seat.peer as usize] != NONE;
+                || mem::replace(&mut reached[seat.peer as usize], true);
             if sampled || shared || !seat.agent.is_alone() {
                 return None;
             }
-            inlets[seat.peer as usize] = last.0 as u32;
             parties[last.0] = seat.peer;
         }
         let lead = self.network.get_ahead(LEAST_LEAD)?;
@@ -78,7 +75,6 @@ impl<A: Agent> World<A> {
         Some(Ahead {
             on: true,
             lead,
-            inlets,
             parties,
             rounds,
             ..Ahead::default()
@@ -95,12 +91,7 @@ impl<A: Agent> World<A> {
         // The network has seen all that happens by then.
         let mut reached = self.now;
         (self.ahead.until, self.ahead.latest) = (until, reached);
-        self.ahead.limit = Time::ZERO;
-        for id in 0..self.seats.len() {
-            if self.seats[id].waited_for {
-                self.visit(id, observer)?;
-            }
-        }
+        self.network.tell_again();
         loop {
             let limit = later(reached, self.ahead.lead - 1).min(until);
             self.ahead.limit = limit;
@@ -188,32 +179,37 @@ impl<A: Agent> World<A> {
             && (self.busy == 0 || self.seats.iter().all(|seat| seat.deadline() == Time::FAR))
     }
 
-    /// Brings to the cache what the news after the next ones will touch, step by step.
+    /// Brings to the cache what the news after the next ones will touch, step by step: as
+    /// [`look_ahead`](World::look_ahead).
     #[inline]
     fn look_at_news<O: Observer + ?Sized>(&mut self, observer: &mut O) {
-        if let Some(link) = self.network.news_behind(2) {
-            let party = self.ahead.parties[link.0] as usize;
-            prefetch_index(&self.seats, party);
-            observer.soon(PartyId(party));
+        let party = |link: LinkId| self.ahead.parties[link.0] as usize;
+        if let Some(id) = self.network.news_behind(9).map(party) {
+            prefetch_index(&self.seats, id);
+            observer.soon(PartyId(id));
         }
-        if let Some(link) = self.network.news_behind(1) {
-            let party = self.ahead.parties[link.0] as usize;
-            self.seats[party].agent.soon();
+        if let Some(id) = self.network.news_behind(6).map(party) {
+            let seat = &self.seats[id];
+            seat.agent.soon();
+            self.network.soon(RouteId(seat.route as usize), Step::Link);
+        }
+        if let Some(id) = self.network.news_behind(3).map(party) {
+            let seat = &self.seats[id];
+            self.network.soon(RouteId(seat.route as usize), Step::Place);
+            observer.very_soon(PartyId(id));
         }
     }
 
     /// A packet will be out: it is given to its party, which wakes up before if it wants to. Nothing
     /// else can come by then, whatever the limit is.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "once for each packet")]
+    #[inline]
     fn hear<O: Observer + ?Sized>(
         &mut self,
         news: News,
         observer: &mut O,
     ) -> Result<(), WorldError> {
         let id = self.ahead.parties[news.link.0] as usize;
-        if self.seats[id].waited_for || news.at > self.ahead.until {
-            self.seats[id].waited_for = true;
+        if news.at > self.ahead.until {
             self.network.keep(news);
             return Ok(());
         }
@@ -229,15 +225,6 @@ impl<A: Agent> World<A> {
         }
         self.plan(id, outlook);
         Ok(())
-    }
-
-    #[inline(never)]
-    fn hear_late<O: Observer + ?Sized>(
-        &mut self,
-        news: News,
-        observer: &mut O,
-    ) -> Result<(), WorldError> {
-        self.hear(news, observer)
     }
 
     /// Wakes a party up, until it wants to be woken at another moment: its outlook then.
@@ -259,21 +246,12 @@ impl<A: Agent> World<A> {
         Err(self.stuck(id, at))
     }
 
-    /// Lets a party do all that it can: take what was kept, and wake up by the limit.
+    /// Wakes a party up as often as it wants to be by the limit.
     fn visit<O: Observer + ?Sized>(
         &mut self,
         id: usize,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        while self.seats[id].waited_for {
-            let link = LinkId(self.ahead.inlets[id] as usize);
-            let Some(news) = self.network.kept(link, self.ahead.until) else {
-                break;
-            };
-            self.seats[id].waited_for = false;
-            self.hear_late(news, observer)?;
-            self.seats[id].waited_for = !self.network.keeps_none(link);
-        }
         let mut outlook = self.seats[id].outlook();
         while outlook.0 <= self.ahead.limit {
             outlook = self.wake_at(id, outlook.0, observer)?;

@@ -24,17 +24,11 @@ impl Lane {
     /// let go of when they are in the way, many at once.
     #[inline]
     pub(in super::super) fn may_hand_on(&mut self, now: Time) -> bool {
-        self.let_go_of(now);
-        self.rare.handed == self.len && !self.rare.apart
-    }
-
-    /// Lets go of what was handed on and is out, if that is in the way.
-    #[inline]
-    pub(in super::super) fn let_go_of(&mut self, now: Time) {
         let full = self.len as usize == self.ring.len();
         if full || self.limit > 0 && self.len >= self.limit {
             self.forget(now);
         }
+        self.rare.handed == self.len && !self.rare.apart
     }
 
     /// The same of the one that arrives at `at`, which may be told though more are inside.
@@ -67,6 +61,31 @@ impl Lane {
         entry
     }
 
+    /// A packet arrives at a lane of which all that comes is told of ahead of time: as with
+    /// [`push_through`](Self::push_through), but for a count that [`keep_shells`](Self::keep_shells)
+    /// makes good. What is out at `now` is let go of when it is in the way.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
+    pub(in super::super) fn push_told<P: Packet>(
+        &mut self,
+        store: &mut Store<P>,
+        now: Time,
+        at: Time,
+        parcel: Parcel,
+    ) -> Entry {
+        if self.len as usize == self.ring.len() || self.len >= self.limit {
+            while self.len > 0 && self.passing(0).out <= now {
+                self.head = self.head.wrapping_add(1);
+                self.len -= 1;
+            }
+        }
+        let hop = parcel.hop | HANDED;
+        self.push(store, at, Parcel { hop, ..parcel })
+    }
+
     /// The last one was not handed on after all.
     #[cold]
     pub(in super::super) fn keep_back(&mut self) {
@@ -75,10 +94,11 @@ impl Lane {
         self.ring[place].parcel.hop &= !HANDED;
     }
 
-    /// Nothing is handed on from now on. The last so many were not after all; of the others only the
-    /// shells are left that are not out at `now`, to be counted until they are.
+    /// Nothing is told of from now on. The last so many were not taken yet; of the others only the shells
+    /// are left that are not out at `now`, to be counted until they are.
     #[cold]
     pub(in super::super) fn keep_shells(&mut self, now: Time, kept: usize) {
+        self.rare.handed = self.len;
         self.forget(now);
         (0..kept).for_each(|_| self.keep_back());
         while self.rare.handed > 0 {

@@ -17,7 +17,7 @@ use super::super::passage::Passage;
 use super::super::store::Parcel;
 use super::ahead::STRIDE;
 use super::days::{Days, Due};
-use super::{CACHED, END, FEEDER, LAST, NONE, Network};
+use super::{CACHED, END, FEEDER, LAST, NONE, Network, shelf};
 use crate::units::{Time, nanos};
 
 /// What is to be moved on.
@@ -46,8 +46,6 @@ struct Batch {
 pub(super) struct Leaving(pub(super) Time, pub(super) u32);
 
 impl Due for Leaving {
-    const WANTED: u64 = 16;
-
     #[inline]
     fn due(&self) -> Time {
         self.0
@@ -124,10 +122,14 @@ impl Batches {
 
 impl Batch {
     fn new(slack: u64, links: usize) -> Self {
-        // As many as a look ahead along them asks for.
-        let known = if links > CACHED { 6 * STRIDE } else { 1 };
+        // As many as a look ahead along them asks for; where there is none, days that are soon sorted.
+        let entries = if links > CACHED {
+            Days::new(6 * STRIDE, shelf::WANTED)
+        } else {
+            Days::new(1, 16)
+        };
         Self {
-            entries: Days::new(known),
+            entries,
             slack,
             due: Time::FAR,
         }

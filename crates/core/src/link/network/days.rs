@@ -9,9 +9,6 @@ use crate::units::{Time, nanos};
 
 /// What a calendar keeps: in the order of time, and then in an order of its own.
 pub(super) trait Due: Copy + Ord {
-    /// So many share a day.
-    const WANTED: u64;
-
     /// When it is due.
     fn due(&self) -> Time;
 }
@@ -39,8 +36,9 @@ pub(super) struct Days<E> {
     beyond_from: u64,
     /// How many are in the ring or beyond it.
     waiting: usize,
-    /// So many of the next ones are in order at least.
+    /// So many of the next ones are in order at least, and so many share a day.
     known: usize,
+    wanted: u64,
     /// How many came to the front since the length of a day was looked at, and which moment that was.
     passed: usize,
     looked: Time,
@@ -62,6 +60,7 @@ impl<E> Default for Days<E> {
             beyond_from: u64::MAX,
             waiting: 0,
             known: 1,
+            wanted: 1,
             passed: 0,
             looked: Time::ZERO,
         }
@@ -69,10 +68,12 @@ impl<E> Default for Days<E> {
 }
 
 impl<E: Due> Days<E> {
-    /// Empty. At least `known` of the next ones, and one, are in order at any time.
-    pub(super) fn new(known: usize) -> Self {
+    /// Empty. At least `known` of the next ones, and one, are in order at any time; `wanted` share a
+    /// day.
+    pub(super) fn new(known: usize, wanted: u64) -> Self {
         Self {
             known: known.max(1),
+            wanted,
             ring: (0..DAYS).map(|_| Vec::new()).collect(),
             full: vec![0; DAYS / 64],
             ..Self::default()
@@ -157,7 +158,7 @@ impl<E: Due> Days<E> {
         let soon = &self.front[self.next..];
         let place = soon.partition_point(|other| *other < entry);
         if soon.len() > MOST_SOON {
-            let shift = shift_of(soon);
+            let shift = shift_of(soon, self.wanted);
             if shift + 1 < self.shift {
                 self.cut_anew(shift);
                 return self.put(entry);
@@ -197,8 +198,8 @@ impl<E: Due> Days<E> {
         }
         let first = self.first().map_or(Time::ZERO, E::due);
         let shift = match self.front.len() {
-            many if many >= PERIOD => shift_of(&self.front),
-            _ => shift_for::<E>(nanos(first.since(self.looked)), self.passed),
+            many if many >= PERIOD => shift_of(&self.front, self.wanted),
+            _ => shift_for(nanos(first.since(self.looked)), self.passed, self.wanted),
         };
         (self.passed, self.looked) = (0, first);
         if shift.abs_diff(self.shift) > 1 {
@@ -280,18 +281,18 @@ impl<E: Due> Days<E> {
     }
 }
 
-/// For [`WANTED`](Due::WANTED) entries a day, where these are some in a row.
-fn shift_of<E: Due>(row: &[E]) -> u32 {
+/// For so many entries a day, where these are some in a row.
+fn shift_of<E: Due>(row: &[E], wanted: u64) -> u32 {
     let (Some(first), Some(last)) = (row.first(), row.last()) else {
         return FIRST_SHIFT;
     };
-    shift_for::<E>(nanos(last.due().since(first.due())), row.len())
+    shift_for(nanos(last.due().since(first.due())), row.len(), wanted)
 }
 
 /// The same where so many take so many ns.
-fn shift_for<E: Due>(span: u64, count: usize) -> u32 {
+fn shift_for(span: u64, count: usize, wanted: u64) -> u32 {
     let gap = span / count.max(1) as u64;
-    let length = gap.saturating_mul(E::WANTED).max(1);
+    let length = gap.saturating_mul(wanted).max(1);
     length.ilog2().clamp(LEAST_SHIFT, MOST_SHIFT)
 }
 
@@ -315,8 +316,6 @@ mod tests {
     struct Leaving(Time, u32);
 
     impl Due for Leaving {
-        const WANTED: u64 = 128;
-
         fn due(&self) -> Time {
             self.0
         }
@@ -325,7 +324,7 @@ mod tests {
     /// More than a ring holds, then as dense as can be, then at one moment.
     #[test]
     fn days_follow_the_packets() {
-        let mut days = Days::new(36);
+        let mut days = Days::new(36, 128);
         let shifts = [10_000_000_000, 1_000_000, 10, 0].map(|gap| {
             let from = days.cursor << days.shift;
             for i in 0..40_000 {

@@ -11,7 +11,6 @@
 //! Software Engineering SE-5(5), 1979), in one thread: what is saved is turns in the order of time.
 
 use core::mem;
-use std::collections::VecDeque;
 
 use super::super::Packet;
 use super::super::lane::{Entry, Lane};
@@ -31,8 +30,8 @@ pub(super) struct Inboxes {
     /// What is told of, and how much of it was taken.
     news: Vec<Leaving>,
     told: usize,
-    /// What was told of and [kept](Network::keep), of each link.
-    kept: Vec<VecDeque<Leaving>>,
+    /// What was told of and [kept](Network::keep).
+    kept: Vec<Leaving>,
 }
 
 impl Inboxes {
@@ -65,8 +64,8 @@ impl Inboxes {
 
     /// How many packets of each link nobody took.
     fn left(&self) -> Vec<usize> {
-        let mut left: Vec<_> = self.kept.iter().map(VecDeque::len).collect();
-        for leaving in &self.news[self.told..] {
+        let mut left = vec![0; self.links.len()];
+        for leaving in self.kept.iter().chain(&self.news[self.told..]) {
             left[leaving.link as usize] += 1;
         }
         left
@@ -152,7 +151,6 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.shelf = Shelf::default();
         self.inboxes = Inboxes {
             on: true,
-            kept: links.iter().map(|_| VecDeque::new()).collect(),
             links,
             ..Inboxes::default()
         };
@@ -170,8 +168,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         let entry = match &mut self.links[link] {
             // It stays there to be counted, as what one link hands on to the next.
             Passage::Lane(lane) if lane.has_room_at(at) => {
-                lane.let_go_of(self.reached.0);
-                lane.push_through(&mut self.store, at, parcel)
+                lane.push_told(&mut self.store, self.reached.0, at, parcel)
             }
             _ => Entry::TooLate,
         };
@@ -268,24 +265,22 @@ impl<P: Packet + Send + 'static> Network<P> {
         Some(LinkId(leaving.link as usize))
     }
 
-    /// Keeps a packet for later. Those of a link are kept in order.
+    /// Keeps a packet for later: it is [`news`](Self::news) again after [`tell_again`](Self::tell_again).
+    /// All packets of its link that are told of after it have to be kept too.
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "each is kept once")]
     pub fn keep(&mut self, news: News) {
-        self.inboxes.kept[news.link.0].push_back(news.leaving);
+        self.inboxes.kept.push(news.leaving);
     }
 
-    /// The next packet that was kept of a link, if it is out by `until`.
-    #[inline]
-    pub fn kept(&mut self, link: LinkId, until: Time) -> Option<News> {
-        let kept = self.inboxes.kept.get_mut(link.0)?;
-        kept.pop_front_if(|leaving| leaving.out <= until)
-            .map(News::new)
-    }
-
-    /// Whether none is kept.
-    #[inline]
-    pub fn keeps_none(&self, link: LinkId) -> bool {
-        self.inboxes.kept.get(link.0).is_none_or(VecDeque::is_empty)
+    /// What was kept is news again, before all others.
+    pub fn tell_again(&mut self) {
+        let Inboxes {
+            news, told, kept, ..
+        } = &mut self.inboxes;
+        kept.extend(news.drain(*told..));
+        news.clear();
+        *told = 0;
+        mem::swap(news, kept);
     }
 }

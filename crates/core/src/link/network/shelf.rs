@@ -33,9 +33,6 @@ pub(super) struct Leaving {
 }
 
 impl Due for Leaving {
-    /// Enough for the lines that the days end with to stay in the cache.
-    const WANTED: u64 = 128;
-
     #[inline]
     fn due(&self) -> Time {
         self.out
@@ -47,7 +44,7 @@ impl Shelf {
     pub(super) fn new(links: Vec<bool>) -> Self {
         Self {
             links,
-            days: Days::new(LEAD + 4 * STRIDE),
+            days: Days::new(LEAD + 4 * STRIDE, WANTED),
             taken: 0,
         }
     }
@@ -113,6 +110,9 @@ impl Leaving {
         }
     }
 }
+
+/// So many share a day: enough for the lines that the days end with to stay in the cache.
+pub(super) const WANTED: u64 = 128;
 
 /// How many packets make a step of a look ahead, and how many come out before the first of them.
 pub(super) const STRIDE: usize = 8;

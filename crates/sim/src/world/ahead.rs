@@ -219,15 +219,18 @@ impl<A: Agent> World<A> {
         }
         let at = news.at;
         self.ahead.latest = self.ahead.latest.max(at);
-        if let Some((_, then)) = self.hand_over(news.exit(), observer) {
+        if let Some((_, (due, done))) = self.hand_over(news.exit(), observer) {
             self.send::<true, O>(id, at, observer)?;
-            outlook = then;
+            self.seats[id].start = at;
+            outlook = (due.max(at), done);
         }
         self.plan(id, outlook);
         Ok(())
     }
 
-    /// Wakes a party up, until it wants to be woken at another moment: its outlook then.
+    /// Wakes a party up, until it wants to be woken at a later moment: its outlook then.
+    ///
+    /// From then on it takes part from that moment on, so that a timer of the past is one of that moment.
     #[inline]
     fn wake_at<O: Observer + ?Sized>(
         &mut self,
@@ -240,6 +243,7 @@ impl<A: Agent> World<A> {
             let outlook = self.ring(id, at, observer);
             self.send::<true, O>(id, at, observer)?;
             if outlook.0 > at {
+                self.seats[id].start = at;
                 return Ok(outlook);
             }
         }

@@ -314,3 +314,108 @@ fn a_peer_must_exist() {
         "a sends to party 7, which does not exist: add it or name another"
     );
 }
+
+/// Sends every 3 ms, or wants to be woken in the past whenever something comes.
+#[derive(Debug)]
+struct Hasty {
+    beat: Option<Time>,
+    overdue: Option<Time>,
+    seen: Vec<(Time, &'static str)>,
+}
+
+impl Agent for Hasty {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, _: &mut Body) {
+        self.seen.push((cx.now, "packet"));
+        self.overdue = Some(cx.now.before(ms(2)));
+    }
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        self.seen.push((cx.now, "timer"));
+        self.overdue = None;
+        if let Some(beat) = self.beat.filter(|beat| *beat <= cx.now) {
+            self.beat = Some(beat + ms(3));
+            let body = Body::Data {
+                seq: 0,
+                sent: cx.now,
+                rtt: 0,
+                open: 0,
+            };
+            cx.send(Bytes(1_000), Ecn::NotEct, body);
+        }
+    }
+    fn next_timer(&self) -> Time {
+        let [beat, overdue] = [self.beat, self.overdue].map(|at| at.unwrap_or(Time::FAR));
+        beat.min(overdue)
+    }
+    fn is_alone(&self) -> bool {
+        true
+    }
+}
+
+/// A timer of the past is one of the moment at which it was set, also for who is ahead of others.
+#[test]
+fn nobody_is_woken_in_its_past() {
+    let wire = |name: &str, delay| NamedLink {
+        name: name.to_owned(),
+        config: LinkConfig {
+            capacity: Capacity::Fixed(Rate::kbps(10_000)),
+            delay: ms(delay),
+            ..LinkConfig::default()
+        },
+    };
+    let links = [
+        ("a", 1),
+        ("b", 1),
+        ("shared", 10),
+        ("c", 2),
+        ("d", 3),
+        ("e", 1),
+        ("f", 1),
+        ("back", 10),
+        ("g", 1),
+        ("h", 1),
+    ];
+    let routes = [[0, 2, 3], [1, 2, 4], [5, 7, 8], [6, 7, 9]];
+    let config = NetworkConfig {
+        links: links.map(|(name, delay)| wire(name, delay)).to_vec(),
+        routes: routes.map(|route| route.map(LinkId).to_vec()).to_vec(),
+    };
+    let seen = |ordered: bool| {
+        let party = |i: usize| Party {
+            name: i.to_string(),
+            agent: Hasty {
+                beat: Some(Time::from_millis(i as u64)),
+                overdue: None,
+                seen: Vec::new(),
+            },
+            peer: PartyId((i + 2) % 4),
+            route: RouteId(i),
+            flow: 0,
+            dscp: 0,
+            start: Time::ZERO,
+            stop: Time::FAR,
+        };
+        let network = Network::new(&config, Seed(1)).unwrap();
+        let mut world = World::new(network, (0..4).map(party).collect(), Seed(1)).unwrap();
+        let end = Time::from_millis(300);
+        if ordered {
+            world.run(end, &mut Ordered).unwrap();
+        } else {
+            world.run(end, &mut ()).unwrap();
+        }
+        assert_eq!(world.network().is_ahead(), !ordered);
+        let agents = world.into_agents().into_iter();
+        agents.map(|agent| agent.seen).collect::<Vec<_>>()
+    };
+    let plain = seen(true);
+    assert!(
+        plain
+            .iter()
+            .all(|seen| seen.len() > 200 && seen.is_sorted_by_key(|(at, _)| *at))
+    );
+    assert_eq!(seen(false), plain);
+}
+
+/// Sees nothing, in order.
+struct Ordered;
+
+impl Observer for Ordered {}

@@ -2,7 +2,8 @@
 //!
 //! The order of events is fixed. At one moment, what the network delivers comes first, in the order
 //! in which it left; then the parties whose deadline has come, in the order of their numbers; then
-//! the sample of the links. After every input a party is drained before anything else happens.
+//! the sample of the links. After every input a party is drained before anything else happens. Where
+//! nobody can tell, parties have their turns earlier than that, as `ahead` says.
 
 use core::mem;
 use core::time::Duration;
@@ -11,7 +12,7 @@ use prefetch_index::prefetch_index;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::agenda::Agenda;
 use tidegate_core::control::Ecn;
-use tidegate_core::link::{Exit, LinkId, LinkStats, Network, Packet, Queued, RouteId, Step};
+use tidegate_core::link::{Exit, LinkId, Network, Packet, RouteId, Step};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Time};
@@ -20,11 +21,13 @@ use crate::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 
 mod ahead;
 mod error;
+mod observer;
 mod rounds;
 mod wired;
 
 use ahead::Ahead;
 pub use error::WorldError;
+pub use observer::{Flight, Observer, Sample};
 pub use wired::Wired;
 
 /// A party by its place in the list given to [`World::new`].
@@ -85,79 +88,6 @@ impl Packet for SimPacket {
     fn dscp(&self) -> u8 {
         self.dscp
     }
-}
-
-/// Who sees what happens in a world.
-pub trait Observer {
-    /// A party says that something happened.
-    fn event(&mut self, _party: PartyId, _at: Time, _event: Event) {}
-
-    /// A packet enters the network.
-    fn sent(&mut self, _at: Time, _flight: Flight<'_>) {}
-
-    /// A packet reached a party that takes part.
-    fn arrived(&mut self, _at: Time, _flight: Flight<'_>) {}
-
-    /// A packet is likely to reach a party soon: what is kept of it may be brought to the cache.
-    fn soon(&mut self, _party: PartyId) {}
-
-    /// The same a while later, shortly before it arrives.
-    fn very_soon(&mut self, _party: PartyId) {}
-
-    /// The state of a link, at the interval of [`World::sample_every`].
-    fn sample(&mut self, _sample: &Sample) {}
-
-    /// Whether all that it sees is to be in the order of time. If not, what one party does is, and so
-    /// are samples, but a party may be ahead of the others by what a packet takes to reach it.
-    fn wants_order(&self) -> bool {
-        true
-    }
-}
-
-impl Observer for () {
-    fn wants_order(&self) -> bool {
-        false
-    }
-}
-
-/// A packet, as an observer sees it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Flight<'a> {
-    /// Who sends it or receives it.
-    pub party: PartyId,
-    /// Whose it is.
-    pub flow: u32,
-    /// On the wire, every header included.
-    pub size: Bytes,
-    /// As it is now.
-    pub ecn: Ecn,
-    /// When it entered the network.
-    pub entered: Time,
-    /// What it carries.
-    pub body: &'a Body,
-}
-
-impl Flight<'_> {
-    /// The UDP payload, where it has one.
-    pub fn payload(&self) -> &[u8] {
-        match self.body {
-            Body::Datagram(payload) => payload,
-            _ => &[],
-        }
-    }
-}
-
-/// The state of a link at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// When.
-    pub at: Time,
-    /// Which.
-    pub link: LinkId,
-    /// What waits.
-    pub queued: Queued,
-    /// Counters since the start.
-    pub stats: LinkStats,
 }
 
 /// Parties on a network.

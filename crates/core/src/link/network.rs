@@ -183,19 +183,21 @@ impl<P: Packet + Send + 'static> Network<P> {
     )]
     pub fn push_new(&mut self, at: Time, route: RouteId, size: Bytes, make: impl FnOnce() -> P) {
         self.catch_up(at);
-        let start = self.routes[route.0];
-        let slot = self.store.put(make);
-        let parcel = Parcel {
-            size,
-            slot,
-            hop: start,
-        };
-        let hop = self.hops[start as usize];
+        let (parcel, hop) = self.lodge(route, size, make);
         if hop & (END | BATCHED) == BATCHED {
             self.gather(at, parcel, hop & !BATCHED);
         } else {
             self.set_out(at, parcel);
         }
+    }
+
+    /// Keeps a packet that is about to enter `route`; its first hop.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn lodge(&mut self, route: RouteId, size: Bytes, make: impl FnOnce() -> P) -> (Parcel, u32) {
+        let hop = self.routes[route.0];
+        let slot = self.store.put(make);
+        (Parcel { size, slot, hop }, self.hops[hop as usize])
     }
 
     #[inline(never)]

@@ -2,8 +2,8 @@
 //!
 //! What a party does follows from what it gets, and when. Where nobody shares the first and the last
 //! links of its routes, it may get a packet, or wake up, long before it is its turn by the clock: as
-//! soon as nothing can come before that (compare [`get_ahead`](tidegate_core::link::Network::get_ahead)). So a packet is taken by its
-//! receiver in the same breath in which its way through the network is found, the answer enters the
+//! soon as nothing can come before that (compare [`get_ahead`](tidegate_core::link::Network::get_ahead)).
+//! So a packet is taken by its receiver in the same breath in which its way through the network is found, the answer enters the
 //! receiver's first link, and neither waits in an agenda for its time to come. Only the links that are
 //! shared see packets in the order of time, as they must.
 //!
@@ -128,7 +128,7 @@ impl<A: Agent> World<A> {
             } else {
                 self.idle_until(limit, until).min(sample).max(reached)
             };
-            self.network.go_ahead(reached);
+            self.network.advance(reached);
             if sample <= reached {
                 self.now = sample;
                 self.ahead.latest = self.ahead.latest.max(sample);
@@ -208,16 +208,16 @@ impl<A: Agent> World<A> {
         news: News,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        let id = self.ahead.parties[news.link.0] as usize;
-        if news.at > self.ahead.until {
+        let id = self.ahead.parties[news.link().0] as usize;
+        if news.at() > self.ahead.until {
             self.network.keep(news);
             return Ok(());
         }
         let mut outlook = self.seats[id].outlook();
-        while outlook.0 < news.at {
+        while outlook.0 < news.at() {
             outlook = self.wake_at(id, outlook.0, observer)?;
         }
-        let at = news.at;
+        let at = news.at();
         self.ahead.latest = self.ahead.latest.max(at);
         if let Some((_, (due, done))) = self.hand_over(news.exit(), observer) {
             self.send::<true, O>(id, at, observer)?;

@@ -75,32 +75,26 @@ impl Inboxes {
 /// A packet that will be out of its last link.
 #[derive(Debug)]
 #[must_use = "the packet stays in the network until it is taken"]
-pub struct News {
-    /// Of which link.
-    pub link: LinkId,
-    /// When. Later than that of all news of this link before.
-    pub at: Time,
-    leaving: Leaving,
-}
+pub struct News(Leaving);
 
 impl News {
+    /// Of which link.
     #[inline]
-    fn new(leaving: Leaving) -> Self {
-        Self {
-            link: LinkId(leaving.link as usize),
-            at: leaving.out,
-            leaving,
-        }
+    pub fn link(&self) -> LinkId {
+        LinkId(self.0.link as usize)
+    }
+
+    /// When. Not earlier than any news of this link before.
+    #[inline]
+    pub fn at(&self) -> Time {
+        self.0.out
     }
 
     /// The packet, as one that has reached the end of its route.
     #[inline]
     pub fn exit(self) -> Exit {
-        Exit {
-            at: self.at,
-            end: self.leaving.end,
-            slot: self.leaving.slot,
-        }
+        let Leaving { out, slot, end, .. } = self.0;
+        Exit { at: out, end, slot }
     }
 }
 
@@ -110,8 +104,12 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// which there were no news at that moment. None, and nothing changes, if the network cannot do
     /// it, or not with a lead of at least so many ns, or has packets inside.
     ///
-    /// It ends by itself, with [`is_ahead`](Self::is_ahead), when somebody asks for a link at the end
-    /// of a route or has any observed. What was not popped by then comes as ever.
+    /// To [`advance`](Self::advance) makes news. What is handed in by [`push_ahead`](Self::push_ahead)
+    /// before is to be all that enters by that moment.
+    ///
+    /// It ends by itself, and [`is_ahead`](Self::is_ahead) says so, when somebody asks for a link at the
+    /// end of a route or has any observed, and when a queue there may be full. What nobody took by then is
+    /// popped as ever.
     pub fn get_ahead(&mut self, least: u64) -> Option<u64> {
         if self.inboxes.on || self.store.len() > 0 || self.routes.is_empty() {
             return None;
@@ -226,14 +224,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         reason = "so that a packet is written where it stays"
     )]
     pub fn push_ahead(&mut self, at: Time, route: RouteId, size: Bytes, make: impl FnOnce() -> P) {
-        let start = self.routes[route.0];
-        let slot = self.store.put(make);
-        let parcel = Parcel {
-            size,
-            slot,
-            hop: start,
-        };
-        let hop = self.hops[start as usize];
+        let (parcel, hop) = self.lodge(route, size, make);
         if hop & (END | BATCHED) == BATCHED {
             self.gather(at, parcel, hop & !BATCHED);
         } else if hop & END == 0 {
@@ -244,16 +235,10 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// Lets everything happen inside up to `until`, of which there are news then. What was handed in
-    /// ahead of time is to be all that enters by then.
-    pub fn go_ahead(&mut self, until: Time) {
-        self.advance(until);
-    }
-
     /// The next packet of which it is known when it will be out. Those of one link are in order.
     #[inline]
     pub fn news(&mut self) -> Option<News> {
-        self.inboxes.next().map(News::new)
+        self.inboxes.next().map(News)
     }
 
     /// What is told after so many other news, if that is known: which link it is out of. Has the packet
@@ -270,7 +255,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "each is kept once")]
     pub fn keep(&mut self, news: News) {
-        self.inboxes.kept.push(news.leaving);
+        self.inboxes.kept.push(news.0);
     }
 
     /// What was kept is news again, before all others.

@@ -105,8 +105,9 @@ struct Rare {
     dropped: u64,
     dropped_bytes: Bytes,
     marks: u64,
-    /// How many of those inside were handed on.
+    /// How many of those inside were handed on, and their size.
     handed: u32,
+    handed_bytes: Bytes,
     /// Whether none will be.
     apart: bool,
     /// Of drops alone.
@@ -148,6 +149,7 @@ impl Lane {
                 dropped_bytes: Bytes::ZERO,
                 marks: 0,
                 handed: 0,
+                handed_bytes: Bytes::ZERO,
                 apart: false,
                 notes: None,
             }),
@@ -535,9 +537,18 @@ impl Lane {
         if self.fresh() >= u64::from(self.len) {
             return Bytes(u64::from(self.len - first) * u64::from(self.size));
         }
+        if first < self.rare.handed / 2 {
+            let left = self.rare.handed_bytes - self.sum(0, first);
+            return left + self.sum(self.rare.handed, self.len);
+        }
+        self.sum(first, self.len)
+    }
+
+    /// The size of those inside from one to before another.
+    fn sum(&self, first: u32, end: u32) -> Bytes {
         let (from, len) = (
             self.place(self.head.wrapping_add(first)),
-            (self.len - first) as usize,
+            (end - first) as usize,
         );
         let straight = len.min(self.ring.len() - from);
         let (late, early) = (&self.ring[from..][..straight], &self.ring[..len - straight]);
@@ -561,10 +572,24 @@ impl Lane {
         let ahead = self.rare.started.wrapping_sub(self.head);
         let mut started = if ahead > self.len { 0 } else { ahead };
         let edge = self.edge(at);
-        while started < self.len && (started == 0 || self.passing(started - 1).out < edge) {
-            started += 1;
+        let has_left = |i: u32| i < self.len && (i == 0 || self.passing(i - 1).out < edge);
+        // Often none or one more has; if nobody asked for long, most have.
+        let mut step = 1;
+        while has_left(started) {
+            started += step;
+            step *= 2;
         }
-        started
+        let mut least = started - step / 2;
+        let mut end = started.min(self.len);
+        while least < end {
+            let middle = u32::midpoint(least, end);
+            if has_left(middle) {
+                least = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        end
     }
 
     /// What is at the far end before that has left the transmitter before `at`, or at that moment if

@@ -27,7 +27,7 @@ pub use delay::{JitterConfig, JitterFault, Spread};
 pub use hop::{FlowCounts, Link, LinkStats, Queued};
 pub use loss::{GilbertElliott, LossConfig, LossFault};
 pub use network::{
-    Delivery, Exit, LinkId, NamedLink, Network, NetworkConfig, NetworkError, News, RouteId, Step,
+    Delivery, Exit, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId, Step,
 };
 pub use notes::{DropReason, Happening, LinkNote};
 pub use outage::{Outage, Outages, OutagesError};

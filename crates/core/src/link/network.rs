@@ -18,7 +18,6 @@ use ahead::Ahead;
 pub use ahead::Step;
 use batch::{BATCHED, Batches};
 use inbox::Inboxes;
-pub use inbox::News;
 use shelf::Shelf;
 
 mod ahead;
@@ -341,6 +340,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     fn settled(&mut self, link: LinkId, now: Time) -> &Passage {
         self.advance(now);
+        self.land_all_for(link.0);
         self.clear_shelf_for(link.0);
         self.part_from_feeder(link.0);
         self.links[link.0].advance(&mut self.store, now);
@@ -443,7 +443,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     fn enter(&mut self, at: Time, parcel: Parcel, hop: u32) -> bool {
         let link = (hop & !LAST) as usize;
         if hop & LAST != 0 && self.inboxes.are_on() {
-            return self.tell(at, parcel, link);
+            self.inboxes.put(at, parcel, link);
+            return true;
         }
         if hop & LAST != 0 && self.shelve(at, parcel, link) {
             return true;

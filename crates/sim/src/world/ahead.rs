@@ -13,7 +13,7 @@
 use core::mem;
 
 use prefetch_index::prefetch_index;
-use tidegate_core::link::{LinkId, News, RouteId, Step};
+use tidegate_core::link::{LinkId, RouteId, Step};
 use tidegate_core::units::Time;
 
 use super::rounds::Rounds;
@@ -28,9 +28,7 @@ pub(super) struct Ahead {
     lead: u64,
     /// Who gets what comes out of each link.
     parties: Vec<u32>,
-    /// Nobody goes further at present, and nobody wakes up later than `limit`, since of what comes then
-    /// there may be no news yet.
-    until: Time,
+    /// Nobody wakes up later than that, since of what comes then there may be no news yet.
     limit: Time,
     /// When the last thing happened to anybody.
     latest: Time,
@@ -90,16 +88,13 @@ impl<A: Agent> World<A> {
     ) -> Result<Option<Time>, WorldError> {
         // The network has seen all that happens by then.
         let mut reached = self.now;
-        (self.ahead.until, self.ahead.latest) = (until, reached);
-        self.network.tell_again();
+        self.ahead.latest = reached;
+        self.network.tell_until(until);
         loop {
             let limit = later(reached, self.ahead.lead - 1).min(until);
             self.ahead.limit = limit;
-            while let Some(news) = self.network.news() {
-                if self.seats.len() > CACHED {
-                    self.look_at_news(observer);
-                }
-                self.hear(news, observer)?;
+            while let Some(link) = self.network.link_with_news() {
+                self.hear(link, observer)?;
             }
             if !self.network.is_ahead() {
                 // Some are ahead of that, and have nothing to do by then.
@@ -184,45 +179,45 @@ impl<A: Agent> World<A> {
     #[inline]
     fn look_at_news<O: Observer + ?Sized>(&mut self, observer: &mut O) {
         let party = |link: LinkId| self.ahead.parties[link.0] as usize;
-        if let Some(id) = self.network.news_behind(9).map(party) {
+        if let Some(id) = self.network.news_behind(9, Step::Link).map(party) {
             prefetch_index(&self.seats, id);
             observer.soon(PartyId(id));
         }
-        if let Some(id) = self.network.news_behind(6).map(party) {
+        if let Some(id) = self.network.news_behind(6, Step::Place).map(party) {
             let seat = &self.seats[id];
             seat.agent.soon();
             self.network.soon(RouteId(seat.route as usize), Step::Link);
         }
-        if let Some(id) = self.network.news_behind(3).map(party) {
+        if let Some(id) = self.network.news_behind(3, Step::Place).map(party) {
             let seat = &self.seats[id];
             self.network.soon(RouteId(seat.route as usize), Step::Place);
             observer.very_soon(PartyId(id));
         }
     }
 
-    /// A packet will be out: it is given to its party, which wakes up before if it wants to. Nothing
-    /// else can come by then, whatever the limit is.
-    #[inline]
+    /// Packets will be out of a link: they are given to its party, which wakes up in between if it wants
+    /// to. Nothing else can come by then, whatever the limit is.
     fn hear<O: Observer + ?Sized>(
         &mut self,
-        news: News,
+        link: LinkId,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        let id = self.ahead.parties[news.link().0] as usize;
-        if news.at() > self.ahead.until {
-            self.network.keep(news);
-            return Ok(());
-        }
+        let id = self.ahead.parties[link.0] as usize;
         let mut outlook = self.seats[id].outlook();
-        while outlook.0 < news.at() {
-            outlook = self.wake_at(id, outlook.0, observer)?;
-        }
-        let at = news.at();
-        self.ahead.latest = self.ahead.latest.max(at);
-        if let Some((_, (due, done))) = self.hand_over(news.exit(), observer) {
-            self.send::<true, O>(id, at, observer)?;
-            self.seats[id].start = at;
-            outlook = (due.max(at), done);
+        while let Some(exit) = self.network.news_of(link) {
+            if self.seats.len() > CACHED {
+                self.look_at_news(observer);
+            }
+            let at = exit.at();
+            while outlook.0 < at {
+                outlook = self.wake_at(id, outlook.0, observer)?;
+            }
+            self.ahead.latest = self.ahead.latest.max(at);
+            if let Some((_, (due, done))) = self.hand_over(exit, observer) {
+                self.send::<true, O>(id, at, observer)?;
+                self.seats[id].start = at;
+                outlook = (due.max(at), done);
+            }
         }
         self.plan(id, outlook);
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::super::Packet;
 use super::super::store::{Parcel, SHELL, Store};
-use super::{Entry, Lane};
+use super::{Entry, Lane, Passing};
 use crate::units::{Bytes, Time};
 
 /// Where the ring of a lane has packets that were handed on, they are the oldest ones. They are here
@@ -31,13 +31,6 @@ impl Lane {
         self.rare.handed == self.len && !self.rare.apart
     }
 
-    /// The same of the one that arrives at `at`, which may be told though more are inside.
-    #[inline]
-    pub(in super::super) fn has_room_at(&self, at: Time) -> bool {
-        let room = |(waiting, _)| waiting < self.limit;
-        self.has_room() || self.waiting_alike(at).is_some_and(room)
-    }
-
     /// Whether anything inside was handed on.
     pub(in super::super) fn hands_on(&self) -> bool {
         self.rare.handed > 0
@@ -57,13 +50,17 @@ impl Lane {
     ) -> Entry {
         let hop = parcel.hop | HANDED;
         let entry = self.push(store, at, Parcel { hop, ..parcel });
-        self.rare.handed += u32::from(matches!(entry, Entry::Taken(_)));
+        if let Entry::Taken(_) = entry {
+            self.rare.handed += 1;
+            self.rare.handed_bytes += parcel.size;
+        }
         entry
     }
 
-    /// A packet arrives at a lane of which all that comes is told of ahead of time: as with
-    /// [`push_through`](Self::push_through), but for a count that [`keep_shells`](Self::keep_shells)
-    /// makes good. What is out at `now` is let go of when it is in the way.
+    /// A packet arrives at a lane of which all that comes is told of ahead of time, up to the `horizon`:
+    /// as with [`push_through`](Self::push_through), but for a count that
+    /// [`keep_shells`](Self::keep_shells) makes good. What is told of is let go of as soon as it no longer
+    /// matters for what comes, so that the ring stays small.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -72,15 +69,14 @@ impl Lane {
     pub(in super::super) fn push_told<P: Packet>(
         &mut self,
         store: &mut Store<P>,
-        now: Time,
+        horizon: Time,
         at: Time,
         parcel: Parcel,
     ) -> Entry {
-        if self.len as usize == self.ring.len() || self.len >= self.limit {
-            while self.len > 0 && self.passing(0).out <= now {
-                self.head = self.head.wrapping_add(1);
-                self.len -= 1;
-            }
+        let alone = self.last.as_nanos() <= at.as_nanos().saturating_add(self.delay.into());
+        if alone && self.last <= horizon {
+            self.head = self.tail();
+            self.len = 0;
         }
         let hop = parcel.hop | HANDED;
         self.push(store, at, Parcel { hop, ..parcel })
@@ -91,7 +87,9 @@ impl Lane {
     pub(in super::super) fn keep_back(&mut self) {
         self.rare.handed -= 1;
         let place = self.place(self.head.wrapping_add(self.rare.handed));
-        self.ring[place].parcel.hop &= !HANDED;
+        let parcel = &mut self.ring[place].parcel;
+        parcel.hop &= !HANDED;
+        self.rare.handed_bytes -= parcel.size;
     }
 
     /// Nothing is told of from now on. The last so many were not taken yet; of the others only the shells
@@ -99,6 +97,7 @@ impl Lane {
     #[cold]
     pub(in super::super) fn keep_shells(&mut self, now: Time, kept: usize) {
         self.rare.handed = self.len;
+        self.rare.handed_bytes = self.sum(0, self.len);
         self.forget(now);
         (0..kept).for_each(|_| self.keep_back());
         while self.rare.handed > 0 {
@@ -111,10 +110,14 @@ impl Lane {
     /// Lets go of what was handed on and is out at `now`.
     #[inline]
     pub(super) fn forget(&mut self, now: Time) {
-        while self.rare.handed > 0 && self.passing(0).out <= now {
+        while self.rare.handed > 0
+            && let Passing { out, parcel } = *self.passing(0)
+            && out <= now
+        {
             self.head = self.head.wrapping_add(1);
             self.len -= 1;
             self.rare.handed -= 1;
+            self.rare.handed_bytes -= parcel.size;
         }
     }
 
@@ -151,7 +154,7 @@ impl Lane {
         }
         self.head = self.head.wrapping_add(self.rare.handed);
         self.len -= self.rare.handed;
-        self.rare.handed = 0;
+        (self.rare.handed, self.rare.handed_bytes) = (0, Bytes::ZERO);
         self.rare.apart = true;
         back
     }

@@ -10,7 +10,7 @@ use core::mem;
 use prefetch_index::prefetch_index;
 
 use super::super::Packet;
-use super::{BATCHED, END, FEEDER, LAST, Network, RouteId};
+use super::{BATCHED, END, FEEDER, LAST, Network, RouteId, batch};
 use crate::units::Time;
 
 /// Links whose turn comes soon, day by day of the agenda, the next day first.
@@ -131,16 +131,30 @@ impl<P: Packet + Send + 'static> Network<P> {
             } else {
                 (step * STRIDE, STRIDE)
             };
-            let links = self.batches.coming(list, from, count).iter();
-            links.map(|leaving| leaving.1 as usize)
+            self.batches.coming(list, from, count).iter()
         };
-        range(4).for_each(|link| self.link_soon(link));
-        range(3).for_each(|link| self.head_soon(link));
-        for link in range(2) {
-            self.next_soon(link);
+        let there = |leaving: &&batch::Leaving| leaving.parcel().is_none();
+        for leaving in range(4).filter(there) {
+            self.link_soon(leaving.link as usize);
         }
-        for link in range(1) {
-            let parcel = self.links[link].peek();
+        for leaving in range(3).filter(there) {
+            self.head_soon(leaving.link as usize);
+        }
+        // What is told of goes no further.
+        let told = self.inboxes.are_on();
+        for leaving in range(2) {
+            match leaving.parcel().map(|parcel| self.next_of(parcel.hop)) {
+                None => drop(self.next_soon(leaving.link as usize)),
+                Some(Some(next)) if !told => self.link_soon(next),
+                Some(_) => {}
+            }
+        }
+        if told {
+            return;
+        }
+        for leaving in range(1) {
+            let parcel = leaving.parcel();
+            let parcel = parcel.or_else(|| self.links[leaving.link as usize].peek().copied());
             if let Some(next) = parcel.and_then(|parcel| self.next_of(parcel.hop)) {
                 self.place_soon(next);
             }
@@ -157,7 +171,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 
     #[inline]
-    fn link_soon(&self, link: usize) {
+    pub(super) fn link_soon(&self, link: usize) {
         prefetch_index(&self.links, link);
     }
 
@@ -169,7 +183,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 
     #[inline]
-    fn place_soon(&self, link: usize) {
+    pub(super) fn place_soon(&self, link: usize) {
         if let Some(lane) = self.links[link].lane() {
             lane.tail_soon();
         }

@@ -6,6 +6,10 @@
 //! first links need no place in the agenda then, and many moves of one kind in a row are foretold
 //! better than moves of all kinds, and find more in the cache.
 //!
+//! A first link that takes any packet at once, or needs a closer look, *floats*: what is on it waits in
+//! the batch alone, and the link is not touched again when it is out. It keeps its packets itself from
+//! the moment on at which it needs that look, or anybody asks for it.
+//!
 //! None of this can be seen from outside: who asks for anything that it might change has all moved on
 //! first that is due by then.
 
@@ -18,7 +22,7 @@ use super::super::store::Parcel;
 use super::ahead::STRIDE;
 use super::days::{Days, Due};
 use super::{CACHED, END, FEEDER, LAST, NONE, Network, shelf};
-use crate::units::{Time, nanos};
+use crate::units::{Bytes, Time, nanos};
 
 /// What is to be moved on.
 #[derive(Debug)]
@@ -41,14 +45,48 @@ struct Batch {
     due: Time,
 }
 
-/// When a packet is out of its first link, and which that is.
+/// A packet on its first link, if that floats; else the oldest one there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Leaving(pub(super) Time, pub(super) u32);
+pub(super) struct Leaving {
+    /// When it is out of it.
+    pub(super) out: Time,
+    /// Which link that is.
+    pub(super) link: u32,
+    /// Where it is kept, or [`NONE`] if the link knows.
+    pub(super) slot: u32,
+    /// Where it is in the network's list of hops.
+    hop: u32,
+    size: u32,
+}
+
+impl Leaving {
+    /// The one that a link has.
+    #[inline]
+    fn of_link(out: Time, link: u32) -> Self {
+        Self {
+            out,
+            link,
+            slot: NONE,
+            hop: 0,
+            size: 0,
+        }
+    }
+
+    /// What it has itself.
+    #[inline]
+    pub(super) fn parcel(&self) -> Option<Parcel> {
+        (self.slot != NONE).then_some(Parcel {
+            size: Bytes(self.size.into()),
+            slot: self.slot,
+            hop: self.hop,
+        })
+    }
+}
 
 impl Due for Leaving {
     #[inline]
     fn due(&self) -> Time {
-        self.0
+        self.out
     }
 }
 
@@ -109,10 +147,10 @@ impl Batches {
     }
 
     #[inline]
-    fn add(&mut self, out: Time, link: u32) {
-        let list = &mut self.lists[self.of[link as usize] as usize];
-        let is_first = out < list.entries.due();
-        list.entries.put(Leaving(out, link));
+    fn add(&mut self, leaving: Leaving) {
+        let list = &mut self.lists[self.of[leaving.link as usize] as usize];
+        let is_first = leaving.out < list.entries.due();
+        list.entries.put(leaving);
         if is_first {
             list.plan();
             self.due = self.due.min(list.due);
@@ -192,12 +230,36 @@ impl<P: Packet + Send + 'static> Network<P> {
         reason = "so that the parcel stays in registers"
     )]
     pub(super) fn gather(&mut self, at: Time, parcel: Parcel, link: u32) {
+        if let Passage::Lane(lane) = &mut self.links[link as usize]
+            && lane.may_float()
+        {
+            if let Ok(size) = u32::try_from(parcel.size.get())
+                && let Some(out) = lane.pass(at, parcel.size)
+            {
+                let Parcel { slot, hop, .. } = parcel;
+                self.batches.add(Leaving {
+                    out,
+                    link,
+                    slot,
+                    hop,
+                    size,
+                });
+                return;
+            }
+            self.land(link);
+        }
+        self.gather_there(at, parcel, link);
+    }
+
+    /// The same of one that the link keeps.
+    #[inline(never)]
+    fn gather_there(&mut self, at: Time, parcel: Parcel, link: u32) {
         let entry = match &mut self.links[link as usize] {
             Passage::Lane(lane) => lane.push(&mut self.store, at, parcel),
             Passage::Chain(_) => Entry::TooLate,
         };
         match entry {
-            Entry::Taken(out) => self.batches.add(out, link),
+            Entry::Taken(out) => self.batches.add(Leaving::of_link(out, link)),
             Entry::Refused => {}
             Entry::TooLate => {
                 self.end_batches();
@@ -224,19 +286,23 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// The same of one list. Whether the next links are lanes still.
     #[inline]
     fn move_list_on(&mut self, list: usize, until: (Time, usize)) -> bool {
-        let until = Leaving(until.0, until.1 as u32);
+        let (until, highest) = (until.0, until.1 as u32);
         let (mut count, mut even) = (0_usize, true);
         let many = self.links.len() > CACHED;
         while let Some(&next) = self.batches.lists[list].entries.first()
-            && next <= until
+            && (next.out, next.link) <= (until, highest)
         {
             if many && count.is_multiple_of(STRIDE) {
                 self.look_along(list, count == 0);
             }
             count += 1;
             self.batches.lists[list].entries.take();
-            let Leaving(out, link) = next;
-            let Some((at, parcel)) = self.links[link as usize].pop(&mut self.store, out) else {
+            let Leaving { out, link, .. } = next;
+            let packet = match next.parcel() {
+                Some(parcel) => Some((out, parcel)),
+                None => self.links[link as usize].pop(&mut self.store, out),
+            };
+            let Some((at, parcel)) = packet else {
                 continue;
             };
             let hop = parcel.hop + 1;
@@ -261,12 +327,61 @@ impl<P: Packet + Send + 'static> Network<P> {
                 *hop &= !BATCHED;
             }
         }
+        self.land_all();
         self.batches.of.fill(NONE);
         self.batches.due = Time::FAR;
         for list in mem::take(&mut self.batches.lists) {
-            for Leaving(_, link) in list.entries.into_all() {
-                self.plan(link as usize);
+            for leaving in list.entries.into_all() {
+                self.plan(leaving.link as usize);
             }
+        }
+    }
+
+    /// A first link floats no longer.
+    #[cold]
+    #[inline(never)]
+    fn land(&mut self, link: u32) {
+        let list = self.batches.of[link as usize] as usize;
+        let entries = &mut self.batches.lists[list].entries;
+        let own = entries.take_those(|leaving| leaving.link == link);
+        self.put_down(link, &own);
+    }
+
+    /// The same of all, if a link is asked for that may be one.
+    pub(super) fn land_all_for(&mut self, link: usize) {
+        if self.batches.has(link) && self.links[link].lane().is_some_and(Lane::may_float) {
+            self.land_all();
+        }
+    }
+
+    #[cold]
+    fn land_all(&mut self) {
+        for list in 0..self.batches.lists.len() {
+            let entries = &mut self.batches.lists[list].entries;
+            let mut own = entries.take_those(|leaving| leaving.slot != NONE);
+            own.sort_by_key(|leaving| leaving.link);
+            for own in own.chunk_by(|one, other| one.link == other.link) {
+                self.put_down(own[0].link, own);
+            }
+        }
+        for link in 0..self.links.len() {
+            if self.batches.has(link) && self.links[link].lane().is_some_and(Lane::may_float) {
+                self.put_down(link as u32, &[]);
+            }
+        }
+    }
+
+    /// What a link had while it floated goes there.
+    fn put_down(&mut self, link: u32, own: &[Leaving]) {
+        if let Some(lane) = self.links[link as usize].lane_mut() {
+            let parcels = own.iter().map(Leaving::parcel);
+            let parcels: Vec<_> = parcels.flatten().collect();
+            lane.ground(own.iter().map(|leaving| leaving.out).zip(parcels));
+        }
+        let list = self.batches.of[link as usize] as usize;
+        for leaving in own {
+            let there = Leaving::of_link(leaving.out, link);
+            self.batches.lists[list].entries.put(there);
         }
     }
 }

@@ -16,44 +16,133 @@ use super::super::Packet;
 use super::super::lane::{Entry, Lane};
 use super::super::passage::Passage;
 use super::super::store::Parcel;
-use super::shelf::{Leaving, Shelf};
-use super::{BATCHED, END, Exit, FEEDER, LAST, LinkId, NONE, Network, RouteId, last};
+use super::ahead::Step;
+use super::shelf::Shelf;
+use super::{BATCHED, CACHED, END, Exit, FEEDER, LAST, LinkId, NONE, Network, RouteId, last};
 use crate::units::{Bytes, Time, nanos};
 
 /// What is told of ahead of time.
+///
+/// A last link gets its packets when somebody asks for them, up to the *horizon*. Until then they wait
+/// here: so nothing needs to be taken back that comes later than anybody may ask for.
 #[derive(Debug, Default)]
 pub(super) struct Inboxes {
     /// Whether anything is.
     on: bool,
     /// The last links.
     links: Vec<bool>,
+    /// Nothing later is told of at present.
+    horizon: Time,
+    /// What came since anybody asked.
+    fresh: Vec<Coming>,
+    /// With many links: how much of it is of each, and of which there is any.
+    counts: Vec<u32>,
+    named: Vec<u32>,
     /// What is told of, and how much of it was taken.
-    news: Vec<Leaving>,
+    news: Vec<Coming>,
     told: usize,
-    /// What was told of and [kept](Network::keep).
-    kept: Vec<Leaving>,
+    /// What is later than the horizon.
+    kept: Vec<Coming>,
+}
+
+/// A packet on its last link, or on the way there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coming {
+    /// When it is out of that link, if it `is_in`, or gets there.
+    at: Time,
+    link: u32,
+    is_in: bool,
+    parcel: Parcel,
 }
 
 impl Inboxes {
+    fn new(links: Vec<bool>) -> Self {
+        let many = links.len() > CACHED;
+        Self {
+            on: true,
+            counts: vec![0; if many { links.len() } else { 0 }],
+            links,
+            ..Self::default()
+        }
+    }
+
     #[inline]
     pub(super) fn are_on(&self) -> bool {
         self.on
     }
 
+    /// Up to when anything was told.
+    pub(super) fn horizon(&self) -> Time {
+        self.horizon
+    }
+
+    /// A packet gets to its last link. That of each link in order.
     #[inline]
-    pub(super) fn put(&mut self, leaving: Leaving) {
-        self.news.push(leaving);
+    pub(super) fn put(&mut self, at: Time, parcel: Parcel, link: usize) {
+        self.add(Coming {
+            at,
+            link: link as u32,
+            is_in: false,
+            parcel,
+        });
     }
 
     #[inline]
-    fn next(&mut self) -> Option<Leaving> {
-        if let Some(leaving) = self.news.get(self.told) {
-            self.told += 1;
-            return Some(*leaving);
+    fn add(&mut self, coming: Coming) {
+        if let Some(count) = self.counts.get_mut(coming.link as usize) {
+            if *count == 0 {
+                self.named.push(coming.link);
+            }
+            *count += 1;
         }
-        self.news.clear();
+        self.fresh.push(coming);
+    }
+
+    /// The link that the next news are of.
+    #[inline]
+    fn next_link(&mut self) -> Option<LinkId> {
+        if self.told == self.news.len() {
+            if self.fresh.is_empty() {
+                return None;
+            }
+            self.turn();
+        }
+        Some(LinkId(self.news[self.told].link as usize))
+    }
+
+    #[inline]
+    fn next_of(&mut self, link: LinkId) -> Option<Coming> {
+        let coming = self.news.get(self.told)?;
+        (coming.link as usize == link.0).then(|| {
+            self.told += 1;
+            *coming
+        })
+    }
+
+    /// What came is told of from now on. With many links, all of one in a row: who takes it finds more in
+    /// the cache.
+    #[inline(never)]
+    fn turn(&mut self) {
         self.told = 0;
-        None
+        self.news.clear();
+        if self.counts.is_empty() {
+            mem::swap(&mut self.news, &mut self.fresh);
+            return;
+        }
+        let mut begin = 0;
+        for link in &self.named {
+            let count = &mut self.counts[*link as usize];
+            begin += mem::replace(count, begin);
+        }
+        self.news.resize(self.fresh.len(), NOTHING);
+        for coming in self.fresh.drain(..) {
+            let place = &mut self.counts[coming.link as usize];
+            self.news[*place as usize] = coming;
+            *place += 1;
+        }
+        for link in self.named.drain(..) {
+            self.counts[link as usize] = 0;
+        }
     }
 
     /// Whether packets of a link may be here.
@@ -62,41 +151,30 @@ impl Inboxes {
         self.links.get(link).is_some_and(|here| *here)
     }
 
-    /// How many packets of each link nobody took.
-    fn left(&self) -> Vec<usize> {
-        let mut left = vec![0; self.links.len()];
-        for leaving in self.kept.iter().chain(&self.news[self.told..]) {
-            left[leaving.link as usize] += 1;
+    /// What nobody took, that of each link in order.
+    fn take_left(&mut self) -> Vec<Coming> {
+        let mut left = mem::take(&mut self.kept);
+        left.extend(self.news.drain(..).skip(self.told));
+        self.told = 0;
+        left.append(&mut self.fresh);
+        for link in self.named.drain(..) {
+            self.counts[link as usize] = 0;
         }
         left
     }
 }
 
-/// A packet that will be out of its last link.
-#[derive(Debug)]
-#[must_use = "the packet stays in the network until it is taken"]
-pub struct News(Leaving);
-
-impl News {
-    /// Of which link.
-    #[inline]
-    pub fn link(&self) -> LinkId {
-        LinkId(self.0.link as usize)
-    }
-
-    /// When. Not earlier than any news of this link before.
-    #[inline]
-    pub fn at(&self) -> Time {
-        self.0.out
-    }
-
-    /// The packet, as one that has reached the end of its route.
-    #[inline]
-    pub fn exit(self) -> Exit {
-        let Leaving { out, slot, end, .. } = self.0;
-        Exit { at: out, end, slot }
-    }
-}
+/// In place of what is about to be written.
+const NOTHING: Coming = Coming {
+    at: Time::ZERO,
+    link: 0,
+    is_in: false,
+    parcel: Parcel {
+        size: Bytes::ZERO,
+        slot: 0,
+        hop: 0,
+    },
+};
 
 impl<P: Packet + Send + 'static> Network<P> {
     /// Has packets told of ahead of time from now on, by [`news`](Self::news) rather than by
@@ -104,12 +182,12 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// which there were no news at that moment. None, and nothing changes, if the network cannot do
     /// it, or not with a lead of at least so many ns, or has packets inside.
     ///
-    /// To [`advance`](Self::advance) makes news. What is handed in by [`push_ahead`](Self::push_ahead)
+    /// To [`advance`](Self::advance) makes news, which are told up to the horizon that
+    /// [`tell_until`](Self::tell_until) sets. What is handed in by [`push_ahead`](Self::push_ahead)
     /// before is to be all that enters by that moment.
     ///
     /// It ends by itself, and [`is_ahead`](Self::is_ahead) says so, when somebody asks for a link at the
-    /// end of a route or has any observed, and when a queue there may be full. What nobody took by then is
-    /// popped as ever.
+    /// end of a route or has any observed. What nobody took by then is popped as ever.
     pub fn get_ahead(&mut self, least: u64) -> Option<u64> {
         if self.inboxes.on || self.store.len() > 0 || self.routes.is_empty() {
             return None;
@@ -147,57 +225,52 @@ impl<P: Packet + Send + 'static> Network<P> {
             return None;
         }
         self.shelf = Shelf::default();
-        self.inboxes = Inboxes {
-            on: true,
-            links,
-            ..Inboxes::default()
-        };
+        self.inboxes = Inboxes::new(links);
         Some(lead)
     }
 
-    /// A packet enters the last link of its route and is told of, unless that does not take it. Whether
-    /// that is all.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the parcel stays in registers"
-    )]
-    pub(super) fn tell(&mut self, at: Time, parcel: Parcel, link: usize) -> bool {
-        let entry = match &mut self.links[link] {
-            // It stays there to be counted, as what one link hands on to the next.
-            Passage::Lane(lane) if lane.has_room_at(at) => {
-                lane.push_told(&mut self.store, self.reached.0, at, parcel)
-            }
-            _ => Entry::TooLate,
-        };
-        match entry {
-            Entry::Taken(out) => self.inboxes.put(Leaving {
-                out,
-                link: link as u32,
-                slot: parcel.slot,
-                end: parcel.hop + 1,
-            }),
-            Entry::Refused => {}
-            Entry::TooLate => {
-                self.end_news();
-                return false;
-            }
-        }
-        true
-    }
-
     /// Nothing is told of ahead of time from now on: what nobody took comes out when it is out.
+    ///
+    /// What gets to its last link behind the horizon goes back to the link that feeds that: it was handed
+    /// on after all that was told.
     #[cold]
     pub(super) fn end_news(&mut self) {
         self.unmark();
-        let inboxes = mem::take(&mut self.inboxes);
-        for (link, left) in inboxes.left().into_iter().enumerate() {
-            if inboxes.has(link) {
-                if let Some(lane) = self.links[link].lane_mut() {
-                    lane.keep_shells(self.reached.0, left);
-                }
-                self.plan(link);
+        let mut inboxes = mem::take(&mut self.inboxes);
+        let (known, mut others): (Vec<_>, Vec<_>) = inboxes
+            .take_left()
+            .into_iter()
+            .partition(|coming| coming.is_in);
+        let mut left = vec![0; self.links.len()];
+        for coming in known {
+            left[coming.link as usize] += 1;
+        }
+        for (link, left) in left.into_iter().enumerate() {
+            if inboxes.has(link)
+                && let Some(lane) = self.links[link].lane_mut()
+            {
+                lane.keep_shells(self.reached.0, left);
             }
+        }
+        others.sort_by_key(|coming| coming.at);
+        for Coming {
+            at, link, parcel, ..
+        } in others
+        {
+            let feeder = match self.feeders[link as usize] {
+                feeder if feeder != NONE && at > inboxes.horizon => feeder as usize,
+                _ => {
+                    self.links[link as usize].push(&mut self.store, at, parcel);
+                    continue;
+                }
+            };
+            if let Some(lane) = self.links[feeder].lane_mut() {
+                lane.keep_back();
+            }
+            self.plan(feeder);
+        }
+        for link in (0..self.links.len()).filter(|link| inboxes.has(*link)) {
+            self.plan(link);
         }
     }
 
@@ -235,37 +308,73 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// The next packet of which it is known when it will be out. Those of one link are in order.
-    #[inline]
-    pub fn news(&mut self) -> Option<News> {
-        self.inboxes.next().map(News)
+    /// From now on all is told of that is out by `horizon`. Horizons never go back.
+    pub fn tell_until(&mut self, horizon: Time) {
+        self.inboxes.horizon = horizon;
+        for coming in self.inboxes.take_left() {
+            self.inboxes.add(coming);
+        }
     }
 
-    /// What is told after so many other news, if that is known: which link it is out of. Has the packet
-    /// brought to the cache.
+    /// The next link of which there may be news. All of them are to be taken before this is asked again.
     #[inline]
-    pub fn news_behind(&self, others: usize) -> Option<LinkId> {
-        let leaving = self.inboxes.news.get(self.inboxes.told + others)?;
-        self.store.soon(leaving.slot);
-        Some(LinkId(leaving.link as usize))
+    pub fn link_with_news(&mut self) -> Option<LinkId> {
+        self.inboxes.next_link()
     }
 
-    /// Keeps a packet for later: it is [`news`](Self::news) again after [`tell_again`](Self::tell_again).
-    /// All packets of its link that are told of after it have to be kept too.
-    #[inline]
-    #[expect(clippy::needless_pass_by_value, reason = "each is kept once")]
-    pub fn keep(&mut self, news: News) {
-        self.inboxes.kept.push(news.0);
+    /// The next packet of that link of which it is known when it will be out, if that is by the horizon.
+    /// It is as one that has reached the end of its route, and later than all of this link before.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for each packet")]
+    pub fn news_of(&mut self, link: LinkId) -> Option<Exit> {
+        while let Some(coming) = self.inboxes.next_of(link) {
+            let Coming { at, parcel, .. } = coming;
+            let horizon = self.inboxes.horizon;
+            let entry = match &mut self.links[link.0] {
+                _ if coming.is_in || at > horizon => Entry::Taken(at),
+                // It stays there to be counted, as what one link hands on to the next.
+                Passage::Lane(lane) => lane.push_told(&mut self.store, horizon, at, parcel),
+                Passage::Chain(_) => Entry::TooLate,
+            };
+            let (out, is_in) = match entry {
+                Entry::Refused => continue,
+                Entry::Taken(out) => (out, coming.is_in || at <= horizon),
+                Entry::TooLate => (at, false),
+            };
+            if !is_in || out > horizon {
+                let at = out;
+                self.inboxes.kept.push(Coming {
+                    at,
+                    is_in,
+                    ..coming
+                });
+                continue;
+            }
+            return Some(Exit {
+                at: out,
+                end: parcel.hop + 1,
+                slot: parcel.slot,
+            });
+        }
+        None
     }
 
-    /// What was kept is news again, before all others.
-    pub fn tell_again(&mut self) {
-        let Inboxes {
-            news, told, kept, ..
-        } = &mut self.inboxes;
-        kept.extend(news.drain(*told..));
-        news.clear();
-        *told = 0;
-        mem::swap(news, kept);
+    /// What is told after so many other news, if that is known: which link it is out of, if the one before
+    /// is out of another. Has brought to the cache what a step asks for.
+    #[inline]
+    pub fn news_behind(&self, others: usize, step: Step) -> Option<LinkId> {
+        let Inboxes { news, told, .. } = &self.inboxes;
+        let coming = news.get(told + others)?;
+        self.store.soon(coming.parcel.slot);
+        let before = news.get((told + others).wrapping_sub(1));
+        if before.is_some_and(|before| before.link == coming.link) {
+            return None;
+        }
+        let link = coming.link as usize;
+        match step {
+            Step::Link => self.link_soon(link),
+            Step::Place => self.place_soon(link),
+        }
+        Some(LinkId(link))
     }
 }

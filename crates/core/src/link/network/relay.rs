@@ -158,7 +158,13 @@ impl<P: Packet + Send + 'static> Network<P> {
         let Some(lane) = self.links[feeder].lane_mut() else {
             return;
         };
+        let (mut now, mut highest) = self.reached;
         if self.inboxes.are_on() {
+            // What is handed on after that was told to nobody.
+            let horizon = self.inboxes.horizon();
+            if horizon > now {
+                (now, highest) = (horizon, usize::MAX);
+            }
             self.end_news();
         } else if lane.hands_on() {
             self.clear_shelf();
@@ -166,7 +172,6 @@ impl<P: Packet + Send + 'static> Network<P> {
         let Some(lane) = self.links[feeder].lane_mut() else {
             return;
         };
-        let (now, highest) = self.reached;
         // At one moment the lower link has its turn first.
         for parcel in lane.part(|out| (out, feeder) <= (now, highest)) {
             let next = self.hops[parcel.hop as usize + 1] as usize;

@@ -169,6 +169,11 @@ impl<A: Agent> World<A> {
     /// From now on, shows the first `links` links to the observer at multiples of `interval`, the
     /// present moment first. An interval of zero counts as one nanosecond.
     pub fn sample_every(&mut self, interval: Duration, links: usize) {
+        if self.ahead.is_on() {
+            // Whether anybody may be was found out for other samples.
+            self.network.end_ahead();
+            self.fall_in();
+        }
         self.sampler = Some(Sampler {
             next: self.now,
             interval: interval.max(Duration::from_nanos(1)),

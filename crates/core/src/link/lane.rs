@@ -287,6 +287,11 @@ impl Lane {
         Duration::from_nanos(self.delay.into())
     }
 
+    /// Whether transmissions take no time.
+    pub(super) fn is_instant(&self) -> bool {
+        self.rare.transmitter.is_instant()
+    }
+
     pub(super) fn capacity(&self) -> &Capacity {
         self.rare.transmitter.capacity()
     }

@@ -149,6 +149,17 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
         let feeders = relay::mark(&links, &mut hops, &routes);
         let batches = Batches::new(&links, &mut hops, &routes);
+        for (link, passage) in links
+            .iter_mut()
+            .enumerate()
+            .filter(|(i, _)| batches.has(*i))
+        {
+            debug_assert!(passage.lane().is_some(), "link {link} is a lane");
+            if let Some(lane) = passage.lane_mut().filter(|lane| lane.is_instant()) {
+                // It could not float beyond the first burst.
+                lane.ground([].into_iter());
+            }
+        }
         // Where links are few, a ring each costs less.
         let many = links.len() > CACHED;
         let shelf = many.then(|| last::mark(&links, &mut hops));
@@ -265,6 +276,9 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// Brings all links and counters to `now`. What arrives meanwhile waits for
     /// [`pop`](Self::pop).
     pub fn advance(&mut self, now: Time) {
+        if self.inboxes.are_on() && now > self.inboxes.horizon() {
+            self.end_ahead();
+        }
         self.catch_up(now);
         self.move_on((now, usize::MAX));
     }

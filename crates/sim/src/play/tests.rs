@@ -58,8 +58,9 @@ struct Course {
     pieces: Vec<u64>,
     /// After which of them somebody looks at all links.
     asks: usize,
-    /// Whether links are sampled.
-    sampled: bool,
+    /// Before which of them links are sampled from then on, and whether all are.
+    sampled: usize,
+    everywhere: bool,
 }
 
 fn see(text: &str, seed: u64, course: &Course, ordered: bool) -> (Seen, bool) {
@@ -81,11 +82,20 @@ fn see(text: &str, seed: u64, course: &Course, ordered: bool) -> (Seen, bool) {
         ordered,
     };
     let mut world = World::new(network, parties, seed).unwrap();
-    if course.sampled {
-        world.sample_every(SAMPLE, scenario.links.len());
-    }
     let (mut at, mut ahead) = (Time::ZERO, false);
     for (i, piece) in course.pieces.iter().enumerate() {
+        if i == course.sampled {
+            let all = if course.everywhere { links } else { 0 };
+            world.sample_every(SAMPLE, scenario.links.len().max(all));
+        }
+        // There is no way back.
+        let now = world.now();
+        assert_eq!(
+            world
+                .run(Time::from_nanos(now.as_nanos() / 2), &mut watch)
+                .unwrap(),
+            now
+        );
         at += Duration::from_millis(*piece);
         let end = world.run(at, &mut watch).unwrap();
         ahead |= world.network().is_ahead();
@@ -148,6 +158,7 @@ fn flow() -> impl Strategy<Value = String> {
         one_of(&[
             "",
             "rate = \"2Mb/s\", queue = { droptail = \"3 packets\" }, ",
+            "rate = \"8Mb/s\", queue = { droptail = \"1 packets\" }, ",
         ]),
         one_of(&["\"1ms\"", "[\"1ms\", \"20ms\"]", "\"60ms\""]),
         one_of(&["", "stop = \"1500ms\""]),
@@ -198,10 +209,15 @@ fn scenario() -> impl Strategy<Value = String> {
 
 fn course() -> impl Strategy<Value = Course> {
     let pieces = prop::collection::vec(prop_oneof![1..50_u64, 500..2_500_u64], 1..6);
-    (pieces, 0..9_usize, any::<bool>()).prop_map(|(pieces, asks, sampled)| Course {
-        pieces,
-        asks,
-        sampled,
+    let sampled = prop_oneof![3 => Just(0), 1 => Just(1), 2 => Just(9_usize)];
+    let everywhere = prop::bool::weighted(0.1);
+    (pieces, 0..9_usize, sampled, everywhere).prop_map(|(pieces, asks, sampled, everywhere)| {
+        Course {
+            pieces,
+            asks,
+            sampled,
+            everywhere,
+        }
     })
 }
 
@@ -246,9 +262,31 @@ fn many_flows_are_ahead() {
         let course = Course {
             pieces: vec![700, 13, 900],
             asks,
-            sampled: true,
+            sampled: 0,
+            everywhere: false,
         };
         assert!(compare(text, 1, &course).unwrap());
+    }
+}
+
+/// What comes over a link without a rate gets to an exit at the moments at which that is free again.
+#[test]
+fn bursts_at_an_exit() {
+    for (limit, size) in [(1, 1_000), (1, 500), (2, 1_000)] {
+        let text = format!(
+            "name = \"t\"\nduration = \"3s\"\n[[link]]\nname = \"one\"\nfrom = \"a\"\nto = \"b\"\n\
+             duplex = true\ndelay = \"20ms\"\n[[flow]]\nname = \"x\"\ncount = 3\nfrom = \"a\"\nto = \"b\"\n\
+             access = {{ delay = \"1ms\" }}\n\
+             exit = {{ rate = \"8Mb/s\", delay = \"1ms\", queue = {{ droptail = \"{limit} packets\" }} }}\n\
+             start = [\"0s\", \"200ms\"]\ntcp = {{ kind = \"sack\", packet = \"{size}B\" }}\n"
+        );
+        let course = Course {
+            pieces: vec![700, 13, 500, 333, 900],
+            asks: 9,
+            sampled: 9,
+            everywhere: false,
+        };
+        assert!(compare(&text, 1, &course).unwrap());
     }
 }
 
@@ -265,7 +303,8 @@ fn a_dumbbell_is_played_ahead() {
     let course = Course {
         pieces: vec![1_000, 1_000],
         asks: 9,
-        sampled: true,
+        sampled: 0,
+        everywhere: false,
     };
     for source in SOURCES {
         assert!(see(&flow(source), 1, &course, false).1, "{source}");

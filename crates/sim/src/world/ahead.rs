@@ -3,9 +3,9 @@
 //! What a party does follows from what it gets, and when. Where nobody shares the first and the last
 //! links of its routes, it may get a packet, or wake up, long before it is its turn by the clock: as
 //! soon as nothing can come before that (compare [`get_ahead`](tidegate_core::link::Network::get_ahead)).
-//! So a packet is taken by its receiver in the same breath in which its way through the network is found, the answer enters the
-//! receiver's first link, and neither waits in an agenda for its time to come. Only the links that are
-//! shared see packets in the order of time, as they must.
+//! So a packet is taken by its receiver in the same breath in which its way through the network is
+//! found, the answer enters the receiver's first link, and neither waits in an agenda for its time to
+//! come. Only the links that are shared see packets in the order of time, as they must.
 //!
 //! None of this changes what anybody does, and the tests hold it against the plain order. An observer
 //! that wants all in order, or parties that share something else than links, keep to that order.
@@ -34,6 +34,12 @@ pub(super) struct Ahead {
     latest: Time,
     /// When each party wants to be woken.
     rounds: Rounds,
+}
+
+impl Ahead {
+    pub(super) fn is_on(&self) -> bool {
+        self.on
+    }
 }
 
 impl<A: Agent> World<A> {
@@ -87,6 +93,7 @@ impl<A: Agent> World<A> {
         observer: &mut O,
     ) -> Result<Option<Time>, WorldError> {
         // The network has seen all that happens by then.
+        let until = until.max(self.now);
         let mut reached = self.now;
         self.ahead.latest = reached;
         self.network.tell_until(until);
@@ -268,7 +275,7 @@ impl<A: Agent> World<A> {
 
     /// From now on all do what they do in the order of time.
     #[cold]
-    fn fall_in(&mut self) {
+    pub(super) fn fall_in(&mut self) {
         self.ahead = Ahead::default();
         self.write_agenda();
     }

@@ -59,8 +59,8 @@ impl Lane {
 
     /// A packet arrives at a lane of which all that comes is told of ahead of time, up to the `horizon`:
     /// as with [`push_through`](Self::push_through), but for a count that
-    /// [`keep_shells`](Self::keep_shells) makes good. What is told of is let go of as soon as it no longer
-    /// matters for what comes, so that the ring stays small.
+    /// [`keep_shells`](Self::keep_shells) makes good. What is told of is let go of when it no longer
+    /// matters for what comes: all at once where nothing waits, else as the ring is full.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -73,10 +73,20 @@ impl Lane {
         at: Time,
         parcel: Parcel,
     ) -> Entry {
-        let alone = self.last.as_nanos() <= at.as_nanos().saturating_add(self.delay.into());
-        if alone && self.last <= horizon {
+        // What is at the far end before that has left the transmitter, and who is behind it the queue.
+        let edge = Time::from_nanos(at.as_nanos().saturating_add(self.delay.into()));
+        if self.last < edge && self.last <= horizon {
             self.head = self.tail();
             self.len = 0;
+        } else if self.len as usize == self.ring.len() {
+            while self.len > 0
+                && let Passing { out, .. } = *self.passing(0)
+                && out <= horizon
+                && out < edge
+            {
+                self.head = self.head.wrapping_add(1);
+                self.len -= 1;
+            }
         }
         let hop = parcel.hop | HANDED;
         self.push(store, at, Parcel { hop, ..parcel })

@@ -133,18 +133,18 @@ impl<P: Packet + Send + 'static> Network<P> {
             };
             self.batches.coming(list, from, count).iter()
         };
-        let there = |leaving: &&batch::Leaving| leaving.parcel().is_none();
-        for leaving in range(4).filter(there) {
-            self.link_soon(leaving.link as usize);
+        let kept_by_link = |waiting: &&batch::Waiting| waiting.parcel().is_none();
+        for waiting in range(4).filter(kept_by_link) {
+            self.link_soon(waiting.link as usize);
         }
-        for leaving in range(3).filter(there) {
-            self.head_soon(leaving.link as usize);
+        for waiting in range(3).filter(kept_by_link) {
+            self.head_soon(waiting.link as usize);
         }
         // What is told of goes no further.
         let told = self.inboxes.are_on();
-        for leaving in range(2) {
-            match leaving.parcel().map(|parcel| self.next_of(parcel.hop)) {
-                None => drop(self.next_soon(leaving.link as usize)),
+        for waiting in range(2) {
+            match waiting.parcel().map(|parcel| self.next_of(parcel.hop)) {
+                None => drop(self.next_soon(waiting.link as usize)),
                 Some(Some(next)) if !told => self.link_soon(next),
                 Some(_) => {}
             }
@@ -152,9 +152,9 @@ impl<P: Packet + Send + 'static> Network<P> {
         if told {
             return;
         }
-        for leaving in range(1) {
-            let parcel = leaving.parcel();
-            let parcel = parcel.or_else(|| self.links[leaving.link as usize].peek().copied());
+        for waiting in range(1) {
+            let parcel = waiting.parcel();
+            let parcel = parcel.or_else(|| self.links[waiting.link as usize].peek().copied());
             if let Some(next) = parcel.and_then(|parcel| self.next_of(parcel.hop)) {
                 self.place_soon(next);
             }

@@ -6,9 +6,10 @@
 //! first links need no place in the agenda then, and many moves of one kind in a row are foretold
 //! better than moves of all kinds, and find more in the cache.
 //!
-//! A first link that takes any packet at once, or needs a closer look, *floats*: what is on it waits in
-//! the batch alone, and the link is not touched again when it is out. It keeps its packets itself from
-//! the moment on at which it needs that look, or anybody asks for it.
+//! A first link *floats* while it takes each packet for certain: what is on it waits in the batch alone,
+//! and the link is not touched again when it is out. Once a packet needs a closer look, since the queue
+//! may be full or it would be out at the moment of the one before, or anybody asks for such a link, it
+//! keeps its packets itself, for good.
 //!
 //! None of this can be seen from outside: who asks for anything that it might change has all moved on
 //! first that is due by then.
@@ -33,12 +34,14 @@ pub(super) struct Batches {
     due: Time,
     /// The list of each first link, or [`NONE`].
     of: Vec<u32>,
+    /// How many links were landed one by one.
+    landed: usize,
 }
 
 /// What is to be moved on to one link.
 #[derive(Debug)]
 struct Batch {
-    entries: Days<Leaving>,
+    entries: Days<Waiting>,
     /// How long after a packet is out of its first link something may come of it, in ns.
     slack: u64,
     /// When the first has to be moved on; [`Time::FAR`] if there is none.
@@ -47,19 +50,19 @@ struct Batch {
 
 /// A packet on its first link, if that floats; else the oldest one there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Leaving {
+pub(super) struct Waiting {
     /// When it is out of it.
-    pub(super) out: Time,
+    out: Time,
     /// Which link that is.
     pub(super) link: u32,
     /// Where it is kept, or [`NONE`] if the link knows.
-    pub(super) slot: u32,
+    slot: u32,
     /// Where it is in the network's list of hops.
     hop: u32,
     size: u32,
 }
 
-impl Leaving {
+impl Waiting {
     /// The one that a link has.
     #[inline]
     fn of_link(out: Time, link: u32) -> Self {
@@ -83,7 +86,7 @@ impl Leaving {
     }
 }
 
-impl Due for Leaving {
+impl Due for Waiting {
     #[inline]
     fn due(&self) -> Time {
         self.out
@@ -125,6 +128,7 @@ impl Batches {
             lists,
             due: Time::FAR,
             of: second_of.iter().map(list).collect(),
+            landed: 0,
         }
     }
 
@@ -142,12 +146,12 @@ impl Batches {
 
     /// Of one list, what is moved on next but for the first `from`: at most so many.
     #[inline]
-    pub(super) fn coming(&self, list: usize, from: usize, count: usize) -> &[Leaving] {
+    pub(super) fn coming(&self, list: usize, from: usize, count: usize) -> &[Waiting] {
         self.lists[list].entries.coming(from, count)
     }
 
     #[inline]
-    fn add(&mut self, leaving: Leaving) {
+    fn add(&mut self, leaving: Waiting) {
         let list = &mut self.lists[self.of[leaving.link as usize] as usize];
         let is_first = leaving.out < list.entries.due();
         list.entries.put(leaving);
@@ -237,7 +241,7 @@ impl<P: Packet + Send + 'static> Network<P> {
                 && let Some(out) = lane.pass(at, parcel.size)
             {
                 let Parcel { slot, hop, .. } = parcel;
-                self.batches.add(Leaving {
+                self.batches.add(Waiting {
                     out,
                     link,
                     slot,
@@ -259,7 +263,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             Passage::Chain(_) => Entry::TooLate,
         };
         match entry {
-            Entry::Taken(out) => self.batches.add(Leaving::of_link(out, link)),
+            Entry::Taken(out) => self.batches.add(Waiting::of_link(out, link)),
             Entry::Refused => {}
             Entry::TooLate => {
                 self.end_batches();
@@ -297,7 +301,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             }
             count += 1;
             self.batches.lists[list].entries.take();
-            let Leaving { out, link, .. } = next;
+            let Waiting { out, link, .. } = next;
             let packet = match next.parcel() {
                 Some(parcel) => Some((out, parcel)),
                 None => self.links[link as usize].pop(&mut self.store, out),
@@ -337,10 +341,16 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// A first link floats no longer.
+    /// A first link floats no longer. Each time all that waits is looked through, so that after some of
+    /// them none does.
     #[cold]
     #[inline(never)]
     fn land(&mut self, link: u32) {
+        self.batches.landed += 1;
+        if self.batches.landed.pow(2) > self.links.len().max(1_000) {
+            self.land_all();
+            return;
+        }
         let list = self.batches.of[link as usize] as usize;
         let entries = &mut self.batches.lists[list].entries;
         let own = entries.take_those(|leaving| leaving.link == link);
@@ -372,15 +382,15 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 
     /// What a link had while it floated goes there.
-    fn put_down(&mut self, link: u32, own: &[Leaving]) {
+    fn put_down(&mut self, link: u32, own: &[Waiting]) {
         if let Some(lane) = self.links[link as usize].lane_mut() {
-            let parcels = own.iter().map(Leaving::parcel);
+            let parcels = own.iter().map(Waiting::parcel);
             let parcels: Vec<_> = parcels.flatten().collect();
             lane.ground(own.iter().map(|leaving| leaving.out).zip(parcels));
         }
         let list = self.batches.of[link as usize] as usize;
         for leaving in own {
-            let there = Leaving::of_link(leaving.out, link);
+            let there = Waiting::of_link(leaving.out, link);
             self.batches.lists[list].entries.put(there);
         }
     }

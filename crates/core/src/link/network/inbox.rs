@@ -177,7 +177,7 @@ const NOTHING: Coming = Coming {
 };
 
 impl<P: Packet + Send + 'static> Network<P> {
-    /// Has packets told of ahead of time from now on, by [`news`](Self::news) rather than by
+    /// Has packets told of ahead of time from now on, by [`news_of`](Self::news_of) rather than by
     /// [`pop`](Self::pop); the lead in ns: how long after a moment nothing comes out of any link of
     /// which there were no news at that moment. None, and nothing changes, if the network cannot do
     /// it, or not with a lead of at least so many ns, or has packets inside.
@@ -187,7 +187,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// before is to be all that enters by that moment.
     ///
     /// It ends by itself, and [`is_ahead`](Self::is_ahead) says so, when somebody asks for a link at the
-    /// end of a route or has any observed. What nobody took by then is popped as ever.
+    /// end of a route, or beyond the horizon, or has any link observed. What nobody took by then is popped
+    /// as ever.
     pub fn get_ahead(&mut self, least: u64) -> Option<u64> {
         if self.inboxes.on || self.store.len() > 0 || self.routes.is_empty() {
             return None;
@@ -221,12 +222,35 @@ impl<P: Packet + Send + 'static> Network<P> {
             };
             lead = lead.min(feeder.saturating_add(nanos(self.links[link].delay())));
         }
-        if lead < least {
+        if lead < least || self.feeds_ends_and_others(&links) {
             return None;
         }
         self.shelf = Shelf::default();
         self.inboxes = Inboxes::new(links);
         Some(lead)
+    }
+
+    /// Whether a feeder of last links feeds another one, too: what it handed on to that could not be
+    /// taken back alone.
+    fn feeds_ends_and_others(&self, ends: &[bool]) -> bool {
+        let mut feeds = vec![[false; 2]; self.links.len()];
+        for (feeder, end) in self.feeders.iter().zip(ends) {
+            if *feeder != NONE {
+                feeds[*feeder as usize][usize::from(*end)] = true;
+            }
+        }
+        feeds.contains(&[true; 2])
+    }
+
+    /// Nothing is told of ahead of time from now on, as with questions that end that. All up to the
+    /// horizon has been taken.
+    pub fn end_ahead(&mut self) {
+        if self.inboxes.on {
+            let horizon = self.inboxes.horizon.max(self.reached.0);
+            self.catch_up(horizon);
+            self.move_on((horizon, usize::MAX));
+            self.end_news();
+        }
     }
 
     /// Nothing is told of ahead of time from now on: what nobody took comes out when it is out.
@@ -339,7 +363,11 @@ impl<P: Packet + Send + 'static> Network<P> {
             let (out, is_in) = match entry {
                 Entry::Refused => continue,
                 Entry::Taken(out) => (out, coming.is_in || at <= horizon),
-                Entry::TooLate => (at, false),
+                Entry::TooLate => {
+                    self.inboxes.kept.push(coming);
+                    self.end_news();
+                    return None;
+                }
             };
             if !is_in || out > horizon {
                 let at = out;
@@ -378,3 +406,6 @@ impl<P: Packet + Send + 'static> Network<P> {
         Some(LinkId(link))
     }
 }
+
+#[cfg(test)]
+mod tests;

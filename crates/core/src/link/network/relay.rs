@@ -160,9 +160,10 @@ impl<P: Packet + Send + 'static> Network<P> {
         };
         let (mut now, mut highest) = self.reached;
         if self.inboxes.are_on() {
-            // What is handed on after that was told to nobody.
+            // What was handed on to last links by the horizon was told of, and stays there.
             let horizon = self.inboxes.horizon();
-            if horizon > now {
+            let mut fed = (0..self.links.len()).filter(|link| self.feeders[*link] == feeder as u32);
+            if horizon > now && fed.any(|link| self.inboxes.has(link)) {
                 (now, highest) = (horizon, usize::MAX);
             }
             self.end_news();

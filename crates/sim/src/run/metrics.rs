@@ -443,11 +443,14 @@ pub fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<Vec<(u64, u64)>
 /// one, and a mean over their runs would describe none.
 fn of_links(run: &Run) -> Vec<LinkSummary> {
     let subject = subject(run);
+    // Behind the end only what is under way still arrives.
+    let end = Time::ZERO + run.manifest.duration;
     let links = run.manifest.links.iter();
     links
         .map(|link| {
-            let of_link =
-                |row: &LinkSample| *row.link == *link.name && subject.as_deref() == Some(&*row.run);
+            let of_link = |row: &LinkSample| {
+                *row.link == *link.name && subject.as_deref() == Some(&*row.run) && row.at <= end
+            };
             let (mut first, mut last) = (None, None);
             let mut waits: Vec<i64> = Vec::new();
             for row in run.links.iter().filter(of_link) {

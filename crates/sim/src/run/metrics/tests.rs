@@ -393,9 +393,12 @@ fn links_are_those_of_the_first_flow_that_is_no_baseline() {
         sample("a", 0, 0, 0),
         sample("a", 5, 500, 2_000),
         sample("a", 10, 100, 6_000),
+        // The run is over, and what is under way arrives.
+        sample("a", 12, 9_000, 6_100),
     ]
     .into_iter()
     .collect();
+    run.manifest.duration = Duration::from_secs(10);
     let link = summarise(&run, &[]).links.remove(0);
     // 8 kb/s for ten seconds less two of outage are 8000 bytes; 500 bytes drain in 500 ms.
     let expected = LinkSummary {

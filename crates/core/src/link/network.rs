@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::Packet;
 use super::config::{LinkConfig, LinkError};
 use super::hop::{LinkStats, Queued};
-use super::lane::Entry;
+use super::lane::{Entry, Lane};
 use super::notes::LinkNote;
 use super::passage::Passage;
 use super::rate::Capacity;
@@ -451,17 +451,24 @@ impl<P: Packet + Send + 'static> Network<P> {
         None
     }
 
-    /// A packet enters the link of `hop`, if that is a lane and takes or refuses it; whether it does.
+    /// A packet enters the link of `hop`, if that is a lane and takes or refuses it, and as a last link has
+    /// room; whether it does.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
     fn enter(&mut self, at: Time, parcel: Parcel, hop: u32) -> bool {
         let link = (hop & !LAST) as usize;
-        if hop & LAST != 0 && self.inboxes.are_on() {
-            self.inboxes.put(at, parcel, link);
-            return true;
-        }
-        if hop & LAST != 0 && self.shelve(at, parcel, link) {
-            return true;
+        if hop & LAST != 0 {
+            if self.inboxes.are_on() {
+                self.inboxes.put(at, parcel, link);
+                return true;
+            }
+            if self.shelve(at, parcel, link) {
+                return true;
+            }
+            // It may come ahead of its time, at which nobody knows yet what waits.
+            if !self.links[link].lane().is_some_and(Lane::has_room) {
+                return false;
+            }
         }
         let Passage::Lane(lane) = &mut self.links[link] else {
             return false;

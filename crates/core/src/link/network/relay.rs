@@ -195,8 +195,9 @@ mod tests {
     use super::*;
     use crate::control::Ecn;
     use crate::link::testing::{Parcel as Packaged, even_link_config, link_config};
-    use crate::link::{LinkConfig, LinkNote};
+    use crate::link::{Capacity, DropTailConfig, LinkConfig, LinkNote, QueueConfig};
     use crate::random::Seed;
+    use crate::units::Rate;
 
     fn network(links: &[LinkConfig], routes: &[Vec<usize>]) -> Network<Packaged> {
         let named = |(i, config): (usize, &LinkConfig)| NamedLink {
@@ -262,6 +263,29 @@ mod tests {
             assert_eq!(network.inside(), 1);
             let end = network.pop(Time::FAR).map(|delivery| delivery.at);
             assert_eq!(end, Some(Time::from_millis(2)));
+        }
+    }
+
+    /// The fifth of these needs a closer look at what waits for the last link when it gets there, at
+    /// 37 ms. What waits before is not what waits then.
+    #[test]
+    fn nobody_looks_at_a_queue_before_the_time() {
+        let wire = |kbps, limit, millis| LinkConfig {
+            capacity: Capacity::Fixed(Rate::kbps(kbps)),
+            queue: QueueConfig::DropTail(DropTailConfig::packets(limit)),
+            delay: Duration::from_millis(millis),
+            ..LinkConfig::default()
+        };
+        let mut network = network(&[wire(8_000, 100, 20), wire(800, 3, 1)], &[vec![0, 1]]);
+        network.shelf = last::mark(&network.links, &mut network.hops);
+        for (id, millis) in (0..).zip([0, 0, 0, 15, 15]) {
+            let packet = Packaged::new(id, 1_000, Ecn::NotEct);
+            network.push(Time::from_millis(millis), RouteId(0), packet);
+        }
+        for (millis, arrivals, waiting) in [(25, 3, 2), (37, 5, 3)] {
+            let (queued, stats) = network.state(LinkId(1), Time::from_millis(millis));
+            let seen = (stats.arrivals, queued.packets);
+            assert_eq!(seen, (arrivals, waiting), "at {millis} ms");
         }
     }
 

@@ -252,7 +252,7 @@ impl fmt::Debug for Rate {
     }
 }
 
-/// Human form: the largest of b/s, kb/s, Mb/s, Gb/s that leaves a number of at least one.
+/// Human form: the largest of b/s, kb/s, Mb/s, Gb/s, Tb/s that leaves a number of at least one.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bps = self.as_f64();
@@ -260,7 +260,8 @@ impl fmt::Display for Rate {
             0..1_000 => write!(f, "{} b/s", self.0),
             1_000..1_000_000 => write!(f, "{:.0} kb/s", bps / 1e3),
             1_000_000..1_000_000_000 => write!(f, "{:.2} Mb/s", bps / 1e6),
-            _ => write!(f, "{:.2} Gb/s", bps / 1e9),
+            1_000_000_000..1_000_000_000_000 => write!(f, "{:.2} Gb/s", bps / 1e9),
+            _ => write!(f, "{:.2} Tb/s", bps / 1e12),
         }
     }
 }

@@ -235,6 +235,7 @@ impl Quantity {
                 ("kb/s", 1_000),
                 ("Mb/s", 1_000_000),
                 ("Gb/s", 1_000_000_000),
+                ("Tb/s", 1_000_000_000_000),
             ],
             Self::Share => &[],
             Self::Size => &[
@@ -342,6 +343,7 @@ mod tests {
     #[test]
     fn decimals_are_exact() {
         assert_eq!(rate("0.3Gb/s"), Ok(Rate::bps(300_000_000)));
+        assert_eq!(rate("1Tb/s"), Ok(Rate::bps(1_000_000_000_000)));
         assert_eq!(
             duration("0.000000001s"),
             Ok(Duration::from_nanos(1)),
@@ -359,39 +361,39 @@ mod tests {
         for (text, message) in [
             (
                 "fast",
-                "\"fast\" does not begin with a number; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s)",
+                "\"fast\" does not begin with a number; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
             ),
             (
                 "",
-                "\"\" does not begin with a number; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s)",
+                "\"\" does not begin with a number; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
             ),
             (
                 ".",
-                "\".\" has no unit; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s)",
+                "\".\" has no unit; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
             ),
             (
                 "1.2.3Mb/s",
-                "\"1.2.3Mb/s\" does not begin with a number; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s)",
+                "\"1.2.3Mb/s\" does not begin with a number; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
             ),
             (
                 "-4Mb/s",
-                "\"-4Mb/s\" is negative; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s)",
+                "\"-4Mb/s\" is negative; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
             ),
             (
                 "4",
-                "\"4\" has no unit; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s)",
+                "\"4\" has no unit; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
             ),
             (
                 "4MB/s",
-                "\"4MB/s\": \"MB/s\" is no unit of a rate; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s)",
+                "\"4MB/s\": \"MB/s\" is no unit of a rate; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
             ),
             (
                 "0.5b/s",
-                "\"0.5b/s\" is finer than the smallest unit of a rate, b/s; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s)",
+                "\"0.5b/s\" is finer than the smallest unit of a rate, b/s; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
             ),
             (
                 "99999999999Gb/s",
-                "\"99999999999Gb/s\" is too large for a rate; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s)",
+                "\"99999999999Gb/s\" is too large for a rate; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
             ),
         ] {
             assert_eq!(rate(text).unwrap_err().to_string(), message);

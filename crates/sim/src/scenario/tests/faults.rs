@@ -129,7 +129,7 @@ name = "uplink""#,
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
         r#"rate = [["0s", "4Mb/s"],
   ["20s", "1MB/s"]]"#,
-        r#"demo.toml:9: link "uplink": rate: "1MB/s": "MB/s" is no unit of a rate; write it as "4Mb/s" (units: b/s, kb/s, Mb/s, Gb/s)"#,
+        r#"demo.toml:9: link "uplink": rate: "1MB/s": "MB/s" is no unit of a rate; write it as "4Mb/s" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,

@@ -149,13 +149,8 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
         let feeders = relay::mark(&links, &mut hops, &routes);
         let batches = Batches::new(&links, &mut hops, &routes);
-        for (link, passage) in links
-            .iter_mut()
-            .enumerate()
-            .filter(|(i, _)| batches.has(*i))
-        {
-            debug_assert!(passage.lane().is_some(), "link {link} is a lane");
-            if let Some(lane) = passage.lane_mut().filter(|lane| lane.is_instant()) {
+        for link in (0..links.len()).filter(|link| batches.has(*link)) {
+            if let Some(lane) = links[link].lane_mut().filter(|lane| lane.is_instant()) {
                 // It could not float beyond the first burst.
                 lane.ground([].into_iter());
             }

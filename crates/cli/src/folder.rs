@@ -1,6 +1,6 @@
 //! From what was played to a run folder.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -10,8 +10,8 @@ use tidegate_sim::cast::{Role, Takings};
 use tidegate_sim::oracle::FloorSender;
 use tidegate_sim::play::Take;
 use tidegate_sim::run::{
-    BinRow, FlowInfo, FlowRun, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter,
-    SavableRow, SentFrame, ShownFrame, Summary, TotalsRow, World, summarise,
+    BinRow, FlowRun, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter, SavableRow,
+    SentFrame, ShownFrame, Span, Summary, TotalsRow, World, summarise,
 };
 use tidegate_sim::scenario::{EncoderKind, Scenario};
 
@@ -100,10 +100,7 @@ pub(crate) fn assemble(
     manifest.scenario_text = Some(script.text.clone());
     manifest.seed = Some(seed.0);
     let flows = takes.iter().flat_map(|take| &take.flows);
-    let played: BTreeSet<&str> = flows.map(|(role, _)| role.name.as_str()).collect();
-    manifest.flows = scenario.flow_infos();
-    let is_played = |flow: &FlowInfo| played.contains(flow.name.as_str());
-    manifest.flows.retain(is_played);
+    manifest.flows = flows.map(|(role, _)| role.info()).collect();
     manifest.links = scenario.link_infos();
     let mut run = Run::new(Path::new(""), manifest);
     let mut rows: BTreeMap<String, Rows> = judge_all(script, &takes, seed)?;
@@ -227,14 +224,24 @@ fn count(run: &mut Run, take: &Take) {
             });
             at += length;
         }
-        let (flow, totals) = (flow(), take.meter.totals(i));
+        let (flow, mut totals) = (flow(), take.meter.totals(i));
+        let active = role.info().active;
+        let measured = run.manifest.measured();
+        // A rate is over the time in which there was to be one.
+        totals.span = active
+            .map_or(measured, |span| span.overlap(measured))
+            .length();
         run.totals.push(TotalsRow { flow, totals });
     }
 }
 
 /// A manifest for a scenario that is played in `world`.
 pub(crate) fn manifest(world: World, scenario: &Scenario) -> Manifest {
-    Manifest::new(world, &scenario.name, scenario.duration)
+    let mut manifest = Manifest::new(world, &scenario.name, scenario.duration);
+    let (from, to) = scenario.window();
+    let measure = Span { from, to };
+    manifest.measure = (measure != manifest.measured()).then_some(measure);
+    manifest
 }
 
 /// Sees that a run can be written to `dir`, before it is played. An earlier run stays until then.

@@ -202,6 +202,7 @@ fn flow_info(args: &RecvArgs, fps: FrameRate) -> FlowInfo {
         floor: Rate::ZERO,
         frame_rate: Some(fps),
         one_clock: false,
+        active: None,
     }
 }
 

@@ -221,6 +221,7 @@ fn flow_info(args: &SendArgs, config: &SenderConfig) -> FlowInfo {
         floor: config.rates.0,
         frame_rate: Some(config.frame_rate),
         one_clock: false,
+        active: None,
     }
 }
 

@@ -1,35 +1,53 @@
-//! The numbers of a run as a table for a terminal.
+//! The numbers of a run as tables for a terminal.
 
 use core::fmt::Write as _;
-use std::collections::BTreeSet;
 
-use tidegate_core::units::Bytes;
-use tidegate_sim::run::metrics::FlowSummary;
-use tidegate_sim::run::{Run, Summary};
+use tidegate_core::units::{Bytes, Rate};
+use tidegate_sim::run::metrics::LinkSummary;
+use tidegate_sim::run::{FlowInfo, Run, Summary};
 
-/// Flows one below the other, then what was expected. Columns for which there is no `room` are
-/// left out by their rank, down to one.
+use crate::report::class::{Class, classes};
+
+/// Videos, other flows and links, each one below the other, then what was expected. Columns for which
+/// there is no `room` are left out by their rank, down to one.
 pub(crate) fn render(run: &Run, summary: &Summary, room: Option<usize>) -> String {
-    let mut out = String::new();
-    let names = summary.flows.iter().map(|flow| &flow.class);
-    let width = names.map(|name| name.chars().count()).max();
-    let width = width.unwrap_or(0).max(4);
-    let columns = fitting(width, room);
-    let titles = COLUMNS.map(|(_, _, title)| title);
-    out.push_str(&line("flow", width, &columns, &titles));
-    let mut classes = BTreeSet::new();
-    for flow in &summary.flows {
-        if flow.class != flow.name {
-            if classes.insert(&flow.class) {
-                out.push_str(&class(summary, &flow.class, width));
-            }
-            continue;
+    let is_video = |class: &Class<'_>| {
+        let mut members = class.members.iter();
+        let info = |name: &str| run.flow(name).map(|flow| &flow.info);
+        members.any(|flow| info(&flow.name).is_some_and(FlowInfo::has_video))
+    };
+    let (videos, others): (Vec<_>, Vec<_>) = classes(summary).into_iter().partition(is_video);
+    let mut tables = Vec::new();
+    if !videos.is_empty() {
+        let rows = videos.iter().map(|class| video(run, class));
+        tables.push(table("flow", &VIDEO, rows.collect(), room));
+    }
+    if !others.is_empty() {
+        let rows = others.iter().map(transport).collect();
+        tables.push(table("flow", &TRANSPORT, rows, room));
+    }
+    let (links, left_out) = eventful(summary);
+    if !links.is_empty() {
+        let rows = links.into_iter().map(link).collect();
+        let mut text = table("link", &LINK, rows, room);
+        if left_out > 0 {
+            let _ = writeln!(text, "{left_out} more in summary.json");
         }
-        out.push_str(&line(&flow.name, width, &columns, &cells(run, flow)));
+        tables.push(text);
+    }
+    if let Some(span) = run.manifest.measure {
+        let (from, to) = (span.from.as_secs_f64(), span.to.as_secs_f64());
+        let whole = run.manifest.duration.as_secs_f64();
+        tables.push(format!("measured from {from} s to {to} s of {whole} s\n"));
     }
     if !summary.expect.is_empty() {
-        out.push('\n');
+        tables.push(verdicts(summary));
     }
+    tables.join("\n")
+}
+
+fn verdicts(summary: &Summary) -> String {
+    let mut out = String::new();
     for verdict in &summary.expect {
         let mark = if verdict.holds { "holds" } else { "FAILS" };
         let measured = number(verdict.measured, 4);
@@ -38,104 +56,186 @@ pub(crate) fn render(run: &Run, summary: &Summary, room: Option<usize>) -> Strin
     out
 }
 
-/// Which columns there is room for, beside names of that width.
-fn fitting(width: usize, room: Option<usize>) -> Vec<usize> {
-    let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
-    let wide = |columns: &[usize]| columns.iter().map(|i| COLUMNS[*i].1 + 2).sum::<usize>();
-    while columns.len() > 1 && room.is_some_and(|room| width + wide(&columns) > room) {
-        let last = (0..columns.len()).max_by_key(|i| COLUMNS[columns[*i]].0);
-        last.map(|i| columns.remove(i));
-    }
-    columns
-}
+/// Rank (the highest is left out first where there is no room), width and title of a column; from left
+/// to right. Names of flows are ASCII, and so is all else.
+type Column = (u8, usize, &'static str);
 
-fn line(name: &str, width: usize, columns: &[usize], cells: &[impl AsRef<str>]) -> String {
-    let mut line = format!("{name:width$}");
-    for i in columns {
-        let (width, cell) = (COLUMNS[*i].1, cells[*i].as_ref());
-        let _ = write!(line, "  {cell:>width$}");
-    }
-    line + "\n"
-}
+/// A name and a cell for each column. A column without any number is left out.
+type Row = (String, Vec<String>);
 
-/// In the order of [`COLUMNS`].
-fn cells(run: &Run, flow: &FlowSummary) -> [String; COLUMNS.len()] {
-    let frames = &flow.frames;
-    let share = |part: Option<u64>, whole: Option<u64>| match (part, whole) {
-        (Some(part), Some(whole)) if whole > 0 => 100.0 * part as f64 / whole as f64,
-        _ => f64::NAN,
+fn table(title: &str, columns: &[Column], rows: Vec<Row>, room: Option<usize>) -> String {
+    let names = rows.iter().map(|(name, _)| name.chars().count());
+    let width = names.fold(title.len(), usize::max);
+    let told = |i: &usize| {
+        rows.iter()
+            .any(|(_, cells)| cells[*i].chars().any(|c| c.is_ascii_digit()))
     };
-    let on_time = match frames.on_time {
-        Some(n) => format!("{n} ({:.1} %)", share(Some(n), frames.made)),
-        None => "-".to_owned(),
-    };
-    let delays = [flow.delay_ms.p50, flow.delay_ms.p95, flow.delay_ms.p99];
-    let delays = delays.map(|d| d.map_or_else(|| "-".to_owned(), |d| format!("{d:.0}")));
-    let loss = flow.loss.map(|loss| format!("{:.1} %", loss * 100.0));
-    [
-        on_time,
-        number(frames.savable.map(|n| n as f64), 0),
-        delays.join(" / "),
-        number(flow.psnr_y_db, 2),
-        number(flow.ssim, 3),
-        number(flow.freezes.map(|n| n as f64), 0),
-        flow.rate_bps.map_or_else(|| "-".to_owned(), rate),
-        bits_used(run, &flow.name),
-        loss.unwrap_or_else(|| "-".to_owned()),
-    ]
-}
-
-/// Flows that are several, in one line: their means.
-fn class(summary: &Summary, name: &str, width: usize) -> String {
-    let members = || summary.flows.iter().filter(|flow| flow.class == name);
-    let mean = |of: fn(&FlowSummary) -> Option<f64>| {
-        let known: Vec<f64> = members().filter_map(of).collect();
-        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-    };
-    let received = || members().filter_map(|flow| flow.receive_bps);
-    let least = received().fold(f64::INFINITY, f64::min);
-    let most = received().fold(0.0, f64::max);
-    let mut line = format!(
-        "{name:width$}  {} flows, each: received {}",
-        members().count(),
-        mean(|flow| flow.receive_bps).map_or_else(|| "-".to_owned(), rate),
-    );
-    if least <= most {
-        let _ = write!(line, " ({} to {})", rate(least), rate(most));
-    }
-    if let Some(loss) = mean(|flow| flow.loss) {
-        let _ = write!(line, ", loss {:.1} %", loss * 100.0);
-    }
-    if let Some(rtt) = mean(|flow| flow.rtt_ms) {
-        let _ = write!(line, ", round trip {rtt:.0} ms");
-    }
-    line.push('\n');
-    line
-}
-
-/// What a flow put on the wire, with all headers.
-fn bits_used(run: &Run, flow: &str) -> String {
-    let packets = run.flow(flow).map(|flow| &flow.packets);
-    match packets.filter(|packets| !packets.is_empty()) {
-        Some(packets) => {
-            let bytes: Bytes = packets.iter().map(|packet| packet.size).sum();
-            format!("{:.1} Mbit", bytes.bits() as f64 / 1e6)
+    let mut shown: Vec<usize> = (0..columns.len()).collect();
+    shown.retain(|i| columns[*i].0 == 0 || told(i));
+    fit(&mut shown, columns, width, room);
+    let titles = columns.iter().map(|(_, _, title)| (*title).to_owned());
+    let head = (title.to_owned(), titles.collect());
+    let mut out = String::new();
+    for (name, cells) in core::iter::once(head).chain(rows) {
+        let mut line = format!("{name:width$}");
+        for i in &shown {
+            let _ = write!(line, "  {:>1$}", cells[*i], columns[*i].1);
         }
-        None => "-".to_owned(),
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// Leaves out columns until they fit beside names of that width.
+fn fit(shown: &mut Vec<usize>, columns: &[Column], width: usize, room: Option<usize>) {
+    let wide = |shown: &[usize]| shown.iter().map(|i| columns[*i].1 + 2).sum::<usize>();
+    while shown.len() > 1 && room.is_some_and(|room| width + wide(shown) > room) {
+        let last = (0..shown.len()).max_by_key(|i| columns[shown[*i]].0);
+        last.map(|i| shown.remove(i));
     }
 }
 
-fn rate(bps: f64) -> String {
-    tidegate_core::units::Rate::from_f64(bps).to_string()
+/// Of several videos the frames of all, and the mean of what else there is of each.
+fn video(run: &Run, class: &Class<'_>) -> Row {
+    let made = class.sum(|flow| flow.frames.made);
+    let on_time = match (class.sum(|flow| flow.frames.on_time), made) {
+        (Some(n), Some(made)) if made > 0 => {
+            format!("{n} ({:.1} %)", 100.0 * n as f64 / made as f64)
+        }
+        (Some(n), _) => n.to_string(),
+        (None, _) => NOTHING.to_owned(),
+    };
+    let delays = [
+        class.mean(|flow| flow.delay_ms.p50),
+        class.mean(|flow| flow.delay_ms.p95),
+        class.mean(|flow| flow.delay_ms.p99),
+    ];
+    let savable = class.sum(|flow| flow.frames.savable);
+    let freezes = class.sum(|flow| flow.freezes);
+    let cells = vec![
+        on_time,
+        number(savable.map(|n| n as f64), 0),
+        several(&delays),
+        number(class.mean(|flow| flow.psnr_y_db), 2),
+        number(class.mean(|flow| flow.ssim), 3),
+        number(freezes.map(|n| n as f64), 0),
+        rate(class.mean(|flow| flow.rate_bps)),
+        bits_used(run, class),
+        percent(class.mean(|flow| flow.loss)),
+    ];
+    (name(class), cells)
+}
+
+/// Of several flows the mean of each number, and between which their rates are.
+fn transport(class: &Class<'_>) -> Row {
+    let received = class.spread(|flow| flow.receive_bps);
+    let range = received.filter(|spread| spread.count > 1).map_or_else(
+        || NOTHING.to_owned(),
+        |spread| {
+            format!(
+                "{} to {}",
+                rate(Some(spread.least)),
+                rate(Some(spread.most))
+            )
+        },
+    );
+    let delays = [
+        class.mean(|flow| flow.packet_delay_ms.p50),
+        class.mean(|flow| flow.packet_delay_ms.p95),
+    ];
+    let cells = vec![
+        rate(class.mean(|flow| flow.rate_bps)),
+        rate(received.map(|spread| spread.mean)),
+        range,
+        percent(class.mean(|flow| flow.loss)),
+        number(class.mean(|flow| flow.rtt_ms), 1),
+        several(&delays),
+        number(class.mean(|flow| flow.queue_ms.p95), 1),
+    ];
+    (name(class), cells)
+}
+
+fn link(link: &LinkSummary) -> Row {
+    let cells = vec![
+        percent(link.utilisation),
+        number(link.drops.map(|n| n as f64), 0),
+        number(link.marks.map(|n| n as f64), 0),
+        number(link.queue_p95_ms, 1),
+    ];
+    (link.name.clone(), cells)
+}
+
+/// Links in which anything waited or was lost, the busiest first if they are many, and how many others
+/// of those there are.
+fn eventful(summary: &Summary) -> (Vec<&LinkSummary>, usize) {
+    let happened = |link: &&LinkSummary| {
+        let some = |count: Option<u64>| count.is_some_and(|count| count > 0);
+        let waited = link.queue_p95_ms.is_some_and(|wait| wait >= 1.0);
+        some(link.drops) || some(link.marks) || waited
+    };
+    let mut links: Vec<&LinkSummary> = summary.links.iter().filter(happened).collect();
+    let left_out = links.len().saturating_sub(MOST_LINKS);
+    if left_out > 0 {
+        let used = |link: &LinkSummary| link.utilisation.unwrap_or(0.0);
+        links.sort_by(|a, b| used(b).total_cmp(&used(a)));
+        links.truncate(MOST_LINKS);
+    }
+    (links, left_out)
+}
+
+fn name(class: &Class<'_>) -> String {
+    match class.members.len() {
+        1 => class.class().to_owned(),
+        several => format!("{} (each of {several})", class.class()),
+    }
+}
+
+/// What a flow put on the wire while it was measured, with all headers.
+fn bits_used(run: &Run, class: &Class<'_>) -> String {
+    let flows = class.members.iter().filter_map(|flow| run.flow(&flow.name));
+    let packets = flows.flat_map(|flow| &flow.packets);
+    let mut packets = packets
+        .filter(|row| run.manifest.measures(row.sent))
+        .peekable();
+    if packets.peek().is_none() {
+        return NOTHING.to_owned();
+    }
+    let bytes: Bytes = packets.map(|row| row.size).sum();
+    let each = bytes.bits() as f64 / class.members.len() as f64;
+    format!("{:.1} Mbit", each / 1e6)
+}
+
+fn rate(bps: Option<f64>) -> String {
+    bps.map_or_else(|| NOTHING.to_owned(), |bps| Rate::from_f64(bps).to_string())
+}
+
+/// Of a share.
+fn percent(share: Option<f64>) -> String {
+    let Some(share) = share else {
+        return NOTHING.to_owned();
+    };
+    let percent = 100.0 * share;
+    // A loss of 0.03 % is much for many a control, and 0.0 % would hide it.
+    let digits = if percent > 0.0 && percent < 0.1 { 3 } else { 1 };
+    format!("{percent:.digits$} %")
+}
+
+fn several(values: &[Option<f64>]) -> String {
+    let texts: Vec<String> = values.iter().map(|value| number(*value, 0)).collect();
+    texts.join(" / ")
 }
 
 fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
+    value.map_or_else(|| NOTHING.to_owned(), |v| format!("{v:.digits$}"))
 }
 
-/// Rank (the highest is left out first where there is no room), width and title; from left to
-/// right. Names of flows are ASCII, and so is all else.
-const COLUMNS: [(u8, usize, &str); 9] = [
+const NOTHING: &str = "-";
+
+/// Links that a table shows.
+const MOST_LINKS: usize = 10;
+
+const VIDEO: [Column; 9] = [
     (0, 13, "on time"),
     (6, 8, "savable"),
     (1, 17, "delay 50/95/99 ms"),
@@ -147,16 +247,37 @@ const COLUMNS: [(u8, usize, &str); 9] = [
     (4, 6, "loss"),
 ];
 
+const TRANSPORT: [Column; 7] = [
+    (1, 9, "sent"),
+    (0, 9, "received"),
+    (5, 22, "least to most"),
+    (2, 7, "loss"),
+    (3, 6, "RTT ms"),
+    (4, 21, "packet delay 50/95 ms"),
+    (6, 12, "queue p95 ms"),
+];
+
+const LINK: [Column; 4] = [
+    (0, 7, "used"),
+    (1, 7, "dropped"),
+    (3, 6, "marked"),
+    (2, 12, "queue p95 ms"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn columns_without_room_are_left_out_by_their_rank() {
-        let titles = |room| fitting(8, room).into_iter().map(|i| COLUMNS[i].2);
-        assert_eq!(titles(None).count(), COLUMNS.len());
-        assert_eq!(titles(Some(109)).count(), COLUMNS.len());
-        let few: Vec<&str> = titles(Some(80)).collect();
+        let titles = |room| {
+            let mut shown: Vec<usize> = (0..VIDEO.len()).collect();
+            fit(&mut shown, &VIDEO, 8, room);
+            let titles = shown.into_iter().map(|i| VIDEO[i].2);
+            titles.collect::<Vec<_>>()
+        };
+        assert_eq!(titles(None).len(), VIDEO.len());
+        assert_eq!(titles(Some(109)).len(), VIDEO.len());
         let known = [
             "on time",
             "delay 50/95/99 ms",
@@ -165,7 +286,26 @@ mod tests {
             "rate",
             "loss",
         ];
-        assert_eq!(few, known);
-        assert_eq!(titles(Some(1)).collect::<Vec<_>>(), ["on time"]);
+        assert_eq!(titles(Some(80)), known);
+        assert_eq!(titles(Some(1)), ["on time"]);
+    }
+
+    #[test]
+    fn a_column_that_tells_nothing_is_not_there() {
+        let rows = vec![
+            ("a".to_owned(), vec!["1".to_owned(), "-".to_owned()]),
+            ("b".to_owned(), vec!["-".to_owned(), "- / -".to_owned()]),
+        ];
+        let columns = [(0, 3, "one"), (1, 5, "two")];
+        assert_eq!(
+            table("flow", &columns, rows, None),
+            "flow  one\na       1\nb       -\n"
+        );
+    }
+
+    #[test]
+    fn a_small_share_is_not_told_as_none() {
+        let texts = [0.0, 0.0003, 0.012, 1.0].map(|share| percent(Some(share)));
+        assert_eq!(texts, ["0.0 %", "0.030 %", "1.2 %", "100.0 %"]);
     }
 }

@@ -99,6 +99,10 @@ impl Role {
             floor: video.map_or(Rate::ZERO, |v| v.floor),
             frame_rate: video.map(|v| v.frame_rate),
             one_clock: true,
+            active: Some(run::Span {
+                from: Time::ZERO + self.plan.start,
+                to: Time::ZERO + self.plan.stop,
+            }),
         }
     }
 

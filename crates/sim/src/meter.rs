@@ -179,11 +179,14 @@ impl Meter {
         let (mut sent, mut received) = (Count::default(), Count::default());
         let (mut delay_sum, mut shortest, mut longest) = (0, u64::MAX, 0);
         let mut back = (0, 0);
-        for (_, tally) in self.tallies(flow).filter(|(span, _)| span.inside) {
+        for (span, tally) in self.tallies(flow) {
+            shortest = tally.delay_min.min(shortest);
+            if !span.inside {
+                continue;
+            }
             sent.add(tally.sent());
             received.add(tally.received());
             delay_sum += tally.delay_sum;
-            shortest = tally.delay_min.min(shortest);
             longest = tally.delay_max.max(longest);
             back = (back.0 + tally.back, back.1 + u64::from(tally.answered));
         }
@@ -200,7 +203,7 @@ impl Meter {
             dropped: drops.len() as u64,
             loss_events: loss_events(drops, rtt.unwrap_or(there * 2)),
             rtt,
-            delay_min: Duration::from_nanos(if count > 0 { shortest } else { 0 }),
+            delay_min: Duration::from_nanos(if shortest < u64::MAX { shortest } else { 0 }),
             delay_mean: there,
             delay_p50: percentile(50),
             delay_p95: percentile(95),
@@ -285,7 +288,8 @@ pub struct Totals {
     pub loss_events: u64,
     /// Mean one-way delays there and back together; none if nothing came back.
     pub rtt: Option<Duration>,
-    /// Shortest one-way delay of what was received.
+    /// Shortest one-way delay of what was received, within the window or not: what a queue adds is
+    /// what is above it.
     pub delay_min: Duration,
     /// Mean one-way delay of what was received.
     pub delay_mean: Duration,

@@ -7,13 +7,13 @@ use tidegate_sim::run::metrics::FlowSummary;
 
 /// A flow, or several of a kind.
 #[derive(Clone, Debug)]
-pub(super) struct Class<'a> {
+pub(crate) struct Class<'a> {
     /// Never empty.
-    pub(super) members: Vec<&'a FlowSummary>,
+    pub(crate) members: Vec<&'a FlowSummary>,
 }
 
 /// In the order of the summary, a class where its first member is.
-pub(super) fn classes(summary: &Summary) -> Vec<Class<'_>> {
+pub(crate) fn classes(summary: &Summary) -> Vec<Class<'_>> {
     let mut classes: Vec<Class<'_>> = Vec::new();
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for flow in &summary.flows {
@@ -30,22 +30,22 @@ pub(super) fn classes(summary: &Summary) -> Vec<Class<'_>> {
 
 impl<'a> Class<'a> {
     /// Of the flow, or what several have in common; a flow by itself has its own name as class.
-    pub(super) fn class(&self) -> &'a str {
+    pub(crate) fn class(&self) -> &'a str {
         &self.members[0].class
     }
 
     /// Its rate control.
-    pub(super) fn control(&self) -> &'a str {
+    pub(crate) fn control(&self) -> &'a str {
         &self.members[0].control
     }
 
     /// The mean over those members that have the number.
-    pub(super) fn mean(&self, value: impl Fn(&FlowSummary) -> Option<f64>) -> Option<f64> {
+    pub(crate) fn mean(&self, value: impl Fn(&FlowSummary) -> Option<f64>) -> Option<f64> {
         self.spread(value).map(|spread| spread.mean)
     }
 
     /// The sum over those members that have the number; none if nobody has.
-    pub(super) fn sum(&self, value: impl Fn(&FlowSummary) -> Option<u64>) -> Option<u64> {
+    pub(crate) fn sum(&self, value: impl Fn(&FlowSummary) -> Option<u64>) -> Option<u64> {
         self.members
             .iter()
             .filter_map(|flow| value(flow))
@@ -53,7 +53,7 @@ impl<'a> Class<'a> {
     }
 
     /// Mean and extremes over those members that have the number.
-    pub(super) fn spread(&self, value: impl Fn(&FlowSummary) -> Option<f64>) -> Option<Spread> {
+    pub(crate) fn spread(&self, value: impl Fn(&FlowSummary) -> Option<f64>) -> Option<Spread> {
         let values: Vec<f64> = self.members.iter().filter_map(|flow| value(flow)).collect();
         Spread::of(&values)
     }
@@ -61,16 +61,16 @@ impl<'a> Class<'a> {
 
 /// Mean, least and most of some numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
-    pub(super) mean: f64,
-    pub(super) least: f64,
-    pub(super) most: f64,
-    pub(super) count: usize,
+pub(crate) struct Spread {
+    pub(crate) mean: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+    pub(crate) count: usize,
 }
 
 impl Spread {
     /// `None` of no numbers.
-    pub(super) fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let least = values.iter().copied().reduce(f64::min)?;
         Some(Self {
             mean: values.iter().sum::<f64>() / values.len() as f64,

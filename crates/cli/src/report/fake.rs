@@ -52,6 +52,7 @@ pub(super) fn run() -> Run {
             floor: Rate::kbps(150),
             frame_rate: Some(FRAMES),
             one_clock: true,
+            active: None,
         });
     }
     let mut run = Run::new(Path::new("fake"), manifest);

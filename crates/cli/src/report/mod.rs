@@ -5,7 +5,7 @@
 //! of light or dark, and carries each drawing twice, for wide screens and for phones.
 
 mod chart;
-mod class;
+pub(crate) mod class;
 #[cfg(test)]
 mod fake;
 mod figures;

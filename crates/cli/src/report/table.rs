@@ -240,9 +240,9 @@ const fn overview_row(
     }
 }
 
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 24] = [
     overview_row("frames on time", Better::High, percent, on_time),
-    overview_row("delay p95", Better::Low, millis, |f| f.delay_ms.p95),
+    overview_row("frame delay p95", Better::Low, millis, |f| f.delay_ms.p95),
     overview_row(
         "PSNR Y, shown",
         Better::High,
@@ -253,15 +253,34 @@ const ROWS: [Row; 18] = [
         f.freezes.map(|n| n as f64)
     }),
     overview_row("rate on the wire", Better::Open, rate, |f| f.rate_bps),
+    row("rate received", Better::Open, rate, |f| f.receive_bps),
     row(
         "packets lost",
         Better::Low,
         |v| format!("{v:.2} %"),
         |f| f.loss.map(|l| 100.0 * l),
     ),
-    row("delay p50", Better::Low, millis, |f| f.delay_ms.p50),
-    row("delay p99", Better::Low, millis, |f| f.delay_ms.p99),
-    row("delay, worst", Better::Low, millis, |f| f.delay_ms.max),
+    row(
+        "loss events, of packets",
+        Better::Low,
+        |v| format!("{v:.3} %"),
+        |f| f.loss_event_rate.map(|p| 100.0 * p),
+    ),
+    row("round trip, mean", Better::Low, millis, |f| f.rtt_ms),
+    row("packet delay p50", Better::Low, millis, |f| {
+        f.packet_delay_ms.p50
+    }),
+    row("packet delay p95", Better::Low, millis, |f| {
+        f.packet_delay_ms.p95
+    }),
+    row("packet delay p99", Better::Low, millis, |f| {
+        f.packet_delay_ms.p99
+    }),
+    row("frame delay p50", Better::Low, millis, |f| f.delay_ms.p50),
+    row("frame delay p99", Better::Low, millis, |f| f.delay_ms.p99),
+    row("frame delay, worst", Better::Low, millis, |f| {
+        f.delay_ms.max
+    }),
     row("queueing, mean", Better::Low, millis, |f| f.queue_ms.mean),
     row("queueing p95", Better::Low, millis, |f| f.queue_ms.p95),
     row(

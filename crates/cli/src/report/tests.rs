@@ -225,6 +225,7 @@ fn a_receiver_alone_shows_the_variation_of_delays() {
     let flow = &mut run.flows[0];
     flow.info = FlowInfo {
         one_clock: false,
+        active: None,
         ..flow.info.clone()
     };
     flow.sent.clear();

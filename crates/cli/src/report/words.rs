@@ -72,7 +72,7 @@ fn punctuality(run: &Run, own: &Class<'_>, others: &[&Class<'_>]) -> Vec<String>
     );
     sentence += &compared(others, |class| class.mean(on_time).map(percent));
     let mut sentences = vec![capital(&sentence) + "."];
-    let of_savable = |flow: &FlowSummary| run.flow(&flow.name).and_then(on_time_of_savable);
+    let of_savable = |flow: &FlowSummary| on_time_of_savable(&run.manifest, run.flow(&flow.name)?);
     let savable = own.sum(|flow| flow.frames.savable);
     if let (Some(savable), Some(share)) = (savable, own.mean(of_savable)) {
         sentences.push(format!(

@@ -93,6 +93,7 @@ impl Sending<'_> {
             floor: self.making.limits.0,
             frame_rate: Some(self.making.frame_rate),
             one_clock: false,
+            active: None,
         }
     }
 }

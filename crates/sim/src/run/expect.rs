@@ -269,7 +269,7 @@ pub fn flow_metric(run: &Run, flow: &FlowSummary, metric: &str) -> Option<f64> {
             let made = count(frames.made).filter(|made| *made > 0.0)?;
             Some(count(frames.on_time)? / made)
         }
-        "on_time_of_savable" => on_time_of_savable(run.flow(&flow.name)?),
+        "on_time_of_savable" => on_time_of_savable(&run.manifest, run.flow(&flow.name)?),
         "packet_delay_ms.max" => flow.packet_delay_ms.max,
         "packet_delay_ms.mean" => flow.packet_delay_ms.mean,
         "packet_delay_ms.p50" => flow.packet_delay_ms.p50,

@@ -29,6 +29,9 @@ pub struct Manifest {
     /// How long the run was meant to last.
     #[serde(rename = "duration_s", with = "seconds")]
     pub duration: Duration,
+    /// What numbers are taken of; none: the whole run.
+    #[serde(rename = "measure_s", default)]
+    pub measure: Option<Span>,
     /// What a reader should know before believing the numbers.
     pub notes: Vec<String>,
     /// The flows, in the order in which tables and legends show them.
@@ -50,10 +53,25 @@ impl Manifest {
             started: None,
             host: None,
             duration,
+            measure: None,
             notes: Vec::new(),
             flows: Vec::new(),
             links: Vec::new(),
         }
+    }
+
+    /// Whether numbers cover what happens at `at`.
+    pub fn measures(&self, at: Time) -> bool {
+        self.measure.is_none_or(|span| span.has(at))
+    }
+
+    /// What numbers are taken of: at most the whole run as it was planned.
+    pub fn measured(&self) -> Span {
+        let whole = Span {
+            from: Time::ZERO,
+            to: Time::ZERO + self.duration,
+        };
+        self.measure.unwrap_or(whole)
     }
 }
 
@@ -91,6 +109,9 @@ pub struct FlowInfo {
     /// Whether sender and receiver read the same clock. If not, only the variation of delays
     /// means something.
     pub one_clock: bool,
+    /// When it was to send; none where nobody planned that.
+    #[serde(rename = "active_s", default)]
+    pub active: Option<Span>,
 }
 
 impl FlowInfo {
@@ -150,6 +171,35 @@ pub struct CapacityStep {
     pub rate: Option<Rate>,
 }
 
+/// From `from` until just before `to`. In the file: two seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(f64, f64)", into = "(f64, f64)")]
+pub struct Span {
+    /// The first moment of it.
+    pub from: Time,
+    /// The first one behind it.
+    pub to: Time,
+}
+
+impl Span {
+    /// Whether `at` is within.
+    pub fn has(self, at: Time) -> bool {
+        self.from <= at && at < self.to
+    }
+
+    /// What is in both; empty spans where nothing is.
+    pub fn overlap(self, other: Self) -> Self {
+        let from = self.from.max(other.from);
+        let to = self.to.min(other.to).max(from);
+        Self { from, to }
+    }
+
+    /// How long it lasts.
+    pub fn length(self) -> Duration {
+        self.to.since(self.from)
+    }
+}
+
 /// A link carries nothing from `from` until just before `to`. In the file: two seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(f64, f64)", into = "(f64, f64)")]
@@ -170,6 +220,21 @@ impl From<(f64, Option<Rate>)> for CapacityStep {
 impl From<CapacityStep> for (f64, Option<Rate>) {
     fn from(step: CapacityStep) -> Self {
         (step.from.as_secs_f64(), step.rate)
+    }
+}
+
+impl From<(f64, f64)> for Span {
+    fn from((from, to): (f64, f64)) -> Self {
+        Self {
+            from: time(from),
+            to: time(to),
+        }
+    }
+}
+
+impl From<Span> for (f64, f64) {
+    fn from(span: Span) -> Self {
+        (span.from.as_secs_f64(), span.to.as_secs_f64())
     }
 }
 

@@ -4,24 +4,29 @@
 //! no larger (rank ceil(p n / 100) of n). Numbers are rounded to what can be told apart (a
 //! microsecond, a thousandth of a dB), so that the same run gives the same text.
 
+use core::ops::RangeInclusive;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::control::Kind;
-use tidegate_core::units::{Rate, Time};
+use tidegate_core::units::{Bytes, Time};
 
 use super::expect::Expectation;
-use super::manifest::LinkInfo;
+use super::manifest::{LinkInfo, Span};
 use super::reader::{FlowRun, Run};
-use super::rows::{FrameKind, LinkSample, PacketOutcome, ReceivedFrame};
+use super::rows::{FrameKind, LinkSample, PacketOutcome, PacketRow};
 use crate::meter::Totals;
+
+mod frames;
+
+pub use frames::{FrameFate, FrameStory, freezes, has_one_clock, on_time_of_savable, stories};
+use frames::{bound_nanos, measured};
 
 /// The numbers of `run`, and whether it did what was expected of it.
 pub fn summarise(run: &Run, expect: &[Expectation]) -> Summary {
-    let counted = counted(run);
-    let flows = run.flows.iter().map(|flow| of_flow(run, flow, &counted));
+    let end = run.end();
+    let flows = run.flows.iter().map(|flow| of_flow(run, flow, end));
     let mut summary = Summary {
         scenario: run.manifest.scenario.clone(),
         seed: run.manifest.seed,
@@ -31,95 +36,6 @@ pub fn summarise(run: &Run, expect: &[Expectation]) -> Summary {
     };
     summary.expect = expect.iter().map(|e| e.judge(run, &summary)).collect();
     summary
-}
-
-/// What became of each frame of `flow`, in order of capture. Nothing if packets arrived and no
-/// frames are recorded: then nobody wrote down what became of them.
-pub fn stories(flow: &FlowRun) -> Vec<FrameStory> {
-    if flow.received.is_empty() && flow.packets.iter().any(|row| row.arrived.is_some()) {
-        return Vec::new();
-    }
-    let decodable = decodable_at(&flow.received);
-    let mut stories: Vec<FrameStory> = if flow.sent.is_empty() {
-        captured_by_timestamps(flow, &decodable)
-    } else {
-        let sent = flow.sent.iter();
-        sent.map(|row| FrameStory {
-            frame: row.frame,
-            captured: row.captured,
-            delay: decodable
-                .get(&row.frame)
-                .map(|at| difference(*at, row.captured)),
-            fate: if row.dropped.is_some() || row.kind == FrameKind::Skipped {
-                FrameFate::Dropped
-            } else {
-                FrameFate::Lost
-            },
-        })
-        .collect()
-    };
-    let smallest = stories.iter().filter_map(|s| s.delay).min().unwrap_or(0);
-    // On one clock nothing arrives before it was captured.
-    let base = if has_one_clock(flow) { 0 } else { smallest };
-    let bound = bound_nanos(flow);
-    for story in &mut stories {
-        story.delay = story.delay.map(|delay| (delay - base).max(0));
-        if let Some(delay) = story.delay {
-            let late = bound.is_some_and(|bound| delay > bound);
-            story.fate = if late {
-                FrameFate::Late
-            } else {
-                FrameFate::Delivered
-            };
-        }
-    }
-    stories
-}
-
-/// What became of one frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameStory {
-    /// Its number.
-    pub frame: u64,
-    /// When it was captured; when its first packet arrived where the sender's rows are missing.
-    pub captured: Time,
-    /// From capture until it could be decoded, in ns; none if it never could. Without a common
-    /// clock: above the smallest of the flow.
-    pub delay: Option<i64>,
-    /// How it ended.
-    pub fate: FrameFate,
-}
-
-/// The end of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FrameFate {
-    /// Decodable, within the bound if there is one and if clocks allow to tell.
-    Delivered,
-    /// The sender gave it up, or never encoded it.
-    Dropped,
-    /// Decodable too late.
-    Late,
-    /// Sent, and never decodable.
-    Lost,
-}
-
-/// Share of the savable frames that were on time, in 0..=1. None if the run does not tell.
-pub fn on_time_of_savable(flow: &FlowRun) -> Option<f64> {
-    bound_nanos(flow)?;
-    let savable = flow.savable.iter().filter(|row| row.savable);
-    let savable: BTreeSet<u64> = savable.map(|row| row.frame).collect();
-    if savable.is_empty() {
-        return None;
-    }
-    let stories = stories(flow);
-    if stories.is_empty() {
-        return None;
-    }
-    let saved = stories
-        .iter()
-        .filter(|s| s.fate == FrameFate::Delivered && savable.contains(&s.frame))
-        .count();
-    Some(round(saved as f64 / savable.len() as f64, 6))
 }
 
 /// The numbers of a run: `summary.json`. What does not apply is null.
@@ -254,79 +170,87 @@ pub struct Verdict {
     pub holds: bool,
 }
 
-fn of_flow(run: &Run, flow: &FlowRun, counted: &Counted<'_>) -> FlowSummary {
+fn of_flow(run: &Run, flow: &FlowRun, end: Time) -> FlowSummary {
     let totals = run.totals_of(&flow.info.name);
-    let stories = stories(flow);
+    let (stories, measured) = measured(&run.manifest, flow);
     let mut delays: Vec<i64> = stories.iter().filter_map(|s| s.delay).collect();
     delays.sort_unstable();
     let delay = |percent| nearest_rank(&delays, percent).map(millis);
-    let shown = flow.shown.iter().filter_map(|row| row.quality);
-    let shown: Vec<_> = shown.collect();
+    let shown = flow.shown.iter();
+    let shown = shown.filter(|row| measured.contains(&row.frame));
+    let shown: Vec<_> = shown.filter_map(|row| row.quality).collect();
+    let rates = rates(run, flow, end);
     FlowSummary {
         name: flow.info.name.clone(),
         class: flow.info.class.clone(),
         control: flow.info.control.clone(),
-        rate_bps: rate(run, flow).or(totals.and_then(|t| counted_rate(run, flow, t, counted))),
-        receive_bps: totals.map(|t| bps(t.receive_rate())),
-        loss: loss(flow).or(totals.and_then(Totals::loss).map(|p| round(p, 6))),
+        rate_bps: rates.map(|(sent, _)| sent),
+        receive_bps: rates.map(|(_, received)| received),
+        loss: loss(run, flow),
         loss_event_rate: totals
             .and_then(Totals::loss_event_rate)
             .map(|p| round(p, 8)),
         rtt_ms: totals.and_then(|t| t.rtt).map(in_millis),
-        packet_delay_ms: packet_delay(totals),
+        packet_delay_ms: packet_delay(run, flow),
         delay_ms: DelaySummary {
             p50: delay(50),
             p95: delay(95),
             p99: delay(99),
             max: delay(100),
         },
-        queue_ms: queueing(flow, totals),
-        frames: frames(flow, &stories),
+        queue_ms: queueing(run, flow),
+        frames: frames(flow, &stories, &measured),
         psnr_y_db: mean(shown.iter().map(|q| q.psnr_y)).map(|m| round(m, 3)),
         ssim: mean(shown.iter().map(|q| q.ssim)).map(|m| round(m, 5)),
-        freezes: freezes(flow, &stories).map(|f| f.len() as u64),
+        freezes: freezes(flow, &stories)
+            .filter(|_| !measured.is_empty())
+            .map(|f| f.len() as u64),
     }
 }
 
-fn rate(run: &Run, flow: &FlowRun) -> Option<f64> {
-    let start = flow.packets.iter().map(|p| p.sent).min()?;
-    let end = run.end();
-    let sent = flow.packets.iter().filter(|p| p.sent <= end);
-    over(sent.map(|p| p.size.bits()).sum(), end.since(start))
+/// The packets of `flow` that were sent while it was measured.
+fn sent_inside<'a>(run: &'a Run, flow: &'a FlowRun) -> impl Iterator<Item = &'a PacketRow> + Clone {
+    let packets = flow.packets.iter();
+    packets.filter(|row| run.manifest.measures(row.sent))
 }
 
-/// When the first bin with a packet of a flow began, and how many bits the flow sent in all.
-type Counted<'a> = BTreeMap<&'a str, (Time, u64)>;
-
-fn counted(run: &Run) -> Counted<'_> {
-    let mut counted = Counted::new();
-    // Until the end of the run, behind which packets are still on their way, and counted too.
-    let end = run.end();
-    let in_run = run.bins.iter().filter(|row| row.at < end);
-    for row in in_run.filter(|row| row.bin.sent.packets > 0) {
-        let (_, bits) = counted.entry(&row.flow).or_insert((row.at, 0));
-        *bits += row.bin.sent.bytes.bits();
-    }
-    counted
-}
-
-/// As [`rate`], of a flow whose packets were only counted. Totals do not tell it, since they may
-/// cover less than the run.
-fn counted_rate(run: &Run, flow: &FlowRun, totals: &Totals, counted: &Counted<'_>) -> Option<f64> {
-    let Some((bin, bits)) = counted.get(flow.info.name.as_str()) else {
-        return (totals.sent.packets == 0).then_some(0.0);
+/// What was sent and what arrived, in b/s, over that part of the measured time in which the flow was
+/// to send; of one of which nobody planned that, from its first packet on.
+fn rates(run: &Run, flow: &FlowRun, end: Time) -> Option<(f64, f64)> {
+    let over = |span: Duration, sent: Bytes, received: Bytes| {
+        let rate = |bytes: Bytes| round(bytes.bits() as f64 / span.as_secs_f64(), 1);
+        (!span.is_zero()).then(|| (rate(sent), rate(received)))
     };
-    // Folders of earlier versions tell only the bin.
-    over(*bits, run.end().since(totals.first_sent.unwrap_or(*bin)))
+    if let Some(totals) = run.totals_of(&flow.info.name) {
+        return over(totals.span, totals.sent.bytes, totals.received.bytes);
+    }
+    let from = flow.packets.iter().map(|row| row.sent).min()?;
+    let active = flow.info.active.unwrap_or(Span { from, to: end });
+    let measured = run.manifest.measured();
+    // A run may have been cut short, and its last packet is sent at its end.
+    let until = measured.to.min(end);
+    let within = |at: Time| measured.from <= at && at <= until;
+    let span = active.overlap(Span {
+        to: until,
+        ..measured
+    });
+    let sent = flow.packets.iter().filter(|row| within(row.sent));
+    let arrived = flow.packets.iter();
+    let arrived = arrived.filter(|row| row.arrived.is_some_and(within));
+    let size = |row: &PacketRow| row.size;
+    over(span.length(), sent.map(size).sum(), arrived.map(size).sum())
 }
 
-fn over(bits: u64, span: Duration) -> Option<f64> {
-    (!span.is_zero()).then(|| round(bits as f64 / span.as_secs_f64(), 1))
-}
-
-fn loss(flow: &FlowRun) -> Option<f64> {
+/// Of those of its packets whose fate is known. Dummies are there to be lost, and left aside; without
+/// any, what was counted says the same of one flow as of many.
+fn loss(run: &Run, flow: &FlowRun) -> Option<f64> {
+    let totals = run.totals_of(&flow.info.name);
+    let dummies = flow.packets.iter().any(|row| row.kind == Kind::Dummy);
+    if let Some(totals) = totals.filter(|_| !dummies) {
+        return totals.loss().map(|share| round(share, 6));
+    }
     let of = |outcome| {
-        let packets = flow.packets.iter();
+        let packets = sent_inside(run, flow);
         let packets = packets.filter(|p| p.outcome == outcome && p.kind != Kind::Dummy);
         packets.count() as f64
     };
@@ -335,15 +259,33 @@ fn loss(flow: &FlowRun) -> Option<f64> {
 }
 
 /// One-way delays of packets, if any arrived.
-fn packet_delay(totals: Option<&Totals>) -> PacketDelaySummary {
-    let some = totals.filter(|t| t.received.packets > 0);
-    let of = |delay: fn(&Totals) -> Duration| some.map(|t| in_millis(delay(t)));
+fn packet_delay(run: &Run, flow: &FlowRun) -> PacketDelaySummary {
+    let Some(totals) = run.totals_of(&flow.info.name) else {
+        return logged_delay(run, flow);
+    };
+    let of = |delay: Duration| (totals.received.packets > 0).then(|| in_millis(delay));
     PacketDelaySummary {
-        mean: of(|t| t.delay_mean),
-        p50: of(|t| t.delay_p50),
-        p95: of(|t| t.delay_p95),
-        p99: of(|t| t.delay_p99),
-        max: of(|t| t.delay_max),
+        mean: of(totals.delay_mean),
+        p50: of(totals.delay_p50),
+        p95: of(totals.delay_p95),
+        p99: of(totals.delay_p99),
+        max: of(totals.delay_max),
+    }
+}
+
+/// The same of packets that were written down and not counted, if one clock tells.
+fn logged_delay(run: &Run, flow: &FlowRun) -> PacketDelaySummary {
+    let packets = sent_inside(run, flow).filter(|_| flow.info.one_clock);
+    let delays = packets.filter_map(|row| Some(difference(row.arrived?, row.sent)));
+    let mut delays: Vec<i64> = delays.collect();
+    delays.sort_unstable();
+    let at = |percent| nearest_rank(&delays, percent).map(millis);
+    PacketDelaySummary {
+        mean: mean(delays.iter().map(|d| *d as f64 / 1e6)).map(|m| round(m, 3)),
+        p50: at(50),
+        p95: at(95),
+        p99: at(99),
+        max: at(100),
     }
 }
 
@@ -351,13 +293,10 @@ fn in_millis(span: Duration) -> f64 {
     round(span.as_nanos() as f64 / 1e6, 3)
 }
 
-fn bps(rate: Rate) -> f64 {
-    rate.as_bps() as f64
-}
-
 /// From the packets, or where they were not written down from their counts.
-fn queueing(flow: &FlowRun, totals: Option<&Totals>) -> QueueSummary {
+fn queueing(run: &Run, flow: &FlowRun) -> QueueSummary {
     if flow.packets.is_empty() {
+        let totals = run.totals_of(&flow.info.name);
         let some = totals.filter(|t| t.received.packets > 0);
         let above = |delay: fn(&Totals) -> Duration| {
             some.map(|t| in_millis(delay(t).saturating_sub(t.delay_min)))
@@ -367,7 +306,8 @@ fn queueing(flow: &FlowRun, totals: Option<&Totals>) -> QueueSummary {
             p95: above(|t| t.delay_p95),
         };
     }
-    let mut delays: Vec<i64> = queueing_delays(flow).map(|(_, delay)| delay).collect();
+    let delays = queueing_delays(flow).filter(|(sent, _)| run.manifest.measures(*sent));
+    let mut delays: Vec<i64> = delays.map(|(_, delay)| delay).collect();
     delays.sort_unstable();
     QueueSummary {
         mean: mean(delays.iter().map(|d| *d as f64 / 1e6)).map(|m| round(m, 3)),
@@ -386,57 +326,27 @@ pub fn queueing_delays(flow: &FlowRun) -> impl Iterator<Item = (Time, i64)> + '_
     delays().map(move |(sent, delay)| (sent, delay - smallest))
 }
 
-fn frames(flow: &FlowRun, stories: &[FrameStory]) -> FrameSummary {
+fn frames(flow: &FlowRun, stories: &[FrameStory], measured: &RangeInclusive<u64>) -> FrameSummary {
     let ended = |fate| {
         let stories = stories.iter().filter(|s| s.fate == fate);
         stories.count() as u64
     };
     let judged = !stories.is_empty() && bound_nanos(flow).is_some();
     let known = !flow.sent.is_empty();
-    let left = flow.sent.iter().filter(|row| row.left.is_some());
+    let sent = || flow.sent.iter().filter(|row| measured.contains(&row.frame));
+    let left = sent().filter(|row| row.left.is_some());
     let savable = flow.savable.iter().filter(|row| row.savable);
+    let savable = savable.filter(|row| measured.contains(&row.frame));
     let given_up =
         |row: &&super::SentFrame| row.dropped.is_some() || row.kind == FrameKind::Skipped;
     FrameSummary {
-        made: known.then_some(flow.sent.len() as u64),
+        made: known.then(|| sent().count() as u64),
         sent: known.then(|| left.count() as u64),
         on_time: judged.then(|| ended(FrameFate::Delivered)),
         savable: (!flow.savable.is_empty()).then(|| savable.count() as u64),
         late: judged.then(|| ended(FrameFate::Late)),
-        dropped: known.then(|| flow.sent.iter().filter(given_up).count() as u64),
+        dropped: known.then(|| sent().filter(given_up).count() as u64),
     }
-}
-
-/// Each time the picture of `flow` stood still for more than max(3 frame intervals, 150 ms): the
-/// frame that was due when it stopped and the one that was due when it moved on. The wait for
-/// the first picture and a stop at the end count. `None` where no picture is recorded.
-pub fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<Vec<(u64, u64)>> {
-    let interval = flow.info.frame_rate?.interval();
-    let limit = (interval * 3).max(SHORTEST_FREEZE);
-    let shown: Vec<(u64, Option<u64>)> = if flow.shown.is_empty() {
-        let on_time = |s: &FrameStory| (s.fate == FrameFate::Delivered).then_some(s.frame);
-        stories.iter().map(|s| (s.frame, on_time(s))).collect()
-    } else {
-        let rows = flow.shown.iter();
-        rows.map(|row| (row.frame, row.shown_frame)).collect()
-    };
-    let (first, last) = (shown.first()?.0, shown.last()?.0);
-    let mut freezes = Vec::new();
-    let (mut since, mut picture) = (first, None);
-    let mut gap = |from: u64, to: u64| {
-        let slots = u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX);
-        if interval.saturating_mul(slots) > limit {
-            freezes.push((from, to));
-        }
-    };
-    for (slot, on_screen) in shown {
-        if on_screen.is_some() && on_screen != picture {
-            gap(since, slot);
-            (since, picture) = (slot, on_screen);
-        }
-    }
-    gap(since, last + 1);
-    Some(freezes)
 }
 
 /// The links as the first flow that is no baseline saw them: flows that are compared run one by
@@ -444,12 +354,14 @@ pub fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<Vec<(u64, u64)>
 fn of_links(run: &Run) -> Vec<LinkSummary> {
     let subject = subject(run);
     // Behind the end only what is under way still arrives.
-    let end = Time::ZERO + run.manifest.duration;
+    let measured = run.manifest.measured();
+    let is_measured = |at: Time| measured.from <= at && at <= measured.to;
     let links = run.manifest.links.iter();
     links
         .map(|link| {
             let of_link = |row: &LinkSample| {
-                *row.link == *link.name && subject.as_deref() == Some(&*row.run) && row.at <= end
+                let of_link = *row.link == *link.name && subject.as_deref() == Some(&*row.run);
+                of_link && is_measured(row.at)
             };
             let (mut first, mut last) = (None, None);
             let mut waits: Vec<i64> = Vec::new();
@@ -460,11 +372,16 @@ fn of_links(run: &Run) -> Vec<LinkSummary> {
             }
             waits.sort_unstable();
             let last = last.as_ref();
+            // Counts are from the start of the run on, of which the first sample may miss some.
+            let before = first.as_ref().filter(|_| measured.from > Time::ZERO);
+            let more = |count: fn(&LinkSample) -> u64| {
+                last.map(|row| count(row) - before.map_or(0, count))
+            };
             LinkSummary {
                 name: link.name.clone(),
                 utilisation: utilisation(link, first.as_ref(), last),
-                drops: last.map(|row| row.drops),
-                marks: last.map(|row| row.marks),
+                drops: more(|row| row.drops),
+                marks: more(|row| row.marks),
                 queue_p95_ms: nearest_rank(&waits, 95).map(millis),
             }
         })
@@ -506,63 +423,6 @@ fn utilisation(
     (offered > 0.0).then(|| round(carried / offered, 4))
 }
 
-/// When each decodable frame could be decoded: a frame that refers to others waits for them, and
-/// a frame refers to all since the last key frame.
-fn decodable_at(received: &[ReceivedFrame]) -> BTreeMap<u64, Time> {
-    let mut rows: Vec<&ReceivedFrame> = received.iter().collect();
-    rows.sort_by_key(|row| row.frame);
-    let mut reference = Time::ZERO;
-    let mut times = BTreeMap::new();
-    for row in rows {
-        if row.decodable
-            && let Some(complete) = row.complete
-        {
-            if row.kind == FrameKind::Key {
-                reference = Time::ZERO;
-            }
-            reference = reference.max(complete);
-            times.insert(row.frame, reference);
-        }
-    }
-    times
-}
-
-/// Stories where only the receiver wrote: its time stamps tell when frames were captured, but
-/// for a constant.
-fn captured_by_timestamps(flow: &FlowRun, decodable: &BTreeMap<u64, Time>) -> Vec<FrameStory> {
-    let Some(origin) = flow.received.first().map(|row| row.rtp_timestamp) else {
-        return Vec::new();
-    };
-    let received = flow.received.iter();
-    received
-        .map(|row| {
-            // Taken as signed, a difference is right across the wrap and for reordered rows.
-            let ticks = row.rtp_timestamp.wrapping_sub(origin).cast_signed();
-            let captured = i64::from(ticks) * 1_000_000_000 / VIDEO_CLOCK;
-            let delay = decodable
-                .get(&row.frame)
-                .map(|at| at.as_nanos() as i64 - captured);
-            FrameStory {
-                frame: row.frame,
-                captured: row.first,
-                delay,
-                fate: FrameFate::Lost,
-            }
-        })
-        .collect()
-}
-
-/// Whether delays, and not only their variation, mean something.
-pub fn has_one_clock(flow: &FlowRun) -> bool {
-    flow.info.one_clock && !flow.sent.is_empty()
-}
-
-/// `None` where no bound is set, and where the clocks do not allow to tell.
-fn bound_nanos(flow: &FlowRun) -> Option<i64> {
-    let bound = flow.info.delay_bound.filter(|_| has_one_clock(flow))?;
-    i64::try_from(bound.as_nanos()).ok()
-}
-
 /// In ns, negative where clocks differ.
 fn difference(later: Time, earlier: Time) -> i64 {
     // Wrapping makes the difference of two numbers of 64 bits right if it fits 63 bits: 292 years.
@@ -595,12 +455,6 @@ fn round(value: f64, decimals: u32) -> f64 {
     let unit = f64::from(10_u32.pow(decimals));
     (value * unit).round() / unit
 }
-
-/// A shorter stop is not seen as one.
-const SHORTEST_FREEZE: Duration = Duration::from_millis(150);
-
-/// Ticks per second of the RTP time stamps of video (RFC 6184 section 8.2.1).
-const VIDEO_CLOCK: i64 = 90_000;
 
 #[cfg(test)]
 mod tests;

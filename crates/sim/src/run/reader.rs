@@ -232,6 +232,7 @@ impl RunReader {
                 floor: Rate::ZERO,
                 frame_rate: None,
                 one_clock: false,
+                active: None,
             })
             .collect();
         manifest

@@ -215,6 +215,7 @@ impl FlowPlan {
             floor: video.map_or(Rate::ZERO, |video| video.floor),
             frame_rate: video.map(|video| video.frame_rate),
             one_clock: true,
+            active: None,
         }
     }
 }

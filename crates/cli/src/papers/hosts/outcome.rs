@@ -261,6 +261,7 @@ mod tests {
             floor: Rate::ZERO,
             frame_rate: Some(FrameRate::fps(10)),
             one_clock: false,
+            active: None,
         };
         Run::new(Path::new("x"), live::manifest("x", None, info))
     }

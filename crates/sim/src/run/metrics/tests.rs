@@ -8,9 +8,9 @@ use tidegate_core::trace::DropCause;
 use tidegate_core::units::{Bytes, Rate};
 
 use super::super::manifest::{CapacityStep, FlowInfo, Manifest, Outage, World};
-use super::super::rows::{BinRow, PacketRow, SavableRow, SentFrame, ShownFrame, TotalsRow};
+use super::super::rows::{PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, TotalsRow};
 use super::*;
-use crate::meter::{Bin, Count};
+use crate::meter::Count;
 
 /// 25 frames per second, bound 200 ms, one clock, ten seconds, one link of 8 kb/s.
 fn run() -> Run {
@@ -24,6 +24,7 @@ fn run() -> Run {
         floor: Rate::kbps(150),
         frame_rate: Some(FrameRate::fps(25)),
         one_clock: true,
+        active: None,
     });
     manifest.links.push(LinkInfo {
         name: "l".to_owned(),
@@ -243,41 +244,113 @@ fn time_stamps_may_wrap() {
     assert!(stories(flow).iter().all(|s| s.delay == Some(0)));
 }
 
-/// The rate is that of the run even where totals cover less of it, and no packet log is there.
 #[test]
-fn counts_give_the_rate_from_the_first_packet_on() {
+fn counts_give_rates_over_the_time_that_they_cover() {
     let mut run = run();
-    // From 6 s to the end at 10 s; the totals are those of the last second.
-    let bin = |at, bytes| BinRow {
-        at: Time::from_secs(at),
-        flow: "a".to_owned(),
-        bin: Bin {
-            sent: Count {
-                packets: bytes / 1_000,
-                bytes: Bytes(bytes),
-            },
-            ..Bin::default()
-        },
+    let count = |packets| Count {
+        packets,
+        bytes: Bytes(1_000 * packets),
     };
-    run.bins = vec![bin(5, 0), bin(6, 30_000), bin(9, 10_000)];
     let totals = Totals {
-        span: Duration::from_secs(1),
-        sent: run.bins[2].bin.sent,
-        first_sent: Some(Time::from_millis(6_000)),
+        span: Duration::from_secs(2),
+        sent: count(10),
+        received: count(8),
+        dropped: 1,
         ..Totals::default()
     };
     let flow = "a".to_owned();
     run.totals = vec![TotalsRow { flow, totals }];
-    let rate = |run: &Run| summarise(run, &[]).flows[0].rate_bps;
-    assert_eq!(rate(&run), Some(80_000.0));
-    run.totals[0].totals.first_sent = Some(Time::from_millis(6_800));
-    assert_eq!(rate(&run), Some(100_000.0));
-    run.totals[0].totals.first_sent = None;
-    assert_eq!(rate(&run), Some(80_000.0));
-    run.bins.clear();
-    assert_eq!(rate(&run), None);
-    run.totals[0].totals.sent = Count::default();
-    assert_eq!(rate(&run), Some(0.0));
+    let numbers = |run: &Run| {
+        let flow = summarise(run, &[]).flows.remove(0);
+        (flow.rate_bps, flow.receive_bps, flow.loss)
+    };
+    let counted = (Some(40_000.0), Some(32_000.0), Some(0.1));
+    assert_eq!(numbers(&run), counted);
+    // Packets that were written down say no more, but which of them are dummies.
+    run.flows[0].packets = vec![packet(0, 2_000, Some(30)), packet(1, 3_000, None)];
+    assert_eq!(numbers(&run), counted);
+    run.flows[0].packets[1].kind = Kind::Dummy;
+    assert_eq!(numbers(&run).2, Some(0.0));
+    run.totals[0].totals.span = Duration::ZERO;
+    assert_eq!(numbers(&run).0, None);
+}
+
+/// Of four packets, frames and so on two are measured.
+#[test]
+fn numbers_are_of_what_is_measured() {
+    let mut run = run();
+    run.manifest.measure = Some(Span {
+        from: Time::from_secs(4),
+        to: Time::from_secs(8),
+    });
+    let flow = &mut run.flows[0];
+    flow.info.active = Some(Span {
+        from: Time::from_secs(1),
+        to: Time::from_secs(6),
+    });
+    flow.packets = vec![
+        packet(0, 3_000, Some(20)),
+        packet(1, 4_000, Some(40)),
+        packet(2, 5_000, None),
+        packet(3, 9_000, None),
+    ];
+    // Of the slots from 2 s to 10 s, those from 4 s until just before 8 s.
+    flow.sent = (50..250).map(sent).collect();
+    flow.received = (50..250).map(|frame| received(frame, 20)).collect();
+    let row = |frame| SavableRow {
+        frame,
+        savable: true,
+    };
+    flow.savable = (50..250).map(row).collect();
+    let still = |frame: u64| frame < 95 || (150..160).contains(&frame) || frame > 240;
+    let on_screen = |frame: u64| if still(frame) { 50 } else { frame };
+    let slots = 50..250;
+    flow.shown = slots
+        .map(|slot| shown(slot, Some(on_screen(slot))))
+        .collect();
+    let sample = |second, delivered| LinkSample {
+        at: Time::from_secs(second),
+        run: "a".into(),
+        link: "l".into(),
+        queue: Bytes(10 * second),
+        drops: 10 * second,
+        marks: second,
+        delivered: Bytes(delivered),
+    };
+    let samples = [(0, 0), (4, 1_000), (7, 2_000), (8, 2_500), (9, 9_000)];
+    let samples = samples.map(|(second, delivered)| sample(second, delivered));
+    run.links = samples.into_iter().collect();
+    let expect = "a.on_time_of_savable == 1".parse().expect("a metric");
+    let mut summary = summarise(&run, &[expect]);
+    let flow = summary.flows.remove(0);
+    // 2,000 bytes of the two seconds in which it was measured and active.
+    assert_eq!(
+        (flow.rate_bps, flow.receive_bps),
+        (Some(8_000.0), Some(4_000.0))
+    );
+    assert_eq!(
+        (flow.loss, flow.packet_delay_ms.max),
+        (Some(0.5), Some(40.0))
+    );
+    assert_eq!(flow.queue_ms.mean, Some(20.0));
+    assert_eq!(
+        (flow.frames.made, flow.frames.on_time),
+        (Some(100), Some(100))
+    );
+    assert_eq!((flow.frames.savable, flow.freezes), (Some(100), Some(1)));
+    assert!(summary.expect[0].holds);
+    // 8 kb/s for four seconds less two of outage.
+    let link = &summary.links[0];
+    assert_eq!((link.utilisation, link.drops), (Some(0.75), Some(40)));
+    assert_eq!((link.marks, link.queue_p95_ms), (Some(4), Some(80.0)));
+    // Nothing at all happened meanwhile.
+    run.manifest.measure = Some(Span {
+        from: Time::ZERO,
+        to: Time::from_secs(1),
+    });
+    let flow = summarise(&run, &[]).flows.remove(0);
+    assert_eq!((flow.frames.made, flow.freezes), (Some(0), None));
+    assert_eq!((flow.rate_bps, flow.loss), (None, None));
 }
 
 #[test]

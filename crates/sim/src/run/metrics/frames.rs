@@ -1,0 +1,224 @@
+//! What became of frames.
+
+use core::ops::RangeInclusive;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_core::units::Time;
+
+use super::super::manifest::Manifest;
+use super::super::reader::FlowRun;
+use super::super::rows::{FrameKind, ReceivedFrame};
+use super::{difference, round};
+
+/// What became of each frame of `flow`, in order of capture. Nothing if packets arrived and no
+/// frames are recorded: then nobody wrote down what became of them.
+pub fn stories(flow: &FlowRun) -> Vec<FrameStory> {
+    if flow.received.is_empty() && flow.packets.iter().any(|row| row.arrived.is_some()) {
+        return Vec::new();
+    }
+    let decodable = decodable_at(&flow.received);
+    let mut stories: Vec<FrameStory> = if flow.sent.is_empty() {
+        captured_by_timestamps(flow, &decodable)
+    } else {
+        let sent = flow.sent.iter();
+        sent.map(|row| FrameStory {
+            frame: row.frame,
+            captured: row.captured,
+            delay: decodable
+                .get(&row.frame)
+                .map(|at| difference(*at, row.captured)),
+            fate: if row.dropped.is_some() || row.kind == FrameKind::Skipped {
+                FrameFate::Dropped
+            } else {
+                FrameFate::Lost
+            },
+        })
+        .collect()
+    };
+    let smallest = stories.iter().filter_map(|s| s.delay).min().unwrap_or(0);
+    // On one clock nothing arrives before it was captured.
+    let base = if has_one_clock(flow) { 0 } else { smallest };
+    let bound = bound_nanos(flow);
+    for story in &mut stories {
+        story.delay = story.delay.map(|delay| (delay - base).max(0));
+        if let Some(delay) = story.delay {
+            let late = bound.is_some_and(|bound| delay > bound);
+            story.fate = if late {
+                FrameFate::Late
+            } else {
+                FrameFate::Delivered
+            };
+        }
+    }
+    stories
+}
+
+/// What became of one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameStory {
+    /// Its number.
+    pub frame: u64,
+    /// When it was captured; when its first packet arrived where the sender's rows are missing.
+    pub captured: Time,
+    /// From capture until it could be decoded, in ns; none if it never could. Without a common
+    /// clock: above the smallest of the flow.
+    pub delay: Option<i64>,
+    /// How it ended.
+    pub fate: FrameFate,
+}
+
+/// The end of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FrameFate {
+    /// Decodable, within the bound if there is one and if clocks allow to tell.
+    Delivered,
+    /// The sender gave it up, or never encoded it.
+    Dropped,
+    /// Decodable too late.
+    Late,
+    /// Sent, and never decodable.
+    Lost,
+}
+
+/// The stories of `flow` whose frames were captured while `manifest` measures, and which frames those
+/// are: all where there are no stories at all.
+pub(super) fn measured(
+    manifest: &Manifest,
+    flow: &FlowRun,
+) -> (Vec<FrameStory>, RangeInclusive<u64>) {
+    let mut stories = stories(flow);
+    let any = !stories.is_empty();
+    stories.retain(|story| manifest.measures(story.captured));
+    let nothing = any && stories.is_empty();
+    let frames = if nothing { NOTHING } else { range(&stories) };
+    (stories, frames)
+}
+
+/// The frames that `stories` are about; all where there are none.
+fn range(stories: &[FrameStory]) -> RangeInclusive<u64> {
+    let ends = stories.first().zip(stories.last());
+    ends.map_or(0..=u64::MAX, |(first, last)| first.frame..=last.frame)
+}
+
+/// Share of the savable frames that were on time, of those that `manifest` measures, in 0..=1. None
+/// if the run does not tell.
+pub fn on_time_of_savable(manifest: &Manifest, flow: &FlowRun) -> Option<f64> {
+    bound_nanos(flow)?;
+    let (stories, frames) = measured(manifest, flow);
+    if stories.is_empty() {
+        return None;
+    }
+    let savable = flow.savable.iter().filter(|row| row.savable);
+    let savable = savable.map(|row| row.frame);
+    let savable: BTreeSet<u64> = savable.filter(|frame| frames.contains(frame)).collect();
+    if savable.is_empty() {
+        return None;
+    }
+    let saved = stories
+        .iter()
+        .filter(|s| s.fate == FrameFate::Delivered && savable.contains(&s.frame))
+        .count();
+    Some(round(saved as f64 / savable.len() as f64, 6))
+}
+
+/// Each time the picture of `flow` stood still for more than max(3 frame intervals, 150 ms): the
+/// frame that was due when it stopped and the one that was due when it moved on. The wait for
+/// the first picture and a stop at the end count. Only the frames that `stories` are about are looked
+/// at, all where there are none. `None` where no picture is recorded.
+pub fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<Vec<(u64, u64)>> {
+    let interval = flow.info.frame_rate?.interval();
+    let limit = (interval * 3).max(SHORTEST_FREEZE);
+    let shown: Vec<(u64, Option<u64>)> = if flow.shown.is_empty() {
+        let on_time = |s: &FrameStory| (s.fate == FrameFate::Delivered).then_some(s.frame);
+        stories.iter().map(|s| (s.frame, on_time(s))).collect()
+    } else {
+        let frames = range(stories);
+        let rows = flow.shown.iter();
+        let rows = rows.filter(|row| frames.contains(&row.frame));
+        rows.map(|row| (row.frame, row.shown_frame)).collect()
+    };
+    let (first, last) = (shown.first()?.0, shown.last()?.0);
+    let mut freezes = Vec::new();
+    let (mut since, mut picture) = (first, None);
+    let mut gap = |from: u64, to: u64| {
+        let slots = u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX);
+        if interval.saturating_mul(slots) > limit {
+            freezes.push((from, to));
+        }
+    };
+    for (slot, on_screen) in shown {
+        if on_screen.is_some() && on_screen != picture {
+            gap(since, slot);
+            (since, picture) = (slot, on_screen);
+        }
+    }
+    gap(since, last + 1);
+    Some(freezes)
+}
+
+/// When each decodable frame could be decoded: a frame that refers to others waits for them, and
+/// a frame refers to all since the last key frame.
+fn decodable_at(received: &[ReceivedFrame]) -> BTreeMap<u64, Time> {
+    let mut rows: Vec<&ReceivedFrame> = received.iter().collect();
+    rows.sort_by_key(|row| row.frame);
+    let mut reference = Time::ZERO;
+    let mut times = BTreeMap::new();
+    for row in rows {
+        if row.decodable
+            && let Some(complete) = row.complete
+        {
+            if row.kind == FrameKind::Key {
+                reference = Time::ZERO;
+            }
+            reference = reference.max(complete);
+            times.insert(row.frame, reference);
+        }
+    }
+    times
+}
+
+/// Stories where only the receiver wrote: its time stamps tell when frames were captured, but
+/// for a constant.
+fn captured_by_timestamps(flow: &FlowRun, decodable: &BTreeMap<u64, Time>) -> Vec<FrameStory> {
+    let Some(origin) = flow.received.first().map(|row| row.rtp_timestamp) else {
+        return Vec::new();
+    };
+    let received = flow.received.iter();
+    received
+        .map(|row| {
+            // Taken as signed, a difference is right across the wrap and for reordered rows.
+            let ticks = row.rtp_timestamp.wrapping_sub(origin).cast_signed();
+            let captured = i64::from(ticks) * 1_000_000_000 / VIDEO_CLOCK;
+            let delay = decodable
+                .get(&row.frame)
+                .map(|at| at.as_nanos() as i64 - captured);
+            FrameStory {
+                frame: row.frame,
+                captured: row.first,
+                delay,
+                fate: FrameFate::Lost,
+            }
+        })
+        .collect()
+}
+
+/// Whether delays, and not only their variation, mean something.
+pub fn has_one_clock(flow: &FlowRun) -> bool {
+    flow.info.one_clock && !flow.sent.is_empty()
+}
+
+/// `None` where no bound is set, and where the clocks do not allow to tell.
+pub(super) fn bound_nanos(flow: &FlowRun) -> Option<i64> {
+    let bound = flow.info.delay_bound.filter(|_| has_one_clock(flow))?;
+    i64::try_from(bound.as_nanos()).ok()
+}
+
+#[expect(clippy::reversed_empty_ranges, reason = "it is to be empty")]
+const NOTHING: RangeInclusive<u64> = 1..=0;
+
+/// A shorter stop is not seen as one.
+const SHORTEST_FREEZE: Duration = Duration::from_millis(150);
+
+/// Ticks per second of the RTP time stamps of video (RFC 6184 section 8.2.1).
+const VIDEO_CLOCK: i64 = 90_000;

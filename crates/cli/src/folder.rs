@@ -207,7 +207,7 @@ fn judge_flow(script: &Script, role: &Role, takings: &Takings, seed: Seed) -> Re
 /// What was counted of the flows.
 fn count(run: &mut Run, take: &Take) {
     let length = take.meter.bin_length();
-    for (i, (role, _)) in take.flows.iter().enumerate() {
+    for (i, (role, takings)) in take.flows.iter().enumerate() {
         let flow = || role.name.clone();
         let mut at = Time::ZERO;
         let bins = take.meter.bins(i);
@@ -225,12 +225,15 @@ fn count(run: &mut Run, take: &Take) {
             at += length;
         }
         let (flow, mut totals) = (flow(), take.meter.totals(i));
-        let active = role.info().active;
-        let measured = run.manifest.measured();
+        let stop = Time::ZERO + role.plan.stop;
+        let ends = role.plan.media.is_finite();
+        totals.done = takings.done.filter(|at| ends && *at < stop);
         // A rate is over the time in which there was to be one.
-        totals.span = active
-            .map_or(measured, |span| span.overlap(measured))
-            .length();
+        let active = Span {
+            from: Time::ZERO + role.plan.start,
+            to: totals.done.unwrap_or(stop),
+        };
+        totals.span = active.overlap(run.manifest.measured()).length();
         run.totals.push(TotalsRow { flow, totals });
     }
 }

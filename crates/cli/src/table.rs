@@ -152,6 +152,7 @@ fn transport(class: &Class<'_>) -> Row {
         number(class.mean(|flow| flow.rtt_ms), 1),
         several(&delays),
         number(class.mean(|flow| flow.queue_ms.p95), 1),
+        number(class.mean(|flow| flow.completion_s), 2),
     ];
     (name(class), cells)
 }
@@ -247,14 +248,15 @@ const VIDEO: [Column; 9] = [
     (4, 6, "loss"),
 ];
 
-const TRANSPORT: [Column; 7] = [
+const TRANSPORT: [Column; 8] = [
     (1, 9, "sent"),
     (0, 9, "received"),
-    (5, 22, "least to most"),
-    (2, 7, "loss"),
-    (3, 6, "RTT ms"),
-    (4, 21, "packet delay 50/95 ms"),
-    (6, 12, "queue p95 ms"),
+    (6, 22, "least to most"),
+    (3, 7, "loss"),
+    (4, 6, "RTT ms"),
+    (5, 21, "packet delay 50/95 ms"),
+    (7, 12, "queue p95 ms"),
+    (2, 6, "done s"),
 ];
 
 const LINK: [Column; 4] = [

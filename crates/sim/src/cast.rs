@@ -80,6 +80,8 @@ pub struct Takings {
     pub passages: Vec<Passage>,
     /// Of a video over TCP: what its connection did.
     pub stream: Option<Record>,
+    /// When the sender of a modelled flow was done, if it was in the end.
+    pub done: Option<Time>,
 }
 
 impl Role {
@@ -244,7 +246,10 @@ impl<P: EncodePipe> Player<P> {
     /// Moves all that is left into `takings`, at the end.
     pub fn finish(&mut self, takings: &mut Takings) {
         match self {
-            Self::Model(model) => model.drain(&mut takings.passages),
+            Self::Model(model) => {
+                model.drain(&mut takings.passages);
+                takings.done = model.done();
+            }
             Self::Video(streamer) => streamer
                 .sender_mut()
                 .finish_rows(&mut takings.sent, &mut takings.packets),

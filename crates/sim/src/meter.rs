@@ -210,6 +210,7 @@ impl Meter {
             delay_p99: percentile(99),
             delay_max: Duration::from_nanos(longest),
             first_sent: self.begun[flow],
+            done: None,
         }
     }
 
@@ -304,6 +305,9 @@ pub struct Totals {
     /// When the sender first put a packet on the network, within the window or not; none if it
     /// never did, or if nobody wrote it down.
     pub first_sent: Option<Time>,
+    /// When all was done that the flow had to send; none if it had no end, or did not come to it. A
+    /// meter does not know.
+    pub done: Option<Time>,
 }
 
 impl Totals {

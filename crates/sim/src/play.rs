@@ -180,6 +180,9 @@ fn take(
             .packets
             .extend(ledger.into_iter().flat_map(|l| l.finish(end)));
     }
+    for (i, takings) in takings.iter_mut().enumerate() {
+        takings.done = world.done_at(PartyId(i * 2));
+    }
     let mut members = world.into_agents().into_iter();
     for (role, takings) in roles.iter().zip(&mut takings) {
         let pair = members.next().zip(members.next());

@@ -145,6 +145,7 @@ impl<A: Agent> World<A> {
             aside: Box::new(Aside {
                 rng: seed.stream(&format!("party/{}", party.name)),
                 name: party.name,
+                done_at: Time::ZERO,
             }),
         };
         let mut world = Self {
@@ -488,18 +489,25 @@ impl<A: Agent> World<A> {
         if !seat.late && at != planned {
             self.agenda.set(id, at);
         }
-        self.count(id, done);
+        self.count(id, done, self.now);
     }
 
-    /// Whether a party is done.
+    /// Whether a party is done at `at`.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn count(&mut self, id: usize, done: bool) {
+    fn count(&mut self, id: usize, done: bool, at: Time) {
         let seat = &mut self.seats[id];
         if done != seat.done {
             seat.done = done;
+            seat.aside.done_at = at;
             self.busy = if done { self.busy - 1 } else { self.busy + 1 };
         }
+    }
+
+    /// Since when a party has been done; none if it is not.
+    pub fn done_at(&self, party: PartyId) -> Option<Time> {
+        let seat = &self.seats[party.0];
+        seat.done.then_some(seat.aside.done_at)
     }
 }
 
@@ -588,6 +596,8 @@ struct Seat<A> {
 struct Aside {
     rng: Pcg64Mcg,
     name: String,
+    /// When it was last found to be done, or no longer.
+    done_at: Time,
 }
 
 impl<A: Agent> Seat<A> {

@@ -240,7 +240,7 @@ const fn overview_row(
     }
 }
 
-const ROWS: [Row; 24] = [
+const ROWS: [Row; 25] = [
     overview_row("frames on time", Better::High, percent, on_time),
     overview_row("frame delay p95", Better::Low, millis, |f| f.delay_ms.p95),
     overview_row(
@@ -267,6 +267,12 @@ const ROWS: [Row; 24] = [
         |f| f.loss_event_rate.map(|p| 100.0 * p),
     ),
     row("round trip, mean", Better::Low, millis, |f| f.rtt_ms),
+    row(
+        "completed in",
+        Better::Low,
+        |v| format!("{v:.2} s"),
+        |f| f.completion_s,
+    ),
     row("packet delay p50", Better::Low, millis, |f| {
         f.packet_delay_ms.p50
     }),

@@ -17,6 +17,7 @@ pub struct Framed {
     outbox: Outbox,
     waiting: std::vec::IntoIter<Outgoing>,
     log: Vec<Passage>,
+    done: Option<Time>,
 }
 
 /// A packet that was sent or that arrived.
@@ -41,7 +42,13 @@ impl Framed {
             outbox: Outbox::default(),
             waiting: Vec::new().into_iter(),
             log: Vec::new(),
+            done: None,
         }
+    }
+
+    /// Since when it has had nothing left to do.
+    pub fn done(&self) -> Option<Time> {
+        self.done
     }
 
     /// Moves what passed since the last call into `passages`.
@@ -52,6 +59,7 @@ impl Framed {
     fn run(&mut self, cx: &mut Cx<'_>, what: impl FnOnce(&mut Actor, &mut AgentCx<'_>)) {
         let mut inner = AgentCx::new(cx.now, &mut self.rng, cx.trace, &mut self.outbox);
         what(&mut self.actor, &mut inner);
+        self.done = self.done.or(Some(cx.now)).filter(|_| self.actor.is_done());
         if self.outbox.len() > 0 {
             let mut all: Vec<Outgoing> = self.waiting.by_ref().collect();
             all.extend(self.outbox.drain());

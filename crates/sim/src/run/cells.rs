@@ -352,9 +352,10 @@ impl Row for TotalsRow {
         "delay_p99_s",
         "delay_max_s",
         "first_sent_s",
+        "done_s",
     ];
 
-    const ADDED: usize = 1;
+    const ADDED: usize = 2;
 
     fn cells(&self) -> Vec<String> {
         let totals = &self.totals;
@@ -375,6 +376,7 @@ impl Row for TotalsRow {
             span(totals.delay_p99),
             span(totals.delay_max),
             totals.first_sent.map(seconds).unwrap_or_default(),
+            totals.done.map(seconds).unwrap_or_default(),
         ]
     }
 
@@ -395,6 +397,7 @@ impl Row for TotalsRow {
                 delay_p99: cells.span()?,
                 delay_max: cells.span()?,
                 first_sent: cells.maybe(parse_time)?,
+                done: cells.maybe(parse_time)?,
             },
         })
     }

@@ -281,6 +281,7 @@ pub fn flow_metric(run: &Run, flow: &FlowSummary, metric: &str) -> Option<f64> {
         "rate_bps" => flow.rate_bps,
         "receive_bps" => flow.receive_bps,
         "rtt_ms" => flow.rtt_ms,
+        "completion_s" => flow.completion_s,
         "ssim" => flow.ssim,
         _ => None,
     }
@@ -323,6 +324,7 @@ pub const FLOW_METRICS: &[&str] = &[
     "loss",
     "loss_event_rate",
     "rtt_ms",
+    "completion_s",
     "packet_delay_ms.mean",
     "packet_delay_ms.p50",
     "packet_delay_ms.p95",

@@ -73,6 +73,9 @@ pub struct FlowSummary {
     pub loss_event_rate: Option<f64>,
     /// Mean round-trip time of packets, while it was measured.
     pub rtt_ms: Option<f64>,
+    /// How long it took to send all that there was, measured or not; none if that had no end, or if it
+    /// did not come to it.
+    pub completion_s: Option<f64>,
     /// One-way delay of packets, while it was measured.
     pub packet_delay_ms: PacketDelaySummary,
     /// From capture to decodable, over the frames that became so. Without a common clock: above
@@ -191,6 +194,7 @@ fn of_flow(run: &Run, flow: &FlowRun, end: Time) -> FlowSummary {
             .and_then(Totals::loss_event_rate)
             .map(|p| round(p, 8)),
         rtt_ms: totals.and_then(|t| t.rtt).map(in_millis),
+        completion_s: totals.and_then(|t| completion(flow, t)),
         packet_delay_ms: packet_delay(run, flow),
         delay_ms: DelaySummary {
             p50: delay(50),
@@ -206,6 +210,12 @@ fn of_flow(run: &Run, flow: &FlowRun, end: Time) -> FlowSummary {
             .filter(|_| !measured.is_empty())
             .map(|f| f.len() as u64),
     }
+}
+
+/// From the moment from which it was to send.
+fn completion(flow: &FlowRun, totals: &Totals) -> Option<f64> {
+    let start = flow.info.active.map(|span| span.from).or(totals.first_sent);
+    Some(round(totals.done?.since(start?).as_secs_f64(), 6))
 }
 
 /// The packets of `flow` that were sent while it was measured.

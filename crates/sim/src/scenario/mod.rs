@@ -193,6 +193,15 @@ pub enum MediaPlan {
 }
 
 impl MediaPlan {
+    /// Whether there is so much to send and no more.
+    pub fn is_finite(&self) -> bool {
+        match self {
+            Self::Bulk(bulk) => matches!(bulk.workload, Workload::Packets(_)),
+            Self::Tcp(tcp) => matches!(tcp.amount, SourceKind::Packets(_) | SourceKind::Bytes(_)),
+            Self::Udp(_) | Self::Video(_) | Self::Web(_) => false,
+        }
+    }
+
     /// The video, if it is one.
     pub fn video(&self) -> Option<&VideoPlan> {
         match self {

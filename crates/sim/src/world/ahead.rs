@@ -224,6 +224,7 @@ impl<A: Agent> World<A> {
                 self.send::<true, O>(id, at, observer)?;
                 self.seats[id].start = at;
                 outlook = (due.max(at), done);
+                self.count(id, done, at);
             }
         }
         self.plan(id, outlook);
@@ -244,6 +245,7 @@ impl<A: Agent> World<A> {
         for _ in 0..MOST_WAKES {
             let outlook = self.ring(id, at, observer);
             self.send::<true, O>(id, at, observer)?;
+            self.count(id, outlook.1, at);
             if outlook.0 > at {
                 self.seats[id].start = at;
                 return Ok(outlook);
@@ -270,7 +272,7 @@ impl<A: Agent> World<A> {
     #[inline]
     fn plan(&mut self, id: usize, (due, done): (Time, bool)) {
         self.ahead.rounds.plan(id, due);
-        self.count(id, done);
+        self.count(id, done, self.now);
     }
 
     /// From now on all do what they do in the order of time.

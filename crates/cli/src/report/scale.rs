@@ -99,7 +99,7 @@ pub(super) fn top_of_percent(values: impl IntoIterator<Item = f64>) -> f64 {
     let most = edge(values.last().copied().unwrap_or(0.0));
     let usual = values.get(values.len() * 95 / 100).copied();
     let usual = edge(usual.unwrap_or(0.0));
-    if most > FLAT * usual { usual } else { most }
+    if most > 2.0 * usual { usual } else { most }
 }
 
 /// The smallest of 1, 2, 2.5, 5 times a power of ten at or above `wanted`.

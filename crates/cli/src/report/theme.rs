@@ -1,8 +1,8 @@
 //! Colours and strokes of drawings, in light and in dark.
 //!
-//! Flows are told apart by the palette of Okabe and Ito, which people with any kind of colour
-//! vision can read; red is kept for what is bad, and everything that is marked by it has a shape, a
-//! sign or a place of its own as well.
+//! The first flows are told apart by the palette of Okabe and Ito, which people with any kind of
+//! colour vision can read; more colours follow it, darker and lighter in turn. Red is kept for what
+//! is bad, and everything that is marked by it has a shape, a sign or a place of its own as well.
 
 /// The colour classes of flows, in the order of the manifest; more flows begin anew.
 pub(super) fn flow(index: usize) -> &'static str {
@@ -38,13 +38,17 @@ fn colours() -> impl Iterator<Item = (&'static str, &'static str, &'static str, 
     flows.chain(PAINTS)
 }
 
-const FLOWS: [(&str, &str, &str); 6] = [
+const FLOWS: [(&str, &str, &str); 10] = [
     ("f0", "#0072b2", "#56b4e9"),
     ("f1", "#009e73", "#2fc59a"),
     ("f2", "#cc79a7", "#e79ac4"),
     ("f3", "#b27a00", "#f0b429"),
     ("f4", "#5b7083", "#a9bccb"),
     ("f5", "#7b5ea7", "#b79ae0"),
+    ("f6", "#1797b5", "#6fdcf0"),
+    ("f7", "#7d8a00", "#c9d653"),
+    ("f8", "#8a5a3c", "#cfa07d"),
+    ("f9", "#a8238f", "#ee82da"),
 ];
 
 /// Class, property, light, dark.

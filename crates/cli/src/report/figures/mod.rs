@@ -40,7 +40,8 @@ pub(super) const FIGURES: [Figure; 6] = [
         title: "Rates over time",
         caption: "What the slowest link on the flow's way could carry (grey area), what the \
                   controller allowed on the wire (dashed; a thin line where no flow is a video), what the encoder of a video was told to \
-                  make (thin), and what arrived with all headers (thick).",
+                  make (thin), and what arrived with all headers (thick). What \
+                  was merely allowed may lie above the panel.",
         missing: "Neither packets nor samples of the controller were recorded.",
         draw: rates::draw,
     },

@@ -25,7 +25,7 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     for (flow, curves) in view.flows.iter().zip(&curves) {
         let own = vertical(core::slice::from_ref(curves));
         // What would be a line along the foot of a panel like the others.
-        let small = own.to > 0.0 && own.to < shared.to / 10.0;
+        let small = own.to > 0.0 && own.to < shared.to / 6.0;
         let vertical = if small { &own } else { &shared };
         let (colour, name, more) = flow.title();
         let scale = if small { "axis of its own" } else { "" };
@@ -338,14 +338,24 @@ fn draw_capacity(chart: &mut Chart, panel: &Panel, capacity: &[Vec<(f64, f64)>])
 /// of which little was used.
 fn vertical(curves: &[Curves]) -> Vertical {
     let top = |points: &[(f64, f64)]| points.iter().map(|p| p.1).fold(0.0, f64::max);
-    let capacity = curves.iter().flat_map(|c| &c.capacity);
-    let capacity = capacity.map(|piece| top(piece)).fold(0.0, f64::max);
-    let used = curves.iter().map(|c| top(&c.arrived)).fold(0.0, f64::max);
-    let mut to = if capacity <= UNUSED * used || used == 0.0 {
-        capacity.max(used)
-    } else {
-        used
+    let capacity = |c: &Curves| {
+        c.capacity
+            .iter()
+            .map(|piece| top(piece))
+            .fold(0.0, f64::max)
     };
+    let own = curves.iter().map(|c| {
+        let (capacity, used) = (capacity(c), top(&c.arrived));
+        if capacity <= UNUSED * used {
+            capacity.max(used)
+        } else {
+            used
+        }
+    });
+    let mut to = own.fold(0.0, f64::max);
+    if to == 0.0 {
+        to = curves.iter().map(capacity).fold(0.0, f64::max);
+    }
     for curves in curves {
         to = to.max(top(&curves.target).min(2.0 * to));
         if to == 0.0 {

@@ -10,8 +10,8 @@ use tidegate_sim::cast::{Role, Takings};
 use tidegate_sim::oracle::FloorSender;
 use tidegate_sim::play::Take;
 use tidegate_sim::run::{
-    BinRow, FlowRun, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter, SavableRow,
-    SentFrame, ShownFrame, Span, Summary, TotalsRow, World, summarise,
+    BinRow, FlowInfo, FlowRun, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter,
+    SavableRow, SentFrame, ShownFrame, Span, Summary, TotalsRow, World, summarise,
 };
 use tidegate_sim::scenario::{EncoderKind, Scenario};
 
@@ -99,8 +99,15 @@ pub(crate) fn assemble(
     let scenario = &script.scenario;
     manifest.scenario_text = Some(script.text.clone());
     manifest.seed = Some(seed.0);
+    let infos = scenario.flow_infos().into_iter();
+    let mut infos: BTreeMap<_, _> = infos.map(|info| (info.name.clone(), info)).collect();
+    let played = |(role, _): &(Role, Takings)| {
+        let active = Some(role.active());
+        let info = infos.remove(&role.name)?;
+        Some(FlowInfo { active, ..info })
+    };
     let flows = takes.iter().flat_map(|take| &take.flows);
-    manifest.flows = flows.map(|(role, _)| role.info()).collect();
+    manifest.flows = flows.filter_map(played).collect();
     manifest.links = scenario.link_infos();
     let mut run = Run::new(Path::new(""), manifest);
     let mut rows: BTreeMap<String, Rows> = judge_all(script, &takes, seed)?;
@@ -225,14 +232,11 @@ fn count(run: &mut Run, take: &Take) {
             at += length;
         }
         let (flow, mut totals) = (flow(), take.meter.totals(i));
-        let stop = Time::ZERO + role.plan.stop;
+        let mut active = role.active();
         let ends = role.plan.media.is_finite();
-        totals.done = takings.done.filter(|at| ends && *at < stop);
+        totals.done = takings.done.filter(|at| ends && *at < active.to);
         // A rate is over the time in which there was to be one.
-        let active = Span {
-            from: Time::ZERO + role.plan.start,
-            to: totals.done.unwrap_or(stop),
-        };
+        active.to = totals.done.unwrap_or(active.to);
         totals.span = active.overlap(run.manifest.measured()).length();
         run.totals.push(TotalsRow { flow, totals });
     }

@@ -22,7 +22,7 @@ use tidegate_core::wire::payload;
 use tidegate_core::wire::rtp::PayloadType;
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::driver::{Conditions, drive};
-use tidegate_sim::run::{FlowInfo, Side};
+use tidegate_sim::run::{FlowInfo, Side, Way};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, FLOW, Folder, Surroundings, Transport};
@@ -202,6 +202,7 @@ fn flow_info(args: &RecvArgs, fps: FrameRate) -> FlowInfo {
         floor: Rate::ZERO,
         frame_rate: Some(fps),
         one_clock: false,
+        way: Way::default(),
         active: None,
     }
 }

@@ -29,7 +29,7 @@ use tidegate_live::driver::{Conditions, DriveError, drive};
 use tidegate_live::pipe::Threaded;
 use tidegate_media::{Preset, Size};
 use tidegate_sim::cast::FIXED_PACE;
-use tidegate_sim::run::{FlowInfo, Side};
+use tidegate_sim::run::{FlowInfo, Side, Way};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, FLOW, Folder, Limits, Notebook, Surroundings, Transport};
@@ -221,6 +221,7 @@ fn flow_info(args: &SendArgs, config: &SenderConfig) -> FlowInfo {
         floor: config.rates.0,
         frame_rate: Some(config.frame_rate),
         one_clock: false,
+        way: Way::default(),
         active: None,
     }
 }

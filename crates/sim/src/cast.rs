@@ -85,26 +85,11 @@ pub struct Takings {
 }
 
 impl Role {
-    /// What the manifest of a run says of it.
-    pub fn info(&self) -> run::FlowInfo {
-        let video = self.plan.media.video();
-        run::FlowInfo {
-            name: self.name.clone(),
-            class: self.class.clone(),
-            control: match self.baseline {
-                Some(_) => "fixed",
-                None => self.plan.control_name(),
-            }
-            .to_owned(),
-            baseline: self.baseline.is_some(),
-            delay_bound: video.map(|v| v.delay_bound),
-            floor: video.map_or(Rate::ZERO, |v| v.floor),
-            frame_rate: video.map(|v| v.frame_rate),
-            one_clock: true,
-            active: Some(run::Span {
-                from: Time::ZERO + self.plan.start,
-                to: Time::ZERO + self.plan.stop,
-            }),
+    /// When it is to send.
+    pub fn active(&self) -> run::Span {
+        run::Span {
+            from: Time::ZERO + self.plan.start,
+            to: Time::ZERO + self.plan.stop,
         }
     }
 

@@ -110,7 +110,7 @@ fn rap_keeps_the_promise_too() {
     for seed in 1..=3 {
         let takes = play::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
         let (role, takings) = &takes[0].flows[0];
-        assert_eq!(role.info().control, "rap");
+        assert_eq!(role.plan.control_name(), "rap");
         let own = count(&scenario, role, takings);
         println!("seed {seed}: {:.4} of savable, {own:?}", own.of_savable());
         assert!(own.of_savable() >= 0.99, "seed {seed}: {own:?}");

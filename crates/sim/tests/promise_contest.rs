@@ -97,10 +97,7 @@ fn contested(take: &Take, duration: Duration) -> f64 {
     let spans = take.flows.iter().map(|(role, _)| {
         let mut since = None;
         let mut sum = Duration::ZERO;
-        let own = take
-            .events
-            .iter()
-            .filter(|row| row.flow == role.info().name);
+        let own = take.events.iter().filter(|row| row.flow == role.name);
         for row in own {
             match row.event {
                 Event::QueueContested => since = since.or(Some(row.at)),

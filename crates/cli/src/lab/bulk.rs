@@ -13,7 +13,8 @@ use tidegate_sim::tcp::SourceKind;
 
 use super::kernel::KernelTcp;
 
-/// Sends what the flow has to send, until it stops.
+/// Sends what the flow has to send, until it stops. When all of it was acknowledged, to a few ms; none
+/// if it had no end or did not come to it.
 ///
 /// # Errors
 /// The connection failed.
@@ -23,17 +24,17 @@ pub(super) fn send(
     amount: SourceKind,
     peer: SocketAddr,
     conditions: &Conditions,
-) -> Result<()> {
+) -> Result<Option<Time>> {
     let clock = conditions.clock;
     conditions.sleep_until(Time::ZERO + role.plan.start);
     if conditions.stop.is_set() {
-        return Ok(());
+        return Ok(None);
     }
     let end = Time::ZERO + role.plan.stop;
     let patience = end.since(clock.now()).max(Duration::from_millis(1));
     let Ok(mut stream) = TcpStream::connect_timeout(&peer, patience) else {
         // As a model would: over a dead path nothing comes about.
-        return Ok(());
+        return Ok(None);
     };
     let options = TcpOptions {
         congestion: Some(kernel.congestion.to_owned()),
@@ -61,11 +62,11 @@ pub(super) fn send(
     while left == 0 && !over() {
         let (unsent, unacknowledged) = socket.backlog()?;
         if unsent + unacknowledged == Bytes(0) {
-            break;
+            return Ok(Some(clock.now()));
         }
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(GLANCE);
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Swallows what one sender sends.
@@ -100,5 +101,7 @@ fn waits(error: &io::Error) -> bool {
 
 /// Of a write.
 const CHUNK: usize = 1 << 16;
+/// It looks this often whether what is left was acknowledged.
+const GLANCE: Duration = Duration::from_millis(5);
 /// It looks this often whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(50);

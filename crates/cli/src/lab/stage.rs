@@ -252,8 +252,12 @@ impl Stage<'_> {
                 })?;
                 let (role, peer) = (place.role.clone(), place.peer());
                 let sender = place.inside(SENDER, &flag, move |conditions| {
-                    bulk::send(&role, &kernel, amount, peer, conditions)?;
-                    Ok(Default::default())
+                    let done = bulk::send(&role, &kernel, amount, peer, conditions)?;
+                    let takings = Takings {
+                        done,
+                        ..Takings::default()
+                    };
+                    Ok((takings, Vec::new()))
                 })?;
                 (sender, receiver)
             }

@@ -3,7 +3,8 @@
 use core::fmt::Write as _;
 
 use super::scale::{Scale, Ticks};
-use super::svg::{Anchor, Area, Svg, number, polyline, text_width};
+use super::series::Bins;
+use super::svg::{Anchor, Area, Svg, number, polyline, shortened, text_width, wrapped};
 
 /// For which screen a drawing is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ impl Form {
     pub(super) fn left(self) -> f64 {
         match self {
             Self::Wide => 52.0,
-            Self::Narrow => 40.0,
+            Self::Narrow => 46.0,
         }
     }
 
@@ -100,6 +101,18 @@ impl Panel {
     pub(super) fn at(&self, (seconds, value): (f64, f64)) -> (f64, f64) {
         (self.x.at(seconds), self.y.at(value))
     }
+
+    /// The outline of the ranges of `bins`.
+    pub(super) fn band(&self, bins: &Bins) -> String {
+        let (lower, upper) = (bins.pieces(|bin| bin.min), bins.pieces(|bin| bin.max));
+        let mut d = String::new();
+        for (lower, upper) in lower.iter().zip(&upper) {
+            let around = upper.iter().chain(lower.iter().rev());
+            polyline(&mut d, around.map(|p| self.at(*p)));
+            d.push('z');
+        }
+        d
+    }
 }
 
 impl Chart {
@@ -124,6 +137,11 @@ impl Chart {
             y: 4.0,
             clips: 0,
         }
+    }
+
+    /// What panels and strips from now on have shaded as outages.
+    pub(super) fn set_outages(&mut self, outages: &[(f64, f64)]) {
+        outages.clone_into(&mut self.outages);
     }
 
     pub(super) fn svg(&mut self) -> &mut Svg {
@@ -187,7 +205,8 @@ impl Chart {
         }
     }
 
-    /// Starts a panel with a title (a colour class and two texts, the first one bold).
+    /// Starts a panel with a title (a colour class, which may be empty, and two texts, the first one
+    /// bold).
     pub(super) fn panel(
         &mut self,
         title: Option<(&str, &str, &str)>,
@@ -239,22 +258,23 @@ impl Chart {
 
     /// Writes a title with a square of the colour `class`, if there is one, on the present line.
     fn title(&mut self, class: &str, name: &str, more: &str) {
-        let (left, y) = (self.time.start, self.y);
-        if class.is_empty() {
-            self.svg.text("ink bold", (left, y), Anchor::Start, name);
-            return;
+        let (mut left, y) = (self.time.start, self.y);
+        if !class.is_empty() {
+            let square = Area {
+                x: left,
+                y: y - 9.0,
+                width: 10.0,
+                height: 10.0,
+            };
+            self.svg.rect(&format!("{class} solid"), square);
+            left += SQUARE;
         }
-        let square = Area {
-            x: left,
-            y: y - 9.0,
-            width: 10.0,
-            height: 10.0,
-        };
-        self.svg.rect(&format!("{class} solid"), square);
-        let at = (left + 16.0, y);
-        self.svg.text("ink bold", at, Anchor::Start, name);
-        let at = (left + title_width(name, ""), y);
-        self.svg.text("soft", at, Anchor::Start, more);
+        self.svg.text("ink bold", (left, y), Anchor::Start, name);
+        let left = left + title_width(name, "") - SQUARE;
+        if !more.is_empty() {
+            let more = shortened(more, 12.0, self.time.end - left);
+            self.svg.text("soft", (left, y), Anchor::Start, &more);
+        }
     }
 
     /// A strip as wide as a panel, without an axis, with a title above it.
@@ -364,6 +384,72 @@ impl Chart {
         self.svg.path(class, &d);
     }
 
+    /// Marks what leaves `panel` through its upper edge: a triangle at each peak in the colour of
+    /// its line, and beside the highest ones how high they are, as far as there is room.
+    pub(super) fn beyond<'a>(
+        &mut self,
+        panel: &Panel,
+        lines: impl IntoIterator<Item = (&'a str, &'a [(f64, f64)])>,
+        show: impl Fn(f64) -> String,
+    ) {
+        let mut peaks: Vec<(&str, f64, f64)> = Vec::new();
+        for (class, points) in lines {
+            let own = peaks.len();
+            for (at, value) in points.iter().filter(|(_, value)| *value > panel.y.to) {
+                let x = panel.x.at(*at);
+                match peaks[own..].last_mut() {
+                    Some(last) if x - last.1 < APART => {
+                        if *value > last.2 {
+                            (last.1, last.2) = (x, *value);
+                        }
+                    }
+                    _ => peaks.push((class, x, *value)),
+                }
+            }
+        }
+        let (left, right) = (panel.area.x, panel.area.right());
+        peaks.retain(|(_, x, _)| (left..=right).contains(x));
+        peaks.sort_by(|a, b| b.2.total_cmp(&a.2));
+        let y = panel.area.y + 1.0;
+        for (class, x, _) in &peaks {
+            let x = x.clamp(left + 4.0, right - 4.0);
+            let d = format!("M{} {}l4 7h-8z", number(x), number(y));
+            self.svg.path(&format!("{class} solid"), &d);
+        }
+        let mut taken: Vec<(f64, f64)> = Vec::new();
+        for (_, x, value) in &peaks {
+            let text = show(*value);
+            let width = text_width(&text, 11.0);
+            let place = if x + 8.0 + width < right {
+                x + 7.0
+            } else {
+                x - 7.0 - width
+            };
+            let ends = (place - 6.0, place + width + 6.0);
+            let free = |other: &(f64, f64)| other.1 < ends.0 || other.0 > ends.1;
+            // A value beside another one's triangle would be taken for its own.
+            let alone = |other: &(&str, f64, f64)| {
+                other.1 < ends.0 - 2.0 || other.1 > ends.1 || (other.1 - x).abs() < 3.0
+            };
+            if taken.iter().all(free) && (taken.is_empty() || peaks.iter().all(alone)) {
+                let at = (place, y + 9.0);
+                self.svg.text("ink small halo", at, Anchor::Start, &text);
+                taken.push(ends);
+            }
+        }
+    }
+
+    /// Small text below all so far.
+    pub(super) fn note(&mut self, text: &str) {
+        let left = self.time.start;
+        self.y += 3.0;
+        for line in wrapped(text, 11.0, self.time.end - left) {
+            self.y += 15.0;
+            let at = (left, self.y);
+            self.svg.text("soft small", at, Anchor::Start, &line);
+        }
+    }
+
     /// The line that closes a panel at its foot, and the times under it.
     pub(super) fn time_axis(&mut self) {
         let (left, right) = (self.time.start, self.time.end);
@@ -402,7 +488,7 @@ impl Chart {
 /// How much of its line a title takes, the space after it included.
 pub(super) fn title_width(name: &str, more: &str) -> f64 {
     // Bold letters are about a tenth wider.
-    16.0 + text_width(name, 13.2) + 8.0 + text_width(more, 12.0)
+    SQUARE + text_width(name, 13.2) + 8.0 + text_width(more, 12.0)
 }
 
 /// Appends a small cross around a place.
@@ -415,3 +501,56 @@ const RIGHT: f64 = 14.0;
 
 /// From a legend's sample to its text.
 const KEY: f64 = 24.0;
+
+/// From a title's square to its text.
+const SQUARE: f64 = 16.0;
+
+/// Peaks closer than this share a triangle.
+const APART: f64 = 12.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel(chart: &mut Chart) -> Panel {
+        let vertical = Vertical {
+            from: 0.0,
+            to: 100.0,
+            unit: 1.0,
+            name: "ms",
+            ticks: 2,
+        };
+        chart.panel(None, 100.0, &vertical)
+    }
+
+    #[test]
+    fn what_leaves_a_panel_is_marked_with_its_height() {
+        let mut chart = Chart::new("c", Form::Wide, (0.0, 60.0), &[]);
+        let panel = panel(&mut chart);
+        let inside = [(1.0, 99.0), (2.0, 100.0)];
+        let peaks = [(10.0, 50.0), (20.0, 300.0), (20.2, 900.0), (40.0, 120.0)];
+        let lines = [("f0", &inside[..]), ("f1", &peaks[..])];
+        chart.beyond(&panel, lines, |ms| format!("{ms:.0} ms"));
+        let (svg, height) = chart.finish();
+        let drawn = svg.into_element(height, "", "");
+        assert_eq!(drawn.matches("f1 solid").count(), 2, "{drawn}");
+        assert!(!drawn.contains("f0 solid"));
+        assert!(drawn.contains("900 ms") && drawn.contains("120 ms"));
+        assert!(
+            !drawn.contains("300 ms"),
+            "it shares the mark of the higher one"
+        );
+    }
+
+    #[test]
+    fn values_of_marks_side_by_side_do_not_cover_each_other() {
+        let mut chart = Chart::new("c", Form::Wide, (0.0, 60.0), &[]);
+        let panel = panel(&mut chart);
+        let peaks: Vec<(f64, f64)> = (0..60).map(|at| (f64::from(at), 200.0)).collect();
+        chart.beyond(&panel, [("f0", &peaks[..])], |ms| format!("{ms:.0} ms"));
+        let (svg, height) = chart.finish();
+        let drawn = svg.into_element(height, "", "");
+        assert_eq!(drawn.matches("200 ms").count(), 1, "{drawn}");
+        assert!(drawn.matches("f0 solid").count() > 20);
+    }
+}

@@ -13,7 +13,7 @@ use tidegate_sim::meter::{Bin, Count};
 use tidegate_sim::run::{
     BinRow, CapacityStep, EventRow, FlowInfo, FlowRun, FrameKind, LinkInfo, LinkSample, Manifest,
     Outage, PacketOutcome, PacketRow, ReceivedFrame, Run, SavableRow, SentFrame, ShownFrame, Side,
-    World, summarise,
+    Way, World, summarise,
 };
 
 /// Sixty seconds at thirty frames per second.
@@ -52,6 +52,7 @@ pub(super) fn run() -> Run {
             floor: Rate::kbps(150),
             frame_rate: Some(FRAMES),
             one_clock: true,
+            way: Way::default(),
             active: None,
         });
     }

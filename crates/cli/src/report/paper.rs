@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use tidegate_sim::papers::{Figure, Point, Series};
 
 use super::scale::{Scale, Ticks, round_top};
-use super::svg::{Anchor, Area, Svg, number, polyline, text_width};
+use super::svg::{Anchor, Area, Svg, number, polyline, text_width, wrapped};
 use super::{png, theme};
 
 /// The drawing of `figure` as SVG and as PNG.
@@ -43,21 +43,6 @@ pub(crate) fn figure(figure: &Figure) -> Result<(String, Vec<u8>)> {
     let svg = svg.into_file(y + 8.0, &theme::file_style(), &figure.name);
     let pixels = png::render(&svg).map_err(|why| anyhow!("{}: {why}", figure.name))?;
     Ok((svg, pixels))
-}
-
-/// The words of `text` in lines of at most `width`.
-fn wrapped(text: &str, size: f64, width: f64) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if text_width(&format!("{line} {word}"), size) <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 /// Panel and line of the name of a series.

@@ -69,6 +69,39 @@ pub(super) fn round_top(value: f64, count: usize) -> f64 {
     (value / step - 1e-9).ceil() * step
 }
 
+/// The upper edge of a panel of `values`, such that about `count` round steps lead to it. It is above
+/// all of them, unless a few would press the others flat: those leave the panel.
+pub(super) fn top_of(values: impl IntoIterator<Item = f64>, count: usize) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let most = values.last().copied().unwrap_or(0.0);
+    let usual = values.get(values.len() * 98 / 100).copied().unwrap_or(most);
+    let to = if most > FLAT * usual && usual > 0.0 {
+        usual * 1.15
+    } else {
+        most * 1.04
+    };
+    round_top(to, count)
+}
+
+/// The upper edge of a panel of percentages: 1, 2, 5, 10, 20, 50 or 100, above all `values` unless a
+/// few would press the others flat.
+pub(super) fn top_of_percent(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().filter(|v| *v > 0.0).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let edge = |value: f64| {
+        let edges = PERCENT.into_iter();
+        edges
+            .clone()
+            .find(|edge| *edge >= value * (1.0 - 1e-9))
+            .unwrap_or(100.0)
+    };
+    let most = edge(values.last().copied().unwrap_or(0.0));
+    let usual = values.get(values.len() * 95 / 100).copied();
+    let usual = edge(usual.unwrap_or(0.0));
+    if most > 2.0 * usual { usual } else { most }
+}
+
 /// The smallest of 1, 2, 2.5, 5 times a power of ten at or above `wanted`.
 fn round_step(wanted: f64) -> f64 {
     let wanted = if wanted.is_finite() && wanted > 0.0 {
@@ -82,6 +115,11 @@ fn round_step(wanted: f64) -> f64 {
         .find(|step| *step >= wanted * (1.0 - 1e-9))
         .unwrap_or(10.0 * power)
 }
+
+/// Values so many times above the usual ones are better marked than drawn.
+const FLAT: f64 = 2.5;
+
+const PERCENT: [f64; 7] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 
 /// Steps in seconds that people divide time by.
 const MINUTES: [f64; 12] = [
@@ -121,6 +159,32 @@ mod tests {
         for (value, top) in [(2.3, 3.0), (0.0, 1.0), (400.0, 400.0)] {
             assert!((round_top(value, 4) - top).abs() < 1e-9, "{value}");
         }
+    }
+
+    #[test]
+    fn a_few_high_values_leave_the_panel() {
+        let low = [3.0; 99];
+        assert!((top_of(low.into_iter().chain([5.5]), 4) - 6.0).abs() < 1e-9);
+        assert!((top_of(low.into_iter().chain([900.0]), 4) - 4.0).abs() < 1e-9);
+        assert!((top_of([], 4) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn percentages_have_round_edges() {
+        let cases: [(&[f64], f64); 6] = [
+            (&[], 1.0),
+            (&[0.0, 0.5], 1.0),
+            (&[1.0, 1.9, 2.0], 2.0),
+            (&[3.0], 5.0),
+            (&[30.0, 40.0, 51.0], 100.0),
+            (&[100.0], 100.0),
+        ];
+        for (values, top) in cases {
+            let found = top_of_percent(values.iter().copied());
+            assert!((found - top).abs() < 1e-9, "{values:?}: {found}");
+        }
+        let outlier = [1.5; 60].into_iter().chain([80.0]);
+        assert!((top_of_percent(outlier) - 2.0).abs() < 1e-9);
     }
 
     proptest! {

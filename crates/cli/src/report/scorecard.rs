@@ -1,21 +1,17 @@
 //! The scorecard of the RMCAT cases: which controller keeps which limits, and what it did.
 
+mod drawing;
 mod tables;
 
 use core::fmt::Write as _;
-use core::ops::Range;
 
-use tidegate_core::units::Rate;
-use tidegate_sim::rmcat::{Case, FlowOutcome, Metric, Outcome, is_media};
-use tidegate_sim::run::LinkInfo;
-use tidegate_sim::scenario::{FlowPlan, LinkPlan, Scenario};
+use tidegate_sim::rmcat::Metric;
 
-use super::chart::{Chart, Form, Panel, Sample, Vertical};
-use super::scale::round_top;
-use super::series::steps;
-use super::svg::{escape, polyline};
+use super::chart::Form;
+use super::svg::escape;
 use super::theme;
 use crate::rmcat::{Entry, passes};
+use drawing::{Curve, Stage};
 
 /// The whole page. Entries of one case stand together.
 pub(super) fn page(entries: &[Entry]) -> String {
@@ -30,8 +26,8 @@ pub(super) fn page(entries: &[Entry]) -> String {
     );
     html.push_str(
         "<h1>RMCAT scorecard</h1><p class=\"facts\">Test cases of RFC 8867, and of RFC 8869 as far as \
-         links can carry them; metrics of RFC 8868 in bins of 200 ms. Numbers in red break a limit \
-         of the case; the limits stand below each heading, and all but one, that of RFC 8868 on \
+         links can carry them; metrics of RFC 8868 in bins of 200 ms. Numbers in red, with a \
+         cross before them, break a limit of the case; the limits stand below each heading, and all but one, that of RFC 8868 on \
          least over most, are ours.</p>",
     );
     let cases = entries.chunk_by(|a, b| a.case.id == b.case.id);
@@ -91,18 +87,23 @@ fn cell(html: &mut String, entry: &Entry) {
     for limit in entry.case.limits {
         let value = entry.spread(limit.metric).map(|[mean, ..]| mean);
         let value = value.map_or_else(|| "–".to_owned(), |value| limit.metric.show(value));
-        let class = if entry.keeps(limit.metric) {
-            ""
-        } else {
-            " class=\"bad\""
-        };
+        let (class, sign) = verdict(entry, limit.metric);
         let _ = write!(
             html,
-            "<small{class}>{} {value}</small>",
+            "<small{class}>{sign}{} {value}</small>",
             short(limit.metric)
         );
     }
     html.push_str("</td>");
+}
+
+/// Class and sign of a number: red is not enough for those who do not see it.
+fn verdict(entry: &Entry, metric: Metric) -> (&'static str, &'static str) {
+    if entry.keeps(metric) {
+        ("", "")
+    } else {
+        (" class=\"bad\"", "✗ ")
+    }
 }
 
 fn short(metric: Metric) -> &'static str {
@@ -141,7 +142,12 @@ fn chapter(html: &mut String, number: usize, entries: &[Entry]) {
     }
     html.push_str("</ul>");
     tables::steadiness(html, entries);
-    for (place, entry) in entries.iter().enumerate() {
+    let stage = Stage::new(case, &scenario);
+    let drawn = entries.iter().map(|entry| &entry.runs[0].outcome);
+    let curves: Vec<Vec<Curve>> = drawn.map(|outcome| stage.curves(outcome)).collect();
+    // Pictures of one case are there to be compared.
+    let scales = stage.scales(&curves);
+    for (place, (entry, curves)) in entries.iter().zip(&curves).enumerate() {
         let played = &entry.runs[0];
         let label = format!("{} in case {}", entry.control, case.id);
         let peer = match (entry.peer, played.outcome.library.as_str()) {
@@ -157,13 +163,7 @@ fn chapter(html: &mut String, number: usize, entries: &[Entry]) {
             escape(&peer),
         );
         for (form, class) in [(Form::Wide, "wide"), (Form::Narrow, "narrow")] {
-            let chart = draw(
-                &format!("c{number}-{place}"),
-                form,
-                case,
-                &scenario,
-                &played.outcome,
-            );
+            let chart = stage.draw(&format!("c{number}-{place}"), form, curves, &scales);
             let (svg, height) = chart.finish();
             html.push_str(&svg.into_element(height, class, &label));
         }
@@ -174,195 +174,4 @@ fn chapter(html: &mut String, number: usize, entries: &[Entry]) {
         "<details><summary>The scenario</summary><pre>{}</pre></details></section>",
         escape(case.text)
     );
-}
-
-/// Rates above, one-way delays below.
-fn draw(id: &str, form: Form, case: &Case, scenario: &Scenario, outcome: &Outcome) -> Chart {
-    let end = scenario.duration.as_secs_f64();
-    let mut chart = Chart::new(id, form, (0.0, end), &outages(scenario, case));
-    let capacities: Vec<Vec<(f64, f64)>> = capacities(scenario, case, end);
-    // Audio is a constant 36 kb/s beside each call: a line at the bottom.
-    let flows: Vec<&FlowPlan> = scenario
-        .flows
-        .iter()
-        .filter(|plan| !plan.name.starts_with("audio"))
-        .collect();
-    let names: Vec<String> = flows
-        .iter()
-        .map(|plan| match plan.count {
-            1 => plan.name.clone(),
-            many => format!("{} ({many} together)", plan.name),
-        })
-        .collect();
-    let mut legend = vec![(Sample::Square("cap"), "capacity")];
-    for (i, name) in names.iter().enumerate() {
-        legend.push((Sample::Flow(theme::flow(i)), name.as_str()));
-    }
-    chart.legend(&legend);
-    let curves: Vec<Curve> = flows
-        .iter()
-        .map(|plan| Curve::of(plan, outcome, end))
-        .collect();
-    let rates = curves
-        .iter()
-        .flat_map(|curve| &curve.rates)
-        .map(|point| point.1);
-    let carried = capacities.iter().flatten().map(|point| point.1);
-    let top = carried
-        .fold(0.0, f64::max)
-        .max(percentile(rates.collect(), 0.995));
-    let vertical = Vertical {
-        from: 0.0,
-        to: round_top(top * 1.05, 4),
-        unit: 1e6,
-        name: "Mb/s",
-        ticks: 4,
-    };
-    let panel = chart.panel(Some(("", "Rate", "")), 130.0, &vertical);
-    chart.begin_clip(&panel);
-    for (i, capacity) in capacities.iter().enumerate() {
-        area(&mut chart, &panel, capacity, i == 0);
-    }
-    for (i, curve) in curves.iter().enumerate() {
-        let class = format!("{} line", theme::flow(i));
-        chart.line(&panel, &class, core::slice::from_ref(&curve.rates));
-    }
-    chart.svg().end_clip();
-    let delays = curves
-        .iter()
-        .flat_map(|curve| curve.delays.iter().flatten());
-    let top = percentile(delays.map(|point| point.1).collect(), 0.995);
-    let vertical = Vertical {
-        from: 0.0,
-        to: round_top(top * 1.05, 3),
-        unit: 1.0,
-        name: "ms",
-        ticks: 3,
-    };
-    let panel = chart.panel(Some(("", "Delay above its least", "")), 90.0, &vertical);
-    chart.begin_clip(&panel);
-    for (i, curve) in curves.iter().enumerate() {
-        chart.line(&panel, &format!("{} line", theme::flow(i)), &curve.delays);
-    }
-    chart.svg().end_clip();
-    chart.time_axis();
-    chart
-}
-
-/// The flows of one plan over time, as they are drawn.
-struct Curve {
-    /// Together, in b/s.
-    rates: Vec<(f64, f64)>,
-    /// Above the least, in ms; pieces between gaps. Of several flows under test their mean; of
-    /// several others none is drawn.
-    delays: Vec<Vec<(f64, f64)>>,
-}
-
-impl Curve {
-    fn of(plan: &FlowPlan, outcome: &Outcome, end: f64) -> Self {
-        let names = (1..=plan.count).map(|number| plan.name_of(number));
-        let flows: Vec<_> = names.filter_map(|name| outcome.flow(&name)).collect();
-        let Some(first) = flows.first() else {
-            return Self {
-                rates: Vec::new(),
-                delays: Vec::new(),
-            };
-        };
-        let width = first.bins_ms as f64 / 1e3;
-        // As many points as can be told apart.
-        let group = ((end / 300.0 / width).ceil() as usize).max(1);
-        let bins = (end / width).ceil() as usize;
-        let mut curve = Self {
-            rates: Vec::new(),
-            delays: vec![Vec::new()],
-        };
-        let above = |flow: &FlowOutcome, span: Range<usize>| -> Vec<f64> {
-            let all = flow.delay_ms.iter().flatten().copied();
-            let least = all.fold(f64::INFINITY, f64::min);
-            let delays = flow.delay_ms.get(span).unwrap_or_default();
-            delays.iter().flatten().map(|delay| delay - least).collect()
-        };
-        let with_delay = flows.len() == 1 || is_media(&plan.name);
-        for from in (0..bins).step_by(group) {
-            let span = from..(from + group).min(bins);
-            let middle = (span.start + span.end) as f64 / 2.0 * width;
-            let seconds = plan.start.as_secs_f64()..plan.stop.as_secs_f64();
-            if !seconds.contains(&middle) {
-                continue;
-            }
-            let count = span.len() as f64;
-            let sum: u64 = flows
-                .iter()
-                .flat_map(|flow| flow.rate_bps.get(span.clone()).unwrap_or_default())
-                .sum();
-            curve.rates.push((middle, sum as f64 / count));
-            if !with_delay {
-                continue;
-            }
-            let delays = flows.iter().flat_map(|flow| above(flow, span.clone()));
-            let delays: Vec<f64> = delays.collect();
-            let last = curve.delays.last_mut().expect("never empty");
-            if delays.is_empty() {
-                if !last.is_empty() {
-                    curve.delays.push(Vec::new());
-                }
-            } else {
-                last.push((middle, delays.iter().sum::<f64>() / delays.len() as f64));
-            }
-        }
-        curve.delays.retain(|piece| !piece.is_empty());
-        curve
-    }
-}
-
-/// Of the bottlenecks, as the corners of steps.
-fn capacities(scenario: &Scenario, case: &Case, end: f64) -> Vec<Vec<(f64, f64)>> {
-    let infos = scenario.link_infos();
-    let named = |name: &&str| infos.iter().find(|link| link.name == **name);
-    let corners = |link: &LinkInfo| {
-        let values = link
-            .capacity
-            .iter()
-            .map(|step| (step.from.as_secs_f64(), step.rate.map_or(0.0, Rate::as_f64)));
-        steps(values, end)
-    };
-    case.bottlenecks
-        .iter()
-        .filter_map(named)
-        .map(corners)
-        .collect()
-}
-
-fn outages(scenario: &Scenario, case: &Case) -> Vec<(f64, f64)> {
-    let dark = |link: &LinkPlan| -> Vec<(f64, f64)> {
-        let spans = link.outages.iter();
-        spans
-            .map(|dark| (dark.from.as_secs_f64(), dark.to.as_secs_f64()))
-            .collect()
-    };
-    let links = scenario.links.iter();
-    let used = links.filter(|link| case.bottlenecks.contains(&link.name.as_str()));
-    used.flat_map(dark).collect()
-}
-
-/// A capacity as a filled area, or as a line above those that are.
-fn area(chart: &mut Chart, panel: &Panel, corners: &[(f64, f64)], filled: bool) {
-    let (Some(first), Some(last)) = (corners.first(), corners.last()) else {
-        return;
-    };
-    if filled {
-        let mut d = String::new();
-        let foot = [(last.0, 0.0), (first.0, 0.0)];
-        let outline = corners.iter().chain(&foot).map(|point| panel.at(*point));
-        polyline(&mut d, outline);
-        d.push('Z');
-        chart.svg().path("cap", &d);
-    }
-    chart.line(panel, "capline", &[corners.to_vec()]);
-}
-
-fn percentile(mut values: Vec<f64>, share: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let place = ((values.len() as f64 * share) as usize).min(values.len().saturating_sub(1));
-    values.get(place).copied().unwrap_or(0.0)
 }

@@ -4,6 +4,7 @@
 #[derive(Clone, Debug)]
 pub(super) struct Bins {
     from: f64,
+    to: f64,
     width: f64,
     all: Vec<Bin>,
 }
@@ -30,27 +31,42 @@ impl Bins {
         width: f64,
         values: impl Iterator<Item = (f64, f64)>,
     ) -> Self {
-        let count = ((to - from) / width).ceil().max(1.0) as usize;
-        let mut bins = vec![Bin::default(); count];
+        let mut bins = Self::empty(from, to, width);
         for (at, value) in values {
-            if at < from || at > to || !value.is_finite() {
-                continue;
-            }
-            let index = (((at - from) / width) as usize).min(count - 1);
-            let bin = &mut bins[index];
-            (bin.min, bin.max) = if bin.count == 0 {
-                (value, value)
-            } else {
-                (bin.min.min(value), bin.max.max(value))
-            };
-            bin.count += 1;
-            bin.sum += value;
+            bins.add(at, value);
         }
+        bins
+    }
+
+    pub(super) fn empty(from: f64, to: f64, width: f64) -> Self {
+        let count = ((to - from) / width).ceil().max(1.0) as usize;
         Self {
             from,
+            to,
             width,
-            all: bins,
+            all: vec![Bin::default(); count],
         }
+    }
+
+    /// What lies outside is left out.
+    pub(super) fn add(&mut self, at: f64, value: f64) {
+        if at < self.from || at > self.to || !value.is_finite() {
+            return;
+        }
+        let index = (((at - self.from) / self.width) as usize).min(self.all.len() - 1);
+        let bin = &mut self.all[index];
+        (bin.min, bin.max) = if bin.count == 0 {
+            (value, value)
+        } else {
+            (bin.min.min(value), bin.max.max(value))
+        };
+        bin.count += 1;
+        bin.sum += value;
+    }
+
+    /// Those in which there is anything, with their middles.
+    pub(super) fn filled(&self) -> impl Iterator<Item = (f64, &Bin)> + '_ {
+        self.iter().filter(|(_, bin)| bin.count > 0)
     }
 
     /// Each bin with its middle.

@@ -179,6 +179,33 @@ pub(super) fn text_width(text: &str, size: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size
 }
 
+/// The words of `text` in lines of at most `width`.
+pub(super) fn wrapped(text: &str, size: f64, width: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if text_width(&format!("{line} {word}"), size) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// `text`, or as much of it as fits into `width`.
+pub(super) fn shortened(text: &str, size: f64, width: f64) -> String {
+    if text_width(text, size) <= width {
+        return text.to_owned();
+    }
+    let mut short = text.to_owned();
+    while !short.is_empty() && text_width(&short, size) + size > width {
+        short.pop();
+    }
+    format!("{}…", short.trim_end())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,6 +222,17 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(number(value), text);
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_or_goes_on_below() {
+        let text = "three links where nothing waited";
+        assert_eq!(shortened(text, 10.0, 1_000.0), text);
+        let short = shortened(text, 10.0, 100.0);
+        assert!(short.ends_with('…') && text.starts_with(short.trim_end_matches('…')));
+        assert!(text_width(&short, 10.0) <= 100.0);
+        let lines = wrapped(text, 10.0, 100.0);
+        assert!(lines.len() > 1 && lines.join(" ") == text);
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_core::units::{Rate, Time};
+use tidegate_core::units::Time;
+use tidegate_sim::play::BIN;
 use tidegate_sim::run::metrics::{FrameStory, stories};
-use tidegate_sim::run::{BinRow, FlowInfo, FlowRun, LinkInfo, Run};
+use tidegate_sim::run::{BinRow, FlowInfo, FlowRun, LinkInfo, Run, Way};
 
 use super::chart::Sample;
+use super::states::joined;
 use super::theme;
 
 /// A run, prepared for drawing.
@@ -16,8 +18,6 @@ pub(super) struct View<'a> {
     /// In seconds.
     pub(super) span: (f64, f64),
     pub(super) outages: Vec<(f64, f64)>,
-    /// The link that carries least, which is the one that matters.
-    pub(super) bottleneck: Option<&'a LinkInfo>,
     pub(super) flows: Vec<FlowView<'a>>,
 }
 
@@ -29,6 +29,10 @@ pub(super) struct FlowView<'a> {
     pub(super) colour: &'static str,
     /// Never empty.
     pub(super) members: Vec<Member<'a>>,
+    /// The links on its way to the receiver, as far as that is known.
+    pub(super) path: Vec<&'a LinkInfo>,
+    /// Those of the links that it crosses there and back; of all links where its way is not known.
+    pub(super) outages: Vec<(f64, f64)>,
     /// What stands beside the name.
     more: String,
 }
@@ -40,6 +44,8 @@ pub(super) struct Member<'a> {
     pub(super) stories: Vec<FrameStory>,
     /// What was counted of it, in order of time.
     pub(super) bins: Vec<&'a BinRow>,
+    /// When it stopped, or the run ended, in seconds.
+    pub(super) until: f64,
 }
 
 impl<'a> FlowView<'a> {
@@ -86,21 +92,11 @@ impl<'a> View<'a> {
         } else {
             end.as_secs_f64()
         };
-        let bottleneck = run
-            .manifest
-            .links
-            .iter()
-            .min_by(|a, b| mean_capacity(a, end).total_cmp(&mean_capacity(b, end)));
-        let outages = run.manifest.links.iter().flat_map(|link| &link.outages);
-        let outages = outages
-            .map(|o| (o.from.as_secs_f64(), o.to.as_secs_f64()))
-            .filter(|(from, _)| *from < end);
         Self {
             run,
             span: (0.0, if end > 0.0 { end } else { 1.0 }),
-            outages: outages.collect(),
-            bottleneck,
-            flows: flows(run),
+            outages: outages(&run.manifest.links, end),
+            flows: flows(run, end),
         }
     }
 
@@ -118,7 +114,7 @@ impl<'a> View<'a> {
 }
 
 /// In the order of the manifest, a class where its first member is.
-fn flows(run: &Run) -> Vec<FlowView<'_>> {
+fn flows(run: &Run, end: f64) -> Vec<FlowView<'_>> {
     let mut bins: BTreeMap<&str, Vec<&BinRow>> = BTreeMap::new();
     for row in &run.bins {
         bins.entry(&row.flow).or_default().push(row);
@@ -133,13 +129,17 @@ fn flows(run: &Run) -> Vec<FlowView<'_>> {
                 name: class,
                 colour: theme::flow(place),
                 members: Vec::new(),
+                path: links(&run.manifest.links, &flow.info.way.path),
+                outages: outages_of(run, &flow.info.way, end),
                 more: String::new(),
             });
         }
+        let bins = bins.remove(flow.info.name.as_str()).unwrap_or_default();
         flows[place].members.push(Member {
             flow,
             stories: stories(flow),
-            bins: bins.remove(flow.info.name.as_str()).unwrap_or_default(),
+            until: until(run, flow, &bins, end),
+            bins,
         });
     }
     for flow in &mut flows {
@@ -157,20 +157,49 @@ fn more(flow: &FlowView<'_>) -> String {
     parts.join(", ")
 }
 
-fn mean_capacity(link: &LinkInfo, end: f64) -> f64 {
-    let mut sum = 0.0;
-    for (i, step) in link.capacity.iter().enumerate() {
-        let next = link.capacity.get(i + 1);
-        let until = next.map_or(end, |next| next.from.as_secs_f64().min(end));
-        let rate = step.rate.map_or(f64::INFINITY, Rate::as_f64);
-        let lasts = until - step.from.as_secs_f64();
-        if lasts > 0.0 {
-            sum += rate * lasts;
-        }
+/// The links of these names; the only one there is where there are no names.
+fn links<'a>(all: &'a [LinkInfo], names: &[String]) -> Vec<&'a LinkInfo> {
+    if let ([only], []) = (all, names) {
+        return vec![only];
     }
-    if link.capacity.is_empty() {
-        f64::INFINITY
-    } else {
-        sum
-    }
+    let named = |link: &&LinkInfo| names.contains(&link.name);
+    all.iter().filter(named).collect()
 }
+
+fn outages_of(run: &Run, way: &Way, end: f64) -> Vec<(f64, f64)> {
+    let all = &run.manifest.links;
+    if way.path.is_empty() {
+        return outages(all, end);
+    }
+    let there = links(all, &way.path).into_iter();
+    outages(there.chain(links(all, &way.back)), end)
+}
+
+/// Of any of `links` until `end`, in seconds and in order.
+pub(super) fn outages<'a>(
+    links: impl IntoIterator<Item = &'a LinkInfo>,
+    end: f64,
+) -> Vec<(f64, f64)> {
+    let all = links.into_iter().flat_map(|link| &link.outages);
+    let spans = all.map(|o| (o.from.as_secs_f64(), o.to.as_secs_f64()));
+    joined(spans.filter(|(from, _)| *from < end).collect())
+}
+
+/// When the last thing happened that tells that a flow still ran, in seconds.
+fn until(run: &Run, flow: &FlowRun, bins: &[&BinRow], end: f64) -> f64 {
+    let packets = flow.packets.iter().map(|row| row.sent);
+    let frames = flow.sent.iter().map(|row| row.captured);
+    let busy = bins
+        .iter()
+        .filter(|row| row.bin.sent.packets + row.bin.received.packets > 0);
+    let bins = busy.map(|row| row.at + BIN);
+    let last = packets.chain(frames).chain(bins).max();
+    // Of a folder without tables events are all there is.
+    let last = last.or_else(|| run.events_of(&flow.info.name).map(|row| row.at).max());
+    let last = last.map_or(end, Time::as_secs_f64);
+    // What is at rest for a moment at the end has not stopped.
+    if last > end - REST { end } else { last }
+}
+
+/// In seconds.
+const REST: f64 = 0.5;

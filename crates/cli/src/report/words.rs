@@ -199,6 +199,19 @@ pub(super) fn rate(bps: f64) -> String {
     tidegate_core::units::Rate::from_f64(bps).to_string()
 }
 
+/// Milliseconds, or seconds where there are many.
+pub(super) fn millis(ms: f64) -> String {
+    if ms >= 1_000.0 {
+        format!("{:.1} s", ms / 1e3)
+    } else if ms >= 10.0 {
+        format!("{ms:.0} ms")
+    } else if ms >= 0.1 {
+        format!("{ms:.1} ms")
+    } else {
+        format!("{:.0} µs", 1e3 * ms)
+    }
+}
+
 /// Seconds, or minutes where there are many.
 pub(super) fn duration(seconds: f64) -> String {
     if seconds >= 180.0 {

@@ -10,7 +10,7 @@ use tidegate_live::driver::Conditions;
 use tidegate_live::pipe::Threaded;
 use tidegate_live::tcp::{Sent, TcpError, TcpSocket};
 use tidegate_media::EncoderSession;
-use tidegate_sim::run::{FlowInfo, Side, Summary};
+use tidegate_sim::run::{FlowInfo, Side, Summary, Way};
 
 use super::outgoing::Reporter;
 use super::watch::watch;
@@ -93,6 +93,7 @@ impl Sending<'_> {
             floor: self.making.limits.0,
             frame_rate: Some(self.making.frame_rate),
             one_clock: false,
+            way: Way::default(),
             active: None,
         }
     }

@@ -430,6 +430,7 @@ mod tests {
             loss: Some(1.0),
             loss_event_rate: Some(1.0),
             rtt_ms: Some(1.0),
+            completion_s: Some(1.0),
             packet_delay_ms: PacketDelaySummary {
                 mean: Some(1.0),
                 p50: Some(1.0),

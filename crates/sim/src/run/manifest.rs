@@ -112,6 +112,24 @@ pub struct FlowInfo {
     /// When it was to send; none where nobody planned that.
     #[serde(rename = "active_s", default)]
     pub active: Option<Span>,
+    /// Which links it crosses.
+    #[serde(flatten)]
+    pub way: Way,
+}
+
+/// Which links a flow crosses. Nothing of it is known of a live run, nor of a folder written before
+/// it was noted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Way {
+    /// Names of the links to the receiver, in order.
+    pub path: Vec<String>,
+    /// Names of those back to the sender.
+    pub back: Vec<String>,
+    /// What the links carry that are its own, before and behind the path; none where there are no
+    /// such links, or none with a limit.
+    #[serde(rename = "access_bps")]
+    pub access: Option<Rate>,
 }
 
 impl FlowInfo {
@@ -156,8 +174,10 @@ impl LinkInfo {
 
     /// What it can carry at `at` if outages are left aside; `None` without a limit.
     pub fn nominal_capacity_at(&self, at: Time) -> Option<Rate> {
-        let step = self.capacity.iter().rev().find(|step| step.from <= at);
-        step.or(self.capacity.first()).and_then(|step| step.rate)
+        // A trace of a day has 172,800 steps.
+        let begun = self.capacity.partition_point(|step| step.from <= at);
+        let step = self.capacity.get(begun.saturating_sub(1));
+        step.and_then(|step| step.rate)
     }
 }
 
@@ -359,6 +379,26 @@ mod tests {
         assert_eq!(
             serde_json::from_str::<LinkInfo>(&json).expect("as written"),
             link
+        );
+    }
+
+    #[test]
+    fn a_flow_may_say_which_way_it_goes() {
+        let old = r#"{"name":"call","class":"call","control":"tfrc","baseline":false,
+            "delay_bound_ms":400.0,"floor_bps":150000,"frame_rate":null,"one_clock":true}"#;
+        let mut flow: FlowInfo = serde_json::from_str(old).expect("of an older writer");
+        assert_eq!(flow.way, Way::default());
+        flow.way = Way {
+            path: vec!["up".to_owned(), "far".to_owned()],
+            back: vec!["down".to_owned()],
+            access: Some(Rate::kbps(800)),
+        };
+        let json = serde_json::to_string(&flow).expect("plain data");
+        let end = r#""path":["up","far"],"back":["down"],"access_bps":800000}"#;
+        assert!(json.ends_with(end), "{json}");
+        assert_eq!(
+            serde_json::from_str::<FlowInfo>(&json).expect("as written"),
+            flow
         );
     }
 }

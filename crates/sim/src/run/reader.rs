@@ -12,7 +12,7 @@ use tidegate_core::units::{Rate, Time};
 
 use super::cells::{Cells, Row, as_kept};
 use super::links::LinkLog;
-use super::manifest::{FORMAT, FlowInfo, Manifest, World, time};
+use super::manifest::{FORMAT, FlowInfo, Manifest, Way, World, time};
 use super::metrics::Summary;
 use super::rows::{
     BinRow, EventRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame,
@@ -232,6 +232,7 @@ impl RunReader {
                 floor: Rate::ZERO,
                 frame_rate: None,
                 one_clock: false,
+                way: Way::default(),
                 active: None,
             })
             .collect();

@@ -42,6 +42,7 @@ fn manifest() -> Manifest {
             den: 1_001,
         }),
         one_clock: true,
+        way: Way::default(),
         active: None,
     });
     manifest

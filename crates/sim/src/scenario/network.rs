@@ -13,7 +13,7 @@ use super::{
     BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, TcpSender, picture,
 };
 use crate::oracle::{Hop, Service};
-use crate::run::{CapacityStep, FlowInfo, LinkInfo, Outage};
+use crate::run::{CapacityStep, FlowInfo, LinkInfo, Outage, Way};
 use crate::tcp::SinkConfig;
 use crate::tcp::classic::Flavour;
 use crate::tcp::modern::CongestionConfig;
@@ -34,7 +34,7 @@ impl Scenario {
     /// What the manifest says of the flows and, after them, of the baselines.
     pub fn flow_infos(&self) -> Vec<FlowInfo> {
         let flow = |plan: &FlowPlan| {
-            let info = plan.info();
+            let info = self.flow_info(plan);
             let named = |number| FlowInfo {
                 name: plan.name_of(number),
                 ..info.clone()
@@ -47,9 +47,35 @@ impl Scenario {
             class: plan.name.clone(),
             control: "fixed".to_owned(),
             baseline: true,
-            ..self.flows[plan.of].info()
+            ..self.flow_info(&self.flows[plan.of])
         };
         flows.chain(self.baselines.iter().map(baseline)).collect()
+    }
+
+    /// What the manifest says of a flow, in a world with one clock.
+    fn flow_info(&self, plan: &FlowPlan) -> FlowInfo {
+        let video = plan.media.video();
+        let names = |links: &[usize]| {
+            let links = links.iter().filter_map(|link| self.links.get(*link));
+            links.map(|link| link.name.clone()).collect()
+        };
+        let own = plan.access.iter().chain(&plan.exit);
+        FlowInfo {
+            name: plan.name.clone(),
+            class: plan.name.clone(),
+            control: plan.control_name().to_owned(),
+            baseline: false,
+            delay_bound: video.map(|video| video.delay_bound),
+            floor: video.map_or(Rate::ZERO, |video| video.floor),
+            frame_rate: video.map(|video| video.frame_rate),
+            one_clock: true,
+            active: None,
+            way: Way {
+                path: names(&plan.path),
+                back: names(&plan.back),
+                access: own.filter_map(|link| link.rate).min(),
+            },
+        }
     }
 }
 
@@ -200,22 +226,6 @@ impl FlowPlan {
                 None => "none",
             },
             (None, MediaPlan::Bulk(_)) => "none",
-        }
-    }
-
-    /// What the manifest says of it, in a world with one clock.
-    pub fn info(&self) -> FlowInfo {
-        let video = self.media.video();
-        FlowInfo {
-            name: self.name.clone(),
-            class: self.name.clone(),
-            control: self.control_name().to_owned(),
-            baseline: false,
-            delay_bound: video.map(|video| video.delay_bound),
-            floor: video.map_or(Rate::ZERO, |video| video.floor),
-            frame_rate: video.map(|video| video.frame_rate),
-            one_clock: true,
-            active: None,
         }
     }
 }

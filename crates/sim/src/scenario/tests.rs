@@ -237,6 +237,10 @@ fn a_plan_makes_a_network_and_a_manifest() {
     assert_eq!(flows.len(), 2);
     assert!(flows[1].baseline && flows[1].name == "fixed" && !flows[0].baseline);
     assert_eq!(flows[1].delay_bound, Some(Duration::from_millis(400)));
+    let way = &flows[1].way;
+    assert_eq!(way.path, [links[0].name.as_str()]);
+    assert_eq!(way.back, [links[1].name.as_str()]);
+    assert_eq!(way.access, None);
 }
 
 #[test]

@@ -243,7 +243,7 @@ mod tests {
 
     use tidegate_core::media::FrameRate;
     use tidegate_core::units::{Rate, Time};
-    use tidegate_sim::run::{FlowInfo, FrameKind, ReceivedFrame, SentFrame};
+    use tidegate_sim::run::{FlowInfo, FrameKind, ReceivedFrame, SentFrame, Way};
 
     use super::*;
     use crate::live;
@@ -261,6 +261,7 @@ mod tests {
             floor: Rate::ZERO,
             frame_rate: Some(FrameRate::fps(10)),
             one_clock: false,
+            way: Way::default(),
             active: None,
         };
         Run::new(Path::new("x"), live::manifest("x", None, info))

@@ -12,13 +12,16 @@ pub(super) fn whole(seconds: f64) -> f64 {
     (seconds / span - 1e-6).ceil().max(1.0) * span
 }
 
-/// What arrived in each span of `width` seconds, which is [`whole`], in b/s: the sum of a bin.
+/// What arrived in each span of `width` seconds, which is [`whole`], in b/s: the sum of a bin, which is
+/// empty where nothing did.
 pub(super) fn received<'a>(
     rows: impl IntoIterator<Item = &'a &'a BinRow>,
     (from, to): (f64, f64),
     width: f64,
 ) -> Bins {
-    let rows = rows.into_iter().map(|row| {
+    let some = rows.into_iter();
+    let some = some.filter(|row| row.bin.received.packets > 0);
+    let rows = some.map(|row| {
         let bits = row.bin.received.bytes.bits() as f64;
         (middle(row), bits / width)
     });

@@ -30,7 +30,7 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     if flows().any(|flow| bound(flow).is_some()) {
         entries.push((Sample::Line("bound"), "bound"));
     }
-    if !view.outages.is_empty() {
+    if flows().any(|flow| !flow.outages.is_empty()) {
         entries.push((Sample::Square("outage"), "outage"));
     }
     chart.legend(&entries);
@@ -54,6 +54,7 @@ fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
         .filter(|p| !p.is_empty())
         .collect();
     let more = parts.join(", ");
+    chart.set_outages(&flow.outages);
     let panel = chart.panel(Some((colour, name, &more)), HEIGHT, vertical);
     chart.begin_clip(&panel);
     let stories = flow.stories();

@@ -4,6 +4,7 @@ mod counted;
 mod delay;
 mod network;
 mod quality;
+mod queues;
 mod rates;
 mod states;
 
@@ -33,13 +34,14 @@ impl Figure {
 }
 
 /// In the order of the page.
-pub(super) const FIGURES: [Figure; 5] = [
+pub(super) const FIGURES: [Figure; 6] = [
     Figure {
         name: "rates",
         title: "Rates over time",
-        caption: "What the link could carry (grey area), what the controller allowed on the wire \
-                  (dashed), what the encoder was told to make (thin), and what arrived with all \
-                  headers (thick).",
+        caption: "What the slowest link on the flow's way could carry (grey area), what the \
+                  controller allowed on the wire (dashed; a thin line where no flow is a video), what the encoder of a video was told to \
+                  make (thin), and what arrived with all headers (thick). What \
+                  was merely allowed may lie above the panel.",
         missing: "Neither packets nor samples of the controller were recorded.",
         draw: rates::draw,
     },
@@ -65,9 +67,19 @@ pub(super) const FIGURES: [Figure; 5] = [
         name: "network",
         title: "Queue and losses",
         caption: "One-way delay of packets above the smallest of the flow, mean of short spans, \
-                  and the share of packets lost, or dropped by links where packets are only counted.",
+                  and the share of packets lost, or dropped by links where packets are only counted. \
+                  Triangles mark what leaves a panel, with its height.",
         missing: "No packets were recorded.",
         draw: network::draw,
+    },
+    Figure {
+        name: "queues",
+        title: "Queues of the links",
+        caption: "How long the queue of each link would take to drain: mean of short spans, with the \
+                  range from the shortest to the longest. Strokes below: packets that the link \
+                  dropped or lost, and such that it marked. Each link has an axis of its own.",
+        missing: "Nowhere did more than a packet wait, or links were not sampled.",
+        draw: queues::draw,
     },
     Figure {
         name: "states",

@@ -5,10 +5,11 @@ use tidegate_sim::run::PacketOutcome;
 use tidegate_sim::run::metrics::queueing_delays;
 
 use super::super::chart::{Chart, Panel, Sample, Vertical};
-use super::super::scale::round_top;
+use super::super::scale::{top_of, top_of_percent};
 use super::super::series::{Bin, Bins};
 use super::super::svg::polyline;
 use super::super::view::{FlowView, Member, View};
+use super::super::words;
 use super::counted;
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
@@ -17,7 +18,7 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
         .flows
         .iter()
         .map(|flow| (flow, queueing(view, flow, width)))
-        .filter(|(_, bins)| bins.iter().any(|(_, bin)| bin.count > 0))
+        .filter(|(_, bins)| bins.filled().next().is_some())
         .collect();
     if curves.is_empty() {
         return false;
@@ -67,56 +68,68 @@ fn least_delay(view: &View<'_>, member: &Member<'_>) -> f64 {
 }
 
 fn draw_queue(chart: &mut Chart, curves: &[(&FlowView<'_>, Bins)]) {
-    let bins = curves.iter().flat_map(|(_, bins)| bins.iter());
-    let mut means: Vec<f64> = bins
-        .filter(|(_, b)| b.count > 0)
-        .map(|(_, b)| b.mean())
-        .collect();
-    means.sort_unstable_by(f64::total_cmp);
-    // An outage holds packets back for seconds: a few bins may leave the panel.
-    let most = means.get(means.len() * 98 / 100).or(means.last());
+    let bins = curves.iter().flat_map(|(_, bins)| bins.filled());
     let vertical = Vertical {
         from: 0.0,
-        to: round_top(most.map_or(1.0, |m| m * 1.15), 4),
+        to: top_of(bins.map(|(_, bin)| bin.mean()), 5),
         unit: 1.0,
         name: "ms",
-        ticks: 4,
+        ticks: 5,
     };
     let title = Some(("", "Queueing delay", ""));
     let panel = chart.panel(title, 150.0, &vertical);
     chart.begin_clip(&panel);
+    let mut lines = Vec::new();
     for (flow, bins) in curves {
-        chart.line(
-            &panel,
-            &format!("{} line", flow.colour),
-            &bins.pieces(Bin::mean),
-        );
+        let pieces = bins.pieces(Bin::mean);
+        chart.line(&panel, &format!("{} line", flow.colour), &pieces);
+        lines.extend(pieces.into_iter().map(|piece| (flow.colour, piece)));
     }
     chart.svg().end_clip();
+    let lines = lines.iter().map(|(colour, piece)| (*colour, &piece[..]));
+    chart.beyond(&panel, lines, words::millis);
 }
 
 fn draw_losses(view: &View<'_>, chart: &mut Chart) {
     let width = (view.duration() / 120.0).max(LOSS_BIN);
-    let curves = view.flows.iter().map(|flow| losses(view, flow, width));
-    let (flows, curves): (Vec<&FlowView<'_>>, Vec<Bins>) = view
+    let curves: Vec<(&FlowView<'_>, Bins, f64)> = view
         .flows
         .iter()
-        .zip(curves)
-        .filter(|(_, bins)| bins.iter().any(|(_, bin)| bin.count > 0))
-        .unzip();
-    let bins = curves.iter().flat_map(Bins::iter);
-    let most = bins.filter(|(_, b)| b.count > 0).map(|(_, b)| b.mean());
-    let vertical = Vertical {
-        from: 0.0,
-        to: round_top(most.fold(LEAST_LOSS, f64::max).min(100.0), 1),
-        unit: 1.0,
-        name: "% lost",
-        ticks: 1,
-    };
-    for (flow, bins) in flows.iter().zip(&curves) {
-        let panel = chart.panel(Some(flow.title()), 44.0, &vertical);
-        bars(chart, &panel, flow.colour, bins);
+        .map(|flow| (flow, losses(view, flow, width)))
+        .filter(|(_, bins)| bins.filled().next().is_some())
+        .map(|(flow, bins)| (flow, top_of_percent(usual(flow, &bins)), bins))
+        .map(|(flow, top, bins)| (flow, bins, top))
+        .collect();
+    let shared = curves.iter().map(|(.., top)| *top).fold(0.0, f64::max);
+    for (flow, bins, top) in &curves {
+        // What would be a line along the foot of a panel like the others.
+        let small = *top < shared / 4.0;
+        let vertical = Vertical {
+            from: 0.0,
+            to: if small { *top } else { shared },
+            unit: 1.0,
+            name: "% lost",
+            ticks: 1,
+        };
+        let (colour, name, more) = flow.title();
+        let scale = if small { "axis of its own" } else { "" };
+        let parts = [more, scale].into_iter().filter(|part| !part.is_empty());
+        let more = parts.collect::<Vec<_>>().join(", ");
+        chart.set_outages(&flow.outages);
+        let panel = chart.panel(Some((colour, name, &more)), 44.0, &vertical);
+        bars(chart, &panel, colour, bins);
     }
+}
+
+/// The losses that the scale is made for: in an outage all is lost, and that is no news.
+fn usual<'a>(flow: &'a FlowView<'_>, bins: &'a Bins) -> impl Iterator<Item = f64> + 'a {
+    let half = bins.width() / 2.0;
+    let dark = move |at: f64| {
+        let mut outages = flow.outages.iter();
+        outages.any(|(from, to)| at + half > *from && at - half < *to)
+    };
+    let lit = bins.filled().filter(move |(at, _)| !dark(*at));
+    lit.map(|(_, bin)| bin.mean())
 }
 
 /// Percent lost, of the packets whose fate is known; dummies are there to be lost. Where packets
@@ -153,8 +166,8 @@ fn bars(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {
             continue;
         };
         let corners = piece.iter().flat_map(|(at, lost)| {
-            // A single lost packet is worth a stroke.
-            let y = panel.y.at(*lost).min(foot - 1.5);
+            // A single lost packet of many is worth a hair.
+            let y = panel.y.at(*lost).clamp(panel.area.y, foot - 1.0);
             [(panel.x.at(at - half), y), (panel.x.at(at + half), y)]
         });
         let ends = [panel.x.at(last.0 + half), panel.x.at(first.0 - half)];
@@ -162,11 +175,11 @@ fn bars(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {
         d.push('z');
     }
     chart.svg().path(&format!("{colour} solid"), &d);
+    let points: Vec<(f64, f64)> = bins.filled().map(|(at, bin)| (at, bin.mean())).collect();
+    let show = |percent: f64| format!("{percent:.0} %");
+    chart.beyond(panel, [("note", &points[..])], show);
 }
 
 /// In seconds: several packets at the rates of video.
 const QUEUE_BIN: f64 = 0.1;
 const LOSS_BIN: f64 = 0.5;
-
-/// In percent: less than this is drawn as little as it is.
-const LEAST_LOSS: f64 = 5.0;

@@ -1,9 +1,8 @@
 //! PSNR of what was shown.
 
-use super::super::chart::{Chart, Panel, Sample, Vertical};
+use super::super::chart::{Chart, Sample, Vertical};
 use super::super::series::{Bin, Bins};
 use super::super::states::{frozen, joined};
-use super::super::svg::polyline;
 use super::super::view::{FlowView, Member, View};
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
@@ -24,7 +23,8 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     let panel = chart.panel(None, HEIGHT, &vertical(&curves));
     chart.begin_clip(&panel);
     for (flow, bins) in &curves {
-        band(chart, &panel, flow.colour, bins);
+        let range = panel.band(bins);
+        chart.svg().path(&format!("{} band", flow.colour), &range);
     }
     for (flow, bins) in &curves {
         chart.line(
@@ -66,17 +66,6 @@ fn shown<'a>(member: &'a Member<'_>) -> impl Iterator<Item = (f64, f64)> + 'a {
         let at = origin + rate?.at(row.frame).as_secs_f64();
         Some((at, row.quality?.psnr_y))
     })
-}
-
-fn band(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {
-    let (lower, upper) = (bins.pieces(|bin| bin.min), bins.pieces(|bin| bin.max));
-    let mut d = String::new();
-    for (lower, upper) in lower.iter().zip(&upper) {
-        let around = upper.iter().chain(lower.iter().rev());
-        polyline(&mut d, around.map(|p| panel.at(*p)));
-        d.push('z');
-    }
-    chart.svg().path(&format!("{colour} band"), &d);
 }
 
 /// Lines must fit whole; of the ranges, single bad frames may leave the panel.

@@ -1,14 +1,15 @@
 //! Capacity, allowance, target and what arrived.
 
 use tidegate_core::trace::Event;
-use tidegate_core::units::Time;
-use tidegate_sim::run::{FlowRun, LinkInfo, Run};
+use tidegate_core::units::{Rate, Time};
+use tidegate_sim::run::{FlowRun, Run};
 
 use super::super::chart::{Chart, Panel, Sample, Vertical};
 use super::super::scale::round_top;
 use super::super::series::{Bins, steps, thin};
 use super::super::svg::polyline;
 use super::super::view::{FlowView, Member, View};
+use super::super::words;
 use super::counted;
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
@@ -16,30 +17,49 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     if curves.iter().all(Curves::is_empty) {
         return false;
     }
-    let capacity = view.bottleneck.map(|link| capacity(link, view.span.1));
-    let capacity = capacity.unwrap_or_default();
-    legend(view, chart, &curves, !capacity.is_empty());
-    let shared = vertical(&curves, &capacity);
+    // Dashes tell it from the encoder's rate; alone it is better read without them.
+    let alone = curves.iter().all(|c| c.target.is_empty());
+    let allowed = if alone { "allowed alone" } else { "allowed" };
+    legend(view, chart, &curves, allowed);
+    let shared = vertical(&curves);
     for (flow, curves) in view.flows.iter().zip(&curves) {
-        let own = vertical(core::slice::from_ref(curves), &[]);
+        let own = vertical(core::slice::from_ref(curves));
         // What would be a line along the foot of a panel like the others.
-        let small = own.to > 0.0 && own.to < shared.to / 20.0;
+        let small = own.to > 0.0 && own.to < shared.to / 6.0;
         let vertical = if small { &own } else { &shared };
         let (colour, name, more) = flow.title();
         let scale = if small { "axis of its own" } else { "" };
-        let parts = [more, scale].into_iter().filter(|part| !part.is_empty());
+        let above = above(&curves.capacity, vertical.to);
+        let parts = [more, scale, &above];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
         let more = parts.collect::<Vec<_>>().join(", ");
+        chart.set_outages(&flow.outages);
         let panel = chart.panel(Some((colour, name, &more)), HEIGHT, vertical);
         chart.begin_clip(&panel);
-        draw_capacity(chart, &panel, &capacity);
-        draw_curves(chart, &panel, flow.colour, curves);
+        draw_capacity(chart, &panel, &curves.capacity);
+        draw_curves(chart, &panel, (flow.colour, allowed), curves);
         chart.svg().end_clip();
     }
     chart.time_axis();
     true
 }
 
-fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], limited: bool) {
+/// Says what a link carries whose line lies above the panel.
+fn above(capacity: &[Vec<(f64, f64)>], top: f64) -> String {
+    let rates = || capacity.iter().flatten().map(|point| point.1);
+    let (least, most) = rates().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| {
+        (least.min(rate), most.max(rate))
+    });
+    if most <= top {
+        String::new()
+    } else if least < most {
+        format!("capacity up to {}", words::rate(most))
+    } else {
+        format!("capacity {}", words::rate(most))
+    }
+}
+
+fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], allowed: &'static str) {
     let any = |has: fn(&Curves) -> bool| curves.iter().any(has);
     let several = any(|c| !c.range.is_empty());
     let arrived = if several {
@@ -47,11 +67,21 @@ fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], limited: bool) 
     } else {
         "arrived (in the flow's colour)"
     };
+    let paths = view.flows.iter().map(|flow| flow.path.len());
+    let capacity = if paths.max() > Some(1) {
+        "capacity of the flow's path"
+    } else {
+        "capacity of the link"
+    };
     let entries = [
-        (limited, Sample::Square("cap"), "capacity of the link"),
+        (
+            any(|c| !c.capacity.is_empty()),
+            Sample::Square("cap"),
+            capacity,
+        ),
         (
             any(|c| !c.allowed.is_empty()),
-            Sample::Line("allowed"),
+            Sample::Line(allowed),
             "allowed to send",
         ),
         (
@@ -60,7 +90,11 @@ fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], limited: bool) 
             "encoder told",
         ),
         (!view.outages.is_empty(), Sample::Square("outage"), "outage"),
-        (true, Sample::Flow("note"), arrived),
+        (
+            any(|c| !c.arrived.is_empty()),
+            Sample::Flow("note"),
+            arrived,
+        ),
         (
             several,
             Sample::Square("note band"),
@@ -72,7 +106,7 @@ fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], limited: bool) 
     chart.legend(&entries);
 }
 
-fn draw_curves(chart: &mut Chart, panel: &Panel, colour: &str, curves: &Curves) {
+fn draw_curves(chart: &mut Chart, panel: &Panel, (colour, allowed): (&str, &str), curves: &Curves) {
     let width = chart.resolution();
     // Far above the panel is as good as infinite, and keeps numbers short.
     let most = 2.0 * panel.y.to;
@@ -85,7 +119,7 @@ fn draw_curves(chart: &mut Chart, panel: &Panel, colour: &str, curves: &Curves) 
     let mut band = String::new();
     polyline(&mut band, lower.chain(upper).map(|p| panel.at(p)));
     chart.svg().path(&format!("{colour} band"), &band);
-    chart.line(panel, "allowed", &line(&curves.allowed));
+    chart.line(panel, allowed, &line(&curves.allowed));
     chart.line(panel, &format!("{colour} line"), &line(&curves.arrived));
     chart.line(panel, "target", &line(&curves.target));
 }
@@ -93,6 +127,8 @@ fn draw_curves(chart: &mut Chart, panel: &Panel, colour: &str, curves: &Curves) 
 /// Rates of one flow in b/s over seconds.
 #[derive(Default)]
 struct Curves {
+    /// Of the slowest link of its path, in pieces between times without a limit.
+    capacity: Vec<Vec<(f64, f64)>>,
     allowed: Vec<(f64, f64)>,
     target: Vec<(f64, f64)>,
     /// Of several flows together.
@@ -108,13 +144,13 @@ impl Curves {
 }
 
 fn curves(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
-    let Some(Member {
-        flow: rows, bins, ..
-    }) = flow.single()
-    else {
+    let Some(member) = flow.single() else {
         return together(view, flow);
     };
-    let (run, end) = (view.run, view.span.1);
+    let Member {
+        flow: rows, bins, ..
+    } = member;
+    let (run, end) = (view.run, member.until);
     let samples = |pick: fn(&Event) -> Option<f64>| {
         let rows = run.events_of(&rows.info.name);
         let values = rows.filter_map(|row| Some((row.at.as_secs_f64(), pick(&row.event)?)));
@@ -123,14 +159,22 @@ fn curves(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
     let first = |one: Vec<(f64, f64)>, other: &dyn Fn() -> Vec<(f64, f64)>| {
         if one.is_empty() { other() } else { one }
     };
-    let arrived = if rows.packets.is_empty() && !bins.is_empty() {
-        counted::received(bins, view.span, rate_bin(view)).totals()
-    } else {
+    // What was counted where it arrived is by the clock of the run, whatever packets are told by.
+    let arrived = if bins.is_empty() {
         first(arrived(view, run, rows), &|| samples(sampled_receive))
+    } else {
+        counted::received(bins, view.span, rate_bin(view)).totals()
     };
+    let target = || first(samples(sampled_media), &|| frame_targets(rows, end));
     Curves {
+        capacity: capacity(view, flow),
         allowed: first(samples(sampled_send), &|| samples(changed_rate)),
-        target: first(samples(sampled_media), &|| frame_targets(rows, end)),
+        // Nothing else has an encoder.
+        target: if rows.info.has_video() {
+            target()
+        } else {
+            Vec::new()
+        },
         arrived,
         range: Vec::new(),
     }
@@ -163,6 +207,7 @@ fn together(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
             range
         },
         arrived,
+        capacity: capacity(view, flow),
         ..Curves::default()
     }
 }
@@ -214,15 +259,15 @@ fn frame_targets(flow: &FlowRun, end: f64) -> Vec<(f64, f64)> {
 
 fn arrived(view: &View<'_>, run: &Run, flow: &FlowRun) -> Vec<(f64, f64)> {
     let width = (view.duration() / 240.0).max(SHORTEST_BIN);
-    // The receiver's clock may be hours away: then the arrivals are counted from the first one.
-    let first = flow.packets.iter().find_map(|row| row.arrived);
-    let offset = if flow.info.one_clock {
-        Time::ZERO
-    } else {
-        first.unwrap_or(Time::ZERO)
+    // The receiver's clock may be hours away: then the first packet counts as there at once.
+    let mut packets = flow.packets.iter();
+    let first = packets.find_map(|row| Some((row.sent, row.arrived?)));
+    let (left, came) = match first {
+        Some(both) if !flow.info.one_clock => both,
+        _ => (Time::ZERO, Time::ZERO),
     };
     let packets = flow.packets.iter().filter_map(|row| {
-        let at = row.arrived?.since(offset).as_secs_f64();
+        let at = (left + row.arrived?.since(came)).as_secs_f64();
         Some((at, row.size.bits() as f64 / width))
     });
     Bins::new(
@@ -234,59 +279,107 @@ fn arrived(view: &View<'_>, run: &Run, flow: &FlowRun) -> Vec<(f64, f64)> {
     .totals()
 }
 
-fn capacity(link: &LinkInfo, end: f64) -> Vec<(f64, f64)> {
-    let mut edges: Vec<Time> = link.capacity.iter().map(|step| step.from).collect();
-    edges.extend(link.outages.iter().flat_map(|o| [o.from, o.to]));
-    edges.push(Time::ZERO);
+/// At each time that of the slowest link of the path, and of what is the flow's own; of several
+/// flows together.
+fn capacity(view: &View<'_>, flow: &FlowView<'_>) -> Vec<Vec<(f64, f64)>> {
+    let end = view.span.1;
+    let links = &flow.path;
+    let mut edges = vec![Time::ZERO];
+    edges.extend(links.iter().flat_map(|l| l.capacity.iter().map(|s| s.from)));
+    let outages = links.iter().flat_map(|link| &link.outages);
+    edges.extend(outages.flat_map(|o| [o.from, o.to]));
+    edges.retain(|edge| edge.as_secs_f64() < end);
     edges.sort_unstable();
     edges.dedup();
-    let unlimited = edges.iter().any(|at| link.capacity_at(*at).is_none());
-    if unlimited || link.capacity.is_empty() {
-        return Vec::new();
-    }
-    let values = edges.into_iter().filter_map(|at| {
-        let rate = link.capacity_at(at)?;
-        Some((at.as_secs_f64(), rate.as_f64()))
-    });
-    steps(values.filter(|(at, _)| *at < end), end)
-}
-
-fn draw_capacity(chart: &mut Chart, panel: &Panel, capacity: &[(f64, f64)]) {
-    let (Some(first), Some(last)) = (capacity.first(), capacity.last()) else {
-        return;
+    let own = flow.info().way.access.map(Rate::as_f64);
+    let own = own.map(|rate| rate * flow.members.len() as f64);
+    let least = |at: Time| {
+        let rates = links.iter().filter_map(|link| link.capacity_at(at));
+        rates.map(Rate::as_f64).chain(own).reduce(f64::min)
     };
-    let mut d = String::new();
-    let foot = [(last.0, 0.0), (first.0, 0.0)];
-    polyline(&mut d, capacity.iter().chain(&foot).map(|p| panel.at(*p)));
-    chart.svg().path("cap", &d);
-    chart.line(panel, "capline", &[capacity.to_vec()]);
+    let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
+    let mut open = false;
+    for (i, edge) in edges.iter().enumerate() {
+        let next = edges.get(i + 1).map_or(end, |next| next.as_secs_f64());
+        let rate = least(*edge);
+        if let Some(rate) = rate {
+            if !open {
+                pieces.push(Vec::new());
+            }
+            let piece = pieces.last_mut().expect("never empty");
+            piece.extend([(edge.as_secs_f64(), rate), (next, rate)]);
+        }
+        open = rate.is_some();
+    }
+    pieces
 }
 
-/// High enough for what happened; what was merely allowed may leave the panel.
-fn vertical(curves: &[Curves], capacity: &[(f64, f64)]) -> Vertical {
+fn draw_capacity(chart: &mut Chart, panel: &Panel, capacity: &[Vec<(f64, f64)>]) {
+    let width = chart.resolution();
+    let capped = |piece: &Vec<(f64, f64)>| {
+        let points = piece.iter().map(|(t, v)| (*t, v.min(2.0 * panel.y.to)));
+        thin(&points.collect::<Vec<_>>(), width)
+    };
+    let pieces: Vec<Vec<(f64, f64)>> = capacity.iter().map(capped).collect();
+    let mut d = String::new();
+    for piece in &pieces {
+        let (Some(first), Some(last)) = (piece.first(), piece.last()) else {
+            continue;
+        };
+        let foot = [(last.0, 0.0), (first.0, 0.0)];
+        polyline(&mut d, piece.iter().chain(&foot).map(|p| panel.at(*p)));
+        d.push('z');
+    }
+    chart.svg().path("cap", &d);
+    chart.line(panel, "capline", &pieces);
+}
+
+/// High enough for what happened; what was merely allowed may leave the panel, and so may a capacity
+/// of which little was used.
+fn vertical(curves: &[Curves]) -> Vertical {
     let top = |points: &[(f64, f64)]| points.iter().map(|p| p.1).fold(0.0, f64::max);
-    let mut to = top(capacity);
+    let capacity = |c: &Curves| {
+        c.capacity
+            .iter()
+            .map(|piece| top(piece))
+            .fold(0.0, f64::max)
+    };
+    let own = curves.iter().map(|c| {
+        let (capacity, used) = (capacity(c), top(&c.arrived));
+        if capacity <= UNUSED * used {
+            capacity.max(used)
+        } else {
+            used
+        }
+    });
+    let mut to = own.fold(0.0, f64::max);
+    if to == 0.0 {
+        to = curves.iter().map(capacity).fold(0.0, f64::max);
+    }
     for curves in curves {
-        to = to
-            .max(top(&curves.arrived))
-            .max(top(&curves.target).min(2.0 * to));
+        to = to.max(top(&curves.target).min(2.0 * to));
         if to == 0.0 {
             to = top(&curves.target).max(top(&curves.allowed));
         }
     }
-    let (unit, name) = if to >= 1e6 {
+    let (unit, name) = if to >= 1e9 {
+        (1e9, "Gb/s")
+    } else if to >= 1e6 {
         (1e6, "Mb/s")
     } else {
         (1e3, "kb/s")
     };
     Vertical {
         from: 0.0,
-        to: round_top(to * 1.04 / unit, 3) * unit,
+        to: round_top(to * 1.04 / unit, 6) * unit,
         unit,
         name,
-        ticks: 4,
+        ticks: 6,
     }
 }
+
+/// A capacity so many times above what arrived is told in words, or what arrived would be flat.
+const UNUSED: f64 = 5.0;
 
 const HEIGHT: f64 = 132.0;
 
@@ -301,6 +394,75 @@ mod tests {
     use crate::report::fake;
 
     use super::*;
+
+    fn pieces(pieces: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
+        pieces.concat()
+    }
+
+    #[test]
+    fn a_flow_has_the_capacity_of_its_own_path() {
+        let mut run = fake::run();
+        let mut other = run.manifest.links[0].clone();
+        other.name = "other".to_owned();
+        other.capacity.truncate(1);
+        other.capacity[0].rate = Some(Rate::kbps(1_000));
+        other.outages.clear();
+        run.manifest.links.push(other);
+        let paths: [&[&str]; 3] = [&["bottleneck"], &["bottleneck", "other"], &[]];
+        for (flow, path) in run.flows.iter_mut().zip(paths) {
+            flow.info.way.path = path.iter().map(|&link| link.to_owned()).collect();
+        }
+        let view = View::new(&run);
+        let of = |flow: usize| pieces(&capacity(&view, &view.flows[flow]));
+        let at = |corners: &[(f64, f64)], at: f64| {
+            let piece = corners.chunks(2).find(|ends| at < ends[1].0);
+            piece.map(|ends| ends[0].1)
+        };
+        assert_eq!(at(&of(0), 5.0), Some(2e6));
+        assert_eq!(at(&of(0), 28.5), Some(0.0));
+        // The slower one of both.
+        assert_eq!(at(&of(1), 5.0), Some(1e6));
+        assert_eq!(at(&of(1), 20.0), Some(0.9e6));
+        // Nobody knows which way it goes.
+        assert_eq!(of(2), []);
+        let mut run = fake::run();
+        run.flows[0].info.way.access = Some(Rate::kbps(100));
+        let view = View::new(&run);
+        let old = pieces(&capacity(&view, &view.flows[1]));
+        assert_eq!(at(&old, 5.0), Some(2e6), "there is only one link");
+        let own = pieces(&capacity(&view, &view.flows[0]));
+        assert_eq!(at(&own, 5.0), Some(1e5));
+    }
+
+    #[test]
+    fn lines_end_where_the_flow_stopped() {
+        let mut run = fake::run();
+        let stop = Time::from_secs(30);
+        run.flows[1].packets.retain(|row| row.sent < stop);
+        run.flows[1].sent.retain(|row| row.captured < stop);
+        let view = View::new(&run);
+        let curves = curves(&view, &view.flows[1]);
+        for line in [&curves.allowed, &curves.target] {
+            let last = line.last().expect("it had rates").0;
+            assert!(last < 60.0, "{last}");
+        }
+        assert!((view.flows[1].members[0].until - 30.0).abs() < 0.1);
+        assert!((view.flows[0].members[0].until - 60.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_no_video_has_no_encoder() {
+        let mut run = fake::run();
+        for flow in &mut run.flows {
+            flow.info.frame_rate = None;
+        }
+        let view = View::new(&run);
+        let mut chart = Chart::new("c", super::super::super::chart::Form::Wide, view.span, &[]);
+        assert!(draw(&view, &mut chart));
+        let (svg, height) = chart.finish();
+        let drawn = svg.into_element(height, "", "");
+        assert!(!drawn.contains("encoder told") && drawn.contains("allowed to send"));
+    }
 
     #[test]
     fn the_curve_of_a_class_is_what_its_flows_received_together() {

@@ -8,11 +8,10 @@ use super::super::states::{States, moments, states};
 use super::super::view::{FlowView, View};
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
-    let end = view.span.1;
-    let all: Vec<(&FlowView<'_>, Vec<Strip<'_>>)> = view
+    let all: Vec<(&FlowView<'_>, Vec<Strip>)> = view
         .flows
         .iter()
-        .map(|flow| (flow, strips(view.run, flow, end)))
+        .map(|flow| (flow, strips(view.run, flow)))
         .filter(|(_, strips)| !strips.is_empty())
         .collect();
     if all.is_empty() {
@@ -25,16 +24,26 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
             entries.push((Sample::Square(class), name));
         }
     }
-    entries.push((Sample::Tick("note"), "key frame ordered"));
-    entries.push((Sample::Tick("bad"), "frame given up"));
-    if !view.outages.is_empty() {
+    let stroked = |moments: for<'a> fn(&'a Strip) -> &'a [f64]| {
+        let alone = all.iter().filter(|(_, strips)| strips.len() == 1);
+        alone
+            .flat_map(|(_, strips)| strips)
+            .any(|strip| !moments(strip).is_empty())
+    };
+    for (class, name, moments) in STROKES {
+        if stroked(moments) {
+            entries.push((Sample::Tick(class), name));
+        }
+    }
+    if all.iter().any(|(flow, _)| !flow.outages.is_empty()) {
         entries.push((Sample::Square("outage"), "outage of the link"));
     }
     chart.legend(&entries);
     for (flow, strips) in &all {
+        chart.set_outages(&flow.outages);
         match &strips[..] {
-            [one] => single(chart, flow, one, view.run, end),
-            several => many(chart, flow, several, end),
+            [one] => single(chart, flow, one),
+            several => many(chart, flow, several),
         }
     }
     chart.time_axis();
@@ -42,42 +51,50 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
 }
 
 /// A flow that recorded events.
-struct Strip<'a> {
-    name: &'a str,
+struct Strip {
     /// When the first of them was, in seconds.
     began: f64,
+    /// When it stopped.
+    until: f64,
     states: States,
+    /// When key frames were ordered, in seconds.
+    ordered: Vec<f64>,
+    /// When frames were given up.
+    given_up: Vec<f64>,
 }
 
-fn strips<'a>(run: &'a Run, flow: &FlowView<'a>, end: f64) -> Vec<Strip<'a>> {
+fn strips<'a>(run: &'a Run, flow: &FlowView<'a>) -> Vec<Strip> {
     let members = flow.members.iter();
     let strips = members.filter_map(|member| {
         let name = member.flow.info.name.as_str();
         let began = run.events_of(name).next()?.at.as_secs_f64();
-        let states = states(run, member.flow, end);
+        let states = states(run, member.flow, member.until);
         Some(Strip {
-            name,
             began,
+            until: member.until,
             states,
+            ordered: moments(run, name, |e| matches!(e, Event::KeyFrameOrdered { .. })),
+            given_up: moments(run, name, |e| matches!(e, Event::FrameDropped { .. })),
         })
     });
     strips.collect()
 }
 
-fn single(chart: &mut Chart, flow: &FlowView<'_>, strip: &Strip<'_>, run: &Run, end: f64) {
+fn single(chart: &mut Chart, flow: &FlowView<'_>, strip: &Strip) {
     let panel = chart.strip(flow.title(), 16.0);
-    shade(chart, &panel, strip, end);
+    shade(chart, &panel, strip);
+    let strokes = STROKES.iter();
+    if flow.outages.is_empty() && strokes.clone().all(|s| (s.2)(strip).is_empty()) {
+        return;
+    }
     let lane = chart.lane(2.0, 9.0);
-    let given_up = |e: &Event| matches!(e, Event::FrameDropped { .. });
-    let ordered = |e: &Event| matches!(e, Event::KeyFrameOrdered { .. });
-    let given_up = moments(run, strip.name, given_up);
-    chart.strokes(&lane, "bad", given_up.into_iter());
-    let ordered = moments(run, strip.name, ordered);
-    chart.strokes(&lane, "note", ordered.into_iter());
+    for (class, _, moments) in strokes.rev() {
+        chart.strokes(&lane, class, moments(strip).iter().copied());
+    }
 }
 
 /// Thin strips one below the other, and no strokes.
-fn many(chart: &mut Chart, flow: &FlowView<'_>, strips: &[Strip<'_>], end: f64) {
+fn many(chart: &mut Chart, flow: &FlowView<'_>, strips: &[Strip]) {
     let (colour, name, more) = flow.title();
     let shown = strips.len().min(MOST_STRIPS);
     let more = match strips.len() - shown {
@@ -89,12 +106,15 @@ fn many(chart: &mut Chart, flow: &FlowView<'_>, strips: &[Strip<'_>], end: f64) 
             0 => chart.strip((colour, name, &more), THIN),
             _ => chart.lane(1.0, THIN),
         };
-        shade(chart, &panel, strip, end);
+        shade(chart, &panel, strip);
+    }
+    if !flow.outages.is_empty() {
+        chart.lane(2.0, THIN);
     }
 }
 
-fn shade(chart: &mut Chart, panel: &Panel, strip: &Strip<'_>, end: f64) {
-    chart.shade(panel, "steady", &[(strip.began, end)]);
+fn shade(chart: &mut Chart, panel: &Panel, strip: &Strip) {
+    chart.shade(panel, "steady", &[(strip.began, strip.until)]);
     for (class, _, spans) in LOOKS {
         chart.shade(panel, class, spans(&strip.states));
     }
@@ -111,8 +131,51 @@ const LOOKS: [Look; 5] = [
     ("stopped", "stopped by the circuit breaker", |s| &s.stopped),
 ];
 
+/// Class, name and moments of what is drawn as strokes below a strip.
+type Stroke = (
+    &'static str,
+    &'static str,
+    for<'a> fn(&'a Strip) -> &'a [f64],
+);
+
+const STROKES: [Stroke; 2] = [
+    ("note", "key frame ordered", |s| &s.ordered),
+    ("bad", "frame given up", |s| &s.given_up),
+];
+
 /// Of the flows of a class that get a strip.
 const MOST_STRIPS: usize = 20;
 
 /// Height of the strip of one of many.
 const THIN: f64 = 5.0;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::chart::Form;
+    use super::super::super::fake;
+    use super::*;
+
+    #[test]
+    fn the_legend_explains_only_what_is_drawn() {
+        let drawn = |run: &Run| {
+            let view = View::new(run);
+            let mut chart = Chart::new("c", Form::Wide, view.span, &view.outages);
+            assert!(draw(&view, &mut chart));
+            let (svg, height) = chart.finish();
+            svg.into_element(height, "", "")
+        };
+        let mut run = fake::run();
+        let entries = ["key frame ordered", "frame given up"];
+        let whole = drawn(&run);
+        assert!(entries.iter().all(|entry| whole.contains(entry)));
+        let of_frames = |e: &Event| {
+            matches!(
+                e,
+                Event::KeyFrameOrdered { .. } | Event::FrameDropped { .. }
+            )
+        };
+        run.events.retain(|row| !of_frames(&row.event));
+        let bare = drawn(&run);
+        assert!(!entries.iter().any(|entry| bare.contains(entry)));
+    }
+}

@@ -5,6 +5,7 @@ use core::fmt::Write as _;
 use tidegate_sim::rmcat::{Case, Metric, Scores, is_media};
 
 use super::super::svg::escape;
+use super::verdict;
 use crate::rmcat::{Entry, converged, passes, rate};
 
 /// A table of the case: controllers down, metrics across.
@@ -34,25 +35,21 @@ pub(super) fn numbers(html: &mut String, case: &Case, entries: &[Entry]) {
     }
     html.push_str("<th>converged<small>middle time</small></th></tr></thead><tbody>");
     for entry in entries {
-        let class = if entry.passes() == entry.runs.len() {
-            "good"
+        let (class, sign) = if entry.passes() == entry.runs.len() {
+            ("good", '✓')
         } else {
-            "bad"
+            ("bad", '✗')
         };
         let _ = write!(
             html,
-            "<tr><th>{}</th><td class=\"{class}\">{}</td><td>{:.2} Mb/s</td><td>{}</td>",
+            "<tr><th>{}</th><td class=\"{class}\">{sign} {}</td><td>{:.2} Mb/s</td><td>{}</td>",
             escape(&entry.control),
             passes(entry),
             rate(entry) / 1e6,
             delays(entry),
         );
         for metric in &metrics {
-            let class = if entry.keeps(**metric) {
-                ""
-            } else {
-                " class=\"bad\""
-            };
+            let (class, sign) = verdict(entry, **metric);
             let text = match entry.spread(**metric) {
                 None => "–".to_owned(),
                 Some([mean, least, most]) if entry.runs.len() > 1 => format!(
@@ -63,7 +60,7 @@ pub(super) fn numbers(html: &mut String, case: &Case, entries: &[Entry]) {
                 ),
                 Some([mean, ..]) => metric.show(mean),
             };
-            let _ = write!(html, "<td{class}>{text}</td>");
+            let _ = write!(html, "<td{class}>{sign}{text}</td>");
         }
         let text = match converged(entry) {
             (_, 0) => "–".to_owned(),

@@ -7,7 +7,7 @@ use tidegate_core::media::{FrameRate, Quality};
 use tidegate_core::trace::DropCause;
 use tidegate_core::units::{Bytes, Rate};
 
-use super::super::manifest::{CapacityStep, FlowInfo, Manifest, Outage, World};
+use super::super::manifest::{CapacityStep, FlowInfo, Manifest, Outage, Way, World};
 use super::super::rows::{PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, TotalsRow};
 use super::*;
 use crate::meter::Count;
@@ -24,6 +24,7 @@ fn run() -> Run {
         floor: Rate::kbps(150),
         frame_rate: Some(FrameRate::fps(25)),
         one_clock: true,
+        way: Way::default(),
         active: None,
     });
     manifest.links.push(LinkInfo {

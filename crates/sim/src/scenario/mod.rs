@@ -18,6 +18,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use tidegate_core::control::Ecn;
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::link::{JitterConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
@@ -152,8 +153,8 @@ pub struct FlowPlan {
     pub control: Option<ControllerConfig>,
     /// What it carries.
     pub media: MediaPlan,
-    /// Whether its packets may be marked rather than dropped (ECT(0)).
-    pub ecn: bool,
+    /// The codepoint of its packets, which may be marked rather than dropped if it is ECT(0) or ECT(1).
+    pub ecn: Ecn,
     /// Whether the delay promise of a video stays thin beside others who hold the queue.
     pub yielding: bool,
     /// When it starts.
@@ -193,6 +194,15 @@ pub enum MediaPlan {
 }
 
 impl MediaPlan {
+    /// The TCP that it goes over, if that is one that a scenario chooses.
+    pub fn tcp(&self) -> Option<&TcpPlan> {
+        match self {
+            Self::Tcp(tcp) => Some(tcp),
+            Self::Video(video) => video.stream.as_deref().map(|stream| &stream.tcp),
+            Self::Bulk(_) | Self::Udp(_) | Self::Web(_) => None,
+        }
+    }
+
     /// The video, if it is one.
     pub fn video(&self) -> Option<&VideoPlan> {
         match self {

@@ -197,7 +197,15 @@ impl Sender {
         if let Some(rate) = self.pacing_rate() {
             // In floating point, as the exact division of 128 bits costs more than all the rest.
             let gap = f64::from(size) * 8e9 / rate.as_f64();
-            self.pacer.at = self.pacer.at.max(cx.now) + Duration::from_nanos(gap as u64);
+            let gap = Duration::from_nanos(gap as u64);
+            // A host wakes up late each time. Without slack in the rate that would never be made up
+            // for, so that, as in Linux, half a gap may be.
+            let late = if self.is_scalable() {
+                cx.now.since(self.pacer.at).min(gap / 2)
+            } else {
+                Duration::ZERO
+            };
+            self.pacer.at = self.pacer.at.max(cx.now) + gap.saturating_sub(late);
         }
         self.reduction.on_sent();
         self.counters.sent += 1;

@@ -384,6 +384,32 @@ mod tests {
         }
     }
 
+    /// RFC 9768: each mark counts, the first after none is told at once, and nothing has to be answered
+    /// for it to end.
+    #[test]
+    fn marks_are_counted_if_the_sender_wants_that() {
+        let config = SinkConfig {
+            accurate_ecn: true,
+            delay: Some(Duration::from_millis(40)),
+            ..SinkConfig::default()
+        };
+        let mut bench = Bench::new(config);
+        bench.seq(0);
+        assert!(bench.give(1, Ecn::Ect1, false).is_none());
+        let told = |ack: Option<Ack>| ack.map(|ack| (ack.next, ack.marks, ack.ece));
+        assert_eq!(told(bench.give(2, Ecn::Ce, false)), Some((3, 1, false)));
+        // The next one is no news, and the one after it makes two.
+        assert_eq!(told(bench.give(3, Ecn::Ce, false)), None);
+        assert_eq!(told(bench.give(4, Ecn::Ect1, false)), Some((5, 2, false)));
+        assert_eq!(told(bench.give(5, Ecn::Ce, false)), Some((6, 3, false)));
+        bench.sink.marks = u16::MAX;
+        bench.give(6, Ecn::Ect1, false);
+        assert_eq!(told(bench.give(7, Ecn::Ce, false)), Some((8, 0, false)));
+        // Without, none of this.
+        let mut bench = Bench::new(SinkConfig::default());
+        assert_eq!(told(bench.give(0, Ecn::Ce, false)), Some((1, 0, true)));
+    }
+
     #[test]
     fn blocks_come_with_the_newest_first() {
         let mut bench = Bench::new(SinkConfig::default());

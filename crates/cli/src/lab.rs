@@ -22,7 +22,7 @@ use tidegate_live::limits;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
 use tidegate_sim::play::{Take, baseline};
 use tidegate_sim::run::World;
-use tidegate_sim::scenario::{Scenario, VideoPlan};
+use tidegate_sim::scenario::{FlowPlan, Scenario, TcpPlan, VideoPlan};
 use tidegate_sim::staging;
 
 pub(crate) use self::injector::Injector;
@@ -94,6 +94,7 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<End> {
 fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Result<End> {
     let scenario = &script.scenario;
     fits(&Crowd::of(scenario), limits::open_files()?)?;
+    can_play(scenario)?;
     // Ctrl-C ends the take that is on; what was played until then is kept.
     let interrupts = interrupted::catch()?;
     let made = Made::by(dir);
@@ -214,6 +215,23 @@ fn fits(crowd: &Crowd, files: u64) -> Result<()> {
     Ok(())
 }
 
+/// Whether the kernel has what video over TCP asks for: a transfer over Prague is played by the model, but
+/// what a video is told by its connection the kernel has to tell.
+fn can_play(scenario: &Scenario) -> Result<()> {
+    let over_prague = |flow: &&FlowPlan| {
+        let video = flow.media.video().is_some();
+        video && flow.media.tcp().is_some_and(TcpPlan::is_scalable)
+    };
+    match scenario.flows.iter().find(over_prague) {
+        Some(flow) => bail!(
+            "flow {:?}: video over TCP is the kernel's own in the lab, and Linux has no Prague: choose tcp \
+             = \"cubic\", or play it in the simulator (tidegate sim run)",
+            flow.name
+        ),
+        None => Ok(()),
+    }
+}
+
 /// Each flow has two hosts. Either end of datagrams has a socket, an event queue and a timer, and
 /// the sender a bell: 11 with the hosts. A transfer over TCP has one less.
 const FILES_PER_FLOW: u64 = 2 * FILES_PER_HOST + 8;
@@ -226,6 +244,27 @@ const FILES: u64 = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_video_over_prague_is_refused() {
+        let with = |flow: &str| {
+            let text = format!(
+                "name = \"t\"\nduration = \"5s\"\n[[link]]\nname = \"l\"\n[[link]]\nname = \"m\"\n\
+                 [[flow]]\nname = \"f\"\npath = [\"l\"]\nback = [\"m\"]\n{flow}\n"
+            );
+            can_play(&Scenario::parse("t", &text, &|_| Err(String::new())).unwrap())
+        };
+        let video = |tcp| {
+            format!(
+                "video = {{ fps = 30 }}\ndelay_bound = \"1s\"\ntransport = {{ tcp = \"{tcp}\", mode = \
+                 \"iopt\" }}"
+            )
+        };
+        assert!(with("tcp = { kind = \"prague\" }").is_ok());
+        assert!(with(&video("cubic")).is_ok());
+        let refusal = with(&video("prague")).unwrap_err().to_string();
+        assert!(refusal.starts_with("flow \"f\": ") && refusal.contains("Linux has no Prague"));
+    }
 
     #[test]
     fn more_flows_than_the_lab_has_room_for_are_refused() {

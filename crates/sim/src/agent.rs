@@ -163,6 +163,9 @@ pub struct Ack {
     pub ece: bool,
     /// The segment that made it had been sent before.
     pub again: bool,
+    /// How many segments had come with congestion experienced, modulo 2^16, if the receiver is one
+    /// that counts (RFC 9768); else zero.
+    pub marks: u16,
 }
 
 /// Packets that arrived, as their receiver reports them: a run without a gap.

@@ -165,7 +165,7 @@ impl Role {
         config.packet_size = MEDIA_PACKET;
         config.frame_rate = video.frame_rate;
         config.rates = (video.floor, video.ceiling);
-        config.ecn = self.plan.ecn;
+        config.ecn = self.plan.ecn.is_capable();
         config.log = true;
         let lasts = self.plan.stop.saturating_sub(self.plan.start);
         config.frames = Some(frames_in(video, lasts));

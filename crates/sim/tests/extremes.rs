@@ -102,11 +102,12 @@ proptest! {
             "spacing = { on = \"1h\", off = \"1us\", shape = 1.01 }",
             "spacing = { on = \"10us\", off = \"1h\", shape = 100 }",
         ]),
+        ecn in one_of(&["", "ecn = \"ect0\"\n", "ecn = \"ect1\"\n"]),
         seed in 0_u64..1_000,
     ) {
         // Bursts of a microsecond for hours would be thousands of millions of bursts.
         prop_assume!(!(spacing.contains("1us\", off = \"1us") && lasts.ends_with('h')));
-        let udp = format!("udp = {{ rate = \"{rate}\", packet = \"{packet}\", {spacing} }}");
+        let udp = format!("{ecn}udp = {{ rate = \"{rate}\", packet = \"{packet}\", {spacing} }}");
         let take = play(&udp, link.0, link.1, lasts, seed);
         let sent = take.meter.totals(0).sent.packets as f64;
         let bits = match (rate, lasts) {
@@ -195,6 +196,7 @@ proptest! {
             ("control = \"tfrc\"", "1b/s", "10s"),
             ("transport = { tcp = \"sack\", mode = \"iopt\" }", "1Gb/s", "300ms"),
             ("transport = { tcp = \"cubic\", mode = \"iexp\" }", "1b/s", "10s"),
+            ("transport = { tcp = \"prague\", mode = \"iopt\" }", "1Gb/s", "300ms"),
         ][..]),
         (bound, fps) in (one_of(&["1us", "1h"]), one_of(&["1", "240"])),
         seed in 0_u64..1_000,
@@ -237,6 +239,9 @@ proptest! {
             "control = \"rap\"\nbulk = { packet = \"100B\", limit = \"30kB\" }",
             "ecn = true\ntcp = { kind = \"cubic\", packet = \"1500B\", limit = \"300kB\" }",
             "tcp = { kind = \"bbr\", packet = \"1500B\", limit = \"300kB\" }",
+            "tcp = { kind = \"prague\", packet = \"1500B\", limit = \"300kB\" }",
+            "ecn = false\ntcp = { kind = \"prague\", packet = \"100B\", delayed_ack = \"1h\", limit = \"20kB\" }",
+            "ecn = \"ect1\"\nudp = { rate = [[\"0s\", \"1b/s\"], [\"1ms\", \"1Gb/s\"], [\"2ms\", \"1b/s\"]] }",
         ]),
         seed in 0_u64..1_000,
     ) {

@@ -41,11 +41,13 @@ fn every_scenario_is_sound() {
         [
             "cellular",
             "demo",
+            "l4s",
             "lossy",
             "mixed",
             "outage",
             "red-ecn",
             "steady",
+            "sweep-l4s",
             "sweep-queue",
             "tfrc-alone",
             "video-tcp",
@@ -105,6 +107,9 @@ fn sweeps_that_are_shown_can_be_played() {
     let file = root().join("scenarios/sweep-queue.toml");
     let sweep = Sweep::load(&file).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((sweep.points.len(), sweep.runs()), (8, 40));
+
+    let sweep = Sweep::load(&root().join("scenarios/sweep-l4s.toml"));
+    assert_eq!(sweep.unwrap_or_else(|error| panic!("{error}")).runs(), 150);
 
     let text = std::fs::read_to_string(root().join("docs/sweeps.md")).unwrap();
     let (_, rest) = text.split_once("```toml\n").unwrap();

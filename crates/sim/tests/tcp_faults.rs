@@ -327,6 +327,7 @@ proptest! {
                 sack,
                 ece,
                 again: false,
+                marks: 0,
             };
             let arrival = Arrival { size: 40, ecn: Ecn::NotEct };
             let mut trace = ();

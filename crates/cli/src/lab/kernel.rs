@@ -89,6 +89,7 @@ fn of_today(config: &modern::Config) -> KernelTcp {
         congestion: match config.congestion {
             CongestionConfig::Bbr(_) => "bbr",
             CongestionConfig::Cubic(_) => "cubic",
+            CongestionConfig::Prague(_) => "prague",
             CongestionConfig::Reno(_) => "reno",
         },
         stack: Stack {

@@ -218,13 +218,16 @@ impl Stage<'_> {
         };
         if let Some((video, plan)) = stream_of(role) {
             let mut plan = plan.clone();
-            let kernel = KernelTcp::of_stream(&mut plan, role.plan.ecn, knows_rto_max);
+            let kernel = KernelTcp::of_stream(&mut plan, role.plan.ecn.is_capable(), knows_rto_max);
             let sender = stream::Sender::new(role, video, &plan, &kernel, encoder(video)?);
             return Ok(Part::Stream(kernel, Box::new(sender)));
         }
         match &role.plan.media {
-            MediaPlan::Tcp(plan) if matches!(plan.sender, TcpSender::Modern(_)) => {
-                let kernel = KernelTcp::new(plan, role.plan.ecn);
+            // No kernel that is released has Prague: the model goes over UDP, as those of ns-2 do.
+            MediaPlan::Tcp(plan)
+                if matches!(plan.sender, TcpSender::Modern(_)) && !plan.is_scalable() =>
+            {
+                let kernel = KernelTcp::new(plan, role.plan.ecn.is_capable());
                 Ok(Part::Bulk(kernel, plan.amount))
             }
             _ => {

@@ -1,6 +1,6 @@
 //! Modelled flows: from the plan of a flow to the two agents that play it.
 
-use tidegate_core::control::{Algorithm as _, Demand, Ecn, FlowId, Start, Why};
+use tidegate_core::control::{Algorithm as _, Demand, FlowId, Start, Why};
 use tidegate_core::units::{Rate, Time};
 
 use super::Role;
@@ -43,7 +43,7 @@ impl Role {
             MediaPlan::Tcp(tcp) => Some(self.tcp(tcp)),
             MediaPlan::Udp(config) => {
                 let mut config = config.clone();
-                config.ecn = self.ecn();
+                config.ecn = self.plan.ecn;
                 let source = udp::Source::new(config).expect(CHECKED).until(stop);
                 Some((Actor::Udp(Box::new(source)), Actor::UdpSink(Box::default())))
             }
@@ -71,7 +71,7 @@ impl Role {
         let (sender, receiver) = paced::ends(&control, bulk.packet);
         let sender = paced::SenderConfig {
             flow: FlowId(0),
-            ecn: self.ecn(),
+            ecn: self.plan.ecn,
             start,
             stop: Time::ZERO + self.plan.stop,
             workload: bulk.workload.clone(),
@@ -94,25 +94,17 @@ impl Role {
         let sender = match &plan.sender {
             TcpSender::Classic(config) => {
                 let mut config = *config;
-                config.ecn = self.plan.ecn;
+                config.ecn = self.plan.ecn.is_capable();
                 Actor::Tcp(Box::new(classic::Sender::new(&config, &source)))
             }
             TcpSender::Modern(config) => {
                 let mut config = **config;
-                config.ecn = self.plan.ecn;
+                config.ecn = self.plan.ecn.is_capable();
                 let sender = modern::Sender::new(&config, &source).expect(CHECKED);
                 Actor::Modern(Box::new(sender))
             }
         };
         (sender, Actor::TcpSink(Box::new(tcp::Sink::new(&plan.sink))))
-    }
-
-    fn ecn(&self) -> Ecn {
-        if self.plan.ecn {
-            Ecn::Ect0
-        } else {
-            Ecn::NotEct
-        }
     }
 }
 

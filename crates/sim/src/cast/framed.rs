@@ -9,7 +9,7 @@ use super::Actor;
 use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing, Request, Seen, Segment};
 
 /// An agent in the real world. Each datagram says what it carries and is filled with zeros up to
-/// its size; one whose content needs more than that is larger (a TCP acknowledgement by 27 bytes).
+/// its size; one whose content needs more than that is larger (a TCP acknowledgement by 36 bytes).
 #[derive(Debug)]
 pub struct Framed {
     actor: Actor,
@@ -158,6 +158,7 @@ fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
             out.extend(ack.next.to_le_bytes());
             out.extend(ack.echo.as_nanos().to_le_bytes());
             out.push(u8::from(ack.again) | u8::from(ack.ece) << 1);
+            out.extend(ack.marks.to_le_bytes());
             for (from, to) in ack.sack {
                 out.extend(from.to_le_bytes());
                 out.extend(to.to_le_bytes());
@@ -213,6 +214,7 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
         }
         ACK => {
             let (next, echo, flags) = (rest.u32()?, rest.time()?, rest.byte()?);
+            let marks = u16::from_le_bytes(rest.take()?);
             let mut sack = [(0, 0); 3];
             for block in &mut sack {
                 *block = (rest.u32()?, rest.u32()?);
@@ -223,6 +225,7 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
                 sack,
                 ece: flags & 2 != 0,
                 again: flags & 1 != 0,
+                marks,
             })
         }
         REQUEST => Body::Request(Request {
@@ -381,13 +384,14 @@ mod tests {
                     cwr
                 })
             ),
-            (any::<u32>(), time, sack, any::<bool>(), any::<bool>()).prop_map(
-                |(next, echo, sack, ece, again)| Body::Ack(Ack {
+            (any::<u32>(), time, sack, any::<[bool; 2]>(), any::<u16>()).prop_map(
+                |(next, echo, sack, [ece, again], marks)| Body::Ack(Ack {
                     next,
                     echo,
                     sack,
                     ece,
-                    again
+                    again,
+                    marks
                 })
             ),
         ]

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use tidegate_core::control::Ecn;
 use tidegate_core::symbiosis::{CongestionControl, TcpEvent, TcpView};
 use tidegate_core::units::{Bytes, Rate, Time};
 
@@ -46,7 +47,8 @@ struct Snapshot {
 
 impl Transport {
     /// A connection that is opened at `start` and takes what an application writes.
-    pub(super) fn new(plan: &TcpSender, ecn: bool, start: Time) -> Self {
+    pub(super) fn new(plan: &TcpSender, ecn: Ecn, start: Time) -> Self {
+        let ecn = ecn.is_capable();
         let source = SourceConfig {
             kind: SourceKind::Stream { buffer: u64::MAX },
             start,
@@ -159,7 +161,8 @@ impl Transport {
             return CongestionControl::Reno;
         };
         match sender.algorithm() {
-            Algorithm::Reno(_) => CongestionControl::Reno,
+            // Prague grows and, for losses, falls as Reno does; marks take little at a time.
+            Algorithm::Prague(_) | Algorithm::Reno(_) => CongestionControl::Reno,
             Algorithm::Cubic(_) => CongestionControl::Cubic,
             Algorithm::Bbr(bbr) => CongestionControl::Bbr {
                 bandwidth: bbr.pacing().map_or(Rate::ZERO, |pacing| {

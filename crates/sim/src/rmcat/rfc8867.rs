@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use tidegate_core::control::Ecn;
 use tidegate_core::link::{Limit, QueueConfig};
 
 use super::fair::{capacity, is_on};
@@ -268,8 +269,13 @@ fn with_ecn_only_the_queue_differs() {
         assert!(red.ecn);
         marked.links[0].queue = plain.links[0].queue;
         for flow in &mut marked.flows {
-            assert_eq!(flow.ecn, flow.name != "tcp", "{id}: {}", flow.name);
-            flow.ecn = false;
+            assert_eq!(
+                flow.ecn.is_capable(),
+                flow.name != "tcp",
+                "{id}: {}",
+                flow.name
+            );
+            flow.ecn = Ecn::NotEct;
         }
         assert_eq!(
             (&marked.links, &marked.flows),

@@ -18,6 +18,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use tidegate_core::control::Ecn;
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::link::{JitterConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
@@ -152,8 +153,8 @@ pub struct FlowPlan {
     pub control: Option<ControllerConfig>,
     /// What it carries.
     pub media: MediaPlan,
-    /// Whether its packets may be marked rather than dropped (ECT(0)).
-    pub ecn: bool,
+    /// The codepoint of its packets, which may be marked rather than dropped if it is ECT(0) or ECT(1).
+    pub ecn: Ecn,
     /// Whether the delay promise of a video stays thin beside others who hold the queue.
     pub yielding: bool,
     /// When it starts.
@@ -199,6 +200,15 @@ impl MediaPlan {
             Self::Bulk(bulk) => matches!(bulk.workload, Workload::Packets(_)),
             Self::Tcp(tcp) => matches!(tcp.amount, SourceKind::Packets(_) | SourceKind::Bytes(_)),
             Self::Udp(_) | Self::Video(_) | Self::Web(_) => false,
+        }
+    }
+
+    /// The TCP that it goes over, if that is one that a scenario chooses.
+    pub fn tcp(&self) -> Option<&TcpPlan> {
+        match self {
+            Self::Tcp(tcp) => Some(tcp),
+            Self::Video(video) => video.stream.as_deref().map(|stream| &stream.tcp),
+            Self::Bulk(_) | Self::Udp(_) | Self::Web(_) => None,
         }
     }
 

@@ -239,6 +239,16 @@ impl TcpPlan {
         }
     }
 
+    /// Whether it answers marks in proportion, so that it sends ECT(1) (RFC 9331).
+    pub fn is_scalable(&self) -> bool {
+        match &self.sender {
+            TcpSender::Classic(_) => false,
+            TcpSender::Modern(config) => {
+                matches!(config.congestion, CongestionConfig::Prague(_))
+            }
+        }
+    }
+
     /// Which TCP, in a word.
     pub fn name(&self) -> &'static str {
         match &self.sender {
@@ -250,6 +260,7 @@ impl TcpPlan {
             TcpSender::Modern(config) => match config.congestion {
                 CongestionConfig::Bbr(_) => "bbr",
                 CongestionConfig::Cubic(_) => "cubic",
+                CongestionConfig::Prague(_) => "prague",
                 CongestionConfig::Reno(_) => "linux-reno",
             },
         }

@@ -1,5 +1,6 @@
 //! From the tree of a file to a plan, with every check.
 
+mod ecn;
 mod flow;
 mod link;
 mod models;

@@ -1,5 +1,5 @@
 //! A TCP sender as Linux has it today: selective acknowledgements, RACK-TLP, proportional rate
-//! reduction, delivery rates, and Reno, CUBIC or BBR on top.
+//! reduction, delivery rates, and Reno, CUBIC, BBR or Prague on top.
 //!
 //! `docs/tcp-modern.md` says what it was checked against. The receiver is the common
 //! [`Sink`](super::Sink) with three SACK blocks; segments are numbered, not their bytes, and a
@@ -20,6 +20,7 @@ pub mod cubic;
 pub mod hystart;
 mod input;
 mod output;
+pub mod prague;
 mod prr;
 mod rack;
 mod rate;
@@ -36,6 +37,7 @@ pub use config::{Config, ConfigError, Detection};
 pub use congestion::{Algorithm, Congestion, CongestionConfig, Phase, RateSample};
 pub use cubic::{Cubic, CubicConfig};
 pub use hystart::HyStartConfig;
+pub use prague::{Prague, PragueConfig};
 pub use reno::{Reno, RenoConfig};
 pub use rtt::TimeoutConfig;
 
@@ -72,6 +74,8 @@ pub struct Sender {
     usage: Usage,
     /// The next new segment tells that the window was reduced.
     cwr: bool,
+    /// Marks that the receiver had counted by the newest acknowledgement, modulo 2^16.
+    marks: u16,
     last_sent: Time,
     /// The source makes no further data.
     stopped: bool,
@@ -114,6 +118,7 @@ impl Sender {
             pacer: Pacer::new(),
             usage: Usage::default(),
             cwr: false,
+            marks: 0,
             last_sent: Time::ZERO,
             stopped: false,
             last_rate: RateSample::default(),
@@ -263,6 +268,9 @@ pub struct PathState {
 pub struct MoreCounters {
     /// Segments given up for lost, each copy by itself.
     pub lost: u64,
+    /// Segments that the receiver said were marked, each; none unless the congestion control is
+    /// scalable.
+    pub marked: u64,
     /// Tail loss probes.
     pub probes: u64,
     /// Reductions taken back, because what had been given up arrived.

@@ -20,6 +20,9 @@ pub struct SinkConfig {
     pub delay: Option<Duration>,
     /// Whether to keep the [`progress`](Sink::progress).
     pub keep_progress: bool,
+    /// Whether acknowledgements tell how many marks came (RFC 9768), rather than that some did
+    /// (RFC 3168).
+    pub accurate_ecn: bool,
 }
 
 impl Default for SinkConfig {
@@ -30,6 +33,7 @@ impl Default for SinkConfig {
             sack_blocks: 3,
             delay: None,
             keep_progress: false,
+            accurate_ecn: false,
         }
     }
 }
@@ -49,6 +53,9 @@ pub struct Sink {
     recent: Recent,
     /// Congestion was experienced and the sender has not said that it knows.
     congested: bool,
+    /// Marks that came, modulo 2^16, if they are counted, and whether the last segment was marked.
+    marks: u16,
+    marked: bool,
     /// Time stamp to echo.
     echo: Time,
     /// What the last acknowledgement said is missing.
@@ -70,6 +77,8 @@ impl Sink {
             beyond: Ranges::default(),
             recent: Recent::default(),
             congested: false,
+            marks: 0,
+            marked: false,
             echo: Time::ZERO,
             told: 0,
             held: None,
@@ -116,6 +125,7 @@ impl Sink {
         if self.next > before && self.config.keep_progress {
             self.progress.push((cx.now, self.next));
         }
+        let news = self.config.accurate_ecn && self.count(arrival.ecn);
         let held = Held {
             seq,
             ecn: arrival.ecn,
@@ -128,6 +138,7 @@ impl Sink {
         if let Some(delay) = self.config.delay
             && self.timer == Time::FAR
             && continues
+            && !news
         {
             self.held = Some(held);
             self.timer = cx.now + delay;
@@ -135,6 +146,14 @@ impl Sink {
         }
         self.timer = Time::FAR;
         self.acknowledge(cx, held);
+    }
+
+    /// Counts the mark of a segment, if it has one. Whether the sender is to know at once: after
+    /// segments without (RFC 9768 section 3.2.2.5.1).
+    fn count(&mut self, ecn: Ecn) -> bool {
+        let before = core::mem::replace(&mut self.marked, ecn == Ecn::Ce);
+        self.marks = self.marks.wrapping_add(u16::from(self.marked));
+        self.marked && !before
     }
 
     /// Whether it is new.
@@ -171,8 +190,9 @@ impl Sink {
             next: self.next,
             echo: self.echo,
             sack: [(0, 0); 3],
-            ece: self.congested && covers(|h| h.ecn.is_capable()),
+            ece: self.congested && !self.config.accurate_ecn && covers(|h| h.ecn.is_capable()),
             again: last.again,
+            marks: self.marks,
         };
         let blocks = self.select(last, &mut ack.sack);
         self.told = self.next;
@@ -362,6 +382,32 @@ mod tests {
         fn seq(&mut self, seq: u32) -> Ack {
             self.give(seq, Ecn::NotEct, false).unwrap()
         }
+    }
+
+    /// RFC 9768: each mark counts, the first after none is told at once, and nothing has to be answered
+    /// for it to end.
+    #[test]
+    fn marks_are_counted_if_the_sender_wants_that() {
+        let config = SinkConfig {
+            accurate_ecn: true,
+            delay: Some(Duration::from_millis(40)),
+            ..SinkConfig::default()
+        };
+        let mut bench = Bench::new(config);
+        bench.seq(0);
+        assert!(bench.give(1, Ecn::Ect1, false).is_none());
+        let told = |ack: Option<Ack>| ack.map(|ack| (ack.next, ack.marks, ack.ece));
+        assert_eq!(told(bench.give(2, Ecn::Ce, false)), Some((3, 1, false)));
+        // The next one is no news, and the one after it makes two.
+        assert_eq!(told(bench.give(3, Ecn::Ce, false)), None);
+        assert_eq!(told(bench.give(4, Ecn::Ect1, false)), Some((5, 2, false)));
+        assert_eq!(told(bench.give(5, Ecn::Ce, false)), Some((6, 3, false)));
+        bench.sink.marks = u16::MAX;
+        bench.give(6, Ecn::Ect1, false);
+        assert_eq!(told(bench.give(7, Ecn::Ce, false)), Some((8, 0, false)));
+        // Without, none of this.
+        let mut bench = Bench::new(SinkConfig::default());
+        assert_eq!(told(bench.give(0, Ecn::Ce, false)), Some((1, 0, true)));
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn congestion() -> impl Strategy<Value = CongestionConfig> {
     prop_oneof![
         Just(CongestionConfig::cubic()),
         Just(CongestionConfig::bbr()),
+        Just(CongestionConfig::prague()),
         Just(CongestionConfig::reno()),
     ]
 }
@@ -135,6 +136,7 @@ proptest! {
                 sack: [block(0), block(1), block(2)],
                 ece: flags[0],
                 again: flags[1],
+                marks: (echo * 7) as u16,
             });
             let (sender, counters) = (&wire.sender, wire.sender.counters());
             prop_assert!(sender.path().delivered <= counters.sent);

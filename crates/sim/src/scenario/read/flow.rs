@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use tidegate_core::control::Ecn;
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::{Flavour, PacketSize, TfrcConfig};
@@ -65,14 +66,12 @@ pub(super) fn flow(
         control: control_of(&table)?,
         media: media(&table, count, (start, stop), scenario.duration, open)?,
         yielding: false,
-        ecn: match table.get("ecn") {
-            Some(value) => value.boolean()?,
-            None => false,
-        },
+        ecn: Ecn::NotEct,
         start,
         start_spread,
         stop,
     };
+    let plan = super::ecn::with(&table, plan)?;
     let yielding = yielding(&table, &plan)?;
     Ok(FlowPlan { yielding, ..plan })
 }

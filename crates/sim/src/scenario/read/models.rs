@@ -64,6 +64,7 @@ pub(super) fn tcp_or_kind(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
         sender: standard(kind),
         sink: SinkConfig {
             sack_blocks: sack_blocks(kind),
+            accurate_ecn: kind == "prague",
             ..SinkConfig::default()
         },
         amount: SourceKind::Endless,
@@ -76,6 +77,7 @@ fn standard(kind: &str) -> TcpSender {
         "bbr" => CongestionConfig::bbr(),
         "cubic" => CongestionConfig::cubic(),
         "linux-reno" => CongestionConfig::reno(),
+        "prague" => CongestionConfig::prague(),
         _ => {
             return TcpSender::Classic(classic::Config {
                 flavour: match kind {
@@ -117,6 +119,7 @@ pub(super) fn tcp(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
                 None => SinkConfig::default().ack_size,
             },
             sack_blocks: sack_blocks(kind),
+            accurate_ecn: kind == "prague",
             delay: match table.get("delayed_ack") {
                 Some(delay) => Some(delay.positive_duration("leave it out to delay nothing")?),
                 None => None,
@@ -399,7 +402,15 @@ const PAGE_TIME: Duration = Duration::from_secs(1);
 /// times in a pause of an hour.
 const LEAST_RTO: Duration = Duration::from_millis(1);
 
-const TCP_KINDS: &[&str] = &["bbr", "cubic", "linux-reno", "newreno", "reno", "sack"];
+const TCP_KINDS: &[&str] = &[
+    "bbr",
+    "cubic",
+    "linux-reno",
+    "newreno",
+    "prague",
+    "reno",
+    "sack",
+];
 
 pub(super) const WEB: &[&str] = &[
     "load",

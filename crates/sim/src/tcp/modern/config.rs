@@ -27,12 +27,13 @@ pub struct Config {
     pub detection: Detection,
     /// The retransmission timer.
     pub timeout: TimeoutConfig,
-    /// Whether segments are spaced, as with Linux's `fq`. BBR always spaces them.
+    /// Whether segments are spaced, as with Linux's `fq`. BBR and Prague always space them.
     pub pacing: bool,
     /// Whether a reduction is taken back when the time stamps show that what had been sent again
     /// had arrived (RFC 3522, RFC 4015).
     pub undo: bool,
-    /// Explicit congestion notification (RFC 3168).
+    /// Explicit congestion notification: RFC 3168, or with marks counted if the congestion control
+    /// is scalable.
     pub ecn: bool,
     /// Whether the window shrinks while nothing is sent (RFC 5681 section 4.1), by half for each
     /// timeout that passes. BBR never does this.
@@ -92,6 +93,11 @@ impl Config {
                     return Err(ConfigError::BbrMargin(bbr.margin));
                 }
             }
+            CongestionConfig::Prague(prague) => {
+                if !(positive(prague.gain) && prague.gain <= 1.0) {
+                    return Err(ConfigError::PragueGain(prague.gain));
+                }
+            }
             CongestionConfig::Reno(_) => {}
         }
         Ok(())
@@ -127,6 +133,8 @@ pub enum ConfigError {
         /// `header_size`.
         header: u32,
     },
+    /// The weight of new marks in Prague's mean is not above 0 and up to 1.
+    PragueGain(f64),
     /// The window is not in 1..=2^20 segments.
     Window(u32),
 }
@@ -144,6 +152,10 @@ impl fmt::Display for ConfigError {
             Self::NoPayload { packet, header } => write!(
                 f,
                 "a packet of {packet} bytes has no room for data beside {header} bytes of headers"
+            ),
+            Self::PragueGain(gain) => write!(
+                f,
+                "Prague's gain of {gain} is not above 0 and at most 1: RFC 8257 says 1/16"
             ),
             Self::Window(window) => write!(
                 f,

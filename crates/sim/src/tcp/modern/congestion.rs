@@ -8,6 +8,7 @@ use tidegate_core::units::{Bytes, Rate, Time, nanos};
 
 use super::bbr::{Bbr, BbrConfig};
 use super::cubic::{Cubic, CubicConfig};
+use super::prague::{Prague, PragueConfig};
 use super::reno::{Reno, RenoConfig};
 
 /// A congestion control: pure, without packets or timers.
@@ -41,6 +42,19 @@ pub trait Congestion: Debug {
         false
     }
 
+    /// An acknowledgement came, of which [`Acked::marked`] tells how many segments were marked; asked
+    /// of a [scalable](Self::is_scalable) one before anything else, in every phase. Returns whether
+    /// it reduced the window for them.
+    fn on_marks(&mut self, _: &Acked, _: &mut Window) -> bool {
+        false
+    }
+
+    /// Whether it answers marks in proportion, so that its segments are ECT(1) and its receiver counts
+    /// marks for it (RFC 9331); such a one is paced without slack.
+    fn is_scalable(&self) -> bool {
+        false
+    }
+
     /// Whether it sends less than it could on purpose, so that the rates measured say nothing of
     /// the path.
     fn holds_back(&self) -> bool {
@@ -55,6 +69,8 @@ pub enum CongestionConfig {
     Bbr(BbrConfig),
     /// CUBIC (RFC 9438).
     Cubic(CubicConfig),
+    /// Prague (RFC 9331).
+    Prague(PragueConfig),
     /// Reno (RFC 5681).
     Reno(RenoConfig),
 }
@@ -70,6 +86,11 @@ impl CongestionConfig {
         Self::Bbr(BbrConfig::default())
     }
 
+    /// Prague with its defaults.
+    pub fn prague() -> Self {
+        Self::Prague(PragueConfig::default())
+    }
+
     /// Reno with its defaults.
     pub fn reno() -> Self {
         Self::Reno(RenoConfig::default())
@@ -80,6 +101,7 @@ impl CongestionConfig {
         match self {
             Self::Bbr(config) => Algorithm::Bbr(Bbr::new(*config, packet, initial)),
             Self::Cubic(config) => Algorithm::Cubic(Cubic::new(*config)),
+            Self::Prague(config) => Algorithm::Prague(Prague::new(*config)),
             Self::Reno(config) => Algorithm::Reno(Reno::new(*config)),
         }
     }
@@ -92,6 +114,8 @@ pub enum Algorithm {
     Bbr(Bbr),
     /// CUBIC.
     Cubic(Cubic),
+    /// Prague.
+    Prague(Prague),
     /// Reno.
     Reno(Reno),
 }
@@ -101,6 +125,7 @@ macro_rules! each {
         match $self {
             Algorithm::Bbr($inner) => $call,
             Algorithm::Cubic($inner) => $call,
+            Algorithm::Prague($inner) => $call,
             Algorithm::Reno($inner) => $call,
         }
     };
@@ -129,6 +154,14 @@ impl Congestion for Algorithm {
 
     fn owns_window(&self) -> bool {
         each!(self, it => it.owns_window())
+    }
+
+    fn on_marks(&mut self, ack: &Acked, window: &mut Window) -> bool {
+        each!(self, it => it.on_marks(ack, window))
+    }
+
+    fn is_scalable(&self) -> bool {
+        each!(self, it => it.is_scalable())
     }
 
     fn holds_back(&self) -> bool {
@@ -225,6 +258,9 @@ pub struct Acked {
     pub acked: u32,
     /// Segments that arrived, in sequence or not, and were not known to have.
     pub delivered: u32,
+    /// Segments that arrived with a mark since the last acknowledgement that told of any; told to
+    /// scalable congestion controls only.
+    pub marked: u32,
     /// Segments found to be lost.
     pub lost: u32,
     /// In flight before it.

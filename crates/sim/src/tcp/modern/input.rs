@@ -45,6 +45,7 @@ impl Sender {
         self.judge_undo(cx.now, ack);
         self.judge_probe(cx.now, ack);
         let lost = self.detect(cx.now);
+        let marked = self.count_marks(ack);
         self.change_phase(cx.now, ack, out);
         let acked = Acked {
             now: cx.now,
@@ -53,6 +54,7 @@ impl Sender {
             next: self.board.next(),
             acked: news.acked,
             delivered: news.delivered,
+            marked,
             lost,
             prior_in_flight,
             in_flight: self.board.in_flight(),
@@ -68,6 +70,23 @@ impl Sender {
             self.arm(cx.now);
         }
         self.transmit(cx);
+    }
+
+    /// Whether marks are answered in proportion, for which the receiver counts them.
+    pub(super) fn is_scalable(&self) -> bool {
+        self.config.ecn && self.algorithm.is_scalable()
+    }
+
+    /// How many more marks the receiver counted. What is older than what is known, as
+    /// acknowledgements overtake each other, says nothing (RFC 9768 section 3.2.2.5.2).
+    fn count_marks(&mut self, ack: &Ack) -> u32 {
+        let more = ack.marks.wrapping_sub(self.marks);
+        if !self.is_scalable() || more > u16::MAX / 2 {
+            return 0;
+        }
+        self.marks = ack.marks;
+        self.more.marked += u64::from(more);
+        u32::from(more)
     }
 
     /// Marks what arrived.
@@ -188,7 +207,7 @@ impl Sender {
         }
         if self.board.lost() > 0 && matches!(self.phase, Phase::Open | Phase::Reduced) {
             self.enter_recovery(now, out);
-        } else if ack.ece && self.config.ecn && self.phase == Phase::Open {
+        } else if ack.ece && self.config.ecn && self.phase == Phase::Open && !self.is_scalable() {
             self.counters.ecn_responses += 1;
             self.cwr = true;
             self.reduce(now, Signal::Mark, out);
@@ -238,6 +257,10 @@ impl Sender {
     }
 
     fn adjust_window(&mut self, cx: &mut AgentCx<'_>, acked: &Acked) {
+        if self.is_scalable() && self.algorithm.on_marks(acked, &mut self.window) {
+            self.counters.ecn_responses += 1;
+            self.usage.on_window(acked.now);
+        }
         if self.algorithm.owns_window() {
             self.algorithm.on_ack(acked, &mut self.window, cx.rng);
             return;

@@ -87,7 +87,11 @@ impl Sender {
                         self.pacer.waits = true;
                         break false;
                     }
-                    burst = burst_of(rate, self.config.packet_size);
+                    burst = if self.is_scalable() {
+                        smooth_burst_of(rate, self.config.packet_size)
+                    } else {
+                        burst_of(rate, self.config.packet_size)
+                    };
                 } else {
                     burst = u32::MAX;
                 }
@@ -153,10 +157,13 @@ impl Sender {
         self.source.on_sent(seq);
         let cwr = core::mem::take(&mut self.cwr);
         // A SYN says that ECN is understood by other means than a mark.
-        let ecn = if self.config.ecn && self.life == Life::Open {
-            Ecn::Ect0
-        } else {
-            Ecn::NotEct
+        let ecn = match (
+            self.config.ecn && self.life == Life::Open,
+            self.is_scalable(),
+        ) {
+            (false, _) => Ecn::NotEct,
+            (true, false) => Ecn::Ect0,
+            (true, true) => Ecn::Ect1,
         };
         self.emit(cx, seq, false, cwr, ecn);
         if idle {
@@ -175,8 +182,14 @@ impl Sender {
             undo.again = Some(cx.now);
         }
         self.counters.repeated += 1;
-        // RFC 3168 section 6.1.5: a repair cannot be marked.
-        self.emit(cx, seq, true, false, Ecn::NotEct);
+        // RFC 3168 section 6.1.5: a repair cannot be marked. One of a scalable flow can, as RFC 8311
+        // section 4.3 allows, or it would wait in another queue than the rest.
+        let ecn = if self.is_scalable() && self.life == Life::Open {
+            Ecn::Ect1
+        } else {
+            Ecn::NotEct
+        };
+        self.emit(cx, seq, true, false, ecn);
     }
 
     fn emit(&mut self, cx: &mut AgentCx<'_>, seq: u32, again: bool, cwr: bool, ecn: Ecn) {
@@ -184,7 +197,15 @@ impl Sender {
         if let Some(rate) = self.pacing_rate() {
             // In floating point, as the exact division of 128 bits costs more than all the rest.
             let gap = f64::from(size) * 8e9 / rate.as_f64();
-            self.pacer.at = self.pacer.at.max(cx.now) + Duration::from_nanos(gap as u64);
+            let gap = Duration::from_nanos(gap as u64);
+            // A host wakes up late each time. Without slack in the rate that would never be made up
+            // for, so that, as in Linux, half a gap may be.
+            let late = if self.is_scalable() {
+                cx.now.since(self.pacer.at).min(gap / 2)
+            } else {
+                Duration::ZERO
+            };
+            self.pacer.at = self.pacer.at.max(cx.now) + gap.saturating_sub(late);
         }
         self.reduction.on_sent();
         self.counters.sent += 1;
@@ -238,13 +259,18 @@ impl Sender {
             return Some(rate.max(SLOWEST));
         }
         let srtt = self.rtt.smoothed();
-        if !self.config.pacing || srtt.is_zero() || self.phase == Phase::Loss {
+        let scalable = self.is_scalable();
+        let paced = self.config.pacing || scalable;
+        if !paced || srtt.is_zero() || self.phase == Phase::Loss {
             return None;
         }
         let cwnd = self.window.cwnd();
         // As Linux: room to double in slow start, and to grow afterwards.
         let percent = if cwnd < self.window.ssthresh / 2 {
             200
+        } else if scalable {
+            // More would be a queue; the window grows all the same.
+            100
         } else {
             120
         };
@@ -259,6 +285,13 @@ fn burst_of(rate: Rate, packet: u32) -> u32 {
     let carried = (rate * BURST).get() / u64::from(packet.max(1));
     let least = if rate < SLOW { 1 } else { 2 };
     carried.clamp(least, MAX_BURST) as u32
+}
+
+/// The same of a scalable flow: a quarter of a millisecond, which is a quarter of what a low-latency
+/// queue may have (draft-briscoe-iccrg-prague-congestion-control-04 section 2.4.5), or one segment.
+fn smooth_burst_of(rate: Rate, packet: u32) -> u32 {
+    let carried = (rate * (BURST / 4)).get() / u64::from(packet.max(1));
+    carried.clamp(1, MAX_BURST) as u32
 }
 
 const BURST: Duration = Duration::from_millis(1);

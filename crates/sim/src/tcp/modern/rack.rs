@@ -204,6 +204,7 @@ mod tests {
                 sack: [sack, (0, 0), (0, 0)],
                 ece: false,
                 again: false,
+                marks: 0,
             };
             let (rack, min) = (&mut self.rack, self.rtt.min());
             self.board

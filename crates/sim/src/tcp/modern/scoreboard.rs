@@ -356,6 +356,7 @@ mod tests {
             sack: blocks,
             ece: false,
             again: false,
+            marks: 0,
         }
     }
 

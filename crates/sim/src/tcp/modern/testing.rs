@@ -18,6 +18,7 @@ pub(super) fn acked(n: u32) -> Acked {
         next: 0,
         acked: n,
         delivered: n,
+        marked: 0,
         lost: 0,
         prior_in_flight: 0,
         in_flight: 0,

@@ -1,0 +1,75 @@
+//! The codepoint of a flow's packets: what its sender can honour.
+
+use std::sync::Arc;
+
+use tidegate_core::control::Ecn;
+
+use crate::scenario::error::{Fault, ScenarioError};
+use crate::scenario::table::{Form, Table, Value};
+use crate::scenario::{FlowPlan, MediaPlan, TcpPlan};
+
+/// `plan` with the codepoint that `flow` asks for.
+pub(super) fn with(flow: &Table<'_>, mut plan: FlowPlan) -> Result<FlowPlan, ScenarioError> {
+    let scalable = plan.media.tcp().is_some_and(TcpPlan::is_scalable);
+    plan.ecn = match flow.get("ecn") {
+        Some(value) => asked(&value, &plan, scalable)?,
+        None if scalable => Ecn::Ect1,
+        None => Ecn::NotEct,
+    };
+    if let MediaPlan::Web(config) = &mut plan.media
+        && plan.ecn.is_capable()
+    {
+        Arc::make_mut(config).tcp.ecn = true;
+    }
+    Ok(plan)
+}
+
+fn asked(value: &Value<'_>, plan: &FlowPlan, scalable: bool) -> Result<Ecn, ScenarioError> {
+    let own = if scalable { Ecn::Ect1 } else { Ecn::Ect0 };
+    let asked = match value.kind() {
+        Form::Text => value.choice(
+            &["off", "ect0", "ect1"],
+            &[Ecn::NotEct, Ecn::Ect0, Ecn::Ect1],
+        )?,
+        Form::Other if value.boolean().is_ok_and(|on| on) => own,
+        Form::Other if value.boolean().is_ok() => Ecn::NotEct,
+        _ => return Err(value.wrong("true, false, \"off\", \"ect0\" or \"ect1\"")),
+    };
+    // Nobody expects an answer of a stream without control: it is a load to test with.
+    let unanswered = matches!(plan.media, MediaPlan::Udp(_));
+    match asked {
+        Ecn::Ect0 if scalable => Err(value.fault(Fault::Clash {
+            why: format!(
+                "{} answers a mark by a fraction, and those of ECT(0) ask for as much as a loss does (RFC \
+                 3168)",
+                plan.control_name()
+            ),
+            mend: "leave ecn out, or choose kind = \"cubic\"".to_owned(),
+        })),
+        Ecn::Ect1 if !scalable && !unanswered => Err(value.fault(Fault::Clash {
+            why: format!(
+                "{} {}, and ECT(1) is for those who answer each mark by a fraction (RFC 9331 section \
+                 4.3)",
+                who(plan),
+                answer(plan)
+            ),
+            mend: "write ecn = \"ect0\", or send tcp = { kind = \"prague\" } or udp = { … }".to_owned(),
+        })),
+        codepoint => Ok(codepoint),
+    }
+}
+
+fn who(plan: &FlowPlan) -> &'static str {
+    match &plan.media.tcp() {
+        Some(tcp) => tcp.name(),
+        None => plan.control_name(),
+    }
+}
+
+/// What a sender does about marks that is not scalable.
+fn answer(plan: &FlowPlan) -> &'static str {
+    match who(plan) {
+        "bbr" | "fixed" => "does not answer marks",
+        _ => "answers a mark as it does a loss",
+    }
+}

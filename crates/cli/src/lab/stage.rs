@@ -21,9 +21,8 @@ use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
 use tidegate_sim::play::{BIN, Take};
 use tidegate_sim::run;
-use tidegate_sim::scenario::{MediaPlan, TcpSender, VideoPlan};
+use tidegate_sim::scenario::{MediaPlan, TcpPlan, TcpSender, VideoPlan};
 use tidegate_sim::staging::{self, back_of, path_of};
-use tidegate_sim::tcp::SourceKind;
 
 use super::capture::{self, Passing};
 use super::injector::{self, Injector};
@@ -65,7 +64,7 @@ enum Part {
     /// By endpoints of datagrams.
     Datagrams(Box<LabPlayer>),
     /// By a transfer over kernel TCP.
-    Bulk(KernelTcp, SourceKind),
+    Bulk(KernelTcp, Box<TcpPlan>),
     /// By a video over kernel TCP.
     Stream(KernelTcp, Box<stream::Sender>),
 }
@@ -225,7 +224,7 @@ impl Stage<'_> {
         match &role.plan.media {
             MediaPlan::Tcp(plan) if matches!(plan.sender, TcpSender::Modern(_)) => {
                 let kernel = KernelTcp::new(plan, role.plan.ecn);
-                Ok(Part::Bulk(kernel, plan.amount))
+                Ok(Part::Bulk(kernel, Box::new(plan.clone())))
             }
             _ => {
                 let player = role.sender(self.seed, encoder)?;
@@ -244,7 +243,7 @@ impl Stage<'_> {
                 let receiver = place.drive(RECEIVER, receiver, place.stop)?;
                 (place.drive(SENDER, *player, &flag)?, receiver)
             }
-            Part::Bulk(kernel, amount) => {
+            Part::Bulk(kernel, plan) => {
                 let listener = place.listen(&kernel)?;
                 let receiver = place.inside(RECEIVER, place.stop, move |conditions| {
                     bulk::receive(&listener, conditions)?;
@@ -252,7 +251,7 @@ impl Stage<'_> {
                 })?;
                 let (role, peer) = (place.role.clone(), place.peer());
                 let sender = place.inside(SENDER, &flag, move |conditions| {
-                    bulk::send(&role, &kernel, amount, peer, conditions)?;
+                    bulk::send(&role, &kernel, &plan, peer, conditions)?;
                     Ok(Default::default())
                 })?;
                 (sender, receiver)

@@ -6,6 +6,7 @@ mod models;
 mod queue;
 mod room;
 mod routes;
+mod tcp;
 mod transport;
 
 use core::ops::Range;

@@ -48,7 +48,16 @@ fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() 
     assert_eq!(keys(&flow["queue_ms"]), ["mean", "p95"]);
     let frames = ["made", "sent", "on_time", "savable", "late", "dropped"];
     assert_eq!(keys(&flow["frames"]), sorted(frames));
-    let link = ["name", "utilisation", "drops", "marks", "queue_p95_ms"];
+    let link = [
+        "name",
+        "utilisation",
+        "drops",
+        "drops_queue",
+        "drops_random",
+        "drops_outage",
+        "marks",
+        "queue_p95_ms",
+    ];
     assert_eq!(keys(&json["links"][0]), sorted(link));
     assert_eq!(keys(&json["expect"][0]), ["holds", "measured", "text"]);
     assert_eq!(flow["frames"]["made"], 120);

@@ -330,6 +330,9 @@ pub fn flow_metric(run: &Run, flow: &FlowSummary, metric: &str) -> Option<f64> {
 pub fn link_metric(link: &LinkSummary, metric: &str) -> Option<f64> {
     match metric {
         "drops" => link.drops.map(|n| n as f64),
+        "drops_outage" => link.drops_outage.map(|n| n as f64),
+        "drops_queue" => link.drops_queue.map(|n| n as f64),
+        "drops_random" => link.drops_random.map(|n| n as f64),
         "marks" => link.marks.map(|n| n as f64),
         "queue_p95_ms" => link.queue_p95_ms,
         "utilisation" => link.utilisation,
@@ -447,7 +450,15 @@ pub const FLOW_METRICS: &[&str] = &[
 ];
 
 /// What can be expected of a link.
-pub const LINK_METRICS: &[&str] = &["utilisation", "drops", "marks", "queue_p95_ms"];
+pub const LINK_METRICS: &[&str] = &[
+    "utilisation",
+    "drops",
+    "drops_queue",
+    "drops_random",
+    "drops_outage",
+    "marks",
+    "queue_p95_ms",
+];
 
 /// Numbers in summaries are rounded, so equality is up to a part in a million.
 const EQUAL: f64 = 1e-6;
@@ -564,6 +575,9 @@ mod tests {
             name: String::new(),
             utilisation: Some(1.0),
             drops: Some(1),
+            drops_queue: Some(1),
+            drops_random: Some(1),
+            drops_outage: Some(1),
             marks: Some(1),
             queue_p95_ms: Some(1.0),
         };

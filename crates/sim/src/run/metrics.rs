@@ -237,6 +237,12 @@ pub struct LinkSummary {
     pub utilisation: Option<f64>,
     /// Packets dropped.
     pub drops: Option<u64>,
+    /// Of these, those that the queue did not take, or dropped later.
+    pub drops_queue: Option<u64>,
+    /// Those that were lost at random.
+    pub drops_random: Option<u64>,
+    /// Those that were lost in outages.
+    pub drops_outage: Option<u64>,
     /// Packets marked.
     pub marks: Option<u64>,
     /// 95th percentile over the samples of the time that the queue takes to drain, in ms.
@@ -460,10 +466,14 @@ fn of_links(run: &Run) -> Vec<LinkSummary> {
             }
             waits.sort_unstable();
             let last = last.as_ref();
+            let causes = last.and_then(|row| row.causes);
             LinkSummary {
                 name: link.name.clone(),
                 utilisation: utilisation(link, first.as_ref(), last),
                 drops: last.map(|row| row.drops),
+                drops_queue: last.and_then(LinkSample::queue_drops),
+                drops_random: causes.map(|causes| causes.random),
+                drops_outage: causes.map(|causes| causes.outage),
                 marks: last.map(|row| row.marks),
                 queue_p95_ms: nearest_rank(&waits, 95).map(millis),
             }

@@ -8,7 +8,9 @@ use tidegate_core::trace::DropCause;
 use tidegate_core::units::{Bytes, Rate};
 
 use super::super::manifest::{CapacityStep, FlowInfo, Manifest, Outage, World};
-use super::super::rows::{BinRow, PacketRow, SavableRow, SentFrame, ShownFrame, TotalsRow};
+use super::super::rows::{
+    BinRow, DropCauses, PacketRow, SavableRow, SentFrame, ShownFrame, TotalsRow,
+};
 use super::*;
 use crate::meter::{Bin, Count};
 
@@ -125,7 +127,7 @@ fn the_text_of_a_summary_has_these_keys() {
         r#""rate_bps":null,"receive_bps":null,"loss":null,"loss_event_rate":null,"rtt_ms":null,"packet_delay_ms":{"mean":null,"p50":null,"p95":null,"p99":null,"max":null},"delay_ms":{"p50":null,"p95":null,"p99":null,"max":null},"#,
         r#""queue_ms":{"mean":null,"p95":null},"frames":{"made":null,"sent":null,"on_time":null,"#,
         r#""savable":null,"late":null,"dropped":null},"psnr_y_db":null,"ssim":null,"#,
-        r#""freezes":null}],"links":[{"name":"l","utilisation":null,"drops":null,"marks":null,"#,
+        r#""freezes":null}],"links":[{"name":"l","utilisation":null,"drops":null,"drops_queue":null,"drops_random":null,"drops_outage":null,"marks":null,"#,
         r#""queue_p95_ms":null}],"expect":[]}"#
     );
     assert_eq!(text, expected);
@@ -386,6 +388,10 @@ fn links_are_those_of_the_first_flow_that_is_no_baseline() {
         drops: second,
         marks: 2 * second,
         delivered: Bytes(delivered),
+        causes: (run == "a").then_some(DropCauses {
+            random: second / 2,
+            outage: second / 5,
+        }),
     };
     run.links = [
         sample("b", 0, 0, 0),
@@ -405,6 +411,9 @@ fn links_are_those_of_the_first_flow_that_is_no_baseline() {
         name: "l".to_owned(),
         utilisation: Some(0.75),
         drops: Some(10),
+        drops_queue: Some(3),
+        drops_random: Some(5),
+        drops_outage: Some(2),
         marks: Some(20),
         queue_p95_ms: Some(500.0),
     };

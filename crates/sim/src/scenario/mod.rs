@@ -6,6 +6,7 @@
 
 mod error;
 mod network;
+mod packets;
 mod picture;
 pub mod quantity;
 mod read;
@@ -33,6 +34,7 @@ use crate::traffic::{Schedule, udp, web};
 
 pub use error::{Fault, ScenarioError};
 pub(crate) use network::MEDIA_PACKET;
+pub use packets::Logged;
 pub use sweep::{Axis, Point, Sweep};
 pub use trace_file::CapacityTrace;
 

@@ -93,6 +93,7 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<End> {
 
 fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Result<End> {
     let scenario = &script.scenario;
+    kernel::fits(scenario)?;
     fits(&Crowd::of(scenario), limits::open_files()?)?;
     can_play(scenario)?;
     // Ctrl-C ends the take that is on; what was played until then is kept.

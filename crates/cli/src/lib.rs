@@ -10,6 +10,7 @@ mod interrupted;
 mod judge;
 mod lab;
 mod live;
+mod memory;
 mod numbers;
 mod pace;
 mod papers;

@@ -16,7 +16,7 @@ use crate::interrupted::{self, End, Made};
 use crate::rmcat::{self, RmcatArgs};
 use crate::sweep::{self, SweepArgs};
 use crate::validate::{self, ValidateArgs};
-use crate::{numbers, report, table};
+use crate::{memory, numbers, report, table};
 
 /// What to simulate.
 #[derive(Debug, clap::Args)]
@@ -77,6 +77,7 @@ fn run_one(args: &RunArgs) -> Result<ExitCode> {
 
 /// Plays a scenario in the simulator and leaves a run folder, a whole one or none.
 pub(crate) fn simulate(script: Script, seed: Seed, dir: &Path) -> Result<End> {
+    memory::fits(&script.scenario)?;
     let interrupts = interrupted::catch()?;
     let made = Made::by(dir);
     folder::claim(dir)?;

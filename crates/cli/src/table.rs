@@ -158,9 +158,13 @@ fn transport(class: &Class<'_>) -> Row {
 }
 
 fn link(link: &LinkSummary) -> Row {
+    // Few links lose by themselves.
+    let some = |count: Option<u64>| count.filter(|n| *n > 0).map(|n| n as f64);
     let cells = vec![
         percent(link.utilisation),
         number(link.drops.map(|n| n as f64), 0),
+        number(some(link.drops_random), 0),
+        number(some(link.drops_outage), 0),
         number(link.marks.map(|n| n as f64), 0),
         number(link.queue_p95_ms, 1),
     ];
@@ -259,9 +263,11 @@ const TRANSPORT: [Column; 8] = [
     (2, 6, "done s"),
 ];
 
-const LINK: [Column; 4] = [
+const LINK: [Column; 6] = [
     (0, 7, "used"),
     (1, 7, "dropped"),
+    (4, 9, "at random"),
+    (5, 10, "in outages"),
     (3, 6, "marked"),
     (2, 12, "queue p95 ms"),
 ];

@@ -145,6 +145,7 @@ impl TcpArgs {
             congestion: self.congestion.clone(),
             notsent_lowat: Some(self.notsent_lowat.unwrap_or(LOWAT)),
             rto_max: self.backoff().rto_max,
+            paced: false,
         }
     }
 

@@ -48,7 +48,16 @@ fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() 
     assert_eq!(keys(&flow["queue_ms"]), ["mean", "p95"]);
     let frames = ["made", "sent", "on_time", "savable", "late", "dropped"];
     assert_eq!(keys(&flow["frames"]), sorted(frames));
-    let link = ["name", "utilisation", "drops", "marks", "queue_p95_ms"];
+    let link = [
+        "name",
+        "utilisation",
+        "drops",
+        "drops_queue",
+        "drops_random",
+        "drops_outage",
+        "marks",
+        "queue_p95_ms",
+    ];
     assert_eq!(keys(&json["links"][0]), sorted(link));
     assert_eq!(keys(&json["expect"][0]), ["holds", "measured", "text"]);
     assert_eq!(flow["frames"]["made"], 120);
@@ -124,6 +133,25 @@ fn the_same_seed_leaves_the_same_bytes() {
     assert_ne!(first, run("c", "8"));
 }
 
+/// 10¹³ packets, which no memory holds, are refused before the first of them.
+#[test]
+fn a_flood_is_refused_before_it_starts() {
+    let dir = folder("scenarios-flood");
+    let scenario = dir.join("flood.toml");
+    let flood = "name = \"flood\"\nduration = \"24h\"\n[[link]]\nname = \"l\"\n[[flow]]\n\
+                 name = \"flood\"\npath = [\"l\"]\nback = [\"l\"]\nudp = { rate = \"1Tb/s\" }\n";
+    std::fs::write(&scenario, flood).unwrap();
+    let out = tidegate(&["sim", "run", path(&scenario), "--out", "run"], &dir);
+    let error = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("the flow \"flood\" sends about 10800000 million packets"),
+        "{error}"
+    );
+    assert!(error.contains("or write count = 2"), "{error}");
+    assert!(!dir.join("run").exists());
+}
+
 #[test]
 fn wrong_scenarios_are_answered_with_file_line_and_mend() {
     let dir = folder("scenarios-wrong");
@@ -148,6 +176,24 @@ fn wrong_scenarios_are_answered_with_file_line_and_mend() {
         assert!(error.contains(&format!("wrong.toml:{line}:")), "{error}");
         assert!(error.contains(words), "{error}");
     }
+    // A slip in the sweep is one of the file, whoever plays it.
+    let sweep = format!("{}[sweep]\n\"flow.other.start\" = [\"1s\"]\n", short(""));
+    std::fs::write(&scenario, &sweep).unwrap();
+    let line = sweep.lines().count();
+    for verb in [["sim", "run"], ["sim", "sweep"], ["lab", "run"]] {
+        let out = tidegate(&[verb[0], verb[1], path(&scenario)], &dir);
+        let error = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{error}");
+        let wanted = format!("wrong.toml:{line}: sweep: flow.other.start: there is no flow");
+        assert!(error.contains(&wanted), "{error}");
+    }
+    std::fs::write(&scenario, short("\"tidegate.rate_bps >= 1.5Mb/s\"")).unwrap();
+    let out = tidegate(&["sim", "run", path(&scenario)], &dir);
+    let error = text(&out.stderr);
+    assert!(
+        error.contains("in bits per second; write 1500000"),
+        "{error}"
+    );
     let out = tidegate(&["sim", "run", "nowhere.toml"], &dir);
     assert!(text(&out.stderr).contains("nowhere.toml"));
     let out = tidegate(&["demo", "--input", "nowhere.mp4"], &dir);

@@ -21,6 +21,8 @@ pub struct Stack {
     pub no_sack: bool,
     /// Connections ask for ECN and grant it (`tcp_ecn`).
     pub ecn: bool,
+    /// Tails are not probed (`tcp_early_retrans`).
+    pub no_tail_probes: bool,
 }
 
 impl Stack {
@@ -38,6 +40,9 @@ impl Stack {
         }
         if self.ecn {
             settings.push(("tcp_ecn", "1".to_owned()));
+        }
+        if self.no_tail_probes {
+            settings.push(("tcp_early_retrans", "0".to_owned()));
         }
         let write = || {
             settings.iter().try_for_each(|(name, value)| {

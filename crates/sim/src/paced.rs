@@ -27,7 +27,7 @@ use crate::agent::{Agent, AgentCx, Arrival, Body, Seen};
 pub use receiver::{Receiver, ReceiverConfig, Reporting};
 use samples::Samples;
 use window::Window;
-pub use workload::Workload;
+pub use workload::{Application, Workload};
 use workload::{Backlog, Supply};
 
 /// How a [`Sender`] is set.

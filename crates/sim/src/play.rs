@@ -524,6 +524,10 @@ impl Observer for Stagehand<'_> {
             drops: stats.queue_drops + stats.loss_drops + stats.outage_drops,
             marks: stats.marks,
             delivered: stats.delivered_bytes,
+            causes: Some(run::DropCauses {
+                random: stats.loss_drops,
+                outage: stats.outage_drops,
+            }),
         });
     }
 }

@@ -149,6 +149,41 @@ proptest! {
         }
     }
 
+    /// Models of TCP, however they repair, and an application that writes.
+    #[test]
+    fn tcp(
+        link in (one_of(&RATES), one_of(&DELAYS)),
+        (load, lasts) in prop::sample::select(&[
+            ("limit = \"300kB\"", "24h"),
+            ("limit = \"300kB\", buffer = \"1500B\"", "24h"),
+            ("demand = \"1b/s\"", "24h"),
+            ("demand = \"1000Gb/s\"", "50us"),
+            ("demand = \"1000Gb/s\", buffer = \"1500B\"", "20ms"),
+            ("demand = [[\"0s\", \"1Gb/s\"], [\"1ms\", \"0b/s\"], [\"10ms\", \"1b/s\"]], buffer = \"64kB\"", "1h"),
+            ("buffer = \"4MB\"", "20us"),
+        ][..]),
+        kind in one_of(&[
+            "kind = \"reno\"",
+            "kind = \"sack\", packet = \"100B\"",
+            "kind = \"cubic\"",
+            "kind = \"cubic\", recovery = \"duplicates\", hystart = false",
+            "kind = \"cubic\", tail_probes = false, pacing = true",
+            "kind = \"linux-reno\", recovery = \"duplicates\", pacing = true",
+            "kind = \"bbr\", recovery = \"duplicates\"",
+        ]),
+        seed in 0_u64..1_000,
+    ) {
+        let flow = format!("tcp = {{ {kind}, {load}, window = \"100 packets\" }}");
+        let take = play(&flow, link.0, link.1, lasts, seed);
+        let totals = take.meter.totals(0);
+        prop_assert!(totals.sent.packets > 0);
+        // A transfer that has time enough gets there: once to a day and back takes it some years.
+        let ends = link.0 != "1b/s" && link.1 != "1h" && load.contains("limit");
+        if ends && link.0 != "1kb/s" {
+            prop_assert!(totals.received.bytes.get() >= 300_000, "{} {:?}", flow, totals);
+        }
+    }
+
     #[test]
     fn fixed_rates(
         link in (one_of(&RATES), one_of(&DELAYS)),

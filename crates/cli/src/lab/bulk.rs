@@ -9,6 +9,8 @@ use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::Conditions;
 use tidegate_live::tcp::{TcpOptions, TcpSocket, accept};
 use tidegate_sim::cast::Role;
+use tidegate_sim::paced::Application;
+use tidegate_sim::scenario::TcpPlan;
 use tidegate_sim::tcp::SourceKind;
 
 use super::kernel::KernelTcp;
@@ -21,7 +23,7 @@ use super::kernel::KernelTcp;
 pub(super) fn send(
     role: &Role,
     kernel: &KernelTcp,
-    amount: SourceKind,
+    plan: &TcpPlan,
     peer: SocketAddr,
     conditions: &Conditions,
 ) -> Result<Option<Time>> {
@@ -41,20 +43,28 @@ pub(super) fn send(
         // So little is left to send when the flow stops.
         notsent_lowat: Some(Bytes(CHUNK as u64)),
         rto_max: kernel.rto_max,
+        paced: kernel.paced,
     };
     let socket = TcpSocket::new(stream.try_clone()?, &options)?;
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut left = match amount {
+    let mut left = match plan.amount {
         SourceKind::Bytes(bytes) => bytes,
         _ => u64::MAX,
     };
+    let mut writer = Writer::new(plan, Time::ZERO + role.plan.start);
     let chunk = vec![0; CHUNK];
     let over = || conditions.stop.is_set() || clock.now() >= end;
     while left > 0 && !over() {
-        let part = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
+        let Some(part) = writer.part(clock.now(), left, &socket)? else {
+            std::thread::sleep(GLANCE);
+            continue;
+        };
         match stream.write(&chunk[..part]) {
-            Ok(count) => left -= count as u64,
+            Ok(count) => {
+                left -= count as u64;
+                writer.on_written(clock.now(), count);
+            }
             Err(e) if waits(&e) => {}
             Err(e) => return Err(e).context("a transfer broke"),
         }
@@ -67,6 +77,67 @@ pub(super) fn send(
         std::thread::sleep(GLANCE);
     }
     Ok(None)
+}
+
+/// How much is written at a time.
+#[derive(Debug)]
+struct Writer {
+    /// An application and the room that it has, if the plan has these.
+    application: Option<Application>,
+    buffer: Option<Bytes>,
+    /// A write: a segment of the application, or anything.
+    payload: usize,
+    /// What of the present segment is still to be written.
+    rest: usize,
+}
+
+impl Writer {
+    fn new(plan: &TcpPlan, start: Time) -> Self {
+        let socket = plan.socket.as_ref();
+        let demand = socket.and_then(|socket| socket.demand.as_ref());
+        Self {
+            application: demand.map(|rate| Application::of(rate, start, plan.packet_size())),
+            buffer: socket.map(|socket| socket.buffer),
+            payload: match socket {
+                Some(_) => plan.payload().get() as usize,
+                None => CHUNK,
+            },
+            rest: 0,
+        }
+    }
+
+    /// How many of the bytes that are `left` may be written now; `None` while a write has to wait for
+    /// the application or for room.
+    fn part(&mut self, now: Time, left: u64, socket: &TcpSocket) -> io::Result<Option<usize>> {
+        let most = |part: usize| usize::try_from(left).map_or(part, |left| left.min(part));
+        if self.rest > 0 {
+            return Ok(Some(most(self.rest)));
+        }
+        let part = most(self.payload);
+        if let Some(application) = &mut self.application
+            && application.ready(now).is_none_or(|at| at > now)
+        {
+            return Ok(None);
+        }
+        if let Some(buffer) = self.buffer {
+            let (unsent, unacknowledged) = socket.backlog()?;
+            if unsent + unacknowledged + Bytes(part as u64) > buffer {
+                return Ok(None);
+            }
+        }
+        Ok(Some(part))
+    }
+
+    fn on_written(&mut self, now: Time, count: usize) {
+        let Some(application) = &mut self.application else {
+            return;
+        };
+        if self.rest == 0 {
+            application.take(now);
+            self.rest = self.payload;
+        }
+        self.rest = self.rest.saturating_sub(count);
+    }
 }
 
 /// Swallows what one sender sends.
@@ -101,7 +172,7 @@ fn waits(error: &io::Error) -> bool {
 
 /// Of a write.
 const CHUNK: usize = 1 << 16;
-/// It looks this often whether what is left was acknowledged.
-const GLANCE: Duration = Duration::from_millis(5);
+/// A writer that has to wait looks this often whether it still has to.
+const GLANCE: Duration = Duration::from_micros(500);
 /// It looks this often whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(50);

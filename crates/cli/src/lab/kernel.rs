@@ -2,12 +2,13 @@
 
 use core::time::Duration;
 
+use anyhow::{Result, bail};
 use tidegate_core::units::Bytes;
 use tidegate_live::stack::{Limits, Stack};
 use tidegate_sim::interactive::StreamPlan;
-use tidegate_sim::scenario::{TcpPlan, TcpSender};
+use tidegate_sim::scenario::{MediaPlan, Scenario, TcpPlan, TcpSender};
 use tidegate_sim::tcp::classic::Flavour;
-use tidegate_sim::tcp::modern::{self, CongestionConfig};
+use tidegate_sim::tcp::modern::{self, CongestionConfig, CubicConfig, Detection};
 use tidegate_sim::tcp::{SinkConfig, classic};
 
 use crate::tcp::backoff::Backoff;
@@ -23,6 +24,8 @@ pub(super) struct KernelTcp {
     pub(super) limits: Limits,
     /// The longest time-out.
     pub(super) rto_max: Option<Duration>,
+    /// Whether segments are spaced, which BBR's are in any case.
+    pub(super) paced: bool,
     /// What of the plan the kernel has in its own way.
     pub(super) notes: Vec<String>,
 }
@@ -77,6 +80,46 @@ impl KernelTcp {
     }
 }
 
+/// Sees that the kernel can play the TCP of all flows.
+///
+/// # Errors
+/// Names the first flow and the key that it cannot.
+pub(super) fn fits(scenario: &Scenario) -> Result<()> {
+    for flow in &scenario.flows {
+        let stream = flow.media.video().and_then(|video| video.stream.as_deref());
+        let plan = match &flow.media {
+            MediaPlan::Tcp(plan) => Some(plan),
+            _ => stream.map(|stream| &stream.tcp),
+        };
+        // A model of which no kernel has the like is played as it is.
+        let plan = plan.filter(|plan| !plan.is_scalable());
+        let Some(TcpSender::Modern(config)) = plan.map(|plan| &plan.sender) else {
+            continue;
+        };
+        let is_standard = match config.congestion {
+            CongestionConfig::Cubic(cubic) => cubic == CubicConfig::default(),
+            _ => true,
+        };
+        if config.detection != Detection::RackTlp {
+            bail!(
+                "flow {:?}: recovery = \"duplicates\" is not to be had of the kernel, which finds \
+                 losses by RACK (since Linux 6.17 in no other way): remove it for the lab, or play \
+                 in the simulator: tidegate sim run",
+                flow.name
+            );
+        }
+        if !is_standard {
+            bail!(
+                "flow {:?}: hystart = false is not to be had for one flow of the kernel, whose CUBIC \
+                 has one switch for all of the machine (module parameter tcp_cubic.hystart): remove \
+                 it for the lab, or play in the simulator: tidegate sim run",
+                flow.name
+            );
+        }
+    }
+    Ok(())
+}
+
 fn of_today(config: &modern::Config) -> KernelTcp {
     let standard = modern::Config::default();
     let payload = u64::from(config.packet_size.saturating_sub(config.header_size));
@@ -94,6 +137,7 @@ fn of_today(config: &modern::Config) -> KernelTcp {
         },
         stack: Stack {
             min_rto: given(config.timeout.min, standard.timeout.min),
+            no_tail_probes: !config.tail_probes,
             ..Stack::default()
         },
         limits: Limits {
@@ -103,6 +147,7 @@ fn of_today(config: &modern::Config) -> KernelTcp {
                 .then(|| Bytes(u64::from(config.packet_size))),
         },
         rto_max: given(config.timeout.max, standard.timeout.max),
+        paced: config.pacing,
         notes,
     }
 }
@@ -132,7 +177,7 @@ fn as_in_ns2(config: &classic::Config) -> KernelTcp {
         stack: Stack {
             min_rto: Some(config.rto.min),
             no_sack,
-            ecn: false,
+            ..Stack::default()
         },
         limits: Limits {
             window: (config.window != standard.window)
@@ -140,6 +185,7 @@ fn as_in_ns2(config: &classic::Config) -> KernelTcp {
             packet: Some(Bytes(u64::from(config.packet_size))),
         },
         rto_max: (config.rto.max != standard.rto.max).then_some(config.rto.max),
+        paced: false,
         notes: vec![note],
     }
 }
@@ -149,20 +195,36 @@ const MODERN_HEADERS: u64 = 52;
 
 #[cfg(test)]
 mod tests {
-    use tidegate_sim::scenario::Scenario;
-
     use super::*;
 
-    fn of(tcp: &str) -> KernelTcp {
+    fn scenario(tcp: &str) -> Scenario {
         let text = format!(
             "name = \"t\"\nduration = \"5s\"\n[[link]]\nname = \"l\"\n[[flow]]\nname = \"f\"\n\
              path = [\"l\"]\nback = [\"l\"]\ntcp = {{ kind = {tcp} }}\n"
         );
-        let scenario = Scenario::parse("t", &text, &|_| Err(String::new())).unwrap();
-        let tidegate_sim::scenario::MediaPlan::Tcp(plan) = &scenario.flows[0].media else {
+        Scenario::parse("t", &text, &|_| Err(String::new())).unwrap()
+    }
+
+    fn of(tcp: &str) -> KernelTcp {
+        let scenario = scenario(tcp);
+        let MediaPlan::Tcp(plan) = &scenario.flows[0].media else {
             unreachable!("it is TCP");
         };
         KernelTcp::new(plan, false)
+    }
+
+    #[test]
+    fn what_only_the_model_has_is_refused() {
+        let says = |tcp| fits(&scenario(tcp)).unwrap_err().to_string();
+        assert!(says("\"bbr\", recovery = \"duplicates\"").starts_with("flow \"f\": recovery"));
+        assert!(says("\"cubic\", hystart = false").contains("tcp_cubic.hystart"));
+        let same =
+            "\"cubic\", hystart = true, recovery = \"rack\", pacing = true, tail_probes = false";
+        assert!(fits(&scenario(same)).is_ok());
+        let tcp = of(same);
+        assert!(tcp.paced && tcp.stack.no_tail_probes);
+        // The models of ns-2 are played as models.
+        assert!(fits(&scenario("\"sack\", buffer = \"64kB\"")).is_ok());
     }
 
     #[test]

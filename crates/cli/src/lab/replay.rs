@@ -10,7 +10,7 @@ use tidegate_core::link::{LinkId, Network, NetworkConfig};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_live::emulator::{Arrival, EmulatorLog};
-use tidegate_sim::run::{LinkLog, LinkSample};
+use tidegate_sim::run::{DropCauses, LinkLog, LinkSample};
 use tidegate_sim::scenario::Scenario;
 
 /// The state of every link at regular times.
@@ -41,6 +41,10 @@ pub(super) fn link_samples(
                 drops: stats.queue_drops + stats.loss_drops + stats.outage_drops,
                 marks: stats.marks,
                 delivered: stats.delivered_bytes,
+                causes: Some(DropCauses {
+                    random: stats.loss_drops,
+                    outage: stats.outage_drops,
+                }),
             });
         }
         next += SAMPLE;

@@ -21,9 +21,8 @@ use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
 use tidegate_sim::play::{BIN, Take};
 use tidegate_sim::run;
-use tidegate_sim::scenario::{MediaPlan, TcpSender, VideoPlan};
+use tidegate_sim::scenario::{MediaPlan, TcpPlan, TcpSender, VideoPlan};
 use tidegate_sim::staging::{self, back_of, path_of};
-use tidegate_sim::tcp::SourceKind;
 
 use super::capture::{self, Passing};
 use super::injector::{self, Injector};
@@ -65,7 +64,7 @@ enum Part {
     /// By endpoints of datagrams.
     Datagrams(Box<LabPlayer>),
     /// By a transfer over kernel TCP.
-    Bulk(KernelTcp, SourceKind),
+    Bulk(KernelTcp, Box<TcpPlan>),
     /// By a video over kernel TCP.
     Stream(KernelTcp, Box<stream::Sender>),
 }
@@ -228,7 +227,7 @@ impl Stage<'_> {
                 if matches!(plan.sender, TcpSender::Modern(_)) && !plan.is_scalable() =>
             {
                 let kernel = KernelTcp::new(plan, role.plan.ecn.is_capable());
-                Ok(Part::Bulk(kernel, plan.amount))
+                Ok(Part::Bulk(kernel, Box::new(plan.clone())))
             }
             _ => {
                 let player = role.sender(self.seed, encoder)?;
@@ -247,7 +246,7 @@ impl Stage<'_> {
                 let receiver = place.drive(RECEIVER, receiver, place.stop)?;
                 (place.drive(SENDER, *player, &flag)?, receiver)
             }
-            Part::Bulk(kernel, amount) => {
+            Part::Bulk(kernel, plan) => {
                 let listener = place.listen(&kernel)?;
                 let receiver = place.inside(RECEIVER, place.stop, move |conditions| {
                     bulk::receive(&listener, conditions)?;
@@ -255,7 +254,7 @@ impl Stage<'_> {
                 })?;
                 let (role, peer) = (place.role.clone(), place.peer());
                 let sender = place.inside(SENDER, &flag, move |conditions| {
-                    let done = bulk::send(&role, &kernel, amount, peer, conditions)?;
+                    let done = bulk::send(&role, &kernel, &plan, peer, conditions)?;
                     let takings = Takings {
                         done,
                         ..Takings::default()

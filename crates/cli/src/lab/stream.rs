@@ -58,6 +58,7 @@ impl Sender {
             options: TcpOptions {
                 congestion: Some(kernel.congestion.to_owned()),
                 rto_max: kernel.rto_max,
+                paced: kernel.paced,
                 ..TcpOptions::default()
             },
             mode: plan.mode,

@@ -259,6 +259,7 @@ impl<'a> Fake<'a> {
                 drops: self.drops,
                 marks: 0,
                 delivered: self.delivered,
+                causes: None,
             });
         }
     }

@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 
 use tidegate_sim::run::Summary;
-use tidegate_sim::run::metrics::FlowSummary;
+use tidegate_sim::run::metrics::{FlowSummary, LinkSummary};
 
 use super::class::{Class, Spread, classes};
 use super::svg::escape;
@@ -95,13 +95,34 @@ pub(super) fn links(summary: &Summary) -> String {
             "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&link.name),
             text(link.utilisation.map(|u| percent(100.0 * u))),
-            text(link.drops.map(count)),
+            text(dropped(link)),
             text(link.marks.map(count)),
             text(link.queue_p95_ms.map(millis)),
         );
     }
     html.push_str("</tbody></table></div>");
     html
+}
+
+/// How many packets a link dropped, and why, where that was not always the queue.
+fn dropped(link: &LinkSummary) -> Option<String> {
+    let mut cell = count(link.drops?);
+    let causes = [
+        (link.drops_queue, "queue"),
+        (link.drops_random, "random"),
+        (link.drops_outage, "outage"),
+    ];
+    if causes[1..].iter().any(|(drops, _)| drops.unwrap_or(0) > 0) {
+        let known = causes
+            .iter()
+            .filter_map(|(drops, why)| Some(((*drops)?, why)));
+        let parts = known.filter(|(drops, _)| *drops > 0);
+        let parts: Vec<String> = parts
+            .map(|(drops, why)| format!("{why} {}", count(drops)))
+            .collect();
+        let _ = write!(cell, "<small>{}</small>", parts.join(", "));
+    }
+    Some(cell)
 }
 
 /// Several runs: of each flow of each scenario the mean over its runs, and the spread.

@@ -23,6 +23,9 @@ pub struct TcpOptions {
     pub notsent_lowat: Option<Bytes>,
     /// The longest retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), from 1 to 120 s.
     pub rto_max: Option<Duration>,
+    /// Segments are spaced by TCP itself, whatever the queue of the device does
+    /// (`SO_MAX_PACING_RATE`, far above what it would pace at).
+    pub paced: bool,
 }
 
 /// A connected socket that never blocks.
@@ -81,6 +84,11 @@ impl TcpSocket {
             let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
             set(fd, TCP_RTO_MAX_MS, &ms.to_ne_bytes())
                 .map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
+        }
+        if options.paced {
+            let level = libc::SOL_SOCKET;
+            set_at(fd, level, libc::SO_MAX_PACING_RATE, &FASTEST.to_ne_bytes())
+                .map_err(refused("SO_MAX_PACING_RATE"))?;
         }
         Ok(Self {
             stream,
@@ -219,11 +227,15 @@ pub fn knows_rto_max() -> bool {
 }
 
 fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
+    set_at(fd, libc::IPPROTO_TCP, option, value)
+}
+
+fn set_at(fd: RawFd, level: libc::c_int, option: libc::c_int, value: &[u8]) -> io::Result<()> {
     // SAFETY: reads the bytes of `value`.
     check(unsafe {
         libc::setsockopt(
             fd,
-            libc::IPPROTO_TCP,
+            level,
             option,
             value.as_ptr().cast(),
             value.len() as libc::socklen_t,
@@ -247,3 +259,6 @@ const TCP_RTO_MAX_MS: libc::c_int = 44;
 const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 
 const _: () = assert!(mem::size_of::<libc::c_int>() == 4, "as the ioctls write it");
+
+/// In bytes per second, 34 Gb/s: one more would say that nothing is paced.
+const FASTEST: u32 = u32::MAX - 1;

@@ -1,12 +1,12 @@
 //! Modelled flows: from the plan of a flow to the two agents that play it.
 
 use tidegate_core::control::{Algorithm as _, Demand, FlowId, Start, Why};
-use tidegate_core::units::{Rate, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::Role;
 use crate::agent::{Agent, AgentCx, Arrival, Body};
 use crate::scenario::{BulkPlan, MediaPlan, TcpPlan, TcpSender};
-use crate::tcp::{Sink, SourceConfig, classic, modern};
+use crate::tcp::{Model, Sink, SourceConfig, SourceKind, Writer, WriterConfig, classic, modern};
 use crate::traffic::{udp, web};
 use crate::{paced, tcp};
 
@@ -21,6 +21,8 @@ pub enum Actor {
     Tcp(Box<classic::Sender>),
     /// A TCP sender as in Linux.
     Modern(Box<modern::Sender>),
+    /// A TCP sender of either kind, and the application that writes to it.
+    Writer(Box<Writer>),
     /// A TCP receiver.
     TcpSink(Box<Sink>),
     /// A stream without control.
@@ -86,8 +88,14 @@ impl Role {
     }
 
     fn tcp(&self, plan: &TcpPlan) -> (Actor, Actor) {
+        let kind = match &plan.socket {
+            Some(socket) => SourceKind::Stream {
+                buffer: socket.buffer.get(),
+            },
+            None => plan.amount,
+        };
         let source = SourceConfig {
-            kind: plan.amount,
+            kind,
             start: Time::ZERO + self.plan.start,
             stop: Time::ZERO + self.plan.stop,
         };
@@ -95,14 +103,29 @@ impl Role {
             TcpSender::Classic(config) => {
                 let mut config = *config;
                 config.ecn = self.plan.ecn.is_capable();
-                Actor::Tcp(Box::new(classic::Sender::new(&config, &source)))
+                Model::Classic(Box::new(classic::Sender::new(&config, &source)))
             }
             TcpSender::Modern(config) => {
                 let mut config = **config;
                 config.ecn = self.plan.ecn.is_capable();
                 let sender = modern::Sender::new(&config, &source).expect(CHECKED);
-                Actor::Modern(Box::new(sender))
+                Model::Modern(Box::new(sender))
             }
+        };
+        let sender = match (&plan.socket, sender) {
+            (Some(socket), sender) => Actor::Writer(Box::new(Writer::new(
+                sender,
+                &WriterConfig {
+                    demand: socket.demand.clone(),
+                    limit: match plan.amount {
+                        SourceKind::Bytes(bytes) => Some(Bytes(bytes)),
+                        _ => None,
+                    },
+                    segment: (plan.packet_size(), plan.payload()),
+                },
+            ))),
+            (None, Model::Classic(sender)) => Actor::Tcp(sender),
+            (None, Model::Modern(sender)) => Actor::Modern(sender),
         };
         (sender, Actor::TcpSink(Box::new(tcp::Sink::new(&plan.sink))))
     }
@@ -116,6 +139,7 @@ macro_rules! each {
             Actor::Paced($agent) => $do,
             Actor::PacedReceiver($agent) => $do,
             Actor::Tcp($agent) => $do,
+            Actor::Writer($agent) => $do,
             Actor::TcpSink($agent) => $do,
             Actor::Udp($agent) => $do,
             Actor::UdpSink($agent) => $do,

@@ -2,6 +2,8 @@
 
 use tidegate_core::units::{Bytes, Rate, Time, nanos};
 
+use crate::traffic::Schedule;
+
 /// What there is to send.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Workload {
@@ -78,9 +80,10 @@ impl Backlog {
     }
 }
 
-/// An application that makes bits at rates that change.
+/// An application that makes bits at rates that change, as packets of one size. Beyond 16 of these
+/// nothing waits.
 #[derive(Debug)]
-pub(super) struct Application {
+pub struct Application {
     steps: Vec<(Time, Rate)>,
     /// The next step.
     next: usize,
@@ -93,6 +96,13 @@ pub(super) struct Application {
 }
 
 impl Application {
+    /// One that makes packets of `size` at `rate` from `start` on.
+    pub fn of(rate: &Schedule, start: Time, size: Bytes) -> Self {
+        let first = (Time::ZERO, rate.first);
+        let steps = core::iter::once(first).chain(rate.steps.iter().copied());
+        Self::new(steps.collect(), start, size)
+    }
+
     fn new(steps: Vec<(Time, Rate)>, start: Time, size: Bytes) -> Self {
         Self {
             steps,
@@ -123,9 +133,9 @@ impl Application {
         self.now = self.now.max(until);
     }
 
-    /// See [`Backlog::ready`]; what is there has been there for ever.
+    /// When there is a packet, [`Time::ZERO`] if it is there now; `None` if there will never be one.
     #[inline(never)]
-    fn ready(&mut self, now: Time) -> Option<Time> {
+    pub fn ready(&mut self, now: Time) -> Option<Time> {
         self.advance(now);
         if self.waiting >= self.packet {
             return Some(Time::ZERO);
@@ -146,13 +156,15 @@ impl Application {
         }
     }
 
-    fn is_over(&self) -> bool {
+    /// Whether there will never be a packet again.
+    pub fn is_over(&self) -> bool {
         let rates = self.steps[self.next..].iter().map(|step| step.1);
         let silent = self.rate == Rate::ZERO && rates.max().is_none_or(|max| max == Rate::ZERO);
         silent && self.waiting < self.packet
     }
 
-    fn take(&mut self, now: Time) -> bool {
+    /// Takes a packet, which is there; whether another one waits behind it.
+    pub fn take(&mut self, now: Time) -> bool {
         self.advance(now);
         self.waiting = self.waiting.saturating_sub(self.packet);
         self.waiting >= self.packet

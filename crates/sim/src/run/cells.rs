@@ -10,7 +10,8 @@ use tidegate_core::media::Quality;
 use tidegate_core::units::{Bytes, Time};
 
 use super::rows::{
-    BinRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, TotalsRow,
+    BinRow, DropCauses, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame,
+    TotalsRow,
 };
 use crate::meter::{Bin, Count, Totals};
 
@@ -262,7 +263,11 @@ impl Row for LinkSample {
         "drops",
         "marks",
         "delivered_bytes",
+        "drops_random",
+        "drops_outage",
     ];
+
+    const ADDED: usize = 2;
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -273,6 +278,8 @@ impl Row for LinkSample {
             self.drops.to_string(),
             self.marks.to_string(),
             self.delivered.get().to_string(),
+            self.causes.map(|c| text(c.random)).unwrap_or_default(),
+            self.causes.map(|c| text(c.outage)).unwrap_or_default(),
         ]
     }
 
@@ -285,6 +292,12 @@ impl Row for LinkSample {
             drops: cells.number()?,
             marks: cells.number()?,
             delivered: Bytes(cells.number()?),
+            causes: {
+                let random = cells.maybe(|text| text.parse().ok())?;
+                let outage = cells.maybe(|text| text.parse().ok())?;
+                let causes = random.zip(outage);
+                causes.map(|(random, outage)| DropCauses { random, outage })
+            },
         })
     }
 }

@@ -11,6 +11,7 @@ use core::str::FromStr;
 
 use super::metrics::{FlowSummary, LinkSummary, Summary, Verdict, on_time_of_savable};
 use super::reader::Run;
+use crate::scenario::quantity;
 
 /// Something that must hold of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +87,13 @@ impl FromStr for Expectation {
         let right = right.trim();
         let right = if let Some(number) = number(right) {
             Right::Number(number)
+        } else if begins_a_number(right) {
+            let metric = Path::parse(left.trim(), text)?.metric();
+            return Err(ExpectError::NotPlain {
+                text: text.to_owned(),
+                value: right.to_owned(),
+                metric,
+            });
         } else {
             let (factor, path) = match right.split_once('*') {
                 Some((factor, path)) => (number(factor.trim()).ok_or_else(malformed)?, path),
@@ -146,6 +154,12 @@ impl Path {
         Ok(Self::Flow { name, metric })
     }
 
+    fn metric(&self) -> &'static str {
+        match self {
+            Self::Flow { metric, .. } | Self::Link { metric, .. } => metric,
+        }
+    }
+
     fn value(&self, run: &Run, summary: &Summary) -> Option<f64> {
         match self {
             Self::Flow { name, metric } => {
@@ -194,6 +208,15 @@ pub enum ExpectError {
         /// The whole text.
         text: String,
     },
+    /// The number has a unit.
+    NotPlain {
+        /// The whole text.
+        text: String,
+        /// The number as it was written.
+        value: String,
+        /// What it is compared with.
+        metric: &'static str,
+    },
     /// There is no such number.
     UnknownMetric {
         /// The whole text.
@@ -226,6 +249,22 @@ impl fmt::Display for ExpectError {
                 FLOW_METRICS.join(", "),
                 LINK_METRICS.join(", ")
             ),
+            Self::NotPlain {
+                text,
+                value,
+                metric,
+            } => {
+                let unit = Unit::of(metric);
+                write!(
+                    f,
+                    "{text:?}: {value:?} is no plain number, and {metric} is {}; write ",
+                    unit.name()
+                )?;
+                match unit.plain(value) {
+                    Some(number) => write!(f, "{number}"),
+                    None => write!(f, "one, as {}", unit.example()),
+                }
+            }
             Self::UnknownMetric {
                 text,
                 metric,
@@ -292,6 +331,9 @@ pub fn flow_metric(run: &Run, flow: &FlowSummary, metric: &str) -> Option<f64> {
 pub fn link_metric(link: &LinkSummary, metric: &str) -> Option<f64> {
     match metric {
         "drops" => link.drops.map(|n| n as f64),
+        "drops_outage" => link.drops_outage.map(|n| n as f64),
+        "drops_queue" => link.drops_queue.map(|n| n as f64),
+        "drops_random" => link.drops_random.map(|n| n as f64),
         "marks" => link.marks.map(|n| n as f64),
         "queue_p95_ms" => link.queue_p95_ms,
         "utilisation" => link.utilisation,
@@ -301,6 +343,66 @@ pub fn link_metric(link: &LinkSummary, metric: &str) -> Option<f64> {
 
 fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|n: &f64| n.is_finite())
+}
+
+/// Whether a text that is no number, and no product, was meant as one: names begin with a letter.
+fn begins_a_number(text: &str) -> bool {
+    let digits = text.trim_start_matches(['+', '-', '.']);
+    digits.starts_with(|c: char| c.is_ascii_digit()) && !text.contains('*')
+}
+
+/// What a metric is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    BitsPerSecond,
+    Count,
+    Decibels,
+    Milliseconds,
+    Share,
+}
+
+impl Unit {
+    fn of(metric: &str) -> Self {
+        match metric {
+            "loss" | "loss_event_rate" | "on_time_of_all" | "on_time_of_savable" | "ssim"
+            | "utilisation" => Self::Share,
+            "psnr_y_db" => Self::Decibels,
+            _ if metric.ends_with("_bps") => Self::BitsPerSecond,
+            _ if metric.contains("_ms") => Self::Milliseconds,
+            _ => Self::Count,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::BitsPerSecond => "in bits per second",
+            Self::Count => "a count",
+            Self::Decibels => "in decibels",
+            Self::Milliseconds => "in milliseconds",
+            Self::Share => "a share from 0 to 1",
+        }
+    }
+
+    fn example(self) -> &'static str {
+        match self {
+            Self::BitsPerSecond => "2000000",
+            Self::Count => "10",
+            Self::Decibels => "35",
+            Self::Milliseconds => "400",
+            Self::Share => "0.05",
+        }
+    }
+
+    /// The number to write for a quantity as scenarios have it, if it is one of this unit.
+    fn plain(self, value: &str) -> Option<f64> {
+        match self {
+            Self::BitsPerSecond => Some(quantity::rate(value).ok()?.as_f64()),
+            Self::Milliseconds => Some(quantity::duration(value).ok()?.as_nanos() as f64 / 1e6),
+            Self::Share => quantity::share(value).ok(),
+            Self::Count => Some(f64::from(quantity::packets(value).ok()?)),
+            Self::Decibels => number(value.strip_suffix("dB")?.trim()),
+        }
+    }
 }
 
 fn is_name(name: &str) -> bool {
@@ -350,7 +452,15 @@ pub const FLOW_METRICS: &[&str] = &[
 ];
 
 /// What can be expected of a link.
-pub const LINK_METRICS: &[&str] = &["utilisation", "drops", "marks", "queue_p95_ms"];
+pub const LINK_METRICS: &[&str] = &[
+    "utilisation",
+    "drops",
+    "drops_queue",
+    "drops_random",
+    "drops_outage",
+    "marks",
+    "queue_p95_ms",
+];
 
 /// Numbers in summaries are rounded, so equality is up to a part in a million.
 const EQUAL: f64 = 1e-6;
@@ -468,6 +578,9 @@ mod tests {
             name: String::new(),
             utilisation: Some(1.0),
             drops: Some(1),
+            drops_queue: Some(1),
+            drops_random: Some(1),
+            drops_outage: Some(1),
             marks: Some(1),
             queue_p95_ms: Some(1.0),
         };
@@ -502,6 +615,41 @@ mod tests {
             .parse::<Expectation>()
             .expect_err("no metric");
         assert!(error.to_string().contains("queue_p95_ms"), "{error}");
+    }
+
+    #[test]
+    fn a_number_with_a_unit_is_answered_with_the_plain_one() {
+        for (text, mend) in [
+            (
+                "a.rate_bps >= 5Mb/s",
+                "\"5Mb/s\" is no plain number, and rate_bps is in bits per second; write 5000000",
+            ),
+            (
+                "a.delay_ms.p99 <= 0.4s",
+                "\"0.4s\" is no plain number, and delay_ms.p99 is in milliseconds; write 400",
+            ),
+            (
+                "a.loss <= 5%",
+                "\"5%\" is no plain number, and loss is a share from 0 to 1; write 0.05",
+            ),
+            (
+                "link.l.drops < 10 packets",
+                "\"10 packets\" is no plain number, and drops is a count; write 10",
+            ),
+            (
+                "a.rate_bps >= 5Mbps",
+                "\"5Mbps\" is no plain number, and rate_bps is in bits per second; write one, as \
+                 2000000",
+            ),
+            (
+                "a.rate_bps >= 5,000,000",
+                "\"5,000,000\" is no plain number, and rate_bps is in bits per second; write one, \
+                 as 2000000",
+            ),
+        ] {
+            let error = text.parse::<Expectation>().expect_err(text).to_string();
+            assert_eq!(error, format!("{text:?}: {mend}"));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use core::fmt;
 
 use tidegate_core::units::{Bytes, Time};
 
-use super::rows::LinkSample;
+use super::rows::{DropCauses, LinkSample};
 
 /// The samples of links, in the order in which they were taken.
 ///
@@ -61,6 +61,9 @@ impl LinkLog {
         code.put(MARKS, sample.marks.wrapping_sub(row.marks));
         let more = sample.delivered.get().wrapping_sub(row.delivered.get());
         code.put(DELIVERED, more);
+        let ([random, outage], [known_random, known_outage]) = (told(&sample), told(row));
+        code.put(RANDOM, random.wrapping_sub(known_random));
+        code.put(OUTAGE, outage.wrapping_sub(known_outage));
         *step = passed;
         *row = sample;
         self.last.place = place;
@@ -130,6 +133,7 @@ impl Last {
             drops: 0,
             marks: 0,
             delivered: Bytes::ZERO,
+            causes: None,
             ..names.clone()
         });
         self.steps.push(0);
@@ -210,6 +214,11 @@ impl Iterator for Iter<'_> {
         row.drops = row.drops.wrapping_add(change(DROPS));
         row.marks = row.marks.wrapping_add(change(MARKS));
         row.delivered = Bytes(row.delivered.get().wrapping_add(change(DELIVERED)));
+        let [random, outage] = told(row);
+        row.causes = causes([
+            random.wrapping_add(change(RANDOM)),
+            outage.wrapping_add(change(OUTAGE)),
+        ]);
         self.last.place = place;
         self.left -= 1;
         Some(row.clone())
@@ -225,6 +234,20 @@ impl ExactSizeIterator for Iter<'_> {}
 /// Nearly always they are the same text in the same place.
 fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
     Arc::ptr_eq(a, b) || a == b
+}
+
+/// The causes of drops as numbers that are zero where they are not told.
+fn told(row: &LinkSample) -> [u64; 2] {
+    let causes = row.causes;
+    causes.map_or([0; 2], |c| [c.random, c.outage].map(|n| n.wrapping_add(1)))
+}
+
+/// The causes that these numbers stand for.
+fn causes([random, outage]: [u64; 2]) -> Option<DropCauses> {
+    (random > 0 && outage > 0).then(|| DropCauses {
+        random: random - 1,
+        outage: outage - 1,
+    })
 }
 
 /// One sample as bytes: which numbers follow, and these.
@@ -291,9 +314,11 @@ const QUEUE: u8 = 4;
 const DROPS: u8 = 8;
 const MARKS: u8 = 16;
 const DELIVERED: u8 = 32;
+const RANDOM: u8 = 64;
+const OUTAGE: u8 = 128;
 
-/// Six numbers of up to 64 bits, and which of them there are.
-const MOST_BYTES: usize = 1 + 6 * 10;
+/// Eight numbers of up to 64 bits, and which of them there are.
+const MOST_BYTES: usize = 1 + 8 * 10;
 /// Small against a run that is long, and nothing against one that is short.
 const CHUNK: usize = 1 << 16;
 
@@ -303,8 +328,8 @@ mod tests {
 
     use super::*;
 
-    fn sample(at: u64, link: usize, numbers: [u64; 4]) -> LinkSample {
-        let [queue, drops, marks, delivered] = numbers;
+    fn sample(at: u64, link: usize, numbers: [u64; 6]) -> LinkSample {
+        let [queue, drops, marks, delivered, random, outage] = numbers;
         LinkSample {
             at: Time::from_nanos(at),
             run: ["one", "two"][link / 3 % 2].into(),
@@ -313,12 +338,14 @@ mod tests {
             drops,
             marks,
             delivered: Bytes(delivered),
+            // A third of the links does not tell them.
+            causes: (!link.is_multiple_of(3)).then_some(DropCauses { random, outage }),
         }
     }
 
     #[test]
     fn an_idle_link_costs_a_byte() {
-        let rows = |n: u64| sample(20_000_000 * (n / 3), (n % 3) as usize, [0; 4]);
+        let rows = |n: u64| sample(20_000_000 * (n / 3), (n % 3) as usize, [0; 6]);
         let log: LinkLog = (0..300_000).map(rows).collect();
         assert_eq!(log.len(), 300_000);
         assert!(log.iter().eq((0..300_000).map(rows)));
@@ -329,14 +356,15 @@ mod tests {
     proptest! {
         #[test]
         fn what_comes_out_is_what_went_in(
-            rows in prop::collection::vec((any::<u64>(), 0_usize..6, any::<[u64; 4]>(), any::<bool>()), 0..2_000),
+            rows in prop::collection::vec((any::<u64>(), 0_usize..6, any::<[u64; 6]>(), any::<bool>()), 0..2_000),
         ) {
-            let row = |(n, (at, link, numbers, near)): (usize, &(u64, usize, [u64; 4], bool))| {
+            let row = |(n, (at, link, numbers, near)): (usize, &(u64, usize, [u64; 6], bool))| {
                 // In turns and in small steps, or anything.
                 if *near {
                     sample(n as u64 * 20, n % 6, numbers.map(|number| number % 3_000))
                 } else {
-                    sample(*at, *link, *numbers)
+                    // No run counts to the last number there is, which stands for none.
+                    sample(*at, *link, numbers.map(|number| number.min(u64::MAX - 1)))
                 }
             };
             let rows: Vec<LinkSample> = rows.iter().enumerate().map(row).collect();

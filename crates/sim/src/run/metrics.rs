@@ -156,6 +156,12 @@ pub struct LinkSummary {
     pub utilisation: Option<f64>,
     /// Packets dropped.
     pub drops: Option<u64>,
+    /// Of these, those that the queue did not take, or dropped later.
+    pub drops_queue: Option<u64>,
+    /// Those that were lost at random.
+    pub drops_random: Option<u64>,
+    /// Those that were lost in outages.
+    pub drops_outage: Option<u64>,
     /// Packets marked.
     pub marks: Option<u64>,
     /// 95th percentile over the samples of the time that the queue takes to drain, in ms.
@@ -387,10 +393,17 @@ fn of_links(run: &Run) -> Vec<LinkSummary> {
             let more = |count: fn(&LinkSample) -> u64| {
                 last.map(|row| count(row) - before.map_or(0, count))
             };
+            let cause = |count: fn(&LinkSample) -> Option<u64>| {
+                let before = before.and_then(count).unwrap_or(0);
+                Some(count(last?)? - before)
+            };
             LinkSummary {
                 name: link.name.clone(),
                 utilisation: utilisation(link, first.as_ref(), last),
                 drops: more(|row| row.drops),
+                drops_queue: cause(LinkSample::queue_drops),
+                drops_random: cause(|row| Some(row.causes?.random)),
+                drops_outage: cause(|row| Some(row.causes?.outage)),
                 marks: more(|row| row.marks),
                 queue_p95_ms: nearest_rank(&waits, 95).map(millis),
             }

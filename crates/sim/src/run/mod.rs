@@ -24,8 +24,8 @@ pub use manifest::{
 pub use metrics::{Summary, summarise};
 pub use reader::{FlowRun, LoadError, Run, RunReader};
 pub use rows::{
-    BinRow, EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame, SavableRow,
-    SentFrame, ShownFrame, Side, TotalsRow,
+    BinRow, DropCauses, EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame,
+    SavableRow, SentFrame, ShownFrame, Side, TotalsRow,
 };
 pub use writer::{CAPTURE, CONNECTION, CreateError, RunWriter, WriteError};
 

@@ -160,6 +160,26 @@ pub struct LinkSample {
     pub marks: u64,
     /// What came out of the far end so far.
     pub delivered: Bytes,
+    /// Why they were dropped, if the run tells.
+    pub causes: Option<DropCauses>,
+}
+
+impl LinkSample {
+    /// Of the packets dropped so far, those that the queue did not take, or dropped later; none if
+    /// the run does not tell causes.
+    pub fn queue_drops(&self) -> Option<u64> {
+        let DropCauses { random, outage } = self.causes?;
+        Some(self.drops.saturating_sub(random).saturating_sub(outage))
+    }
+}
+
+/// Packets dropped so far that did not fall to the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropCauses {
+    /// Lost at random.
+    pub random: u64,
+    /// Lost in outages.
+    pub outage: u64,
 }
 
 /// A row of `bins.csv`: what one flow did in a short span.

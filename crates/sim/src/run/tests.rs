@@ -150,6 +150,10 @@ fn write(dir: &Path) {
         drops: 1,
         marks: 2,
         delivered: Bytes(4),
+        causes: Some(DropCauses {
+            random: 1,
+            outage: 0,
+        }),
     };
     writer.link_sample(&sample).expect("disk");
     writer.summary(&Summary::default()).expect("disk");
@@ -187,8 +191,8 @@ fn the_text_is_as_documented() {
     let frames = "frame,rtp_timestamp,captured_s,type,target_bits,bits,left_s,dropped,psnr_y,psnr_u,psnr_v,ssim\n\
                   7,4294967295,1.233333333,key,12000,11500,,reference,38.125,41.000,99.000,0.98765\n";
     assert_eq!(file("flows/tide-1/frames-sent.csv"), frames);
-    let links = "t_s,run,link,queue_bytes,drops,marks,delivered_bytes\n\
-                 1.000000000,tide-1,bottleneck,3000,1,2,4\n";
+    let links = "t_s,run,link,queue_bytes,drops,marks,delivered_bytes,drops_random,drops_outage\n\
+                 1.000000000,tide-1,bottleneck,3000,1,2,4,1,0\n";
     assert_eq!(file("links.csv"), links);
 }
 
@@ -413,4 +417,21 @@ fn flows_that_are_many_are_missed_only_where_they_write() {
     assert_eq!(notes(&scratch.0), Vec::<String>::new());
     fs::remove_file(scratch.0.join("flows/tcp/packets.csv")).expect("just written");
     assert_eq!(notes(&scratch.0), ["flows/tcp/packets.csv is missing"]);
+}
+
+/// Of a folder from before causes of drops were told, all else is.
+#[test]
+fn links_without_causes_are_read() {
+    let scratch = Scratch::new("no-causes");
+    write(&scratch.0);
+    let file = scratch.0.join("links.csv");
+    let text = fs::read_to_string(&file).expect("links");
+    assert!(text.ends_with(",1,2,4,1,0\n"), "{text}");
+    let older = text.replace(",drops_random,drops_outage\n", "\n");
+    fs::write(&file, older.replace(",1,2,4,1,0\n", ",1,2,4\n")).expect("disk");
+    let run = RunReader::load(&scratch.0).expect("a run");
+    assert_eq!(run.notes, Vec::<String>::new());
+    let sample = run.links.iter().next().expect("a sample");
+    assert_eq!((sample.drops, sample.causes), (1, None));
+    assert_eq!(sample.queue_drops(), None);
 }

@@ -6,6 +6,7 @@
 
 mod error;
 mod network;
+mod packets;
 mod picture;
 pub mod quantity;
 mod read;
@@ -30,10 +31,11 @@ use crate::paced::Workload;
 use crate::run::Expectation;
 use crate::tcp::{SinkConfig, SourceKind, classic, modern};
 use crate::traffic::video::FrameTrace;
-use crate::traffic::{udp, web};
+use crate::traffic::{Schedule, udp, web};
 
 pub use error::{Fault, ScenarioError};
 pub(crate) use network::MEDIA_PACKET;
+pub use packets::Logged;
 pub use sweep::{Axis, Point, Sweep};
 pub use trace_file::CapacityTrace;
 
@@ -241,6 +243,18 @@ pub struct TcpPlan {
     pub sink: SinkConfig,
     /// How much there is to send.
     pub amount: SourceKind,
+    /// An application that writes it into a socket; `None`: the sender has it all from the start.
+    pub socket: Option<SocketPlan>,
+}
+
+/// What a TCP model sends as an application writes it, through a socket buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SocketPlan {
+    /// How fast it writes, with the headers of full segments; `None`: as fast as there is room.
+    /// What finds no room waits in the application up to 16 segments, and is not made beyond.
+    pub demand: Option<Schedule>,
+    /// Payload that was written and is not acknowledged, at most; holds a segment at least.
+    pub buffer: Bytes,
 }
 
 /// Which model of a TCP sender, and how it is set.

@@ -232,7 +232,7 @@ impl FlowPlan {
 
 impl TcpPlan {
     /// Of a full segment, every header included.
-    fn packet_size(&self) -> Bytes {
+    pub fn packet_size(&self) -> Bytes {
         match &self.sender {
             TcpSender::Classic(config) => Bytes(config.packet_size.into()),
             TcpSender::Modern(config) => Bytes(config.packet_size.into()),
@@ -247,6 +247,15 @@ impl TcpPlan {
                 matches!(config.congestion, CongestionConfig::Prague(_))
             }
         }
+    }
+
+    /// What a full segment carries.
+    pub fn payload(&self) -> Bytes {
+        let header = match &self.sender {
+            TcpSender::Classic(config) => config.header_size,
+            TcpSender::Modern(config) => config.header_size,
+        };
+        self.packet_size().saturating_sub(Bytes(header.into()))
     }
 
     /// Which TCP, in a word.

@@ -7,6 +7,7 @@ mod models;
 mod queue;
 mod room;
 mod routes;
+mod tcp;
 mod transport;
 
 use core::ops::Range;
@@ -32,7 +33,11 @@ pub(super) type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenario, ScenarioError> {
     let document = Document { file, text };
-    tree(&document, &parse(&document)?, open)
+    let parsed = parse(&document)?;
+    let scenario = tree(&document, &parsed, open)?;
+    // Whoever plays the base alone is told of a slip in the sweep, too.
+    super::sweep::check(&document, parsed, open)?;
+    Ok(scenario)
 }
 
 /// The tree of the file.

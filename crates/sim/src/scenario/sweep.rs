@@ -115,6 +115,34 @@ impl Sweep {
     }
 }
 
+/// Looks at the `[sweep]` of a tree that is sound otherwise, if it has one: at all its keys, and at
+/// each of their values beside the first ones of the others, which is a point of the sweep.
+pub(super) fn check<'a>(
+    document: &'a Document<'a>,
+    mut tree: DeTable<'a>,
+    open: Open<'_>,
+) -> Result<(), ScenarioError> {
+    let Some((_, table)) = tree.remove_entry("sweep") else {
+        return Ok(());
+    };
+    let line = document.line(table.span().start);
+    let (_, swept) = read_table(document, &table, line)?;
+    let grid = Grid {
+        document,
+        tree: &tree,
+        swept: &swept,
+    };
+    grid.point_at(&vec![0; swept.len()], open)?;
+    for (axis, swept) in swept.iter().enumerate() {
+        for value in 1..swept.list.len() {
+            let mut at = vec![0; grid.swept.len()];
+            at[axis] = value;
+            grid.point_at(&at, open)?;
+        }
+    }
+    Ok(())
+}
+
 /// A key of the table and its list.
 struct Swept<'a> {
     key: &'a str,
@@ -251,12 +279,7 @@ impl<'a> Grid<'a> {
         let mut points = Vec::new();
         let mut at = vec![0; self.swept.len()];
         loop {
-            let values: Vec<String> = self
-                .chosen(&at)
-                .map(|(_, value)| written(value, self.document.text))
-                .collect();
-            let scenario = self.point(&at, &values, open)?;
-            points.push(Point { values, scenario });
+            points.push(self.point_at(&at, open)?);
             // As an odometer: the last axis is the fastest.
             let Some(turn) = (0..at.len()).rfind(|i| at[*i] + 1 < self.swept[*i].list.len()) else {
                 return Ok(points);
@@ -264,6 +287,15 @@ impl<'a> Grid<'a> {
             at[turn] += 1;
             at[turn + 1..].fill(0);
         }
+    }
+
+    fn point_at(&self, at: &[usize], open: Open<'_>) -> Result<Point, ScenarioError> {
+        let values: Vec<String> = self
+            .chosen(at)
+            .map(|(_, value)| written(value, self.document.text))
+            .collect();
+        let scenario = self.point(at, &values, open)?;
+        Ok(Point { values, scenario })
     }
 
     fn chosen(&self, at: &[usize]) -> impl Iterator<Item = (&Swept<'a>, &Spanned<DeValue<'a>>)> {

@@ -387,12 +387,12 @@ pub(super) enum Form {
 
 /// Where a key belongs that is not known here, or which one was meant.
 fn hint(name: &str, keys: &[&str]) -> Option<String> {
-    // Of a short word, more than every second letter says nothing.
-    let is_near = |key: &&&str| {
-        let edits = distance(name, key);
-        edits <= 2 && 2 * edits < name.len().max(key.len())
-    };
-    if let Some(near) = keys.iter().find(is_near) {
+    let alias = |(word, key, _): &&(&str, &str, &str)| *word == name && keys.contains(key);
+    if let Some((_, _, example)) = ALIASES.iter().find(alias) {
+        return Some(format!("that is {example} here"));
+    }
+    let nearest = keys.iter().filter(|key| is_near(name, key));
+    if let Some(near) = nearest.min_by_key(|key| distance(name, key)) {
         return Some(format!("did you mean \"{near}\"?"));
     }
     super::read::HOMES
@@ -401,21 +401,79 @@ fn hint(name: &str, keys: &[&str]) -> Option<String> {
         .map(|(home, _)| format!("\"{name}\" belongs {home}"))
 }
 
-/// Edits (insert, delete, replace) between two short words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
+/// Whether one word is a slip for the other: of up to five letters one may be wrong, but of up to
+/// four not the first, as what is left is a word by itself too easily.
+fn is_near(name: &str, key: &str) -> bool {
+    match name.chars().count().max(key.chars().count()) {
+        0..=4 => distance(name, key) <= 1 && name.chars().next() == key.chars().next(),
+        5 => distance(name, key) <= 1,
+        _ => distance(name, key) <= 2,
     }
-    row[b.len()]
 }
+
+/// Edits (insert, delete, replace, swap neighbours) between two short words.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for (i, x) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let above = &rows[i];
+            let mut edits = (above[j] + usize::from(x != y))
+                .min(above[j + 1] + 1)
+                .min(row[j] + 1);
+            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
+                edits = edits.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(edits);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+/// What others call a key, the key, and how to write it.
+const ALIASES: &[(&str, &str, &str)] = &[
+    ("algorithm", "kind", "kind, as kind = \"cubic\","),
+    ("bandwidth", "rate", "rate, as rate = \"4Mb/s\","),
+    ("capacity", "rate", "rate, as rate = \"4Mb/s\","),
+    ("congestion", "kind", "kind, as kind = \"cubic\","),
+    (
+        "cwnd",
+        "initial_window",
+        "initial_window, as initial_window = 10,",
+    ),
+    (
+        "early_retransmit",
+        "tail_probes",
+        "tail_probes, true or false,",
+    ),
+    (
+        "iw",
+        "initial_window",
+        "initial_window, as initial_window = 10,",
+    ),
+    ("latency", "delay", "delay, as delay = \"30ms\","),
+    (
+        "mss",
+        "packet",
+        "packet, headers included, as packet = \"1500B\",",
+    ),
+    (
+        "mtu",
+        "packet",
+        "packet, headers included, as packet = \"1500B\",",
+    ),
+    (
+        "rack",
+        "recovery",
+        "recovery, as recovery = \"rack\" or \"duplicates\",",
+    ),
+    ("rate", "demand", "demand, as demand = \"2Mb/s\","),
+    ("rto_min", "min_rto", "min_rto, as min_rto = \"200ms\","),
+    ("sndbuf", "buffer", "buffer, as buffer = \"64kB\","),
+    ("tlp", "tail_probes", "tail_probes, true or false,"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -425,11 +483,35 @@ mod tests {
     fn distance_counts_edits() {
         for (a, b, edits) in [
             ("delay", "delay", 0),
-            ("dealy", "delay", 2),
+            ("dealy", "delay", 1),
+            ("rack", "ack", 1),
             ("", "loss", 4),
             ("outages", "outage", 1),
         ] {
             assert_eq!(distance(a, b), edits, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn slips_are_near_and_other_words_are_not() {
+        for (name, key) in [
+            ("dealy", "delay"),
+            ("lnk", "link"),
+            ("nam", "name"),
+            ("rats", "rate"),
+            ("kueue", "queue"),
+            ("dampen", "damping"),
+        ] {
+            assert!(is_near(name, key), "{name} {key}");
+        }
+        for (name, key) in [
+            ("rack", "ack"),
+            ("from", "room"),
+            ("to", "at"),
+            ("delta", "delay"),
+            ("wobble", "name"),
+        ] {
+            assert!(!is_near(name, key), "{name} {key}");
         }
     }
 }

@@ -1,5 +1,6 @@
 mod faults;
 mod links;
+mod tcp;
 
 use proptest::prelude::*;
 

@@ -14,11 +14,13 @@ mod ranges;
 pub mod rto;
 pub mod sink;
 pub mod source;
+mod writer;
 
 pub use ranges::Ranges;
 pub use rto::{Rto, RtoConfig};
 pub use sink::{Sink, SinkConfig};
 pub use source::{Source, SourceConfig, SourceKind, Stream, Written};
+pub use writer::{Model, Writer, WriterConfig};
 
 /// What a sender believes at this moment, for planners and plots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -42,13 +42,14 @@ fn congestion() -> impl Strategy<Value = CongestionConfig> {
 }
 
 fn config() -> impl Strategy<Value = Config> {
-    (congestion(), any::<[bool; 6]>(), 1..300_u32, 1..20_u32).prop_map(
+    (congestion(), any::<[bool; 7]>(), 1..300_u32, 1..20_u32).prop_map(
         |(congestion, flags, window, initial)| Config {
             detection: if flags[0] {
                 Detection::RackTlp
             } else {
                 Detection::Duplicates
             },
+            tail_probes: flags[6],
             pacing: flags[1],
             ecn: flags[2],
             syn: flags[3],

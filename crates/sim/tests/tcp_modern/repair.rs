@@ -84,6 +84,15 @@ fn a_lost_tail_costs_a_probe_and_no_timeout() {
     let slow = transfer(&duplicates(), 20, two());
     assert_eq!(slow.sender.counters().timeouts, 1);
     assert!(slow.now > quick.now, "{:?}", slow.now);
+
+    let patient = Config {
+        tail_probes: false,
+        ..config
+    };
+    let slow = transfer(&patient, 20, two());
+    let (counters, more) = (slow.sender.counters(), slow.sender.more_counters());
+    assert_eq!((counters.timeouts, more.probes), (1, 0));
+    assert!(slow.now > quick.now, "{:?}", slow.now);
 }
 
 /// A segment each 100 ms over a round trip of 150 ms, until `last`; nothing arrives that leaves from

@@ -375,6 +375,7 @@ mod tests {
                     link: format!("link-{number}").as_str().into(),
                     queue: Bytes(*queue),
                     drops: if last { step / 100 } else { 0 },
+                    causes: None,
                     marks: if last { step / 250 } else { 0 },
                     delivered: Bytes(2_500 * step),
                 });

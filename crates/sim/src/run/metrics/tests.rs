@@ -8,7 +8,9 @@ use tidegate_core::trace::DropCause;
 use tidegate_core::units::{Bytes, Rate};
 
 use super::super::manifest::{CapacityStep, FlowInfo, Manifest, Outage, Way, World};
-use super::super::rows::{PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, TotalsRow};
+use super::super::rows::{
+    DropCauses, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, TotalsRow,
+};
 use super::*;
 use crate::meter::Count;
 
@@ -124,10 +126,10 @@ fn the_text_of_a_summary_has_these_keys() {
     let text = serde_json::to_string(&summarise(&run(), &[])).expect("plain data");
     let expected = concat!(
         r#"{"scenario":"hand-made","seed":null,"flows":[{"name":"a","class":"a","control":"tide","#,
-        r#""rate_bps":null,"receive_bps":null,"loss":null,"loss_event_rate":null,"rtt_ms":null,"packet_delay_ms":{"mean":null,"p50":null,"p95":null,"p99":null,"max":null},"delay_ms":{"p50":null,"p95":null,"p99":null,"max":null},"#,
+        r#""rate_bps":null,"receive_bps":null,"loss":null,"loss_event_rate":null,"rtt_ms":null,"completion_s":null,"packet_delay_ms":{"mean":null,"p50":null,"p95":null,"p99":null,"max":null},"delay_ms":{"p50":null,"p95":null,"p99":null,"max":null},"#,
         r#""queue_ms":{"mean":null,"p95":null},"frames":{"made":null,"sent":null,"on_time":null,"#,
         r#""savable":null,"late":null,"dropped":null},"psnr_y_db":null,"ssim":null,"#,
-        r#""freezes":null}],"links":[{"name":"l","utilisation":null,"drops":null,"marks":null,"#,
+        r#""freezes":null}],"links":[{"name":"l","utilisation":null,"drops":null,"drops_queue":null,"drops_random":null,"drops_outage":null,"marks":null,"#,
         r#""queue_p95_ms":null}],"expect":[]}"#
     );
     assert_eq!(text, expected);
@@ -315,6 +317,10 @@ fn numbers_are_of_what_is_measured() {
         link: "l".into(),
         queue: Bytes(10 * second),
         drops: 10 * second,
+        causes: Some(DropCauses {
+            random: 3 * second,
+            outage: second,
+        }),
         marks: second,
         delivered: Bytes(delivered),
     };
@@ -344,6 +350,8 @@ fn numbers_are_of_what_is_measured() {
     let link = &summary.links[0];
     assert_eq!((link.utilisation, link.drops), (Some(0.75), Some(40)));
     assert_eq!((link.marks, link.queue_p95_ms), (Some(4), Some(80.0)));
+    let causes = (link.drops_queue, link.drops_random, link.drops_outage);
+    assert_eq!(causes, (Some(24), Some(12), Some(4)));
     // Nothing at all happened meanwhile.
     run.manifest.measure = Some(Span {
         from: Time::ZERO,
@@ -460,6 +468,10 @@ fn links_are_those_of_the_first_flow_that_is_no_baseline() {
         drops: second,
         marks: 2 * second,
         delivered: Bytes(delivered),
+        causes: (run == "a").then_some(DropCauses {
+            random: second / 2,
+            outage: second / 5,
+        }),
     };
     run.links = [
         sample("b", 0, 0, 0),
@@ -479,6 +491,9 @@ fn links_are_those_of_the_first_flow_that_is_no_baseline() {
         name: "l".to_owned(),
         utilisation: Some(0.75),
         drops: Some(10),
+        drops_queue: Some(3),
+        drops_random: Some(5),
+        drops_outage: Some(2),
         marks: Some(20),
         queue_p95_ms: Some(500.0),
     };

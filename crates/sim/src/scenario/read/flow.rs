@@ -323,7 +323,7 @@ fn media(
     }
     match *kind {
         "bulk" => models::bulk(&value, end).map(MediaPlan::Bulk),
-        "tcp" => models::tcp(&value).map(MediaPlan::Tcp),
+        "tcp" => models::tcp(&value, end).map(MediaPlan::Tcp),
         "udp" => models::udp(&value, end).map(MediaPlan::Udp),
         _ => models::browsers(&value, count).map(MediaPlan::Web),
     }

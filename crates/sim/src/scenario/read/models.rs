@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_core::units::{Bytes, Time};
 
-use super::packet_size;
+use super::{packet_size, tcp as options};
 use crate::paced::Workload;
 use crate::scenario::error::ScenarioError;
 use crate::scenario::table::{Form, Table, Value};
@@ -57,7 +57,7 @@ fn amount(limit: &Value<'_>) -> Result<Bytes, ScenarioError> {
 /// The same, or its kind alone.
 pub(super) fn tcp_or_kind(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
     if value.kind() != Form::Text {
-        return tcp(value);
+        return tcp(value, Duration::MAX);
     }
     let kind = value.choice(TCP_KINDS, TCP_KINDS)?;
     Ok(TcpPlan {
@@ -68,6 +68,7 @@ pub(super) fn tcp_or_kind(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
             ..SinkConfig::default()
         },
         amount: SourceKind::Endless,
+        socket: None,
     })
 }
 
@@ -103,15 +104,18 @@ fn sack_blocks(kind: &str) -> u8 {
     }
 }
 
-pub(super) fn tcp(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
+pub(super) fn tcp(value: &Value<'_>, end: Duration) -> Result<TcpPlan, ScenarioError> {
     let table = value.table(TCP, "{ kind = \"sack\" }")?;
     let kind = table.need("kind", "kind = \"sack\"")?;
     let kind = kind.choice(TCP_KINDS, TCP_KINDS)?;
     let sender = match standard(kind) {
-        TcpSender::Classic(config) => classic_sender(config, &table).map(TcpSender::Classic),
+        TcpSender::Classic(config) => {
+            options::refuse_modern(kind, &table)?;
+            classic_sender(config, &table).map(TcpSender::Classic)
+        }
         TcpSender::Modern(config) => modern_sender(kind, config, &table).map(TcpSender::Modern),
     }?;
-    Ok(TcpPlan {
+    let mut plan = TcpPlan {
         sender,
         sink: SinkConfig {
             ack_size: match table.get("ack") {
@@ -130,7 +134,10 @@ pub(super) fn tcp(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
             Some(limit) => SourceKind::Bytes(amount(&limit)?.get()),
             None => SourceKind::Endless,
         },
-    })
+        socket: None,
+    };
+    plan.socket = options::socket(&table, &plan, end)?;
+    Ok(plan)
 }
 
 fn classic_sender(
@@ -195,6 +202,7 @@ fn modern_sender(
     if let Some(shortest) = table.get("min_rto") {
         sender.timeout.min = shortest.positive_duration("a timeout of zero fires for ever")?;
     }
+    options::modern(kind, &mut sender, table)?;
     Ok(sender)
 }
 
@@ -222,6 +230,7 @@ pub(super) fn browsers(value: &Value<'_>, count: u32) -> Result<Arc<web::Config>
         config.begin = begin.choice(&["page", "thinking"], &[Begin::Page, Begin::Thinking])?;
     }
     if let Some(value) = table.get("tcp") {
+        options::refuse_socket(&value, "a server writes what browsers ask for")?;
         let plan = tcp_or_kind(&value)?;
         let TcpSender::Classic(sender) = plan.sender else {
             return Err(value.range(
@@ -347,7 +356,7 @@ fn spacing(table: &Table<'_>) -> Result<Spacing, ScenarioError> {
 }
 
 /// A rate, or steps of it.
-fn schedule(value: &Value<'_>, end: Duration) -> Result<Schedule, ScenarioError> {
+pub(super) fn schedule(value: &Value<'_>, end: Duration) -> Result<Schedule, ScenarioError> {
     if value.kind() != Form::List {
         return Ok(value
             .positive_rate("a flow of rate zero sends nothing")?
@@ -434,7 +443,13 @@ pub(super) const TCP: &[&str] = &[
     "limited_transmit",
     "delayed_ack",
     "limit",
+    "demand",
+    "buffer",
     "overhead",
+    "recovery",
+    "tail_probes",
+    "pacing",
+    "hystart",
 ];
 
 pub(super) const UDP: &[&str] = &["rate", "packet", "spacing", "jitter"];

@@ -14,7 +14,12 @@ use crate::scenario::table::{Table, Value};
 
 pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> {
     let table = value.table(TRANSPORT, "{ tcp = \"cubic\", mode = \"iopt\" }")?;
-    let mut tcp = models::tcp_or_kind(&table.need("tcp", "tcp = \"cubic\"")?)?;
+    let tcp = table.need("tcp", "tcp = \"cubic\"")?;
+    super::tcp::refuse_socket(
+        &tcp,
+        "a video is what its encoder makes, and waits in its backlog",
+    )?;
+    let mut tcp = models::tcp_or_kind(&tcp)?;
     let mode = mode(&table)?;
     let rto_max = rto_max(&table)?;
     match &mut tcp.sender {

@@ -62,6 +62,34 @@ fn the_last_axis_is_the_fastest() {
     assert_eq!(sweep.base.links[0].delay, Duration::ZERO);
 }
 
+/// Who plays the base alone is told as well, of all but what only a combination has wrong.
+#[test]
+fn a_slip_in_the_sweep_is_one_of_the_file() {
+    let base = |sweep: &str| {
+        let text = format!("{BASE}{sweep}");
+        crate::scenario::Scenario::parse("f.toml", &text, &|_| Err("none".to_owned()))
+    };
+    for sweep in [
+        "\"flow.b.start\" = [\"1s\"]",
+        "\"link.up.dealy\" = [\"1ms\"]",
+        "\"link.up.delay\" = [\"1ms\", \"2m\"]",
+        "duration = [\"25s\"]\n\"link.up.loss\" = [0.1, 2]",
+        "seeds = \"many\"",
+        "",
+    ] {
+        let error = base(sweep).expect_err(sweep);
+        assert_eq!(error.to_string(), fault(sweep), "{sweep}");
+    }
+    let one = "\"flow.b.start\" = [\"1s\"]";
+    assert_eq!(
+        base(one).unwrap_err().to_string(),
+        "f.toml:16: sweep: flow.b.start: there is no flow \"b\"; use \"a\""
+    );
+    // The base ends at 30 s, and every point later.
+    let together = "\"flow.a.stop\" = [\"35s\", \"40s\"]\nduration = [\"50s\", \"40s\"]";
+    assert!(base(together).is_ok());
+}
+
 #[test]
 fn paths_lead_into_tables_and_lists_and_several_share_a_value() {
     let sweep = parse(

@@ -266,7 +266,7 @@ name = "uplink""#,
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,
         r#"["tidegate.speed >= 0.9"]"#,
-        r#"demo.toml:5: expect: "tidegate.speed >= 0.9": there is no metric "speed"; use one of rate_bps, receive_bps, loss, loss_event_rate, rtt_ms, packet_delay_ms.mean, packet_delay_ms.p50, packet_delay_ms.p95, packet_delay_ms.p99, packet_delay_ms.max, delay_ms.p50, delay_ms.p95, delay_ms.p99, delay_ms.max, queue_ms.mean, queue_ms.p95, frames.made, frames.sent, frames.on_time, frames.savable, frames.late, frames.dropped, on_time_of_savable, on_time_of_all, psnr_y_db, ssim, freezes"#,
+        r#"demo.toml:5: expect: "tidegate.speed >= 0.9": there is no metric "speed"; use one of rate_bps, receive_bps, loss, loss_event_rate, rtt_ms, completion_s, packet_delay_ms.mean, packet_delay_ms.p50, packet_delay_ms.p95, packet_delay_ms.p99, packet_delay_ms.max, delay_ms.p50, delay_ms.p95, delay_ms.p99, delay_ms.max, queue_ms.mean, queue_ms.p95, frames.made, frames.sent, frames.on_time, frames.savable, frames.late, frames.dropped, on_time_of_savable, on_time_of_all, psnr_y_db, ssim, freezes"#,
     ),
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,

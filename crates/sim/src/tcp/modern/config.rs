@@ -25,6 +25,10 @@ pub struct Config {
     pub congestion: CongestionConfig,
     /// How losses are found.
     pub detection: Detection,
+    /// Whether a tail that nothing acknowledges is probed (RFC 8985 section 7), which only
+    /// [`Detection::RackTlp`] does. Without probes it takes a timeout, as with Linux's
+    /// `tcp_early_retrans` at 0.
+    pub tail_probes: bool,
     /// The retransmission timer.
     pub timeout: TimeoutConfig,
     /// Whether segments are spaced, as with Linux's `fq`. BBR and Prague always space them.
@@ -50,6 +54,7 @@ impl Default for Config {
             initial_window: InitialWindow::Rfc6928,
             congestion: CongestionConfig::cubic(),
             detection: Detection::RackTlp,
+            tail_probes: true,
             timeout: TimeoutConfig::default(),
             pacing: false,
             undo: true,

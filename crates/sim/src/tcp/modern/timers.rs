@@ -112,6 +112,7 @@ impl Sender {
     fn arm_probe(&mut self, now: Time, limit: Time) {
         let srtt = self.rtt.smoothed();
         let wanted = self.config.detection == Detection::RackTlp
+            && self.config.tail_probes
             && matches!(self.phase, Phase::Open | Phase::Reduced)
             && self.board.in_flight() > 0
             && self.board.sacked() == 0

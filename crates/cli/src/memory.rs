@@ -1,0 +1,97 @@
+//! Whether a run has room for what it writes down.
+
+use anyhow::{Result, bail};
+use tidegate_sim::scenario::{Logged, Scenario};
+
+/// Sees before a run whether the machine has memory for its log of packets, and warns if that might
+/// not be.
+///
+/// # Errors
+/// Names the flow with the most packets, if there will be more in any case than fit.
+pub(crate) fn fits(scenario: &Scenario) -> Result<()> {
+    let Some(available) = available() else {
+        return Ok(());
+    };
+    let logged = scenario.logged_packets();
+    if let Some(why) = lacks(&logged, available, |logged| logged.sure) {
+        bail!("{why}");
+    }
+    if let Some(why) = lacks(&logged, available, |_| true) {
+        eprintln!("warning: {why}, if the path is filled all the time");
+    }
+    Ok(())
+}
+
+/// What is wrong if all `counted` flows send what they may.
+fn lacks(
+    logged: &[Logged<'_>],
+    available: f64,
+    counted: fn(&Logged<'_>) -> bool,
+) -> Option<String> {
+    let counted = || logged.iter().filter(|logged| counted(logged));
+    let packets: f64 = counted().map(|logged| logged.packets).sum();
+    let first = counted().next()?;
+    let wanted = packets * PACKET;
+    (wanted > available).then(|| {
+        format!(
+            "the flow {:?} sends about {:.0} million packets, and the log of all of them takes about \
+             {:.1} GB of memory, of which {:.1} GB are free: shorten the duration or lower the rate; \
+             or write count = 2, each at half the rate, since flows that are several keep no log of \
+             packets",
+            first.flow,
+            first.packets / 1e6,
+            wanted / 1e9,
+            available / 1e9,
+        )
+    })
+}
+
+/// What programs may still take, in bytes, where the system tells.
+fn available() -> Option<f64> {
+    of_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn of_meminfo(text: &str) -> Option<f64> {
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1_024.0)
+}
+
+/// What a packet in the log takes at the most, in bytes: 2 and 4 million of them took 100 and 101
+/// each, above a run that kept none, and a list that has just grown has room for as many again.
+const PACKET: f64 = 110.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_told_with_a_mend() {
+        let logged = |flow, packets, sure| Logged {
+            flow,
+            packets,
+            sure,
+        };
+        let flows = [logged("flood", 1e9, true), logged("tcp", 5e8, false)];
+        let sure = |available| lacks(&flows, available, |logged| logged.sure);
+        let why = sure(64e9).unwrap();
+        assert!(
+            why.contains("\"flood\" sends about 1000 million packets"),
+            "{why}"
+        );
+        assert!(
+            why.contains("110.0 GB of memory, of which 64.0 GB"),
+            "{why}"
+        );
+        assert_eq!(sure(111e9), None);
+        assert!(lacks(&flows, 111e9, |_| true).is_some());
+        assert_eq!(lacks(&[], 0.0, |_| true), None);
+    }
+
+    #[test]
+    fn the_system_is_understood() {
+        let text = "MemTotal:       24683000 kB\nMemFree:  1 kB\nMemAvailable:    2000 kB\n";
+        assert_eq!(of_meminfo(text), Some(2_048_000.0));
+        assert_eq!(of_meminfo("nothing"), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! How many packets a run writes down, before it is played.
+
+use core::time::Duration;
+
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::units::{Bytes, Rate, Time};
+
+use super::{FlowPlan, MediaPlan, Scenario, TcpPlan, TcpSender, VideoPlan};
+use crate::paced::Workload;
+use crate::run::LinkInfo;
+use crate::tcp::SourceKind;
+use crate::traffic::Schedule;
+use crate::traffic::udp::Spacing;
+
+/// The packets of a flow that a run writes down.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Logged<'a> {
+    /// The flow.
+    pub flow: &'a str,
+    /// About so many; of a flow that keeps to what its path carries, at most.
+    pub packets: f64,
+    /// Whether it sends them in any case.
+    pub sure: bool,
+}
+
+/// Packets that a flow sends, about and at most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Load {
+    /// Packets.
+    count: f64,
+    /// The link of its way that carries the least, if the flow keeps to what that carries.
+    bottleneck: Option<usize>,
+}
+
+impl Scenario {
+    /// About how many packets of its flows a run writes down, by the name of the flow, the most first.
+    /// Flows that are several are only counted, unless they are video over RTP; and nothing is known of
+    /// what nothing bounds: browsers, and those who take what there is of a way without limits.
+    pub fn logged_packets<'a>(&'a self) -> Vec<Logged<'a>> {
+        let links = self.link_infos();
+        let flows = self.flows.iter().filter(|flow| is_logged(flow));
+        let loads = flows.filter_map(|flow| Some((flow, self.load_of(flow, &links)?)));
+        let mut loads: Vec<(&'a FlowPlan, Load)> = loads.collect();
+        // Flows that share a bottleneck fill it together.
+        for link in 0..links.len() {
+            let mine = |load: &Load| load.bottleneck == Some(link);
+            let shared = loads.iter().filter(|(_, load)| mine(load));
+            let most = shared
+                .clone()
+                .map(|(_, load)| load.count)
+                .fold(0.0, f64::max);
+            let all: f64 = shared.map(|(_, load)| load.count).sum();
+            for (_, load) in loads.iter_mut().filter(|(_, load)| mine(load)) {
+                load.count *= most / all.max(1.0);
+            }
+        }
+        let logged = |(flow, load): (&'a FlowPlan, Load)| Logged {
+            flow: &flow.name,
+            packets: load.count,
+            sure: is_uncontrolled(flow),
+        };
+        let mut logged: Vec<Logged<'_>> = loads.into_iter().map(logged).collect();
+        logged.sort_by(|a, b| b.packets.total_cmp(&a.packets));
+        logged
+    }
+
+    fn load_of(&self, flow: &FlowPlan, links: &[LinkInfo]) -> Option<Load> {
+        let packet = flow.media.largest_packet().bits().max(1) as f64;
+        let life = (flow.start, flow.stop);
+        let lasts = flow.stop.saturating_sub(flow.start).as_secs_f64();
+        let offered = offered(flow, life);
+        if is_uncontrolled(flow) {
+            return Some(Load {
+                count: offered? / packet * f64::from(flow.count),
+                bottleneck: None,
+            });
+        }
+        let carried = flow.path.iter().filter_map(|link| {
+            let bits = carried(links.get(*link)?, life)?;
+            Some((bits, *link))
+        });
+        let carried = carried.min_by(|a, b| a.0.total_cmp(&b.0));
+        let mut limit = offered.unwrap_or(f64::INFINITY) * f64::from(flow.count);
+        if let MediaPlan::Tcp(tcp) = &flow.media {
+            let round = self.round_trip(flow).as_secs_f64();
+            limit = limit.min(window(tcp) * packet * (lasts / round + 1.0));
+        }
+        let (bits, bottleneck) = match carried {
+            Some((bits, link)) if bits < limit => (bits, Some(link)),
+            _ => (limit, None),
+        };
+        // Browsers think most of the time, for nobody knows how long.
+        let is_known = bits.is_finite() && !matches!(flow.media, MediaPlan::Web(_));
+        is_known.then_some(Load {
+            count: bits / packet,
+            bottleneck,
+        })
+    }
+}
+
+/// Of video over RTP each of many writes its packets down, too.
+fn is_logged(flow: &FlowPlan) -> bool {
+    let over_rtp = |video: &VideoPlan| video.stream.is_none();
+    flow.count == 1 || flow.media.video().is_some_and(over_rtp)
+}
+
+/// Whether it sends without regard to what the path carries.
+fn is_uncontrolled(flow: &FlowPlan) -> bool {
+    let fixed = matches!(flow.control, Some(ControllerConfig::Fixed { .. }));
+    fixed || matches!(flow.media, MediaPlan::Udp(_))
+}
+
+/// What the flow sends if nothing holds it back, in bits, if that has an end.
+fn offered(flow: &FlowPlan, life: (Duration, Duration)) -> Option<f64> {
+    let lasts = life.1.saturating_sub(life.0).as_secs_f64();
+    let over_life = |rate: Rate| rate.as_f64() * lasts;
+    let made = match &flow.media {
+        MediaPlan::Bulk(bulk) => match &bulk.workload {
+            Workload::Greedy => None,
+            Workload::Packets(count) => Some(*count as f64 * bulk.packet.bits() as f64),
+            Workload::Application(steps) => {
+                Some(integral(steps.iter().map(|(at, rate)| (*at, *rate)), life))
+            }
+        },
+        MediaPlan::Tcp(tcp) => of_tcp(tcp, life),
+        MediaPlan::Udp(udp) => {
+            let share = match udp.spacing {
+                Spacing::OnOff { on, off, .. } => {
+                    on.as_secs_f64() / (on.as_secs_f64() + off.as_secs_f64())
+                }
+                Spacing::Constant { .. } | Spacing::Poisson => 1.0,
+            };
+            Some(share * of_schedule(&udp.rate, life))
+        }
+        MediaPlan::Video(video) => Some(over_life(video.ceiling)),
+        MediaPlan::Web(_) => None,
+    };
+    let fixed = match &flow.control {
+        Some(ControllerConfig::Fixed { rate }) => Some(over_life(*rate)),
+        _ => None,
+    };
+    match (made, fixed) {
+        (Some(made), Some(fixed)) => Some(made.min(fixed)),
+        (made, fixed) => made.or(fixed),
+    }
+}
+
+fn of_tcp(tcp: &TcpPlan, life: (Duration, Duration)) -> Option<f64> {
+    let demand = tcp.socket.as_ref().and_then(|s| s.demand.as_ref());
+    match (demand, tcp.amount) {
+        (Some(demand), _) => Some(of_schedule(demand, life)),
+        (None, SourceKind::Bytes(bytes)) => Some(Bytes(bytes).bits() as f64),
+        (None, _) => None,
+    }
+}
+
+/// What sender and receiver have room for, in segments.
+fn window(tcp: &TcpPlan) -> f64 {
+    let window = match &tcp.sender {
+        TcpSender::Classic(config) => config.window,
+        TcpSender::Modern(config) => config.window,
+    };
+    let buffer = tcp.socket.as_ref().map(|socket| {
+        let segment = tcp.payload().get().max(1);
+        socket.buffer.get().div_ceil(segment) as f64
+    });
+    buffer.map_or(f64::from(window), |buffer| buffer.min(window.into()))
+}
+
+fn of_schedule(schedule: &Schedule, life: (Duration, Duration)) -> f64 {
+    let first = core::iter::once((Time::ZERO, schedule.first));
+    integral(first.chain(schedule.steps.iter().copied()), life)
+}
+
+/// What the link carries meanwhile, in bits; `None` without a limit.
+fn carried(link: &LinkInfo, life: (Duration, Duration)) -> Option<f64> {
+    let steps = link.capacity.iter();
+    let steps: Option<Vec<(Time, Rate)>> = steps.map(|s| Some((s.from, s.rate?))).collect();
+    steps
+        .filter(|steps| !steps.is_empty())
+        .map(|steps| integral(steps.into_iter(), life))
+}
+
+/// Rates over time, in bits.
+fn integral(steps: impl Iterator<Item = (Time, Rate)>, life: (Duration, Duration)) -> f64 {
+    let (begin, end) = (Time::ZERO + life.0, Time::ZERO + life.1);
+    let mut steps = steps.peekable();
+    let mut bits = 0.0;
+    while let Some((from, rate)) = steps.next() {
+        let to = steps.peek().map_or(end, |next| next.0.min(end));
+        bits += rate.as_f64() * to.since(from.max(begin)).as_secs_f64();
+    }
+    bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(links: &str, flows: &str) -> Vec<(String, f64)> {
+        let text = format!("name = \"t\"\nduration = \"10s\"\n{links}\n{flows}");
+        let scenario = Scenario::parse("t", &text, &|_| Err(String::new()));
+        let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
+        let counts = scenario.logged_packets().into_iter();
+        let rounded = |logged: Logged<'_>| (logged.flow.to_owned(), logged.packets.round());
+        counts.map(rounded).collect()
+    }
+
+    fn flow(name: &str, what: &str) -> String {
+        format!("[[flow]]\nname = \"{name}\"\npath = [\"l\"]\nback = [\"m\"]\n{what}\n")
+    }
+
+    const LINKS: &str = "[[link]]\nname = \"l\"\nrate = [[\"0s\", \"12Mb/s\"], [\"5s\", \"6Mb/s\"]]\n\
+                         delay = \"100ms\"\nqueue = { droptail = \"60kB\" }\n[[link]]\nname = \"m\"";
+    const OPEN: &str = "[[link]]\nname = \"l\"\n[[link]]\nname = \"m\"";
+
+    fn one(links: &str, what: &str) -> Option<f64> {
+        let counts = count(links, &flow("f", what));
+        counts.first().map(|(_, n)| *n)
+    }
+
+    #[test]
+    fn uncontrolled_flows_send_what_they_are_told() {
+        let udp = "udp = { rate = \"1000Gb/s\", packet = \"1250B\" }";
+        assert_eq!(one(LINKS, udp), Some(1e9));
+        assert_eq!(one(LINKS, &format!("count = 2\n{udp}")), None);
+        let short = format!("start = \"2s\"\nstop = \"3s\"\n{udp}");
+        assert_eq!(one(LINKS, &short), Some(1e8));
+        let bursts = "udp = { rate = \"1Mb/s\", packet = \"1250B\", \
+                      spacing = { on = \"1s\", off = \"3s\" } }";
+        assert_eq!(one(OPEN, bursts), Some(250.0));
+        let fixed = "control = { fixed = \"1Mb/s\" }\nbulk = { packet = \"1250B\" }";
+        assert_eq!(one(OPEN, fixed), Some(1_000.0));
+        // Each of many writes down its packets, of 1200 bytes, if it is a video over RTP.
+        let video = "count = 3\ncontrol = \"tfrc\"\nvideo = { ceiling = \"960kb/s\" }\ndelay_bound = \"1s\"";
+        assert_eq!(one(OPEN, video), Some(3_000.0));
+        assert_eq!(one(LINKS, video), Some(3_000.0));
+    }
+
+    #[test]
+    fn others_keep_to_path_application_and_window() {
+        // 90 Mbit in packets of 12 kbit.
+        assert_eq!(one(LINKS, "tcp = { kind = \"cubic\" }"), Some(7_500.0));
+        let tfrc = "control = \"tfrc\"\nbulk = { packet = \"1500B\" }";
+        assert_eq!(one(LINKS, tfrc), Some(7_500.0));
+        assert_eq!(one(OPEN, tfrc), None);
+        assert_eq!(one(OPEN, "web = {}"), None);
+        let app = "tcp = { kind = \"cubic\", demand = \"1.2Mb/s\" }";
+        assert_eq!(one(LINKS, app), Some(1_000.0));
+        // A window per round trip of 100 ms, and one more.
+        let small = "tcp = { kind = \"cubic\", window = \"2 packets\" }";
+        assert_eq!(one(LINKS, small), Some(202.0));
+    }
+
+    #[test]
+    fn flows_that_share_a_link_fill_it_together() {
+        let three = ["a", "b", "c"].map(|name| flow(name, "tcp = { kind = \"cubic\" }"));
+        let counts = count(LINKS, &three.concat());
+        let all: f64 = counts.iter().map(|(_, n)| n).sum();
+        assert_eq!((counts.len(), all), (3, 7_500.0));
+    }
+}

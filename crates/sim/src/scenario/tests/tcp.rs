@@ -1,0 +1,158 @@
+//! What may be said of TCP, and of which.
+
+use super::*;
+use crate::tcp::modern::{CongestionConfig, Detection};
+use crate::traffic::Schedule;
+
+fn with(tcp: &str) -> Result<TcpPlan, ScenarioError> {
+    let text = format!(
+        "name = \"t\"\nduration = \"60s\"\n[[link]]\nname = \"l\"\n[[flow]]\nname = \"f\"\n\
+         path = [\"l\"]\nback = [\"l\"]\n{tcp}\n"
+    );
+    match parse(&text)?.flows.remove(0).media {
+        MediaPlan::Tcp(plan) => Ok(plan),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn plan(keys: &str) -> TcpPlan {
+    with(&format!("tcp = {{ kind = {keys} }}")).unwrap()
+}
+
+fn fault(flow: &str) -> String {
+    with(flow).expect_err(flow).to_string()
+}
+
+fn modern(keys: &str) -> modern::Config {
+    match plan(keys).sender {
+        TcpSender::Modern(config) => *config,
+        TcpSender::Classic(config) => panic!("{config:?}"),
+    }
+}
+
+#[test]
+fn what_is_not_said_stays_as_it_was() {
+    assert_eq!(modern("\"cubic\""), modern::Config::default());
+    assert_eq!(plan("\"sack\"").socket, None);
+    let same = "\"cubic\", recovery = \"rack\", tail_probes = true, hystart = true, pacing = false";
+    assert_eq!(modern(same), modern::Config::default());
+}
+
+#[test]
+fn repair_and_pace_are_switched() {
+    let config = modern("\"cubic\", recovery = \"duplicates\", hystart = false, pacing = true");
+    assert_eq!(config.detection, Detection::Duplicates);
+    assert!(config.pacing && !config.tail_probes);
+    let CongestionConfig::Cubic(cubic) = config.congestion else {
+        panic!("{config:?}");
+    };
+    assert_eq!(cubic.hystart, None);
+    let config = modern("\"bbr\", tail_probes = false");
+    assert_eq!(config.detection, Detection::RackTlp);
+    assert!(!config.tail_probes);
+}
+
+#[test]
+fn an_application_may_write() {
+    let socket = |keys| plan(keys).socket.unwrap();
+    let steps = "\"sack\", demand = [[\"0s\", \"1Mb/s\"], [\"10s\", \"3Mb/s\"]], buffer = \"64kB\"";
+    let rates = Schedule {
+        first: Rate::kbps(1_000),
+        steps: vec![(Time::from_secs(10), Rate::kbps(3_000))],
+    };
+    let want = SocketPlan {
+        demand: Some(rates),
+        buffer: Bytes(64_000),
+    };
+    assert_eq!(socket(steps), want);
+    assert_eq!(socket("\"bbr\", demand = \"2Mb/s\"").buffer, Bytes(4 << 20));
+    let transfer = plan("\"cubic\", buffer = \"1448B\", limit = \"1MB\"");
+    assert_eq!(transfer.socket.unwrap().demand, None);
+    assert_eq!(transfer.amount, SourceKind::Bytes(1_000_000));
+}
+
+#[test]
+fn what_a_kind_lacks_is_said() {
+    for (flow, message) in [
+        (
+            "tcp = { kind = \"sack\", recovery = \"rack\" }",
+            "tcp: recovery: sack is as in ns-2, which has no recovery; remove it, or choose kind = \"cubic\"",
+        ),
+        (
+            "tcp = { kind = \"reno\", pacing = false }",
+            "tcp: pacing: reno is as in ns-2, which has no pacing; remove it, or choose kind = \"cubic\"",
+        ),
+        (
+            "tcp = { kind = \"bbr\", pacing = false }",
+            "tcp: pacing: bbr always spaces its segments; remove it, or choose kind = \"cubic\"",
+        ),
+        (
+            "tcp = { kind = \"linux-reno\", hystart = true }",
+            "tcp: hystart: only cubic leaves slow start when the delay rises, and this is linux-reno; remove it, or choose kind = \"cubic\"",
+        ),
+        (
+            "tcp = { kind = \"cubic\", recovery = \"duplicates\", tail_probes = true }",
+            "tcp: tail_probes: only TCP with RACK probes tails (RFC 8985); remove it, or write recovery = \"rack\"",
+        ),
+        (
+            "tcp = { kind = \"cubic\", recovery = \"dupack\" }",
+            "tcp: recovery: \"dupack\" is not known here; use \"duplicates\" or \"rack\"",
+        ),
+        (
+            "tcp = { kind = \"cubic\", buffer = \"1000B\" }",
+            "tcp: buffer: a socket buffer of 1000 B has no room for a segment, which carries 1448 B; write at least that, as \"64kB\"",
+        ),
+        (
+            "tcp = { kind = \"cubic\", demand = \"1Mb/s\", limit = \"1MB\" }",
+            "tcp: demand: what is limited in size is there from the start; write either limit or demand",
+        ),
+        (
+            "tcp = { kind = \"cubic\", demand = \"0b/s\" }",
+            "tcp: demand: a flow of rate zero sends nothing; write a rate above zero, as \"2Mb/s\"",
+        ),
+        (
+            "web = { tcp = { kind = \"reno\", buffer = \"64kB\" } }",
+            "web: tcp: buffer: a server writes what browsers ask for; remove it",
+        ),
+        (
+            "video = {}\ndelay_bound = \"2s\"\ntransport = { mode = \"ioff\", tcp = { kind = \"cubic\", demand = \"1Mb/s\" } }",
+            "transport: tcp: demand: a video is what its encoder makes, and waits in its backlog; remove it",
+        ),
+    ] {
+        let error = fault(flow);
+        assert!(
+            error.ends_with(&format!("flow \"f\": {message}")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn keys_by_the_names_that_others_have_are_told() {
+    for (key, hint) in [
+        (
+            "rack = false",
+            "rack: no such key; that is recovery, as recovery = \"rack\" or \"duplicates\", here; the keys here are kind, ",
+        ),
+        (
+            "tlp = false",
+            "tlp: no such key; that is tail_probes, true or false, here; ",
+        ),
+        (
+            "mss = \"1448B\"",
+            "mss: no such key; that is packet, headers included, ",
+        ),
+        (
+            "rate = \"2Mb/s\"",
+            "rate: no such key; that is demand, as demand = \"2Mb/s\", here; ",
+        ),
+        (
+            "hystat = true",
+            "hystat: no such key; did you mean \"hystart\"? ",
+        ),
+        ("hack = true", "hack: no such key; the keys here are kind, "),
+    ] {
+        let error = fault(&format!("tcp = {{ kind = \"cubic\", {key} }}"));
+        assert!(error.contains(hint), "{error}");
+    }
+}

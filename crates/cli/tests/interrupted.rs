@@ -16,7 +16,7 @@ mod skip;
 #[test]
 fn a_simulation_leaves_nothing_or_what_was_there() {
     let dir = folder("interrupted-sim");
-    let (long, out) = (scenario(&dir, "long", "24h"), dir.join("runs/long"));
+    let (long, out) = (scenario(&dir, "long", "24h", 2), dir.join("runs/long"));
     let command = format!("sim run {} --json --out {}", long, out.display());
     let ended = interrupted(&command);
     assert_eq!(
@@ -25,7 +25,7 @@ fn a_simulation_leaves_nothing_or_what_was_there() {
     );
     assert!(!dir.join("runs").exists(), "empty folders are left");
 
-    let short = scenario(&dir, "short", "2s");
+    let short = scenario(&dir, "short", "2s", 2);
     let place = out.display().to_string();
     let whole = tidegate(
         &["sim", "run", &short, "--no-report", "--out", &place],
@@ -71,7 +71,7 @@ fn comparisons_leave_nothing() {
 #[test]
 fn a_sweep_keeps_the_runs_that_were_over() {
     let dir = folder("interrupted-sweep");
-    let long = scenario(&dir, "long", "24h");
+    let long = scenario(&dir, "long", "24h", 2);
     let sweep = "[sweep]\nseeds = 4\n\"link.up.delay\" = [\"10ms\", \"20ms\"]\n";
     fs::write(&long, fs::read_to_string(&long).unwrap() + sweep).unwrap();
     let out = dir.join("out");
@@ -87,7 +87,7 @@ fn the_lab_keeps_what_was_played() {
         return;
     }
     let dir = folder("interrupted-lab");
-    let long = scenario(&dir, "long", "1000s");
+    let long = scenario(&dir, "long", "1000s", 1);
     let out = dir.join("out");
     let command = format!("lab run {long} --json --no-report --out {}", out.display());
     let mut lab = Party::tidegate(&command);
@@ -118,11 +118,12 @@ fn cut(ended: Ended) -> Ended {
 }
 
 /// A stream of packets over a link, in a file.
-fn scenario(dir: &Path, name: &str, duration: &str) -> String {
+/// Of single flows each packet is logged, for which a day takes more memory than there is.
+fn scenario(dir: &Path, name: &str, duration: &str, flows: u32) -> String {
     let file = dir.join(format!("{name}.toml"));
     let text = format!(
         "name = \"{name}\"\nduration = \"{duration}\"\n[[link]]\nname = \"up\"\n[[link]]\n\
-         name = \"down\"\n[[flow]]\nname = \"u\"\npath = [\"up\"]\nback = [\"down\"]\n\
+         name = \"down\"\n[[flow]]\nname = \"u\"\ncount = {flows}\npath = [\"up\"]\nback = [\"down\"]\n\
          udp = {{ rate = \"100Mb/s\" }}\n"
     );
     fs::write(&file, text).unwrap();

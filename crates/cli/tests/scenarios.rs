@@ -1,5 +1,6 @@
 //! The verbs that play scenarios, as a user calls them.
 
+use core::time::Duration;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -33,6 +34,7 @@ fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() 
         "rate_bps",
         "receive_bps",
         "loss_event_rate",
+        "completion_s",
         "rtt_ms",
         "packet_delay_ms",
         "loss",
@@ -227,7 +229,32 @@ fn the_lab_plays_the_same_file() {
         let link = [0, 2][flow];
         assert!(json["links"][link]["utilisation"].as_f64().unwrap() > 0.1);
     }
+    // The same numbers mean the same in the simulator.
+    let args = [
+        "sim",
+        "run",
+        path(&scenario),
+        "--json",
+        "--no-report",
+        "--out",
+    ];
+    let out = tidegate(&[&args[..], &["sim"]].concat(), &dir);
+    let modelled: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    for path in [
+        "/rate_bps",
+        "/receive_bps",
+        "/rtt_ms",
+        "/packet_delay_ms/p50",
+    ] {
+        let of = |json: &serde_json::Value| json["flows"][0].pointer(path).unwrap().as_f64();
+        let (lab, sim) = (of(&json).expect(path), of(&modelled).expect(path));
+        // A busy machine costs time, and with it some of the rate.
+        assert!((0.5..2.0).contains(&(lab / sim)), "{path}: {lab} {sim}");
+    }
     let run = tidegate_sim::run::RunReader::load(dir.join("run")).unwrap();
+    let packets = run.flows[0].packets.iter();
+    let mut took = packets.filter_map(|row| Some(row.arrived?.since(row.sent)));
+    assert!(took.all(|delay| delay < Duration::from_secs(4)));
     assert!(
         run.manifest.notes.iter().any(|n| n.contains("emulator")),
         "{:?}",

@@ -17,7 +17,8 @@ use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::session::sender::{MediaSender, SentFrame};
 use tidegate_core::session::stream::{Direct, EncodePipe, Streamer};
-use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
+use tidegate_core::wire::ntp::{NtpShort, RemoteClock};
 use tidegate_core::wire::payload;
 use tidegate_core::wire::rtcp::Cname;
 
@@ -217,9 +218,12 @@ impl<P: EncodePipe> Player<P> {
     pub fn drain(&mut self, takings: &mut Takings) {
         match self {
             Self::Model(model) => model.drain(&mut takings.passages),
-            Self::Video(streamer) => streamer
-                .sender_mut()
-                .drain_rows(&mut takings.sent, &mut takings.packets),
+            Self::Video(streamer) => {
+                let known = takings.packets.len();
+                let sender = streamer.sender_mut();
+                sender.drain_rows(&mut takings.sent, &mut takings.packets);
+                takings.packets[known..].iter_mut().for_each(on_one_clock);
+            }
             Self::Receiver(receiver) => {
                 takings
                     .received
@@ -235,9 +239,12 @@ impl<P: EncodePipe> Player<P> {
                 model.drain(&mut takings.passages);
                 takings.done = model.done();
             }
-            Self::Video(streamer) => streamer
-                .sender_mut()
-                .finish_rows(&mut takings.sent, &mut takings.packets),
+            Self::Video(streamer) => {
+                let known = takings.packets.len();
+                let sender = streamer.sender_mut();
+                sender.finish_rows(&mut takings.sent, &mut takings.packets);
+                takings.packets[known..].iter_mut().for_each(on_one_clock);
+            }
             Self::Receiver(receiver) => {
                 receiver.finish();
                 takings
@@ -321,6 +328,14 @@ impl Takings {
             received,
             self.packets.iter().map(packet_row).collect(),
         )
+    }
+}
+
+/// A sender knows its receiver's clock but for a constant; here both read one that starts at zero.
+fn on_one_clock(row: &mut PacketRow) {
+    if let Some(Outcome::Received { at, .. }) = &mut row.outcome {
+        let zero = RemoteClock::new().at(NtpShort(0));
+        *at = RemoteTime(at.0.saturating_sub(zero.0));
     }
 }
 

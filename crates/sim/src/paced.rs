@@ -126,8 +126,9 @@ pub enum Spacing {
     /// packet whether an older one is overdue (its timeout is called early), and if it lowers the
     /// rate for that, the packet is left out and the next interval begins. So does ns-2's RAP.
     Steady,
-    /// Nothing; but before the first loss every report sends a packet at once, and so does every
-    /// timeout of the controller, as in ns-2's TFRC. The next one follows an interval later.
+    /// Nothing; but the first report sends a packet at once whatever it tells, and so does every other
+    /// before the first loss and every timeout of the controller, as in ns-2's TFRC. The next one
+    /// follows an interval later.
     Prompt,
 }
 
@@ -339,6 +340,7 @@ impl Agent for Sender {
             return;
         }
         let mut report = Report::new(&self.fates);
+        let first = self.told == 0;
         if let Some(sample) = rtt {
             report = report.rtt(sample);
             let (sample, memory) = (nanos(sample) as f64 / 1e9, self.config.rtt_memory);
@@ -356,8 +358,8 @@ impl Agent for Sender {
         {
             cx.record(sample);
         }
-        let prompt = self.config.spacing == Spacing::Prompt
-            && self.controller.summary().loss_event_rate <= 0.0;
+        let unhurt = first || self.controller.summary().loss_event_rate <= 0.0;
+        let prompt = self.config.spacing == Spacing::Prompt && unhurt;
         self.retime(cx.now, prompt);
         self.proceed(cx);
     }

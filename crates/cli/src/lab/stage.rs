@@ -146,6 +146,7 @@ impl Stage<'_> {
         let (report, log) = emulator.stop()?;
         let captures = over_tcp.into_iter().map(|i| settle(&mut take, i, &log));
         let captures = captures.collect();
+        count_reports(&mut take, &log);
         let name = &take.flows[0].0.name;
         take.links = replay::link_samples(scenario, &config.network, self.seed, &log, name)?;
         Ok(Played {
@@ -320,6 +321,20 @@ fn settle(take: &mut Take, flow: usize, log: &EmulatorLog) -> (String, Vec<Passi
         takings.packets = capture::packets(&there);
     }
     (role.name.clone(), there)
+}
+
+/// Counts what receivers of RTP sent back, of which endpoints keep nothing.
+fn count_reports(take: &mut Take, log: &EmulatorLog) {
+    for (flow, (role, takings)) in take.flows.iter().enumerate() {
+        if role.plan.media.video().is_none() || takings.stream.is_some() {
+            continue;
+        }
+        for passing in capture::passings(log, back_of(flow)) {
+            if let Some((at, _)) = passing.arrived {
+                take.meter.answered(flow, at, passing.sent);
+            }
+        }
+    }
 }
 
 /// The video of a role that goes over TCP.

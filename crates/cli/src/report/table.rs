@@ -59,6 +59,13 @@ pub(super) fn flows(view: &View<'_>, summary: &Summary) -> String {
              the most. Not every flow has every number.</p>",
         );
     }
+    if let Some(span) = view.run.manifest.measure {
+        let (from, to) = (span.from.as_secs_f64(), span.to.as_secs_f64());
+        let _ = write!(
+            html,
+            "<p class=\"under\">Measured from {from} s to {to} s; drawings show the whole run.</p>"
+        );
+    }
     html
 }
 

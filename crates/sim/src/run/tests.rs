@@ -338,7 +338,7 @@ fn a_new_run_replaces_an_old_one() {
 
 #[test]
 fn a_run_that_was_killed_while_it_began_can_be_overwritten() {
-    let scratch = Scratch::new("killed");
+    let scratch = Scratch::new("killed-anew");
     write(&scratch.0);
     // Killed between the two: the folder has been emptied, and no manifest was written yet.
     drop(RunWriter::create(&scratch.0).expect("ours"));

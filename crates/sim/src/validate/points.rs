@@ -77,10 +77,6 @@ impl Set {
                 2.7,
             ));
         }
-        // With forty seeds of ours it is 1.8 s.
-        if (self, point, what) == (Self::Start, "std_q25_ov0.0008", "tfrc.slow_start_s") {
-            return Some(("slow start has a long tail; see docs/validation.md", 2.0));
-        }
         if self == Self::Satellite && mean.n < FEW_RUNS && BETWEEN_FLOWS.contains(&what) {
             return Some((
                 "one to three runs of ns-2 do not tell how much its flows differ; see docs/validation.md",

@@ -17,11 +17,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use tidegate_core::random::Seed;
+use tidegate_core::units::Time;
 use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
 use tidegate_live::limits;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
 use tidegate_sim::play::{Take, baseline};
-use tidegate_sim::run::World;
+use tidegate_sim::run::{Span, World};
 use tidegate_sim::scenario::{FlowPlan, Scenario, TcpPlan, VideoPlan};
 use tidegate_sim::staging;
 
@@ -31,6 +32,7 @@ pub(crate) use self::service::Service;
 pub(crate) use self::stage::{Played, Stage, describe};
 use crate::folder::{self, Script};
 use crate::interrupted::{self, End, Made};
+use crate::memory;
 use crate::sim::{self, Bar, RunArgs};
 
 /// What to play in the lab.
@@ -94,6 +96,7 @@ pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<End> {
 fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Result<End> {
     let scenario = &script.scenario;
     kernel::fits(scenario)?;
+    memory::fits(scenario, 1)?;
     fits(&Crowd::of(scenario), limits::open_files()?)?;
     can_play(scenario)?;
     // Ctrl-C ends the take that is on; what was played until then is kept.
@@ -105,6 +108,7 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
     let mut manifest = folder::manifest(World::Lab, scenario);
     let mut takes: Vec<Take> = Vec::with_capacity(runs);
     let mut kept = Vec::with_capacity(runs);
+    let mut ended = Time::FAR;
     let (service, missing) = service(scenario);
     manifest.notes.extend(missing);
     let stage = Stage {
@@ -129,6 +133,7 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
         let name = &played.take.flows[0].0.name;
         manifest.notes.push(describe(name, &played.report));
         kept.push(captures(&played));
+        ended = played.ended;
         manifest.notes.extend(played.notes);
         takes.push(played.take);
     }
@@ -144,6 +149,12 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
         let note = format!("interrupted in the run of {name}: what comes after is missing");
         eprintln!("{note}; what was played is kept in {}", dir.display());
         manifest.notes.push(note);
+        // There is nothing to measure of what was not played.
+        let planned = manifest.measured();
+        manifest.measure = Some(Span {
+            from: planned.from.min(ended),
+            to: planned.to.min(ended),
+        });
     }
     let run = folder::write(dir, script, manifest, seed, takes)?;
     kept.iter().try_for_each(|captures| captures.write(dir))?;

@@ -3,15 +3,16 @@
 use anyhow::{Result, bail};
 use tidegate_sim::scenario::{Logged, Scenario};
 
-/// Sees before a run whether the machine has memory for its log of packets, and warns if that might
-/// not be.
+/// Sees before a run whether the machine has memory for its log of packets, so many times, and warns if
+/// that might not be.
 ///
 /// # Errors
 /// Names the flow with the most packets, if there will be more in any case than fit.
-pub(crate) fn fits(scenario: &Scenario) -> Result<()> {
+pub(crate) fn fits(scenario: &Scenario, times: usize) -> Result<()> {
     let Some(available) = available() else {
         return Ok(());
     };
+    let available = available / times as f64;
     let logged = scenario.logged_packets();
     if let Some(why) = lacks(&logged, available, |logged| logged.sure) {
         bail!("{why}");
@@ -34,12 +35,13 @@ fn lacks(
     let wanted = packets * PACKET;
     (wanted > available).then(|| {
         format!(
-            "the flow {:?} sends about {:.0} million packets, and the log of all of them takes about \
+            "the flow {:?} sends about {:.0} million packets, and the log of {} takes about \
              {:.1} GB of memory, of which {:.1} GB are free: shorten the duration or lower the rate; \
              or write count = 2, each at half the rate, since flows that are several keep no log of \
              packets",
             first.flow,
             first.packets / 1e6,
+            if counted().count() > 1 { "those and others" } else { "them" },
             wanted / 1e9,
             available / 1e9,
         )

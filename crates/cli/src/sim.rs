@@ -77,7 +77,7 @@ fn run_one(args: &RunArgs) -> Result<ExitCode> {
 
 /// Plays a scenario in the simulator and leaves a run folder, a whole one or none.
 pub(crate) fn simulate(script: Script, seed: Seed, dir: &Path) -> Result<End> {
-    memory::fits(&script.scenario)?;
+    memory::fits(&script.scenario, 1)?;
     let interrupts = interrupted::catch()?;
     let made = Made::by(dir);
     folder::claim(dir)?;

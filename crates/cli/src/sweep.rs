@@ -15,10 +15,11 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use tidegate_live::terminal;
-use tidegate_sim::scenario::Sweep;
+use tidegate_sim::scenario::{Point, Sweep};
 
 use crate::folder::Script;
 use crate::interrupted;
+use crate::memory;
 use crate::progress::counted;
 use crate::studio::Studio;
 use book::{Book, Job};
@@ -50,8 +51,18 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
     let sweep = Sweep::load(&args.scenario)?;
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| PathBuf::from(format!("runs/{}-sweep", sweep.base.name)));
+    let threads = threads(args)?;
+    let packets = |point: &&Point| -> f64 {
+        let logged = point.scenario.logged_packets();
+        logged.iter().map(|logged| logged.packets).sum()
+    };
+    let largest = sweep.points.iter();
+    let largest = largest.max_by(|a, b| packets(a).total_cmp(&packets(b)));
+    if let Some(largest) = largest {
+        memory::fits(&largest.scenario, threads.min(sweep.runs()))?;
+    }
     let mut book = Book::open(&dir, &sweep, args.fresh)?;
-    if play(args, &sweep, &dir, &mut book)? == End::Interrupted {
+    if play(threads, &sweep, &dir, &mut book)? == End::Interrupted {
         let (done, all) = (book.done(), sweep.runs());
         let all = counted(all as u64, "run");
         eprintln!("interrupted after {done} of {all}; the same command does the rest");
@@ -76,8 +87,19 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
     })
 }
 
+/// How many runs at a time.
+fn threads(args: &SweepArgs) -> Result<usize> {
+    if let Some(jobs) = args.jobs {
+        return Ok(usize::from(jobs));
+    }
+    let cores = available_parallelism();
+    let cores =
+        cores.context("the system does not say how many cores there are; say it with --jobs")?;
+    Ok(cores.get())
+}
+
 /// Plays what is not done yet, and keeps it in `book`.
-fn play(args: &SweepArgs, sweep: &Sweep, dir: &Path, book: &mut Book<'_>) -> Result<End> {
+fn play(threads: usize, sweep: &Sweep, dir: &Path, book: &mut Book<'_>) -> Result<End> {
     let seeds = sweep.seeds.len();
     let jobs = (0..sweep.points.len()).flat_map(|point| (0..seeds).map(move |seed| (point, seed)));
     let jobs: Vec<Job> = jobs.filter(|job| !book.is_done(*job)).collect();
@@ -90,13 +112,7 @@ fn play(args: &SweepArgs, sweep: &Sweep, dir: &Path, book: &mut Book<'_>) -> Res
     if runs == 0 {
         return Ok(End::Done { busy: 1.0 });
     }
-    let threads = match args.jobs {
-        Some(jobs) => usize::from(jobs),
-        None => available_parallelism()
-            .context("the system does not say how many cores there are; say it with --jobs")?
-            .get(),
-    };
-    let script = |point: &tidegate_sim::scenario::Point| Script {
+    let script = |point: &Point| Script {
         scenario: point.scenario.clone(),
         text: sweep.text.clone(),
         studio: Studio::default(),

@@ -36,8 +36,12 @@ pub(crate) fn render(run: &Run, summary: &Summary, room: Option<usize>) -> Strin
         tables.push(text);
     }
     if let Some(span) = run.manifest.measure {
-        let (from, to) = (span.from.as_secs_f64(), span.to.as_secs_f64());
-        let whole = run.manifest.duration.as_secs_f64();
+        let [from, to, whole] = [
+            span.from.as_secs_f64(),
+            span.to.as_secs_f64(),
+            run.manifest.duration.as_secs_f64(),
+        ]
+        .map(|seconds| (1e3 * seconds).round() / 1e3);
         tables.push(format!("measured from {from} s to {to} s of {whole} s\n"));
     }
     if !summary.expect.is_empty() {
@@ -72,7 +76,7 @@ fn table(title: &str, columns: &[Column], rows: Vec<Row>, room: Option<usize>) -
     };
     let mut shown: Vec<usize> = (0..columns.len()).collect();
     shown.retain(|i| columns[*i].0 == 0 || told(i));
-    fit(&mut shown, columns, width, room);
+    let left_out = fit(&mut shown, columns, width, room);
     let titles = columns.iter().map(|(_, _, title)| (*title).to_owned());
     let head = (title.to_owned(), titles.collect());
     let mut out = String::new();
@@ -84,16 +88,26 @@ fn table(title: &str, columns: &[Column], rows: Vec<Row>, room: Option<usize>) -
         out.push_str(line.trim_end());
         out.push('\n');
     }
+    if !left_out.is_empty() {
+        let _ = writeln!(out, "no room for {}", left_out.join(", "));
+    }
     out
 }
 
-/// Leaves out columns until they fit beside names of that width.
-fn fit(shown: &mut Vec<usize>, columns: &[Column], width: usize, room: Option<usize>) {
+/// Leaves out columns until they fit beside names of that width: their titles.
+fn fit(
+    shown: &mut Vec<usize>,
+    columns: &[Column],
+    width: usize,
+    room: Option<usize>,
+) -> Vec<&'static str> {
+    let mut left_out = Vec::new();
     let wide = |shown: &[usize]| shown.iter().map(|i| columns[*i].1 + 2).sum::<usize>();
     while shown.len() > 1 && room.is_some_and(|room| width + wide(shown) > room) {
         let last = (0..shown.len()).max_by_key(|i| columns[shown[*i]].0);
-        last.map(|i| shown.remove(i));
+        left_out.extend(last.map(|i| columns[shown.remove(i)].2));
     }
+    left_out
 }
 
 /// Of several videos the frames of all, and the mean of what else there is of each.
@@ -152,7 +166,7 @@ fn transport(class: &Class<'_>) -> Row {
         number(class.mean(|flow| flow.rtt_ms), 1),
         several(&delays),
         number(class.mean(|flow| flow.queue_ms.p95), 1),
-        number(class.mean(|flow| flow.completion_s), 2),
+        completion(class),
     ];
     (name(class), cells)
 }
@@ -171,13 +185,14 @@ fn link(link: &LinkSummary) -> Row {
     (link.name.clone(), cells)
 }
 
-/// Links in which anything waited or was lost, the busiest first if they are many, and how many others
+/// Links that are used, or in which anything waited or was lost, the busiest first if they are many, and how many others
 /// of those there are.
 fn eventful(summary: &Summary) -> (Vec<&LinkSummary>, usize) {
     let happened = |link: &&LinkSummary| {
         let some = |count: Option<u64>| count.is_some_and(|count| count > 0);
         let waited = link.queue_p95_ms.is_some_and(|wait| wait >= 1.0);
-        some(link.drops) || some(link.marks) || waited
+        let used = link.utilisation.is_some_and(|share| share >= 0.05);
+        some(link.drops) || some(link.marks) || waited || used
     };
     let mut links: Vec<&LinkSummary> = summary.links.iter().filter(happened).collect();
     let left_out = links.len().saturating_sub(MOST_LINKS);
@@ -187,6 +202,16 @@ fn eventful(summary: &Summary) -> (Vec<&LinkSummary>, usize) {
         links.truncate(MOST_LINKS);
     }
     (links, left_out)
+}
+
+/// Of how many it is the mean, if not of all.
+fn completion(class: &Class<'_>) -> String {
+    let spread = class.spread(|flow| flow.completion_s);
+    let text = number(spread.map(|spread| spread.mean), 2);
+    match (spread, class.members.len()) {
+        (Some(spread), all) if spread.count < all => format!("{text} ({} of {all})", spread.count),
+        _ => text,
+    }
 }
 
 fn name(class: &Class<'_>) -> String {
@@ -260,7 +285,7 @@ const TRANSPORT: [Column; 8] = [
     (4, 6, "RTT ms"),
     (5, 21, "packet delay 50/95 ms"),
     (7, 12, "queue p95 ms"),
-    (2, 6, "done s"),
+    (2, 9, "done in s"),
 ];
 
 const LINK: [Column; 6] = [

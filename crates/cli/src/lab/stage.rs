@@ -1,14 +1,16 @@
 //! Hosts, sockets and threads of one take in the lab.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
+use tidegate_core::control::{Ecn, Kind, Outcome};
 use tidegate_core::link::{NetworkConfig, Outage};
 use tidegate_core::random::Seed;
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::session::history::PacketRow;
+use tidegate_core::units::{Bytes, RemoteTime, Time};
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_live::emulator::{
@@ -16,7 +18,7 @@ use tidegate_live::emulator::{
 };
 use tidegate_live::pipe::Threaded;
 use tidegate_live::tcp::knows_rto_max;
-use tidegate_sim::cast::{Role, Takings, packet_row};
+use tidegate_sim::cast::{Passage, Role, Takings, packet_row};
 use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
 use tidegate_sim::play::{BIN, Take};
@@ -51,6 +53,8 @@ pub(crate) struct Stage<'a> {
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) take: Take,
+    /// When it was over, or was interrupted.
+    pub(crate) ended: Time,
     pub(crate) report: EmulatorReport,
     /// What the kernel does in its own way.
     pub(crate) notes: Vec<String>,
@@ -136,6 +140,7 @@ impl Stage<'_> {
             .map(|(host, cut)| injector::withdraw(host, cut, config.clock, stop.clone()));
         let injectors = injectors.collect::<Result<Vec<_>>>()?;
         self.watch(&performers, config.clock, progress);
+        let ended = config.clock.now();
         stop.set();
         for injector in injectors {
             injector
@@ -151,6 +156,7 @@ impl Stage<'_> {
         take.links = replay::link_samples(scenario, &config.network, self.seed, &log, name)?;
         Ok(Played {
             take,
+            ended,
             report,
             notes,
             captures,
@@ -191,7 +197,14 @@ impl Stage<'_> {
             if pair.uses_kernel {
                 over_tcp.push(i);
             } else {
-                meter(&mut take.meter, i, &takings, &other);
+                let modelled = takings.packets.is_empty();
+                if modelled {
+                    takings.packets = passed(&takings, &other);
+                }
+                meter(&mut take.meter, i, &takings);
+                if modelled && role.plan.count > 1 {
+                    takings.packets = Vec::new();
+                }
             }
             takings.received = other.received;
             take.flows.push((role, takings));
@@ -348,7 +361,7 @@ fn stream_of(role: &Role) -> Option<(&VideoPlan, &StreamPlan)> {
 }
 
 /// Counts what passed. Drops are told from what did not arrive by the end.
-fn meter(meter: &mut Meter, flow: usize, sender: &Takings, receiver: &Takings) {
+fn meter(meter: &mut Meter, flow: usize, sender: &Takings) {
     for row in sender.packets.iter().map(packet_row) {
         meter.sent(flow, row.sent, row.size);
         match row.arrived {
@@ -357,24 +370,35 @@ fn meter(meter: &mut Meter, flow: usize, sender: &Takings, receiver: &Takings) {
             None => {}
         }
     }
-    let mut under_way = BTreeSet::new();
-    for passage in &sender.passages {
-        let size = Bytes(u64::from(passage.size));
-        if passage.arrived {
-            meter.answered(flow, passage.at, passage.sent);
-        } else {
-            meter.sent(flow, passage.at, size);
-            under_way.insert(passage.sent);
-        }
+    for passage in sender.passages.iter().filter(|passage| passage.arrived) {
+        meter.answered(flow, passage.at, passage.sent);
     }
+}
+
+/// The packets of a modelled flow: what its sender sent, and when its receiver had it.
+fn passed(sender: &Takings, receiver: &Takings) -> Vec<PacketRow> {
+    // Packets that were sent at the same moment arrive in that order, but for those that are lost.
+    let mut arrivals: BTreeMap<(Time, u32), VecDeque<Time>> = BTreeMap::new();
     for passage in receiver.passages.iter().filter(|passage| passage.arrived) {
-        let size = Bytes(u64::from(passage.size));
-        meter.arrived(flow, passage.at, size, passage.sent);
-        under_way.remove(&passage.sent);
+        let same = arrivals.entry((passage.sent, passage.size));
+        same.or_default().push_back(passage.at);
     }
-    for sent in under_way {
-        meter.dropped(flow, sent);
-    }
+    let sent = sender.passages.iter().filter(|passage| !passage.arrived);
+    let row = |(seq, passage): (usize, &Passage)| {
+        let same = arrivals.get_mut(&(passage.at, passage.size));
+        let arrived = same.and_then(VecDeque::pop_front);
+        PacketRow {
+            seq: seq as u64,
+            kind: Kind::Media,
+            size: Bytes(u64::from(passage.size)),
+            sent: passage.at,
+            outcome: Some(arrived.map_or(Outcome::Lost, |at| Outcome::Received {
+                at: RemoteTime(at.as_nanos()),
+                ecn: Ecn::NotEct,
+            })),
+        }
+    };
+    sent.enumerate().map(row).collect()
 }
 
 /// How well the emulator kept time, for the notes of a run.

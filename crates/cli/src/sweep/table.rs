@@ -194,10 +194,11 @@ const MOST_FAILURES: usize = 10;
 
 /// From left to right. The rank says what is most wanted: a call that is in time, and how much of
 /// it.
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 9] = [
     column(0, "receive_bps", "received Mb/s", 1e-6, 3),
     column(3, "loss", "loss %", 100.0, 2),
     column(4, "packet_delay_ms.p95", "delay p95 ms", 1.0, 1),
+    column(2, "completion_s", "done in s", 1.0, 2),
     column(2, "delay_ms.p95", "frame delay p95 ms", 1.0, 1),
     column(1, "on_time_of_savable", "on time of savable %", 100.0, 2),
     column(5, "psnr_y_db", "PSNR dB", 1.0, 2),

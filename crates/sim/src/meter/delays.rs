@@ -40,23 +40,30 @@ impl Delays {
         prefetch_index(&self.buckets, flow * self.each + index);
     }
 
-    /// The percentile of a flow with `count` packets, none of which took longer than `longest`, in
-    /// ns. By nearest rank: the upper end of the bucket, and never more than the longest.
+    /// The percentile of a flow with `count` packets, all of which took from `range.0` to `range.1`, in
+    /// ns. By nearest rank, as if those of a bucket were spread evenly over what of it is in the range.
     pub(super) fn percentile(
         &self,
         flow: usize,
         percent: u64,
         count: u64,
-        longest: u64,
+        range: (u64, u64),
     ) -> Duration {
         let rank = (count * percent).div_ceil(100);
         let mut seen = 0;
+        let mut begin = 0;
         let buckets = &self.buckets[flow * self.each..][..self.each];
         for (index, count) in buckets.iter().enumerate() {
-            seen += u64::from(*count);
+            let end = end_of(index) << UNIT;
+            let count = u64::from(*count);
+            seen += count;
             if seen >= rank && rank > 0 {
-                return Duration::from_nanos((end_of(index) << UNIT).min(longest));
+                let (from, to) = (begin.max(range.0), end.min(range.1));
+                let share = (count + rank - seen) as f64 / count as f64;
+                let nanos = from as f64 + share * to.saturating_sub(from) as f64;
+                return Duration::from_nanos(nanos as u64);
             }
+            begin = end;
         }
         Duration::ZERO
     }
@@ -126,12 +133,29 @@ mod tests {
             }
         }
         for (flow, count) in [(0, 3), (1, 6), (2, 9)] {
-            let third = delays.percentile(flow, 33, count, u64::MAX);
-            assert_eq!(third, Duration::from_nanos(1_024), "flow {flow}");
-            let half = delays.percentile(flow, 50, count, u64::MAX);
-            assert!(half >= Duration::from_millis(2) && half < Duration::from_micros(2_063));
-            let all = delays.percentile(flow, 100, count, 7);
-            assert_eq!(all, Duration::from_nanos(7));
+            let percentile = |percent| delays.percentile(flow, percent, count, (1_000, LONGEST));
+            let (third, half) = (percentile(33), percentile(50));
+            assert!(third <= Duration::from_nanos(1_024), "flow {flow}");
+            assert!(half.abs_diff(Duration::from_millis(2)) < Duration::from_micros(63));
+            assert_eq!(percentile(100), Duration::from_nanos(LONGEST));
         }
     }
+
+    #[test]
+    fn a_bucket_is_shared_evenly() {
+        let mut delays = Delays::new(1);
+        // Of two buckets: one ends at 20.45 ms.
+        let (from, to) = (20_400_000, 20_800_000);
+        (0..=100).for_each(|n| delays.add(0, from + n * (to - from) / 100));
+        for percent in [1, 25, 50, 95, 99, 100] {
+            let exact = Duration::from_nanos(from + percent * (to - from) / 100);
+            let told = delays.percentile(0, percent, 101, (from, to));
+            assert!(
+                told.abs_diff(exact) < Duration::from_micros(9),
+                "{percent}: {told:?}"
+            );
+        }
+    }
+
+    const LONGEST: u64 = 100_000_000_000;
 }

@@ -106,7 +106,7 @@ pub struct DelaySummary {
     pub max: Option<f64>,
 }
 
-/// One-way delay of packets in ms; percentiles within 3 % above.
+/// One-way delay of packets in ms; percentiles of packets that were only counted within 3 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PacketDelaySummary {
     /// Mean.
@@ -188,13 +188,13 @@ fn of_flow(run: &Run, flow: &FlowRun, end: Time) -> FlowSummary {
     let shown = flow.shown.iter();
     let shown = shown.filter(|row| measured.contains(&row.frame));
     let shown: Vec<_> = shown.filter_map(|row| row.quality).collect();
-    let rates = rates(run, flow, end);
+    let (rate_bps, receive_bps) = rates(run, flow, end);
     FlowSummary {
         name: flow.info.name.clone(),
         class: flow.info.class.clone(),
         control: flow.info.control.clone(),
-        rate_bps: rates.map(|(sent, _)| sent),
-        receive_bps: rates.map(|(_, received)| received),
+        rate_bps,
+        receive_bps,
         loss: loss(run, flow),
         loss_event_rate: totals
             .and_then(Totals::loss_event_rate)
@@ -231,16 +231,27 @@ fn sent_inside<'a>(run: &'a Run, flow: &'a FlowRun) -> impl Iterator<Item = &'a 
 }
 
 /// What was sent and what arrived, in b/s, over that part of the measured time in which the flow was
-/// to send; of one of which nobody planned that, from its first packet on.
-fn rates(run: &Run, flow: &FlowRun, end: Time) -> Option<(f64, f64)> {
-    let over = |span: Duration, sent: Bytes, received: Bytes| {
-        let rate = |bytes: Bytes| round(bytes.bits() as f64 / span.as_secs_f64(), 1);
-        (!span.is_zero()).then(|| (rate(sent), rate(received)))
+/// to send; of one of which nobody planned that, from its first packet on. What arrives later is under
+/// way until then.
+fn rates(run: &Run, flow: &FlowRun, end: Time) -> (Option<f64>, Option<f64>) {
+    let over = |span: Duration, bytes: Bytes| {
+        let rate = || round(bytes.bits() as f64 / span.as_secs_f64(), 1);
+        (!span.is_zero()).then(rate)
     };
     if let Some(totals) = run.totals_of(&flow.info.name) {
-        return over(totals.span, totals.sent.bytes, totals.received.bytes);
+        let arriving = flow.info.active.map_or(totals.span, |active| {
+            let over = totals.done.unwrap_or(active.to).min(active.to);
+            let to = over + totals.delay_max;
+            Span { to, ..active }
+                .overlap(run.manifest.measured())
+                .length()
+        });
+        let sent = over(totals.span, totals.sent.bytes);
+        return (sent, over(arriving, totals.received.bytes));
     }
-    let from = flow.packets.iter().map(|row| row.sent).min()?;
+    let Some(from) = flow.packets.iter().map(|row| row.sent).min() else {
+        return (None, None);
+    };
     let active = flow.info.active.unwrap_or(Span { from, to: end });
     let measured = run.manifest.measured();
     // A run may have been cut short, and its last packet is sent at its end.
@@ -254,15 +265,17 @@ fn rates(run: &Run, flow: &FlowRun, end: Time) -> Option<(f64, f64)> {
     let arrived = flow.packets.iter();
     let arrived = arrived.filter(|row| row.arrived.is_some_and(within));
     let size = |row: &PacketRow| row.size;
-    over(span.length(), sent.map(size).sum(), arrived.map(size).sum())
+    let over = |bytes| over(span.length(), bytes);
+    (over(sent.map(size).sum()), over(arrived.map(size).sum()))
 }
 
-/// Of those of its packets whose fate is known. Dummies are there to be lost, and left aside; without
-/// any, what was counted says the same of one flow as of many.
+/// Of those of its packets whose fate is known. Dummies are there to be lost, and left aside. What was
+/// counted says the same of one flow as of many; but of a video it counts what is no packet of it, as
+/// its sender's reports.
 fn loss(run: &Run, flow: &FlowRun) -> Option<f64> {
     let totals = run.totals_of(&flow.info.name);
-    let dummies = flow.packets.iter().any(|row| row.kind == Kind::Dummy);
-    if let Some(totals) = totals.filter(|_| !dummies) {
+    let mixed = flow.info.has_video() || flow.packets.iter().any(|row| row.kind == Kind::Dummy);
+    if let Some(totals) = totals.filter(|_| !mixed || flow.packets.is_empty()) {
         return totals.loss().map(|share| round(share, 6));
     }
     let of = |outcome| {
@@ -274,9 +287,10 @@ fn loss(run: &Run, flow: &FlowRun) -> Option<f64> {
     (lost + received > 0.0).then(|| round(lost / (lost + received), 6))
 }
 
-/// One-way delays of packets, if any arrived.
+/// One-way delays of packets, if any arrived: exactly if they were written down.
 fn packet_delay(run: &Run, flow: &FlowRun) -> PacketDelaySummary {
-    let Some(totals) = run.totals_of(&flow.info.name) else {
+    let totals = run.totals_of(&flow.info.name);
+    let Some(totals) = totals.filter(|_| flow.packets.is_empty()) else {
         return logged_delay(run, flow);
     };
     let of = |delay: Duration| (totals.received.packets > 0).then(|| in_millis(delay));
@@ -289,7 +303,7 @@ fn packet_delay(run: &Run, flow: &FlowRun) -> PacketDelaySummary {
     }
 }
 
-/// The same of packets that were written down and not counted, if one clock tells.
+/// The same of packets that were written down, if one clock tells.
 fn logged_delay(run: &Run, flow: &FlowRun) -> PacketDelaySummary {
     let packets = sent_inside(run, flow).filter(|_| flow.info.one_clock);
     let delays = packets.filter_map(|row| Some(difference(row.arrived?, row.sent)));

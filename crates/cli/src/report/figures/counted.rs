@@ -22,8 +22,10 @@ pub(super) fn received<'a>(
     let some = rows.into_iter();
     let some = some.filter(|row| row.bin.received.packets > 0);
     let rows = some.map(|row| {
-        let bits = row.bin.received.bytes.bits() as f64;
-        (middle(row), bits / width)
+        let (bits, at) = (row.bin.received.bytes.bits() as f64, middle(row));
+        // The last span may be cut short by the end of the run.
+        let begun = from + ((at - from) / width).floor() * width;
+        (at, bits / width.min((to - begun).max(BIN.as_secs_f64())))
     });
     Bins::new(from, to, width, rows)
 }

@@ -269,8 +269,11 @@ fn counts_give_rates_over_the_time_that_they_cover() {
     };
     let counted = (Some(40_000.0), Some(32_000.0), Some(0.1));
     assert_eq!(numbers(&run), counted);
-    // Packets that were written down say no more, but which of them are dummies.
+    // Packets that were written down say no more, but which of them are dummies, and what of all that
+    // a sender of video sends is video.
     run.flows[0].packets = vec![packet(0, 2_000, Some(30)), packet(1, 3_000, None)];
+    assert_eq!(numbers(&run).2, Some(0.5));
+    run.flows[0].info.frame_rate = None;
     assert_eq!(numbers(&run), counted);
     run.flows[0].packets[1].kind = Kind::Dummy;
     assert_eq!(numbers(&run).2, Some(0.0));

@@ -49,7 +49,7 @@ impl Call {
         let delay = |links: &[usize]| propagation(scenario, role, links);
         Self {
             start: Time::ZERO + flow.start,
-            ecn: flow.ecn,
+            ecn: flow.ecn.is_capable(),
             frame_rate,
             floor,
             ceiling,

@@ -113,7 +113,7 @@ fn check(scenario: &Scenario, peer: Peer) -> Result<(), PlayError> {
             }
             MediaPlan::Tcp(_) | MediaPlan::Udp(_) | MediaPlan::Web(_) => {}
         }
-        if flow.ecn && !is_background(flow) && !peer.knows_ecn() {
+        if flow.ecn.is_capable() && !is_background(flow) && !peer.knows_ecn() {
             return Err(unfit(Unfit::Ecn));
         }
     }

@@ -53,6 +53,19 @@ impl Expectation {
         Ok(())
     }
 
+    /// The numbers of flows that it compares: flow and metric.
+    pub fn of_flows(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        let right = match &self.right {
+            Right::Number(_) => None,
+            Right::Metric { path, .. } => Some(path),
+        };
+        let paths = core::iter::once(&self.left).chain(right);
+        paths.filter_map(|path| match path {
+            Path::Flow { name, metric } => Some((name.as_str(), *metric)),
+            Path::Link { .. } => None,
+        })
+    }
+
     /// Whether it holds of `run`, whose numbers are `summary`.
     pub fn judge(&self, run: &Run, summary: &Summary) -> Verdict {
         let measured = self.left.value(run, summary);
@@ -78,6 +91,9 @@ impl FromStr for Expectation {
         let malformed = || ExpectError::Malformed {
             text: text.to_owned(),
         };
+        if ["=>", "=<"].iter().any(|slip| text.contains(slip)) {
+            return Err(malformed());
+        }
         // The two-letter signs first: `>` is also found in `>=`.
         let (sign, comparison) = COMPARISONS
             .into_iter()
@@ -226,6 +242,17 @@ pub enum ExpectError {
         /// What may stand there.
         allowed: &'static [&'static str],
     },
+    /// The flow never has that number.
+    NeverTold {
+        /// The whole text.
+        text: String,
+        /// The flow.
+        name: String,
+        /// What it has not.
+        metric: &'static str,
+        /// What flows need to have it.
+        needs: Needs,
+    },
     /// There is no such flow or link.
     UnknownName {
         /// The whole text.
@@ -265,6 +292,12 @@ impl fmt::Display for ExpectError {
                     None => write!(f, "one, as {}", unit.example()),
                 }
             }
+            Self::UnknownMetric { text, metric, .. } if LINK_METRICS.contains(&metric.as_str()) => {
+                write!(
+                    f,
+                    "{text:?}: {metric:?} is a number of links: write link.NAME.{metric}"
+                )
+            }
             Self::UnknownMetric {
                 text,
                 metric,
@@ -274,6 +307,22 @@ impl fmt::Display for ExpectError {
                 "{text:?}: there is no metric {metric:?}; use one of {}",
                 allowed.join(", ")
             ),
+            Self::NeverTold {
+                text,
+                name,
+                metric,
+                needs,
+            } => {
+                let needs = match needs {
+                    Needs::Limit => "a limit",
+                    Needs::Video => "video",
+                };
+                write!(
+                    f,
+                    "{text:?}: only flows with {needs} have {metric}, and {name:?} is none: compare \
+                     another number, or remove it"
+                )
+            }
             Self::UnknownName { text, name, known } => write!(
                 f,
                 "{text:?}: there is nothing named {name:?}; use one of {}",
@@ -325,6 +374,36 @@ pub fn flow_metric(run: &Run, flow: &FlowSummary, metric: &str) -> Option<f64> {
         _ => None,
     }
 }
+
+/// What a flow needs to have some of the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// An end of what there is to send.
+    Limit,
+    /// Frames.
+    Video,
+}
+
+impl Needs {
+    /// Of a metric of [`FLOW_METRICS`]; none if all flows have it.
+    pub fn of(metric: &str) -> Option<Self> {
+        if metric == "completion_s" {
+            return Some(Self::Limit);
+        }
+        let video = OF_VIDEO.iter().any(|start| metric.starts_with(start));
+        video.then_some(Self::Video)
+    }
+}
+
+/// How metrics of videos begin.
+const OF_VIDEO: [&str; 6] = [
+    "delay_ms.",
+    "frames.",
+    "freezes",
+    "on_time_of_",
+    "psnr_",
+    "ssim",
+];
 
 /// The number of `link` that is called `metric`, one of [`LINK_METRICS`]; none if the run does not
 /// tell.
@@ -592,6 +671,7 @@ mod tests {
     #[test]
     fn errors_name_the_culprit_and_the_mend() {
         for text in [
+            "a.rate_bps => 3",
             "",
             "a.loss",
             "a.loss = 3",

@@ -20,7 +20,8 @@ use toml::de::DeTable;
 
 use super::error::{Fault, ScenarioError};
 use super::table::{Document, Form, Table, Value};
-use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, Scenario};
+use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, MediaPlan, Scenario};
+use crate::run::expect::Needs;
 use crate::run::{ExpectError, Expectation};
 use flow::{ACCESS, CONTROL, FLOW, PAUSE, RAP, TFRC, VIDEO};
 use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
@@ -240,9 +241,33 @@ fn expectations(list: &Value<'_>, scenario: &Scenario) -> Result<Vec<Expectation
         let fault = |error: ExpectError| item.fault(Fault::Expect(error));
         let statement: Expectation = item.text(WANTED)?.parse().map_err(fault)?;
         statement.check(&flows, &links).map_err(fault)?;
+        can_be_told(&statement, scenario).map_err(fault)?;
         Ok(statement)
     };
     list.list(WANTED)?.iter().map(statement).collect()
+}
+
+/// Sees that the flows of a statement have the numbers that it compares. Baselines are videos.
+fn can_be_told(statement: &Expectation, scenario: &Scenario) -> Result<(), ExpectError> {
+    for (name, metric) in statement.of_flows() {
+        let is_of = |plan: &&FlowPlan| {
+            plan.name == name || (1..=plan.count).any(|number| plan.name_of(number) == name)
+        };
+        let media = scenario.flows.iter().find(is_of).map(|plan| &plan.media);
+        let has = |needs: &Needs| match needs {
+            Needs::Limit => media.is_some_and(MediaPlan::is_finite),
+            Needs::Video => media.is_none_or(|media| media.video().is_some()),
+        };
+        if let Some(needs) = Needs::of(metric).filter(|needs| !has(needs)) {
+            return Err(ExpectError::NeverTold {
+                text: statement.text().to_owned(),
+                name: name.to_owned(),
+                metric,
+                needs,
+            });
+        }
+    }
+    Ok(())
 }
 
 fn baseline(

@@ -270,6 +270,16 @@ name = "uplink""#,
     ),
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,
+        r#"["tidegate.completion_s <= 9"]"#,
+        r#"demo.toml:5: expect: "tidegate.completion_s <= 9": only flows with a limit have completion_s, and "tidegate" is none: compare another number, or remove it"#,
+    ),
+    (
+        r#"["tidegate.on_time_of_savable >= 0.9"]"#,
+        r#"["uplink.drops <= 3"]"#,
+        r#"demo.toml:5: expect: "uplink.drops <= 3": "drops" is a number of links: write link.NAME.drops"#,
+    ),
+    (
+        r#"["tidegate.on_time_of_savable >= 0.9"]"#,
         r#"[
 "fixed.freezes <= 3",
 "nobody.freezes <= 3"]"#,

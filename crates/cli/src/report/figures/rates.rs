@@ -200,12 +200,15 @@ fn together(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
         }
     }
     let arrived = counted::received(all, view.span, width).totals();
+    // None is drawn where there is nothing of any.
+    let (first, last) = (arrived.first(), arrived.last());
+    let there = |at: f64| {
+        let begun = first.is_some_and(|(first, _)| *first <= at);
+        begun && last.is_some_and(|(last, _)| at <= *last)
+    };
+    range.retain(|(at, _, _)| there(*at));
     Curves {
-        range: if arrived.is_empty() {
-            Vec::new()
-        } else {
-            range
-        },
+        range,
         arrived,
         capacity: capacity(view, flow),
         ..Curves::default()

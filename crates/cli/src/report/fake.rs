@@ -12,7 +12,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::meter::{Bin, Count};
 use tidegate_sim::run::{
     BinRow, CapacityStep, EventRow, FlowInfo, FlowRun, FrameKind, LinkInfo, LinkSample, Manifest,
-    Outage, PacketOutcome, PacketRow, ReceivedFrame, Run, SavableRow, SentFrame, ShownFrame, Side,
+    PacketOutcome, PacketRow, ReceivedFrame, Run, SavableRow, SentFrame, ShownFrame, Side, Span,
     Way, World, summarise,
 };
 
@@ -29,7 +29,7 @@ pub(super) fn run() -> Run {
         queue: "droptail 120 kB".to_owned(),
         delay: Duration::from_millis(25),
         loss: 0.002,
-        outages: vec![Outage {
+        outages: vec![Span {
             from: Time::from_millis(28_000),
             to: Time::from_millis(29_600),
         }],

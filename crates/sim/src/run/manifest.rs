@@ -160,7 +160,7 @@ pub struct LinkInfo {
     /// Mean share of packets that are lost without congestion, in 0..=1.
     pub loss: f64,
     /// When it carried nothing.
-    pub outages: Vec<Outage>,
+    pub outages: Vec<Span>,
 }
 
 impl LinkInfo {
@@ -220,16 +220,6 @@ impl Span {
     }
 }
 
-/// A link carries nothing from `from` until just before `to`. In the file: two seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "(f64, f64)", into = "(f64, f64)")]
-pub struct Outage {
-    /// The first dead moment.
-    pub from: Time,
-    /// The first live one.
-    pub to: Time,
-}
-
 impl From<(f64, Option<Rate>)> for CapacityStep {
     fn from((from, rate): (f64, Option<Rate>)) -> Self {
         let from = time(from);
@@ -255,21 +245,6 @@ impl From<(f64, f64)> for Span {
 impl From<Span> for (f64, f64) {
     fn from(span: Span) -> Self {
         (span.from.as_secs_f64(), span.to.as_secs_f64())
-    }
-}
-
-impl From<(f64, f64)> for Outage {
-    fn from((from, to): (f64, f64)) -> Self {
-        Self {
-            from: time(from),
-            to: time(to),
-        }
-    }
-}
-
-impl From<Outage> for (f64, f64) {
-    fn from(outage: Outage) -> Self {
-        (outage.from.as_secs_f64(), outage.to.as_secs_f64())
     }
 }
 
@@ -361,7 +336,7 @@ mod tests {
             queue: String::new(),
             delay: Duration::ZERO,
             loss: 0.0,
-            outages: vec![Outage {
+            outages: vec![Span {
                 from: Time::from_secs(4),
                 to: Time::from_secs(5),
             }],

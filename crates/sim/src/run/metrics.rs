@@ -220,8 +220,8 @@ fn of_flow(run: &Run, flow: &FlowRun, end: Time) -> FlowSummary {
 
 /// From the moment from which it was to send.
 fn completion(flow: &FlowRun, totals: &Totals) -> Option<f64> {
-    let start = flow.info.active.map(|span| span.from).or(totals.first_sent);
-    Some(round(totals.done?.since(start?).as_secs_f64(), 6))
+    let start = flow.info.active?.from;
+    Some(round(totals.done?.since(start).as_secs_f64(), 6))
 }
 
 /// The packets of `flow` that were sent while it was measured.

@@ -13,7 +13,7 @@ use super::{
     BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, TcpSender, picture,
 };
 use crate::oracle::{Hop, Service};
-use crate::run::{CapacityStep, FlowInfo, LinkInfo, Outage, Way};
+use crate::run::{CapacityStep, FlowInfo, LinkInfo, Span, Way};
 use crate::tcp::SinkConfig;
 use crate::tcp::classic::Flavour;
 use crate::tcp::modern::CongestionConfig;
@@ -152,7 +152,7 @@ impl LinkPlan {
                 (0..halves as u32).map(mean).collect()
             }
         };
-        let outage = |outage: &tidegate_core::link::Outage| Outage {
+        let outage = |outage: &tidegate_core::link::Outage| Span {
             from: outage.from,
             to: outage.to,
         };

@@ -7,7 +7,7 @@ use tidegate_core::media::{FrameRate, Quality};
 use tidegate_core::trace::DropCause;
 use tidegate_core::units::{Bytes, Rate};
 
-use super::super::manifest::{CapacityStep, FlowInfo, Manifest, Outage, Way, World};
+use super::super::manifest::{CapacityStep, FlowInfo, Manifest, Way, World};
 use super::super::rows::{
     DropCauses, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, TotalsRow,
 };
@@ -38,7 +38,7 @@ fn run() -> Run {
         queue: String::new(),
         delay: Duration::ZERO,
         loss: 0.0,
-        outages: vec![Outage {
+        outages: vec![Span {
             from: Time::from_secs(4),
             to: Time::from_secs(6),
         }],

@@ -21,6 +21,7 @@ use self::hosts::HostsArgs;
 use self::lab::Lab;
 use crate::interrupted::{self, Made};
 use crate::lab::Injector;
+use crate::tcp::RtoBackoff;
 use crate::{numbers, report};
 
 /// What to do with papers.
@@ -67,6 +68,10 @@ struct RunArgs {
     /// Longest retransmission time-out of the video's TCP, from 1s to 120s
     #[arg(long, value_name = "TIME", value_parser = crate::tcp::rto_max)]
     rto_max: Option<Duration>,
+    /// Whether time-outs in a row double, but not over bsd, where they always do; as each mode has it
+    /// unless told
+    #[arg(long, value_enum)]
+    rto_backoff: Option<RtoBackoff>,
     /// Runs at the same time; one per core unless told, with --lab eight
     #[arg(long, value_name = "N", value_parser = numbers::jobs)]
     jobs: Option<NonZeroUsize>,
@@ -186,6 +191,7 @@ fn options(args: &RunArgs, lab: Option<&Arc<Lab>>) -> Options {
         tcps: args.tcps.clone(),
         nodes: args.nodes.clone(),
         rto_max: args.rto_max,
+        linear: args.rto_backoff.map(RtoBackoff::is_linear),
         threads: jobs.unwrap_or(cores),
     };
     let Some(lab) = lab else { return options };
@@ -243,6 +249,7 @@ fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
         ("--runs", args.runs.is_some(), with_nodes),
         ("--node", !args.nodes.is_empty(), with_nodes),
         ("--rto-max", args.rto_max.is_some(), with_nodes),
+        ("--rto-backoff", args.rto_backoff.is_some(), with_nodes),
         ("--injector", cuts_otherwise, with_cuts),
     ];
     let mut notes = Vec::new();

@@ -1,6 +1,5 @@
 //! Streams over kernel TCP: what sending and transcoding have in common.
 
-pub(crate) mod backoff;
 pub(crate) mod ends;
 mod modes;
 pub(crate) mod outgoing;
@@ -16,13 +15,12 @@ use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::tcp::{
     Capture, Classic, Follow, Interactive, Steering, TcpSender, TcpSenderConfig,
 };
-use tidegate_core::symbiosis::SymbiosisConfig;
+use tidegate_core::symbiosis::{self, SymbiosisConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_live::tcp::{TcpOptions, knows_rto_max};
+use tidegate_live::tcp::TcpOptions;
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Limits, Surroundings};
-use backoff::Backoff;
 use modes::{Choice, ModeArgs};
 use rates::Channel;
 
@@ -52,10 +50,27 @@ pub(crate) struct TcpArgs {
     /// still be dropped
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     pub(crate) notsent_lowat: Option<Bytes>,
-    /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later); 1s in mode `iopt` with
-    /// the exact law, which writes probes on a kernel that knows none, and else the kernel's
+    /// Whether retransmission timeouts in a row double, as the kernel has it, or only the second one
+    /// does; `linear` in mode `iopt` with the exact law unless --rto-max is given
+    #[arg(long, value_enum)]
+    rto_backoff: Option<RtoBackoff>,
+    /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later); the kernel's unless told
     #[arg(long, value_name = "TIME", value_parser = rto_max)]
     pub(crate) rto_max: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum RtoBackoff {
+    /// Each is twice as long as the one before
+    Exponential,
+    /// All but the second are as long as the first, for 32 times
+    Linear,
+}
+
+impl RtoBackoff {
+    pub(crate) fn is_linear(self) -> bool {
+        self == Self::Linear
+    }
 }
 
 /// A longest time-out, as the kernel takes it.
@@ -132,6 +147,7 @@ impl TcpArgs {
             ("--rate-to", self.rate_to.is_some()),
             ("--congestion", self.congestion.is_some()),
             ("--notsent-lowat", self.notsent_lowat.is_some()),
+            ("--rto-backoff", self.rto_backoff.is_some()),
             ("--rto-max", self.rto_max.is_some()),
         ];
         let own = given.into_iter().chain(self.modes.given());
@@ -144,20 +160,19 @@ impl TcpArgs {
         TcpOptions {
             congestion: self.congestion.clone(),
             notsent_lowat: Some(self.notsent_lowat.unwrap_or(LOWAT)),
-            rto_max: self.backoff().rto_max,
+            rto_max: self.rto_max,
+            linear_timeouts: self.is_linear(),
             paced: false,
         }
     }
 
-    fn backoff(&self) -> Backoff {
-        let asked = Backoff {
-            rto_max: self.rto_max,
-            probes: self.modes.probes,
-        };
-        match self.choice() {
-            Choice::Symbiosis(mode) if mode.is_exact() => asked.of_exact(knows_rto_max),
-            _ => asked,
-        }
+    fn is_linear(&self) -> bool {
+        let exact = self
+            .choice()
+            .symbiosis()
+            .is_some_and(symbiosis::Mode::is_exact);
+        let usual = exact && self.rto_max.is_none();
+        self.rto_backoff.map_or(usual, RtoBackoff::is_linear)
     }
 }
 
@@ -211,7 +226,6 @@ impl Making {
                     reaction: args.modes.reaction(),
                     margin: args.modes.margin(),
                     drain: args.modes.drain(),
-                    probes: args.backoff().probes,
                 };
                 Box::new(Interactive::new(config, now))
             }
@@ -289,6 +303,30 @@ mod tests {
         ] {
             let error = rto_max(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_back_off_of_the_exact_law_is_linear_unless_told() {
+        let is_linear = |line: &str| {
+            let words = ["send"].into_iter().chain(line.split_whitespace());
+            Line::try_parse_from(words).unwrap().tcp.is_linear()
+        };
+        for line in [
+            "--mode iopt",
+            "--mode iopt --rto-max 3s --rto-backoff linear",
+            "--rto-backoff linear",
+        ] {
+            assert!(is_linear(line), "{line}");
+        }
+        for line in [
+            "",
+            "--mode iexp",
+            "--mode iopt --law paper",
+            "--mode iopt --rto-max 3s",
+            "--mode iopt --rto-backoff exponential",
+        ] {
+            assert!(!is_linear(line), "{line}");
         }
     }
 }

@@ -227,6 +227,35 @@ fn the_printed_law_breaks_its_bound_and_the_exact_one_does_not() {
     }
 }
 
+/// With the smallest budget the steps towards the highest rate end a thousandth of a bit below the
+/// floor, which is as good as the floor itself.
+#[test]
+fn a_floor_that_rounding_misses_is_kept() {
+    let segment = Segment {
+        duration: ms(1),
+        rate: Rate::bps(81_939),
+        slope: 2_741_964.986_520_567_4,
+    };
+    let curve = ServiceCurve::from_segments(&[segment]).unwrap();
+    let burst = Burst {
+        fixed: Bytes(1_179),
+        span: ms(47),
+    };
+    let case = Case {
+        burst,
+        floor: Rate::bps(393_909),
+        ..linear_case(&curve, Bytes::ZERO, ms(34))
+    };
+    let Plan::Infeasible {
+        smallest_budget: Some(budget),
+        ..
+    } = plan(&case)
+    else {
+        panic!("34 ms are too little");
+    };
+    assert_eq!(plan(&Case { budget, ..case }).rate(), Some(case.floor));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

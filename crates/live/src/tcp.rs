@@ -1,6 +1,7 @@
 //! Kernel TCP without privilege: a socket with the options that keep a backlog where it can still
 //! be dropped, and a loop that drives a [`TcpSender`] with its encoder.
 
+mod linear;
 mod socket;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,7 +16,7 @@ use tidegate_core::units::Time;
 
 use crate::driver::{Conditions, TICK};
 use socket::wait;
-pub use socket::{TcpOptions, TcpSocket, Watch, knows_rto_max};
+pub use socket::{TcpOptions, TcpSocket, Watch};
 
 /// Waits for somebody to connect, until the stop flag is set or `asked` says so.
 ///
@@ -104,17 +105,8 @@ pub fn send<P: EncodePipe>(
         let events = libc::POLLIN | if full { libc::POLLOUT } else { 0 };
         let until = next.min(now + TICK).min(room);
         let own = (socket.stream.as_raw_fd(), events);
-        let watch = socket
-            .watch
-            .as_ref()
-            .map(|watch| watch.events().as_raw_fd());
-        wait(
-            &[own, (watch.unwrap_or(-1), libc::POLLIN)],
-            conditions,
-            now,
-            until,
-        )
-        .map_err(TcpError::System)?;
+        let watch = socket.events().map_or(-1, |events| events.as_raw_fd());
+        wait(&[own, (watch, libc::POLLIN)], conditions, now, until).map_err(TcpError::System)?;
     }
 }
 
@@ -122,11 +114,11 @@ pub fn send<P: EncodePipe>(
 fn hear(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::Result<()> {
     let (unsent, unacknowledged) = socket.backlog()?;
     sender.on_kernel(unsent, unacknowledged);
-    if let Some(watch) = &mut socket.watch {
-        while let Some((event, view)) = watch.next_event(now)? {
-            sender.on_event(now, event, &view);
-        }
-        sender.on_view(now, &watch.view(now)?);
+    while let Some((event, view)) = socket.next_event(now)? {
+        sender.on_event(now, event, &view);
+    }
+    if let Some(view) = socket.view(now)? {
+        sender.on_view(now, &view);
     }
     Ok(())
 }
@@ -147,9 +139,9 @@ fn write_all<P: EncodePipe>(
             return Ok(true);
         }
         stream.sender.on_written(now, count);
-        if let Some(watch) = &mut socket.watch {
+        if let Some(view) = socket.view(now)? {
             // What was written counts for what comes next.
-            stream.sender.on_view(now, &watch.view(now)?);
+            stream.sender.on_view(now, &view);
             stream.turn(now);
         }
     }

@@ -32,8 +32,6 @@ use crate::scenario::{FlowPlan, TcpPlan, VideoPlan};
 pub struct StreamPlan {
     /// The transport; what there is to send comes from the video.
     pub tcp: TcpPlan,
-    /// The longest time-out, where it was said: it is that of the transport already.
-    pub rto_max: Option<Duration>,
     /// How the application answers to events.
     pub mode: Mode,
     /// What it is told of.
@@ -46,8 +44,6 @@ pub struct StreamPlan {
     pub margin: f64,
     /// Within which it wants what waits to be gone.
     pub drain: Duration,
-    /// Whether it writes a few bytes now and then while acknowledgements are overdue.
-    pub probes: bool,
     /// So many frames are captured; as many as the life of the flow holds if none.
     pub frames: Option<u64>,
 }
@@ -65,7 +61,6 @@ impl StreamPlan {
             reaction: self.reaction,
             margin: self.margin,
             drain: self.drain,
-            probes: self.probes,
         }
     }
 

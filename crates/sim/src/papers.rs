@@ -109,16 +109,25 @@ pub struct Options {
     pub nodes: Vec<String>,
     /// Longest time-out of the video's TCP, within 1 s and 120 s; the TCP's own unless told.
     pub rto_max: Option<Duration>,
+    /// Whether its time-outs in a row are linear, over the TCPs of today; as each mode has it unless
+    /// told.
+    pub linear: Option<bool>,
     /// Runs at the same time.
     pub threads: usize,
 }
 
 impl Options {
-    /// The key of a scenario's `transport`, with a comma behind it.
-    fn rto_max_key(&self) -> String {
-        self.rto_max.map_or(String::new(), |longest| {
+    /// Keys of a scenario's `transport` over `tcp`, with a comma behind each.
+    fn rto_keys(&self, tcp: Tcp) -> String {
+        let longest = self.rto_max.map_or(String::new(), |longest| {
             format!("rto_max = \"{}ms\", ", longest.as_millis())
-        })
+        });
+        let backoff = match self.linear {
+            Some(true) if tcp != Tcp::Bsd => "rto_backoff = \"linear\", ",
+            Some(false) => "rto_backoff = \"exponential\", ",
+            _ => "",
+        };
+        longest + backoff
     }
 
     fn wants(&self, node: &str) -> bool {
@@ -204,6 +213,12 @@ impl Entry {
             let seconds = longest.as_secs_f64();
             figure.source = format!("{}; no time-out longer than {seconds} s", figure.source);
         }
+        let backoff = match options.linear.filter(|_| self.has_nodes()) {
+            Some(true) => "; linear time-outs in all modes, but for bsd",
+            Some(false) => "; time-outs double in all modes",
+            None => "",
+        };
+        figure.source += backoff;
         Ok(figure)
     }
 

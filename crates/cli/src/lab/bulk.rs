@@ -43,6 +43,7 @@ pub(super) fn send(
         // So little is left to send when the flow stops.
         notsent_lowat: Some(Bytes(CHUNK as u64)),
         rto_max: kernel.rto_max,
+        linear_timeouts: kernel.linear,
         paced: kernel.paced,
     };
     let socket = TcpSocket::new(stream.try_clone()?, &options)?;

@@ -5,13 +5,10 @@ use core::time::Duration;
 use anyhow::{Result, bail};
 use tidegate_core::units::Bytes;
 use tidegate_live::stack::{Limits, Stack};
-use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::scenario::{MediaPlan, Scenario, TcpPlan, TcpSender};
 use tidegate_sim::tcp::classic::Flavour;
 use tidegate_sim::tcp::modern::{self, CongestionConfig, CubicConfig, Detection};
 use tidegate_sim::tcp::{SinkConfig, classic};
-
-use crate::tcp::backoff::Backoff;
 
 /// A connection as the kernel is asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +21,8 @@ pub(super) struct KernelTcp {
     pub(super) limits: Limits,
     /// The longest time-out.
     pub(super) rto_max: Option<Duration>,
+    /// Whether time-outs in a row are not doubled.
+    pub(super) linear: bool,
     /// Whether segments are spaced, which BBR's are in any case.
     pub(super) paced: bool,
     /// What of the plan the kernel has in its own way.
@@ -46,35 +45,6 @@ impl KernelTcp {
                 "delayed_ack and ack: the kernel's receiver acknowledges when and as it does"
                     .to_owned(),
             );
-        }
-        tcp
-    }
-}
-
-impl KernelTcp {
-    /// For a video. A kernel that does not `know` a longest time-out has none unless the plan asks for
-    /// it, and `plan` then has probes instead.
-    pub(super) fn of_stream(
-        plan: &mut StreamPlan,
-        ecn: bool,
-        knows: impl FnOnce() -> bool,
-    ) -> Self {
-        let mut tcp = Self::new(&plan.tcp, ecn);
-        if plan.mode.is_exact() && matches!(plan.tcp.sender, TcpSender::Modern(_)) {
-            let asked = Backoff {
-                rto_max: plan.rto_max,
-                probes: plan.probes,
-            };
-            let backoff = asked.of_exact(knows);
-            if backoff.rto_max.is_none() {
-                tcp.notes.push(
-                    "rto_max: this kernel has no such option (TCP_RTO_MAX_MS, Linux 6.15 and \
-                     later), so iOPT writes probes instead"
-                        .to_owned(),
-                );
-            }
-            tcp.rto_max = backoff.rto_max;
-            plan.probes = backoff.probes;
         }
         tcp
     }
@@ -147,6 +117,7 @@ fn of_today(config: &modern::Config) -> KernelTcp {
                 .then(|| Bytes(u64::from(config.packet_size))),
         },
         rto_max: given(config.timeout.max, standard.timeout.max),
+        linear: config.timeout.linear,
         paced: config.pacing,
         notes,
     }
@@ -185,6 +156,7 @@ fn as_in_ns2(config: &classic::Config) -> KernelTcp {
             packet: Some(Bytes(u64::from(config.packet_size))),
         },
         rto_max: (config.rto.max != standard.rto.max).then_some(config.rto.max),
+        linear: false,
         paced: false,
         notes: vec![note],
     }
@@ -243,36 +215,36 @@ mod tests {
         assert_eq!(of("\"bbr\", delayed_ack = \"40ms\"").notes.len(), 1);
     }
 
-    /// The longest time-out, probes and notes of a video.
-    fn of_video(transport: &str, knows: bool) -> (Option<Duration>, bool, usize) {
-        let text = format!(
-            "name = \"t\"\nduration = \"5s\"\n[[link]]\nname = \"l\"\n[[flow]]\nname = \"f\"\n\
-             path = [\"l\"]\nback = [\"l\"]\ndelay_bound = \"2s\"\nvideo = {{ size = \"176x120\" }}\n\
-             transport = {{ {transport} }}\n"
-        );
-        let scenario = Scenario::parse("t", &text, &|_| Err(String::new())).unwrap();
-        let video = scenario.flows[0].media.video().unwrap();
-        let mut plan = video.stream.as_deref().unwrap().clone();
-        let tcp = KernelTcp::of_stream(&mut plan, false, || knows);
-        (tcp.rto_max, plan.probes, tcp.notes.len())
-    }
-
     #[test]
-    fn the_exact_law_has_a_short_time_out_or_probes() {
+    fn the_back_off_of_a_video_is_the_models() {
+        let of_video = |transport: &str| {
+            let text = format!(
+                "name = \"t\"\nduration = \"5s\"\n[[link]]\nname = \"l\"\n[[flow]]\nname = \"f\"\n\
+                 path = [\"l\"]\nback = [\"l\"]\ndelay_bound = \"2s\"\n\
+                 video = {{ size = \"176x120\" }}\ntransport = {{ {transport} }}\n"
+            );
+            let scenario = Scenario::parse("t", &text, &|_| Err(String::new())).unwrap();
+            let video = scenario.flows[0].media.video().unwrap();
+            let tcp = KernelTcp::new(&video.stream.as_deref().unwrap().tcp, false);
+            (tcp.linear, tcp.rto_max)
+        };
         let exact = "tcp = \"cubic\", mode = \"iopt\"";
-        let second = Some(Duration::from_secs(1));
-        assert_eq!(of_video(exact, true), (second, false, 0));
-        assert_eq!(of_video(exact, false), (None, true, 1));
-        let asked = "tcp = \"cubic\", mode = \"iopt\", rto_max = \"3s\"";
+        assert_eq!(of_video(exact), (true, None));
+        let asked = of_video(&format!("{exact}, rto_max = \"3s\""));
+        assert_eq!(asked, (false, Some(Duration::from_secs(3))));
+        let both = of_video(&format!(
+            "{exact}, rto_max = \"3s\", rto_backoff = \"linear\""
+        ));
+        assert_eq!(both, (true, Some(Duration::from_secs(3))));
         assert_eq!(
-            of_video(asked, true),
-            (Some(Duration::from_secs(3)), false, 0)
+            of_video(&format!("{exact}, law = \"paper\"")),
+            (false, None)
         );
-        let paper = "tcp = \"cubic\", mode = \"iopt\", law = \"paper\"";
-        assert_eq!(of_video(paper, true), (None, false, 0));
-        // The papers' TCP has neither.
-        let (longest, probes, _) = of_video("tcp = \"newreno\", mode = \"iopt\"", true);
-        assert_eq!((longest, probes), (None, false));
+        // The papers' TCP doubles.
+        assert_eq!(
+            of_video("tcp = \"newreno\", mode = \"iopt\""),
+            (false, None)
+        );
     }
 
     #[test]

@@ -17,7 +17,6 @@ use tidegate_live::emulator::{
     Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, Hosts, Way,
 };
 use tidegate_live::pipe::Threaded;
-use tidegate_live::tcp::knows_rto_max;
 use tidegate_sim::cast::{Passage, Role, Takings, packet_row};
 use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
@@ -230,9 +229,8 @@ impl Stage<'_> {
             Ok(Threaded::start(encoder, flag.clone())?)
         };
         if let Some((video, plan)) = stream_of(role) {
-            let mut plan = plan.clone();
-            let kernel = KernelTcp::of_stream(&mut plan, role.plan.ecn.is_capable(), knows_rto_max);
-            let sender = stream::Sender::new(role, video, &plan, &kernel, encoder(video)?);
+            let kernel = KernelTcp::new(&plan.tcp, role.plan.ecn.is_capable());
+            let sender = stream::Sender::new(role, video, plan, &kernel, encoder(video)?);
             return Ok(Part::Stream(kernel, Box::new(sender)));
         }
         match &role.plan.media {

@@ -58,6 +58,7 @@ impl Sender {
             options: TcpOptions {
                 congestion: Some(kernel.congestion.to_owned()),
                 rto_max: kernel.rto_max,
+                linear_timeouts: kernel.linear,
                 paced: kernel.paced,
                 ..TcpOptions::default()
             },

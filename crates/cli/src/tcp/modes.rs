@@ -56,10 +56,6 @@ pub(crate) struct ModeArgs {
     /// iOPT, exact: what waits is to be gone within this time; 3s
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     drain: Option<Duration>,
-    /// iOPT, exact: write a few bytes now and then while acknowledgements are overdue, which keeps
-    /// Linux's TCP out of its back-off
-    #[arg(long)]
-    pub(super) probes: bool,
     /// Where events come from; the daemon (`tidegate events serve`) if there is one, else what a
     /// process without privilege can see
     #[arg(long, value_enum)]
@@ -255,7 +251,7 @@ impl ModeArgs {
     }
 
     /// Its options, and whether they were given.
-    pub(super) fn given(&self) -> [(&'static str, bool); 14] {
+    pub(super) fn given(&self) -> [(&'static str, bool); 13] {
         [
             ("--mode", self.mode.is_some()),
             ("--flags", self.flags.is_some()),
@@ -269,7 +265,6 @@ impl ModeArgs {
             ("--reaction", self.reaction.is_some()),
             ("--margin", self.margin.is_some()),
             ("--drain", self.drain.is_some()),
-            ("--probes", self.probes),
             ("--events-from", self.events_from.is_some()),
         ]
     }
@@ -290,7 +285,7 @@ impl ModeArgs {
                 "--recovery" | "--ratio" => (iexp, "iexp"),
                 "--hold" => (fixed, "iexp with --recovery fixed"),
                 "--step" => (additive, "iexp with --recovery additive"),
-                "--margin" | "--drain" | "--probes" => (exact, "iopt with --law exact"),
+                "--margin" | "--drain" => (exact, "iopt with --law exact"),
                 _ => (mode.is_some(), "ioff, iexp or iopt"),
             };
             let form = whose.strip_prefix(choice.name());
@@ -399,14 +394,13 @@ mod tests {
             ("--mode iexp --law paper", "--law"),
             ("--mode iexp --step 0.1", "--step"),
             ("--mode iopt --law paper --margin 0.8", "--margin"),
-            ("--mode iexp --probes", "--probes"),
             ("--mode classic --subscribe timeout", "--subscribe"),
             ("--mode iexp --ratio 1.5", "--ratio"),
             ("--mode iopt --drain 0s", "a --drain of zero"),
             ("--mode iexp --hold 0s", "a --hold of zero"),
             (
-                "--mode iopt --law paper --probes",
-                "--probes belongs to --law exact",
+                "--mode iopt --law paper --drain 1s",
+                "--drain belongs to --law exact",
             ),
             (
                 "--mode iexp --recovery additive --hold 1s",

@@ -285,7 +285,7 @@ impl<'a> Law<'a> {
         }
         for _ in 0..MAX_STEPS {
             if best.0 < floor {
-                return None;
+                break;
             }
             let tightest = self.tightest(best.0);
             if tightest.slack >= -0.5 * self.guard {
@@ -297,8 +297,10 @@ impl<'a> Law<'a> {
             }
             best = (tightest.bits / tightest.time, tightest.binding());
         }
-        // Only rounding can bring it here: what is known to be safe is as good as it gets.
-        (self.tightest(floor).slack >= -0.5 * self.guard).then_some((floor, best.1))
+        // The steps ended below the floor or, by rounding, never: whether it is safe decides.
+        let lasts = floor <= self.curve.tail_rate();
+        let safe = lasts && self.tightest(floor).slack >= -0.5 * self.guard;
+        safe.then_some((floor, best.1))
     }
 
     /// The tightest of all conditions at rate `h`, which is at most the rate of the long run.

@@ -12,6 +12,7 @@
 //!    until the connection has room, [`admit`](Symbiosis::admit) what to do with the oldest.
 
 mod event;
+mod linear;
 mod mode;
 mod view;
 
@@ -21,6 +22,7 @@ mod tests;
 use core::time::Duration;
 
 pub use event::{Subscription, TcpEvent};
+pub use linear::{LINEAR_LATER, LINEAR_LEAST, LINEAR_RETRIES, linear_timeout};
 pub use mode::{Backoff, Flags, Mode};
 pub use view::{CongestionControl, TcpView};
 
@@ -52,9 +54,6 @@ pub struct SymbiosisConfig {
     /// it would spend all that the bound allows and ride along it, and the next cut of the path
     /// would find the budget spent.
     pub drain: Duration,
-    /// Whether a few bytes are written now and then while acknowledgements are overdue
-    /// ([`TcpView::next_probe`]).
-    pub probes: bool,
 }
 
 impl SymbiosisConfig {
@@ -63,10 +62,6 @@ impl SymbiosisConfig {
     pub const MARGIN: f64 = 0.9;
     /// See [`drain`](Self::drain).
     pub const DRAIN: Duration = Duration::from_secs(3);
-    /// The exact law asks for this longest retransmission time-out where nothing else is said and
-    /// the transport can have one: the least that Linux takes (`TCP_RTO_MAX_MS`). A timer that has
-    /// doubled several times finds a path alive again seconds late, which is more than most bounds.
-    pub const RTO_MAX: Duration = Duration::from_secs(1);
 }
 
 /// What to do with the oldest frame that waits.

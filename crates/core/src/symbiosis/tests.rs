@@ -19,7 +19,6 @@ fn config(mode: Mode) -> SymbiosisConfig {
         reaction: Duration::ZERO,
         margin: SymbiosisConfig::MARGIN,
         drain: SymbiosisConfig::DRAIN,
-        probes: false,
     }
 }
 
@@ -36,42 +35,6 @@ fn view() -> TcpView {
         next_timeout: None,
         silent_since: None,
         stalled: false,
-    }
-}
-
-#[test]
-fn a_silent_path_is_probed_while_the_window_has_a_place() {
-    let silent = TcpView {
-        unacked: MSS.scale(10, 1),
-        silent_since: Some(at(1_000)),
-        ..view()
-    };
-    // Overdue after one and a quarter round trips and 20 ms; then each one and three quarters.
-    assert_eq!(silent.next_probe(at(950)), Some(at(1_146)));
-    assert_eq!(silent.next_probe(at(1_146)), Some(at(1_321)));
-    // No longer than ten seconds.
-    assert_eq!(silent.next_probe(at(10_900)), None);
-    let never = [
-        view(),
-        TcpView {
-            unacked: MSS.scale(40, 1),
-            ..silent
-        },
-        TcpView {
-            unsent: Bytes(1),
-            ..silent
-        },
-        TcpView {
-            stalled: true,
-            ..silent
-        },
-        TcpView {
-            srtt: Duration::ZERO,
-            ..silent
-        },
-    ];
-    for view in never {
-        assert_eq!(view.next_probe(at(950)), None, "{view:?}");
     }
 }
 

@@ -88,21 +88,6 @@ impl TcpView {
         self.srtt + self.srtt / 4 + SLACK
     }
 
-    /// When to write a few bytes although an acknowledgement is overdue, if the last write was at
-    /// `written`; none where they would not be sent at once or change nothing.
-    ///
-    /// A new segment puts the retransmission timer of Linux off (its tail loss probe stands in for it),
-    /// and two round trips later it would expire. One that leaves before then keeps the connection
-    /// out of its back-off, and the first that gets through is answered, so that repair begins as
-    /// soon as the path is alive, and not when a timer that has doubled several times expires. Each
-    /// takes a place in the congestion window; when that is full, TCP backs off as ever.
-    pub fn next_probe(&self, written: Time) -> Option<Time> {
-        let since = self.silent_since.filter(|_| !self.srtt.is_zero())?;
-        let at_once = self.unsent == Bytes(0) && self.unacked + self.mss <= self.cwnd;
-        let due = (written + self.srtt + self.srtt * 3 / 4).max(since + self.patience() + TICK);
-        (at_once && !self.stalled && due <= since + PROBING).then_some(due)
-    }
-
     /// The path as the law wants it, at the smoothed round trip, or at one millisecond before
     /// there is any.
     pub fn path(&self) -> TcpPath {
@@ -163,9 +148,5 @@ impl TcpView {
 /// Segments that may wait unsent. Two: one that is being filled and one that is full, so that an
 /// acknowledgement always finds a full one.
 const LOWAT: u64 = 2;
-/// Longer than [`TcpView::is_overdue`] needs to be true.
-const TICK: Duration = Duration::from_millis(1);
-/// For so long a silent path is probed: an outage that lasts longer is left to TCP's back-off.
-const PROBING: Duration = Duration::from_secs(10);
 /// What a frame of 25 kB adds to the round trip of its last segment at 10 Mb/s.
 const SLACK: Duration = Duration::from_millis(20);

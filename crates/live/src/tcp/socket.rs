@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 use std::{mem, ptr};
 
@@ -11,6 +11,7 @@ use tidegate_core::symbiosis::{TcpEvent, TcpView};
 use tidegate_core::units::{Bytes, Time};
 
 use super::TcpError;
+use super::linear::LinearTimeouts;
 use crate::driver::Conditions;
 use crate::netns::check;
 
@@ -23,6 +24,9 @@ pub struct TcpOptions {
     pub notsent_lowat: Option<Bytes>,
     /// The longest retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), from 1 to 120 s.
     pub rto_max: Option<Duration>,
+    /// Time-outs in a row are not doubled
+    /// ([`linear_timeout`](tidegate_core::symbiosis::linear_timeout)), which takes a thread.
+    pub linear_timeouts: bool,
     /// Segments are spaced by TCP itself, whatever the queue of the device does
     /// (`SO_MAX_PACING_RATE`, far above what it would pace at).
     pub paced: bool,
@@ -33,7 +37,8 @@ pub struct TcpOptions {
 pub struct TcpSocket {
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
-    pub(super) watch: Option<Box<dyn Watch>>,
+    watch: Option<Box<dyn Watch>>,
+    linear: Option<LinearTimeouts>,
 }
 
 /// Who tells what a connection does, and how it stands.
@@ -90,16 +95,59 @@ impl TcpSocket {
             set_at(fd, level, libc::SO_MAX_PACING_RATE, &FASTEST.to_ne_bytes())
                 .map_err(refused("SO_MAX_PACING_RATE"))?;
         }
+        let linear = options.linear_timeouts;
+        let linear = linear.then(|| LinearTimeouts::start(stream.as_fd()));
+        let linear = linear.transpose();
+        let linear = linear.map_err(refused("TCP_USER_TIMEOUT (--rto-backoff linear)"))?;
         Ok(Self {
             stream,
             peer,
             watch: None,
+            linear,
         })
     }
 
     /// From now on somebody watches it for a sender that decides by what it does.
     pub fn set_watch(&mut self, watch: Box<dyn Watch>) {
         self.watch = Some(watch);
+    }
+
+    /// What can be read when there are events.
+    pub(super) fn events(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.as_ref().map(|watch| watch.events())
+    }
+
+    /// What its watch says of the connection now; nothing without one.
+    ///
+    /// # Errors
+    /// When the socket is none any more.
+    pub(super) fn view(&mut self, now: Time) -> io::Result<Option<TcpView>> {
+        let Some(watch) = &mut self.watch else {
+            return Ok(None);
+        };
+        let view = watch.view(now)?;
+        Ok(Some(self.with_linear(now, view)))
+    }
+
+    /// The oldest event that nobody took.
+    ///
+    /// # Errors
+    /// When the socket is none any more.
+    pub(super) fn next_event(&mut self, now: Time) -> io::Result<Option<(TcpEvent, TcpView)>> {
+        let Some(watch) = &mut self.watch else {
+            return Ok(None);
+        };
+        let event = watch.next_event(now)?;
+        Ok(event.map(|(event, view)| (event, self.with_linear(now, view))))
+    }
+
+    /// A watch knows the kernel's own back-off only.
+    fn with_linear(&self, now: Time, mut view: TcpView) -> TcpView {
+        let left = self.linear.as_ref().and_then(LinearTimeouts::until_next);
+        if let (true, Some(left)) = (view.stalled, left) {
+            view.next_timeout = Some(now + left);
+        }
+        view
     }
 
     /// The other end.
@@ -213,20 +261,7 @@ pub(super) fn wait(
     Ok(())
 }
 
-/// Whether this kernel lets a socket limit its retransmission timeout ([`TcpOptions::rto_max`]).
-/// No where it gives no socket at all.
-pub fn knows_rto_max() -> bool {
-    // SAFETY: no memory is passed.
-    let made =
-        check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) });
-    made.is_ok_and(|fd| {
-        // SAFETY: the descriptor was just made, and nobody else has it.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        set(socket.as_raw_fd(), TCP_RTO_MAX_MS, &1_000_u32.to_ne_bytes()).is_ok()
-    })
-}
-
-fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
+pub(super) fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
     set_at(fd, libc::IPPROTO_TCP, option, value)
 }
 
@@ -254,7 +289,7 @@ fn queue(fd: RawFd, request: libc::Ioctl) -> io::Result<Bytes> {
 /// A player waits so long for its sender to close.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Of the kernel's `include/uapi/linux/tcp.h`.
-const TCP_RTO_MAX_MS: libc::c_int = 44;
+pub(super) const TCP_RTO_MAX_MS: libc::c_int = 44;
 /// Of the kernel's `include/uapi/linux/sockios.h`.
 const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 

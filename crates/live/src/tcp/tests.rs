@@ -83,6 +83,7 @@ fn a_stream_arrives_and_ends_with_a_goodbye() {
         notsent_lowat: Some(Bytes(16_384)),
         congestion: Some("reno".into()),
         rto_max: None,
+        linear_timeouts: true,
         paced: true,
     });
     let receiving = thread::spawn(move || {

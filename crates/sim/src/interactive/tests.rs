@@ -258,61 +258,56 @@ fn events_of_the_table_come_in_their_order() {
 /// Length (2), sender report (28), source description with the name "lab" (16), goodbye (8).
 const GOODBYE: u64 = 2 + 28 + 16 + 8;
 
-/// A cut of 3 s over Linux's TCP: with probes no time-out doubles, and repair begins with the first
-/// probe behind the cut. Over a TCP without a tail loss probe they change nothing but cost nothing.
-#[test]
-fn probes_keep_the_connection_out_of_its_back_off() {
-    let first_after = |takings: &Takings| {
-        let came = takings.received.iter().filter_map(|frame| frame.complete);
-        came.filter(|at| *at > Time::from_secs(8)).min().unwrap()
-    };
-    let timeouts = |takings: &Takings| {
-        let record = takings.stream.as_ref().unwrap();
-        let events = record.events.iter();
-        events.filter(|(_, e)| *e == TcpEvent::TimedOut).count()
-    };
-    let in_time = |takings: &Takings| {
-        let arrivals = arrivals(takings);
-        arrivals.iter().filter(|(_, delay)| *delay <= BOUND).count()
-    };
-    for seed in 1..=3 {
-        let plain = play("tcp = \"cubic\", mode = \"iopt\", rto_max = \"2min\"", seed);
-        let probed = "tcp = \"cubic\", mode = \"iopt\", rto_max = \"2min\", probes = true";
-        let probed = play(probed, seed);
-        assert!(timeouts(&plain) >= 4, "{}", timeouts(&plain));
-        assert_eq!(timeouts(&probed), 0);
-        // A probe per 175 ms, a round trip until repair begins, and four for a frame.
-        assert!(first_after(&probed) < Time::from_millis(8_900));
-        assert!(in_time(&probed) > in_time(&plain));
-        let classic = play("tcp = \"newreno\", mode = \"iopt\", probes = true", seed);
-        let without = play("tcp = \"newreno\", mode = \"iopt\"", seed);
-        assert!(in_time(&classic) + 1 >= in_time(&without));
-    }
+/// When the retransmission timer expired.
+fn timeouts(takings: &Takings) -> Vec<Time> {
+    let told = takings.stream.as_ref().unwrap().events.iter();
+    let timeouts = told.filter(|(_, e)| *e == TcpEvent::TimedOut);
+    timeouts.map(|(at, _)| *at).collect()
 }
 
-/// The kernel's timer doubles up to two minutes; the exact law asks for a second at most, others for
-/// nothing.
+fn gaps(at: &[Time]) -> Vec<Duration> {
+    at.windows(2).map(|two| two[1].since(two[0])).collect()
+}
+
+/// The kernel's timer doubles up to two minutes. For the exact law it does so once, and then runs as
+/// long as the first time, so that repair begins soon behind a cut.
 #[test]
-fn the_exact_law_shortens_the_longest_time_out() {
-    let longest_gap = |transport: &str| {
-        let takings = play(transport, 1);
-        let record = takings.stream.as_ref().unwrap();
-        let told = record.events.iter();
-        let at: Vec<Time> = told
-            .filter(|(_, e)| *e == TcpEvent::TimedOut)
-            .map(|(at, _)| *at)
-            .collect();
-        at.windows(2).map(|two| two[1].since(two[0])).max().unwrap()
-    };
-    let second = Duration::from_secs(1)..Duration::from_millis(1_010);
-    assert!(second.contains(&longest_gap("tcp = \"cubic\", mode = \"iopt\"")));
-    let doubled = Duration::from_millis(1_200)..Duration::from_secs(3);
+fn the_back_off_of_the_exact_law_is_linear() {
+    let linear = play("tcp = \"cubic\", mode = \"iopt\"", 1);
+    let at = gaps(&timeouts(&linear));
+    let (first, later) = at.split_first().unwrap();
+    assert!(later.len() >= 5, "{at:?}");
+    for gap in later {
+        let twice = gap.as_secs_f64() * 2.0;
+        assert!((first.as_secs_f64() / twice - 1.0).abs() < 0.02, "{at:?}");
+    }
     for others in [
+        "tcp = \"cubic\", mode = \"iopt\", rto_backoff = \"exponential\"",
         "tcp = \"cubic\", mode = \"iopt\", rto_max = \"2min\"",
         "tcp = \"cubic\", mode = \"iopt\", law = \"paper\"",
         "tcp = \"cubic\", mode = \"iexp\"",
     ] {
-        let gap = longest_gap(others);
-        assert!(doubled.contains(&gap), "{others}: {gap:?}");
+        let takings = play(others, 1);
+        let at = gaps(&timeouts(&takings));
+        assert!(at[1] > at[0].mul_f64(1.9), "{others}: {at:?}");
+    }
+    let asked = play(
+        "tcp = \"cubic\", mode = \"classic\", rto_backoff = \"linear\"",
+        1,
+    );
+    assert!(timeouts(&asked).len() > 5);
+}
+
+/// The nearer the next try, the more is in time.
+#[test]
+fn a_linear_back_off_saves_frames() {
+    let in_time = |backoff: &str, seed| {
+        let transport = format!("tcp = \"cubic\", mode = \"iopt\", rto_backoff = \"{backoff}\"");
+        let takings = play(&transport, seed);
+        let arrivals = arrivals(&takings);
+        arrivals.iter().filter(|(_, delay)| *delay <= BOUND).count()
+    };
+    for seed in 1..=3 {
+        assert!(in_time("linear", seed) > in_time("exponential", seed));
     }
 }

@@ -239,12 +239,11 @@ pub(super) fn groups(options: &Options, progress: Progress<'_>) -> Result<Vec<Gr
     } else {
         options.tcps.clone()
     };
-    let rto_max = options.rto_max_key();
     let (mut groups, mut jobs) = (Vec::new(), Vec::new());
     for tcp in tcps {
         for node in NODES.iter().filter(|node| options.wants(node.name)) {
             for (arm, (_, mode)) in ARMS.iter().enumerate() {
-                let job = experiment(node, tcp, arm, mode, &rto_max)?;
+                let job = experiment(node, tcp, arm, mode, &options.rto_keys(tcp))?;
                 groups.push(Group {
                     tcp,
                     node,
@@ -267,7 +266,7 @@ fn experiment(
     tcp: Tcp,
     arm: usize,
     mode: &str,
-    rto_max: &str,
+    rto: &str,
 ) -> Result<Job, PapersError> {
     let queue = product(Rate::kbps(10_000), Duration::from_millis(node.rtt_ms));
     let half = node.rtt_ms * 500;
@@ -289,7 +288,7 @@ back = ["back"]
 start = ["0s", "1s"]
 delay_bound = "4s"
 video = {{ size = "176x120", fps = 10, floor = "50kb/s", ceiling = "546730b/s" }}
-transport = {{ tcp = {tcp}, {mode}, {rto_max}frames = 1000 }}
+transport = {{ tcp = {tcp}, {mode}, {rto}frames = 1000 }}
 [[flow]]
 name = "mk"
 count = 10

@@ -138,9 +138,9 @@ fn assumptions() -> Vec<String> {
 }
 
 /// The experiment: three cuts, 10 s apart, 750 frames.
-fn experiment(group: &Group, rto_max: &str) -> Result<Job, PapersError> {
+fn experiment(group: &Group, options: &Options) -> Result<Job, PapersError> {
     let (node, tcp, bound, cut) = (group.node, group.tcp, group.bound, group.cut_ms);
-    let mode = MODES[group.mode];
+    let (mode, rto) = (MODES[group.mode], options.rto_keys(tcp));
     let queue = product(
         Rate::kbps(10_000),
         core::time::Duration::from_millis(node.rtt_ms),
@@ -166,7 +166,7 @@ back = ["back"]
 start = ["0s", "1s"]
 delay_bound = "{bound}s"
 video = {{ size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s" }}
-transport = {{ tcp = {tcp}, {mode}, {rto_max}frames = 750 }}
+transport = {{ tcp = {tcp}, {mode}, {rto}frames = 750 }}
 "#,
         queue = queue.get(),
         tcp = tcp.toml(),
@@ -240,10 +240,9 @@ impl Grid<'_> {
     /// All runs; groups without any are left out.
     fn play(&self, options: &Options, progress: Progress<'_>) -> Result<Vec<Group>, PapersError> {
         let mut groups = self.groups(options);
-        let rto_max = options.rto_max_key();
         let jobs: Result<Vec<Job>, PapersError> = groups
             .iter()
-            .map(|group| experiment(group, &rto_max))
+            .map(|group| experiment(group, options))
             .collect();
         for (group, runs) in groups
             .iter_mut()

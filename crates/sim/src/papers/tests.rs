@@ -9,6 +9,7 @@ fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
         world: Arc::new(Simulator),
         nodes: Vec::new(),
         rto_max: None,
+        linear: None,
         seeds,
         tcps: tcps.to_vec(),
         threads: 2,
@@ -165,6 +166,7 @@ fn a_node_that_no_paper_has_is_refused_by_every_entry_with_nodes() {
             tcps: Vec::new(),
             nodes: vec!["nosuch".to_owned()],
             rto_max: None,
+            linear: None,
             threads: 1,
         };
         let error = entry.play(&options, &|_| {}).unwrap_err().to_string();
@@ -185,6 +187,7 @@ fn runs_take_turns_and_what_was_played_is_kept() {
         tcps: vec![Tcp::Cubic],
         nodes: vec!["columbia".to_owned(), "isi".to_owned()],
         rto_max: None,
+        linear: None,
         threads: 1,
     };
     let figure = entry.play(&options, &|_| {}).unwrap();

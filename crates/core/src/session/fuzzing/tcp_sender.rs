@@ -216,7 +216,6 @@ impl Scene {
 
 fn steering(mode: u8) -> Box<dyn Steering> {
     let (floor, ceiling) = (*LIMITS.start(), *LIMITS.end());
-    let probes = mode & 8 != 0;
     let mode = match mode % 8 {
         0 => return Box::new(Classic::new(ceiling)),
         1 => return Box::new(Follow::new(ceiling, (floor, ceiling))),
@@ -237,7 +236,6 @@ fn steering(mode: u8) -> Box<dyn Steering> {
         reaction: Duration::from_millis(20),
         margin: SymbiosisConfig::MARGIN,
         drain: SymbiosisConfig::DRAIN,
-        probes,
     };
     Box::new(Interactive::new(config, Time::ZERO))
 }

@@ -100,12 +100,6 @@ impl Steering for Interactive {
         self.symbiosis.next_timer()
     }
 
-    fn next_probe(&self, written: Time) -> Time {
-        let view = self.view.filter(|_| self.symbiosis.config().probes);
-        view.and_then(|view| view.next_probe(written))
-            .unwrap_or(Time::FAR)
-    }
-
     fn target(&self) -> Rate {
         self.symbiosis.target()
     }

@@ -84,7 +84,6 @@ pub struct TcpSender {
     /// Bytes on their way, and how many of them TCP has.
     out: Vec<u8>,
     written: usize,
-    last_write: Time,
     /// The frame that `out` belongs to.
     leaving: Option<SentFrame>,
     /// Frames that refer to one that was given up are of no use.
@@ -121,7 +120,6 @@ impl TcpSender {
             kernel: Backlog::default(),
             out: Vec::new(),
             written: 0,
-            last_write: Time::ZERO,
             leaving: None,
             broken: false,
             packets,
@@ -158,14 +156,7 @@ impl TcpSender {
             (Capture::Clock { .. }, None) => Time::ZERO,
             (Capture::Clock { .. }, Some((start, next))) => start + self.config.frame_rate.at(next),
         };
-        let writing = self.written < self.out.len() || self.said_bye;
-        let probes = if writing {
-            Time::FAR
-        } else {
-            self.steering.next_probe(self.last_write)
-        };
-        Some(captures.min(self.steering.next_timeout()).min(probes))
-            .filter(|next| *next != Time::FAR)
+        Some(captures.min(self.steering.next_timeout())).filter(|next| *next != Time::FAR)
     }
 
     /// The source has picture `frame`, which came at `at`. Numbers grow, and may have gaps.
@@ -251,9 +242,6 @@ impl TcpSender {
             self.out.clear();
             self.written = 0;
             self.refill(now);
-            if self.out.is_empty() && !self.said_bye {
-                self.probe(now);
-            }
         }
         &self.out[self.written..]
     }
@@ -261,7 +249,6 @@ impl TcpSender {
     /// The socket took so many of them.
     pub fn on_written(&mut self, now: Time, count: usize) {
         self.written = (self.written + count).min(self.out.len());
-        self.last_write = now;
         if self.written == self.out.len()
             && let Some(mut row) = self.leaving.take()
         {
@@ -434,14 +421,6 @@ impl TcpSender {
             let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
             self.packets.report(now, start, true, &mut self.out);
             self.said_bye = true;
-        }
-    }
-
-    /// A report, if something small is to be sent: it takes nothing from the frames that wait.
-    fn probe(&mut self, now: Time) {
-        if self.steering.next_probe(self.last_write) <= now {
-            let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
-            self.packets.report(now, start, false, &mut self.out);
         }
     }
 

@@ -73,12 +73,6 @@ pub trait Steering: Debug + Send {
         Time::FAR
     }
 
-    /// When to write a few bytes if nothing else is written, the last write having been at `written`;
-    /// [`Time::FAR`] for never.
-    fn next_probe(&self, _written: Time) -> Time {
-        Time::FAR
-    }
-
     /// Somebody outside has an opinion.
     fn advise(&mut self, _now: Time, _advice: Advice) {}
 

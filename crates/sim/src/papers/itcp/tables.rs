@@ -88,9 +88,9 @@ fn notes4() -> [String; 6] {
         "bsd at 148 and 166 ms, d = 4 s: one or two frames of full size are in flight when the path \
          dies, before anybody can know, and are late by their size; one or two captured a second \
          later find no place, as these are carried first. Frames at the floor would fit in.",
-        "Over a TCP of today iOPT exact tries a silent path once a second, and the others after 3.0 to \
-         3.2 s at 148 and 166 ms: just behind the end of a cut of exactly 3 s, which is luck. \
-         itcp/cuts has other lengths, and of savable is free of it.",
+        "Over a TCP of today the time-outs of iOPT exact are linear, those of the others double, \
+         which at 148 and 166 ms has them try 3.0 to 3.2 s after a silence began: just behind the \
+         end of a cut of exactly 3 s, which is luck. itcp/cuts has other lengths.",
     ]
     .map(str::to_owned)
 }
@@ -166,10 +166,10 @@ fn claims4(groups: &[Group]) -> Vec<Claim> {
         });
         let faster = faster.fold(f64::NEG_INFINITY, f64::max);
         claims.push(Claim::new(
-            format!("{name}: its mean delay is below Classic's, at every node and d (the largest difference, s)"),
+            format!("{name}: its mean delay is below Classic's, or within a millisecond where nothing is reduced, at every node and d (the largest difference, s)"),
             None,
             faster,
-            faster < 0.0,
+            faster < 1e-3,
         ));
         let apart = exact.iter().filter_map(|g| {
             let (ioff, classic) = (find(groups, g, IOFF)?, find(groups, g, CLASSIC)?);

@@ -22,22 +22,18 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
     let mut tcp = models::tcp_or_kind(&tcp)?;
     let mode = mode(&table)?;
     let rto_max = rto_max(&table)?;
+    let linear = linear(&table, mode, &tcp.sender)?;
     match &mut tcp.sender {
         TcpSender::Classic(config) => {
             config.rto.max = rto_max.unwrap_or(config.rto.max);
         }
         TcpSender::Modern(config) => {
-            let usual = if mode.is_exact() {
-                SymbiosisConfig::RTO_MAX
-            } else {
-                config.timeout.max
-            };
-            config.timeout.max = rto_max.unwrap_or(usual);
+            config.timeout.max = rto_max.unwrap_or(config.timeout.max);
+            config.timeout.linear = linear;
         }
     }
     Ok(StreamPlan {
         tcp,
-        rto_max,
         mode,
         subscribed: match table.get("subscribe") {
             Some(list) => subscription(&list)?,
@@ -64,10 +60,6 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
             Some(drain) => drain.positive_duration("what waits cannot leave at once")?,
             None => SymbiosisConfig::DRAIN,
         },
-        probes: match table.get("probes") {
-            Some(probes) => probes.boolean()?,
-            None => false,
-        },
         frames: match table.get("frames") {
             Some(frames) => Some(frames.whole(1..=10_000_000)?),
             None => None,
@@ -89,6 +81,22 @@ fn rto_max(table: &Table<'_>) -> Result<Option<Duration>, ScenarioError> {
             "write a time span within these",
         ))
     }
+}
+
+/// Whether the back-off is linear: with the exact law it is unless a longest time-out was asked for.
+fn linear(table: &Table<'_>, mode: Mode, sender: &TcpSender) -> Result<bool, ScenarioError> {
+    let modern = matches!(sender, TcpSender::Modern(_));
+    let Some(backoff) = table.get("rto_backoff") else {
+        return Ok(modern && mode.is_exact() && table.get("rto_max").is_none());
+    };
+    let linear = backoff.choice(&["exponential", "linear"], &[false, true])?;
+    if linear && !modern {
+        return Err(backoff.fault(Fault::Clash {
+            why: "TCP as in ns-2 doubles its time-outs".to_owned(),
+            mend: "remove it, or take a TCP of today, as \"cubic\"".to_owned(),
+        }));
+    }
+    Ok(linear)
 }
 
 fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
@@ -135,7 +143,6 @@ fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
         ),
         ("drain", mode.is_exact(), "iopt with law = \"exact\""),
         ("margin", mode.is_exact(), "iopt with law = \"exact\""),
-        ("probes", mode.is_exact(), "iopt with law = \"exact\""),
     ];
     for (key, fits, whose) in belongs {
         if let Some(value) = table.get(key).filter(|_| !fits) {
@@ -216,8 +223,8 @@ pub(super) const TRANSPORT: &[&str] = &[
     "reaction",
     "margin",
     "drain",
-    "probes",
     "frames",
+    "rto_backoff",
     "rto_max",
 ];
 

@@ -3,6 +3,7 @@
 use core::cmp::Reverse;
 use core::time::Duration;
 
+use tidegate_core::symbiosis::linear_timeout;
 use tidegate_core::units::{Time, nanos};
 
 use super::windowed::Windowed;
@@ -17,6 +18,8 @@ pub struct TimeoutConfig {
     pub max: Duration,
     /// Before there is a sample.
     pub initial: Duration,
+    /// Whether it is [linear](linear_timeout), which an application can make of Linux's timer.
+    pub linear: bool,
 }
 
 impl Default for TimeoutConfig {
@@ -25,6 +28,7 @@ impl Default for TimeoutConfig {
             min: Duration::from_millis(200),
             max: Duration::from_mins(2),
             initial: Duration::from_secs(1),
+            linear: false,
         }
     }
 }
@@ -78,8 +82,12 @@ impl Rtt {
         } else {
             self.smoothed.saturating_add(self.variation)
         };
-        let factor = 1_u64 << self.backoff.min(MAX_BACKOFF);
-        Duration::from_nanos(base.saturating_mul(factor)).min(self.config.max)
+        let after = if self.config.linear {
+            linear_timeout(Duration::from_nanos(base), self.backoff)
+        } else {
+            Duration::from_nanos(base.saturating_mul(1 << self.backoff.min(MAX_BACKOFF)))
+        };
+        after.min(self.config.max)
     }
 
     /// How often the timeout was doubled.

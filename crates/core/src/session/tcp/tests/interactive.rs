@@ -138,7 +138,6 @@ fn interactive(mode: Mode) -> Interactive {
         reaction: Duration::ZERO,
         margin: SymbiosisConfig::MARGIN,
         drain: SymbiosisConfig::DRAIN,
-        probes: false,
     };
     Interactive::new(config, Time::ZERO)
 }

@@ -1,0 +1,223 @@
+//! Retransmission time-outs that do not double.
+//!
+//! No option asks Linux for that, but two of its rules together give it. When the retransmission
+//! timer is set after a time-out, it runs no longer than until the *user timeout* has passed since the
+//! first retransmission (`tcp_clamp_rto_to_user_timeout`, Linux 4.19). And when it runs out, the
+//! connection is given up if the user timeout has passed by then. So a thread sets the user timeout a
+//! moment before the timer runs out, to when it is to run out after that, and takes it back as soon as
+//! it has: each time-out then finds the length that was meant for the next one, and none finds that it
+//! has passed.
+//!
+//! A thread that is kept from running for [`LINEAR_LEAST`] at just that moment loses the connection. It does
+//! nothing else, so that neither an encoder nor a disk can keep it; a machine that stands still for as
+//! long in the middle of an outage can.
+//!
+//! [`LINEAR_LEAST`]: tidegate_core::symbiosis::LINEAR_LEAST
+
+mod schedule;
+
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{io, mem, thread};
+
+use super::socket::{TCP_RTO_MAX_MS, set};
+use crate::netns::check;
+use schedule::{Glance, Order, Schedule};
+
+/// Keeps the time-outs of one socket as they are, for as long as this lives.
+#[derive(Debug)]
+pub(super) struct LinearTimeouts {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread knows, for others. Times are in nanoseconds since `epoch`.
+#[derive(Debug)]
+struct Shared {
+    epoch: Instant,
+    stop: AtomicBool,
+    /// When the timer runs out next; zero while it has not yet.
+    next: AtomicU64,
+    /// From then to the next.
+    gap: AtomicU64,
+}
+
+impl LinearTimeouts {
+    /// # Errors
+    /// The socket is none, or the system gives no thread.
+    pub(super) fn start(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let socket = socket.try_clone_to_owned()?;
+        let usual = Usual::of(&socket)?;
+        let shared = Arc::new(Shared {
+            epoch: Instant::now(),
+            stop: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+            gap: AtomicU64::new(0),
+        });
+        let own = Arc::clone(&shared);
+        let keeper = move || Keeper { socket, usual }.run(&own);
+        let thread = thread::Builder::new().name("time-outs".to_owned());
+        Ok(Self {
+            shared,
+            thread: Some(thread.spawn(keeper)?),
+        })
+    }
+
+    /// How long until the timer runs out next, once it has; as far as is known.
+    pub(super) fn until_next(&self) -> Option<Duration> {
+        let next = self.shared.next.load(Ordering::Relaxed);
+        let gap = self.shared.gap.load(Ordering::Relaxed).max(1);
+        let now = self.shared.now().as_nanos() as u64;
+        // Whoever asks may have heard of a time-out sooner than the thread.
+        let missed = now.saturating_sub(next).div_ceil(gap);
+        (next > 0).then(|| Duration::from_nanos((next + missed * gap).saturating_sub(now)))
+    }
+}
+
+impl Drop for LinearTimeouts {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It cannot fail but by a panic, which has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+}
+
+/// What the socket had before, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    /// Zero for the system's.
+    user_timeout: u32,
+    /// None on a kernel that has no such option.
+    rto_max: Option<u32>,
+}
+
+impl Usual {
+    fn of(socket: &OwnedFd) -> io::Result<Self> {
+        let fd = socket.as_raw_fd();
+        Ok(Self {
+            user_timeout: get(fd, libc::TCP_USER_TIMEOUT)?,
+            rto_max: get(fd, TCP_RTO_MAX_MS).ok(),
+        })
+    }
+}
+
+/// The thread.
+struct Keeper {
+    socket: OwnedFd,
+    usual: Usual,
+}
+
+impl Keeper {
+    fn run(&self, shared: &Shared) {
+        let mut schedule = Schedule::default();
+        let mut capped = false;
+        while !shared.stop.load(Ordering::Relaxed) {
+            let Ok(glance) = self.glance(shared) else {
+                break;
+            };
+            if let Some(order) = schedule.on_glance(&glance) {
+                self.obey(order);
+            }
+            if capped != schedule.is_on() {
+                capped = schedule.is_on();
+                self.cap(capped.then(|| schedule.base()));
+            }
+            let next = schedule.next().map_or(0, |at| at.as_nanos() as u64);
+            shared.next.store(next, Ordering::Relaxed);
+            let gap = schedule.gap().as_nanos() as u64;
+            shared.gap.store(gap, Ordering::Relaxed);
+            let now = shared.now();
+            thread::park_timeout(schedule.wake(now).saturating_sub(now));
+        }
+        self.obey(Order::TakeBack);
+        if capped {
+            self.cap(None);
+        }
+    }
+
+    fn glance(&self, shared: &Shared) -> io::Result<Glance> {
+        // SAFETY: numbers all, for which zero is valid.
+        let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+        let mut size = mem::size_of_val(&info) as libc::socklen_t;
+        // SAFETY: `info` is passed with its size.
+        check(unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut info).cast(),
+                &raw mut size,
+            )
+        })?;
+        let at = shared.now();
+        let since_sent = Duration::from_millis(info.tcpi_last_data_sent.into());
+        Ok(Glance {
+            at,
+            clean: info.tcpi_ca_state < RECOVERY && info.tcpi_retrans == 0,
+            in_a_row: info.tcpi_retransmits,
+            rto: Duration::from_micros(info.tcpi_rto.into()),
+            sent: at.saturating_sub(since_sent),
+        })
+    }
+
+    /// A socket that takes no option any more is gone, which the next glance shows.
+    fn obey(&self, order: Order) {
+        let usual = self.usual.user_timeout;
+        let ms = match order {
+            Order::TakeBack => usual,
+            Order::Limit(span) => {
+                let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
+                if usual == 0 { ms } else { ms.min(usual) }
+            }
+        };
+        let _ = set(
+            self.socket.as_raw_fd(),
+            libc::TCP_USER_TIMEOUT,
+            &ms.to_ne_bytes(),
+        );
+    }
+
+    /// Behind all this the kernel's own time-out goes on doubling. Where it can be told to stop at a
+    /// second it is: a program that is stopped and goes on then finds it no later than that.
+    fn cap(&self, base: Option<Duration>) {
+        let Some(usual) = self.usual.rto_max else {
+            return;
+        };
+        let least = |base: Duration| u32::try_from(base.as_millis()).map_or(usual, |ms| ms + 1);
+        let ms = base.map_or(usual, |base| least(base).max(SHORTEST_CAP).min(usual));
+        let _ = set(self.socket.as_raw_fd(), TCP_RTO_MAX_MS, &ms.to_ne_bytes());
+    }
+}
+
+fn get(fd: RawFd, option: libc::c_int) -> io::Result<u32> {
+    let mut value = 0_u32;
+    let mut size = mem::size_of_val(&value) as libc::socklen_t;
+    // SAFETY: `value` is passed with its size.
+    check(unsafe {
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            option,
+            (&raw mut value).cast(),
+            &raw mut size,
+        )
+    })?;
+    Ok(value)
+}
+
+/// `TCP_CA_Recovery` of the kernel: states below it have nothing to repair.
+const RECOVERY: u8 = 3;
+/// The least that the kernel takes, in milliseconds.
+const SHORTEST_CAP: u32 = 1_000;

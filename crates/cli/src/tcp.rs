@@ -225,7 +225,7 @@ impl Making {
                     interval: self.frame_rate.interval(),
                     reaction: args.modes.reaction(),
                     margin: args.modes.margin(),
-                    drain: args.modes.drain(),
+                    drain: args.modes.drain(self.delay_bound),
                 };
                 Box::new(Interactive::new(config, now))
             }

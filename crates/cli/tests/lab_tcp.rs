@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
+use tidegate_core::symbiosis::TcpEvent;
+use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
-use tidegate_sim::run::{Run, RunReader};
+use tidegate_sim::run::{ReceivedFrame, Run, RunReader};
 
 /// A video whose path is cut for a second, and a transfer and noise on another one.
 const CUT: &str = r#"name = "cut"
@@ -103,6 +105,69 @@ fn the_kernel_and_the_model_agree_on_a_cut() {
     let says = |word: &str| notes.iter().any(|note| note.contains(word));
     assert!(says("44 packets") && says("tcp_rto_min_us"), "{notes:?}");
     assert!(flow(&old.0, 0)["frames"]["on_time"].as_f64() < Some(86.0));
+}
+
+/// Two videos whose paths are cut for as long, with either back-off.
+const BACK_OFF: &str = r#"name = "back-off"
+duration = "8s"
+[[link]]
+name = "LINEAR"
+rate = "10Mb/s"
+delay = "60ms"
+queue = { droptail = "80kB" }
+outage = [{ at = "2s", lasts = "3s" }]
+[[link]]
+name = "EXPONENTIAL"
+rate = "10Mb/s"
+delay = "60ms"
+queue = { droptail = "80kB" }
+outage = [{ at = "2s", lasts = "3s" }]
+[[link]]
+name = "back"
+delay = "1ms"
+"#;
+
+/// The kernel's own timer runs out as the law says, and the connection outlives it.
+#[test]
+fn time_outs_are_linear_on_the_kernel() {
+    if skip::is_without_lab("time_outs_are_linear_on_the_kernel") {
+        return;
+    }
+    let flows = ["linear", "exponential"].map(|backoff| {
+        format!(
+            "[[flow]]\nname = \"{backoff}\"\npath = [\"{}\"]\nback = [\"back\"]\n\
+             delay_bound = \"1s\"\nvideo = {{ size = \"176x120\", fps = 10, ceiling = \"2Mb/s\" }}\n\
+             transport = {{ tcp = \"cubic\", mode = \"ioff\", rto_backoff = \"{backoff}\", frames = 40 }}\n",
+            backoff.to_uppercase()
+        )
+    });
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-back-off");
+    fs::create_dir_all(&dir).unwrap();
+    let scenario = dir.join("back-off.toml");
+    fs::write(&scenario, BACK_OFF.to_owned() + &flows.concat()).unwrap();
+    let (summary, folder) = play("lab", &scenario, "lab", &[]);
+    let run = RunReader::load(&folder).unwrap();
+    let timed_out = Event::Transport {
+        event: TcpEvent::TimedOut,
+    };
+    let gaps = |flow: &str| {
+        let told = run.events.iter();
+        let told = told.filter(|row| row.flow == flow && row.event == timed_out);
+        let at: Vec<f64> = told.map(|row| row.at.as_secs_f64()).collect();
+        at.windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>()
+    };
+    let (linear, exponential) = (gaps("linear"), gaps("exponential"));
+    // About 330 ms, and up to 32 ms more for timers of more than a quarter of a second.
+    assert!(linear.len() >= 5, "{linear:?}");
+    let base = linear[0] / 2.0;
+    let off = linear[1..].iter().map(|gap| (gap - base).abs());
+    assert!(off.fold(0.0, f64::max) < 0.1, "{linear:?}");
+    assert!(exponential[1] > exponential[0] * 1.8, "{exponential:?}");
+    for (flow, played) in run.flows.iter().enumerate() {
+        assert_eq!(summary["flows"][flow]["frames"]["made"], 40);
+        let whole = |frame: &&ReceivedFrame| frame.complete.is_some();
+        assert_eq!(played.received.iter().filter(whole).count(), 40);
+    }
 }
 
 /// A run, and when the packets of the video arrived that left while its path was surely cut.

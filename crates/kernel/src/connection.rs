@@ -164,6 +164,7 @@ impl Connection {
             next_timeout: (unacked > Bytes(0)).then(|| (armed + timeout).max(now)),
             silent_since: (unacked > Bytes(0)).then_some(heard),
             stalled,
+            oldest_sent: None,
         })
     }
 

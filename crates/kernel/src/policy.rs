@@ -31,6 +31,11 @@ impl Policy {
         }
     }
 
+    /// The same rules within other limits.
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
     /// Everybody may have everything of sockets that are theirs to hand over.
     pub fn everybody() -> Self {
         Self {

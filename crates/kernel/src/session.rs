@@ -206,7 +206,14 @@ fn exchange(
     };
     // A daemon that refuses a newcomer says why and hangs up, perhaps before it is asked.
     let sent = passing::send(socket.as_fd(), &request.message(), along);
-    let received = passing::receive(socket.as_fd(), &mut buffer).map_err(gone)?;
+    let received = match passing::receive(socket.as_fd(), &mut buffer) {
+        // What we said was not read: the system tells of that first, once.
+        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {
+            passing::receive(socket.as_fd(), &mut buffer)
+        }
+        received => received,
+    };
+    let received = received.map_err(gone)?;
     if received.length == 0 {
         sent.map_err(gone)?;
         return Err(EventsError::Gone);

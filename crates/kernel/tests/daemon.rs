@@ -632,3 +632,18 @@ fn privileges_are_given_up_and_rings_can_still_be_made() {
 
 /// What tells a test that it runs in a child.
 const AT: &str = "TIDEGATE_TEST_EVENTS_AT";
+
+/// A refusal is heard even if the daemon hung up before it read what was asked.
+#[test]
+fn one_client_too_many_is_told_why() {
+    let policy = format!("[limits]\nclients = 2\n{ANYTHING}");
+    let Some(daemon) = Daemon::start("full", &policy) else {
+        return;
+    };
+    let two = [0, 1].map(|_| Events::connect(&daemon.path).unwrap());
+    for _ in 0..200 {
+        let error = Events::connect(&daemon.path).unwrap_err().to_string();
+        assert!(error.contains("raise limits.clients"), "{error}");
+    }
+    drop(two);
+}

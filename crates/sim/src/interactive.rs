@@ -42,8 +42,8 @@ pub struct StreamPlan {
     pub reaction: Duration,
     /// Share of the forecast that the exact law counts on, in 0..=1.
     pub margin: f64,
-    /// Within which it wants what waits to be gone.
-    pub drain: Duration,
+    /// Within which it wants what waits to be gone; by the delay bound unless told.
+    pub drain: Option<Duration>,
     /// So many frames are captured; as many as the life of the flow holds if none.
     pub frames: Option<u64>,
 }
@@ -60,7 +60,9 @@ impl StreamPlan {
             interval: video.frame_rate.interval(),
             reaction: self.reaction,
             margin: self.margin,
-            drain: self.drain,
+            drain: self
+                .drain
+                .unwrap_or_else(|| SymbiosisConfig::drain_within(video.delay_bound)),
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result};
-use tidegate_kernel::{Events, Policy, Server};
+use tidegate_kernel::{Events, Limits, Policy, Server};
 
 /// A daemon in a thread, whose programs are in the kernel once, however many connections listen.
 #[derive(Debug)]
@@ -26,7 +26,11 @@ impl Service {
     /// # Errors
     /// The kernel cannot tell of its sockets, or does not let us: that takes root.
     pub(crate) fn start() -> Result<Self> {
-        let mut server = Server::new(Policy::root_only(), |_| ())
+        let limits = Limits {
+            clients: CLIENTS,
+            ..Limits::default()
+        };
+        let mut server = Server::new(Policy::root_only().with_limits(limits), |_| ())
             .context("nobody tells what kernel TCP does")?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tidegate-lab-{}-{number}", std::process::id());
@@ -62,6 +66,9 @@ impl Drop for Service {
     }
 }
 
+/// Two for each video: its sender, and whoever writes down what there was. A place that was left stays
+/// empty for a moment.
+const CLIENTS: u32 = 4_096;
 const SOCKET: &str = "events.sock";
 /// Labs of this process have one each.
 static NEXT: AtomicU32 = AtomicU32::new(0);

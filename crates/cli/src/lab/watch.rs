@@ -201,6 +201,7 @@ impl Eye {
             next_timeout: None,
             silent_since: (unacked > Bytes::ZERO).then_some(self.heard),
             stalled: self.stalled,
+            oldest_sent: None,
         };
         *self.last.insert(view)
     }

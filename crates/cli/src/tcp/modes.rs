@@ -53,7 +53,8 @@ pub(crate) struct ModeArgs {
     /// iOPT, exact: share of the forecast that is counted on; 0.9
     #[arg(long, value_name = "SHARE")]
     margin: Option<f64>,
-    /// iOPT, exact: what waits is to be gone within this time; 3s
+    /// iOPT, exact: what waits is to be gone within this time; three fifths of the
+    /// delay bound, but 3s at least
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     drain: Option<Duration>,
     /// Where events come from; the daemon (`tidegate events serve`) if there is one, else what a
@@ -246,8 +247,9 @@ impl ModeArgs {
         self.margin.unwrap_or(SymbiosisConfig::MARGIN)
     }
 
-    pub(super) fn drain(&self) -> Duration {
-        self.drain.unwrap_or(SymbiosisConfig::DRAIN)
+    pub(super) fn drain(&self, bound: Duration) -> Duration {
+        self.drain
+            .unwrap_or_else(|| SymbiosisConfig::drain_within(bound))
     }
 
     /// Its options, and whether they were given.

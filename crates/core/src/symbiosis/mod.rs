@@ -60,8 +60,11 @@ impl SymbiosisConfig {
     /// Nine tenths of the forecast: frames scatter about their budget by some percent, and round
     /// trips grow by what stands in queues.
     pub const MARGIN: f64 = 0.9;
-    /// See [`drain`](Self::drain).
-    pub const DRAIN: Duration = Duration::from_secs(3);
+    /// A [`drain`](Self::drain) that has proved itself for this `bound`: three fifths of it, and three
+    /// seconds at least. The longer the bound, the more of it is left for the next cut.
+    pub fn drain_within(bound: Duration) -> Duration {
+        (bound * 3 / 5).max(Duration::from_secs(3))
+    }
 }
 
 /// What to do with the oldest frame that waits.

@@ -18,7 +18,7 @@ fn config(mode: Mode) -> SymbiosisConfig {
         interval: ms(100),
         reaction: Duration::ZERO,
         margin: SymbiosisConfig::MARGIN,
-        drain: SymbiosisConfig::DRAIN,
+        drain: ms(3_000),
     }
 }
 
@@ -35,7 +35,32 @@ fn view() -> TcpView {
         next_timeout: None,
         silent_since: None,
         stalled: false,
+        oldest_sent: None,
     }
+}
+
+/// Without knowing when the oldest was sent: after one and a quarter round trips of silence and 20 ms.
+/// With it: a round trip and 20 ms after that, if there was silence for 40 ms.
+#[test]
+fn an_acknowledgement_that_is_overdue_leaves_no_room() {
+    let silent = TcpView {
+        unacked: MSS.scale(10, 1),
+        silent_since: Some(at(1_000)),
+        ..view()
+    };
+    assert!(silent.has_room(at(1_145)) && !silent.has_room(at(1_146)));
+    let sent = |ms| TcpView {
+        oldest_sent: Some(at(ms)),
+        ..silent
+    };
+    assert!(sent(980).has_room(at(1_100)) && !sent(980).has_room(at(1_101)));
+    // What is acknowledged one by one is no silence.
+    assert!(sent(800).has_room(at(1_040)) && !sent(800).has_room(at(1_041)));
+    let nothing = TcpView {
+        silent_since: None,
+        ..sent(800)
+    };
+    assert!(nothing.has_room(at(5_000)));
 }
 
 fn machine(mode: Mode) -> Symbiosis {
@@ -164,6 +189,7 @@ fn exact_waits_while_the_path_may_be_dead_and_gives_up_what_is_too_old() {
     // A round trip of 100 ms, a quarter of it, and 20 ms: longer, and the path may be dead again.
     let silent = TcpView {
         silent_since: Some(at(11_850)),
+        oldest_sent: None,
         ..alive
     };
     let admitted = it.admit(at(11_995), at(11_500), &silent);

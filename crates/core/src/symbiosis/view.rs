@@ -30,6 +30,8 @@ pub struct TcpView {
     /// Since when an acknowledgement is waited for: since the last one, or since something was sent
     /// when nothing was out; none while nothing is.
     pub silent_since: Option<Time>,
+    /// When the oldest of what is unacknowledged was sent; none where nobody knows.
+    pub oldest_sent: Option<Time>,
     /// The timer has expired and nothing has been acknowledged since: the path may be dead, and
     /// until the timer expires again nobody will know.
     pub stalled: bool,
@@ -71,8 +73,9 @@ impl TcpView {
     ///
     /// An acknowledgement that is overdue stops writes as well: all that was out when the last
     /// one came should have been acknowledged within a round trip, so the path may be dead, and
-    /// what is written now could neither be dropped any more nor made smaller. A round trip that
-    /// has merely grown costs no more than the wait for its acknowledgement.
+    /// what is written now could neither be dropped any more nor made smaller. Where it is known when
+    /// the oldest was sent, it is overdue sooner, if nothing else was acknowledged a moment ago. A round
+    /// trip that has merely grown costs no more than the wait for its acknowledgement.
     pub fn has_room(&self, now: Time) -> bool {
         !self.stalled
             && !self.is_overdue(now)
@@ -80,12 +83,12 @@ impl TcpView {
     }
 
     fn is_overdue(&self, now: Time) -> bool {
-        let since = self.silent_since.filter(|_| !self.srtt.is_zero());
-        since.is_some_and(|since| now.since(since) > self.patience())
-    }
-
-    fn patience(&self) -> Duration {
-        self.srtt + self.srtt / 4 + SLACK
+        let Some(silent) = self.silent_since.filter(|_| !self.srtt.is_zero()) else {
+            return false;
+        };
+        let oldest = self.oldest_sent.unwrap_or(Time::FAR);
+        let missed = now.since(oldest) > self.srtt + SLACK && now.since(silent) > LULL;
+        missed || now.since(silent) > self.srtt + self.srtt / 4 + SLACK
     }
 
     /// The path as the law wants it, at the smoothed round trip, or at one millisecond before
@@ -150,3 +153,5 @@ impl TcpView {
 const LOWAT: u64 = 2;
 /// What a frame of 25 kB adds to the round trip of its last segment at 10 Mb/s.
 const SLACK: Duration = Duration::from_millis(20);
+/// Between the acknowledgements of one frame there is less than this: of two segments at 600 kb/s.
+const LULL: Duration = Duration::from_millis(40);

@@ -130,6 +130,7 @@ impl Scene {
             next_timeout: (flags & 4 != 0).then(|| self.now + story.span()),
             silent_since: (flags & 8 != 0).then_some(self.now),
             stalled: flags & 16 != 0,
+            oldest_sent: None,
             ..self.view
         };
         self.sender.on_view(self.now, &self.view);
@@ -235,7 +236,7 @@ fn steering(mode: u8) -> Box<dyn Steering> {
         interval: Duration::from_millis(40),
         reaction: Duration::from_millis(20),
         margin: SymbiosisConfig::MARGIN,
-        drain: SymbiosisConfig::DRAIN,
+        drain: Duration::from_secs(3),
     };
     Box::new(Interactive::new(config, Time::ZERO))
 }
@@ -254,6 +255,7 @@ fn open_view() -> TcpView {
         next_timeout: None,
         silent_since: None,
         stalled: false,
+        oldest_sent: None,
     }
 }
 

@@ -57,8 +57,8 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
             None => SymbiosisConfig::MARGIN,
         },
         drain: match table.get("drain") {
-            Some(drain) => drain.positive_duration("what waits cannot leave at once")?,
-            None => SymbiosisConfig::DRAIN,
+            Some(drain) => Some(drain.positive_duration("what waits cannot leave at once")?),
+            None => None,
         },
         frames: match table.get("frames") {
             Some(frames) => Some(frames.whole(1..=10_000_000)?),

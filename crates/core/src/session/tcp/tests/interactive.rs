@@ -70,6 +70,7 @@ impl Connection {
             next_timeout: Some(at(self.heard + 3 * Self::TIMEOUT)),
             silent_since: (backlog > Bytes(0)).then(|| at(self.heard)),
             stalled: self.stalled,
+            oldest_sent: None,
         }
     }
 }
@@ -137,7 +138,7 @@ fn interactive(mode: Mode) -> Interactive {
         interval: Duration::from_millis(40),
         reaction: Duration::ZERO,
         margin: SymbiosisConfig::MARGIN,
-        drain: SymbiosisConfig::DRAIN,
+        drain: Duration::from_secs(3),
     };
     Interactive::new(config, Time::ZERO)
 }

@@ -68,7 +68,7 @@ pub(super) fn bars(entry: &Entry, groups: &[Group]) -> Figure {
     figure
 }
 
-/// Sizes at the full rate, the ratio, and what came out: the first run with symbiosis.
+/// Sizes at the full rate, the ratio, and what came out: the first run with symbiosis that met an event.
 pub(super) fn fig7(
     entry: &Entry,
     options: &Options,
@@ -78,8 +78,10 @@ pub(super) fn fig7(
     let mut figure = entry.figure();
     for group in groups.iter().filter(|g| g.arm == 0) {
         let panel = format!("{} {}", group.tcp.name(), group.node.name);
-        let off = group.without(&groups).and_then(|g| g.runs.first());
-        let (Some(run), Some(full)) = (group.runs.first(), off) else {
+        let told = group.runs.iter().position(|run| first_fall(run).is_some());
+        let shown = told.unwrap_or(0);
+        let off = group.without(&groups).and_then(|g| g.runs.get(shown));
+        let (Some(run), Some(full)) = (group.runs.get(shown), off) else {
             continue;
         };
         let line = |run: &Outcome, of: &dyn Fn(&Frame) -> f64| {
@@ -98,20 +100,28 @@ pub(super) fn fig7(
                 .series
                 .push(Series::new(name, ("frame", "bit"), points));
         }
-        let least = |o: &Outcome| {
-            let targets = o.frames.iter().map(|f| f.target_bits as f64 / o.full);
-            targets.fold(f64::INFINITY, f64::min)
-        };
-        let ratio = group.mean(least);
+        // A run that met no event retracts nothing.
+        let falls: Vec<f64> = group.runs.iter().filter_map(first_fall).collect();
+        if falls.is_empty() {
+            continue;
+        }
+        let ratio = falls.iter().sum::<f64>() / falls.len() as f64;
         figure.claims.push(Claim::new(
-            format!("{panel}: an event retracts the rate to 0.55 of what it was (the lowest target ratio, mean of runs)"),
+            format!("{panel}: an event retracts the rate to 0.55 of what it was (mean of the runs with one)"),
             Some(0.55),
             ratio,
-            ratio <= 0.56,
+            (ratio - 0.55).abs() < 0.01,
         ));
     }
     figure.notes = assumptions();
     Ok(figure)
+}
+
+/// What the first event of a run leaves of the target; none if there was no event.
+fn first_fall(run: &Outcome) -> Option<f64> {
+    let two = run.frames.windows(2);
+    let mut left = two.map(|two| two[1].target_bits as f64 / two[0].target_bits.max(1) as f64);
+    left.find(|left| *left < 0.9)
 }
 
 /// Delay of each frame against a run in local mode, all runs.

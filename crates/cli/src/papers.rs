@@ -68,8 +68,7 @@ struct RunArgs {
     /// Longest retransmission time-out of the video's TCP, from 1s to 120s
     #[arg(long, value_name = "TIME", value_parser = crate::tcp::rto_max)]
     rto_max: Option<Duration>,
-    /// Whether time-outs in a row double, but not over bsd, where they always do; as each mode has it
-    /// unless told
+    /// Whether time-outs in a row double, which over bsd they always do; each mode's own unless told
     #[arg(long, value_enum)]
     rto_backoff: Option<RtoBackoff>,
     /// Runs at the same time; one per core unless told, with --lab eight

@@ -63,7 +63,7 @@ pub(crate) struct TcpArgs {
 pub(crate) enum RtoBackoff {
     /// Each is twice as long as the one before
     Exponential,
-    /// All but the second are as long as the first, for 32 times
+    /// All but the second are as long as the first, 250 ms at least, and after 33 of them 1 s at least
     Linear,
 }
 

@@ -150,7 +150,8 @@ pub enum Happening {
     Timeout {
         /// How many there were in a row, this one included.
         in_a_row: u32,
-        /// The time that ran out.
+        /// The time that ran out, as the kernel backs it off: what a user timeout took off that is not
+        /// known.
         after: Duration,
     },
     /// [`EventKind::Threshold`].

@@ -5,7 +5,7 @@ use core::time::Duration;
 /// The time-out that follows `in_a_row` others with no acknowledgement between them, if the first one
 /// lasted for `base`: the second is twice as long (RFC 6298, 5.5), since nobody could know before the
 /// first that there would be one, and those behind it last as long as the first. They never last for
-/// less than [`LINEAR_LEAST`], nor, from the [`LINEAR_RETRIES`]th on, for less than [`LINEAR_LATER`];
+/// less than [`LINEAR_LEAST`], nor, behind more than [`LINEAR_RETRIES`] of them, for less than [`LINEAR_LATER`];
 /// and never for longer than with back-off.
 ///
 /// Linux does so for thin streams, six times (`tcp_thin_linear_timeouts`). One segment per time-out is

@@ -8,11 +8,9 @@
 //! it has: each time-out then finds the length that was meant for the next one, and none finds that it
 //! has passed.
 //!
-//! A thread that is kept from running for [`LINEAR_LEAST`] at just that moment loses the connection. It does
-//! nothing else, so that neither an encoder nor a disk can keep it; a machine that stands still for as
-//! long in the middle of an outage can.
-//!
-//! [`LINEAR_LEAST`]: tidegate_core::symbiosis::LINEAR_LEAST
+//! A thread that is kept from running for a sixth of a second at just that moment, and so over the next
+//! time-out, loses the connection. It does nothing else, so that neither an encoder nor a disk can keep
+//! it; a machine that stands still in the middle of an outage can, or a quota of processor time.
 
 mod schedule;
 
@@ -23,9 +21,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, mem, thread};
 
-use super::socket::{TCP_RTO_MAX_MS, set};
+use super::socket::{PATIENCE, TCP_RTO_MAX_MS, set};
 use crate::netns::check;
-use schedule::{Glance, Order, Schedule};
+use schedule::{Glance, LATE, Order, Schedule};
 
 /// Keeps the time-outs of one socket as they are, for as long as this lives.
 #[derive(Debug)]
@@ -50,7 +48,8 @@ impl LinearTimeouts {
     /// The socket is none, or the system gives no thread.
     pub(super) fn start(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let socket = socket.try_clone_to_owned()?;
-        let usual = Usual::of(&socket)?;
+        let usual = get(socket.as_raw_fd(), libc::TCP_USER_TIMEOUT)?;
+        let rto_max = get(socket.as_raw_fd(), TCP_RTO_MAX_MS).ok();
         let shared = Arc::new(Shared {
             epoch: Instant::now(),
             stop: AtomicBool::new(false),
@@ -58,7 +57,12 @@ impl LinearTimeouts {
             gap: AtomicU64::new(0),
         });
         let own = Arc::clone(&shared);
-        let keeper = move || Keeper { socket, usual }.run(&own);
+        let keeper = Keeper {
+            socket,
+            usual,
+            rto_max,
+        };
+        let keeper = move || keeper.run(&own);
         let thread = thread::Builder::new().name("time-outs".to_owned());
         Ok(Self {
             shared,
@@ -71,8 +75,9 @@ impl LinearTimeouts {
         let next = self.shared.next.load(Ordering::Relaxed);
         let gap = self.shared.gap.load(Ordering::Relaxed).max(1);
         let now = self.shared.now().as_nanos() as u64;
-        // Whoever asks may have heard of a time-out sooner than the thread.
-        let missed = now.saturating_sub(next).div_ceil(gap);
+        // Timers are late, and who asks may have heard of a time-out sooner than the thread.
+        let late = LATE.as_nanos() as u64;
+        let missed = now.saturating_sub(next + late).div_ceil(gap);
         (next > 0).then(|| Duration::from_nanos((next + missed * gap).saturating_sub(now)))
     }
 }
@@ -94,45 +99,25 @@ impl Shared {
     }
 }
 
-/// What the socket had before, in milliseconds.
-#[derive(Clone, Copy, Debug)]
-struct Usual {
-    /// Zero for the system's.
-    user_timeout: u32,
-    /// None on a kernel that has no such option.
-    rto_max: Option<u32>,
-}
-
-impl Usual {
-    fn of(socket: &OwnedFd) -> io::Result<Self> {
-        let fd = socket.as_raw_fd();
-        Ok(Self {
-            user_timeout: get(fd, libc::TCP_USER_TIMEOUT)?,
-            rto_max: get(fd, TCP_RTO_MAX_MS).ok(),
-        })
-    }
-}
-
 /// The thread.
 struct Keeper {
     socket: OwnedFd,
-    usual: Usual,
+    /// The user timeout that the socket had before, in milliseconds; zero for the system's.
+    usual: u32,
+    /// Its longest time-out, in milliseconds; none on a kernel that has no such option.
+    rto_max: Option<u32>,
 }
 
 impl Keeper {
     fn run(&self, shared: &Shared) {
         let mut schedule = Schedule::default();
-        let mut capped = false;
         while !shared.stop.load(Ordering::Relaxed) {
             let Ok(glance) = self.glance(shared) else {
                 break;
             };
             if let Some(order) = schedule.on_glance(&glance) {
                 self.obey(order);
-            }
-            if capped != schedule.is_on() {
-                capped = schedule.is_on();
-                self.cap(capped.then(|| schedule.base()));
+                self.cap(schedule.is_on().then(|| schedule.base()));
             }
             let next = schedule.next().map_or(0, |at| at.as_nanos() as u64);
             shared.next.store(next, Ordering::Relaxed);
@@ -141,16 +126,16 @@ impl Keeper {
             let now = shared.now();
             thread::park_timeout(schedule.wake(now).saturating_sub(now));
         }
-        self.obey(Order::TakeBack);
-        if capped {
-            self.cap(None);
-        }
+        self.obey(Order::Restore);
+        self.cap(None);
     }
 
     fn glance(&self, shared: &Shared) -> io::Result<Glance> {
         // SAFETY: numbers all, for which zero is valid.
         let mut info: libc::tcp_info = unsafe { mem::zeroed() };
         let mut size = mem::size_of_val(&info) as libc::socklen_t;
+        // Before, so that nothing was sent again between this and the look.
+        let at = shared.now();
         // SAFETY: `info` is passed with its size.
         check(unsafe {
             libc::getsockopt(
@@ -161,12 +146,12 @@ impl Keeper {
                 &raw mut size,
             )
         })?;
-        let at = shared.now();
         let since_sent = Duration::from_millis(info.tcpi_last_data_sent.into());
         Ok(Glance {
             at,
-            clean: info.tcpi_ca_state < RECOVERY && info.tcpi_retrans == 0,
+            clean: info.tcpi_ca_state == OPEN && info.tcpi_retrans == 0,
             in_a_row: info.tcpi_retransmits,
+            sent_again: info.tcpi_total_retrans,
             rto: Duration::from_micros(info.tcpi_rto.into()),
             sent: at.saturating_sub(since_sent),
         })
@@ -174,12 +159,18 @@ impl Keeper {
 
     /// A socket that takes no option any more is gone, which the next glance shows.
     fn obey(&self, order: Order) {
-        let usual = self.usual.user_timeout;
+        // Without any limit the system's patience would be that of the longest time-out of
+        // [`cap`](Self::cap), 14.4 s.
+        let longest = if self.usual == 0 {
+            PATIENCE
+        } else {
+            self.usual
+        };
         let ms = match order {
-            Order::TakeBack => usual,
+            Order::Restore => self.usual,
+            Order::TakeBack => longest,
             Order::Limit(span) => {
-                let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
-                if usual == 0 { ms } else { ms.min(usual) }
+                u32::try_from(span.as_millis()).map_or(longest, |ms| ms.min(longest))
             }
         };
         let _ = set(
@@ -188,15 +179,18 @@ impl Keeper {
             &ms.to_ne_bytes(),
         );
     }
+}
 
-    /// Behind all this the kernel's own time-out goes on doubling. Where it can be told to stop at a
-    /// second it is: a program that is stopped and goes on then finds it no later than that.
+impl Keeper {
+    /// Behind all this the kernel's own time-out goes on doubling, up to two minutes, and is what counts
+    /// if the thread comes too late once. Where it can be told to stop at a second, or at `base` if that
+    /// is longer, it is; without a base it is as it was.
     fn cap(&self, base: Option<Duration>) {
-        let Some(usual) = self.usual.rto_max else {
+        let Some(usual) = self.rto_max else {
             return;
         };
-        let least = |base: Duration| u32::try_from(base.as_millis()).map_or(usual, |ms| ms + 1);
-        let ms = base.map_or(usual, |base| least(base).max(SHORTEST_CAP).min(usual));
+        let least = base.map(|base| u32::try_from(base.as_millis()).unwrap_or(usual));
+        let ms = least.map_or(usual, |ms| ms.max(SHORTEST_CAP).min(usual));
         let _ = set(self.socket.as_raw_fd(), TCP_RTO_MAX_MS, &ms.to_ne_bytes());
     }
 }
@@ -217,7 +211,10 @@ fn get(fd: RawFd, option: libc::c_int) -> io::Result<u32> {
     Ok(value)
 }
 
-/// `TCP_CA_Recovery` of the kernel: states below it have nothing to repair.
-const RECOVERY: u8 = 3;
+/// `TCP_CA_Open` of the kernel: nothing is missing.
+const OPEN: u8 = 0;
 /// The least that the kernel takes, in milliseconds.
 const SHORTEST_CAP: u32 = 1_000;
+
+#[cfg(test)]
+mod tests;

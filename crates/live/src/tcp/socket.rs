@@ -89,6 +89,9 @@ impl TcpSocket {
             let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
             set(fd, TCP_RTO_MAX_MS, &ms.to_ne_bytes())
                 .map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
+            // The kernel would give up after 15 such time-outs: 14.4 s if they are of one second.
+            set(fd, libc::TCP_USER_TIMEOUT, &PATIENCE.to_ne_bytes())
+                .map_err(refused("TCP_USER_TIMEOUT"))?;
         }
         if options.paced {
             let level = libc::SOL_SOCKET;
@@ -98,7 +101,7 @@ impl TcpSocket {
         let linear = options.linear_timeouts;
         let linear = linear.then(|| LinearTimeouts::start(stream.as_fd()));
         let linear = linear.transpose();
-        let linear = linear.map_err(refused("TCP_USER_TIMEOUT (--rto-backoff linear)"))?;
+        let linear = linear.map_err(TcpError::System)?;
         Ok(Self {
             stream,
             peer,
@@ -290,6 +293,9 @@ fn queue(fd: RawFd, request: libc::Ioctl) -> io::Result<Bytes> {
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Of the kernel's `include/uapi/linux/tcp.h`.
 pub(super) const TCP_RTO_MAX_MS: libc::c_int = 44;
+/// In milliseconds: how long the kernel tries to get something through without a longest time-out
+/// (`net.ipv4.tcp_retries2` = 15).
+pub(super) const PATIENCE: u32 = 924_600;
 /// Of the kernel's `include/uapi/linux/sockios.h`.
 const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 

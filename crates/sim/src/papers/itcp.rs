@@ -123,6 +123,8 @@ pub(super) fn node_names() -> [&'static str; 4] {
 const BOUNDS: [u64; 3] = [2, 4, 6];
 /// How long its cuts last.
 const CUT_MS: u64 = 3_000;
+/// So many a run has.
+const FRAMES: f64 = 750.0;
 
 /// What was assumed, for every figure.
 fn assumptions() -> Vec<String> {
@@ -166,7 +168,7 @@ back = ["back"]
 start = ["0s", "1s"]
 delay_bound = "{bound}s"
 video = {{ size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s" }}
-transport = {{ tcp = {tcp}, {mode}, {rto}frames = 750 }}
+transport = {{ tcp = {tcp}, {mode}, {rto}frames = {FRAMES} }}
 "#,
         queue = queue.get(),
         tcp = tcp.toml(),

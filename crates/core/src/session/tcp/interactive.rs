@@ -124,7 +124,8 @@ impl Sent {
             self.all = view.sent;
             self.out.push_back((view.sent, now));
         }
-        let acknowledged = self.all.saturating_sub(view.unacked);
+        // That of an event may be older than the last one.
+        let acknowledged = view.sent.saturating_sub(view.unacked);
         while self
             .out
             .front()
@@ -174,6 +175,8 @@ mod tests {
         assert_eq!(oldest(110, 5_000, 3_000), Some(at(10)));
         assert_eq!(oldest(115, 5_000, 2_000), Some(at(40)));
         assert_eq!(oldest(120, 6_000, 3_000), Some(at(40)));
+        // An older one.
+        assert_eq!(oldest(121, 5_000, 3_000), Some(at(40)));
         assert_eq!(oldest(150, 6_000, 0), None);
     }
 }

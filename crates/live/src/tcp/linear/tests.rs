@@ -1,0 +1,43 @@
+//! The thread on a real socket, whose peer is here.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+
+use super::*;
+
+fn user_timeout(socket: &TcpStream) -> u32 {
+    get(socket.as_raw_fd(), libc::TCP_USER_TIMEOUT).unwrap()
+}
+
+#[test]
+fn an_applications_own_user_timeout_is_kept() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let fd = socket.as_raw_fd();
+    for own in [0, 7_000] {
+        set(fd, libc::TCP_USER_TIMEOUT, &u32::to_ne_bytes(own)).unwrap();
+        let keeper = Keeper {
+            socket: socket.as_fd().try_clone_to_owned().unwrap(),
+            usual: own,
+            rto_max: None,
+        };
+        for (span, limit) in [
+            (1_500, 1_500),
+            (1_000_000, if own == 0 { PATIENCE } else { own }),
+        ] {
+            keeper.obey(Order::Limit(Duration::from_millis(span)));
+            assert_eq!(user_timeout(&socket), limit);
+        }
+        keeper.obey(Order::TakeBack);
+        let longest = if own == 0 { PATIENCE } else { own };
+        assert_eq!(user_timeout(&socket), longest);
+        keeper.obey(Order::Restore);
+        assert_eq!(user_timeout(&socket), own);
+        // Whoever goes in the middle of an outage leaves nothing behind.
+        let linear = LinearTimeouts::start(socket.as_fd()).unwrap();
+        assert_eq!(linear.until_next(), None);
+        keeper.obey(Order::Limit(Duration::from_millis(100)));
+        drop(linear);
+        assert_eq!(user_timeout(&socket), own);
+    }
+}

@@ -240,6 +240,12 @@ fn kept(figures: &[Figure], wanted: usize, at: &str, args: &RunArgs) -> String {
 /// entries that were asked for with others a note says so.
 fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
     type Takes = fn(&Entry) -> bool;
+    let only_bsd = !args.tcps.is_empty() && args.tcps.iter().all(|tcp| *tcp == Tcp::Bsd);
+    ensure!(
+        args.rto_backoff.is_none() || !only_bsd,
+        "--rto-backoff changes nothing over bsd, whose time-outs always double: leave it out, or add \
+         a TCP of today, as --tcp cubic"
+    );
     let with_nodes: Takes = Entry::has_nodes;
     let with_cuts: Takes = Entry::has_cuts;
     let cuts_otherwise = args.injector != Injector::default();
@@ -460,6 +466,10 @@ mod tests {
             assert_eq!(refused(&format!("itcp/fig9 {option}")), Ok(Vec::new()));
         }
         assert_eq!(refused("itcp/fig3 --tcp cubic"), Ok(Vec::new()));
+        let error = refused("itcp/fig9 --tcp bsd --rto-backoff linear").unwrap_err();
+        assert!(error.contains("add a TCP of today"), "{error}");
+        let both = "itcp/fig9 --tcp bsd --tcp cubic --rto-backoff linear";
+        assert_eq!(refused(both), Ok(Vec::new()));
         let route = "--lab --injector route";
         assert_eq!(refused(&format!("itcp/fig3 {route}")), Ok(Vec::new()));
         let error = refused(&format!("abone/fig6 {route}")).unwrap_err();

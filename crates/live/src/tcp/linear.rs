@@ -179,9 +179,7 @@ impl Keeper {
             &ms.to_ne_bytes(),
         );
     }
-}
 
-impl Keeper {
     /// Behind all this the kernel's own time-out goes on doubling, up to two minutes, and is what counts
     /// if the thread comes too late once. Where it can be told to stop at a second, or at `base` if that
     /// is longer, it is; without a base it is as it was.

@@ -88,8 +88,7 @@ fn notes4() -> [String; 6] {
          Classic does. Where they reduce, they take Q as what piles up in the reaction time, while \
          seconds' worth waits when the path is alive again.",
         "bsd at 148 and 166 ms, d = 4 s: one or two frames of full size are in flight when the path \
-         dies, before anybody can know, and are late by their size; one or two captured a second \
-         later find no place, as these are carried first. Frames at the floor would fit in.",
+         dies, before anybody can know, and are late by their size. Frames at the floor would fit in.",
         "Over a TCP of today the time-outs of iOPT exact are linear, those of the others double, \
          which at 148 and 166 ms has them try 3.0 to 3.2 s after a silence began: just behind the \
          end of a cut of exactly 3 s, which is luck. itcp/cuts has other lengths.",

@@ -199,7 +199,7 @@ fn config() -> impl Strategy<Value = Config> {
         Just(InitialWindow::Rfc6928),
         (1..5_u32).prop_map(InitialWindow::Segments)
     ];
-    let switches = any::<(bool, bool, bool, bool, bool, bool, bool)>();
+    let switches = any::<(bool, bool, bool, bool, bool, bool, bool, bool)>();
     let newreno = any::<(bool, bool, bool, bool)>();
     let sizes = (1..60_u32, 0..6_u32, prop_oneof![Just(0), 1..50_u64]);
     (flavour(), window, switches, newreno, sizes).prop_map(
@@ -216,6 +216,7 @@ fn config() -> impl Strategy<Value = Config> {
             bug_fix: on.4,
             control_increase: on.5,
             ecn: on.6,
+            slow_start_at_threshold: on.7,
             newreno: NewReno {
                 impatient: newreno.0,
                 deflate: newreno.1,

@@ -14,6 +14,7 @@
 mod event;
 mod linear;
 mod mode;
+mod past;
 mod view;
 
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use linear::{LINEAR_LATER, LINEAR_LEAST, LINEAR_RETRIES, linear_timeout};
 pub use mode::{Backoff, Flags, Mode};
 pub use view::{CongestionControl, TcpView};
 
+use self::past::Past;
 use crate::promise::{
     Burst, Case, Congested, Frames, Law, Plan, Response, ServiceCurve, plan, satisfied_rate,
 };
@@ -52,7 +54,7 @@ pub struct SymbiosisConfig {
     pub margin: f64,
     /// The exact law comes back within this time: what waits is to be gone by then. Without this
     /// it would spend all that the bound allows and ride along it, and the next cut of the path
-    /// would find the budget spent.
+    /// would find the budget spent. What the worst of the last cuts would forgive need not be gone.
     pub drain: Duration,
 }
 
@@ -108,6 +110,7 @@ pub struct Symbiosis {
     until: Option<Time>,
     /// When [`Backoff::Additive`] last added.
     grown: Time,
+    past: Past,
     counts: [u64; 6],
     answers: Vec<Retraction>,
 }
@@ -122,6 +125,7 @@ impl Symbiosis {
             pending: None,
             until: None,
             grown: start,
+            past: Past::new(),
             counts: [0; 6],
             answers: Vec::new(),
         }
@@ -158,6 +162,7 @@ impl Symbiosis {
 
     /// The connection did this, and stands so.
     pub fn on_event(&mut self, now: Time, event: TcpEvent, view: &TcpView) {
+        self.past.look(now, view, &self.config);
         //= itcp-3.1-subscribe
         if !self.subscribed().contains(event) {
             return;
@@ -226,13 +231,14 @@ impl Symbiosis {
     /// Whether a frame that was captured at `captured` and is not written yet can still arrive in
     /// time, if the path lets anything through at all.
     pub fn is_hopeless(&self, now: Time, captured: Time, view: &TcpView) -> bool {
-        now + one_way(view) > captured + self.config.bound
+        now + self.past.one_way(view) > captured + self.config.bound
     }
 
     /// What to do with the oldest frame that waits, which was captured at `captured`, if frames
     /// wait as pictures. In any mode but iOPT with the exact law the answer is to make it at the
     /// [`target`](Self::target) as soon as there is room.
     pub fn admit(&mut self, now: Time, captured: Time, view: &TcpView) -> Admit {
+        self.past.look(now, view, &self.config);
         //= itcp-4.4-late
         if self.is_hopeless(now, captured, view) {
             return Admit::Skip;
@@ -244,10 +250,17 @@ impl Symbiosis {
             return Admit::Make(self.target);
         }
         if let Plan::Feasible { .. } = self.replan(now, view, captured) {
+            self.past.found_a_way();
             return Admit::Make(self.target);
         }
         // Where the cautious forecast sees no way, the bare one decides what to leave out: a frame
         // that is tried at the floor and fails costs the next ones less than one that is not tried.
+        // Behind an outage it is always tried: acknowledgements of what was in flight come in
+        // lumps, and a frame that leaves with one can be in time when the mean rate says that it is
+        // not. Where the path lacks the rate for the floor, that would make all frames late.
+        if self.past.is_blind() {
+            return Admit::Make(self.config.floor);
+        }
         match self.law(now, view, captured, Caution::Bare) {
             Plan::Infeasible { skip, .. } if skip.hopeless.contains(0) || skip.skip.contains(0) => {
                 Admit::Skip
@@ -262,8 +275,8 @@ impl Symbiosis {
         let c = &self.config;
         let open = view.forecast(now, c.drain).scaled(c.margin);
         let drains = open.at(c.drain) - view.ahead().bits() as f64;
-        let span = now.since(oldest) + c.drain + c.interval;
-        let drains = Rate::from_f64(drains / span.as_secs_f64());
+        let span = (now.since(oldest) + c.drain + c.interval).saturating_sub(self.past.arrears());
+        let drains = Rate::from_f64(drains / span.as_secs_f64().max(1e-3));
         self.target = match answer {
             Plan::Feasible { rate, .. } => rate.min(drains).max(c.floor),
             Plan::Infeasible { .. } => c.floor,
@@ -275,7 +288,7 @@ impl Symbiosis {
     /// the source had begun then, and the connection had carried nothing until now.
     fn law(&self, now: Time, view: &TcpView, oldest: Time, caution: Caution) -> Plan {
         let c = &self.config;
-        let budget = c.bound.saturating_sub(one_way(view));
+        let budget = c.bound.saturating_sub(self.past.one_way(view));
         let (margin, burst, guard) = match caution {
             // Acknowledgements come in lumps: within a round trip the forecast may be wrong by
             // half of one.
@@ -333,7 +346,7 @@ impl Symbiosis {
             normal: satisfied_rate(view.sent, self.start, now),
             reaction: c.reaction,
             backlog: None,
-            budget: c.bound.saturating_sub(one_way(view)),
+            budget: c.bound.saturating_sub(self.past.one_way(view)),
             burst: Burst::default(),
             floor: c.floor,
             ceiling: c.ceiling,
@@ -369,9 +382,4 @@ enum Caution {
     Bare,
     /// Its margin, whole packets, lumps.
     Full,
-}
-
-/// From the sender to the receiver.
-fn one_way(view: &TcpView) -> Duration {
-    view.srtt / 2
 }

@@ -48,7 +48,7 @@ impl Tcp {
     pub(super) const fn toml(self) -> &'static str {
         match self {
             Self::Bsd => {
-                "{ kind = \"reno\", packet = \"1500B\", window = \"44 packets\", min_rto = \"1s\" }"
+                "{ kind = \"reno\", packet = \"1500B\", window = \"44 packets\", min_rto = \"1s\", slow_start_at_threshold = true }"
             }
             Self::LinuxReno => "\"linux-reno\"",
             Self::Cubic => "\"cubic\"",

@@ -174,6 +174,9 @@ fn classic_sender(
     if let Some(on) = table.get("limited_transmit") {
         sender.limited_transmit = on.boolean()?;
     }
+    if let Some(on) = table.get("slow_start_at_threshold") {
+        sender.slow_start_at_threshold = on.boolean()?;
+    }
     Ok(sender)
 }
 
@@ -182,7 +185,12 @@ fn modern_sender(
     mut sender: Box<modern::Config>,
     table: &Table<'_>,
 ) -> Result<Box<modern::Config>, ScenarioError> {
-    for key in ["tick", "overhead", "limited_transmit"] {
+    for key in [
+        "tick",
+        "overhead",
+        "limited_transmit",
+        "slow_start_at_threshold",
+    ] {
         if let Some(value) = table.get(key) {
             return Err(value.range(
                 &format!("{kind} is as in Linux, which has no {key}"),
@@ -441,6 +449,7 @@ pub(super) const TCP: &[&str] = &[
     "min_rto",
     "tick",
     "limited_transmit",
+    "slow_start_at_threshold",
     "delayed_ack",
     "limit",
     "demand",

@@ -53,6 +53,23 @@ fn repair_and_pace_are_switched() {
 }
 
 #[test]
+fn bsd_grows_faster_at_the_threshold() {
+    let grows = |keys| match plan(keys).sender {
+        TcpSender::Classic(config) => config.slow_start_at_threshold,
+        TcpSender::Modern(config) => panic!("{config:?}"),
+    };
+    assert!(!grows("\"reno\""));
+    assert!(grows("\"reno\", slow_start_at_threshold = true"));
+    let error = fault("tcp = { kind = \"cubic\", slow_start_at_threshold = true }");
+    assert!(
+        error.ends_with(
+            "which has no slow_start_at_threshold; remove it, or choose kind = \"sack\""
+        ),
+        "{error}"
+    );
+}
+
+#[test]
 fn an_application_may_write() {
     let socket = |keys| plan(keys).socket.unwrap();
     let steps = "\"sack\", demand = [[\"0s\", \"1Mb/s\"], [\"10s\", \"3Mb/s\"]], buffer = \"64kB\"";

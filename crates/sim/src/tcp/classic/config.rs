@@ -41,6 +41,10 @@ pub struct Config {
     pub initial_window: InitialWindow,
     /// Where the first slow start ends, in segments; `None` is `window`.
     pub initial_ssthresh: Option<u32>,
+    /// Whether a window that is as large as `ssthresh` still grows as in slow start, which RFC 5681
+    /// section 3.1 leaves open: 4.4BSD and its descendants do so, ns-2 and Linux do not. Behind
+    /// time-outs in a row, when the threshold is two segments, it saves a round trip and more.
+    pub slow_start_at_threshold: bool,
     /// The retransmission timer.
     pub rto: RtoConfig,
     /// Whether every acknowledgement gives a sample of the round trip from its time stamp
@@ -82,6 +86,7 @@ impl Default for Config {
             window: 10_000,
             initial_window: InitialWindow::Segments(2),
             initial_ssthresh: None,
+            slow_start_at_threshold: false,
             rto: RtoConfig::default(),
             timestamps: false,
             overhead: Duration::ZERO,

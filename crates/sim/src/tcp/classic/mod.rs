@@ -19,6 +19,9 @@ mod reno;
 mod sack;
 mod scoreboard;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{Config, Flavour, NewReno};
 use sack::Repair;
 
@@ -218,7 +221,9 @@ impl Sender {
         self.advance(cx.now, ack);
         let used_up = self.nxt >= self.before + self.window();
         if !(self.ecn_agreed && ack.ece) && (used_up || !self.config.control_increase) {
-            self.cwnd += if self.cwnd < f64::from(self.ssthresh) {
+            let threshold = f64::from(self.ssthresh);
+            let at_it = self.config.slow_start_at_threshold && self.cwnd <= threshold;
+            self.cwnd += if self.cwnd < threshold || at_it {
                 1.0
             } else {
                 1.0 / self.cwnd

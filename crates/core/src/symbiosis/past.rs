@@ -1,0 +1,226 @@
+//! What a connection has been through, and what that says of what may come.
+
+use core::time::Duration;
+
+use super::{SymbiosisConfig, TcpView};
+use crate::promise::window::WindowMin;
+use crate::units::{Time, nanos};
+
+/// Learned from the states of a connection, in order of time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Past {
+    /// The smoothed round trips, in nanoseconds.
+    round_trips: WindowMin,
+    /// By how much the video might have been late when each outage began, without a frame of it
+    /// missing the bound, in nanoseconds.
+    arrears: WindowMin,
+    /// Since when nothing is acknowledged, while the timer has expired.
+    silent: Option<Time>,
+    /// Since the last outage the law has seen no way to keep the bound.
+    blind: bool,
+}
+
+impl Past {
+    pub(super) fn new() -> Self {
+        Self {
+            round_trips: WindowMin::new(BUCKET),
+            arrears: WindowMin::new(BUCKET),
+            silent: None,
+            blind: false,
+        }
+    }
+
+    /// The connection stands so.
+    pub(super) fn look(&mut self, now: Time, view: &TcpView, config: &SymbiosisConfig) {
+        if !view.srtt.is_zero() {
+            self.round_trips.insert(now, signed(view.srtt));
+        }
+        if view.stalled {
+            self.silent = self.silent.or(view.silent_since);
+        } else if let Some(since) = self.silent.take() {
+            let arrears = survived(config, now, now.since(since), view);
+            self.arrears.insert(now, signed(arrears));
+            self.blind = true;
+        }
+    }
+
+    /// The law sees a way again.
+    pub(super) fn found_a_way(&mut self) {
+        self.blind = false;
+    }
+
+    /// Whether no plan has been feasible since the last outage.
+    pub(super) fn is_blind(&self) -> bool {
+        self.blind
+    }
+
+    /// From the sender to the receiver: half of the fastest round trip of the last five minutes, and
+    /// all that it takes longer now, as it is the way there on which a video makes a queue.
+    pub(super) fn one_way(&self, view: &TcpView) -> Duration {
+        view.srtt
+            .saturating_sub(unsigned(self.round_trips.min()) / 2)
+    }
+
+    /// By how much the video may be late so that the worst outage of the last ones, if it came
+    /// again, would find a budget that is large enough. Zero before there was any.
+    pub(super) fn arrears(&self) -> Duration {
+        unsigned(self.arrears.min())
+    }
+}
+
+/// By how much the video may be late when an outage begins that lasts for `silence` and ends in
+/// `restart`, so that what is in flight by then, or is written before the outage is noticed, is in
+/// time, frames being of full size. The whole bound if the silence alone breaks it: then nothing
+/// that is held in reserve would help.
+fn survived(config: &SymbiosisConfig, now: Time, silence: Duration, restart: &TcpView) -> Duration {
+    let budget = config.bound.saturating_sub(restart.srtt / 2);
+    if silence >= budget {
+        return config.bound;
+    }
+    let interval = config.interval.max(Duration::from_millis(1));
+    let frame = config.ceiling.as_f64() * interval.as_secs_f64();
+    let carried = restart.forecast(now, config.bound.saturating_mul(2));
+    let unnoticed = restart.srtt + interval;
+    let survives = |late: Duration| {
+        let frames = (late + unnoticed).as_nanos().div_ceil(interval.as_nanos()) as u32;
+        (0..frames).all(|n| {
+            let left = (budget + interval * n).saturating_sub(silence + late);
+            carried.at(left) >= frame * f64::from(n + 1)
+        })
+    };
+    let steps = (0..=STEPS).map(|n| (budget - silence) * n / STEPS);
+    steps
+        .take_while(|late| survives(*late))
+        .last()
+        .unwrap_or_default()
+}
+
+fn signed(span: Duration) -> i64 {
+    i64::try_from(nanos(span)).unwrap_or(i64::MAX - 1)
+}
+
+fn unsigned(nanos: Option<i64>) -> Duration {
+    Duration::from_nanos(nanos.unwrap_or_default().unsigned_abs())
+}
+
+/// A sixth of the five minutes over which Linux keeps its smallest round trip
+/// (`tcp_min_rtt_wlen`).
+const BUCKET: Duration = Duration::from_secs(50);
+/// What may be owed is found to a 256th of what is left of the bound.
+const STEPS: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::symbiosis::{CongestionControl, Mode, Subscription};
+    use crate::units::{Bytes, Rate};
+
+    fn secs(n: f64) -> Duration {
+        Duration::from_secs_f64(n)
+    }
+
+    fn config(bound: f64) -> SymbiosisConfig {
+        SymbiosisConfig {
+            mode: Mode::Classic,
+            subscribed: Subscription::NONE,
+            floor: Rate::kbps(150),
+            ceiling: Rate::kbps(2_000),
+            bound: secs(bound),
+            interval: secs(0.1),
+            reaction: Duration::ZERO,
+            margin: SymbiosisConfig::MARGIN,
+            drain: secs(3.0),
+        }
+    }
+
+    fn view(srtt: f64) -> TcpView {
+        TcpView {
+            control: CongestionControl::Reno,
+            mss: Bytes(1_460),
+            srtt: secs(srtt),
+            cwnd: Bytes(2_920),
+            ssthresh: Bytes(2_920),
+            unacked: Bytes(50_000),
+            unsent: Bytes::ZERO,
+            sent: Bytes(2_500_000),
+            next_timeout: None,
+            silent_since: None,
+            stalled: false,
+            oldest_sent: None,
+        }
+    }
+
+    fn at(secs: f64) -> Time {
+        Time::ZERO + Duration::from_secs_f64(secs)
+    }
+
+    /// An outage from `from` that lasts for `silence`.
+    fn suffer(past: &mut Past, config: &SymbiosisConfig, from: f64, silence: f64) {
+        let stalled = TcpView {
+            stalled: true,
+            silent_since: Some(at(from)),
+            ..view(0.166)
+        };
+        past.look(at(from + 1.0), &stalled, config);
+        past.look(at(from + silence), &view(0.166), config);
+    }
+
+    #[test]
+    fn what_a_round_trip_takes_longer_is_on_the_way_there() {
+        let mut past = Past::new();
+        assert_eq!(past.one_way(&view(0.2)), secs(0.2), "nothing is known");
+        past.look(at(0.0), &view(0.1), &config(2.0));
+        assert_eq!(past.one_way(&view(0.1)), secs(0.05));
+        assert_eq!(past.one_way(&view(1.1)), secs(1.05));
+        past.look(at(290.0), &view(0.4), &config(2.0));
+        assert_eq!(past.one_way(&view(0.4)), secs(0.35));
+        // The path is another one.
+        past.look(at(400.0), &view(0.4), &config(2.0));
+        assert_eq!(past.one_way(&view(0.4)), secs(0.2));
+    }
+
+    #[test]
+    fn the_longer_the_outage_the_less_may_be_owed() {
+        let owed = |bound, silence| {
+            let mut past = Past::new();
+            suffer(&mut past, &config(bound), 10.0, silence);
+            past.arrears().as_secs_f64()
+        };
+        // W is (2 t/R + (t/R)^2 / 2) segments of 11,680 bits. After 3.2 s of silence 2.7 s are left
+        // of six: by 2.0 s 96 segments have left, and the nine frames that are owed then and the
+        // two that follow before anybody knows have 188. By hand and to a frame.
+        let six = owed(6.0, 3.2);
+        assert!((0.5..1.0).contains(&six), "{six}");
+        assert!(owed(6.0, 2.0) > six + 0.5 && owed(6.0, 4.0) < six);
+        // 0.7 s are left: less than two frames, where three may be out.
+        assert_eq!(owed(4.0, 3.2), 0.0);
+        // Whatever was held back would be late.
+        assert_eq!(owed(2.0, 3.2), 2.0);
+    }
+
+    #[test]
+    fn the_worst_of_the_last_outages_counts() {
+        let six = config(6.0);
+        let mut past = Past::new();
+        assert_eq!(past.arrears(), Duration::ZERO);
+        suffer(&mut past, &six, 10.0, 3.2);
+        let long = past.arrears();
+        suffer(&mut past, &six, 20.0, 1.2);
+        assert_eq!(past.arrears(), long);
+        // Five minutes later it is forgotten.
+        suffer(&mut past, &six, 350.0, 1.2);
+        assert!(past.arrears() > long);
+    }
+
+    #[test]
+    fn it_is_blind_from_an_outage_to_the_next_way() {
+        let mut past = Past::new();
+        assert!(!past.is_blind());
+        suffer(&mut past, &config(2.0), 10.0, 3.2);
+        assert!(past.is_blind());
+        past.found_a_way();
+        assert!(!past.is_blind());
+        past.look(at(20.0), &view(0.166), &config(2.0));
+        assert!(!past.is_blind());
+    }
+}

@@ -163,6 +163,32 @@ fn time_outs_are_linear_on_the_kernel() {
     }
 }
 
+/// A path that carries a fifth of what the video would like, and has a queue of two bounds: the law
+/// measures it by what the kernel tells of the connection.
+#[test]
+fn a_narrow_path_is_measured_on_the_kernel() {
+    if skip::is_without_lab("a_narrow_path_is_measured_on_the_kernel") {
+        return;
+    }
+    let text = "name = \"narrow\"\nduration = \"20s\"\n\
+                [[link]]\nname = \"path\"\nrate = \"400kb/s\"\ndelay = \"30ms\"\n\
+                queue = { droptail = \"100kB\" }\n[[link]]\nname = \"back\"\ndelay = \"30ms\"\n\
+                [[flow]]\nname = \"video\"\npath = [\"path\"]\nback = [\"back\"]\ndelay_bound = \"1s\"\n\
+                video = { size = \"176x120\", fps = 10, ceiling = \"2Mb/s\" }\n\
+                transport = { tcp = \"cubic\", mode = \"iopt\", frames = 150 }\n";
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-narrow");
+    fs::create_dir_all(&dir).unwrap();
+    let scenario = dir.join("narrow.toml");
+    fs::write(&scenario, text).unwrap();
+    for world in ["sim", "lab"] {
+        let (summary, _) = play(world, &scenario, world, &[]);
+        let on_time = summary["flows"][0]["frames"]["on_time"].as_f64().unwrap();
+        let rate = summary["flows"][0]["rate_bps"].as_f64().unwrap();
+        assert!(on_time >= 115.0, "{world}: {on_time} of 150");
+        assert!(rate > 250e3, "{world}: {rate}");
+    }
+}
+
 /// A run, and when the packets of the video arrived that left while its path was surely cut.
 fn video(folder: &Path) -> (Run, Vec<Option<Time>>) {
     let run = RunReader::load(folder).unwrap();

@@ -11,6 +11,7 @@
 //! 3. asks [`target`](Symbiosis::target) what the encoder may make, or, if frames wait as pictures
 //!    until the connection has room, [`admit`](Symbiosis::admit) what to do with the oldest.
 
+mod capacity;
 mod event;
 mod linear;
 mod mode;
@@ -231,7 +232,7 @@ impl Symbiosis {
     /// Whether a frame that was captured at `captured` and is not written yet can still arrive in
     /// time, if the path lets anything through at all.
     pub fn is_hopeless(&self, now: Time, captured: Time, view: &TcpView) -> bool {
-        now + self.past.one_way(view) > captured + self.config.bound
+        now + self.past.one_way(now, view) > captured + self.config.bound
     }
 
     /// What to do with the oldest frame that waits, which was captured at `captured`, if frames
@@ -273,7 +274,8 @@ impl Symbiosis {
     fn replan(&mut self, now: Time, view: &TcpView, oldest: Time) -> Plan {
         let answer = self.law(now, view, oldest, Caution::Full);
         let c = &self.config;
-        let open = view.forecast(now, c.drain).scaled(c.margin);
+        let open = self.past.forecast(now, view, c.drain);
+        let open = open.scaled(c.margin);
         let drains = open.at(c.drain) - view.ahead().bits() as f64;
         let span = (now.since(oldest) + c.drain + c.interval).saturating_sub(self.past.arrears());
         let drains = Rate::from_f64(drains / span.as_secs_f64().max(1e-3));
@@ -288,7 +290,7 @@ impl Symbiosis {
     /// the source had begun then, and the connection had carried nothing until now.
     fn law(&self, now: Time, view: &TcpView, oldest: Time, caution: Caution) -> Plan {
         let c = &self.config;
-        let budget = c.bound.saturating_sub(self.past.one_way(view));
+        let budget = c.bound.saturating_sub(self.past.one_way(now, view));
         let (margin, burst, guard) = match caution {
             // Acknowledgements come in lumps: within a round trip the forecast may be wrong by
             // half of one.
@@ -301,7 +303,8 @@ impl Symbiosis {
                 (1.0, whole_frame, Duration::ZERO)
             }
         };
-        let open = view.forecast(now, c.bound.saturating_mul(2)).scaled(margin);
+        let open = self.past.forecast(now, view, c.bound.saturating_mul(2));
+        let open = open.scaled(margin);
         let curve = ServiceCurve::stall_then(now.since(oldest), &open);
         plan(&Case {
             curve: &curve,
@@ -346,7 +349,7 @@ impl Symbiosis {
             normal: satisfied_rate(view.sent, self.start, now),
             reaction: c.reaction,
             backlog: None,
-            budget: c.bound.saturating_sub(self.past.one_way(view)),
+            budget: c.bound.saturating_sub(self.past.one_way(now, view)),
             burst: Burst::default(),
             floor: c.floor,
             ceiling: c.ceiling,

@@ -277,11 +277,15 @@ fn a_queue_on_the_way_is_time_that_a_frame_lacks() {
     ));
     let queued = TcpView {
         srtt: ms(900),
+        sent: Bytes(3_000_000),
         ..view()
     };
+    it.admit(at(3_000), at(3_000), &queued);
     // 50 ms of way and 800 ms of queue: not half of 900.
     assert!(!it.is_hopeless(at(3_000), at(1_850), &queued));
     assert!(it.is_hopeless(at(3_000), at(1_849), &queued));
+    // By now it is gone, if nothing else was sent.
+    assert!(!it.is_hopeless(at(4_000), at(2_050), &queued));
 }
 
 proptest! {

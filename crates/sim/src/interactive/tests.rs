@@ -11,15 +11,21 @@ use crate::scenario::Scenario;
 
 /// 10 Mb/s and 100 ms, cut at 5 s for three; 15 s of video.
 fn play(transport: &str, seed: u64) -> Takings {
+    let path = r#"rate = "10Mb/s"
+queue = { droptail = "125kB" }
+outage = [{ at = "5s", lasts = "3s" }]"#;
+    play_over(path, transport, seed)
+}
+
+/// 15 s of video over such a path of 100 ms.
+fn play_over(path: &str, transport: &str, seed: u64) -> Takings {
     let text = format!(
         r#"name = "t"
 duration = "40s"
 [[link]]
 name = "path"
-rate = "10Mb/s"
 delay = "50ms"
-queue = {{ droptail = "125kB" }}
-outage = [{{ at = "5s", lasts = "3s" }}]
+{path}
 [[link]]
 name = "back"
 delay = "50ms"
@@ -113,6 +119,31 @@ fn an_ordinary_sender_delivers_everything_and_much_of_it_late() {
             "{:?}",
             arrived[30]
         );
+    }
+}
+
+/// A path that carries a fifth of the normal rate and has a queue of 2 s: whoever believes the window
+/// is as late as the queue is long. From 600 kb/s the path falls to 300, and gets back.
+#[test]
+fn the_exact_law_finds_out_what_a_narrow_path_carries() {
+    let path = r#"rate = [["0s", "600kb/s"], ["7s", "300kb/s"], ["12s", "600kb/s"]]
+queue = { droptail = "100kB" }"#;
+    for tcp in ["linux-reno", "cubic", "bbr"] {
+        for seed in 1..=3 {
+            let takings = play_over(path, &format!("tcp = \"{tcp}\", mode = \"iopt\""), seed);
+            let arrived = arrivals(&takings);
+            let on_time = arrived.iter().filter(|(_, delay)| *delay <= BOUND).count();
+            assert!(on_time >= 120, "{tcp} {seed}: {on_time} of 150");
+            // Two thirds of what the path carries in 15 s.
+            let bits: u64 = takings.sent.iter().map(|frame| frame.bits).sum();
+            assert!(bits > 5_000_000, "{tcp} {seed}: {bits}");
+        }
+        let takings = play_over(path, &format!("tcp = \"{tcp}\", mode = \"classic\""), 1);
+        let late = arrivals(&takings)
+            .into_iter()
+            .filter(|a| a.1 > BOUND)
+            .count();
+        assert!(late > 100, "{tcp}: {late}");
     }
 }
 

@@ -53,8 +53,8 @@ pub(crate) struct ModeArgs {
     /// iOPT, exact: share of the forecast that is counted on; 0.9
     #[arg(long, value_name = "SHARE")]
     margin: Option<f64>,
-    /// iOPT, exact: what waits is to be gone within this time, as far as the last
-    /// outage would not forgive it; three fifths of the delay bound, but 3s at least
+    /// iOPT, exact: what waits is to be gone within this time, as far as the worst
+    /// of the last outages would not forgive it; three fifths of the delay bound, but 3s at least
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     drain: Option<Duration>,
     /// Where events come from; the daemon (`tidegate events serve`) if there is one, else what a

@@ -3,8 +3,10 @@
 //! The window of a TCP that fills queues says how much may be out, not how fast it gets through:
 //! behind a bottleneck it goes on growing, and once the queue is gone it promises many times the
 //! rate of the path. So the path is measured while it is overloaded: while a queue stands and more is
-//! sent than is acknowledged, what is acknowledged is all that it carries. In the queue of
-//! others as much is acknowledged as is sent, and nothing follows from that.
+//! sent than is acknowledged, what is acknowledged is all that it carries. In the queue of others as
+//! much is acknowledged as is sent, and nothing follows from that. A video that sends more than it did
+//! a round trip before looks like an overload for so long; then more is acknowledged, and that much
+//! the path does carry.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -21,8 +23,10 @@ pub(super) struct Capacity {
     known: Option<f64>,
     /// When the state was seen last.
     seen: Time,
-    /// When the last acknowledgement came.
-    heard: Time,
+    /// How much has been acknowledged, and when that last became more.
+    heard: (Bytes, Time),
+    /// It has not for too long to go on measuring.
+    silent: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,49 +45,54 @@ impl Capacity {
         fastest: Duration,
         config: &SymbiosisConfig,
     ) {
-        let queued = view.srtt.saturating_sub(fastest) > QUEUE.max(config.bound / 10);
-        self.forget(now, queued);
+        self.forget(now, is_queued(view, fastest, config));
+        let acknowledged = view.sent.saturating_sub(view.unacked);
+        // What is repaired is acknowledged in one lump, a round trip late or more: that measures nothing,
+        // nor does the lump.
+        if acknowledged > self.heard.0 {
+            self.heard = (acknowledged, now);
+            self.silent = false;
+        } else if view.stalled || now.since(self.heard.1) > (view.srtt / 2).max(SPACING) {
+            self.silent = true;
+            self.marks.clear();
+        }
+    }
+
+    /// A frame waits to be written. Frames leave as lumps, so what is sent is measured from before one
+    /// to before another: from behind one it would seem to be more than what gets through.
+    pub(super) fn frame_waits(
+        &mut self,
+        now: Time,
+        view: &TcpView,
+        fastest: Duration,
+        config: &SymbiosisConfig,
+    ) {
         let mark = Mark {
             at: now,
             sent: view.sent,
-            acknowledged: view.sent.saturating_sub(view.unacked),
+            acknowledged: self.heard.0,
         };
-        if self
-            .marks
-            .back()
-            .is_none_or(|last| mark.acknowledged > last.acknowledged)
-        {
-            self.heard = now;
-        }
-        // What is repaired is acknowledged in one lump, a round trip late or more.
-        if view.stalled || now.since(self.heard) > (view.srtt / 2).max(SPACING) {
-            self.marks.clear();
-        }
         let span = view.srtt.max(SPAN);
-        while self
-            .marks
-            .get(1)
-            .is_some_and(|second| now.since(second.at) >= span)
-        {
+        let is_old = |mark: &Mark| now.since(mark.at) >= span;
+        while self.marks.get(1).is_some_and(is_old) {
             self.marks.pop_front();
         }
-        if let Some(first) = self.marks.front().filter(|m| now.since(m.at) >= span)
-            && queued
-        {
+        // A lost segment is repaired while more is sent, and nothing acknowledged.
+        let flows = now.since(self.heard.1) <= span / 4;
+        let first = self.marks.front().copied().filter(is_old);
+        if let Some(first) = first.filter(|_| flows && is_queued(view, fastest, config)) {
             let sent = mark.sent.saturating_sub(first.sent);
             let carried = mark.acknowledged.saturating_sub(first.acknowledged);
-            if sent > carried.scale(11, 10) + view.mss.scale(2, 1) {
-                let rate = carried / now.since(first.at);
-                self.known = Some(rate.max(config.floor).as_f64());
+            let rate = (carried / now.since(first.at)).max(config.floor).as_f64();
+            let overloaded = sent > carried.scale(11, 10) + view.mss.scale(2, 1);
+            if overloaded || self.known.is_some_and(|known| rate > known) {
+                self.known = Some(rate);
             }
         }
         let enough = config.ceiling.as_f64() * ENOUGH;
         self.known = self.known.filter(|rate| *rate < enough);
-        if self
-            .marks
-            .back()
-            .is_none_or(|last| now.since(last.at) >= MARKS)
-        {
+        let last = self.marks.back();
+        if !self.silent && last.is_none_or(|last| now.since(last.at) >= MARKS) {
             self.marks.push_back(mark);
         }
     }
@@ -97,9 +106,13 @@ impl Capacity {
     fn forget(&mut self, now: Time, queued: bool) {
         let passed = now.since(core::mem::replace(&mut self.seen, now));
         let doubles = if queued { DOUBLES_QUEUED } else { DOUBLES };
-        let growth = (passed.as_secs_f64() / doubles.as_secs_f64()).exp2();
+        let growth = libm::exp2(passed.as_secs_f64() / doubles.as_secs_f64());
         self.known = self.known.map(|rate| rate * growth);
     }
+}
+
+fn is_queued(view: &TcpView, fastest: Duration, config: &SymbiosisConfig) -> bool {
+    view.srtt.saturating_sub(fastest) > QUEUE.max(config.bound / 10)
 }
 
 /// A queue that matters is longer than this, which is more than what a frame of 25 kB makes for itself
@@ -109,8 +122,8 @@ const QUEUE: Duration = Duration::from_millis(50);
 const SPAN: Duration = Duration::from_millis(300);
 /// Between marks.
 const MARKS: Duration = Duration::from_millis(10);
-/// Acknowledgements may be so far apart on a path of 200 kb/s, with every other segment told of.
-const SPACING: Duration = Duration::from_millis(120);
+/// Acknowledgements may be so far apart on a path of 150 kb/s, with every other segment told of.
+const SPACING: Duration = Duration::from_millis(170);
 /// In which a rate that nothing confirms is believed to have doubled, without a queue and with one.
 const DOUBLES: Duration = Duration::from_secs(2);
 const DOUBLES_QUEUED: Duration = Duration::from_secs(8);
@@ -138,70 +151,135 @@ mod tests {
         }
     }
 
-    /// A connection that sends and is acknowledged at these rates, in kb/s, for `ms` from `from` on,
-    /// with a queue of `queue`; then what is known of the path, in kb/s.
-    fn known(
-        it: &mut Capacity,
-        from: u64,
-        ms: u64,
-        queue: u64,
-        (sent, acknowledged): (u64, u64),
-    ) -> Option<u64> {
-        for step in 0..=ms / 40 {
-            let bytes = |rate: u64| from * 1_000 + rate * step * 5;
-            let view = TcpView {
-                control: CongestionControl::Cubic,
-                mss: Bytes(1_448),
-                srtt: FASTEST + Duration::from_millis(queue),
-                cwnd: Bytes(200_000),
-                ssthresh: Bytes(100_000),
-                unacked: Bytes(bytes(sent) - bytes(acknowledged) + 10_000),
-                unsent: Bytes::ZERO,
-                sent: Bytes(bytes(sent) + 10_000),
-                next_timeout: None,
-                silent_since: None,
-                stalled: false,
-                oldest_sent: None,
-            };
-            it.look(
-                Time::from_millis(from + 40 * step),
-                &view,
-                FASTEST,
-                &config(),
-            );
+    /// A connection behind a queue of so many milliseconds.
+    fn view(queue: u64) -> TcpView {
+        TcpView {
+            control: CongestionControl::Cubic,
+            mss: Bytes(1_448),
+            srtt: FASTEST + Duration::from_millis(queue),
+            cwnd: Bytes(200_000),
+            ssthresh: Bytes(100_000),
+            unacked: Bytes::ZERO,
+            unsent: Bytes::ZERO,
+            sent: Bytes::ZERO,
+            next_timeout: None,
+            silent_since: None,
+            stalled: false,
+            oldest_sent: None,
         }
-        it.rate().map(|rate| rate.as_bps() / 1_000)
+    }
+
+    /// A connection, with what it has sent and heard of.
+    #[derive(Default)]
+    struct Played {
+        it: Capacity,
+        now: u64,
+        sent: u64,
+        acknowledged: u64,
+    }
+
+    impl Played {
+        /// It sends and is acknowledged at these rates, in kb/s, for `ms`, with a queue of `queue` ms;
+        /// what is known of the path then, in kb/s.
+        fn play(&mut self, ms: u64, queue: u64, rates: (u64, u64)) -> Option<u64> {
+            for _ in 0..ms / 40 {
+                self.now += 40;
+                self.sent += rates.0 * 5;
+                self.acknowledged += rates.1 * 5;
+                self.look(queue);
+            }
+            self.it.rate().map(|rate| rate.as_bps() / 1_000)
+        }
+
+        fn look(&mut self, queue: u64) {
+            let view = TcpView {
+                unacked: Bytes(self.sent - self.acknowledged + 10_000),
+                sent: Bytes(self.sent + 10_000),
+                ..view(queue)
+            };
+            let now = Time::from_millis(self.now);
+            self.it.look(now, &view, FASTEST, &config());
+            self.it.frame_waits(now, &view, FASTEST, &config());
+        }
     }
 
     #[test]
     fn a_path_is_measured_while_it_is_overloaded() {
-        let none = |queue, rates| known(&mut Capacity::default(), 0, 2_000, queue, rates);
+        let none = |queue, rates| Played::default().play(2_000, queue, rates);
         assert_eq!(none(300, (1_200, 600)), Some(600));
         // No queue, or one that others make, or of a hair.
         assert_eq!(none(90, (1_200, 600)), None);
         assert_eq!(none(300, (600, 600)), None);
         assert_eq!(none(300, (640, 600)), None);
-        // More than the encoder can use, and less.
+        // Less than the encoder can make, and more than it can use.
         assert_eq!(none(300, (300, 100)), Some(150));
         assert_eq!(none(300, (9_000, 5_000)), None);
     }
 
     #[test]
+    fn frames_leave_as_lumps() {
+        // As much is acknowledged as is sent, 75 kB/s, and a queue stands.
+        let play = |always: bool| {
+            let mut it = Capacity::default();
+            for ms in (0..2_000_u64).step_by(20) {
+                let sent = ms.div_ceil(100) * 7_500;
+                let view = TcpView {
+                    unacked: Bytes(30_000 + sent - ms * 75),
+                    sent: Bytes(30_000 + sent),
+                    ..view(280)
+                };
+                let now = Time::from_millis(ms);
+                it.look(now, &view, FASTEST, &config());
+                if always || ms % 100 == 0 {
+                    it.frame_waits(now, &view, FASTEST, &config());
+                }
+            }
+            it.rate().is_some()
+        };
+        assert!(!play(false));
+        // From before a frame to behind another it is one too many.
+        assert!(play(true));
+    }
+
+    #[test]
     fn what_nothing_confirms_is_forgotten() {
-        let mut it = Capacity::default();
-        assert_eq!(known(&mut it, 0, 2_000, 300, (1_200, 600)), Some(600));
-        let later = known(&mut it, 2_000, 2_000, 0, (500, 500)).unwrap();
+        let mut it = Played::default();
+        assert_eq!(it.play(2_000, 300, (1_200, 600)), Some(600));
+        let later = it.play(2_000, 0, (500, 500)).unwrap();
         assert!((1_195..=1_205).contains(&later), "{later}");
-        let queued = known(&mut it, 4_000, 4_000, 300, (500, 500)).unwrap();
+        let queued = it.play(4_000, 300, (500, 500)).unwrap();
         assert!((1_690..=1_705).contains(&queued), "{queued}");
-        assert_eq!(known(&mut it, 8_000, 6_000, 0, (500, 500)), None);
+        assert_eq!(it.play(6_000, 0, (500, 500)), None);
+    }
+
+    #[test]
+    fn a_video_that_grows_in_a_queue_of_others_does_so_soon() {
+        let mut it = Played::default();
+        assert_eq!(it.play(2_000, 200, (300, 300)), None);
+        // The round trip takes 240 ms: so long it is still of the smaller frames that is heard.
+        assert_eq!(it.play(240, 200, (2_000, 300)), Some(300));
+        let known = it.play(320, 200, (2_000, 2_000)).unwrap();
+        assert!(known >= 2_000, "{known}");
     }
 
     #[test]
     fn a_repair_measures_nothing() {
-        let mut it = Capacity::default();
-        known(&mut it, 0, 200, 300, (1_200, 600));
-        // Nothing is acknowledged for a round trip, while more is sent.
-        assert_eq!(known(&mut it, 200, 400, 300, (1_200, 0)), None);
+        let mut it = Played::default();
+        assert_eq!(it.play(600, 120, (600, 600)), None);
+        // Nothing is acknowledged for a moment, and then all at once; more is sent.
+        assert_eq!(it.play(160, 120, (800, 0)), None);
+        it.acknowledged += 160 * 75;
+        assert_eq!(it.play(1_000, 120, (600, 600)), None);
+        // For a round trip and more, and then a part of it.
+        assert_eq!(it.play(400, 120, (600, 0)), None);
+        it.acknowledged += 160 * 75;
+        assert_eq!(it.play(1_000, 120, (600, 600)), None);
+        // Nor does such a lump say that the path carries more than is known.
+        it.acknowledged = it.sent;
+        assert_eq!(it.play(2_000, 120, (1_200, 600)), Some(600));
+        it.play(400, 120, (600, 0));
+        it.acknowledged = it.sent;
+        let known = it.play(400, 120, (600, 600)).unwrap();
+        assert!(known < 650, "{known}");
     }
 }

@@ -7,8 +7,10 @@
 //!
 //! 1. calls [`on_event`](Symbiosis::on_event) for what the connection does; what is not subscribed
 //!    to is passed over;
-//! 2. calls [`on_timer`](Symbiosis::on_timer) at [`next_timer`](Symbiosis::next_timer);
-//! 3. asks [`target`](Symbiosis::target) what the encoder may make, or, if frames wait as pictures
+//! 2. calls [`on_view`](Symbiosis::on_view) with how it stands, after each acknowledgement and each
+//!    write, or as often as it learns of it;
+//! 3. calls [`on_timer`](Symbiosis::on_timer) at [`next_timer`](Symbiosis::next_timer);
+//! 4. asks [`target`](Symbiosis::target) what the encoder may make, or, if frames wait as pictures
 //!    until the connection has room, [`admit`](Symbiosis::admit) what to do with the oldest.
 
 mod capacity;
@@ -193,6 +195,12 @@ impl Symbiosis {
         }
     }
 
+    /// The connection stands so. What it did meanwhile, and how long its round trips are, is learned from
+    /// this.
+    pub fn on_view(&mut self, now: Time, view: &TcpView) {
+        self.past.look(now, view, &self.config);
+    }
+
     /// The moment of [`next_timer`](Self::next_timer) has come. Earlier is harmless.
     pub fn on_timer(&mut self, now: Time) {
         if let Some((_, rate)) = self.pending.take_if(|(at, _)| *at <= now) {
@@ -244,6 +252,7 @@ impl Symbiosis {
         if self.is_hopeless(now, captured, view) {
             return Admit::Skip;
         }
+        self.past.frame_waits(now, view, &self.config);
         if !view.has_room(now) {
             return Admit::Wait;
         }
@@ -259,7 +268,7 @@ impl Symbiosis {
         // Behind an outage it is always tried: acknowledgements of what was in flight come in
         // lumps, and a frame that leaves with one can be in time when the mean rate says that it is
         // not. Where the path lacks the rate for the floor, that would make all frames late.
-        if self.past.is_blind() {
+        if self.past.is_blind(now) {
             return Admit::Make(self.config.floor);
         }
         match self.law(now, view, captured, Caution::Bare) {
@@ -349,7 +358,7 @@ impl Symbiosis {
             normal: satisfied_rate(view.sent, self.start, now),
             reaction: c.reaction,
             backlog: None,
-            budget: c.bound.saturating_sub(self.past.one_way(now, view)),
+            budget: c.bound.saturating_sub(view.srtt / 2),
             burst: Burst::default(),
             floor: c.floor,
             ceiling: c.ceiling,

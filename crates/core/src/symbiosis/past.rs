@@ -6,7 +6,7 @@ use super::capacity::Capacity;
 use super::{CongestionControl, SymbiosisConfig, TcpView};
 use crate::promise::ServiceCurve;
 use crate::promise::window::WindowMin;
-use crate::units::{Bytes, Time, nanos};
+use crate::units::{Bytes, Rate, Time, nanos};
 
 /// Learned from the states of a connection, in order of time.
 #[derive(Clone, Debug)]
@@ -17,12 +17,16 @@ pub(super) struct Past {
     /// missing the bound, in nanoseconds.
     arrears: WindowMin,
     capacity: Capacity,
+    /// What stood in the queue on the way there, and when.
+    queue: (Duration, Time),
+    /// The smoothed round trip that said so, and how much was acknowledged by then.
+    sampled: (Duration, Bytes),
     /// How much has been sent, and when it last became more.
     sent: (Bytes, Time),
     /// Since when nothing is acknowledged, while the timer has expired.
     silent: Option<Time>,
-    /// Since the last outage the law has seen no way to keep the bound.
-    blind: bool,
+    /// Behind an outage frames are tried until then.
+    tries: Time,
 }
 
 impl Past {
@@ -31,9 +35,11 @@ impl Past {
             round_trips: WindowMin::new(BUCKET),
             arrears: WindowMin::new(BUCKET),
             capacity: Capacity::default(),
+            queue: (Duration::ZERO, Time::ZERO),
+            sampled: (Duration::ZERO, Bytes::ZERO),
             sent: (Bytes::ZERO, Time::ZERO),
             silent: None,
-            blind: false,
+            tries: Time::ZERO,
         }
     }
 
@@ -47,32 +53,59 @@ impl Past {
         if view.sent > self.sent.0 {
             self.sent = (view.sent, now);
         }
+        let heard = (view.srtt, view.sent.saturating_sub(view.unacked));
+        if heard != self.sampled {
+            self.sampled = heard;
+            let queue = view.srtt.saturating_sub(fastest);
+            // Nothing was added since.
+            self.queue = (queue.saturating_sub(now.since(self.sent.1)), now);
+        }
+        // Ages the others.
+        self.arrears.insert(now, i64::MAX);
         if view.stalled {
             self.silent = self.silent.or(view.silent_since);
         } else if let Some(since) = self.silent.take() {
-            let arrears = survived(config, now, now.since(since), view);
-            self.arrears.insert(now, signed(arrears));
-            self.blind = true;
+            // When the path was last heard of, however late this is.
+            let silence = view.silent_since.unwrap_or(now).since(since);
+            self.survived(now, silence, view, config);
         }
+    }
+
+    /// A frame waits to be written.
+    pub(super) fn frame_waits(&mut self, now: Time, view: &TcpView, config: &SymbiosisConfig) {
+        let fastest = self.fastest(view);
+        self.capacity.frame_waits(now, view, fastest, config);
+    }
+
+    /// An outage is over that lasted for `silence`, and `view` is what it left of the connection.
+    fn survived(&mut self, now: Time, silence: Duration, view: &TcpView, config: &SymbiosisConfig) {
+        // A time-out that no outage made says nothing of one.
+        if silence < SHORTEST + view.srtt * 2 {
+            return;
+        }
+        let restart = self.forecast(now, view, config.bound.saturating_mul(2));
+        let rate = self.carries(view).unwrap_or(config.ceiling);
+        let arrears = forgiven(config, silence, view.srtt, (rate, &restart));
+        self.arrears.insert(now, signed(arrears));
+        self.tries = now + config.bound;
     }
 
     /// The law sees a way again.
     pub(super) fn found_a_way(&mut self) {
-        self.blind = false;
+        self.tries = Time::ZERO;
     }
 
-    /// Whether no plan has been feasible since the last outage.
-    pub(super) fn is_blind(&self) -> bool {
-        self.blind
+    /// Whether an outage ended less than a bound ago, and no frame was planned for since.
+    pub(super) fn is_blind(&self, now: Time) -> bool {
+        now < self.tries
     }
 
     /// From the sender to the receiver, for what is sent now: half of the fastest round trip of the
     /// last five minutes, and what the last one took longer, as it is the way there on which a video
-    /// makes a queue. That has grown shorter since something was sent last.
+    /// makes a queue. That grows shorter while nothing is sent, or nothing heard.
     pub(super) fn one_way(&self, now: Time, view: &TcpView) -> Duration {
-        let fastest = self.fastest(view);
-        let queue = view.srtt.saturating_sub(fastest);
-        fastest / 2 + queue.saturating_sub(now.since(self.sent.1))
+        let (queue, at) = self.queue;
+        self.fastest(view) / 2 + queue.saturating_sub(now.since(at))
     }
 
     fn fastest(&self, view: &TcpView) -> Duration {
@@ -82,13 +115,17 @@ impl Past {
     /// What the connection can carry from now on: no more than the path, as far as that is known.
     pub(super) fn forecast(&self, now: Time, view: &TcpView, horizon: Duration) -> ServiceCurve {
         let open = view.forecast(now, horizon);
-        match self.capacity.rate() {
-            // BBR measures the path itself.
-            Some(rate) if !matches!(view.control, CongestionControl::Bbr { .. }) => {
-                open.min(&ServiceCurve::constant(rate))
-            }
-            _ => open,
+        match self.carries(view) {
+            Some(rate) => open.min(&ServiceCurve::constant(rate)),
+            None => open,
         }
+    }
+
+    /// What the path carries, if that is known to be less than the window lets through.
+    fn carries(&self, view: &TcpView) -> Option<Rate> {
+        // BBR measures the path itself.
+        let measures = matches!(view.control, CongestionControl::Bbr { .. });
+        self.capacity.rate().filter(|_| !measures)
     }
 
     /// By how much the video may be late so that the worst outage of the last ones, if it came
@@ -98,24 +135,28 @@ impl Past {
     }
 }
 
-/// By how much the video may be late when an outage begins that lasts for `silence` and ends in
-/// `restart`, so that what is in flight by then, or is written before the outage is noticed, is in
-/// time, frames being of full size. The whole bound if the silence alone breaks it: then nothing
-/// that is held in reserve would help.
-fn survived(config: &SymbiosisConfig, now: Time, silence: Duration, restart: &TcpView) -> Duration {
-    let budget = config.bound.saturating_sub(restart.srtt / 2);
+/// By how much the video may be late when an outage begins that lasts for `silence` and after which
+/// the connection carries `restart`, so that what is in flight by then, or is written before the
+/// outage is noticed, is in time, frames being as large as the encoder and the path let them. The
+/// whole bound if the silence alone breaks it: then nothing that is held in reserve would help.
+fn forgiven(
+    config: &SymbiosisConfig,
+    silence: Duration,
+    round_trip: Duration,
+    (rate, restart): (Rate, &ServiceCurve),
+) -> Duration {
+    let budget = config.bound.saturating_sub(round_trip / 2);
     if silence >= budget {
         return config.bound;
     }
     let interval = config.interval.max(Duration::from_millis(1));
-    let frame = config.ceiling.as_f64() * interval.as_secs_f64();
-    let carried = restart.forecast(now, config.bound.saturating_mul(2));
-    let unnoticed = restart.srtt + interval;
+    let frame = rate.min(config.ceiling).as_f64() * interval.as_secs_f64();
+    let unnoticed = round_trip + interval;
     let survives = |late: Duration| {
         let frames = (late + unnoticed).as_nanos().div_ceil(interval.as_nanos()) as u32;
         (0..frames).all(|n| {
             let left = (budget + interval * n).saturating_sub(silence + late);
-            carried.at(left) >= frame * f64::from(n + 1)
+            restart.at(left) >= frame * f64::from(n + 1)
         })
     };
     let left = budget.saturating_sub(silence);
@@ -137,6 +178,9 @@ fn unsigned(nanos: i64) -> Duration {
 /// A sixth of the five minutes over which Linux keeps its smallest round trip
 /// (`tcp_min_rtt_wlen`).
 const BUCKET: Duration = Duration::from_secs(50);
+/// No outage is shorter than this and two round trips: a time-out of Linux makes a silence of two round
+/// trips and 200 ms.
+const SHORTEST: Duration = Duration::from_millis(500);
 /// What may be owed is found to a 256th of what is left of the bound.
 const STEPS: u32 = 256;
 
@@ -199,9 +243,15 @@ mod tests {
     #[test]
     fn what_a_round_trip_takes_longer_is_on_the_way_there() {
         let mut past = Past::new();
+        let mut acknowledged = 0;
         let mut after = |now, srtt, sent| {
+            // Up to 5 s all is acknowledged, and from 6 s on.
+            if !(5.0..6.0).contains(&now) {
+                acknowledged = sent;
+            }
             let view = TcpView {
                 sent: Bytes(sent),
+                unacked: Bytes(sent - acknowledged),
                 ..view(srtt)
             };
             past.look(at(now), &view, &config(2.0));
@@ -213,7 +263,10 @@ mod tests {
         // Nothing was sent for a while, and then for longer than the queue was.
         assert_eq!(after(1.4, 1.1, 2_000), 650);
         assert_eq!(after(5.0, 1.1, 2_000), 50);
-        assert_eq!(after(5.1, 1.1, 3_000), 1_050);
+        // Nothing was heard of it.
+        assert_eq!(after(5.1, 1.1, 3_000), 50);
+        // An acknowledgement says that the smoothed round trip is what it was.
+        assert_eq!(after(6.1, 1.1, 3_500), 1_050);
         assert_eq!(after(290.0, 0.4, 4_000), 350);
         // The path is another one.
         assert_eq!(after(400.0, 0.4, 5_000), 200);
@@ -244,22 +297,45 @@ mod tests {
         assert_eq!(past.arrears(), Duration::ZERO);
         suffer(&mut past, &six, 10.0, 3.2);
         let long = past.arrears();
-        suffer(&mut past, &six, 20.0, 1.2);
+        suffer(&mut past, &six, 60.0, 1.2);
         assert_eq!(past.arrears(), long);
-        // Five minutes later it is forgotten.
-        suffer(&mut past, &six, 350.0, 1.2);
+        // Five minutes later it is forgotten, and then the other one.
+        past.look(at(315.0), &view(0.166), &six);
         assert!(past.arrears() > long);
+        past.look(at(400.0), &view(0.166), &six);
+        assert_eq!(past.arrears(), Duration::ZERO);
+        // A time-out without an outage.
+        suffer(&mut past, &six, 500.0, 0.8);
+        assert_eq!(past.arrears(), Duration::ZERO);
+        assert!(!past.is_blind(at(500.9)));
     }
 
     #[test]
-    fn it_is_blind_from_an_outage_to_the_next_way() {
+    fn an_outage_ends_with_an_acknowledgement() {
+        let six = config(6.0);
+        let (mut past, mut seen_late) = (Past::new(), Past::new());
+        suffer(&mut past, &six, 10.0, 3.2);
+        let stalled = TcpView {
+            stalled: true,
+            silent_since: Some(at(10.0)),
+            ..view(0.166)
+        };
+        seen_late.look(at(11.0), &stalled, &six);
+        let alive = TcpView {
+            silent_since: Some(at(13.2)),
+            ..view(0.166)
+        };
+        seen_late.look(at(25.0), &alive, &six);
+        assert_eq!(seen_late.arrears(), past.arrears());
+    }
+
+    #[test]
+    fn it_is_blind_from_an_outage_to_the_next_way_or_for_a_bound() {
         let mut past = Past::new();
-        assert!(!past.is_blind());
+        assert!(!past.is_blind(at(0.0)));
         suffer(&mut past, &config(2.0), 10.0, 3.2);
-        assert!(past.is_blind());
+        assert!(past.is_blind(at(15.1)) && !past.is_blind(at(15.2)));
         past.found_a_way();
-        assert!(!past.is_blind());
-        past.look(at(20.0), &view(0.166), &config(2.0));
-        assert!(!past.is_blind());
+        assert!(!past.is_blind(at(13.3)));
     }
 }

@@ -268,6 +268,30 @@ fn what_the_last_outage_would_forgive_need_not_be_gone() {
     assert_eq!(rate(Some(5_800)), strict);
 }
 
+/// Frames leave as lumps: what is seen of the connection between them is no overload.
+#[test]
+fn a_queue_of_others_makes_no_path_narrow() {
+    let mut it = machine(Mode::Iopt(Law::Exact));
+    it.on_view(at(0), &view());
+    for now in (20..=3_000).step_by(20) {
+        let sent = (now + 80) / 100 * 7_500;
+        let queued = TcpView {
+            srtt: ms(320),
+            cwnd: MSS.scale(80, 1),
+            sent: Bytes(2_500_000 + sent),
+            unacked: Bytes(30_000 + sent - now * 75),
+            ..view()
+        };
+        it.on_view(at(now), &queued);
+        if now % 100 == 0 {
+            assert_eq!(
+                it.admit(at(now), at(now), &queued),
+                Admit::Make(Rate::kbps(2_000))
+            );
+        }
+    }
+}
+
 #[test]
 fn a_queue_on_the_way_is_time_that_a_frame_lacks() {
     let mut it = machine(Mode::Iopt(Law::Exact));

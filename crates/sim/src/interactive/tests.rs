@@ -122,8 +122,8 @@ fn an_ordinary_sender_delivers_everything_and_much_of_it_late() {
     }
 }
 
-/// A path that carries a fifth of the normal rate and has a queue of 2 s: whoever believes the window
-/// is as late as the queue is long. From 600 kb/s the path falls to 300, and gets back.
+/// A path that carries three tenths of the normal rate, then half of that, and has a queue of 1.3 and 2.7 s:
+/// whoever believes the window is as late as the queue is long.
 #[test]
 fn the_exact_law_finds_out_what_a_narrow_path_carries() {
     let path = r#"rate = [["0s", "600kb/s"], ["7s", "300kb/s"], ["12s", "600kb/s"]]

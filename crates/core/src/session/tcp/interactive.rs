@@ -63,7 +63,9 @@ impl Steering for Interactive {
     }
 
     fn on_view(&mut self, now: Time, view: &TcpView) {
-        self.view = Some(self.sent.complete(now, view));
+        let view = self.sent.complete(now, view);
+        self.symbiosis.on_view(now, &view);
+        self.view = Some(view);
     }
 
     fn on_event(

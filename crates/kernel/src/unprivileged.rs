@@ -5,19 +5,27 @@
 //! `TCP_INFO` and compares. A retransmission is stamped too, which is why the entry into recovery
 //! and time-outs are seen at once.
 
+#[cfg(test)]
+mod tests;
+mod timer;
+mod view;
+mod watch;
+
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
-use std::{io, mem};
+use std::time::Duration;
 
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
-use crate::event::{CaState, Event, EventKind, Happening, Phase, SubscriptionId, TcpState};
-use crate::system::{Bell, be_brisk, check, cookie, monotonic, option, owned, set_option};
-use crate::tcp::{self, Info};
-use crate::variables::{Snapshot, Variable, VariableSet};
+use crate::event::{Event, EventKind, Happening, SubscriptionId};
+use crate::system::{Bell, check, cookie, monotonic, option, owned, set_option};
+use crate::tcp;
+use crate::variables::{Variable, VariableSet};
+use view::View;
 
 /// Which events are weaker here, and how.
 pub(crate) const WEAKER: &[(EventKind, &str)] = &[
@@ -80,35 +88,35 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Event>,
-    /// By their numbers.
-    subscriptions: BTreeMap<u64, Subscription>,
     /// By descriptor.
     sockets: BTreeMap<RawFd, Watched>,
+    /// Which of them a subscription is to.
+    places: BTreeMap<u64, RawFd>,
     last: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Subscription {
-    socket: RawFd,
-    wanted: Wanted,
-    tally: Tally,
-}
-
-/// A socket, and how it was seen last.
-#[derive(Clone, Debug)]
+/// A socket, how it was seen last, and who wants to hear of it.
+#[derive(Debug)]
 struct Watched {
     /// Of the socket, which tells it from another one with the same descriptor.
     cookie: u64,
     seen: View,
+    /// By their numbers.
+    subscriptions: BTreeMap<u64, Subscription>,
 }
 
-/// What is compared.
 #[derive(Clone, Copy, Debug)]
-struct View {
-    state: Snapshot,
-    timeouts: Option<u64>,
-    waits: Option<[u64; 3]>,
-    phase: Option<Phase>,
+struct Subscription {
+    wanted: Wanted,
+    tally: Tally,
+}
+
+/// What is asked of a socket that may come to a time-out.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    cookie: u64,
+    acknowledged: u64,
+    rto: Duration,
 }
 
 impl Unprivileged {
@@ -124,7 +132,7 @@ impl Unprivileged {
         let watcher = (Arc::clone(&shared), Arc::clone(&epoll), Arc::clone(&stop));
         let thread = thread::Builder::new()
             .name("tcp-events".into())
-            .spawn(move || watch(&watcher.0, &watcher.1, watcher.2.as_fd().as_raw_fd()))?;
+            .spawn(move || watch::watch(&watcher.0, &watcher.1, watcher.2.as_fd().as_raw_fd()))?;
         Ok(Self {
             shared,
             epoll,
@@ -143,47 +151,54 @@ impl Unprivileged {
         let seen = View::of(socket, None).map_err(EventsError::System)?;
         let fd = socket.as_raw_fd();
         let mut state = self.state();
-        if state.sockets.get(&fd).is_none_or(|s| s.cookie != cookie) {
+        if state.sockets.get(&fd).is_some_and(|s| s.cookie != cookie) {
+            // It was closed, and the thread has not looked since.
+            state.end(fd, monotonic());
+            self.shared.bell.ring();
+        }
+        if !state.sockets.contains_key(&fd) {
             set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &STAMPS)
                 .map_err(EventsError::System)?;
             // Errors and hang-ups are told without being asked for; each once.
             add(&self.epoll, fd, libc::EPOLLET as u32).map_err(EventsError::System)?;
-            state.sockets.insert(fd, Watched { cookie, seen });
         }
         state.last += 1;
         let id = state.last;
-        let subscription = Subscription {
-            socket: fd,
-            wanted,
-            tally: Tally::default(),
-        };
-        state.subscriptions.insert(id, subscription);
+        state.places.insert(id, fd);
+        let watched = state.sockets.entry(fd).or_insert_with(|| Watched {
+            cookie,
+            seen,
+            subscriptions: BTreeMap::new(),
+        });
+        let tally = Tally::default();
+        watched
+            .subscriptions
+            .insert(id, Subscription { wanted, tally });
         Ok(SubscriptionId(id))
     }
 
     pub(crate) fn change(&self, id: SubscriptionId, wanted: Wanted) -> Result<(), EventsError> {
-        let mut state = self.state();
-        let found = state.subscriptions.get_mut(&id.0);
-        found.ok_or(EventsError::NoSubscription)?.wanted = wanted;
+        self.state().subscription(id)?.wanted = wanted;
         Ok(())
     }
 
     pub(crate) fn cancel(&self, id: SubscriptionId) -> Result<(), EventsError> {
         let mut state = self.state();
-        let gone = state.subscriptions.remove(&id.0);
-        let fd = gone.ok_or(EventsError::NoSubscription)?.socket;
-        if state.subscriptions.values().all(|s| s.socket != fd) {
-            state.sockets.remove(&fd);
-            // A socket that is closed already is not in there any more.
-            let _ = remove(&self.epoll, fd);
+        let place = state.places.remove(&id.0);
+        let fd = place.ok_or(EventsError::NoSubscription)?;
+        if let Entry::Occupied(mut watched) = state.sockets.entry(fd) {
+            watched.get_mut().subscriptions.remove(&id.0);
+            if watched.get().subscriptions.is_empty() {
+                watched.remove();
+                // A socket that is closed already is not in there any more.
+                let _ = remove(&self.epoll, fd);
+            }
         }
         Ok(())
     }
 
     pub(crate) fn tally(&self, id: SubscriptionId) -> Result<Tally, EventsError> {
-        let state = self.state();
-        let found = state.subscriptions.get(&id.0);
-        Ok(found.ok_or(EventsError::NoSubscription)?.tally)
+        Ok(self.state().subscription(id)?.tally)
     }
 
     pub(crate) fn try_next(&self) -> Option<Event> {
@@ -223,12 +238,30 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at a socket and tells its subscribers what has changed.
-    fn look(&self, fd: RawFd) {
+    fn sockets(&self) -> Vec<RawFd> {
+        self.lock().sockets.keys().copied().collect()
+    }
+
+    /// Sockets that may come to a time-out, of which somebody wants to hear.
+    fn await_timeouts(&self) -> BTreeMap<RawFd, Waiting> {
+        let state = self.lock();
+        let waiting = state
+            .sockets
+            .iter()
+            .filter_map(|(&fd, watched)| Some((fd, watched.waiting()?)));
+        waiting.collect()
+    }
+
+    /// The same of one socket.
+    fn awaits_timeout(&self, fd: RawFd) -> Option<Waiting> {
+        self.lock().sockets.get(&fd)?.waiting()
+    }
+
+    /// Looks at a socket and tells its subscribers what has changed. The answer is when a time-out
+    /// was seen, if one was.
+    fn look(&self, fd: RawFd) -> Option<Duration> {
         let mut state = self.lock();
-        let Some(watched) = state.sockets.get(&fd) else {
-            return;
-        };
+        let watched = state.sockets.get(&fd)?;
         // SAFETY: the descriptor may be closed or another socket by now, which the cookie tells.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let now = monotonic();
@@ -238,27 +271,37 @@ impl Shared {
             _ => None,
         };
         let Some(mut view) = view else {
-            state.tell(fd, now, &[Happening::Ended], &before.state);
-            state.sockets.remove(&fd);
-            state.subscriptions.retain(|_, s| s.socket != fd);
+            state.end(fd, now);
             self.bell.ring();
-            return;
+            return None;
         };
         let happened = view.since(&before);
         if let Some(watched) = state.sockets.get_mut(&fd) {
             watched.seen = view;
         }
         if !happened.is_empty() {
-            state.tell(fd, now, &happened, &view.state);
+            state.tell(fd, now, &happened);
             self.bell.ring();
         }
+        let timeout = |what: &Happening| what.kind() == EventKind::Timeout;
+        happened.iter().any(timeout).then_some(now)
     }
 }
 
 impl State {
-    fn tell(&mut self, socket: RawFd, time: Duration, happened: &[Happening], seen: &Snapshot) {
-        let of_socket = |(_, s): &(&u64, &mut Subscription)| s.socket == socket;
-        for (&id, subscription) in self.subscriptions.iter_mut().filter(of_socket) {
+    fn subscription(&mut self, id: SubscriptionId) -> Result<&mut Subscription, EventsError> {
+        let place = self.places.get(&id.0);
+        let watched = place.and_then(|fd| self.sockets.get_mut(fd));
+        let found = watched.and_then(|watched| watched.subscriptions.get_mut(&id.0));
+        found.ok_or(EventsError::NoSubscription)
+    }
+
+    /// Tells those who want to hear it what happened to a socket.
+    fn tell(&mut self, socket: RawFd, time: Duration, happened: &[Happening]) {
+        let Some(watched) = self.sockets.get_mut(&socket) else {
+            return;
+        };
+        for (&id, subscription) in &mut watched.subscriptions {
             for &what in happened {
                 let kind = what.kind();
                 if kind != EventKind::Ended && !subscription.wanted.events.contains(kind) {
@@ -274,91 +317,34 @@ impl State {
                     subscription: SubscriptionId(id),
                     number: subscription.tally.events,
                     what,
-                    state: seen.only(subscription.wanted.variables),
+                    state: watched.seen.state.only(subscription.wanted.variables),
                 });
+            }
+        }
+    }
+
+    /// A socket is gone.
+    fn end(&mut self, socket: RawFd, time: Duration) {
+        self.tell(socket, time, &[Happening::Ended]);
+        if let Some(watched) = self.sockets.remove(&socket) {
+            for id in watched.subscriptions.keys() {
+                self.places.remove(id);
             }
         }
     }
 }
 
-impl View {
-    fn of(socket: BorrowedFd<'_>, phase: Option<Phase>) -> io::Result<Self> {
-        let info = Info::read(socket)?;
-        Ok(Self {
-            state: tcp::with_sequence(socket, &info),
-            timeouts: info.timeouts(),
-            waits: info.waits(),
-            phase,
-        })
-    }
-
-    /// What must have happened since, in the order in which it must have.
-    fn since(&mut self, before: &Self) -> Vec<Happening> {
-        let mut happened = Vec::new();
-        let this = self;
-        let get = |view: &Self, variable| view.state.get(variable).unwrap_or_default();
-        let (old, new) = (before.state.ca_state(), this.state.ca_state());
-        let (old, new) = (old.unwrap_or(CaState::Open), new.unwrap_or(CaState::Open));
-        let repairs = |s| matches!(s, CaState::Recovery | CaState::Loss);
-        if repairs(old) && !repairs(new) {
-            happened.push(Happening::Recovered { from: old });
-        }
-        if new == CaState::Reducing && old != new {
-            happened.push(Happening::Reduced);
-        }
-        if new == CaState::Recovery && old != new {
-            let duplicates = get(this, Variable::SackedOut) as u32;
-            happened.push(Happening::Recovery { duplicates });
-        }
-        // Kernels before 6.7 do not count time-outs.
-        let timed_out = match (before.timeouts, this.timeouts) {
-            (Some(old), Some(new)) => new > old,
-            _ => get(this, Variable::Retransmits) > get(before, Variable::Retransmits),
-        };
-        if timed_out {
-            let doubled = u32::from(get(this, Variable::Backoff) > 0);
-            happened.push(Happening::Timeout {
-                // An acknowledgement may have reset it since.
-                in_a_row: get(this, Variable::Retransmits).max(1) as u32,
-                after: this.state.rto().unwrap_or_default() / (1 << doubled),
-            });
-        }
-        let below = |v: &Self| get(v, Variable::Cwnd) < get(v, Variable::Ssthresh);
-        // A window that shrinks to the threshold does not count.
-        let shrinks = |s| matches!(s, CaState::Recovery | CaState::Reducing);
-        if below(before) && !below(this) && !shrinks(old) && !shrinks(new) {
-            happened.push(Happening::Threshold);
-        }
-        let states = (before.state.tcp_state(), this.state.tcp_state());
-        if let (Some(from), Some(to)) = states
-            && from != to
-        {
-            happened.push(Happening::State { from, to });
-        }
-        let phase = this.limited_by(before);
-        if let Some(to) = phase.filter(|_| phase != before.phase) {
-            let from = before.phase;
-            happened.push(Happening::Phase { from, to });
-        }
-        this.phase = phase.or(before.phase);
-        happened
-    }
-
-    /// What limited the sender since then: whatever made it wait, else what the latest sample of
-    /// the delivery rate says.
-    fn limited_by(&self, before: &Self) -> Option<Phase> {
-        if self.state.tcp_state() != Some(TcpState::Established) {
-            return None;
-        }
-        let ([_, receiver, buffer], [_, was_receiver, was_buffer]) = (self.waits?, before.waits?);
-        Some(if receiver > was_receiver {
-            Phase::Receiver
-        } else if buffer > was_buffer {
-            Phase::SendBuffer
-        } else if self.state.get(Variable::RateAppLimited) == Some(1) {
-            Phase::Application
-        } else {
-            Phase::Network
+impl Watched {
+    /// Whether it may come to a time-out that somebody wants to hear of.
+    fn waiting(&self) -> Option<Waiting> {
+        let timeouts = |s: &Subscription| s.wanted.events.contains(EventKind::Timeout);
+        let seen = &self.seen.state;
+        let on_the_way = seen.get(Variable::PacketsOut).is_some_and(|n| n > 0);
+        let expected = on_the_way && self.subscriptions.values().any(timeouts);
+        expected.then(|| Waiting {
+            cookie: self.cookie,
+            acknowledged: seen.get(Variable::BytesAcked).unwrap_or_default(),
+            rto: seen.rto().unwrap_or_default(),
         })
     }
 }
@@ -387,65 +373,6 @@ pub(crate) fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
         }
     }
     Ok(written)
-}
-
-fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
-    be_brisk();
-    // SAFETY: an event is integers, for which zero is a value.
-    let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
-    let mut looked = Instant::now();
-    loop {
-        // SAFETY: `ready` is passed with its length.
-        let many = unsafe {
-            libc::epoll_wait(
-                epoll.as_raw_fd(),
-                ready.as_mut_ptr(),
-                ready.len() as i32,
-                IDLE.as_millis() as i32,
-            )
-        };
-        let ready = &ready[..usize::try_from(many).unwrap_or(0)];
-        if ready.iter().any(|r| { r.u64 } == stop as u64) {
-            return;
-        }
-        for event in ready {
-            let fd = event.u64 as RawFd;
-            drain(fd);
-            shared.look(fd);
-        }
-        if looked.elapsed() >= IDLE {
-            looked = Instant::now();
-            let all: Vec<RawFd> = shared.lock().sockets.keys().copied().collect();
-            for fd in all {
-                shared.look(fd);
-            }
-        }
-    }
-}
-
-/// Empties an error queue: that there is something is all that matters.
-fn drain(fd: RawFd) {
-    let mut control = [0_u64; 64];
-    let mut payload = [0_u8; 1];
-    loop {
-        let mut part = libc::iovec {
-            iov_base: payload.as_mut_ptr().cast(),
-            iov_len: payload.len(),
-        };
-        // SAFETY: a msghdr is integers and pointers, for which zero is a value; it points to
-        // buffers that outlive the call, each with its size.
-        let result = unsafe {
-            let mut header: libc::msghdr = mem::zeroed();
-            header.msg_iov = &raw mut part;
-            header.msg_iovlen = 1;
-            header.msg_control = control.as_mut_ptr().cast();
-            header.msg_controllen = mem::size_of_val(&control) as _;
-            libc::recvmsg(fd, &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
-        };
-        if result < 0 {
-            return;
-        }
-    }
 }
 
 fn add(epoll: &OwnedFd, fd: RawFd, events: u32) -> io::Result<()> {
@@ -479,7 +406,5 @@ const STAMPS: u32 = libc::SOF_TIMESTAMPING_TX_SCHED
     | libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_OPT_ID
     | libc::SOF_TIMESTAMPING_OPT_TSONLY;
-/// How often sockets are looked at that leave no stamps.
-const IDLE: Duration = Duration::from_millis(50);
 /// Events that nobody takes, before they are dropped.
 const LONGEST_QUEUE: usize = 3_000;

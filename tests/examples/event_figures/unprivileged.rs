@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::link::Outage;
 use tidegate_core::units::Time;
 use tidegate_kernel::{Event, EventKind, Events, Wanted};
-use tidegate_live::emulator::Emulator;
+use tidegate_live::emulator::{Emulator, Host};
 
 use crate::{path, quantiles};
 
@@ -25,7 +25,9 @@ pub(crate) fn run() {
         let emulator = Emulator::start(&config).unwrap();
         let (stream, _sink) = path::connect(&emulator);
         let exact = Events::in_process().unwrap();
-        let weak = Arc::new(Events::unprivileged().unwrap());
+        // A process sees the timers of its own network namespace.
+        let inside = emulator.namespace(Host::A);
+        let weak = Arc::new(inside.within(Events::unprivileged).unwrap().unwrap());
         exact.subscribe(&stream, Wanted::ALL).unwrap();
         let allowed = weak.allowed();
         weak.subscribe(&stream, allowed).unwrap();

@@ -1,0 +1,240 @@
+//! The thread: it sleeps until a socket has something on its error queue, and does not while a
+//! retransmission timer is about to run out.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::ops::Range;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::thread;
+use std::time::Duration;
+
+use super::timer::{Span, Timers, Wheel};
+use super::{Shared, Waiting};
+use crate::system::{be_brisk, monotonic};
+
+/// Looks at sockets until `stop` can be read.
+pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
+    be_brisk();
+    let mut alarms = Alarms::new();
+    // SAFETY: an event is integers, for which zero is a value.
+    let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
+    let mut looked = monotonic();
+    loop {
+        let limit = alarms.next(monotonic()).min(IDLE);
+        // SAFETY: `ready` is passed with its length.
+        let many = unsafe {
+            libc::epoll_wait(
+                epoll.as_raw_fd(),
+                ready.as_mut_ptr(),
+                ready.len() as i32,
+                limit.as_millis() as i32,
+            )
+        };
+        let ready = &ready[..usize::try_from(many).unwrap_or(0)];
+        if ready.iter().any(|r| { r.u64 } == stop as u64) {
+            return;
+        }
+        for event in ready {
+            let fd = event.u64 as RawFd;
+            // Whoever stays awake for a socket looks before anything else.
+            let early = alarms.awake(fd).then(|| shared.look(fd)).flatten();
+            drain(fd);
+            let timeout = early.or(shared.look(fd));
+            alarms.stamped(shared, fd, timeout);
+        }
+        let now = monotonic();
+        alarms.ask_again(shared, now);
+        if now.saturating_sub(looked) >= IDLE {
+            looked = now;
+            for fd in shared.sockets() {
+                if let Some(at) = shared.look(fd) {
+                    alarms.stamped(shared, fd, Some(at));
+                }
+            }
+            alarms.compare(shared);
+        }
+    }
+}
+
+/// When to be awake, so that time-outs do not have to wake a processor first, which takes longer
+/// than all else.
+#[derive(Debug)]
+struct Alarms {
+    /// `None` where the kernel does not tell, or there is no second processor to be awake on.
+    timers: Option<Timers>,
+    wheel: Wheel,
+    /// Of sockets with something on the way.
+    stalls: BTreeMap<RawFd, Stall>,
+}
+
+/// How far a socket has come, and when its timer runs out if it comes no further.
+#[derive(Clone, Debug)]
+struct Stall {
+    acknowledged: u64,
+    alarm: Option<Alarm>,
+}
+
+#[derive(Clone, Debug)]
+struct Alarm {
+    window: Range<Duration>,
+    span: Span,
+    /// Whether the timer still stood so when the window began.
+    confirmed: bool,
+}
+
+impl Stall {
+    fn new(acknowledged: u64) -> Self {
+        let alarm = None;
+        Self {
+            acknowledged,
+            alarm,
+        }
+    }
+}
+
+impl Alarms {
+    fn new() -> Self {
+        let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+        Self {
+            timers: several.then(Timers::open).and_then(Result::ok),
+            wheel: Wheel::new(),
+            stalls: BTreeMap::new(),
+        }
+    }
+
+    /// Until the thread should be awake.
+    fn next(&self, now: Duration) -> Duration {
+        let alarms = self.stalls.values().filter_map(|s| s.alarm.as_ref());
+        let waits = alarms.map(|a| a.window.start.saturating_sub(now));
+        waits.min().unwrap_or(Duration::MAX)
+    }
+
+    /// Whether the thread is awake for a socket.
+    fn awake(&self, fd: RawFd) -> bool {
+        let alarm = self.stalls.get(&fd).and_then(|stall| stall.alarm.as_ref());
+        alarm.is_some_and(|alarm| alarm.confirmed)
+    }
+
+    /// There was something on the error queue of a socket, and perhaps a time-out.
+    fn stamped(&mut self, shared: &Shared, fd: RawFd, timeout: Option<Duration>) {
+        let alarm = self.stalls.remove(&fd).and_then(|stall| stall.alarm);
+        let Some(at) = timeout else {
+            return;
+        };
+        if let Some(alarm) = alarm.filter(|a| a.span.exact) {
+            if alarm.window.contains(&at) {
+                self.wheel.ran_out(at, alarm.span);
+            } else {
+                self.wheel.forget();
+            }
+        }
+        if let Some(waiting) = shared.awaits_timeout(fd) {
+            // The timer has just been set, so what it says is for how long.
+            self.set(fd, waiting, true);
+        }
+    }
+
+    /// Asks for the timers of sockets that have come no further since the last time.
+    fn compare(&mut self, shared: &Shared) {
+        let all = shared.await_timeouts();
+        self.stalls.retain(|fd, _| all.contains_key(fd));
+        for (fd, waiting) in all {
+            let acknowledged = waiting.acknowledged;
+            let stall = self.stalls.get(&fd);
+            match stall.filter(|stall| stall.acknowledged == acknowledged) {
+                Some(stall) if stall.alarm.is_none() => self.set(fd, waiting, false),
+                Some(_) => {}
+                None => drop(self.stalls.insert(fd, Stall::new(acknowledged))),
+            }
+        }
+    }
+
+    /// Of windows that have begun: whether the timer still stands as it did.
+    fn ask_again(&mut self, shared: &Shared, now: Duration) {
+        let begun = self.stalls.iter_mut().filter_map(|(&fd, stall)| {
+            let begun = |alarm: &mut Alarm| alarm.window.start <= now;
+            let alarm = stall.alarm.take_if(begun)?;
+            Some((fd, alarm))
+        });
+        for (fd, alarm) in begun.collect::<Vec<_>>() {
+            let lasts = alarm.window.end > now;
+            if lasts && (alarm.confirmed || self.stands(shared, fd, &alarm)) {
+                let stall = self.stalls.get_mut(&fd);
+                let alarm = Alarm {
+                    confirmed: true,
+                    ..alarm
+                };
+                stall.expect("that is where it was").alarm = Some(alarm);
+            }
+        }
+    }
+
+    /// Whether a timer still runs out in the window of an alarm. If not, its next one is set.
+    fn stands(&mut self, shared: &Shared, fd: RawFd, alarm: &Alarm) -> bool {
+        let Some(waiting) = shared.awaits_timeout(fd) else {
+            return false;
+        };
+        self.set(fd, waiting, false);
+        let newer = self.stalls.get(&fd).and_then(|stall| stall.alarm.as_ref());
+        newer.is_some_and(|newer| newer.window.start < alarm.window.end)
+    }
+
+    /// Asks when the timer of a socket runs out.
+    fn set(&mut self, fd: RawFd, waiting: Waiting, just_set: bool) {
+        // SAFETY: the descriptor may be closed or another socket by now, which the cookie tells.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let now = monotonic();
+        let due = self
+            .timers
+            .as_ref()
+            .and_then(|t| t.due(socket, waiting.cookie));
+        let alarm = due.map(|due| {
+            let exact = just_set && due.backed_off;
+            // It was not set for longer than that.
+            let rto = if exact { due.within } else { waiting.rto };
+            let longest = due.within.max(rto);
+            let span = Span { longest, exact };
+            Alarm {
+                window: self.wheel.window(now, due.within, span),
+                span,
+                confirmed: false,
+            }
+        });
+        let acknowledged = waiting.acknowledged;
+        self.stalls.insert(
+            fd,
+            Stall {
+                acknowledged,
+                alarm,
+            },
+        );
+    }
+}
+
+/// Empties an error queue: that there is something is all that matters.
+fn drain(fd: RawFd) {
+    let mut control = [0_u64; 64];
+    let mut payload = [0_u8; 1];
+    loop {
+        let mut part = libc::iovec {
+            iov_base: payload.as_mut_ptr().cast(),
+            iov_len: payload.len(),
+        };
+        // SAFETY: a msghdr is integers and pointers, for which zero is a value; it points to
+        // buffers that outlive the call, each with its size.
+        let result = unsafe {
+            let mut header: libc::msghdr = mem::zeroed();
+            header.msg_iov = &raw mut part;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = mem::size_of_val(&control) as _;
+            libc::recvmsg(fd, &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
+        };
+        if result < 0 {
+            return;
+        }
+    }
+}
+
+/// How often sockets are looked at that leave no stamps.
+const IDLE: Duration = Duration::from_millis(50);

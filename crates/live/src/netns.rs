@@ -542,45 +542,4 @@ fn missing(step: Step, e: &io::Error) -> Missing {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn maps_are_written_as_the_kernel_reads_them() {
-        for id in [0, 7, 1_000, 65_534, u32::MAX] {
-            assert_eq!(IdMap::new(id).text(), format!("0 {id} 1").as_bytes());
-        }
-    }
-
-    #[test]
-    fn drops_are_read_from_the_right_column() {
-        let table = "Inter-|   Receive   |  Transmit\n \
-                     face |bytes ...\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13\n tg0:1 2 3 4 5 6 7 8 9 10 11 99 13";
-        assert_eq!(transmit_drops(table, "tg0"), Some(99));
-        assert_eq!(transmit_drops(table, "lo"), Some(12));
-        assert_eq!(transmit_drops(table, "tg1"), None);
-    }
-
-    #[test]
-    fn what_is_missing_comes_with_a_mend() {
-        let missing = |step, errno| Missing { step, errno }.to_string();
-        assert!(missing(Step::OpenTun, libc::ENOENT).contains("modprobe tun"));
-        assert!(missing(Step::OpenTun, libc::EACCES).contains("run as root"));
-        assert!(missing(Step::MakeNamespace, libc::EPERM).contains("unprivileged_userns_clone"));
-        assert!(missing(Step::MakeTun, libc::EPERM).contains("AppArmor"));
-    }
-
-    #[test]
-    fn limits_are_named() {
-        let message = |errno| NetnsError::Create(io::Error::from_raw_os_error(errno)).to_string();
-        assert!(message(libc::ENOSPC).contains("user.max_net_namespaces"));
-        assert!(message(libc::EMFILE).contains("ulimit -n"));
-        assert!(message(libc::EPERM).contains("run as root"));
-    }
-
-    #[test]
-    fn names_that_are_too_long_are_refused() {
-        assert!(request("fifteen-is-max1").is_ok());
-        assert!(request("sixteen-is-above").is_err());
-    }
-}
+mod tests;

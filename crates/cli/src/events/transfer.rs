@@ -66,6 +66,15 @@ impl Connection {
         })
     }
 
+    /// Does something in the network namespace of the connection: without privilege, only who is
+    /// there sees its timers.
+    pub(super) fn inside<T: Send>(&self, job: impl FnOnce() -> T + Send) -> Result<T> {
+        match &self.sink {
+            Some((emulator, _)) => Ok(emulator.namespace(Host::A).within(job)?),
+            None => Ok(job()),
+        }
+    }
+
     /// Writes on a thread of its own until the time is over: as much as goes, or at a rate.
     pub(super) fn write(
         &self,

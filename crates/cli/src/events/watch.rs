@@ -99,7 +99,8 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
         lab::prepare().context("no path can be made: name a host with --to")?;
     }
     let named = named(args);
-    let events = Arc::new(source(args, named)?);
+    let connection = connect(args)?;
+    let events = Arc::new(connection.inside(|| source(args, named))??);
     let wanted = wanted(named, events.allowed());
     if !events.from_kernel() {
         let missing = wanted.variables.without(events.allowed().variables);
@@ -107,7 +108,6 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
             eprintln!("events: without privilege there is no {missing}");
         }
     }
-    let connection = connect(args)?;
     let id = events.subscribe(&*connection.stream, wanted)?;
     let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
     let stop = Arc::new(AtomicBool::new(false));

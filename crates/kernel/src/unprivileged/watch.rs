@@ -59,7 +59,7 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
 /// When to be awake, so that time-outs do not have to wake a processor first, which takes longer
 /// than all else.
 #[derive(Debug)]
-struct Alarms {
+pub(super) struct Alarms {
     /// `None` where the kernel does not tell, or there is no second processor to be awake on.
     timers: Option<Timers>,
     wheel: Wheel,
@@ -95,22 +95,26 @@ impl Stall {
 impl Alarms {
     fn new() -> Self {
         let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+        Self::with(several.then(Timers::open).and_then(Result::ok))
+    }
+
+    pub(super) fn with(timers: Option<Timers>) -> Self {
         Self {
-            timers: several.then(Timers::open).and_then(Result::ok),
+            timers,
             wheel: Wheel::new(),
             stalls: BTreeMap::new(),
         }
     }
 
     /// Until the thread should be awake.
-    fn next(&self, now: Duration) -> Duration {
+    pub(super) fn next(&self, now: Duration) -> Duration {
         let alarms = self.stalls.values().filter_map(|s| s.alarm.as_ref());
         let waits = alarms.map(|a| a.window.start.saturating_sub(now));
         waits.min().unwrap_or(Duration::MAX)
     }
 
     /// Whether the thread is awake for a socket.
-    fn awake(&self, fd: RawFd) -> bool {
+    pub(super) fn awake(&self, fd: RawFd) -> bool {
         let alarm = self.stalls.get(&fd).and_then(|stall| stall.alarm.as_ref());
         alarm.is_some_and(|alarm| alarm.confirmed)
     }
@@ -135,7 +139,7 @@ impl Alarms {
     }
 
     /// Asks for the timers of sockets that have come no further since the last time.
-    fn compare(&mut self, shared: &Shared) {
+    pub(super) fn compare(&mut self, shared: &Shared) {
         let all = shared.await_timeouts();
         self.stalls.retain(|fd, _| all.contains_key(fd));
         for (fd, waiting) in all {
@@ -150,7 +154,7 @@ impl Alarms {
     }
 
     /// Of windows that have begun: whether the timer still stands as it did.
-    fn ask_again(&mut self, shared: &Shared, now: Duration) {
+    pub(super) fn ask_again(&mut self, shared: &Shared, now: Duration) {
         let begun = self.stalls.iter_mut().filter_map(|(&fd, stall)| {
             let begun = |alarm: &mut Alarm| alarm.window.start <= now;
             let alarm = stall.alarm.take_if(begun)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::link::Outage;
 use tidegate_core::units::Time;
-use tidegate_kernel::{Event, EventKind, Events, Wanted};
+use tidegate_kernel::{Event, EventKind, Events, Wanted, monotonic};
 use tidegate_live::emulator::{Emulator, Host};
 
 use crate::{path, quantiles};
@@ -16,6 +16,7 @@ pub(crate) fn run() {
     let mut late: [Vec<Duration>; 3] = Default::default();
     let mut missed = [0; 3];
     let mut made_up = [0; 3];
+    let mut handed_on = Vec::new();
     for round in 0..ROUNDS {
         let outage = |at: u64| Outage {
             from: Time::from_millis(at + 130 * round),
@@ -40,9 +41,21 @@ pub(crate) fn run() {
                 writer.write_all(&copy, &bytes).unwrap();
             }
         });
+        let mut told = Vec::new();
+        while !writing.is_finished() {
+            if let Some(event) = weak.next(Some(Duration::from_millis(100))).unwrap() {
+                told.push((event, monotonic()));
+            }
+        }
         writing.join().unwrap();
+        for (event, at) in &told {
+            if event.what.kind() == EventKind::Timeout {
+                handed_on.push(at.saturating_sub(event.time));
+            }
+        }
         let exact: Vec<Event> = std::iter::from_fn(|| exact.try_next()).collect();
-        let weak: Vec<Event> = std::iter::from_fn(|| weak.try_next()).collect();
+        let mut weak: Vec<Event> = std::iter::from_fn(|| weak.try_next()).collect();
+        weak.extend(told.into_iter().map(|(event, _)| event));
         for (number, kind) in KINDS.into_iter().enumerate() {
             let of = |all: &[Event]| -> Vec<Duration> {
                 let all = all.iter().filter(|e| e.what.kind() == kind);
@@ -68,6 +81,7 @@ pub(crate) fn run() {
         );
         quantiles("  how late", std::mem::take(&mut late[number]));
     }
+    quantiles("time-outs, from there to whoever waits", handed_on);
 }
 
 const KINDS: [EventKind; 3] = [

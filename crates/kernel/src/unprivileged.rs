@@ -3,7 +3,8 @@
 //! Each segment asks for time stamps when it is handed to the device and when it is acknowledged
 //! (`SO_TIMESTAMPING`). They come through the socket's error queue and wake a thread, which reads
 //! `TCP_INFO` and compares. A retransmission is stamped too, which is why the entry into recovery
-//! and time-outs are seen at once.
+//! and time-outs are seen at once. Waking up takes longer than all else, so the thread is awake when
+//! a retransmission timer runs out.
 
 #[cfg(test)]
 mod tests;

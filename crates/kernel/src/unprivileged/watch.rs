@@ -82,16 +82,6 @@ struct Alarm {
     confirmed: bool,
 }
 
-impl Stall {
-    fn new(acknowledged: u64) -> Self {
-        let alarm = None;
-        Self {
-            acknowledged,
-            alarm,
-        }
-    }
-}
-
 impl Alarms {
     fn new() -> Self {
         let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
@@ -148,7 +138,7 @@ impl Alarms {
             match stall.filter(|stall| stall.acknowledged == acknowledged) {
                 Some(stall) if stall.alarm.is_none() => self.set(fd, waiting, false),
                 Some(_) => {}
-                None => drop(self.stalls.insert(fd, Stall::new(acknowledged))),
+                None => self.insert(fd, acknowledged, None),
             }
         }
     }
@@ -204,14 +194,15 @@ impl Alarms {
                 confirmed: false,
             }
         });
-        let acknowledged = waiting.acknowledged;
-        self.stalls.insert(
-            fd,
-            Stall {
-                acknowledged,
-                alarm,
-            },
-        );
+        self.insert(fd, waiting.acknowledged, alarm);
+    }
+
+    fn insert(&mut self, fd: RawFd, acknowledged: u64, alarm: Option<Alarm>) {
+        let stall = Stall {
+            acknowledged,
+            alarm,
+        };
+        self.stalls.insert(fd, stall);
     }
 }
 

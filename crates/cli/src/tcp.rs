@@ -63,7 +63,7 @@ pub(crate) struct TcpArgs {
 pub(crate) enum RtoBackoff {
     /// Each is twice as long as the one before
     Exponential,
-    /// All but the second are as long as the first, 250 ms at least, and after 33 of them 1 s at least
+    /// Behind the second each lasts 100 ms less than the first, 250 ms at least, and after 33 of them 1 s at least
     Linear,
 }
 

@@ -10,8 +10,10 @@ use super::{CLASSIC, EXACT, Grid, Group, IEXP, MODES, assumptions};
 const PLAYED: [usize; 3] = [EXACT, IEXP, CLASSIC];
 /// A shorter cut hardly costs a frame, after a longer one nothing of 2 s is savable.
 const BOUNDS: [u64; 2] = [2, 4];
+/// Not in steps of [`LINEAR_LEAST`](tidegate_core::symbiosis::LINEAR_LEAST), so that time-outs of that
+/// length end now behind a cut and now before.
 const CUTS_MS: [u64; 9] = [
-    2_000, 2_250, 2_500, 2_750, 3_000, 3_250, 3_500, 3_750, 4_000,
+    1_900, 2_175, 2_450, 2_725, 3_000, 3_275, 3_550, 3_825, 4_100,
 ];
 
 pub(super) fn play(

@@ -1,30 +1,26 @@
 //! Plays a scenario in virtual time.
 
 mod ledger;
+mod member;
+mod stagehand;
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::Arc;
 
-use tidegate_core::control::Why;
 use tidegate_core::link::{DropReason, Happening, LinkId, Network, NetworkError, StepsError};
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
-use tidegate_core::session::stream::Direct;
-use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 
-use crate::agent::{Agent, AgentCx, Arrival, Body};
-use crate::cast::{Actor, Player, Role, SimPlayer, Takings};
-use crate::interactive;
+use crate::cast::{Actor, Player, Role, Takings};
 use crate::meter::Meter;
 use crate::run;
 use crate::scenario::{BaselinePlan, BaselineRate, Scenario, VideoPlan};
 use crate::staging::{self, back_of, path_of};
-use crate::tcp::{Sink, SinkConfig};
-use crate::world::{Flight, Observer, Party, PartyId, Sample, SimPacket, Wired, World, WorldError};
+use crate::world::{Party, PartyId, SimPacket, World, WorldError};
 
-use ledger::Ledger;
+use member::{Member, members};
+use stagehand::Stagehand;
 
 /// Makes the encoder of a video flow.
 pub type MakeEncoder<'a> =
@@ -266,269 +262,6 @@ fn collect(
             }
         }
         _ => None,
-    }
-}
-
-/// Packets of single modelled flows are written down here, those of endpoints by themselves, and
-/// those of flows that are many are only counted.
-fn ledger(role: &Role) -> Option<Ledger> {
-    let mut rtp = role.plan.media.video().into_iter();
-    let modelled = rtp.all(|video| video.stream.is_some());
-    (role.plan.count == 1 && modelled).then(Ledger::default)
-}
-
-/// Sender and receiver of a flow.
-fn members(
-    role: &Role,
-    seed: Seed,
-    encoder: impl Fn(&VideoPlan) -> Result<Box<dyn FrameEncoder>, EncodeError>,
-) -> Result<(Member, Member), PlayError> {
-    if let Some((sender, receiver)) = role.actors() {
-        return Ok((Member::Model(sender), Member::Model(receiver)));
-    }
-    let fault = |error| PlayError::Encoder {
-        flow: role.name.clone(),
-        error,
-    };
-    if let Some(video) = role.plan.media.video()
-        && let Some(stream) = &video.stream
-    {
-        let encoder = encoder(video).map_err(fault)?;
-        let sender = interactive::Sender::new(&role.plan, video, stream, encoder);
-        let sink = Sink::new(&SinkConfig {
-            keep_progress: true,
-            ..stream.tcp.sink
-        });
-        return Ok((
-            Member::Stream(Box::new(sender)),
-            Member::Model(Actor::TcpSink(Box::new(sink))),
-        ));
-    }
-    let sender = role.sender(seed, |video| encoder(video).map(Direct::new));
-    let sender = sender.map_err(fault)?;
-    let real = |player| Member::Real(Box::new(Wired(player)));
-    Ok((real(sender), real(role.receiver(seed))))
-}
-
-/// A party of the simulator: a model, an application on one, or an endpoint that speaks real
-/// formats.
-#[derive(Debug)]
-enum Member {
-    Model(Actor),
-    Real(Box<Wired<SimPlayer>>),
-    /// Sends video over TCP.
-    Stream(Box<interactive::Sender>),
-}
-
-impl Member {
-    fn drain(&mut self, takings: &mut Takings) {
-        if let Self::Real(player) = self {
-            player.0.drain(takings);
-        }
-    }
-}
-
-impl Agent for Member {
-    #[inline]
-    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
-        match self {
-            Self::Model(actor) => actor.on_packet(cx, arrival, body),
-            Self::Real(player) => player.on_packet(cx, arrival, body),
-            Self::Stream(sender) => sender.on_packet(cx, arrival, body),
-        }
-    }
-
-    #[inline]
-    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
-        match self {
-            Self::Model(actor) => actor.on_timer(cx),
-            Self::Real(player) => player.on_timer(cx),
-            Self::Stream(sender) => sender.on_timer(cx),
-        }
-    }
-
-    #[inline]
-    fn next_timer(&self) -> Time {
-        match self {
-            Self::Model(actor) => actor.next_timer(),
-            Self::Real(player) => player.next_timer(),
-            Self::Stream(sender) => sender.next_timer(),
-        }
-    }
-
-    #[inline]
-    fn soon(&self) {
-        match self {
-            Self::Model(actor) => actor.soon(),
-            Self::Real(_) | Self::Stream(_) => {}
-        }
-    }
-
-    fn is_alone(&self) -> bool {
-        match self {
-            Self::Model(actor) => actor.is_alone(),
-            Self::Real(_) | Self::Stream(_) => false,
-        }
-    }
-
-    fn why(&self) -> Option<Why> {
-        match self {
-            Self::Model(actor) => actor.why(),
-            Self::Real(player) => player.why(),
-            Self::Stream(sender) => sender.why(),
-        }
-    }
-
-    #[inline]
-    fn is_done(&self) -> bool {
-        match self {
-            Self::Model(actor) => actor.is_done(),
-            Self::Real(player) => player.is_done(),
-            Self::Stream(sender) => sender.is_done(),
-        }
-    }
-
-    #[inline]
-    fn outlook(&self) -> (Time, bool) {
-        match self {
-            Self::Model(actor) => actor.outlook(),
-            Self::Real(player) => player.outlook(),
-            Self::Stream(sender) => sender.outlook(),
-        }
-    }
-
-    #[inline]
-    fn take(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) -> (Time, bool) {
-        match self {
-            Self::Model(actor) => actor.take(cx, arrival, body),
-            Self::Real(player) => player.take(cx, arrival, body),
-            Self::Stream(sender) => sender.take(cx, arrival, body),
-        }
-    }
-
-    #[inline]
-    fn wake(&mut self, cx: &mut AgentCx<'_>) -> (Time, bool) {
-        match self {
-            Self::Model(actor) => actor.wake(cx),
-            Self::Real(player) => player.wake(cx),
-            Self::Stream(sender) => sender.wake(cx),
-        }
-    }
-}
-
-/// Writes down what happens.
-struct Stagehand<'a> {
-    scenario: &'a Scenario,
-    roles: &'a [Role],
-    keep: Keep,
-    meter: Meter,
-    /// Of every role, or none at all if none has any: then nobody looks for one.
-    ledgers: Vec<Option<Ledger>>,
-    events: Vec<run::EventRow>,
-    links: run::LinkLog,
-    /// As samples say them: of the first role and of the links.
-    names: Vec<Arc<str>>,
-}
-
-impl<'a> Stagehand<'a> {
-    fn new(scenario: &'a Scenario, roles: &'a [Role], keep: Keep) -> Self {
-        let ledger = |role| ledger(role).filter(|_| keep.packets);
-        let mut ledgers: Vec<_> = roles.iter().map(ledger).collect();
-        if ledgers.iter().all(Option::is_none) {
-            ledgers.clear();
-        }
-        let first = roles.first().map_or("", |role| &role.name);
-        let links = scenario.links.iter().map(|link| link.name.as_str());
-        let names = core::iter::once(first).chain(links);
-        Self {
-            scenario,
-            roles,
-            keep,
-            meter: Meter::new(roles.len(), scenario.window(), keep.bin),
-            ledgers,
-            events: Vec::new(),
-            links: run::LinkLog::default(),
-            names: names.map(Arc::from).collect(),
-        }
-    }
-}
-
-impl Observer for Stagehand<'_> {
-    fn event(&mut self, party: PartyId, at: Time, event: Event) {
-        let role = &self.roles[party.0 / 2];
-        // Nobody reads what each of many says, and it would be most of the folder.
-        if role.plan.count > 1 || !self.keep.events {
-            return;
-        }
-        self.events.push(run::EventRow {
-            at,
-            flow: role.name.clone(),
-            side: if party.0.is_multiple_of(2) {
-                run::Side::Sender
-            } else {
-                run::Side::Receiver
-            },
-            event,
-        });
-    }
-
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "so that a flight stays in registers")]
-    fn sent(&mut self, at: Time, flight: Flight<'_>) {
-        if flight.party.0.is_multiple_of(2) {
-            let flow = flight.party.0 / 2;
-            self.meter.sent(flow, at, flight.size);
-            if let Some(Some(ledger)) = self.ledgers.get_mut(flow) {
-                ledger.sent(at, flight.size);
-            }
-        }
-    }
-
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "so that a flight stays in registers")]
-    fn arrived(&mut self, at: Time, flight: Flight<'_>) {
-        let flow = flight.party.0 / 2;
-        if flight.party.0.is_multiple_of(2) {
-            self.meter.answered(flow, at, flight.entered);
-        } else {
-            self.meter.arrived(flow, at, flight.size, flight.entered);
-            if let Some(Some(ledger)) = self.ledgers.get_mut(flow) {
-                ledger.arrived(at, flight.entered, flight.ecn);
-            }
-        }
-    }
-
-    #[inline]
-    fn soon(&mut self, party: PartyId) {
-        self.meter.soon(party.0 / 2);
-    }
-
-    #[inline]
-    fn very_soon(&mut self, party: PartyId) {
-        self.meter.very_soon(party.0 / 2);
-    }
-
-    /// Rows and packets that are written down are; what is counted need not be.
-    fn wants_order(&self) -> bool {
-        let single = self.roles.iter().any(|role| role.plan.count == 1);
-        !self.ledgers.is_empty() || self.keep.events && single
-    }
-
-    fn sample(&mut self, sample: &Sample) {
-        let stats = sample.stats;
-        self.links.push(run::LinkSample {
-            at: sample.at,
-            run: self.names[0].clone(),
-            link: self.names[1 + sample.link.0].clone(),
-            queue: sample.queued.bytes,
-            drops: stats.queue_drops + stats.loss_drops + stats.outage_drops,
-            marks: stats.marks,
-            delivered: stats.delivered_bytes,
-            causes: Some(run::DropCauses {
-                random: stats.loss_drops,
-                outage: stats.outage_drops,
-            }),
-        });
     }
 }
 

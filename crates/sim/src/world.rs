@@ -9,25 +9,28 @@ use core::mem;
 use core::time::Duration;
 
 use prefetch_index::prefetch_index;
-use rand_pcg::Pcg64Mcg;
 use tidegate_core::agenda::Agenda;
-use tidegate_core::control::Ecn;
-use tidegate_core::link::{Exit, LinkId, Network, Packet, RouteId, Step};
+use tidegate_core::link::{Exit, LinkId, Network, RouteId, Step};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::{Event, Trace};
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::units::Time;
 
-use crate::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
+use crate::agent::{Agent, AgentCx, Arrival, Outbox};
 
 mod ahead;
 mod error;
 mod observer;
+mod packet;
 mod rounds;
+mod seat;
 mod wired;
 
 use ahead::Ahead;
 pub use error::WorldError;
 pub use observer::{Flight, Observer, Sample};
+pub use packet::SimPacket;
+use packet::put;
+use seat::{Aside, Seat};
 pub use wired::Wired;
 
 /// A party by its place in the list given to [`World::new`].
@@ -53,41 +56,6 @@ pub struct Party<A> {
     pub start: Time,
     /// From then on, the same.
     pub stop: Time,
-}
-
-/// A packet on its way.
-#[derive(Clone, Debug)]
-pub struct SimPacket {
-    to: u32,
-    flow: u32,
-    size: u32,
-    ecn: Ecn,
-    dscp: u8,
-    entered: Time,
-    body: Body,
-}
-
-impl Packet for SimPacket {
-    #[inline]
-    fn size(&self) -> Bytes {
-        Bytes(u64::from(self.size))
-    }
-    #[inline]
-    fn ecn(&self) -> Ecn {
-        self.ecn
-    }
-    #[inline]
-    fn set_ce(&mut self) {
-        self.ecn = Ecn::Ce;
-    }
-    #[inline]
-    fn flow(&self) -> u32 {
-        self.flow
-    }
-    #[inline]
-    fn dscp(&self) -> u8 {
-        self.dscp
-    }
 }
 
 /// Parties on a network.
@@ -508,122 +476,6 @@ impl<A: Agent> World<A> {
     pub fn done_at(&self, party: PartyId) -> Option<Time> {
         let seat = &self.seats[party.0];
         seat.done.then_some(seat.aside.done_at)
-    }
-}
-
-/// Puts a packet on the network, which may be ahead of time.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "so that a packet is moved once")]
-fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
-    network: &mut Network<SimPacket>,
-    seat: &Seat<A>,
-    id: usize,
-    at: Time,
-    outgoing: &mut Option<Outgoing>,
-    observer: &mut O,
-) {
-    let Some(sent) = outgoing else {
-        return;
-    };
-    let size = Bytes(sent.size.into());
-    let flight = Flight {
-        party: PartyId(id),
-        flow: seat.flow,
-        size,
-        ecn: sent.ecn,
-        entered: at,
-        body: &sent.body,
-    };
-    observer.sent(at, flight);
-    // It captures nothing but references, so that the packet is not moved with it.
-    let make = || {
-        let sent = outgoing.take().expect("it was there a moment ago");
-        SimPacket {
-            to: seat.peer,
-            flow: seat.flow,
-            size: sent.size,
-            ecn: sent.ecn,
-            dscp: sent.dscp.unwrap_or(seat.dscp),
-            entered: at,
-            body: sent.body,
-        }
-    };
-    let route = RouteId(seat.route as usize);
-    if AHEAD {
-        network.push_ahead(at, route, size, make);
-    } else {
-        network.push_new(at, route, size, make);
-    }
-}
-
-impl SimPacket {
-    #[inline]
-    fn flight(&self, party: PartyId) -> Flight<'_> {
-        Flight {
-            party,
-            flow: self.flow,
-            size: self.size(),
-            ecn: self.ecn,
-            entered: self.entered,
-            body: &self.body,
-        }
-    }
-}
-
-/// A party with what the world keeps for it: in one cache line, if the agent is no larger than two
-/// words, since with many parties nothing else costs as much.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Seat<A> {
-    agent: A,
-    start: Time,
-    stop: Time,
-    peer: u32,
-    flow: u32,
-    route: u32,
-    /// The moment at which it was woken last, and how often then.
-    moment: u32,
-    wakes: u16,
-    dscp: u8,
-    done: bool,
-    /// Whether it wants to be woken later than the agenda says.
-    late: bool,
-    aside: Box<Aside>,
-}
-
-/// What is seldom looked at.
-#[derive(Debug)]
-struct Aside {
-    rng: Pcg64Mcg,
-    name: String,
-    /// When it was last found to be done, or no longer.
-    done_at: Time,
-}
-
-impl<A: Agent> Seat<A> {
-    #[inline]
-    fn takes_part(&self, now: Time) -> bool {
-        self.start <= now && now < self.stop
-    }
-
-    /// When it wants to be woken, while it takes part.
-    #[inline]
-    fn deadline(&self) -> Time {
-        self.within(self.agent.next_timer())
-    }
-
-    /// The same, and whether it is done.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "once after each input of a party")]
-    fn outlook(&self) -> (Time, bool) {
-        let (timer, done) = self.agent.outlook();
-        (self.within(timer), done)
-    }
-
-    #[inline]
-    fn within(&self, timer: Time) -> Time {
-        let at = timer.max(self.start);
-        if at < self.stop { at } else { Time::FAR }
     }
 }
 

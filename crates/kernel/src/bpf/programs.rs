@@ -13,14 +13,16 @@
 //! | `inet_sock_set_state` | states |
 //! | `tcp_destroy_sock` | the end |
 
+mod segment;
+mod telling;
+
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use super::asm::{
     Asm, FP, Helper, If, Insn, Label, Op, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg, Width,
 };
-use super::layout::{Layout, Source, memory, record, subscribers, subscription};
+use super::layout::{Layout, memory, subscribers};
 use crate::event::{CaState, EventKind, Phase};
-use crate::variables::COUNT;
 
 /// The maps that programs use.
 #[derive(Clone, Copy, Debug)]
@@ -285,105 +287,6 @@ impl Writer<'_> {
         self.asm.place(past);
     }
 
-    /// Counts what the segment at [`ARGUMENT`] acknowledges, and tells of the third duplicate.
-    fn acknowledgement(&mut self) {
-        let [past, fresh, duplicate] = [(); 3].map(|()| self.asm.label());
-        self.asm.load(Width::B8, R9, FP, ARGUMENT);
-        self.layout.skb_data.load(&mut self.asm, R3, R9);
-        self.layout.skb_len.load(&mut self.asm, R9, R9);
-        let a = &mut self.asm;
-        a.set(R1, FP);
-        a.alu(Op::Add, R1, i32::from(HEADER));
-        a.set(R2, 20);
-        a.call(Helper::ProbeReadKernel);
-        a.jump_if(If::Differ, R0, 0, past);
-        // RFC 9293 section 3.1: flags are byte 13, ACK is 16; SYN, FIN and RST are 7.
-        a.load(Width::B1, R1, FP, HEADER + 13);
-        a.set(R2, R1);
-        a.alu(Op::And, R2, 16);
-        a.jump_if(If::Equal, R2, 0, past);
-        a.load(Width::B4, R2, FP, HEADER + 8);
-        a.network_to_host(R2, 32);
-        self.layout.snd_una.load(&mut self.asm, R3, R6);
-        let a = &mut self.asm;
-        a.alu32(Op::Sub, R2, R3);
-        a.jump_if(If::Equal, R2, 0, duplicate);
-        // As a signed distance, because sequence numbers wrap.
-        a.alu(Op::ShiftLeft, R2, 32);
-        a.alu(Op::ShiftRightSigned, R2, 32);
-        a.jump_if(If::AboveSigned, R2, 0, fresh);
-        a.jump(past);
-
-        self.asm.place(fresh);
-        self.fresh(past);
-        self.asm.place(duplicate);
-        self.duplicate(past);
-        self.asm.place(past);
-    }
-
-    /// An acknowledgement of something new, in the phase in which it finds the sender.
-    fn fresh(&mut self, past: Label) {
-        let [repair, slow] = [(); 2].map(|()| self.asm.label());
-        self.asm.store(Width::B8, R8, memory::ROW, 0);
-        if !self.layout.is_total {
-            // The row begins anew.
-            self.asm.store(Width::B8, R8, memory::TOLD, 0);
-        }
-        self.layout.ca_state.load(&mut self.asm, R1, R6);
-        self.layout.cwnd.load(&mut self.asm, R2, R6);
-        self.layout.ssthresh.load(&mut self.asm, R3, R6);
-        let a = &mut self.asm;
-        a.jump_if(If::Equal, R1, CaState::Recovery as i32, repair);
-        a.jump_if(If::Equal, R1, CaState::Reducing as i32, repair);
-        a.jump_if(If::Below, R2, R3, slow);
-        self.count(memory::ACKS_AVOIDANCE);
-        self.asm.jump(past);
-        self.asm.place(slow);
-        self.count(memory::ACKS_SLOW_START);
-        self.asm.jump(past);
-        self.asm.place(repair);
-        self.count(memory::ACKS_REPAIR);
-        self.asm.jump(past);
-    }
-
-    /// Perhaps a duplicate: no data, no flags, something is out, and either the header is longer
-    /// than usual, which is to say that it acknowledges selectively (RFC 6675 section 2), or the
-    /// window is the same (RFC 5681 section 2). Flags are in R1, the length of the segment in R9.
-    fn duplicate(&mut self, past: Label) {
-        let [is_one, further, third] = [(); 3].map(|()| self.asm.label());
-        self.asm.alu(Op::And, R1, 7);
-        self.asm.jump_if(If::Differ, R1, 0, past);
-        self.asm.load(Width::B1, R1, FP, HEADER + 12);
-        self.asm.alu(Op::ShiftRight, R1, 4);
-        self.asm.alu(Op::ShiftLeft, R1, 2);
-        self.asm.jump_if(If::Differ, R1, R9, past);
-        self.layout.packets_out.load(&mut self.asm, R1, R6);
-        self.asm.jump_if(If::Equal, R1, 0, past);
-        self.layout.header_length.load(&mut self.asm, R1, R6);
-        self.asm.jump_if(If::Above, R9, R1, is_one);
-        self.asm.load(Width::B2, R1, FP, HEADER + 14);
-        self.asm.network_to_host(R1, 16);
-        self.layout.snd_wscale.load(&mut self.asm, R2, R6);
-        self.layout.snd_wnd.load(&mut self.asm, R3, R6);
-        let a = &mut self.asm;
-        a.alu(Op::ShiftLeft, R1, R2);
-        a.jump_if(If::Differ, R1, R3, past);
-        a.place(is_one);
-        self.count(memory::DUPLICATES);
-        self.count(memory::ROW);
-        self.asm.load(Width::B8, R1, R8, memory::ROW);
-        self.asm.jump_if(If::Equal, R1, 3, third);
-        self.asm.jump_if(If::Above, R1, 3, further);
-        self.asm.jump(past);
-        self.asm.place(further);
-        self.count(memory::FURTHER_DUPLICATES);
-        self.asm.jump(past);
-        self.asm.place(third);
-        self.asm.set(R4, 0);
-        self.asm.set(R5, 0);
-        self.tell(EventKind::ThirdDuplicate);
-    }
-
     /// Tells when the window has reached the threshold. One that shrinks to it does not count.
     fn threshold(&mut self) {
         let [past, below, shrinks] = [(); 3].map(|()| self.asm.label());
@@ -448,147 +351,6 @@ impl Writer<'_> {
         self.asm.alu(Op::Add, R0, 1);
         self.asm.store(Width::B8, R8, counter, R0);
     }
-
-    /// The function that tells all subscribers: the connection in R1, their tokens in R2, what is
-    /// remembered in R3, the kind and the first detail in R4, the second in R5.
-    fn deliver(&mut self) {
-        self.snapshot();
-        let [next, fits, end, lost] = [(); 4].map(|()| self.asm.label());
-        let a = &mut self.asm;
-        a.set(R7, 0);
-        a.place(next);
-        a.jump_if(If::Equal, R7, 8 * subscribers::MOST as i32, end);
-        a.set(R1, R6);
-        a.alu(Op::Add, R1, R7);
-        a.alu(Op::Add, R7, 8);
-        a.load(Width::B8, R8, R1, 0);
-        a.jump_if(If::Equal, R8, 0, next);
-        lookup(a, self.maps.subscriptions, R8);
-        a.jump_if(If::Equal, R0, 0, next);
-        a.set(R9, R0);
-        a.load(Width::B8, R1, R9, subscription::TOKEN);
-        a.jump_if(If::Differ, R1, R8, next);
-        a.load(Width::B4, R1, FP, KIND);
-        a.load(Width::B4, R2, R9, subscription::EVENTS);
-        a.alu(Op::ShiftRight, R2, R1);
-        a.alu(Op::And, R2, 1);
-        a.jump_if(If::Equal, R2, 0, next);
-        let stays = a.label();
-        a.jump_if(If::Differ, R1, EventKind::Ended as i32, stays);
-        a.store(Width::B4, R9, subscription::ENDED, 1);
-        a.place(stays);
-        a.set(R8, 1);
-        a.fetch_add(R9, subscription::NUMBER, R8);
-        a.alu(Op::Add, R8, 1);
-        a.load(Width::B4, R1, R9, subscription::RING);
-        lookup(a, self.maps.rings, R1);
-        a.jump_if(If::Equal, R0, 0, lost);
-        a.set(R1, R0);
-        a.set(R2, record::SIZE as i32);
-        a.set(R3, 0);
-        a.call(Helper::RingbufReserve);
-        a.jump_if(If::Differ, R0, 0, fits);
-        a.place(lost);
-        a.set(R1, 1);
-        a.fetch_add(R9, subscription::LOST, R1);
-        a.jump(next);
-        a.place(fits);
-        self.fill();
-        let a = &mut self.asm;
-        a.set(R1, R0);
-        a.set(R2, 0);
-        a.call(Helper::RingbufSubmit);
-        a.jump(next);
-        a.place(end);
-        a.exit_with(0);
-    }
-
-    /// The function that notes which tokens in R1 are alive, and in which epoch. This process
-    /// replaces tokens as a whole and never changes them in place, so nothing of its is
-    /// overwritten.
-    fn look_at_tokens(&mut self) {
-        let a = &mut self.asm;
-        let [next, dead, end] = [(); 3].map(|()| a.label());
-        a.set(R6, R1);
-        a.only_value(R1, self.maps.epoch.as_raw_fd());
-        // Before the tokens: what ends meanwhile begins another epoch.
-        a.load(Width::B8, R8, R1, 0);
-        a.set(R9, 0);
-        a.set(R7, 0);
-        a.place(next);
-        a.jump_if(If::Equal, R7, 8 * subscribers::MOST as i32, end);
-        a.set(R1, R6);
-        a.alu(Op::Add, R1, R7);
-        a.alu(Op::Add, R7, 8);
-        a.load(Width::B8, R2, R1, 0);
-        a.jump_if(If::Equal, R2, 0, next);
-        a.store(Width::B8, FP, SLOT, R1);
-        a.store(Width::B8, FP, TOKEN, R2);
-        lookup(a, self.maps.subscriptions, R2);
-        a.jump_if(If::Equal, R0, 0, dead);
-        a.load(Width::B8, R1, R0, subscription::TOKEN);
-        a.load(Width::B8, R2, FP, TOKEN);
-        a.jump_if(If::Differ, R1, R2, dead);
-        a.set(R9, 1);
-        a.jump(next);
-        a.place(dead);
-        a.load(Width::B8, R1, FP, SLOT);
-        a.store(Width::B8, R1, 0, 0);
-        a.jump(next);
-        a.place(end);
-        a.store(Width::B8, R6, subscribers::EPOCH, R8);
-        a.store(Width::B8, R6, subscribers::ALIVE, R9);
-        a.exit_with(0);
-    }
-
-    /// Takes the time and the variables, and leaves the tokens in R6.
-    fn snapshot(&mut self) {
-        let a = &mut self.asm;
-        a.set(R6, R2);
-        a.set(R8, R1);
-        a.set(R9, R3);
-        a.store(Width::B8, FP, KIND, R4);
-        a.store(Width::B8, FP, SECOND, R5);
-        a.call(Helper::KtimeGetNs);
-        a.store(Width::B8, FP, TIME, R0);
-        for number in 0..COUNT {
-            let at = VALUES + 8 * number as i16;
-            if self.layout.sources[number] == Source::Absent {
-                self.asm.store(Width::B8, FP, at, 0);
-            } else {
-                self.layout.load_variable(&mut self.asm, number, R1, R8, R9);
-                self.asm.store(Width::B8, FP, at, R1);
-            }
-        }
-    }
-
-    /// Fills the record at R0 for the subscription at R9, with the number in R8. A variable that
-    /// the subscriber may not read becomes zero, without a branch.
-    fn fill(&mut self) {
-        let a = &mut self.asm;
-        for (from, to) in [
-            (TIME, record::TIME),
-            (KIND, record::KIND),
-            (SECOND, record::SECOND),
-        ] {
-            a.load(Width::B8, R1, FP, from);
-            a.store(Width::B8, R0, to, R1);
-        }
-        a.load(Width::B8, R1, R9, subscription::TOKEN);
-        a.store(Width::B8, R0, record::TOKEN, R1);
-        a.store(Width::B8, R0, record::NUMBER, R8);
-        a.load(Width::B8, R2, R9, subscription::KNOWN);
-        a.store(Width::B8, R0, record::KNOWN, R2);
-        for number in 0..COUNT as i16 {
-            a.load(Width::B8, R1, FP, VALUES + 8 * number);
-            a.set(R3, R2);
-            a.alu(Op::ShiftRight, R3, i32::from(number));
-            a.alu(Op::And, R3, 1);
-            a.alu(Op::Negate, R3, 0);
-            a.alu(Op::And, R1, R3);
-            a.store(Width::B8, R0, record::VALUES + 8 * number, R1);
-        }
-    }
 }
 
 /// Looks up what hangs on the socket in R6, or goes to `leave`.
@@ -602,30 +364,10 @@ fn storage(a: &mut Asm, map: BorrowedFd<'_>, into: Reg, leave: Label) {
     a.set(into, R0);
 }
 
-/// Looks up the lower half of `key` in an array; R0 gets the place or zero.
-fn lookup(a: &mut Asm, map: BorrowedFd<'_>, key: Reg) {
-    a.store(Width::B4, FP, KEY, key);
-    a.map(R1, map.as_raw_fd());
-    a.set(R2, FP);
-    a.alu(Op::Add, R2, i32::from(KEY));
-    a.call(Helper::MapLookup);
-}
-
 // The stack of a main function: two arguments of the tracepoint and a TCP header.
 const ARGUMENT: i16 = -8;
 const ARGUMENT_2: i16 = -16;
 const HEADER: i16 = -40;
-
-// The stack of the function that tells. Kind and first detail are one number.
-const KEY: i16 = -8;
-const TIME: i16 = -16;
-const KIND: i16 = -24;
-const SECOND: i16 = -32;
-const VALUES: i16 = -32 - 8 * COUNT as i16;
-
-// The stack of the function that looks at tokens, which begins with a key too.
-const SLOT: i16 = -16;
-const TOKEN: i16 = -24;
 
 const BELOW_THRESHOLD: i32 = 1;
 const AT_THRESHOLD: i32 = 2;

@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 use tidegate_core::link::LinkStats;
+use tidegate_core::trace::Event;
 
 use super::*;
+use crate::world::{Flight, Observer, Sample};
 
 /// What can be seen of a run, apart from the order in which parties have their turn.
 #[derive(Debug, Default, PartialEq)]

@@ -3,12 +3,13 @@ use tidegate_core::link::{
     Capacity, DropTailConfig, LinkConfig, LossConfig, NamedLink, NetworkConfig, QueueConfig,
 };
 use tidegate_core::random::unit;
-use tidegate_core::units::Rate;
+use tidegate_core::units::{Bytes, Rate};
 
-use tidegate_core::control::{Cx, Why};
+use tidegate_core::control::{Cx, Ecn, Why};
 use tidegate_core::endpoint::{Datagram, Endpoint};
 
 use super::*;
+use crate::agent::Body;
 
 /// Sends a numbered ping at random intervals; answers pings.
 #[derive(Debug)]

@@ -1,0 +1,103 @@
+//! What a world keeps of a packet that is on its way.
+
+use tidegate_core::control::Ecn;
+use tidegate_core::link::{Network, Packet, RouteId};
+use tidegate_core::units::{Bytes, Time};
+
+use super::seat::Seat;
+use super::{Flight, Observer, PartyId};
+use crate::agent::{Body, Outgoing};
+
+/// A packet on its way.
+#[derive(Clone, Debug)]
+pub struct SimPacket {
+    pub(super) to: u32,
+    flow: u32,
+    pub(super) size: u32,
+    pub(super) ecn: Ecn,
+    dscp: u8,
+    pub(super) entered: Time,
+    pub(super) body: Body,
+}
+
+impl Packet for SimPacket {
+    #[inline]
+    fn size(&self) -> Bytes {
+        Bytes(u64::from(self.size))
+    }
+    #[inline]
+    fn ecn(&self) -> Ecn {
+        self.ecn
+    }
+    #[inline]
+    fn set_ce(&mut self) {
+        self.ecn = Ecn::Ce;
+    }
+    #[inline]
+    fn flow(&self) -> u32 {
+        self.flow
+    }
+    #[inline]
+    fn dscp(&self) -> u8 {
+        self.dscp
+    }
+}
+
+impl SimPacket {
+    #[inline]
+    pub(super) fn flight(&self, party: PartyId) -> Flight<'_> {
+        Flight {
+            party,
+            flow: self.flow,
+            size: self.size(),
+            ecn: self.ecn,
+            entered: self.entered,
+            body: &self.body,
+        }
+    }
+}
+
+/// Puts a packet on the network, which may be ahead of time.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "so that a packet is moved once")]
+pub(super) fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
+    network: &mut Network<SimPacket>,
+    seat: &Seat<A>,
+    id: usize,
+    at: Time,
+    outgoing: &mut Option<Outgoing>,
+    observer: &mut O,
+) {
+    let Some(sent) = outgoing else {
+        return;
+    };
+    let size = Bytes(sent.size.into());
+    let flight = Flight {
+        party: PartyId(id),
+        flow: seat.flow,
+        size,
+        ecn: sent.ecn,
+        entered: at,
+        body: &sent.body,
+    };
+    observer.sent(at, flight);
+    // It captures nothing but references, so that the packet is not moved with it.
+    let make = || {
+        let sent = outgoing.take().expect("it was there a moment ago");
+        SimPacket {
+            to: seat.peer,
+            flow: seat.flow,
+            size: sent.size,
+            ecn: sent.ecn,
+            dscp: sent.dscp.unwrap_or(seat.dscp),
+            entered: at,
+            body: sent.body,
+        }
+    };
+    let route = RouteId(seat.route as usize);
+    if AHEAD {
+        network.push_ahead(at, route, size, make);
+    } else {
+        network.push_new(at, route, size, make);
+    }
+}

@@ -1,5 +1,6 @@
 //! From the tree of a file to a plan, with every check.
 
+mod control;
 mod ecn;
 mod flow;
 mod link;
@@ -23,7 +24,8 @@ use super::table::{Document, Form, Table, Value};
 use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, MediaPlan, Scenario};
 use crate::run::expect::Needs;
 use crate::run::{ExpectError, Expectation};
-use flow::{ACCESS, CONTROL, FLOW, PAUSE, RAP, TFRC, VIDEO};
+use control::{CONTROL, RAP, TFRC};
+use flow::{ACCESS, FLOW, PAUSE, VIDEO};
 use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
 use models::{BULK, ON_OFF, TCP, UDP, WEB};
 use queue::{CODEL, DUALPI2, FQ_CODEL, QUEUE, RED};

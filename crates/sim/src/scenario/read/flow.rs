@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use tidegate_core::control::Ecn;
 use tidegate_core::controller::ControllerConfig;
-use tidegate_core::controller::rap::RapConfig;
-use tidegate_core::controller::tfrc::{Flavour, PacketSize, TfrcConfig};
 use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::units::Rate;
 
+use super::control::control_of;
 use super::routes::{self, Nodes};
 use super::{Names, Open, link::TRACE, models};
 use crate::scenario::error::{Fault, ScenarioError};
@@ -151,122 +150,6 @@ fn within(value: &Value<'_>, end: Duration) -> Result<Duration, ScenarioError> {
         ));
     }
     Ok(moment)
-}
-
-fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
-    const WANTED: &str =
-        "\"tfrc\", { tfrc = { … } }, \"rap\", { rap = { … } } or { fixed = \"2Mb/s\" }";
-    match value.kind() {
-        Form::Text => match value.text(WANTED)? {
-            "rap" => Ok(ControllerConfig::Rap(RapConfig::default())),
-            "tfrc" => Ok(ControllerConfig::Tfrc(TfrcConfig::default())),
-            other => Err(value.range(
-                &format!("there is no controller \"{other}\""),
-                &format!("write {WANTED}"),
-            )),
-        },
-        Form::Table => {
-            let table = value.table(CONTROL, WANTED)?;
-            match (table.get("tfrc"), table.get("rap"), table.get("fixed")) {
-                (Some(config), None, None) => tfrc(&config).map(ControllerConfig::Tfrc),
-                (None, Some(config), None) => rap(&config).map(ControllerConfig::Rap),
-                (None, None, Some(rate)) => Ok(ControllerConfig::Fixed {
-                    rate: rate.positive_rate("a flow of rate zero sends nothing")?,
-                }),
-                _ => Err(value.range(
-                    "exactly one controller is needed",
-                    &format!("write {WANTED}"),
-                )),
-            }
-        }
-        Form::List | Form::Other => Err(value.wrong(WANTED)),
-    }
-}
-
-fn rap(value: &Value<'_>) -> Result<RapConfig, ScenarioError> {
-    let table = value.table(RAP, "{ fine_grain = true }")?;
-    let mut config = RapConfig::default();
-    if let Some(value) = table.get("fine_grain") {
-        config.fine_grain = value.boolean()?;
-    }
-    Ok(config)
-}
-
-fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
-    let table = value.table(TFRC, "{ damping = true }")?;
-    let mut config = TfrcConfig::default();
-    if let Some(value) = table.get("flavour") {
-        config.flavour = value.choice(
-            &["rfc3448", "rfc5348"],
-            &[Flavour::Rfc3448, Flavour::Rfc5348],
-        )?;
-        // On unless told in the one, as in ns-2, and off in the other.
-        config.damping = config.flavour == Flavour::Rfc3448;
-    }
-    if let Some(value) = table.get("damping") {
-        config.damping = value.boolean()?;
-    }
-    if let Some(value) = table.get("discounting") {
-        config.discounting = value.boolean()?;
-    }
-    if let Some(value) = table.get("packet_size") {
-        config.packet_size = value.choice(
-            &["mean", "nominal"],
-            &[PacketSize::Mean, PacketSize::Nominal],
-        )?;
-    }
-    older_tfrc(&table, &mut config)?;
-    Ok(config)
-}
-
-/// What only the older flavour has.
-fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), ScenarioError> {
-    for key in TFRC_3448 {
-        if let Some(value) = table
-            .get(key)
-            .filter(|_| config.flavour != Flavour::Rfc3448)
-        {
-            return Err(value.fault(Fault::Clash {
-                why: "RFC 5348 has no such thing".to_owned(),
-                mend: "remove it, or add flavour = \"rfc3448\"".to_owned(),
-            }));
-        }
-    }
-    let options = &mut config.rfc3448;
-    if let Some(value) = table.get("tick") {
-        options.tick = value.positive_duration("a clock has ticks")?;
-    }
-    if let Some(value) = table.get("slow_increase") {
-        options.slow_increase = value.boolean()?;
-    }
-    if let Some(value) = table.get("initial_window") {
-        options.initial_window = Some(value.whole(1..=100)? as f64);
-    }
-    if let Some(value) = table.get("first_rate") {
-        options.first_rate = value.positive_rate("a flow has to begin")?;
-    }
-    if let Some(value) = table.get("intervals") {
-        options.intervals = value.whole(2..=32)? as u8;
-    }
-    if let Some(value) = table.get("discount_floor") {
-        options.discount_floor = value.share()?;
-    }
-    Ok(())
-}
-
-/// The controller, where the kind of the flow leaves it open.
-fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
-    let own = ["tcp", "udp", "web", "transport"];
-    let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
-        return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
-    };
-    match flow.get("control") {
-        None => Ok(None),
-        Some(value) => Err(value.fault(Fault::Clash {
-            why: format!("a {kind} flow decides about its rate by itself"),
-            mend: "remove it, or send bulk or video over RTP".to_owned(),
-        })),
-    }
 }
 
 fn media(
@@ -527,32 +410,6 @@ pub(super) const FLOW: &[&str] = &[
     "ecn",
     "start",
     "stop",
-];
-
-pub(super) const CONTROL: &[&str] = &["tfrc", "rap", "fixed"];
-
-pub(super) const RAP: &[&str] = &["fine_grain"];
-
-pub(super) const TFRC: &[&str] = &[
-    "flavour",
-    "damping",
-    "discounting",
-    "packet_size",
-    "tick",
-    "slow_increase",
-    "initial_window",
-    "first_rate",
-    "intervals",
-    "discount_floor",
-];
-
-const TFRC_3448: &[&str] = &[
-    "tick",
-    "slow_increase",
-    "initial_window",
-    "first_rate",
-    "intervals",
-    "discount_floor",
 ];
 
 pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];

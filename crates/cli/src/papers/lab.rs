@@ -97,7 +97,7 @@ impl Lab {
             ));
         }
         notes.push(
-            "what the notes below say of ours they say of the simulator; docs/video-over-tcp.md has \
+            "what the notes below say of ours they say of the simulator; docs/video-over-tcp-papers.md has \
              what the kernel's TCP does otherwise"
                 .to_owned(),
         );

@@ -259,6 +259,9 @@ impl Symbiosis {
         if !self.config.mode.is_exact() {
             return Admit::Make(self.target);
         }
+        if self.past.is_full(view, &self.config) {
+            return Admit::Wait;
+        }
         if let Plan::Feasible { .. } = self.replan(now, view, captured) {
             self.past.found_a_way();
             return Admit::Make(self.target);

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::capacity::Capacity;
-use super::{CongestionControl, SymbiosisConfig, TcpView};
+use super::{SymbiosisConfig, TcpView};
 use crate::promise::ServiceCurve;
 use crate::promise::window::WindowMin;
 use crate::units::{Bytes, Rate, Time, nanos};
@@ -84,7 +84,7 @@ impl Past {
             return;
         }
         let restart = self.forecast(now, view, config.bound.saturating_mul(2));
-        let rate = self.carries(view).unwrap_or(config.ceiling);
+        let rate = self.carries().unwrap_or(config.ceiling);
         let arrears = forgiven(config, silence, view.srtt, (rate, &restart));
         self.arrears.insert(now, signed(arrears));
         self.tries = now + config.bound;
@@ -115,17 +115,26 @@ impl Past {
     /// What the connection can carry from now on: no more than the path, as far as that is known.
     pub(super) fn forecast(&self, now: Time, view: &TcpView, horizon: Duration) -> ServiceCurve {
         let open = view.forecast(now, horizon);
-        match self.carries(view) {
+        match self.carries() {
             Some(rate) => open.min(&ServiceCurve::constant(rate)),
             None => open,
         }
     }
 
-    /// What the path carries, if that is known to be less than the window lets through.
-    fn carries(&self, view: &TcpView) -> Option<Rate> {
-        // BBR measures the path itself.
-        let measures = matches!(view.control, CongestionControl::Bbr { .. });
-        self.capacity.rate().filter(|_| !measures)
+    /// What the path carries, if that is known to be less than the window lets through. BBR's own
+    /// estimate is the most of ten round trips, which a path that has just become narrower does not
+    /// keep.
+    fn carries(&self) -> Option<Rate> {
+        self.capacity.rate()
+    }
+
+    /// Whether what is out already makes a queue of a quarter of the bound, on a path whose rate is
+    /// known. What is in that queue can neither be dropped nor made smaller any more, should the path
+    /// become narrower; what waits here can.
+    pub(super) fn is_full(&self, view: &TcpView, config: &SymbiosisConfig) -> bool {
+        let span = self.fastest(view) + config.bound / 4;
+        self.carries()
+            .is_some_and(|rate| view.backlog() > rate * span)
     }
 
     /// By how much the video may be late so that the worst outage of the last ones, if it came
@@ -187,7 +196,7 @@ const STEPS: u32 = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbiosis::{Mode, Subscription};
+    use crate::symbiosis::{CongestionControl, Mode, Subscription};
     use crate::units::Rate;
 
     fn secs(n: f64) -> Duration {

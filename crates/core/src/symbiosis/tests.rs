@@ -292,6 +292,39 @@ fn a_queue_of_others_makes_no_path_narrow() {
     }
 }
 
+/// A path of 600 kb/s: 45 kB are what it carries in a round trip of 100 ms and a quarter of the bound.
+#[test]
+fn no_more_is_written_than_makes_a_queue_of_a_quarter_of_the_bound() {
+    for control in [
+        CongestionControl::Cubic,
+        CongestionControl::Bbr {
+            bandwidth: Rate::kbps(4_000),
+            min_rtt: ms(100),
+            next_probe: ms(5_000),
+        },
+    ] {
+        let mut it = machine(Mode::Iopt(Law::Exact));
+        it.on_view(at(0), &view());
+        let queued = |now: u64, unacked: u64| TcpView {
+            control,
+            srtt: ms(450),
+            cwnd: MSS.scale(80, 1),
+            sent: Bytes(2_500_000 + now * 75 + unacked),
+            unacked: Bytes(unacked),
+            ..view()
+        };
+        // What is out grows by half of what is acknowledged.
+        for now in (100..=1_200).step_by(100) {
+            let overloaded = queued(now, 4_000 + now * 37);
+            it.on_view(at(now), &overloaded);
+            it.admit(at(now), at(now), &overloaded);
+        }
+        let mut asked = |unacked| it.admit(at(1_200), at(1_200), &queued(1_200, unacked));
+        assert_eq!(asked(50_000), Admit::Wait);
+        assert!(matches!(asked(42_000), Admit::Make(_)));
+    }
+}
+
 #[test]
 fn a_queue_on_the_way_is_time_that_a_frame_lacks() {
     let mut it = machine(Mode::Iopt(Law::Exact));

@@ -245,9 +245,9 @@ pub(super) fn table5(
          the paper counts. kept of savable: bits of the frames that were in time, over what the \
          savable frames would have had at 2 Mb/s; what was made and came too late does not count."
             .to_owned(),
-        "bsd to Finland, d = 2 and 6 s, keeps less than published: after each cut the window starts \
-         from one segment with a threshold of two and needs five seconds to carry 2 Mb/s. The \
-         paper's iOPT made more bits there and had 31.9 % of its frames in time at d = 2 s."
+        "bsd to Finland, d = 6 s, keeps less than published: after each cut the window starts from \
+         one segment with a threshold of two and needs five seconds to carry 2 Mb/s. For d = 2 s \
+         the paper's iOPT made more bits and had 31.9 % of its frames in time."
             .to_owned(),
     ]);
     Ok(figure)

@@ -165,6 +165,7 @@ impl Connection {
             silent_since: (unacked > Bytes(0)).then_some(heard),
             stalled,
             oldest_sent: None,
+            resumed: None,
         })
     }
 

@@ -51,6 +51,7 @@ fn every_scenario_is_sound() {
             "sweep-queue",
             "tfrc-alone",
             "video-tcp",
+            "video-tcp-fades",
             "video-tcp-narrow",
             "video-tcp-rto"
         ]

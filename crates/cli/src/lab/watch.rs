@@ -202,6 +202,7 @@ impl Eye {
             silent_since: (unacked > Bytes::ZERO).then_some(self.heard),
             stalled: self.stalled,
             oldest_sent: None,
+            resumed: None,
         };
         *self.last.insert(view)
     }

@@ -13,6 +13,7 @@
 //! for which a sender has a [`Listener`].
 
 mod farewell;
+mod flight;
 mod interactive;
 mod packets;
 mod receiver;

@@ -27,6 +27,10 @@ pub(super) struct Capacity {
     heard: (Bytes, Time),
     /// It has not for too long to go on measuring.
     silent: bool,
+    /// When the path last came back with what was out.
+    resumed: Option<Time>,
+    /// Nothing has been measured since.
+    starts: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +50,11 @@ impl Capacity {
         config: &SymbiosisConfig,
     ) {
         self.forget(now, is_queued(view, fastest, config));
+        if view.resumed > self.resumed {
+            self.resumed = view.resumed;
+            self.starts = true;
+            self.known = Some(config.floor.as_f64());
+        }
         let acknowledged = view.sent.saturating_sub(view.unacked);
         // What is repaired is acknowledged in one lump, a round trip late or more: that measures nothing,
         // nor does the lump.
@@ -87,10 +96,12 @@ impl Capacity {
             let overloaded = sent > carried.scale(11, 10) + view.mss.scale(2, 1);
             if overloaded || self.known.is_some_and(|known| rate > known) {
                 self.known = Some(rate);
+                self.starts &= !overloaded;
             }
         }
         let enough = config.ceiling.as_f64() * ENOUGH;
         self.known = self.known.filter(|rate| *rate < enough);
+        self.starts &= self.known.is_some();
         let last = self.marks.back();
         if !self.silent && last.is_none_or(|last| now.since(last.at) >= MARKS) {
             self.marks.push_back(mark);
@@ -105,7 +116,11 @@ impl Capacity {
     /// A path may get better, and only who sends more learns of it.
     fn forget(&mut self, now: Time, queued: bool) {
         let passed = now.since(core::mem::replace(&mut self.seen, now));
-        let doubles = if queued { DOUBLES_QUEUED } else { DOUBLES };
+        let doubles = match (self.starts, queued) {
+            (true, _) => DOUBLES_AT_START,
+            (false, true) => DOUBLES_QUEUED,
+            (false, false) => DOUBLES,
+        };
         let growth = libm::exp2(passed.as_secs_f64() / doubles.as_secs_f64());
         self.known = self.known.map(|rate| rate * growth);
     }
@@ -127,6 +142,8 @@ const SPACING: Duration = Duration::from_millis(170);
 /// In which a rate that nothing confirms is believed to have doubled, without a queue and with one.
 const DOUBLES: Duration = Duration::from_secs(2);
 const DOUBLES_QUEUED: Duration = Duration::from_secs(8);
+/// Behind a silence, until something is measured.
+const DOUBLES_AT_START: Duration = Duration::from_millis(600);
 /// A path of twice the normal rate needs no care.
 const ENOUGH: f64 = 2.0;
 
@@ -166,6 +183,7 @@ mod tests {
             silent_since: None,
             stalled: false,
             oldest_sent: None,
+            resumed: None,
         }
     }
 
@@ -176,6 +194,7 @@ mod tests {
         now: u64,
         sent: u64,
         acknowledged: u64,
+        resumed: Option<Time>,
     }
 
     impl Played {
@@ -195,6 +214,7 @@ mod tests {
             let view = TcpView {
                 unacked: Bytes(self.sent - self.acknowledged + 10_000),
                 sent: Bytes(self.sent + 10_000),
+                resumed: self.resumed,
                 ..view(queue)
             };
             let now = Time::from_millis(self.now);
@@ -250,6 +270,26 @@ mod tests {
         let queued = it.play(4_000, 300, (500, 500)).unwrap();
         assert!((1_690..=1_705).contains(&queued), "{queued}");
         assert_eq!(it.play(6_000, 0, (500, 500)), None);
+    }
+
+    #[test]
+    fn behind_a_silence_it_starts_again() {
+        let mut it = Played::default();
+        assert_eq!(it.play(2_000, 300, (1_200, 600)), Some(600));
+        it.resumed = Some(Time::from_millis(2_000));
+        let first = it.play(40, 0, (150, 150)).unwrap();
+        assert!((150..=165).contains(&first), "{first}");
+        let later = it.play(600, 0, (300, 300)).unwrap();
+        assert!((300..=325).contains(&later), "{later}");
+        // What is measured counts, and then it grows as ever.
+        let measured = it.play(1_000, 300, (900, 450)).unwrap();
+        assert!((440..=475).contains(&measured), "{measured}");
+        let slower = it.play(400, 300, (450, 450)).unwrap();
+        assert!((measured..=measured + 30).contains(&slower), "{slower}");
+        // Once is once.
+        it.resumed = Some(Time::from_millis(3_000));
+        it.play(40, 0, (150, 150));
+        assert_eq!(it.play(4_000, 0, (500, 500)), None);
     }
 
     #[test]

@@ -231,6 +231,7 @@ mod tests {
             silent_since: None,
             stalled: false,
             oldest_sent: None,
+            resumed: None,
         }
     }
 

@@ -36,6 +36,7 @@ fn view() -> TcpView {
         silent_since: None,
         stalled: false,
         oldest_sent: None,
+        resumed: None,
     }
 }
 
@@ -190,6 +191,7 @@ fn exact_waits_while_the_path_may_be_dead_and_gives_up_what_is_too_old() {
     let silent = TcpView {
         silent_since: Some(at(11_850)),
         oldest_sent: None,
+        resumed: None,
         ..alive
     };
     let admitted = it.admit(at(11_995), at(11_500), &silent);

@@ -32,6 +32,9 @@ pub struct TcpView {
     pub silent_since: Option<Time>,
     /// When the oldest of what is unacknowledged was sent; none where nobody knows.
     pub oldest_sent: Option<Time>,
+    /// When the path last came back from a silence through which it held what was out; none where that
+    /// never happened or nobody knows. The window is from before that.
+    pub resumed: Option<Time>,
     /// The timer has expired and nothing has been acknowledged since: the path may be dead, and
     /// until the timer expires again nobody will know.
     pub stalled: bool,

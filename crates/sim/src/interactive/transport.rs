@@ -154,6 +154,7 @@ impl Transport {
             silent_since: (unacked > unsent).then_some(self.heard),
             stalled: self.stalled.is_some(),
             oldest_sent: None,
+            resumed: None,
         }
     }
 

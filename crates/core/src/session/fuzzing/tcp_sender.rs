@@ -131,6 +131,7 @@ impl Scene {
             silent_since: (flags & 8 != 0).then_some(self.now),
             stalled: flags & 16 != 0,
             oldest_sent: None,
+            resumed: None,
             ..self.view
         };
         self.sender.on_view(self.now, &self.view);
@@ -256,6 +257,7 @@ fn open_view() -> TcpView {
         silent_since: None,
         stalled: false,
         oldest_sent: None,
+        resumed: None,
     }
 }
 

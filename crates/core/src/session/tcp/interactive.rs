@@ -1,13 +1,13 @@
 //! A sender in symbiosis with its transport: iTCP.
 
 use core::mem;
-use std::collections::VecDeque;
 
+use super::flight::Flight;
 use super::steering::{Steering, Verdict, Waiting};
 use crate::symbiosis::{Admit, Retraction, Subscription, Symbiosis, SymbiosisConfig};
 use crate::symbiosis::{TcpEvent, TcpView};
 use crate::trace::Event;
-use crate::units::{Bytes, Rate, Time};
+use crate::units::{Rate, Time};
 
 /// Decides by what the connection does and how it stands (Khan and Zaghal, section 5), in all
 /// modes: a [`Symbiosis`] that a [`TcpSender`](super::TcpSender) feeds.
@@ -17,7 +17,7 @@ use crate::units::{Bytes, Rate, Time};
 pub struct Interactive {
     symbiosis: Symbiosis,
     view: Option<TcpView>,
-    sent: Sent,
+    flight: Flight,
     answers: Vec<Retraction>,
 }
 
@@ -27,7 +27,7 @@ impl Interactive {
         Self {
             symbiosis: Symbiosis::new(config, start),
             view: None,
-            sent: Sent::default(),
+            flight: Flight::default(),
             answers: Vec::new(),
         }
     }
@@ -63,7 +63,7 @@ impl Steering for Interactive {
     }
 
     fn on_view(&mut self, now: Time, view: &TcpView) {
-        let view = self.sent.complete(now, view);
+        let view = self.flight.complete(now, view);
         self.symbiosis.on_view(now, &view);
         self.view = Some(view);
     }
@@ -75,7 +75,7 @@ impl Steering for Interactive {
         view: &TcpView,
         trace: &mut Vec<(Time, Event)>,
     ) {
-        let view = &self.sent.complete(now, view);
+        let view = &self.flight.complete(now, view);
         self.view = Some(*view);
         if self.subscribed().contains(event) {
             trace.push((now, Event::Transport { event }));
@@ -108,77 +108,5 @@ impl Steering for Interactive {
 
     fn target(&self) -> Rate {
         self.symbiosis.target()
-    }
-}
-
-/// When what is out was sent, by the views that first told of it: a driver gives one after each write.
-#[derive(Clone, Debug, Default)]
-struct Sent {
-    /// How far the stream had been sent, and when.
-    out: VecDeque<(Bytes, Time)>,
-    all: Bytes,
-}
-
-impl Sent {
-    /// `view`, with when the oldest was sent.
-    fn complete(&mut self, now: Time, view: &TcpView) -> TcpView {
-        if view.sent > self.all {
-            self.all = view.sent;
-            self.out.push_back((view.sent, now));
-        }
-        // That of an event may be older than the last one.
-        let acknowledged = view.sent.saturating_sub(view.unacked);
-        while self
-            .out
-            .front()
-            .is_some_and(|(end, _)| *end <= acknowledged)
-        {
-            self.out.pop_front();
-        }
-        TcpView {
-            oldest_sent: self.out.front().map(|(_, at)| *at),
-            ..*view
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use core::time::Duration;
-
-    use super::*;
-    use crate::symbiosis::CongestionControl;
-
-    #[test]
-    fn the_oldest_is_what_no_view_calls_acknowledged() {
-        let at = Time::from_millis;
-        let mut sent = Sent::default();
-        let mut oldest = |now, sent_bytes, unacked| {
-            let view = TcpView {
-                control: CongestionControl::Reno,
-                mss: Bytes(1_448),
-                srtt: Duration::from_millis(100),
-                cwnd: Bytes(100_000),
-                ssthresh: Bytes(50_000),
-                unacked: Bytes(unacked),
-                unsent: Bytes(0),
-                sent: Bytes(sent_bytes),
-                next_timeout: None,
-                silent_since: None,
-                stalled: false,
-                oldest_sent: None,
-            };
-            sent.complete(at(now), &view).oldest_sent
-        };
-        assert_eq!(oldest(5, 0, 0), None);
-        assert_eq!(oldest(10, 3_000, 3_000), Some(at(10)));
-        assert_eq!(oldest(40, 5_000, 5_000), Some(at(10)));
-        // A part of the first is.
-        assert_eq!(oldest(110, 5_000, 3_000), Some(at(10)));
-        assert_eq!(oldest(115, 5_000, 2_000), Some(at(40)));
-        assert_eq!(oldest(120, 6_000, 3_000), Some(at(40)));
-        // An older one.
-        assert_eq!(oldest(121, 5_000, 3_000), Some(at(40)));
-        assert_eq!(oldest(150, 6_000, 0), None);
     }
 }

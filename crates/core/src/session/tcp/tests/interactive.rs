@@ -71,6 +71,7 @@ impl Connection {
             silent_since: (backlog > Bytes(0)).then(|| at(self.heard)),
             stalled: self.stalled,
             oldest_sent: None,
+            resumed: None,
         }
     }
 }

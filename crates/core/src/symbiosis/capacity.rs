@@ -27,10 +27,17 @@ pub(super) struct Capacity {
     heard: (Bytes, Time),
     /// It has not for too long to go on measuring.
     silent: bool,
-    /// When the path last came back with what was out.
+    /// When the path last came back with what was out, and what of that it has not given yet.
     resumed: Option<Time>,
-    /// Nothing has been measured since.
-    starts: bool,
+    held: Option<Held>,
+}
+
+/// What was out when a silence ended: from where to where in the stream, and when that was seen.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    from: Bytes,
+    to: Bytes,
+    at: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,12 +57,17 @@ impl Capacity {
         config: &SymbiosisConfig,
     ) {
         self.forget(now, is_queued(view, fastest, config));
+        let acknowledged = view.sent.saturating_sub(view.unacked);
         if view.resumed > self.resumed {
             self.resumed = view.resumed;
-            self.starts = true;
             self.known = Some(config.floor.as_f64());
+            self.held = Some(Held {
+                from: acknowledged,
+                to: view.sent,
+                at: now,
+            });
         }
-        let acknowledged = view.sent.saturating_sub(view.unacked);
+        self.look_at_held(now, acknowledged, view.mss);
         // What is repaired is acknowledged in one lump, a round trip late or more: that measures nothing,
         // nor does the lump.
         if acknowledged > self.heard.0 {
@@ -64,6 +76,23 @@ impl Capacity {
         } else if view.stalled || now.since(self.heard.1) > (view.srtt / 2).max(SPACING) {
             self.silent = true;
             self.marks.clear();
+        }
+    }
+
+    /// What the path held comes out of its queue as fast as it can carry it. Half of that is believed, as
+    /// a path that was away seldom is what it was, nor stays what it is.
+    fn look_at_held(&mut self, now: Time, acknowledged: Bytes, mss: Bytes) {
+        let Some(held) = self.held else {
+            return;
+        };
+        let carried = acknowledged.min(held.to).saturating_sub(held.from);
+        let span = now.since(held.at);
+        if carried >= mss.scale(HELD, 1) && span >= HELD_SPAN {
+            let rate = (carried / span).as_f64() / 2.0;
+            self.known = self.known.map(|known| known.max(rate));
+        }
+        if acknowledged >= held.to {
+            self.held = None;
         }
     }
 
@@ -96,12 +125,10 @@ impl Capacity {
             let overloaded = sent > carried.scale(11, 10) + view.mss.scale(2, 1);
             if overloaded || self.known.is_some_and(|known| rate > known) {
                 self.known = Some(rate);
-                self.starts &= !overloaded;
             }
         }
         let enough = config.ceiling.as_f64() * ENOUGH;
         self.known = self.known.filter(|rate| *rate < enough);
-        self.starts &= self.known.is_some();
         let last = self.marks.back();
         if !self.silent && last.is_none_or(|last| now.since(last.at) >= MARKS) {
             self.marks.push_back(mark);
@@ -116,11 +143,7 @@ impl Capacity {
     /// A path may get better, and only who sends more learns of it.
     fn forget(&mut self, now: Time, queued: bool) {
         let passed = now.since(core::mem::replace(&mut self.seen, now));
-        let doubles = match (self.starts, queued) {
-            (true, _) => DOUBLES_AT_START,
-            (false, true) => DOUBLES_QUEUED,
-            (false, false) => DOUBLES,
-        };
+        let doubles = if queued { DOUBLES_QUEUED } else { DOUBLES };
         let growth = libm::exp2(passed.as_secs_f64() / doubles.as_secs_f64());
         self.known = self.known.map(|rate| rate * growth);
     }
@@ -142,8 +165,9 @@ const SPACING: Duration = Duration::from_millis(170);
 /// In which a rate that nothing confirms is believed to have doubled, without a queue and with one.
 const DOUBLES: Duration = Duration::from_secs(2);
 const DOUBLES_QUEUED: Duration = Duration::from_secs(8);
-/// Behind a silence, until something is measured.
-const DOUBLES_AT_START: Duration = Duration::from_millis(600);
+/// So many segments and at least so long it takes to measure what comes out of a queue.
+const HELD: u64 = 8;
+const HELD_SPAN: Duration = Duration::from_millis(50);
 /// A path of twice the normal rate needs no care.
 const ENOUGH: f64 = 2.0;
 
@@ -277,19 +301,17 @@ mod tests {
         let mut it = Played::default();
         assert_eq!(it.play(2_000, 300, (1_200, 600)), Some(600));
         it.resumed = Some(Time::from_millis(2_000));
-        let first = it.play(40, 0, (150, 150)).unwrap();
-        assert!((150..=165).contains(&first), "{first}");
-        let later = it.play(600, 0, (300, 300)).unwrap();
-        assert!((300..=325).contains(&later), "{later}");
-        // What is measured counts, and then it grows as ever.
-        let measured = it.play(1_000, 300, (900, 450)).unwrap();
-        assert!((440..=475).contains(&measured), "{measured}");
-        let slower = it.play(400, 300, (450, 450)).unwrap();
-        assert!((measured..=measured + 30).contains(&slower), "{slower}");
-        // Once is once.
-        it.resumed = Some(Time::from_millis(3_000));
-        it.play(40, 0, (150, 150));
-        assert_eq!(it.play(4_000, 0, (500, 500)), None);
+        let first = it.play(40, 0, (150, 0)).unwrap();
+        assert_eq!(first, 150);
+        // What was held comes at 1.2 Mb/s: 6 kB per look, from the second of which on it is enough.
+        assert!(it.play(40, 0, (150, 1_200)).unwrap() < 155);
+        let half = it.play(120, 0, (150, 1_200)).unwrap();
+        assert!((600..=630).contains(&half), "{half}");
+        // What is sent since is not what was held.
+        let last = it.play(900, 0, (150, 1_200)).unwrap();
+        assert!((600..=850).contains(&last), "{last}");
+        let later = it.play(400, 0, (2_000, 2_000)).unwrap();
+        assert!((last..=last * 6 / 5).contains(&later), "{later}");
     }
 
     #[test]

@@ -106,7 +106,9 @@ impl Flight {
         if let Some(last) = last {
             let took = (at.since(last.at) + last.silent).saturating_sub(self.silent);
             self.round_trip = took.max(self.least);
-            self.is_stale &= view.srtt > self.round_trip + self.round_trip / 4;
+            // Of what was sent before it ended, more may come.
+            let through = last.silent < self.silent;
+            self.is_stale &= through || view.srtt > self.round_trip + self.round_trip / 4;
         }
         if was_silent {
             self.ended = Some(self.mark(at, acknowledged));
@@ -244,12 +246,25 @@ mod tests {
         it.send(4_300, 1_000);
         it.srtt = 700;
         assert_eq!(it.hear(4_320, 2_000).srtt, Duration::from_millis(120));
+        it.hear(4_420, 1_000);
         // The smoothed one has forgotten, and counts again.
         it.send(6_000, 1_000);
+        it.send(6_050, 1_000);
         it.srtt = 140;
         assert_eq!(it.hear(6_120, 1_000).srtt, Duration::from_millis(140));
         it.srtt = 170;
         assert_eq!(it.look(6_130).srtt, Duration::from_millis(170));
+    }
+
+    #[test]
+    fn a_silence_is_remembered_until_all_that_went_through_it_has_come() {
+        let mut it = held();
+        it.srtt = 110;
+        assert_eq!(it.hear(4_000, 20_000).srtt, BEFORE);
+        it.send(4_100, 1_000);
+        it.srtt = 900;
+        let queued = it.hear(4_250, 5_000).srtt;
+        assert_eq!(queued, Duration::from_millis(250));
     }
 
     #[test]

@@ -31,6 +31,16 @@ impl Interactive {
             answers: Vec::new(),
         }
     }
+
+    /// What the system does not tell, but for the printed laws, whose round trip is TCP's own.
+    fn complete(&mut self, now: Time, view: &TcpView) -> TcpView {
+        let complete = self.flight.complete(now, view);
+        let is_exact = self.symbiosis.config().mode.is_exact();
+        TcpView {
+            srtt: if is_exact { complete.srtt } else { view.srtt },
+            ..complete
+        }
+    }
 }
 
 impl Steering for Interactive {
@@ -63,7 +73,7 @@ impl Steering for Interactive {
     }
 
     fn on_view(&mut self, now: Time, view: &TcpView) {
-        let view = self.flight.complete(now, view);
+        let view = self.complete(now, view);
         self.symbiosis.on_view(now, &view);
         self.view = Some(view);
     }
@@ -75,7 +85,7 @@ impl Steering for Interactive {
         view: &TcpView,
         trace: &mut Vec<(Time, Event)>,
     ) {
-        let view = &self.flight.complete(now, view);
+        let view = &self.complete(now, view);
         self.view = Some(*view);
         if self.subscribed().contains(event) {
             trace.push((now, Event::Transport { event }));

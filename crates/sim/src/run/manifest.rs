@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::media::FrameRate;
-use tidegate_core::units::{Rate, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 
 /// What a run was, written before its first event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -178,6 +178,28 @@ impl LinkInfo {
         let begun = self.capacity.partition_point(|step| step.from <= at);
         let step = self.capacity.get(begun.saturating_sub(1));
         step.and_then(|step| step.rate)
+    }
+
+    /// How long `queue` takes to drain from `at` on, at the capacities that the link then has and
+    /// with outages left aside; `None` without a limit at `at`, or if it never does.
+    pub fn drain_time(&self, at: Time, queue: Bytes) -> Option<Duration> {
+        self.nominal_capacity_at(at)?;
+        let begun = self.capacity.partition_point(|step| step.from <= at);
+        let mut steps = self.capacity[begun.saturating_sub(1)..].iter().peekable();
+        let (mut left, mut from) = (queue, at);
+        while let Some(step) = steps.next() {
+            let to = steps.peek().map_or(Time::FAR, |next| next.from);
+            let Some(rate) = step.rate else {
+                return Some(from.since(at));
+            };
+            let carried = rate * to.since(from);
+            if rate.as_bps() > 0 && (left <= carried || to == Time::FAR) {
+                return Some(from.since(at) + left / rate);
+            }
+            left = left.saturating_sub(carried);
+            from = to;
+        }
+        None
     }
 }
 
@@ -355,6 +377,44 @@ mod tests {
             serde_json::from_str::<LinkInfo>(&json).expect("as written"),
             link
         );
+    }
+
+    #[test]
+    fn a_queue_drains_at_the_capacities_that_follow() {
+        let link = |steps: &[(u64, Option<u64>)]| LinkInfo {
+            name: "l".to_owned(),
+            capacity: steps
+                .iter()
+                .map(|&(second, kbps)| CapacityStep {
+                    from: Time::from_secs(second),
+                    rate: kbps.map(Rate::kbps),
+                })
+                .collect(),
+            queue: String::new(),
+            delay: Duration::ZERO,
+            loss: 0.0,
+            outages: Vec::new(),
+        };
+        let drain = |link: &LinkInfo, second, bytes| {
+            let wait = link.drain_time(Time::from_secs(second), Bytes(bytes));
+            wait.map(|wait| wait.as_millis())
+        };
+        // 100 kB/s, a fade to 1, none, and 200.
+        let fades = link(&[
+            (0, Some(800)),
+            (10, Some(8)),
+            (12, Some(0)),
+            (13, Some(1_600)),
+        ]);
+        assert_eq!(drain(&fades, 0, 50_000), Some(500));
+        assert_eq!(drain(&fades, 9, 100_500), Some(1_500));
+        assert_eq!(drain(&fades, 9, 142_000), Some(4_200));
+        assert_eq!(drain(&fades, 12, 20_000), Some(1_100));
+        assert_eq!(drain(&fades, 99, 20_000), Some(100));
+        let ends = link(&[(0, Some(800)), (10, None), (11, Some(0))]);
+        assert_eq!(drain(&ends, 9, 500_000), Some(1_000));
+        assert_eq!((drain(&ends, 10, 1), drain(&ends, 11, 1)), (None, None));
+        assert_eq!(drain(&link(&[]), 0, 1), None);
     }
 
     #[test]

@@ -396,7 +396,8 @@ fn of_links(run: &Run) -> Vec<LinkSummary> {
             let (mut first, mut last) = (None, None);
             let mut waits: Vec<i64> = Vec::new();
             for row in run.links.iter().filter(of_link) {
-                waits.extend(drain_time(link, &row).map(|wait| wait.as_nanos() as i64));
+                let wait = link.drain_time(row.at, row.queue);
+                waits.extend(wait.map(|wait| wait.as_nanos() as i64));
                 first.get_or_insert_with(|| row.clone());
                 last = Some(row);
             }
@@ -432,13 +433,6 @@ pub fn subject(run: &Run) -> Option<Arc<str>> {
     let mut flows = run.flows.iter().map(|flow| &flow.info);
     let own = flows.find_map(|info| sampled(&info.name).filter(|_| !info.baseline));
     own.or_else(|| runs.first().cloned())
-}
-
-/// How long the queue takes to drain at the nominal capacity; `None` without a limit or without
-/// any capacity.
-pub fn drain_time(link: &LinkInfo, sample: &LinkSample) -> Option<Duration> {
-    let capacity = link.nominal_capacity_at(sample.at)?;
-    (capacity.as_bps() > 0).then(|| sample.queue / capacity)
 }
 
 fn utilisation(

@@ -86,10 +86,12 @@ impl Moments {
 impl Samples {
     fn add(&mut self, info: Option<&LinkInfo>, row: &LinkSample, apart: f64) {
         let at = row.at.as_secs_f64();
-        // In an outage and in a stall as if it went on at the rate before.
         let rate = info.and_then(|info| info.nominal_capacity_at(row.at));
         self.rate = rate.filter(|rate| rate.as_bps() > 0).or(self.rate);
-        let drain = self.rate.map(|rate| row.queue / rate);
+        // Behind the last rate as if it went on at that.
+        let drain = info
+            .and_then(|info| info.drain_time(row.at, row.queue))
+            .or_else(|| self.rate.map(|rate| row.queue / rate));
         let bytes = row.queue.get();
         let value = drain.map_or(bytes as f64, |drain| 1e3 * drain.as_secs_f64());
         self.queue.add(at, value);

@@ -53,7 +53,7 @@ impl Flight {
         if acknowledged > self.acknowledged {
             // Where nothing is out the view does not say when that became so, but later than the last.
             let at = view.silent_since.unwrap_or(self.looked);
-            self.hear(at.clamp(self.heard, now), acknowledged, view);
+            self.hear(at.min(now).max(self.heard), acknowledged, view);
         }
         if view.sent > self.sent {
             self.send(now, view.sent);

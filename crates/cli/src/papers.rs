@@ -192,6 +192,7 @@ fn options(args: &RunArgs, lab: Option<&Arc<Lab>>) -> Options {
         rto_max: args.rto_max,
         linear: args.rto_backoff.map(RtoBackoff::is_linear),
         threads: jobs.unwrap_or(cores),
+        memory: None,
     };
     let Some(lab) = lab else { return options };
     Options {
@@ -203,6 +204,7 @@ fn options(args: &RunArgs, lab: Option<&Arc<Lab>>) -> Options {
             options.tcps
         },
         threads: jobs.unwrap_or(cores * LABS),
+        memory: Some(Arc::default()),
         ..options
     }
 }

@@ -185,7 +185,7 @@ impl Connection {
         if cwnd <= mss.scale(4, 1) {
             *probed = now;
         }
-        let [low, high, min_rtt, ..]: [u32; 5] =
+        let [low, high, min_rtt, pacing_gain, _]: [u32; 5] =
             option(self.socket.as_fd(), libc::IPPROTO_TCP, TCP_CC_INFO)?;
         let bytes = u64::from(high) << 32 | u64::from(low);
         let known = min_rtt != u32::MAX;
@@ -193,6 +193,7 @@ impl Connection {
             bandwidth: Rate::bps(bytes.saturating_mul(8)),
             min_rtt: Duration::from_micros(if known { min_rtt.into() } else { 0 }),
             next_probe: BBR_PROBES.saturating_sub(now.since(*probed)),
+            starting: pacing_gain >= BBR_STARTS,
         })
     }
 }
@@ -285,10 +286,12 @@ const TCP_CC_INFO: i32 = 26;
 const TCP_RTO_MAX_MS: i32 = 44;
 /// `bbr_min_rtt_win_sec` of the kernel.
 const BBR_PROBES: Duration = Duration::from_secs(10);
+/// Of 256: its gain of start-up is 739, no other is more than 320.
+const BBR_STARTS: u32 = 512;
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
+    use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -336,6 +339,35 @@ mod tests {
         let (mut connection, _far) = watched("cubic");
         let view = connection.view(at(0)).unwrap();
         assert_eq!(view.control, CongestionControl::Cubic);
+    }
+
+    /// Until it has found what the path carries, which a receiver that reads lets it do.
+    #[test]
+    fn bbr_tells_of_its_start_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        if tcp::set_congestion_control(&near, "bbr").is_err() {
+            eprintln!("not tested: this kernel has no BBR");
+            return;
+        }
+        let events = Events::unprivileged().unwrap();
+        let mut connection = Connection::new(events, &near, Subscription::ALL).unwrap();
+        let mut is_starting = |ms| match connection.view(at(ms)).unwrap().control {
+            CongestionControl::Bbr { starting, .. } => starting,
+            other => panic!("{other:?}"),
+        };
+        let reader = std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
+        let much = vec![7; 100_000];
+        let mut told = Vec::new();
+        // It says so from the first acknowledgement on.
+        while told.len() < 2_000 && !(told.contains(&true) && told.ends_with(&[false])) {
+            near.write_all(&much).unwrap();
+            told.push(is_starting(told.len() as u64));
+        }
+        drop((near, connection));
+        reader.join().unwrap().unwrap();
+        assert!(told.contains(&true) && told.ends_with(&[false]), "{told:?}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use stage::{Job, PapersError, Simulator, Tcp, World};
+pub use stage::{Job, Memory, PapersError, Simulator, Tcp, World};
 
 /// A figure or a table, as numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -114,6 +114,8 @@ pub struct Options {
     pub linear: Option<bool>,
     /// Runs at the same time.
     pub threads: usize,
+    /// What was played already; none where runs are cheaper than their memory.
+    pub memory: Option<Arc<Memory>>,
 }
 
 impl Options {

@@ -21,6 +21,8 @@ pub(super) struct Capacity {
     marks: VecDeque<Mark>,
     /// What the path carries, as far as known, in bits per second; the floor where it is less.
     known: Option<f64>,
+    /// It was known once.
+    measured: bool,
     /// When the state was seen last.
     seen: Time,
     /// How much has been acknowledged, and when that last became more.
@@ -57,6 +59,7 @@ impl Capacity {
         config: &SymbiosisConfig,
     ) {
         self.forget(now, is_queued(view, fastest, config));
+        self.measured |= self.known.is_some();
         let acknowledged = view.sent.saturating_sub(view.unacked);
         if view.resumed > self.resumed {
             self.resumed = view.resumed;
@@ -138,6 +141,11 @@ impl Capacity {
     /// The rate of the path, if it is known to be no more.
     pub(super) fn rate(&self) -> Option<Rate> {
         self.known.map(Rate::from_f64)
+    }
+
+    /// Whether the path's rate has ever been found.
+    pub(super) fn was_measured(&self) -> bool {
+        self.measured
     }
 
     /// A path may get better, and only who sends more learns of it.
@@ -288,12 +296,15 @@ mod tests {
     #[test]
     fn what_nothing_confirms_is_forgotten() {
         let mut it = Played::default();
+        assert_eq!(it.play(1_000, 0, (1_200, 1_200)), None);
+        assert!(!it.it.was_measured());
         assert_eq!(it.play(2_000, 300, (1_200, 600)), Some(600));
         let later = it.play(2_000, 0, (500, 500)).unwrap();
         assert!((1_195..=1_205).contains(&later), "{later}");
         let queued = it.play(4_000, 300, (500, 500)).unwrap();
         assert!((1_690..=1_705).contains(&queued), "{queued}");
         assert_eq!(it.play(6_000, 0, (500, 500)), None);
+        assert!(it.it.was_measured());
     }
 
     #[test]

@@ -114,6 +114,11 @@ impl Past {
 
     /// What the connection can carry from now on: no more than the path, as far as that is known.
     pub(super) fn forecast(&self, now: Time, view: &TcpView, horizon: Duration) -> ServiceCurve {
+        let mut view = *view;
+        if self.capacity.was_measured() {
+            // What an end of start-up would have told is known, and a narrower path does not end it.
+            view.control = view.control.started();
+        }
         let open = view.forecast(now, horizon);
         match self.carries() {
             Some(rate) => open.min(&ServiceCurve::constant(rate)),
@@ -280,6 +285,39 @@ mod tests {
         assert_eq!(after(290.0, 0.4, 4_000), 350);
         // The path is another one.
         assert_eq!(after(400.0, 0.4, 5_000), 200);
+    }
+
+    #[test]
+    fn a_start_up_is_over_once_the_path_was_measured() {
+        let (mut past, config) = (Past::new(), config(2.0));
+        let seen = |ms: u64, srtt: f64, acknowledged: u64| TcpView {
+            control: CongestionControl::Bbr {
+                bandwidth: Rate::kbps(800),
+                min_rtt: secs(0.1),
+                next_probe: secs(9.0),
+                starting: true,
+            },
+            sent: Bytes(10_000 + ms * 150),
+            unacked: Bytes(10_000 + ms * 150 - acknowledged),
+            ..view(srtt)
+        };
+        let mut carries = |ms: u64, srtt, acknowledged| {
+            let view = seen(ms, srtt, acknowledged);
+            let now = Time::from_millis(ms);
+            past.look(now, &view, &config);
+            past.frame_waits(now, &view, &config);
+            past.forecast(now, &view, secs(2.0)).at(secs(1.0)) as u64 / 1_000
+        };
+        // 1.2 Mb/s are sent, and arrive; then half of that, behind a queue.
+        for ms in (0..1_000).step_by(50) {
+            assert_eq!(carries(ms, 0.1, ms * 150), 1_584);
+        }
+        let last = (1_000..3_000)
+            .step_by(50)
+            .map(|ms| carries(ms, 0.5, 75_000 + ms * 75));
+        assert_eq!(last.last(), Some(600));
+        // What is known is forgotten, and the queue gone.
+        assert_eq!(carries(9_000, 0.1, 1_350_000), 792);
     }
 
     #[test]

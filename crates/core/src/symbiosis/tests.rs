@@ -294,6 +294,29 @@ fn a_queue_of_others_makes_no_path_narrow() {
     }
 }
 
+#[test]
+fn in_its_start_up_bbr_lets_twice_as_much_through_until_a_queue_stands() {
+    let carried = |starting, srtt| {
+        let control = CongestionControl::Bbr {
+            bandwidth: Rate::kbps(800),
+            min_rtt: ms(100),
+            next_probe: ms(5_000),
+            starting,
+        };
+        let view = TcpView {
+            control,
+            srtt: ms(srtt),
+            ..view()
+        };
+        (view.forecast(at(0), ms(2_000)).at(ms(1_000)) / 1e3).round() as u64
+    };
+    // Less the hundredth by which it paces below.
+    assert_eq!(carried(false, 100), 792);
+    assert_eq!(carried(true, 100), 1_584);
+    assert_eq!(carried(true, 124), 1_584);
+    assert_eq!(carried(true, 125), 792);
+}
+
 /// A path of 600 kb/s: 45 kB are what it carries in a round trip of 100 ms and a quarter of the bound.
 #[test]
 fn no_more_is_written_than_makes_a_queue_of_a_quarter_of_the_bound() {
@@ -303,6 +326,7 @@ fn no_more_is_written_than_makes_a_queue_of_a_quarter_of_the_bound() {
             bandwidth: Rate::kbps(4_000),
             min_rtt: ms(100),
             next_probe: ms(5_000),
+            starting: false,
         },
     ] {
         let mut it = machine(Mode::Iopt(Law::Exact));

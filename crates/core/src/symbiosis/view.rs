@@ -55,7 +55,30 @@ pub enum CongestionControl {
         min_rtt: Duration,
         /// Until it next measures the round trip.
         next_probe: Duration,
+        /// It is in its start-up, in which it paces at 2/ln 2 times the bandwidth, as that is what was
+        /// delivered of what it was given, and no measure of the path yet.
+        starting: bool,
     },
+}
+
+impl CongestionControl {
+    /// The same, with its start-up behind it.
+    pub(super) fn started(self) -> Self {
+        match self {
+            Self::Bbr {
+                bandwidth,
+                min_rtt,
+                next_probe,
+                ..
+            } => Self::Bbr {
+                bandwidth,
+                min_rtt,
+                next_probe,
+                starting: false,
+            },
+            windowed => windowed,
+        }
+    }
 }
 
 impl TcpView {
@@ -126,10 +149,15 @@ impl TcpView {
                 bandwidth,
                 min_rtt,
                 next_probe,
+                starting,
             } => {
-                // Before there is an estimate the window is all that is known.
+                // Before there is an estimate the window is all that is known. In its start-up BBR doubles
+                // it within a round trip, if it is given that much to send and the path carries it; who
+                // gives it no more than the estimate stays there, as that is what it then measures.
                 let bandwidth = if bandwidth == Rate::ZERO {
                     self.cwnd / path.rtt
+                } else if starting && self.srtt < min_rtt + min_rtt / 4 {
+                    bandwidth.scale(2, 1)
                 } else {
                     bandwidth
                 };

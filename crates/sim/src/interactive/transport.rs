@@ -8,7 +8,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::agent::{Agent as _, AgentCx, Arrival, Body};
 use crate::scenario::TcpSender;
-use crate::tcp::modern::{Algorithm, Congestion as _};
+use crate::tcp::modern::{Algorithm, BbrMode, Congestion as _};
 use crate::tcp::{SourceConfig, SourceKind, classic, modern};
 
 /// A TCP sender of either kind.
@@ -176,6 +176,7 @@ impl Transport {
                 }),
                 min_rtt: bbr.min_rtt().unwrap_or_default(),
                 next_probe: bbr.next_probe(now),
+                starting: bbr.mode() == BbrMode::Startup,
             },
         }
     }

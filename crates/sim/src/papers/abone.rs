@@ -4,6 +4,7 @@
 mod figures;
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use tidegate_core::units::Rate;
 
@@ -204,17 +205,17 @@ pub(super) struct Group {
     pub(super) tcp: Tcp,
     pub(super) node: &'static Node,
     pub(super) arm: usize,
-    pub(super) runs: Vec<Outcome>,
+    pub(super) runs: Vec<Arc<Outcome>>,
 }
 
 impl Group {
     pub(super) fn point(&self, x: f64, of: impl Fn(&Outcome) -> f64) -> Option<Point> {
-        let values: Vec<f64> = self.runs.iter().map(of).collect();
+        let values: Vec<f64> = self.runs.iter().map(|run| of(run)).collect();
         Point::over(x, &values)
     }
 
     pub(super) fn mean(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
-        mean(self.runs.iter().map(of))
+        mean(self.runs.iter().map(|run| of(run)))
     }
 
     /// The runs over the same path without symbiosis, for a group with it.

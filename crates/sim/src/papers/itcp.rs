@@ -6,6 +6,8 @@ mod figures;
 mod published;
 mod tables;
 
+use std::sync::Arc;
+
 use tidegate_core::units::Rate;
 
 use super::stage::{Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
@@ -196,13 +198,13 @@ struct Group {
     bound: u64,
     cut_ms: u64,
     mode: usize,
-    runs: Vec<Outcome>,
+    runs: Vec<Arc<Outcome>>,
 }
 
 impl Group {
     /// One number of each run.
     fn values(&self, of: impl Fn(&Outcome) -> f64) -> Vec<f64> {
-        self.runs.iter().map(of).collect()
+        self.runs.iter().map(|run| of(run)).collect()
     }
 
     /// Its mean.

@@ -2,8 +2,9 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tidegate_core::media::{EncodeError, Quality};
 use tidegate_core::random::Seed;
@@ -226,31 +227,73 @@ impl Outcome {
     }
 }
 
-/// What came of a job; nothing if the world played none.
-type Played = Result<Option<Outcome>, PapersError>;
+/// What came of runs, for entries that need the same: worth it where a run takes as long as its video.
+#[derive(Debug, Default)]
+pub struct Memory(Mutex<BTreeMap<(String, u64), Arc<Outcome>>>);
 
-/// Plays all jobs, as many at a time as there are threads: one run of each, then another of each,
-/// so that whatever changes meanwhile meets all of them. Those that were not played have no outcome.
+impl Memory {
+    fn recall(&self, job: &Job) -> Option<Arc<Outcome>> {
+        let known = self.0.lock().ok()?;
+        known.get(&(job.text.clone(), job.seed)).cloned()
+    }
+
+    fn keep(&self, job: &Job, outcome: &Arc<Outcome>) {
+        if let Ok(mut known) = self.0.lock() {
+            known.insert((job.text.clone(), job.seed), Arc::clone(outcome));
+        }
+    }
+}
+
+/// What came of a job; nothing if the world played none.
+type Played = Result<Option<Arc<Outcome>>, PapersError>;
+
+/// Plays all jobs that are not remembered, as many at a time as there are threads: one run of each,
+/// then another of each, so that whatever changes meanwhile meets all of them. Those that were not
+/// played have no outcome.
 pub(super) fn play_all(
     jobs: &[Job],
     options: &Options,
     progress: Progress<'_>,
-) -> Result<Vec<Option<Outcome>>, PapersError> {
+) -> Result<Vec<Option<Arc<Outcome>>>, PapersError> {
     if jobs.is_empty() {
         return Err(PapersError::NoNode(options.nodes.clone()));
     }
+    let memory = options.memory.as_deref();
+    let mut outcomes: Vec<Option<Arc<Outcome>>> = jobs
+        .iter()
+        .map(|job| memory.and_then(|memory| memory.recall(job)))
+        .collect();
+    let mut left: Vec<usize> = (0..jobs.len()).filter(|n| outcomes[*n].is_none()).collect();
+    if left.is_empty() {
+        return Ok(outcomes);
+    }
+    left.sort_by_key(|number| jobs[*number].seed);
+    let left: Vec<(usize, &Job)> = left.into_iter().map(|n| (n, &jobs[n])).collect();
+    for (number, played) in play_left(&left, options, progress) {
+        outcomes[number] = played?;
+        if let (Some(memory), Some(outcome)) = (memory, &outcomes[number]) {
+            memory.keep(&jobs[number], outcome);
+        }
+    }
+    Ok(outcomes)
+}
+
+/// Plays these in their order, and gives each its number.
+fn play_left(
+    jobs: &[(usize, &Job)],
+    options: &Options,
+    progress: Progress<'_>,
+) -> Vec<(usize, Played)> {
     let threads = options.threads.clamp(1, jobs.len());
-    options.world.begin(jobs, threads);
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|number| jobs[*number].seed);
+    let told: Vec<Job> = jobs.iter().map(|(_, job)| (*job).clone()).collect();
+    options.world.begin(&told, threads);
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Played)>> = Mutex::default();
     let work = || {
-        while let Some(number) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let job = &jobs[*number];
+        while let Some((number, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let played = options.world.play(job);
             let outcome = played.and_then(|played| match played {
-                Some((role, takings)) => outcome(&role, &takings).map(Some),
+                Some((role, takings)) => Ok(Some(Arc::new(outcome(&role, &takings)?))),
                 None => Ok(None),
             });
             if let Ok(mut done) = done.lock() {
@@ -268,7 +311,7 @@ pub(super) fn play_all(
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     done.sort_by_key(|(number, _)| *number);
-    done.into_iter().map(|(_, outcome)| outcome).collect()
+    done
 }
 
 /// Plays each job with all seeds that are asked for. What came of them is in the order of `jobs`,
@@ -277,7 +320,7 @@ pub(super) fn play_seeds(
     jobs: &[Job],
     options: &Options,
     progress: Progress<'_>,
-) -> Result<Vec<Vec<Outcome>>, PapersError> {
+) -> Result<Vec<Vec<Arc<Outcome>>>, PapersError> {
     let seeds = |job: &Job| -> Vec<Job> {
         (1..=options.seeds)
             .map(|seed| job.with_seed(seed))
@@ -285,7 +328,7 @@ pub(super) fn play_seeds(
     };
     let all: Vec<Job> = jobs.iter().flat_map(seeds).collect();
     let mut outcomes = play_all(&all, options, progress)?.into_iter();
-    let mut runs = || -> Vec<Outcome> {
+    let mut runs = || -> Vec<Arc<Outcome>> {
         let runs = outcomes.by_ref().take(options.seeds as usize);
         runs.flatten().collect()
     };

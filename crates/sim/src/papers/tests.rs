@@ -13,6 +13,7 @@ fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
         seeds,
         tcps: tcps.to_vec(),
         threads: 2,
+        memory: None,
     };
     entry
         .play(&options, &|_| {})
@@ -134,6 +135,8 @@ struct Interrupted {
     /// After so many runs.
     after: usize,
     played: Mutex<Vec<(String, u64)>>,
+    /// How many runs were announced, time by time.
+    begun: Mutex<Vec<usize>>,
 }
 
 impl World for Interrupted {
@@ -142,7 +145,8 @@ impl World for Interrupted {
     }
 
     fn begin(&self, jobs: &[Job], at_a_time: usize) {
-        assert_eq!((jobs.len(), at_a_time), (8, 1));
+        assert_eq!(at_a_time, 1);
+        self.begun.lock().unwrap().push(jobs.len());
     }
 
     fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
@@ -168,6 +172,7 @@ fn a_node_that_no_paper_has_is_refused_by_every_entry_with_nodes() {
             rto_max: None,
             linear: None,
             threads: 1,
+            memory: None,
         };
         let error = entry.play(&options, &|_| {}).unwrap_err().to_string();
         assert!(error.contains("nosuch"), "{}: {error}", entry.name);
@@ -189,9 +194,11 @@ fn runs_take_turns_and_what_was_played_is_kept() {
         rto_max: None,
         linear: None,
         threads: 1,
+        memory: None,
     };
     let figure = entry.play(&options, &|_| {}).unwrap();
     assert!(figure.source.ends_with("; played on a world that ends"));
+    assert_eq!(*world.begun.lock().unwrap(), [8]);
     let played = world.played.lock().unwrap();
     let expected = [
         ("cubic-columbia-sym-on", 1),
@@ -216,4 +223,44 @@ fn runs_take_turns_and_what_was_played_is_kept() {
     let world = short as Arc<dyn World>;
     let figure = entry.play(&Options { world, ..options }, &|_| {}).unwrap();
     assert_eq!(rows(&figure), 3 * 3);
+}
+
+#[test]
+fn what_is_remembered_is_not_played_again() {
+    let world = Arc::new(Interrupted {
+        after: 5,
+        ..Interrupted::default()
+    });
+    let endless = Arc::new(Interrupted {
+        after: usize::MAX,
+        ..Interrupted::default()
+    });
+    let options = Options {
+        world: Arc::clone(&world) as Arc<dyn World>,
+        seeds: 2,
+        tcps: vec![Tcp::Cubic],
+        nodes: vec!["columbia".to_owned(), "isi".to_owned()],
+        rto_max: None,
+        linear: None,
+        threads: 1,
+        memory: Some(Arc::default()),
+    };
+    let play = |name: &str, options: &Options| {
+        let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+        entry.play(options, &|_| {}).unwrap()
+    };
+    play("abone/table5", &options);
+    let on = |world: &Arc<Interrupted>| Options {
+        world: Arc::clone(world) as Arc<dyn World>,
+        ..options.clone()
+    };
+    let whole = play("abone/table5", &on(&endless));
+    assert_eq!(world.played.lock().unwrap().len(), 5);
+    assert_eq!(*endless.begun.lock().unwrap(), [3]);
+    // Another table of the same runs, and the same again.
+    play("abone/table6", &on(&endless));
+    let again = play("abone/table5", &on(&endless));
+    assert_eq!(*endless.begun.lock().unwrap(), [3]);
+    assert_eq!(endless.played.lock().unwrap().len(), 3);
+    assert_eq!(whole, again);
 }

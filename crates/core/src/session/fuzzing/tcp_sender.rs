@@ -120,6 +120,7 @@ impl Scene {
                     bandwidth: Rate::kbps(u64::from(story.byte()) * 50),
                     min_rtt: Duration::from_millis(u64::from(story.byte())),
                     next_probe: story.span(),
+                    starting: flags & 64 != 0,
                 },
             },
             srtt: Duration::from_millis(u64::from(story.byte())),

@@ -101,7 +101,11 @@ pub(super) fn fig7(
                 .push(Series::new(name, ("frame", "bit"), points));
         }
         // A run that met no event retracts nothing.
-        let falls: Vec<f64> = group.runs.iter().filter_map(first_fall).collect();
+        let falls: Vec<f64> = group
+            .runs
+            .iter()
+            .filter_map(|run| first_fall(run))
+            .collect();
         if falls.is_empty() {
             continue;
         }

@@ -1,5 +1,7 @@
 //! Figures 3, 9, 10, 11 and 12.
 
+use std::sync::Arc;
+
 use tidegate_core::symbiosis::TcpEvent;
 
 use super::super::stage::{Frame, Job, Outcome, PapersError, Tcp, mean, play_all};
@@ -394,7 +396,7 @@ fn panel(group: &Group) -> String {
 }
 
 /// What `of` says of each frame, over the runs that have something to say.
-fn over_frames(runs: &[Outcome], of: impl Fn(&Outcome, usize) -> Option<f64>) -> Vec<Point> {
+fn over_frames(runs: &[Arc<Outcome>], of: impl Fn(&Outcome, usize) -> Option<f64>) -> Vec<Point> {
     let count = runs.iter().map(|o| o.frames.len()).max().unwrap_or(0);
     let point = |frame: usize| {
         let values: Vec<f64> = runs.iter().filter_map(|o| of(o, frame)).collect();

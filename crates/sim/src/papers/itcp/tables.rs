@@ -377,7 +377,7 @@ fn answers(group: &Group, cut: i32) -> (Vec<f64>, Vec<f64>) {
             .find(|a| (from..to).contains(&a.at.as_secs_f64()))
             .copied()
     };
-    let answers: Vec<_> = group.runs.iter().filter_map(first).collect();
+    let answers: Vec<_> = group.runs.iter().filter_map(|run| first(run)).collect();
     let lasts = answers.iter().filter_map(|a| a.lasts);
     let lasts = lasts.map(|span| span.as_secs_f64()).collect();
     (answers.iter().map(|a| a.rate.as_f64()).collect(), lasts)

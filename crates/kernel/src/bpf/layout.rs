@@ -59,7 +59,7 @@ pub(crate) mod memory {
     pub(crate) const PHASE_TIME: i16 = 8;
     /// Duplicate ACKs in a row.
     pub(crate) const ROW: i16 = 16;
-    /// Counters, in the order of the variables.
+    /// What is above is of the present subscribers. Counters, in the order of the variables.
     pub(crate) const ACKS_SLOW_START: i16 = 24;
     pub(crate) const ACKS_AVOIDANCE: i16 = 32;
     pub(crate) const ACKS_REPAIR: i16 = 40;

@@ -174,7 +174,7 @@ impl Monitor {
     }
 
     /// Makes room for what is remembered of a socket that has no subscriber. Counters of earlier
-    /// ones stay; time-outs until now are nobody's.
+    /// ones stay; time-outs until now are nobody's, and what it was doing then, nobody has seen end.
     fn begin_memory(&self, socket: BorrowedFd<'_>) -> Result<(), BindError> {
         use std::os::fd::AsRawFd as _;
         let key = socket.as_raw_fd() as u32;
@@ -187,6 +187,7 @@ impl Monitor {
         let in_a_row = info.snapshot().get(Variable::Retransmits);
         let told = info.timeouts().or(in_a_row).unwrap_or_default();
         let (words, _) = bytes.as_chunks_mut::<8>();
+        words[..memory::ACKS_SLOW_START as usize / 8].fill([0; 8]);
         words[memory::TOLD as usize / 8] = told.to_ne_bytes();
         syscall::update(self.memory.as_fd(), key, &bytes).map_err(BindError::System)
     }

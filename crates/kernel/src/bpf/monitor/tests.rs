@@ -74,6 +74,26 @@ fn old_time_outs_are_not_told_to_a_new_subscriber() {
     assert!(!watch.timeouts().is_empty());
 }
 
+/// Whether the window was below its threshold then, or a duplicate ACK in a row, is over.
+#[test]
+fn a_new_subscriber_finds_counters_of_earlier_ones_and_nothing_else() {
+    let Some(watch) = Watch::without(&[]) else {
+        return;
+    };
+    let remembered = || {
+        let mut bytes = [0_u8; memory::SIZE];
+        let key = watch.here.as_raw_fd() as u32;
+        syscall::lookup(watch.monitor.memory.as_fd(), key, &mut bytes).unwrap();
+        let [state, counters] = [0..24, 24..memory::TOLD as usize].map(|part| bytes[part].to_vec());
+        (state, counters)
+    };
+    let (state, counters) = remembered();
+    assert!(state.iter().any(|&byte| byte != 0) && counters.iter().any(|&byte| byte != 0));
+    watch.monitor.close(0);
+    watch.subscribe(1);
+    assert_eq!(remembered(), (vec![0; 24], counters));
+}
+
 /// A connection to ourselves, and the programs with some of them missing.
 struct Watch {
     monitor: Monitor,

@@ -130,9 +130,10 @@ impl PictureEncoder for Mpeg2Encoder {
         }
         let key = key || self.frames == 0;
         let share = rate.as_f64() / self.config.rate.as_f64();
+        let falls = !key && share < self.last_share * FALL;
         let wanted = if key {
             share * self.config.key_shares
-        } else if share < self.last_share * FALL {
+        } else if falls {
             // Nothing holds this picture back but what is foreseen of it: the buffer was filled at
             // the old rate.
             self.budget.forget_savings();
@@ -141,6 +142,9 @@ impl PictureEncoder for Mpeg2Encoder {
             self.budget.ask(share)
         };
         self.last_share = share;
+        if falls {
+            self.deltas.fall();
+        }
         let complexity = if key { &self.keys } else { &self.deltas };
         let step = complexity.step_for(wanted);
         fill(&mut self.frame, picture);
@@ -235,6 +239,12 @@ impl Complexity {
     fn weight(&self, step: usize) -> f64 {
         let quantiser = QUANTISERS[step.min(QUANTISERS.len() - 1)];
         quantiser * self.reference.map_or(1.0, |before| quantiser / before)
+    }
+
+    /// The next picture will be far coarser. Where the one before is as fine as can be, that saves
+    /// little more per bit than the quantiser says: its own bits were noise, and are not left out twice.
+    fn fall(&mut self) {
+        self.reference = self.reference.filter(|before| *before >= FINE);
     }
 
     fn learn(&mut self, bits: f64, step: usize) {
@@ -386,6 +396,8 @@ const DELTA_COMPLEXITY: f64 = 1.5;
 const LEARNT_OF_ONE: f64 = 0.5;
 /// A share that falls below this part of the one before makes the next picture a careful one.
 const FALL: f64 = 0.7;
+/// A quantiser below this is the finest.
+const FINE: f64 = 2.0;
 /// The part of its share that such a picture aims at.
 const CAUTION: f64 = 0.8;
 /// As a ratio of complexities.

@@ -21,15 +21,20 @@ fn encoder() -> Mpeg2Encoder {
 /// Bits of each frame over its share, 2 to 0.5 to 2 Mb/s with two seconds each; in a mixed scene
 /// with a cut in the last.
 fn shares(motion: Motion, seed: u64) -> Vec<f64> {
-    let scene = Scene::with_motion(seed, size(), motion);
-    let mut encoder = encoder();
-    let mut picture = Picture::black(size());
-    let shares = (0..180).map(|n| {
+    played((size(), FPS), motion, seed)
+}
+
+fn played((size, fps): (Size, FrameRate), motion: Motion, seed: u64) -> Vec<f64> {
+    let scene = Scene::with_motion(seed, size, motion);
+    let mut encoder = Mpeg2Encoder::open(Mpeg2Config::new(size, fps)).unwrap();
+    let mut picture = Picture::black(size);
+    let part = 2 * fps.as_f64() as u64;
+    let shares = (0..3 * part).map(|n| {
         scene.render(n, &mut picture);
-        let target = Rate::kbps(if (60..120).contains(&n) { 500 } else { 2000 });
+        let target = Rate::kbps(if n / part == 1 { 500 } else { 2000 });
         let coded = encoder.encode(&picture, target, false).unwrap();
         assert_eq!(coded.key, n == 0, "frame {n}");
-        coded.data.len() as f64 * 8.0 / (target.as_f64() / FPS.as_f64())
+        coded.data.len() as f64 * 8.0 / (target.as_f64() / fps.as_f64())
     });
     shares.collect()
 }
@@ -38,14 +43,21 @@ fn mean(shares: &[f64]) -> f64 {
     shares.iter().sum::<f64>() / shares.len() as f64
 }
 
+/// A scene that stands still soon has all that the finest quantiser can show, so that one is not
+/// always as large as it may be.
+const MOVING: [Motion; 4] = [Motion::Mix, Motion::Pan, Motion::Zoom, Motion::Busy];
+
 #[test]
 fn half_seconds_keep_to_a_rate_that_steps() {
-    for motion in [Motion::Mix, Motion::Static, Motion::Zoom] {
-        for (n, half) in shares(motion, 1).chunks(15).enumerate() {
+    let moving = MOVING
+        .into_iter()
+        .flat_map(|m| (1..=3).map(move |seed| (m, seed)));
+    for (motion, seed) in moving.chain([(Motion::Static, 1)]) {
+        for (n, half) in shares(motion, seed).chunks(15).enumerate() {
             let mean = mean(half);
             assert!(
                 (0.9..=1.1).contains(&mean),
-                "{}, half second {n}: {mean:.3} of the rate",
+                "{} {seed}, half second {n}: {mean:.3} of the rate",
                 motion.name()
             );
         }
@@ -69,6 +81,47 @@ fn a_step_is_settled_within_three_frames() {
                     "seed {seed}, half a second from frame {from}: {mean:.2} of the rate"
                 );
             }
+        }
+    }
+    // A fifth of a second says that it is so at once.
+    for (motion, seed) in MOVING
+        .into_iter()
+        .flat_map(|m| (1..=3).map(move |s| (m, s)))
+    {
+        let shares = shares(motion, seed);
+        for step in [60, 120] {
+            let mean = mean(&shares[step + 3..step + 9]);
+            assert!(
+                (0.85..=1.15).contains(&mean),
+                "{} {seed}, six frames from {step} + 3 on: {mean:.2} of the rate",
+                motion.name()
+            );
+        }
+    }
+}
+
+/// Up to the fall every picture is as fine as can be, and takes less than it may.
+#[test]
+fn a_fall_from_the_finest_quantiser_is_obeyed_at_once() {
+    let small = (Size::new(176, 120).unwrap(), FrameRate::fps(10));
+    for (motion, seed) in MOVING
+        .into_iter()
+        .flat_map(|m| (1..=3).map(move |s| (m, s)))
+    {
+        let shares = played(small, motion, seed);
+        for (n, share) in shares[20..26].iter().enumerate() {
+            assert!(
+                (0.7..=1.4).contains(share),
+                "{} {seed}, frame {n} behind the fall: {share:.2} shares",
+                motion.name()
+            );
+        }
+        for half in shares[20..40].chunks(5).map(mean) {
+            assert!(
+                (0.8..=1.2).contains(&half),
+                "{} {seed}: {half:.2}",
+                motion.name()
+            );
         }
     }
 }

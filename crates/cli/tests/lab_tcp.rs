@@ -210,3 +210,32 @@ fn play(world: &str, scenario: &Path, to: &str, with: &[&str]) -> (serde_json::V
     assert!(out.status.success(), "{world}: {said}");
     (serde_json::from_slice(&out.stdout).unwrap(), folder)
 }
+
+/// Figure 3, twenty seconds in real time: the kernel goes through its events in the order in which
+/// the paper draws them.
+#[test]
+fn a_figure_is_played_over_the_kernels_tcp() {
+    if skip::is_without_lab("a_figure_is_played_over_the_kernels_tcp") {
+        return;
+    }
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("papers-lab");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["papers", "run", "itcp/fig3", "--lab", "--json", "--out"]);
+    let run = command.arg(&out).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    let figure: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let source = figure["source"].as_str().unwrap();
+    assert!(source.contains("played on the TCP of Linux"), "{source}");
+    let claims = figure["claims"].as_array().unwrap();
+    assert_eq!(claims.len(), 2);
+    assert!(
+        claims.iter().all(|claim| claim["holds"] == true),
+        "{claims:?}"
+    );
+    for part in ["ssca", "frfr"] {
+        let capture = out.join(format!("lab/cubic-{part}-1/flows/video/capture.csv"));
+        let packets = fs::read_to_string(capture).unwrap().lines().count();
+        assert!(packets > 5_000, "{part}: {packets} packets");
+    }
+}

@@ -166,7 +166,8 @@ struct Eye {
     /// The timer has expired and nothing has been acknowledged since.
     stalled: bool,
     last: Option<TcpView>,
-    /// Something was acknowledged since the look before, and nothing is being repaired.
+    /// Something was acknowledged since the look before, and not during fast recovery: behind a
+    /// time-out it is slow start.
     acknowledged: bool,
     /// Further duplicates until the last event.
     further: u64,
@@ -179,8 +180,11 @@ impl Eye {
         let idle = self
             .last
             .is_none_or(|last| last.unacked == Bytes::ZERO && unacked > Bytes::ZERO);
-        let open = matches!(state.ca_state(), Some(CaState::Open | CaState::Disorder));
-        self.acknowledged = open && self.oldest.is_some() && oldest != self.oldest;
+        let repairs = matches!(
+            state.ca_state(),
+            Some(CaState::Recovery | CaState::Reducing)
+        );
+        self.acknowledged = !repairs && self.oldest.is_some() && oldest != self.oldest;
         if oldest != self.oldest || idle {
             self.heard = now;
             self.stalled = false;
@@ -273,11 +277,15 @@ mod tests {
         let mut later = state(2_001, 5_001, 6_001);
         eye.view(at(910), &later, false);
         assert!(!eye.acknowledged);
-        // While something is being repaired it does not count.
+        // In fast recovery it does not count, in the slow start behind a time-out it does.
         later.set(Variable::CaState, CaState::Recovery as u64);
         later.set(Variable::SndUna, 3_001);
         eye.view(at(920), &later, false);
         assert!(!eye.acknowledged);
+        later.set(Variable::CaState, CaState::Loss as u64);
+        later.set(Variable::SndUna, 4_001);
+        eye.view(at(930), &later, false);
+        assert!(eye.acknowledged);
     }
 
     #[test]

@@ -145,6 +145,9 @@ void tg_events_close(tg_events *events);
 
 /* 1 if events come from the kernel itself, 0 if without privilege. */
 int tg_events_from_kernel(const tg_events *events);
+/* 1 if events can still come, 0 if the daemon is gone. tg_events_fd can be read from then on, a last
+ * signal is sent, and callbacks just come no more. Events that came before may still be taken. */
+int tg_events_is_serving(const tg_events *events);
 /* For so long, at most 10 ms, whoever waits here for an event looks for it before going to sleep: no
  * waking up, and a busy processor all the while. 0, as at first, sleeps at once. Without privilege
  * it changes nothing. */
@@ -172,7 +175,9 @@ ssize_t tg_events_write(const tg_events *events, int socket, const void *bytes, 
 /* Sends this signal to the calling thread whenever there are events; 0 ends that. Take the events
  * outside of the signal's handler: sigwaitinfo, signalfd, or a flag. */
 int tg_events_signal(const tg_events *events, int signal);
-/* Calls this for each event, on a thread of its own; NULL ends that. It must not close events. */
+/* Calls this for each event, on a thread of its own; NULL ends that, and comes back when the last
+ * call is over. The callback may subscribe, change and cancel, and call this: that ends it when it
+ * comes back, and the next one is called after that. It must not close events. */
 int tg_events_call(const tg_events *events, tg_callback callback, void *user);
 
 /* Why the last call of this thread failed. Valid until the next one fails. */

@@ -254,10 +254,11 @@ impl Events {
                 return Ok(Some(event));
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(None);
-            }
+            // Also without time to wait it says whether the daemon is gone.
             self.wait(left, None)?;
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(self.try_next());
+            }
         }
     }
 
@@ -320,6 +321,18 @@ impl Events {
             return Err(EventsError::Gone);
         }
         Ok(())
+    }
+
+    /// Whether events can still come: not after the daemon is gone. Those that came before may
+    /// still wait to be taken.
+    pub fn is_serving(&self) -> bool {
+        match &self.source {
+            Source::Kernel(session) => {
+                let mut daemon = [Polled::trouble(session.daemon_fd())];
+                system::poll(&mut daemon, Some(Duration::ZERO)).is_ok() && !daemon[0].is_ready()
+            }
+            Source::Unprivileged(watch) => watch.is_serving(),
+        }
     }
 
     /// Whether no event waits to be taken.

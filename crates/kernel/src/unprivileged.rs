@@ -224,6 +224,10 @@ impl Unprivileged {
         self.state().queue.is_empty()
     }
 
+    pub(crate) fn is_serving(&self) -> bool {
+        self.thread.as_ref().is_some_and(|t| !t.is_finished())
+    }
+
     pub(crate) fn readable(&self) -> BorrowedFd<'_> {
         self.shared.bell.as_fd()
     }

@@ -89,6 +89,27 @@ unsafe extern "C" fn tg_events_is_serving(handle: *const Handle) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_why_unprivileged(handle: *const Handle) -> *const c_char {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, std::ptr::null());
+    };
+    let why = handle.events.why_unprivileged();
+    why.map_or(std::ptr::null(), kept)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_weaker(handle: *const Handle, kind: u32) -> *const c_char {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, std::ptr::null());
+    };
+    let mut weaker = handle.events.weaker().iter();
+    let found = weaker.find(|(weak, _)| *weak as u32 == kind);
+    found.map_or(std::ptr::null(), |(_, how)| kept(how))
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_busy_poll(handle: *const Handle, microseconds: u32) -> c_int {
     // SAFETY: as above.
     let Some(handle) = (unsafe { handle.as_ref() }) else {
@@ -417,22 +438,26 @@ fn fail<T>(why: &str, result: T) -> T {
 
 /// A name that lives as long as the thread, or null.
 fn named(number: usize, names: &[&str]) -> *const c_char {
-    let Some(name) = names.get(number) else {
-        return std::ptr::null();
-    };
-    NAMES.with_borrow_mut(|kept| {
-        let known = kept.iter().find(|k| k.to_bytes() == name.as_bytes());
+    names
+        .get(number)
+        .map_or(std::ptr::null(), |name| kept(name))
+}
+
+/// A text that lives as long as the thread.
+fn kept(text: &str) -> *const c_char {
+    TEXTS.with_borrow_mut(|kept| {
+        let known = kept.iter().find(|k| k.to_bytes() == text.as_bytes());
         if let Some(known) = known {
             return known.as_ptr();
         }
-        kept.push(CString::new(*name).unwrap_or_default());
+        kept.push(CString::new(text).unwrap_or_default());
         kept[kept.len() - 1].as_ptr()
     })
 }
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
-    static NAMES: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
+    static TEXTS: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
 }
 
 const NO_HANDLE: &str = "the handle is NULL: open the events first, and see why that failed";

@@ -32,6 +32,10 @@ use view::View;
 /// Which events are weaker here, and how.
 pub(crate) const WEAKER: &[(EventKind, &str)] = &[
     (
+        EventKind::Timeout,
+        "time and state are those of the look, soon after; several between two looks are told as one",
+    ),
+    (
         EventKind::Threshold,
         "seen when the next time stamp comes in, and only if the window is still above then",
     ),

@@ -529,6 +529,27 @@ fn handlers_programs_and_signals_are_served() {
     assert!(words[5].starts_with("socket:"), "{note}");
 }
 
+/// What may not be in events is not in what is asked for either.
+#[test]
+fn the_policy_holds_for_probes() {
+    let policy = "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['paper', 'rate']\n";
+    let Some(daemon) = Daemon::start("probes", policy) else {
+        return;
+    };
+    let events = Events::connect(&daemon.path).unwrap();
+    let (socket, _peer) = connection();
+    let allowed = events.allowed();
+    events.subscribe(&socket, allowed).unwrap();
+    let state = events.probe(&socket).unwrap();
+    assert_eq!(state.known(), state.known().and(allowed.variables));
+    assert_eq!(state.get(Variable::MinRtt), None);
+    assert!(state.get(Variable::Cwnd).is_some_and(|cwnd| cwnd > 0));
+    // Its numbers count from zero.
+    assert!(state.get(Variable::SndUna).is_some());
+    assert_eq!(state.initial_sequence(), None);
+    assert!(!daemon.logged("refused"), "counters were asked for");
+}
+
 /// Whoever waits for handlers or signals hears that the daemon is gone, and a program that hangs is
 /// still killed.
 #[test]

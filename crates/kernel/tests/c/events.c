@@ -88,6 +88,15 @@ int main(void) {
     CHECK(strcmp(tg_event_name(TG_TIMEOUT), "timeout") == 0);
     CHECK(strcmp(tg_variable_name(TG_V_CWND), "cwnd") == 0);
     CHECK(tg_event_name(99) == NULL);
+    CHECK(strstr(tg_events_weaker(events, TG_THIRD_DUPLICATE), "never seen") != NULL);
+    CHECK(strstr(tg_events_weaker(events, TG_TIMEOUT), "the look") != NULL);
+    CHECK(tg_events_weaker(events, 99) == NULL);
+    CHECK(tg_events_why_unprivileged(events) == NULL);
+    tg_events *found;
+    CHECK(setenv("TIDEGATE_EVENTS_SOCKET", "/nonexistent/socket", 1) == 0);
+    CHECK((found = tg_events_open()) != NULL);
+    CHECK(strstr(tg_events_why_unprivileged(found), "/nonexistent/socket") != NULL);
+    tg_events_close(found);
     CHECK(tg_events_busy_poll(events, 100) == 0);
     CHECK(tg_events_busy_poll(NULL, 100) == -1);
 

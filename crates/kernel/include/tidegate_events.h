@@ -145,6 +145,14 @@ void tg_events_close(tg_events *events);
 
 /* 1 if events come from the kernel itself, 0 if without privilege. */
 int tg_events_from_kernel(const tg_events *events);
+/* Why tg_events_open found no daemon; NULL if it found one, or was not asked. */
+const char *tg_events_why_unprivileged(const tg_events *events);
+/* How this kind of event is weaker than it says above, for people to read; NULL if it is not, as all
+ * are with the daemon. Without privilege tg_events_write cuts the stream into other segments too. */
+const char *tg_events_weaker(const tg_events *events, uint32_t kind);
+/* 1 if events can still come, 0 if the daemon is gone. tg_events_fd can be read from then on, a last
+ * signal is sent, and callbacks just come no more. Events that came before may still be taken. */
+int tg_events_is_serving(const tg_events *events);
 /* For so long, at most 10 ms, whoever waits here for an event looks for it before going to sleep: no
  * waking up, and a busy processor all the while. 0, as at first, sleeps at once. Without privilege
  * it changes nothing. */
@@ -164,7 +172,9 @@ int tg_events_tally(const tg_events *events, uint64_t id, uint64_t *count, uint6
 
 /* Takes the oldest event: 1 if there was one, 0 if none came in time. A negative time is for ever. */
 int tg_events_next(const tg_events *events, tg_event *event, int timeout_ms);
-/* The state of a connection now; variables has room for TG_VARIABLES. Either place may be NULL. */
+/* The state of a connection now, as far as the policy allows; variables has room for TG_VARIABLES.
+ * Either place may be NULL. Sequence numbers in it count from zero, also with the daemon, while those
+ * of the daemon's events are the kernel's. */
 int tg_events_probe(const tg_events *events, int socket, uint64_t *known, uint64_t *variables);
 /* Writes as send(2) does, in the way that the source of events needs. */
 ssize_t tg_events_write(const tg_events *events, int socket, const void *bytes, size_t length);
@@ -172,12 +182,15 @@ ssize_t tg_events_write(const tg_events *events, int socket, const void *bytes, 
 /* Sends this signal to the calling thread whenever there are events; 0 ends that. Take the events
  * outside of the signal's handler: sigwaitinfo, signalfd, or a flag. */
 int tg_events_signal(const tg_events *events, int signal);
-/* Calls this for each event, on a thread of its own; NULL ends that. It must not close events. */
+/* Calls this for each event, on a thread of its own; NULL ends that, and comes back when the last
+ * call is over. The callback may subscribe, change and cancel, and call this: that ends it when it
+ * comes back, and the next one is called after that. It must not close events. */
 int tg_events_call(const tg_events *events, tg_callback callback, void *user);
 
 /* Why the last call of this thread failed. Valid until the next one fails. */
 const char *tg_events_error(void);
-/* The name of a kind or a variable, or NULL. Valid as long as the thread. */
+/* The name of a kind or a variable, or NULL. These, and the two texts about the unprivileged way, are
+ * valid as long as the thread. */
 const char *tg_event_name(uint32_t kind);
 const char *tg_variable_name(uint32_t variable);
 

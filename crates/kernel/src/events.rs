@@ -24,11 +24,12 @@ use crate::variables::{Snapshot, VariableSet};
 /// ```no_run
 /// use std::net::TcpStream;
 /// use std::time::Duration;
-/// use tidegate_kernel::{EventSet, Events, Happening, Wanted};
+/// use tidegate_kernel::{Events, Happening};
 ///
 /// let stream = TcpStream::connect("192.0.2.1:80")?;
 /// let events = Events::open()?;
-/// events.subscribe(&stream, Wanted { events: EventSet::ALL, ..events.allowed() })?;
+/// // All that the policy allows.
+/// events.subscribe(&stream, events.allowed())?;
 /// while let Some(event) = events.next(Some(Duration::from_secs(1)))? {
 ///     if let Happening::Timeout { in_a_row, .. } = event.what {
 ///         println!("time-out {in_a_row}, unsent {:?}", event.state.unsent());
@@ -201,15 +202,24 @@ impl Events {
         }
     }
 
-    /// The state of a connection at this moment, with what is counted of it where the daemon
-    /// counts.
+    /// The state of a connection at this moment, as far as the policy allows, with what is counted
+    /// of it where the daemon counts: while it has subscriptions.
+    ///
+    /// The kernel tells no sequence numbers on request. Those in here count from zero, with the
+    /// daemon too, while those of the daemon's events are the kernel's: only their differences can
+    /// be compared.
     ///
     /// # Errors
     ///
     /// It is no TCP socket.
     pub fn probe(&self, socket: impl AsFd) -> Result<Snapshot, EventsError> {
-        let mut state = tcp::probe(&socket).map_err(EventsError::NotTcp)?;
-        if let Source::Kernel(session) = &self.source {
+        let state = tcp::probe(&socket).map_err(EventsError::NotTcp)?;
+        let allowed = self.allowed().variables;
+        let mut state = state.only(allowed);
+        let counted = !allowed.and(counters()).is_empty();
+        if let Source::Kernel(session) = &self.source
+            && counted
+        {
             // Of a socket without subscriptions nothing is counted.
             if let Ok(counters) = session.counters(socket.as_fd()) {
                 for variable in counters.known().iter() {
@@ -254,10 +264,11 @@ impl Events {
                 return Ok(Some(event));
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(None);
-            }
+            // Also without time to wait it says whether the daemon is gone.
             self.wait(left, None)?;
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(self.try_next());
+            }
         }
     }
 
@@ -320,6 +331,18 @@ impl Events {
             return Err(EventsError::Gone);
         }
         Ok(())
+    }
+
+    /// Whether events can still come: not after the daemon is gone. Those that came before may
+    /// still wait to be taken.
+    pub fn is_serving(&self) -> bool {
+        match &self.source {
+            Source::Kernel(session) => {
+                let mut daemon = [Polled::trouble(session.daemon_fd())];
+                system::poll(&mut daemon, Some(Duration::ZERO)).is_ok() && !daemon[0].is_ready()
+            }
+            Source::Unprivileged(watch) => watch.is_serving(),
+        }
     }
 
     /// Whether no event waits to be taken.
@@ -413,6 +436,11 @@ impl Wanted {
         events: EventSet::ALL,
         variables: VariableSet::ALL,
     };
+}
+
+/// What only the daemon can tell.
+fn counters() -> VariableSet {
+    "counters".parse().expect("this group is there")
 }
 
 /// One descriptor for several.

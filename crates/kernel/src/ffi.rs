@@ -2,13 +2,14 @@
 //!
 //! Every function checks its pointers for null; what else a caller must keep to is in the header.
 
+mod caller;
+
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::bpf::monitor::Wanted;
@@ -16,8 +17,8 @@ use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::events::Events;
 use crate::handlers::Signals;
-use crate::system::{Bell, Polled, be_brisk, poll};
 use crate::variables::{COUNT, Snapshot, Variable, VariableSet};
+use caller::{Callback, Caller};
 
 /// `tg_events`.
 pub(crate) struct Handle {
@@ -38,31 +39,6 @@ pub(crate) struct CEvent {
     known: u64,
     variables: [u64; COUNT],
 }
-
-/// `tg_callback`.
-type Callback = unsafe extern "C" fn(*const CEvent, *mut c_void);
-
-/// A thread that calls back.
-struct Caller {
-    stop: Arc<Bell>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        self.stop.ring();
-        if let Some(thread) = self.thread.take() {
-            // If it panicked it has said so.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The user's pointer, on its way to the thread that calls back.
-struct User(*mut c_void);
-
-// SAFETY: the header says that it is used on another thread.
-unsafe impl Send for User {}
 
 #[unsafe(no_mangle)]
 extern "C" fn tg_events_open() -> *mut Handle {
@@ -101,6 +77,36 @@ unsafe extern "C" fn tg_events_from_kernel(handle: *const Handle) -> c_int {
         return fail(NO_HANDLE, -1);
     };
     handle.events.from_kernel().into()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_is_serving(handle: *const Handle) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    handle.events.is_serving().into()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_why_unprivileged(handle: *const Handle) -> *const c_char {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, std::ptr::null());
+    };
+    let why = handle.events.why_unprivileged();
+    why.map_or(std::ptr::null(), kept)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_weaker(handle: *const Handle, kind: u32) -> *const c_char {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, std::ptr::null());
+    };
+    let mut weaker = handle.events.weaker().iter();
+    let found = weaker.find(|(weak, _)| *weak as u32 == kind);
+    found.map_or(std::ptr::null(), |(_, how)| kept(how))
 }
 
 #[unsafe(no_mangle)]
@@ -298,10 +304,7 @@ unsafe extern "C" fn tg_events_signal(handle: *const Handle, signal: c_int) -> c
     let Some(handle) = (unsafe { handle.as_ref() }) else {
         return fail(NO_HANDLE, -1);
     };
-    let mut place = handle
-        .signals
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut place = lock(&handle.signals);
     *place = None;
     if signal == 0 {
         return 0;
@@ -325,24 +328,24 @@ unsafe extern "C" fn tg_events_call(
     let Some(handle) = (unsafe { handle.as_ref() }) else {
         return fail(NO_HANDLE, -1);
     };
-    let mut place = handle.caller.lock().unwrap_or_else(PoisonError::into_inner);
-    *place = None;
-    let Some(callback) = callback else { return 0 };
-    let (events, user) = (Arc::clone(&handle.events), User(user));
-    let start = || {
-        let stop = Arc::new(Bell::new()?);
-        let its_stop = Arc::clone(&stop);
-        let thread = thread::Builder::new()
-            .name("tcp-callback".into())
-            .spawn(move || call(&events, &its_stop, callback, &user))?;
-        std::io::Result::Ok(Caller {
-            stop,
-            thread: Some(thread),
-        })
+    // Nothing is locked while a callback ends, which may call this itself.
+    let old = lock(&handle.caller).take();
+    if let Some(old) = &old {
+        old.stop();
+    }
+    let old = old.filter(Caller::is_here);
+    let Some(callback) = callback else {
+        if let Some(old) = old {
+            // Whoever closes the events waits for it.
+            lock(&handle.caller).get_or_insert(old);
+        }
+        return 0;
     };
-    match start() {
-        Ok(caller) => {
-            *place = Some(caller);
+    match Caller::start(Arc::clone(&handle.events), callback, user, old) {
+        Ok(new) => {
+            let other = lock(&handle.caller).replace(new);
+            // Of another thread that called this at the same time.
+            drop(other);
             0
         }
         Err(e) => fail(&e.to_string(), -1),
@@ -363,22 +366,6 @@ extern "C" fn tg_event_name(kind: u32) -> *const c_char {
 extern "C" fn tg_variable_name(variable: u32) -> *const c_char {
     let names: Vec<&str> = Variable::ALL.iter().map(|v| v.name()).collect();
     named(variable as usize, &names)
-}
-
-fn call(events: &Events, stop: &Bell, callback: Callback, user: &User) {
-    be_brisk();
-    while events.wait(None, Some(stop.as_fd())).is_ok() {
-        let mut asked = [Polled::input(stop.as_fd())];
-        let ended = poll(&mut asked, Some(Duration::ZERO)).is_err();
-        if ended || asked[0].is_ready() {
-            return;
-        }
-        while let Some(event) = events.try_next() {
-            let event = to_c(&event);
-            // SAFETY: the caller gave a function of this type, and the pointer for it.
-            unsafe { callback(&raw const event, user.0) };
-        }
-    }
 }
 
 fn handle(events: Result<Events, EventsError>) -> *mut Handle {
@@ -426,6 +413,10 @@ fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
+fn lock<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Writes an answer where one is wanted.
 unsafe fn put<T>(place: *mut T, value: T) {
     if !place.is_null() {
@@ -447,22 +438,26 @@ fn fail<T>(why: &str, result: T) -> T {
 
 /// A name that lives as long as the thread, or null.
 fn named(number: usize, names: &[&str]) -> *const c_char {
-    let Some(name) = names.get(number) else {
-        return std::ptr::null();
-    };
-    NAMES.with_borrow_mut(|kept| {
-        let known = kept.iter().find(|k| k.to_bytes() == name.as_bytes());
+    names
+        .get(number)
+        .map_or(std::ptr::null(), |name| kept(name))
+}
+
+/// A text that lives as long as the thread.
+fn kept(text: &str) -> *const c_char {
+    TEXTS.with_borrow_mut(|kept| {
+        let known = kept.iter().find(|k| k.to_bytes() == text.as_bytes());
         if let Some(known) = known {
             return known.as_ptr();
         }
-        kept.push(CString::new(*name).unwrap_or_default());
+        kept.push(CString::new(text).unwrap_or_default());
         kept[kept.len() - 1].as_ptr()
     })
 }
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
-    static NAMES: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
+    static TEXTS: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
 }
 
 const NO_HANDLE: &str = "the handle is NULL: open the events first, and see why that failed";

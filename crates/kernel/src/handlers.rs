@@ -15,14 +15,19 @@ use crate::bpf::monitor::Wanted;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
-use crate::system::{Bell, Polled, be_brisk, check, cookie, poll};
-use crate::tware::{Executable, Programs, Report};
+use crate::keeper::{Keeper, Starter};
+use crate::system::{Bell, Polled, be_brisk, check, cookie, join, poll};
+use crate::tware::{Executable, Report};
 
-/// Hands events to handlers, on a thread of its own. Dropping it ends that.
+/// Hands events to handlers, on a thread of its own. Dropping it ends that, and kills the programs
+/// that run.
+///
+/// Handlers may bind, change and cancel here, also themselves.
 #[derive(Debug)]
 pub struct Handlers {
     events: Arc<Events>,
     bound: Arc<Mutex<Bound>>,
+    programs: Keeper,
     stop: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,14 +49,16 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// Hears of programs in trouble.
-type Hear = Box<dyn FnMut(&Report) + Send>;
+/// Hears of the end.
+type Hear = Box<dyn FnOnce(&EventsError) + Send>;
 
 #[derive(Default)]
 struct Bound {
-    handlers: BTreeMap<SubscriptionId, Binding>,
-    programs: Programs,
-    reports: Option<Hear>,
+    /// A handler is not here while it is at work, so that nothing is locked meanwhile.
+    handlers: BTreeMap<SubscriptionId, Option<Binding>>,
+    hear_end: Option<Hear>,
+    /// Why no events come any more.
+    end: Option<Arc<EventsError>>,
 }
 
 #[derive(Debug)]
@@ -66,7 +73,7 @@ impl fmt::Debug for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bound")
             .field("handlers", &self.handlers)
-            .field("programs", &self.programs)
+            .field("end", &self.end)
             .finish_non_exhaustive()
     }
 }
@@ -81,14 +88,17 @@ impl Handlers {
         let events = Arc::new(events);
         let bound: Arc<Mutex<Bound>> = Arc::default();
         let stop = Arc::new(Bell::new()?);
+        let programs = Keeper::start()?;
+        let starter = programs.starter();
         let (its_events, its_bound, its_stop) =
             (Arc::clone(&events), Arc::clone(&bound), Arc::clone(&stop));
         let thread = thread::Builder::new()
             .name("tcp-handlers".into())
-            .spawn(move || serve(&its_events, &its_bound, &its_stop))?;
+            .spawn(move || serve(&its_events, &its_bound, &starter, &its_stop))?;
         Ok(Self {
             events,
             bound,
+            programs,
             stop,
             thread: Some(thread),
         })
@@ -106,15 +116,16 @@ impl Handlers {
         wanted: Wanted,
         handler: Handler,
     ) -> Result<SubscriptionId, EventsError> {
-        // Nothing is handed out in between, so no event finds no handler.
-        let mut bound = lock(&self.bound);
-        let id = self.events.subscribe(&socket, wanted)?;
+        let fd = socket.as_fd();
         let binding = Binding {
             handler,
-            fd: socket.as_fd().as_raw_fd(),
-            cookie: cookie(socket.as_fd()).map_err(EventsError::System)?,
+            fd: fd.as_raw_fd(),
+            cookie: cookie(fd).map_err(EventsError::System)?,
         };
-        bound.handlers.insert(id, binding);
+        // Nothing is handed out in between, so no event finds no handler.
+        let mut bound = lock(&self.bound);
+        let id = self.events.subscribe(fd, wanted)?;
+        bound.handlers.insert(id, Some(binding));
         Ok(id)
     }
 
@@ -127,25 +138,42 @@ impl Handlers {
         self.events.change(id, wanted)
     }
 
-    /// Ends a subscription and forgets the handler. A program that runs goes on.
+    /// Ends a subscription and forgets the handler. A call that has begun and a program that runs
+    /// go on.
     ///
     /// # Errors
     ///
     /// As [`Events::cancel`].
     pub fn cancel(&self, id: SubscriptionId) -> Result<(), EventsError> {
-        lock(&self.bound).handlers.remove(&id);
+        let handler = lock(&self.bound).handlers.remove(&id);
+        // What it holds may come back here when it goes.
+        drop(handler);
         self.events.cancel(id)
     }
 
     /// Hears of programs that could not be started, failed, or were ended because they took too
-    /// long.
+    /// long: on a thread that looks after the programs, and so keeps them waiting while it hears.
     pub fn on_report(&self, hear: impl FnMut(&Report) + Send + 'static) {
-        lock(&self.bound).reports = Some(Box::new(hear));
+        self.programs.on_report(Box::new(hear));
     }
 
-    /// Whether events still come: not after the daemon is gone.
+    /// Hears once that no more events come, and why: the daemon is gone. At once if that is so
+    /// already, else on the thread of the handlers. Programs that run are still looked after.
+    pub fn on_end(&self, hear: impl FnOnce(&EventsError) + Send + 'static) {
+        let mut bound = lock(&self.bound);
+        if let Some(end) = bound.end.clone() {
+            drop(bound);
+            hear(&end);
+            return;
+        }
+        let before = bound.hear_end.replace(Box::new(hear));
+        drop((bound, before));
+    }
+
+    /// Whether events still come: not after the daemon is gone, which [`Self::on_end`] tells.
     pub fn are_serving(&self) -> bool {
-        self.thread.as_ref().is_some_and(|t| !t.is_finished())
+        let goes_on = self.thread.as_ref().is_some_and(|t| !t.is_finished());
+        goes_on && lock(&self.bound).end.is_none()
     }
 
     /// Where the events come from, for everything but taking them.
@@ -157,56 +185,72 @@ impl Handlers {
 impl Drop for Handlers {
     fn drop(&mut self) {
         self.stop.ring();
-        if let Some(thread) = self.thread.take() {
-            // If a handler panicked, that was said.
-            let _ = thread.join();
-        }
+        join(self.thread.take());
     }
 }
 
-fn serve(events: &Events, bound: &Mutex<Bound>, stop: &Bell) {
+fn serve(events: &Events, bound: &Mutex<Bound>, programs: &Starter, stop: &Bell) {
     be_brisk();
     loop {
         while let Some(event) = events.try_next() {
-            lock(bound).handle(&event);
+            handle(bound, programs, &event);
+            // A handler may have ended this.
+            if is_set(stop.as_fd()) {
+                return;
+            }
         }
-        lock(bound).look_after_programs();
-        let pause = lock(bound).programs.are_running().then_some(GLANCE);
-        // Without the daemon nothing more comes, but programs may still run.
-        if events.wait(pause, Some(stop.as_fd())).is_err() || is_set(stop.as_fd()) {
-            return;
+        match events.wait(None, Some(stop.as_fd())) {
+            Ok(()) if is_set(stop.as_fd()) => return,
+            Ok(()) => {}
+            Err(error) => return end(bound, error),
         }
     }
 }
 
-impl Bound {
-    fn handle(&mut self, event: &Event) {
-        let Some(binding) = self.handlers.get_mut(&event.subscription) else {
-            return;
-        };
-        match &mut binding.handler {
+fn handle(bound: &Mutex<Bound>, programs: &Starter, event: &Event) {
+    let id = event.subscription;
+    let place = lock(bound).handlers.get_mut(&id).and_then(Option::take);
+    let Some(mut binding) = place else {
+        return;
+    };
+    binding.handle(programs, event);
+    let mut bound = lock(bound);
+    let left = if event.what.kind() == EventKind::Ended {
+        bound.handlers.remove(&id);
+        Some(binding)
+    } else if let Some(place) = bound.handlers.get_mut(&id) {
+        *place = Some(binding);
+        None
+    } else {
+        // It was cancelled meanwhile.
+        Some(binding)
+    };
+    // What it holds may come back here when it goes.
+    drop((bound, left));
+}
+
+/// Tells that no more events come.
+fn end(bound: &Mutex<Bound>, error: EventsError) {
+    let error = Arc::new(error);
+    let mut bound = lock(bound);
+    bound.end = Some(Arc::clone(&error));
+    let hear = bound.hear_end.take();
+    drop(bound);
+    if let Some(hear) = hear {
+        hear(&error);
+    }
+}
+
+impl Binding {
+    fn handle(&mut self, programs: &Starter, event: &Event) {
+        match &mut self.handler {
             Handler::Call(call) => call(event),
             Handler::Run(program) => {
                 // SAFETY: it is only passed to the kernel, and the descriptor may be closed or
                 // another file by now, which the cookie tells.
-                let socket = unsafe { BorrowedFd::borrow_raw(binding.fd) };
-                let same = cookie(socket).is_ok_and(|c| c == binding.cookie);
-                let socket = same.then_some(binding.fd);
-                let report = self.programs.start(program, event, socket);
-                if let (Some(report), Some(hear)) = (report, &mut self.reports) {
-                    hear(&report);
-                }
-            }
-        }
-        if event.what.kind() == EventKind::Ended {
-            self.handlers.remove(&event.subscription);
-        }
-    }
-
-    fn look_after_programs(&mut self) {
-        for report in self.programs.look_after() {
-            if let Some(hear) = &mut self.reports {
-                hear(&report);
+                let socket = unsafe { BorrowedFd::borrow_raw(self.fd) };
+                let same = cookie(socket).is_ok_and(|c| c == self.cookie);
+                programs.start(program, event, same.then_some(self.fd));
             }
         }
     }
@@ -214,7 +258,8 @@ impl Bound {
 
 /// Sends a signal to a thread when there are events, as the papers' kernel does. The receiver takes
 /// them with [`Events::try_next`], best outside of the signal's handler (`sigwaitinfo`, `signalfd`,
-/// or a flag), and the next signal comes when there are events again. Dropping it ends that.
+/// or a flag), and the next signal comes when there are events again. A last one comes when the
+/// daemon is gone, which [`Events::poll`] then says. Dropping it ends that.
 #[derive(Debug)]
 pub struct Signals {
     stop: Arc<Bell>,
@@ -242,8 +287,9 @@ impl Signals {
             .name("tcp-signals".into())
             .spawn(move || {
                 be_brisk();
-                while events.wait(None, Some(its_stop.as_fd())).is_ok() {
-                    if is_set(its_stop.as_fd()) || send(thread, signal).is_err() {
+                loop {
+                    let over = events.wait(None, Some(its_stop.as_fd())).is_err();
+                    if is_set(its_stop.as_fd()) || send(thread, signal).is_err() || over {
                         return;
                     }
                     // Until all that this signal was for is taken.
@@ -276,10 +322,7 @@ impl Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         self.stop.ring();
-        if let Some(thread) = self.thread.take() {
-            // If it panicked it has said so.
-            let _ = thread.join();
-        }
+        join(self.thread.take());
     }
 }
 
@@ -298,5 +341,5 @@ fn lock(bound: &Mutex<Bound>) -> MutexGuard<'_, Bound> {
     bound.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often programs and takers are looked after.
+/// How often takers are looked after.
 const GLANCE: Duration = Duration::from_millis(10);

@@ -13,6 +13,7 @@ mod event;
 mod events;
 mod ffi;
 mod handlers;
+mod keeper;
 mod memory_map;
 mod passing;
 mod peer;

@@ -6,6 +6,7 @@ use std::mem;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// The result of a call that answers −1 on failure.
@@ -189,6 +190,15 @@ impl Bell {
 impl std::os::fd::AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Waits until a thread has ended, unless that is the one that asks: handlers may end what calls
+/// them, which it then does by itself.
+pub(crate) fn join(thread: Option<JoinHandle<()>>) {
+    if let Some(thread) = thread.filter(|t| t.thread().id() != thread::current().id()) {
+        // If it panicked it has said so.
+        let _ = thread.join();
     }
 }
 

@@ -170,7 +170,7 @@ impl Drop for Programs {
 }
 
 impl Running {
-    /// With all that it has started, which is in its process group.
+    /// With what it has started, as far as that is in its process group.
     fn kill(&mut self) {
         // SAFETY: takes numbers and touches no memory. The child is not waited for yet, so its
         // number is nobody else's.

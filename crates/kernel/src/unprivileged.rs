@@ -6,6 +6,7 @@
 //! and time-outs are seen at once. Waking up takes longer than all else, so the thread is awake when
 //! a retransmission timer runs out.
 
+mod stamps;
 #[cfg(test)]
 mod tests;
 mod timer;
@@ -23,13 +24,17 @@ use std::time::Duration;
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, Happening, SubscriptionId};
-use crate::system::{Bell, check, cookie, monotonic, option, owned, set_option};
+use crate::system::{Bell, check, cookie, monotonic, option, owned};
 use crate::tcp;
 use crate::variables::{Variable, VariableSet};
 use view::View;
 
 /// Which events are weaker here, and how.
 pub(crate) const WEAKER: &[(EventKind, &str)] = &[
+    (
+        EventKind::Timeout,
+        "time and state are those of the look, soon after; several between two looks are told as one",
+    ),
     (
         EventKind::Threshold,
         "seen when the next time stamp comes in, and only if the window is still above then",
@@ -93,6 +98,9 @@ struct State {
     sockets: BTreeMap<RawFd, Watched>,
     /// Which of them a subscription is to.
     places: BTreeMap<u64, RawFd>,
+    /// Sockets without subscriptions that still get stamps, of what was written before, with their
+    /// cookies. An application that polls them must not find those.
+    fading: BTreeMap<RawFd, u64>,
     last: u64,
 }
 
@@ -158,10 +166,16 @@ impl Unprivileged {
             self.shared.bell.ring();
         }
         if !state.sockets.contains_key(&fd) {
-            set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &STAMPS)
-                .map_err(EventsError::System)?;
+            if state.fading.remove(&fd).is_some() {
+                // It is there no more if it was closed.
+                let _ = remove(&self.epoll, fd);
+            }
+            stamps::ask(socket, cookie).map_err(EventsError::System)?;
             // Errors and hang-ups are told without being asked for; each once.
-            add(&self.epoll, fd, libc::EPOLLET as u32).map_err(EventsError::System)?;
+            if let Err(error) = add(&self.epoll, fd, libc::EPOLLET as u32) {
+                stamps::give_back(fd, cookie);
+                return Err(EventsError::System(error));
+            }
         }
         state.last += 1;
         let id = state.last;
@@ -190,9 +204,8 @@ impl Unprivileged {
         if let Entry::Occupied(mut watched) = state.sockets.entry(fd) {
             watched.get_mut().subscriptions.remove(&id.0);
             if watched.get().subscriptions.is_empty() {
-                watched.remove();
-                // A socket that is closed already is not in there any more.
-                let _ = remove(&self.epoll, fd);
+                let cookie = watched.remove().cookie;
+                state.let_go(&self.epoll, fd, cookie);
             }
         }
         Ok(())
@@ -215,6 +228,10 @@ impl Unprivileged {
         self.state().queue.is_empty()
     }
 
+    pub(crate) fn is_serving(&self) -> bool {
+        self.thread.as_ref().is_some_and(|t| !t.is_finished())
+    }
+
     pub(crate) fn readable(&self) -> BorrowedFd<'_> {
         self.shared.bell.as_fd()
     }
@@ -226,8 +243,15 @@ impl Unprivileged {
 
 impl Drop for Unprivileged {
     fn drop(&mut self) {
+        let mut state = self.state();
+        for (fd, watched) in std::mem::take(&mut state.sockets) {
+            state.let_go(&self.epoll, fd, watched.cookie);
+        }
+        let lasts = !state.fading.is_empty();
+        drop(state);
         self.stop.ring();
-        if let Some(thread) = self.thread.take() {
+        // The thread takes the last stamps, and may have to wait for them.
+        if let Some(thread) = self.thread.take().filter(|_| !lasts) {
             // If it panicked it has said so.
             let _ = thread.join();
         }
@@ -263,14 +287,10 @@ impl Shared {
     fn look(&self, fd: RawFd) -> Option<Duration> {
         let mut state = self.lock();
         let watched = state.sockets.get(&fd)?;
-        // SAFETY: the descriptor may be closed or another socket by now, which the cookie tells.
-        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let now = monotonic();
         let before = watched.seen;
-        let view = match cookie(socket) {
-            Ok(cookie) if cookie == watched.cookie => View::of(socket, before.phase).ok(),
-            _ => None,
-        };
+        let socket = stamps::still(fd, watched.cookie);
+        let view = socket.and_then(|socket| View::of(socket, before.phase).ok());
         let Some(mut view) = view else {
             state.end(fd, now);
             self.bell.ring();
@@ -286,6 +306,24 @@ impl Shared {
         }
         let timeout = |what: &Happening| what.kind() == EventKind::Timeout;
         happened.iter().any(timeout).then_some(now)
+    }
+
+    /// Lets go of sockets whose last stamps have come. Whether any are left.
+    fn fade(&self, epoll: &OwnedFd) -> bool {
+        let mut state = self.lock();
+        state.fading.retain(|&fd, &mut cookie| {
+            let Some(socket) = stamps::still(fd, cookie) else {
+                return false;
+            };
+            let pending = stamps::is_pending(socket);
+            stamps::drain(fd);
+            if !pending {
+                // A socket that has just been closed is not in there any more.
+                let _ = remove(epoll, fd);
+            }
+            pending
+        });
+        !state.fading.is_empty()
     }
 }
 
@@ -324,10 +362,21 @@ impl State {
         }
     }
 
+    /// Nobody wants to hear of a socket any more: it is as it was before.
+    fn let_go(&mut self, epoll: &OwnedFd, fd: RawFd, cookie: u64) {
+        if stamps::give_back(fd, cookie) {
+            self.fading.insert(fd, cookie);
+        } else {
+            // A socket that is closed already is not in there any more.
+            let _ = remove(epoll, fd);
+        }
+    }
+
     /// A socket is gone.
     fn end(&mut self, socket: RawFd, time: Duration) {
         self.tell(socket, time, &[Happening::Ended]);
         if let Some(watched) = self.sockets.remove(&socket) {
+            stamps::give_back(socket, watched.cookie);
             for id in watched.subscriptions.keys() {
                 self.places.remove(id);
             }
@@ -400,12 +449,5 @@ fn remove(epoll: &OwnedFd, fd: RawFd) -> io::Result<()> {
     check(removed).map(drop)
 }
 
-/// Stamps when a segment goes to the device and when it is acknowledged, by the kernel, without a
-/// copy of the payload, each with its place in the stream.
-const STAMPS: u32 = libc::SOF_TIMESTAMPING_TX_SCHED
-    | libc::SOF_TIMESTAMPING_TX_ACK
-    | libc::SOF_TIMESTAMPING_SOFTWARE
-    | libc::SOF_TIMESTAMPING_OPT_ID
-    | libc::SOF_TIMESTAMPING_OPT_TSONLY;
 /// Events that nobody takes, before they are dropped.
 const LONGEST_QUEUE: usize = 3_000;

@@ -195,10 +195,13 @@ impl Snapshot {
     }
 
     /// Sequence number at which counting began: that of the SYN at the end that opened, the one
-    /// after it at the other.
+    /// after it at the other. `None` also where numbers count from zero: without privilege, and
+    /// when the state was asked for ([`Events::probe`](crate::Events::probe)).
     pub fn initial_sequence(&self) -> Option<u32> {
         let acked = self.get(Variable::BytesAcked)? as u32;
-        Some((self.get(Variable::SndUna)? as u32).wrapping_sub(acked))
+        let initial = (self.get(Variable::SndUna)? as u32).wrapping_sub(acked);
+        // The kernel's own is 0 once in four thousand million connections.
+        (initial != 0).then_some(initial)
     }
 
     /// Latest sample of the delivery rate.
@@ -285,6 +288,8 @@ mod tests {
         assert_eq!(state.unacknowledged(), Some(Bytes(0x20)));
         assert_eq!(state.unsent(), Some(Bytes(0x30)));
         assert_eq!(state.initial_sequence(), Some(0xffff_ffd0));
+        state.set(Variable::SndUna, 0x20);
+        assert_eq!(state.initial_sequence(), None, "it counts from zero");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{env, fs, mem};
@@ -527,6 +527,73 @@ fn handlers_programs_and_signals_are_served() {
     assert!(words[2].parse::<u64>().is_ok_and(|ns| ns > 0), "{note}");
     assert!(words[4].parse::<u64>().is_ok_and(|cwnd| cwnd > 0), "{note}");
     assert!(words[5].starts_with("socket:"), "{note}");
+}
+
+/// What may not be in events is not in what is asked for either.
+#[test]
+fn the_policy_holds_for_probes() {
+    let policy = "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['paper', 'rate']\n";
+    let Some(daemon) = Daemon::start("probes", policy) else {
+        return;
+    };
+    let events = Events::connect(&daemon.path).unwrap();
+    let (socket, _peer) = connection();
+    let allowed = events.allowed();
+    events.subscribe(&socket, allowed).unwrap();
+    let state = events.probe(&socket).unwrap();
+    assert_eq!(state.known(), state.known().and(allowed.variables));
+    assert_eq!(state.get(Variable::MinRtt), None);
+    assert!(state.get(Variable::Cwnd).is_some_and(|cwnd| cwnd > 0));
+    // Its numbers count from zero.
+    assert!(state.get(Variable::SndUna).is_some());
+    assert_eq!(state.initial_sequence(), None);
+    assert!(!daemon.logged("refused"), "counters were asked for");
+}
+
+/// Whoever waits for handlers or signals hears that the daemon is gone, and a program that hangs is
+/// still killed.
+#[test]
+fn handlers_and_signals_tell_of_the_end() {
+    let Some(daemon) = Daemon::start("end", ANYTHING) else {
+        return;
+    };
+    let handlers = Handlers::start(Events::connect(&daemon.path).unwrap()).unwrap();
+    let (end, ended) = mpsc::channel();
+    let its_end = end.clone();
+    handlers.on_end(move |why| its_end.send(why.to_string()).unwrap());
+    let (report, reports) = mpsc::channel();
+    handlers.on_report(move |r| report.send(r.to_string()).unwrap());
+    let (socket, _peer) = connection();
+    let hangs = Executable {
+        arguments: vec!["-c".into(), "sleep 60".into()],
+        limit: Duration::from_millis(500),
+        ..Executable::new("/bin/sh")
+    };
+    handlers
+        .bind(&socket, states(), Handler::Run(hangs))
+        .unwrap();
+    let (begin, begun) = mpsc::channel();
+    let call = Handler::Call(Box::new(move |_| begin.send(()).unwrap()));
+    handlers.bind(&socket, states(), call).unwrap();
+    let events = Arc::new(Events::connect(&daemon.path).unwrap());
+    assert!(handlers.are_serving() && events.is_serving());
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let patience = Duration::from_secs(10);
+    begun.recv_timeout(patience).unwrap();
+    assert_eq!(wait_for_signal(&events, || drop(daemon)), libc::SIGIO);
+    assert!(!events.is_serving());
+    assert!(matches!(
+        events.next(Some(Duration::ZERO)),
+        Err(EventsError::Gone)
+    ));
+    let why = ended.recv_timeout(patience).unwrap();
+    assert!(why.contains("daemon is gone"), "{why}");
+    assert!(!handlers.are_serving());
+    // Whoever asks later hears it too.
+    handlers.on_end(move |why| end.send(why.to_string()).unwrap());
+    assert_eq!(ended.try_recv(), Ok(why));
+    let killed = reports.recv_timeout(patience).unwrap();
+    assert!(killed.contains("killed after 500 ms"), "{killed}");
 }
 
 /// Takes the signal with `sigtimedwait`, as a program of the papers' kind would.

@@ -1,6 +1,6 @@
 //! Events of sockets on loopback, as any process can have them.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use super::timer::Timers;
@@ -154,6 +154,125 @@ fn the_next_socket_with_a_descriptor_has_no_events_of_the_last_one() {
     assert!(events.tally(old).is_err());
     (&other).write_all(&[0]).unwrap();
     assert_eq!(next(&events, EventKind::Timeout).subscription, new);
+}
+
+/// The options of the application, and whether its event loop would be woken up for an error.
+fn options(stream: &TcpStream) -> u32 {
+    option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING).unwrap()
+}
+
+fn has_error(stream: &TcpStream) -> bool {
+    let mut polled = [Polled::trouble(stream.as_fd())];
+    poll(&mut polled, Some(Duration::ZERO)).unwrap();
+    polled[0].is_ready()
+}
+
+/// Until all that was written is acknowledged, which also the stamps tell of.
+fn settle(stream: &TcpStream) {
+    let end = monotonic() + PATIENCE;
+    while stamps::is_pending(stream.as_fd()) {
+        assert!(monotonic() < end, "nothing is acknowledged");
+        thread::yield_now();
+    }
+}
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (ours, listener.accept().unwrap().0)
+}
+
+/// Whatever the application had asked of its socket, it has that again when nobody watches it.
+#[test]
+fn sockets_are_given_back_as_they_were() {
+    let all_ways: [fn(Unprivileged, SubscriptionId) -> Option<Unprivileged>; 2] = [
+        |events, id| {
+            events.cancel(id).unwrap();
+            Some(events)
+        },
+        |events, _| {
+            drop(events);
+            None
+        },
+    ];
+    for end in all_ways {
+        for its in [0, libc::SOF_TIMESTAMPING_RX_SOFTWARE] {
+            let (mut stream, _peer) = pair();
+            set_option(
+                stream.as_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_TIMESTAMPING,
+                &its,
+            )
+            .unwrap();
+            // Two who watch, so that one is the last.
+            let [first, last] = [(); 2].map(|()| Unprivileged::start().unwrap());
+            let [one, two] = [&first, &last].map(|e| e.subscribe(stream.as_fd(), all()).unwrap());
+            assert_eq!(options(&stream), its | stamps::STAMPS);
+            let first = end(first, one);
+            assert_eq!(options(&stream), its | stamps::STAMPS, "one still watches");
+            stream.write_all(&[0]).unwrap();
+            settle(&stream);
+            let last = end(last, two);
+            assert_eq!(options(&stream), its);
+            assert!(!has_error(&stream), "stamps were left");
+            stream.write_all(&[0]).unwrap();
+            settle(&stream);
+            assert!(!has_error(&stream), "there are stamps again");
+            drop((first, last));
+        }
+    }
+}
+
+/// Stamps of what was on the way come when nobody wants them any more.
+#[test]
+fn late_stamps_are_taken_too() {
+    for dropped in [false, true] {
+        let (mut stream, mut peer) = pair();
+        let events = Unprivileged::start().unwrap();
+        let id = events.subscribe(stream.as_fd(), all()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(many) = stream.write(&[0; 4096]) {
+            written += many;
+        }
+        let shared = Arc::clone(&events.shared);
+        let kept = if dropped {
+            drop(events);
+            None
+        } else {
+            events.cancel(id).unwrap();
+            Some(events)
+        };
+        assert_eq!(options(&stream), 0);
+        assert!(!shared.lock().fading.is_empty(), "nothing was on the way");
+        peer.read_exact(&mut vec![0; written]).unwrap();
+        let end = monotonic() + PATIENCE;
+        while !shared.lock().fading.is_empty() {
+            assert!(monotonic() < end, "still on the way");
+            thread::yield_now();
+        }
+        assert!(!has_error(&stream), "stamps were left");
+        drop(kept);
+    }
+}
+
+/// What an application asks for meanwhile is its own affair.
+#[test]
+fn options_that_were_changed_meanwhile_stay() {
+    let (stream, _peer) = pair();
+    let events = Unprivileged::start().unwrap();
+    let id = events.subscribe(stream.as_fd(), all()).unwrap();
+    let its = libc::SOF_TIMESTAMPING_RX_SOFTWARE;
+    set_option(
+        stream.as_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_TIMESTAMPING,
+        &its,
+    )
+    .unwrap();
+    events.cancel(id).unwrap();
+    assert_eq!(options(&stream), its);
 }
 
 /// For what takes half a second.

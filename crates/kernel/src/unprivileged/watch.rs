@@ -8,17 +8,19 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::thread;
 use std::time::Duration;
 
+use super::stamps::drain;
 use super::timer::{Span, Timers, Wheel};
-use super::{Shared, Waiting};
+use super::{Shared, Waiting, remove};
 use crate::system::{be_brisk, monotonic};
 
-/// Looks at sockets until `stop` can be read.
+/// Looks at sockets until `stop` can be read and the last stamps have come.
 pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
     be_brisk();
     let mut alarms = Alarms::new();
     // SAFETY: an event is integers, for which zero is a value.
     let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
     let mut looked = monotonic();
+    let mut ending = false;
     loop {
         let limit = alarms.next(monotonic()).min(IDLE);
         // SAFETY: `ready` is passed with its length.
@@ -32,10 +34,18 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
         };
         let ready = &ready[..usize::try_from(many).unwrap_or(0)];
         if ready.iter().any(|r| { r.u64 } == stop as u64) {
+            ending = true;
+            // It is closed where this fails.
+            let _ = remove(epoll, stop);
+        }
+        if ending && !shared.fade(epoll) {
             return;
         }
         for event in ready {
             let fd = event.u64 as RawFd;
+            if fd == stop {
+                continue;
+            }
             // Whoever stays awake for a socket looks before anything else.
             let early = alarms.awake(fd).then(|| shared.look(fd)).flatten();
             drain(fd);
@@ -46,6 +56,7 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
         alarms.ask_again(shared, now);
         if now.saturating_sub(looked) >= IDLE {
             looked = now;
+            shared.fade(epoll);
             for fd in shared.sockets() {
                 if let Some(at) = shared.look(fd) {
                     alarms.stamped(shared, fd, Some(at));
@@ -203,31 +214,6 @@ impl Alarms {
             alarm,
         };
         self.stalls.insert(fd, stall);
-    }
-}
-
-/// Empties an error queue: that there is something is all that matters.
-fn drain(fd: RawFd) {
-    let mut control = [0_u64; 64];
-    let mut payload = [0_u8; 1];
-    loop {
-        let mut part = libc::iovec {
-            iov_base: payload.as_mut_ptr().cast(),
-            iov_len: payload.len(),
-        };
-        // SAFETY: a msghdr is integers and pointers, for which zero is a value; it points to
-        // buffers that outlive the call, each with its size.
-        let result = unsafe {
-            let mut header: libc::msghdr = mem::zeroed();
-            header.msg_iov = &raw mut part;
-            header.msg_iovlen = 1;
-            header.msg_control = control.as_mut_ptr().cast();
-            header.msg_controllen = mem::size_of_val(&control) as _;
-            libc::recvmsg(fd, &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
-        };
-        if result < 0 {
-            return;
-        }
     }
 }
 

@@ -28,6 +28,37 @@ static void on_event(const tg_event *event, void *user) {
     atomic_fetch_add(&calls, 1);
 }
 
+/* Callbacks that change what calls them. */
+static struct {
+    tg_events *events;
+    int other;
+    atomic_int first, second;
+} changes;
+
+static void then_nothing(const tg_event *event, void *user) {
+    CHECK(user == &changes);
+    CHECK(event->kind == TG_STATE || event->kind == TG_ENDED);
+    CHECK(tg_events_call(changes.events, NULL, NULL) == 0);
+    atomic_fetch_add(&changes.second, 1);
+}
+
+static void then_another(const tg_event *event, void *user) {
+    CHECK(user == &changes);
+    CHECK(tg_events_call(changes.events, then_nothing, &changes) == 0);
+    CHECK(tg_events_cancel(changes.events, event->subscription) == 0);
+    CHECK(tg_events_subscribe(changes.events, changes.other, 1u << TG_STATE, 0, NULL) == 0);
+    CHECK(shutdown(changes.other, SHUT_WR) == 0);
+    CHECK(atomic_load(&changes.second) == 0);
+    atomic_fetch_add(&changes.first, 1);
+}
+
+static void wait_for(atomic_int *count) {
+    for (int tries = 0; atomic_load(count) == 0; tries++) {
+        CHECK(tries < 5000);
+        CHECK(poll(NULL, 0, 1) == 0);
+    }
+}
+
 static int connected(int *peer) {
     struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t size = sizeof address;
@@ -57,6 +88,15 @@ int main(void) {
     CHECK(strcmp(tg_event_name(TG_TIMEOUT), "timeout") == 0);
     CHECK(strcmp(tg_variable_name(TG_V_CWND), "cwnd") == 0);
     CHECK(tg_event_name(99) == NULL);
+    CHECK(strstr(tg_events_weaker(events, TG_THIRD_DUPLICATE), "never seen") != NULL);
+    CHECK(strstr(tg_events_weaker(events, TG_TIMEOUT), "the look") != NULL);
+    CHECK(tg_events_weaker(events, 99) == NULL);
+    CHECK(tg_events_why_unprivileged(events) == NULL);
+    tg_events *found;
+    CHECK(setenv("TIDEGATE_EVENTS_SOCKET", "/nonexistent/socket", 1) == 0);
+    CHECK((found = tg_events_open()) != NULL);
+    CHECK(strstr(tg_events_why_unprivileged(found), "/nonexistent/socket") != NULL);
+    tg_events_close(found);
     CHECK(tg_events_busy_poll(events, 100) == 0);
     CHECK(tg_events_busy_poll(NULL, 100) == -1);
 
@@ -107,10 +147,24 @@ int main(void) {
     CHECK(tg_events_subscribe(events, ours, 0, 0, &id) == 0);
     CHECK(tg_events_call(events, on_event, &calls) == 0);
     close(ours);
-    for (int tries = 0; atomic_load(&calls) == 0; tries++) {
-        CHECK(tries < 5000);
-        CHECK(poll(NULL, 0, 1) == 0);
-    }
+    wait_for(&calls);
+    close(peer);
+
+    /* Callbacks that end themselves: one for another, and that for none. */
+    int other_peer;
+    ours = connected(&peer);
+    changes.events = events;
+    changes.other = connected(&other_peer);
+    CHECK(tg_events_call(events, then_another, &changes) == 0);
+    CHECK(tg_events_subscribe(events, ours, 1u << TG_STATE, 0, &id) == 0);
+    CHECK(shutdown(ours, SHUT_WR) == 0);
+    wait_for(&changes.second);
+    CHECK(atomic_load(&changes.first) == 1 && atomic_load(&changes.second) == 1);
+    CHECK(tg_events_call(events, NULL, NULL) == 0);
+    close(changes.other);
+    CHECK(tg_events_next(events, &event, 5000) == 1);
+    CHECK(tg_events_is_serving(events) == 1);
+    CHECK(tg_events_is_serving(NULL) == -1);
     tg_events_close(events);
     CHECK(atomic_load(&calls) == 1);
     puts("the C interface works");

@@ -1,0 +1,156 @@
+//! The time stamps that are asked of sockets, and what sockets were asked for before.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io;
+use std::mem;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::system::{cookie, option, set_option};
+use crate::tcp::Info;
+use crate::variables::Variable;
+
+/// `struct so_timestamping`: what is to be stamped, and by which clock.
+type Options = [u32; 2];
+
+/// What an application had asked of its socket.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    options: Options,
+    /// By which of the two names of the option.
+    name: i32,
+    /// How many watch the socket, here and through other [`Events`](crate::Events).
+    watchers: usize,
+}
+
+/// By the cookies of the sockets. A socket has its option once, however many watch it.
+static STAMPED: Mutex<BTreeMap<u64, Before>> = Mutex::new(BTreeMap::new());
+
+/// Asks for stamps, on top of what the application asks for.
+pub(super) fn ask(socket: BorrowedFd<'_>, cookie: u64) -> io::Result<()> {
+    match stamped().entry(cookie) {
+        Entry::Occupied(mut known) => known.get_mut().watchers += 1,
+        Entry::Vacant(place) => {
+            let before = Before::of(socket)?;
+            set_option(socket, libc::SOL_SOCKET, before.name, &before.with_stamps())?;
+            place.insert(before);
+        }
+    }
+    Ok(())
+}
+
+/// Asks for no more stamps, if nobody else watches the socket. Whether some may still come, because
+/// the data that they are of is not acknowledged.
+pub(super) fn give_back(fd: RawFd, cookie: u64) -> bool {
+    let mut stamped = stamped();
+    let Entry::Occupied(mut known) = stamped.entry(cookie) else {
+        return false;
+    };
+    known.get_mut().watchers -= 1;
+    if known.get().watchers > 0 {
+        return false;
+    }
+    let before = known.remove();
+    let Some(socket) = still(fd, cookie) else {
+        return false;
+    };
+    // What the application has asked for since is its own affair.
+    if options(socket, before.name).is_ok_and(|now| now == before.with_stamps()) {
+        // A refusal leaves stamps that nobody reads, and there is nothing else to be done.
+        let _ = set_option(socket, libc::SOL_SOCKET, before.name, &before.options);
+    }
+    let pending = is_pending(socket);
+    drain(fd);
+    // Stamps that the application waits for are not to be taken from it.
+    pending && before.options[0] & SENDING == 0
+}
+
+/// Whether a socket has sent or is to send what is not acknowledged. Asked under its lock, so that
+/// the stamps of what is acknowledged are on the queue.
+pub(super) fn is_pending(socket: BorrowedFd<'_>) -> bool {
+    Info::read(socket).is_ok_and(|info| {
+        let out = info.snapshot().get(Variable::PacketsOut);
+        out.is_some_and(|n| n > 0) || info.unsent().is_some_and(|n| n > 0)
+    })
+}
+
+/// The socket, if its descriptor is neither closed nor another one's by now.
+pub(super) fn still<'a>(fd: RawFd, its: u64) -> Option<BorrowedFd<'a>> {
+    // SAFETY: it is only passed to the kernel, which says if it is not open; if it is another
+    // socket, the cookie tells.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    cookie(socket).is_ok_and(|c| c == its).then_some(socket)
+}
+
+/// Empties an error queue: that there is something is all that matters.
+pub(super) fn drain(fd: RawFd) {
+    let mut control = [0_u64; 64];
+    let mut payload = [0_u8; 1];
+    loop {
+        let mut part = libc::iovec {
+            iov_base: payload.as_mut_ptr().cast(),
+            iov_len: payload.len(),
+        };
+        // SAFETY: a msghdr is integers and pointers, for which zero is a value; it points to
+        // buffers that outlive the call, each with its size.
+        let result = unsafe {
+            let mut header: libc::msghdr = mem::zeroed();
+            header.msg_iov = &raw mut part;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = mem::size_of_val(&control) as _;
+            libc::recvmsg(fd, &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
+        };
+        if result < 0 {
+            return;
+        }
+    }
+}
+
+impl Before {
+    fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        // By the newer name the kernel tells only what was set by it.
+        let newer = options(socket, NEWER).unwrap_or_default();
+        let (options, name) = if newer[0] == 0 {
+            (
+                options(socket, libc::SO_TIMESTAMPING)?,
+                libc::SO_TIMESTAMPING,
+            )
+        } else {
+            (newer, NEWER)
+        };
+        Ok(Self {
+            options,
+            name,
+            watchers: 1,
+        })
+    }
+
+    fn with_stamps(&self) -> Options {
+        [self.options[0] | STAMPS, self.options[1]]
+    }
+}
+
+fn options(socket: BorrowedFd<'_>, name: i32) -> io::Result<Options> {
+    option(socket, libc::SOL_SOCKET, name)
+}
+
+fn stamped() -> MutexGuard<'static, BTreeMap<u64, Before>> {
+    STAMPED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stamps when a segment goes to the device and when it is acknowledged, by the kernel, without a
+/// copy of the payload, each with its place in the stream.
+pub(super) const STAMPS: u32 = libc::SOF_TIMESTAMPING_TX_SCHED
+    | libc::SOF_TIMESTAMPING_TX_ACK
+    | libc::SOF_TIMESTAMPING_SOFTWARE
+    | libc::SOF_TIMESTAMPING_OPT_ID
+    | libc::SOF_TIMESTAMPING_OPT_TSONLY;
+/// All stamps of what is sent.
+const SENDING: u32 = libc::SOF_TIMESTAMPING_TX_HARDWARE
+    | libc::SOF_TIMESTAMPING_TX_SOFTWARE
+    | libc::SOF_TIMESTAMPING_TX_SCHED
+    | libc::SOF_TIMESTAMPING_TX_ACK;
+/// `SO_TIMESTAMPING_NEW`, whose stamps have 64 bits everywhere.
+const NEWER: i32 = 65;

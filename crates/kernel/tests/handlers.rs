@@ -1,0 +1,131 @@
+//! Handlers that change what calls them. Without privilege, so that it runs everywhere.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use tidegate_kernel::{
+    EventKind, EventSet, Events, Executable, Handler, Handlers, Happening, Wanted,
+};
+
+fn handlers() -> Arc<Handlers> {
+    Arc::new(Handlers::start(Events::unprivileged().unwrap()).unwrap())
+}
+
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (ours, listener.accept().unwrap().0)
+}
+
+fn states() -> Wanted {
+    Wanted {
+        events: EventSet::NONE.with(EventKind::State),
+        ..Wanted::default()
+    }
+}
+
+fn shut(stream: &TcpStream) {
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+}
+
+/// What comes within the time that a lock held too long would take for ever.
+fn heard<T>(from: &Receiver<T>) -> T {
+    from.recv_timeout(PATIENCE).unwrap()
+}
+
+#[test]
+fn a_handler_binds_cancels_and_asks_for_reports() {
+    let handlers = handlers();
+    let (socket, _peer) = connection();
+    let (other, its_peer) = connection();
+    let other = Arc::new(other);
+    let (say, hear) = mpsc::channel();
+    let (say_end, hear_end) = mpsc::channel();
+    let (inner, kept) = (Arc::downgrade(&handlers), Arc::clone(&other));
+    let call = Handler::Call(Box::new(move |event| {
+        let handlers = inner.upgrade().unwrap();
+        handlers.on_report(|_| ());
+        handlers.on_end(|_| ());
+        let say_end = say_end.clone();
+        let again = Handler::Call(Box::new(move |event| say_end.send(event.what).unwrap()));
+        let bound = handlers.bind(&*kept, states(), again).unwrap();
+        handlers.change(event.subscription, states()).unwrap();
+        handlers.cancel(event.subscription).unwrap();
+        let is_gone = handlers.cancel(event.subscription).is_err();
+        say.send((event.what.kind(), bound, is_gone)).unwrap();
+    }));
+    handlers.bind(&socket, states(), call).unwrap();
+    shut(&socket);
+    let (kind, _, is_gone) = heard(&hear);
+    assert_eq!((kind, is_gone), (EventKind::State, true));
+    // What it has bound is served, and what it has cancelled is not.
+    shut(&other);
+    assert!(matches!(heard(&hear_end), Happening::State { .. }));
+    drop((socket, other, its_peer));
+    let end = hear.recv_timeout(PATIENCE);
+    assert_eq!(end, Err(RecvTimeoutError::Disconnected), "it was cancelled");
+}
+
+#[test]
+fn a_slow_handler_keeps_neither_others_nor_programs_waiting() {
+    let handlers = handlers();
+    let (socket, _peer) = connection();
+    let (other, _its_peer) = connection();
+    let (report, reports) = mpsc::channel();
+    handlers.on_report(move |r| report.send(r.to_string()).unwrap());
+    let hangs = Executable {
+        arguments: vec!["-c".into(), "sleep 60".into()],
+        limit: Duration::from_millis(100),
+        ..Executable::new("/bin/sh")
+    };
+    handlers
+        .bind(&socket, states(), Handler::Run(hangs))
+        .unwrap();
+    let (begin, begun) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    let slow = Handler::Call(Box::new(move |_| {
+        begin.send(()).unwrap();
+        wait.recv().unwrap();
+    }));
+    let slow = handlers.bind(&socket, states(), slow).unwrap();
+    shut(&socket);
+    heard(&begun);
+    let id = handlers
+        .bind(&other, states(), Handler::Call(Box::new(|_| ())))
+        .unwrap();
+    handlers.cancel(id).unwrap();
+    handlers.cancel(slow).unwrap();
+    let killed = heard(&reports);
+    assert!(killed.contains("killed after 100 ms"), "{killed}");
+    go.send(()).unwrap();
+}
+
+/// The last to have them may be a handler.
+#[test]
+fn handlers_may_be_dropped_by_a_handler() {
+    let handlers = handlers();
+    let (socket, _peer) = connection();
+    let (say, hear) = mpsc::channel();
+    let place = Arc::new(Mutex::new(None));
+    let its_place: Weak<Mutex<Option<Arc<Handlers>>>> = Arc::downgrade(&place);
+    let call = Handler::Call(Box::new(move |_| {
+        drop(its_place.upgrade().unwrap().lock().unwrap().take());
+        say.send(()).unwrap();
+    }));
+    handlers.bind(&socket, states(), call).unwrap();
+    let watch = Arc::downgrade(&handlers);
+    *place.lock().unwrap() = Some(handlers);
+    shut(&socket);
+    heard(&hear);
+    assert!(watch.upgrade().is_none());
+    // The handler goes when its thread does.
+    let end = Instant::now() + PATIENCE;
+    while hear.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
+        assert!(Instant::now() < end, "the thread goes on");
+        std::thread::yield_now();
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);

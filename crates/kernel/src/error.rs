@@ -10,6 +10,8 @@ use crate::tcp::NotTcp;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EventsError {
+    /// The daemon's policy allows this user nothing.
+    Barred,
     /// The daemon went away.
     Gone,
     /// The programs are not in the kernel.
@@ -38,6 +40,9 @@ pub enum EventsError {
 impl fmt::Display for EventsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Barred => f.write_str(
+                "the policy of the event daemon allows this user nothing: ask the administrator, or use the unprivileged mode",
+            ),
             Self::Gone => f.write_str(
                 "the event daemon is gone and with it all subscriptions: start it again (tidegate events serve) and subscribe anew",
             ),

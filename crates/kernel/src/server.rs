@@ -5,7 +5,9 @@
 //! not read loses its own events and nobody else's.
 
 mod client;
+mod closing;
 mod door;
+mod lines;
 mod places;
 
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use crate::bpf::monitor::{LoadError, Monitor};
+use crate::bpf::monitor::{LoadError, Monitor, Wanted};
 use crate::capability::{self, Capability};
 use crate::passing;
 use crate::peer::Peer;
@@ -24,13 +26,16 @@ use crate::protocol::Reply;
 use crate::system::{self, Polled, check, owned, user_and_group};
 use client::{Client, Outcome};
 use door::Door;
+use lines::Lines;
 use places::Places;
 
 /// The daemon of the event service.
 pub struct Server {
     shared: Shared,
-    clients: BTreeMap<u32, Client>,
-    rings: Places,
+    /// By the order in which they came.
+    clients: BTreeMap<u64, Client>,
+    /// How many came.
+    came: u64,
     door: Option<Door>,
 }
 
@@ -47,12 +52,13 @@ impl Server {
         Ok(Self {
             shared: Shared {
                 places: Places::new(monitor.capacity()),
+                rings: Places::new(limits.clients),
                 monitor,
                 policy,
-                log: Box::new(log),
+                lines: Lines::new(Box::new(log)),
             },
             clients: BTreeMap::new(),
-            rings: Places::new(limits.clients),
+            came: 0,
             door: None,
         })
     }
@@ -108,7 +114,7 @@ impl Server {
             }
             let first = polled.len();
             let mut numbers = Vec::new();
-            let mut limit = self.shared.places.any_taken().then_some(SWEEP);
+            let mut limit = self.has_to_sweep().then_some(SWEEP);
             for (&number, client) in &mut self.clients {
                 let wait = client.must_wait(now);
                 if wait.is_zero() {
@@ -158,37 +164,59 @@ impl Server {
         let Ok(socket) = socket else { return };
         match Peer::of(socket.as_fd()) {
             Ok(peer) => self.admit(socket, peer),
-            Err(e) => self.shared.log(&format!("a client without a name: {e}")),
+            Err(e) => {
+                let line = format!("a client without a name: {e}");
+                self.shared.lines.say(&line);
+            }
         }
     }
 
+    /// Takes a client, or tells it why not. It has no ring yet: whoever only comes and goes takes
+    /// nothing from others.
     fn admit(&mut self, socket: OwnedFd, peer: Peer) {
-        let limits = self.shared.policy.limits();
-        let of_user = |c: &&Client| c.peer().user == peer.user;
-        let his = self.clients.values().filter(of_user).count();
-        let why = if peer.user != 0 && his >= limits.clients_per_user as usize {
-            format!(
-                "user {} has as many clients as one may have, {his}: end one, or raise limits.clients-per-user",
-                peer.user
-            )
-        } else if let Some((number, _)) = self.rings.take(Instant::now()) {
-            let allowed = self.shared.policy.allows(&peer);
-            self.shared.log(&format!("{peer} connects"));
-            let client = Client::new(socket, peer, allowed, number, limits);
-            self.clients.insert(number, client);
-            return;
+        let now = Instant::now();
+        let allowed = self.shared.policy.allows(&peer);
+        let (why, reply) = if allowed == Wanted::default() {
+            let why = "the policy allows this user nothing".to_owned();
+            (why, Reply::Barred {})
+        } else if let Some(why) = self.no_room(peer.user, now) {
+            (why.clone(), Reply::Refused { why })
         } else {
-            format!(
-                "the daemon serves as many clients as it may, {}: try again later, or raise limits.clients",
-                self.clients.len()
-            )
+            self.shared.lines.tell(&peer, "connects", now);
+            let limits = self.shared.policy.limits();
+            let client = Client::new(socket, peer, allowed, limits, now);
+            self.clients.insert(self.came, client);
+            self.came += 1;
+            return;
         };
-        self.shared.log(&format!("{peer} refused: {why}"));
+        let line = format!("refused: {why}");
+        self.shared.lines.tell(&peer, &line, now);
         // If it does not even take the refusal, so be it.
-        let _ = passing::send(socket.as_fd(), &Reply::Refused { why }.message(), None);
+        let _ = passing::send(socket.as_fd(), &reply.message(), None);
+        closing::hang_up(socket);
     }
 
-    fn serve(&mut self, number: u32) {
+    /// Why there is no room for another client of a user. Rings that rest are not free either.
+    fn no_room(&mut self, user: u32, now: Instant) -> Option<String> {
+        let limits = self.shared.policy.limits();
+        let waiting = self.clients.values().filter(|c| !c.is_open());
+        let his = waiting.clone().filter(|c| c.peer().user == user).count();
+        let his = his + self.shared.rings.of(user, now) as usize;
+        if user != 0 && his >= limits.clients_per_user as usize {
+            return Some(format!(
+                "user {user} has as many clients as one may have, {his}, with those that left within a second: end one, or raise limits.clients-per-user"
+            ));
+        }
+        let full = waiting.count() >= self.shared.rings.free(now);
+        full.then(|| {
+            format!(
+                "the daemon serves as many clients as it may, {}, with those that left within a second: try again later, or raise limits.clients",
+                limits.clients
+            )
+        })
+    }
+
+    fn serve(&mut self, number: u64) {
         let Some(client) = self.clients.get_mut(&number) else {
             return;
         };
@@ -199,31 +227,40 @@ impl Server {
             match client.serve(&mut self.shared) {
                 Outcome::Served => {}
                 Outcome::Idle => return,
-                Outcome::Gone(why) => {
-                    self.shared.log(&format!("{} leaves: {why}", client.peer()));
-                    self.dismiss(number);
-                    return;
-                }
+                Outcome::Gone(why) => return self.dismiss(number, why),
             }
         }
     }
 
-    fn dismiss(&mut self, number: u32) {
+    fn dismiss(&mut self, number: u64, why: &str) {
         let Some(client) = self.clients.remove(&number) else {
             return;
         };
         let now = Instant::now();
+        let line = format!("leaves: {why}");
+        self.shared.lines.tell(client.peer(), &line, now);
         client.end(&mut self.shared, now);
-        // It may never have had a ring.
-        let _ = self.shared.monitor.unplug(number);
-        self.rings.give(number, now);
     }
 
-    /// Frees the places of subscriptions whose sockets are gone.
+    /// Whether `sweep` has to look again soon.
+    fn has_to_sweep(&self) -> bool {
+        self.shared.places.any_taken()
+            || self.shared.lines.any_left_out()
+            || self.clients.values().any(|c| !c.is_open())
+    }
+
+    /// Frees the places of subscriptions whose sockets are gone, and those of clients that never
+    /// ask.
     fn sweep(&mut self, now: Instant) {
         for client in self.clients.values_mut() {
             client.sweep(&mut self.shared, now);
         }
+        let late = |(&number, c): (&u64, &Client)| c.is_late(now).then_some(number);
+        let late: Vec<u64> = self.clients.iter().filter_map(late).collect();
+        for number in late {
+            self.dismiss(number, "it did not open in time");
+        }
+        self.shared.lines.sweep(now);
     }
 }
 
@@ -242,13 +279,9 @@ struct Shared {
     policy: Policy,
     /// Of subscriptions.
     places: Places,
-    log: Box<dyn FnMut(&str) + Send>,
-}
-
-impl Shared {
-    fn log(&mut self, line: &str) {
-        (self.log)(line);
-    }
+    /// Of rings.
+    rings: Places,
+    lines: Lines,
 }
 
 /// Connects to the daemon at a path.

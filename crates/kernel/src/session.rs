@@ -220,8 +220,9 @@ fn exchange(
     }
     let reply = serde_json::from_slice(&buffer[..received.length]);
     match reply.map_err(|e| EventsError::Strange(e.to_string()))? {
+        Reply::Barred {} => Err(EventsError::Barred),
         Reply::Refused { why } => Err(EventsError::Refused(why)),
-        reply => Ok((reply, received.along)),
+        reply => Ok((reply, received.along.into_iter().next())),
     }
 }
 

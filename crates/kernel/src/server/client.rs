@@ -1,13 +1,13 @@
 //! One client of the daemon.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::closing::{self, Handed};
-use crate::bpf::monitor::{self, BindError, Wanted};
+use crate::bpf::monitor::{self, BindError, Tally, Wanted};
 use crate::capability::{self, Capability};
 use crate::event::{EventKind, EventSet};
 use crate::passing;
@@ -28,6 +28,8 @@ pub(super) struct Client {
     ring: Option<u32>,
     /// Places of its subscriptions by token.
     places: BTreeMap<u64, u32>,
+    /// What became of those that have ended, by token, until it was asked for; the oldest first.
+    ended: VecDeque<(u64, Tally)>,
     limits: Limits,
     budget: Budget,
 }
@@ -58,6 +60,7 @@ impl Client {
             came: now,
             ring: None,
             places: BTreeMap::new(),
+            ended: VecDeque::new(),
             limits,
             budget: Budget::new(limits.requests_per_second),
         }
@@ -139,11 +142,17 @@ impl Client {
         closing::hang_up(self.socket);
     }
 
-    /// Frees the places of subscriptions whose sockets are gone.
+    /// Frees the places of subscriptions whose sockets are gone. The end may have found no room in
+    /// the ring, so what became of them can still be asked.
     pub(super) fn sweep(&mut self, shared: &mut Shared, now: Instant) {
-        self.places.retain(|_, &mut place| {
+        self.places.retain(|&token, &mut place| {
             let ended = shared.monitor.has_ended(place);
             if ended {
+                if self.ended.len() >= self.limits.subscriptions_per_client as usize {
+                    self.ended.pop_front();
+                }
+                let tally = shared.monitor.tally(place);
+                self.ended.push_back((token, tally));
                 shared.monitor.close(place);
                 shared.places.give(place, now);
             }
@@ -192,7 +201,7 @@ impl Client {
                 Ok(Reply::Done {})
             }
             Request::Tally { id } => {
-                let tally = shared.monitor.tally(self.place(id)?);
+                let tally = self.tally(shared, id)?;
                 Ok(Reply::Tally {
                     events: tally.events,
                     lost: tally.lost,
@@ -267,11 +276,6 @@ impl Client {
             return Err(error.to_string());
         }
         let token = monitor::token(place, uses);
-        let known = wanted.variables.and(shared.monitor.available());
-        let wanted = Wanted {
-            variables: known,
-            ..wanted
-        };
         shared.monitor.open(place, token, ring, wanted);
         let bound = capability::with(Capability::Bpf, || shared.monitor.bind(socket.fd(), token));
         if let Err(error) = bound {
@@ -332,6 +336,16 @@ impl Client {
             events: events.or(end),
             variables,
         })
+    }
+
+    /// What became of a subscription: once, if it has ended.
+    fn tally(&mut self, shared: &Shared, id: u64) -> Result<Tally, String> {
+        if let Some(at) = self.ended.iter().position(|&(token, _)| token == id)
+            && let Some((_, tally)) = self.ended.remove(at)
+        {
+            return Ok(tally);
+        }
+        Ok(shared.monitor.tally(self.place(id)?))
     }
 
     fn place(&self, id: u64) -> Result<u32, String> {

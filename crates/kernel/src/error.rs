@@ -31,6 +31,8 @@ pub enum EventsError {
     NoSubscription,
     /// The daemon says no.
     Refused(String),
+    /// The daemon does not answer.
+    Silent,
     /// The daemon says what makes no sense.
     Strange(String),
     /// The system fails.
@@ -61,6 +63,9 @@ impl fmt::Display for EventsError {
                 "there is no such subscription: it was cancelled, or its socket is closed",
             ),
             Self::Refused(why) => write!(f, "the event daemon refuses: {why}"),
+            Self::Silent => f.write_str(
+                "the event daemon does not answer within 10 seconds, and this connection to it is given up: start it again (tidegate events serve) and subscribe anew",
+            ),
             Self::Strange(what) => write!(
                 f,
                 "the event daemon says what makes no sense ({what}): install it and this library from one release"

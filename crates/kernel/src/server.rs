@@ -37,6 +37,8 @@ pub struct Server {
     /// How many came.
     came: u64,
     door: Option<Door>,
+    /// Until then nobody is let in, since there were no descriptors left.
+    full_until: Option<Instant>,
 }
 
 impl Server {
@@ -60,6 +62,7 @@ impl Server {
             clients: BTreeMap::new(),
             came: 0,
             door: None,
+            full_until: None,
         })
     }
 
@@ -70,6 +73,9 @@ impl Server {
     ///
     /// Another daemon listens there, or the path cannot be used.
     pub fn listen(&mut self, path: &Path) -> Result<(), ServeError> {
+        // One for each client, and some for what they hand over and for the programs. If there are
+        // fewer the daemon serves as many as there are.
+        let _ = system::allow_descriptors(self.shared.policy.limits().clients + 512);
         self.door = Some(Door::open(path)?);
         Ok(())
     }
@@ -109,12 +115,15 @@ impl Server {
         while self.door.is_some() || !self.clients.is_empty() {
             let now = Instant::now();
             let mut polled = vec![Polled::input(stop)];
-            if let Some(door) = &self.door {
+            let mut limit = self.has_to_sweep().then_some(SWEEP);
+            let full = self.full_until.map(|t| t.saturating_duration_since(now));
+            if let Some(wait) = full.filter(|wait| !wait.is_zero()) {
+                limit = Some(limit.map_or(wait, |l| l.min(wait)));
+            } else if let Some(door) = &self.door {
                 polled.push(Polled::input(door.socket()));
             }
             let first = polled.len();
             let mut numbers = Vec::new();
-            let mut limit = self.has_to_sweep().then_some(SWEEP);
             for (&number, client) in &mut self.clients {
                 let wait = client.must_wait(now);
                 if wait.is_zero() {
@@ -160,8 +169,13 @@ impl Server {
                 flags,
             )
         });
-        // A client that is gone already is none.
-        let Ok(socket) = socket else { return };
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(e) if is_full(&e) => return self.wait_for_descriptors(&e),
+            // A client that is gone already is none.
+            Err(_) => return,
+        };
+        self.full_until = None;
         match Peer::of(socket.as_fd()) {
             Ok(peer) => self.admit(socket, peer),
             Err(e) => {
@@ -169,6 +183,17 @@ impl Server {
                 self.shared.lines.say(&line);
             }
         }
+    }
+
+    /// Leaves the door alone for a while, and says so once until somebody was let in.
+    fn wait_for_descriptors(&mut self, why: &io::Error) {
+        if self.full_until.is_none() {
+            let line = format!(
+                "nobody can be let in for now ({why}): raise the limit of open files (ulimit -n, LimitNOFILE=)"
+            );
+            self.shared.lines.say(&line);
+        }
+        self.full_until = Some(Instant::now() + FULL);
     }
 
     /// Takes a client, or tells it why not. It has no ring yet: whoever only comes and goes takes
@@ -284,9 +309,16 @@ struct Shared {
     lines: Lines,
 }
 
-/// Connects to the daemon at a path.
+/// Whether the system has no descriptors or no memory left.
+fn is_full(error: &io::Error) -> bool {
+    let full = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|e| full.contains(&e))
+}
+
+/// Connects to the daemon at a path. Nothing on the socket waits longer than the daemon may take.
 pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = system::local_socket()?;
+    system::limit(socket.as_fd(), ANSWER_WITHIN)?;
     let (address, size) = system::local_address(path)?;
     // SAFETY: the address is whole and passed with its size.
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
@@ -358,6 +390,10 @@ impl fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
+/// How long nobody is let in once there are no descriptors left.
+const FULL: Duration = Duration::from_secs(1);
+/// How long a client waits for an answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How often ended subscriptions are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Requests of one client before the next client's turn.

@@ -236,6 +236,33 @@ fn who_does_not_read_loses_his_own_events_and_is_told_how_many() {
     drop((first, second, third));
 }
 
+/// The end goes through the ring like all else, and finds no room either.
+#[test]
+fn what_was_lost_can_be_asked_after_the_end() {
+    let Some(daemon) = Daemon::start("after", ANYTHING) else {
+        return;
+    };
+    let deaf = Events::connect_with(&daemon.path, 4_096).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let first = listener.accept().unwrap();
+    let id = deaf.subscribe(&socket, states()).unwrap();
+    let second = flap(&socket, &listener, 100);
+    drop((socket, first, second));
+    // Until the daemon has forgotten the subscription.
+    let patience = Instant::now() + Duration::from_secs(30);
+    while deaf.change(id, states()).is_ok() {
+        assert!(Instant::now() < patience);
+        thread::yield_now();
+    }
+    let tally = deaf.tally(id).unwrap();
+    let read = std::iter::from_fn(|| deaf.try_next()).count() as u64;
+    assert!(tally.lost > 0 && tally.events > 300, "{tally:?}");
+    assert_eq!(read + tally.lost, tally.events);
+    // Once.
+    assert!(deaf.tally(id).is_err());
+}
+
 #[test]
 fn the_policy_is_kept_and_refusals_are_logged() {
     let policy = "[[allow]]\nusers = [0]\nevents = ['state']\nvariables = ['window']\n";
@@ -331,35 +358,26 @@ fn answer(client: &OwnedFd, limit: Duration) -> Option<isize> {
 /// Whatever it comes with, in a message or in one that is never read.
 #[test]
 fn the_daemon_waits_for_no_descriptor() {
-    let Some(daemon) = Daemon::start("linger", ANYTHING) else {
+    let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
+    let Some(daemon) = Daemon::start("linger", &policy) else {
         return;
     };
-    let good = Events::connect(&daemon.path).unwrap();
     let tally: &[u8] = br#"{"request":"tally","id":1}"#;
     for (message, many) in [(tally, 1), (tally, 40), (b"xyz", 1), (b"", 2)] {
         let bad = raw_client(&daemon.path);
         let (ends, peers): (Vec<_>, Vec<_>) = (0..many).map(|_| lingering()).unzip();
-        hand_over(&bad, message, &ends);
-        // The daemon has the last copies then. The second message is never read if the first
-        // makes it throw the client out.
         let (more, more_peer) = lingering();
-        let peer_until_the_end = if hand_over(&bad, tally, std::slice::from_ref(&more)) {
-            Some(more_peer)
-        } else {
-            // It is ours to close, and without a peer there is nothing to wait for.
-            drop(more_peer);
-            None
-        };
-        drop((ends, more, bad));
-        let start = Instant::now();
-        // It comes after those, one way or the other.
-        drop(Events::connect(&daemon.path).unwrap());
-        let (socket, _peer) = connection();
-        let id = good.subscribe(&socket, states()).unwrap();
-        good.tally(id).unwrap();
-        let took = start.elapsed();
-        assert!(took < LINGER / 2, "{took:?} after {message:?}");
-        drop((peers, peer_until_the_end));
+        // After this one it is not heard for a second, in which our copies go.
+        assert!(hand_over(&bad, tally, &[]));
+        assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
+        assert!(hand_over(&bad, message, &ends));
+        assert!(hand_over(&bad, tally, &[more]));
+        drop(ends);
+        let heard = answer(&bad, LINGER / 2);
+        assert_eq!(heard.map(|l| l > 0), Some(message == tally), "{message:?}");
+        drop(bad);
+        Events::connect(&daemon.path).unwrap();
+        drop((peers, more_peer));
     }
 }
 
@@ -559,11 +577,19 @@ fn clients_that_crash_flood_or_talk_nonsense_harm_nobody() {
 }
 
 fn raw_client(path: &Path) -> OwnedFd {
+    // SAFETY: takes numbers and touches no memory.
+    connect_raw(
+        unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0) },
+        path,
+    )
+}
+
+/// Connects a local socket that is nobody else's.
+fn connect_raw(fd: i32, path: &Path) -> OwnedFd {
     use std::os::fd::FromRawFd as _;
     use std::os::unix::ffi::OsStrExt as _;
     // SAFETY: an address is integers, for which zero is a value, and is passed with its size.
     unsafe {
-        let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0);
         let mut to: libc::sockaddr_un = mem::zeroed();
         to.sun_family = libc::AF_UNIX as u16;
         for (to, &from) in to.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
@@ -775,6 +801,63 @@ fn privileges_are_given_up_and_rings_can_still_be_made() {
     client.join().unwrap();
     drop(server);
     let _ = fs::remove_file(path);
+}
+
+/// In a process of its own, since the limit is everybody's.
+#[test]
+fn without_descriptors_the_daemon_waits_and_says_so() {
+    let name = "without_descriptors_the_daemon_waits_and_says_so";
+    if env::var_os(AT).is_none() {
+        let mut child = Command::new(env::current_exe().unwrap());
+        let child = child.args(["--exact", name, "--nocapture"]);
+        assert!(child.env(AT, "itself").status().unwrap().success());
+        return;
+    }
+    let Some(daemon) = Daemon::start("descriptors", ANYTHING) else {
+        return;
+    };
+    // Answered, so the daemon is at rest after it.
+    let early = Events::connect(&daemon.path).unwrap();
+    // SAFETY: takes numbers; then a limit that is whole.
+    let (late, usual) = unsafe {
+        let late = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0);
+        let mut usual: libc::rlimit = mem::zeroed();
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut usual), 0);
+        let none = libc::rlimit {
+            rlim_cur: 3,
+            ..usual
+        };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none), 0);
+        (connect_raw(late, &daemon.path), usual)
+    };
+    let before = processor_time();
+    assert_eq!(answer(&late, Duration::from_millis(1_500)), None);
+    let spent = processor_time() - before;
+    assert!(spent < Duration::from_millis(300), "{spent:?}");
+    // SAFETY: as above.
+    let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const usual) };
+    assert_eq!(raised, 0);
+    let nonsense = b"xyz";
+    // SAFETY: sends three bytes.
+    let sent = unsafe { libc::send(late.as_raw_fd(), nonsense.as_ptr().cast(), 3, 0) };
+    assert_eq!(sent, 3);
+    // It is let in after all, and thrown out.
+    assert_eq!(answer(&late, Duration::from_secs(20)), Some(0));
+    let log = daemon.log.lock().unwrap();
+    let said = log.iter().filter(|l| l.contains("nobody can be let in"));
+    assert_eq!(said.count(), 1, "{log:?}");
+    drop((log, early));
+}
+
+/// What this process has used.
+fn processor_time() -> Duration {
+    // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
+    let time = unsafe {
+        let mut time: libc::timespec = mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time);
+        time
+    };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What tells a test that it runs in a child.

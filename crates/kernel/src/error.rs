@@ -10,6 +10,8 @@ use crate::tcp::NotTcp;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EventsError {
+    /// The daemon's policy allows this user nothing.
+    Barred,
     /// The daemon went away.
     Gone,
     /// The programs are not in the kernel.
@@ -29,6 +31,8 @@ pub enum EventsError {
     NoSubscription,
     /// The daemon says no.
     Refused(String),
+    /// The daemon does not answer.
+    Silent,
     /// The daemon says what makes no sense.
     Strange(String),
     /// The system fails.
@@ -38,6 +42,9 @@ pub enum EventsError {
 impl fmt::Display for EventsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Barred => f.write_str(
+                "the policy of the event daemon allows this user nothing: ask the administrator, or use the unprivileged mode",
+            ),
             Self::Gone => f.write_str(
                 "the event daemon is gone and with it all subscriptions: start it again (tidegate events serve) and subscribe anew",
             ),
@@ -56,6 +63,9 @@ impl fmt::Display for EventsError {
                 "there is no such subscription: it was cancelled, or its socket is closed",
             ),
             Self::Refused(why) => write!(f, "the event daemon refuses: {why}"),
+            Self::Silent => f.write_str(
+                "the event daemon does not answer within 10 seconds, and this connection to it is given up: start it again (tidegate events serve) and subscribe anew",
+            ),
             Self::Strange(what) => write!(
                 f,
                 "the event daemon says what makes no sense ({what}): install it and this library from one release"

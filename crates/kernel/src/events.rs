@@ -55,14 +55,15 @@ enum Source {
 }
 
 impl Events {
-    /// From the daemon where one answers at [`default_path`], else without privilege.
+    /// From the daemon where one answers at [`default_path`] whose policy allows this user
+    /// anything, else without privilege.
     ///
     /// # Errors
     ///
     /// A daemon is there and refuses, or the system fails.
     pub fn open() -> Result<Self, EventsError> {
         match Self::connect(&default_path()) {
-            Err(e @ EventsError::NoDaemon { .. }) => {
+            Err(e @ (EventsError::NoDaemon { .. } | EventsError::Barred)) => {
                 let mut events = Self::unprivileged()?;
                 events.because = Some(e.to_string());
                 Ok(events)
@@ -124,7 +125,7 @@ impl Events {
         matches!(self.source, Source::Kernel(_))
     }
 
-    /// Why [`Self::open`] found no daemon, if it found none.
+    /// Why [`Self::open`] found no daemon that serves this user, if it found none.
     pub fn why_unprivileged(&self) -> Option<&str> {
         self.because.as_deref()
     }

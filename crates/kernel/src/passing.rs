@@ -14,7 +14,7 @@ pub(crate) fn send(
         iov_base: message.as_ptr().cast_mut().cast(),
         iov_len: message.len(),
     };
-    let mut control = Control::default();
+    let mut control = Control([0; 129]);
     // SAFETY: a msghdr is integers and pointers, for which zero is a value.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut part;
@@ -48,8 +48,8 @@ pub(crate) struct Received {
     pub(crate) length: usize,
     /// The message did not fit.
     pub(crate) cut: bool,
-    /// The first descriptor that came along. Others are closed.
-    pub(crate) along: Option<OwnedFd>,
+    /// The descriptors that came along.
+    pub(crate) along: Vec<OwnedFd>,
 }
 
 /// Takes the next message. Waits for one only if the socket does.
@@ -58,7 +58,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),
     };
-    let mut control = Control::default();
+    let mut control = Control([0; 129]);
     // SAFETY: a msghdr is integers and pointers, for which zero is a value.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut part;
@@ -72,7 +72,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
     Ok(Received {
         length,
         cut: header.msg_flags & libc::MSG_TRUNC != 0,
-        along: descriptors(&header).into_iter().next(),
+        along: descriptors(&header),
     })
 }
 
@@ -115,8 +115,8 @@ fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     }
 }
 
-/// Room for a few descriptors, so that those that should not have come are closed and not lost.
-#[derive(Default)]
-struct Control([u64; 8]);
+/// Room for as many descriptors as a message can have (`SCM_MAX_FD`, 253): the system would close
+/// the others itself, and have the receiver wait for it.
+struct Control([u64; 129]);
 
 const FD_SIZE: u32 = mem::size_of::<RawFd>() as u32;

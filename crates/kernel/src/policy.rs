@@ -96,6 +96,8 @@ pub struct Limits {
     pub clients_per_user: u32,
     /// Subscriptions of one client.
     pub subscriptions_per_client: u32,
+    /// Subscriptions of one user other than root.
+    pub subscriptions_per_user: u32,
     /// Subscriptions of all.
     pub subscriptions: u32,
     /// Largest ring of a client, in KiB: a power of two.
@@ -110,6 +112,7 @@ impl Default for Limits {
             clients: 64,
             clients_per_user: 16,
             subscriptions_per_client: 4_096,
+            subscriptions_per_user: 8_192,
             subscriptions: 16_384,
             ring_kib: 4_096,
             requests_per_second: 5_000,
@@ -229,6 +232,18 @@ mod tests {
             Wanted::default()
         );
         assert_eq!(Policy::everybody().allows(&peer(1, &[0])), everything());
+    }
+
+    #[test]
+    fn one_user_has_half_of_the_subscriptions_unless_told() {
+        for (text, most) in [
+            ("", 8_192),
+            ("[limits]\nsubscriptions = 9", 5),
+            ("[limits]\nsubscriptions = 9\nsubscriptions-per-user = 9", 9),
+        ] {
+            let limits = Policy::parse(text).unwrap().limits();
+            assert_eq!(limits.subscriptions_per_user, most, "{text}");
+        }
     }
 
     #[test]

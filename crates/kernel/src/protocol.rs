@@ -50,6 +50,8 @@ pub(crate) enum Reply {
     Tally { events: u64, lost: u64 },
     /// Numbers and values of variables.
     Counters { values: Vec<(u8, u64)> },
+    /// The policy allows this user nothing.
+    Barred {},
     /// It is not done.
     Refused { why: String },
 }

@@ -5,7 +5,9 @@
 //! not read loses its own events and nobody else's.
 
 mod client;
+mod closing;
 mod door;
+mod lines;
 mod places;
 
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use crate::bpf::monitor::{LoadError, Monitor};
+use crate::bpf::monitor::{LoadError, Monitor, Wanted};
 use crate::capability::{self, Capability};
 use crate::passing;
 use crate::peer::Peer;
@@ -24,14 +26,19 @@ use crate::protocol::Reply;
 use crate::system::{self, Polled, check, owned, user_and_group};
 use client::{Client, Outcome};
 use door::Door;
+use lines::Lines;
 use places::Places;
 
 /// The daemon of the event service.
 pub struct Server {
     shared: Shared,
-    clients: BTreeMap<u32, Client>,
-    rings: Places,
+    /// By the order in which they came.
+    clients: BTreeMap<u64, Client>,
+    /// How many came.
+    came: u64,
     door: Option<Door>,
+    /// Until then nobody is let in, since there were no descriptors left.
+    full_until: Option<Instant>,
 }
 
 impl Server {
@@ -47,13 +54,15 @@ impl Server {
         Ok(Self {
             shared: Shared {
                 places: Places::new(monitor.capacity()),
+                rings: Places::new(limits.clients),
                 monitor,
                 policy,
-                log: Box::new(log),
+                lines: Lines::new(Box::new(log)),
             },
             clients: BTreeMap::new(),
-            rings: Places::new(limits.clients),
+            came: 0,
             door: None,
+            full_until: None,
         })
     }
 
@@ -64,6 +73,9 @@ impl Server {
     ///
     /// Another daemon listens there, or the path cannot be used.
     pub fn listen(&mut self, path: &Path) -> Result<(), ServeError> {
+        // One for each client, and some for what they hand over and for the programs. If there are
+        // fewer the daemon serves as many as there are.
+        let _ = system::allow_descriptors(self.shared.policy.limits().clients + 512);
         self.door = Some(Door::open(path)?);
         Ok(())
     }
@@ -103,12 +115,15 @@ impl Server {
         while self.door.is_some() || !self.clients.is_empty() {
             let now = Instant::now();
             let mut polled = vec![Polled::input(stop)];
-            if let Some(door) = &self.door {
+            let mut limit = self.has_to_sweep().then_some(SWEEP);
+            let full = self.full_until.map(|t| t.saturating_duration_since(now));
+            if let Some(wait) = full.filter(|wait| !wait.is_zero()) {
+                limit = Some(limit.map_or(wait, |l| l.min(wait)));
+            } else if let Some(door) = &self.door {
                 polled.push(Polled::input(door.socket()));
             }
             let first = polled.len();
             let mut numbers = Vec::new();
-            let mut limit = self.shared.places.any_taken().then_some(SWEEP);
             for (&number, client) in &mut self.clients {
                 let wait = client.must_wait(now);
                 if wait.is_zero() {
@@ -154,41 +169,79 @@ impl Server {
                 flags,
             )
         });
-        // A client that is gone already is none.
-        let Ok(socket) = socket else { return };
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(e) if is_full(&e) => return self.wait_for_descriptors(&e),
+            // A client that is gone already is none.
+            Err(_) => return,
+        };
+        self.full_until = None;
         match Peer::of(socket.as_fd()) {
             Ok(peer) => self.admit(socket, peer),
-            Err(e) => self.shared.log(&format!("a client without a name: {e}")),
+            Err(e) => {
+                let line = format!("a client without a name: {e}");
+                self.shared.lines.say(&line);
+            }
         }
     }
 
-    fn admit(&mut self, socket: OwnedFd, peer: Peer) {
-        let limits = self.shared.policy.limits();
-        let of_user = |c: &&Client| c.peer().user == peer.user;
-        let his = self.clients.values().filter(of_user).count();
-        let why = if peer.user != 0 && his >= limits.clients_per_user as usize {
-            format!(
-                "user {} has as many clients as one may have, {his}: end one, or raise limits.clients-per-user",
-                peer.user
-            )
-        } else if let Some((number, _)) = self.rings.take(Instant::now()) {
-            let allowed = self.shared.policy.allows(&peer);
-            self.shared.log(&format!("{peer} connects"));
-            let client = Client::new(socket, peer, allowed, number, limits);
-            self.clients.insert(number, client);
-            return;
-        } else {
-            format!(
-                "the daemon serves as many clients as it may, {}: try again later, or raise limits.clients",
-                self.clients.len()
-            )
-        };
-        self.shared.log(&format!("{peer} refused: {why}"));
-        // If it does not even take the refusal, so be it.
-        let _ = passing::send(socket.as_fd(), &Reply::Refused { why }.message(), None);
+    /// Leaves the door alone for a while, and says so once until somebody was let in.
+    fn wait_for_descriptors(&mut self, why: &io::Error) {
+        if self.full_until.is_none() {
+            let line = format!(
+                "nobody can be let in for now ({why}): raise the limit of open files (ulimit -n, LimitNOFILE=)"
+            );
+            self.shared.lines.say(&line);
+        }
+        self.full_until = Some(Instant::now() + FULL);
     }
 
-    fn serve(&mut self, number: u32) {
+    /// Takes a client, or tells it why not. It has no ring yet: whoever only comes and goes takes
+    /// nothing from others.
+    fn admit(&mut self, socket: OwnedFd, peer: Peer) {
+        let now = Instant::now();
+        let allowed = self.shared.policy.allows(&peer);
+        let (why, reply) = if allowed == Wanted::default() {
+            let why = "the policy allows this user nothing".to_owned();
+            (why, Reply::Barred {})
+        } else if let Some(why) = self.no_room(peer.user, now) {
+            (why.clone(), Reply::Refused { why })
+        } else {
+            self.shared.lines.tell(&peer, "connects", now);
+            let limits = self.shared.policy.limits();
+            let client = Client::new(socket, peer, allowed, limits, now);
+            self.clients.insert(self.came, client);
+            self.came += 1;
+            return;
+        };
+        let line = format!("refused: {why}");
+        self.shared.lines.tell(&peer, &line, now);
+        // If it does not even take the refusal, so be it.
+        let _ = passing::send(socket.as_fd(), &reply.message(), None);
+        closing::hang_up(socket);
+    }
+
+    /// Why there is no room for another client of a user. Rings that rest are not free either.
+    fn no_room(&mut self, user: u32, now: Instant) -> Option<String> {
+        let limits = self.shared.policy.limits();
+        let waiting = self.clients.values().filter(|c| !c.is_open());
+        let his = waiting.clone().filter(|c| c.peer().user == user).count();
+        let his = his + self.shared.rings.of(user, now) as usize;
+        if user != 0 && his >= limits.clients_per_user as usize {
+            return Some(format!(
+                "user {user} has as many clients as one may have, {his}, with those that left within a second: end one, or raise limits.clients-per-user"
+            ));
+        }
+        let full = waiting.count() >= self.shared.rings.free(now);
+        full.then(|| {
+            format!(
+                "the daemon serves as many clients as it may, {}, with those that left within a second: try again later, or raise limits.clients",
+                limits.clients
+            )
+        })
+    }
+
+    fn serve(&mut self, number: u64) {
         let Some(client) = self.clients.get_mut(&number) else {
             return;
         };
@@ -199,31 +252,40 @@ impl Server {
             match client.serve(&mut self.shared) {
                 Outcome::Served => {}
                 Outcome::Idle => return,
-                Outcome::Gone(why) => {
-                    self.shared.log(&format!("{} leaves: {why}", client.peer()));
-                    self.dismiss(number);
-                    return;
-                }
+                Outcome::Gone(why) => return self.dismiss(number, why),
             }
         }
     }
 
-    fn dismiss(&mut self, number: u32) {
+    fn dismiss(&mut self, number: u64, why: &str) {
         let Some(client) = self.clients.remove(&number) else {
             return;
         };
         let now = Instant::now();
+        let line = format!("leaves: {why}");
+        self.shared.lines.tell(client.peer(), &line, now);
         client.end(&mut self.shared, now);
-        // It may never have had a ring.
-        let _ = self.shared.monitor.unplug(number);
-        self.rings.give(number, now);
     }
 
-    /// Frees the places of subscriptions whose sockets are gone.
+    /// Whether `sweep` has to look again soon.
+    fn has_to_sweep(&self) -> bool {
+        self.shared.places.any_taken()
+            || self.shared.lines.any_left_out()
+            || self.clients.values().any(|c| !c.is_open())
+    }
+
+    /// Frees the places of subscriptions whose sockets are gone, and those of clients that never
+    /// ask.
     fn sweep(&mut self, now: Instant) {
         for client in self.clients.values_mut() {
             client.sweep(&mut self.shared, now);
         }
+        let late = |(&number, c): (&u64, &Client)| c.is_late(now).then_some(number);
+        let late: Vec<u64> = self.clients.iter().filter_map(late).collect();
+        for number in late {
+            self.dismiss(number, "it did not open in time");
+        }
+        self.shared.lines.sweep(now);
     }
 }
 
@@ -242,18 +304,21 @@ struct Shared {
     policy: Policy,
     /// Of subscriptions.
     places: Places,
-    log: Box<dyn FnMut(&str) + Send>,
+    /// Of rings.
+    rings: Places,
+    lines: Lines,
 }
 
-impl Shared {
-    fn log(&mut self, line: &str) {
-        (self.log)(line);
-    }
+/// Whether the system has no descriptors or no memory left.
+fn is_full(error: &io::Error) -> bool {
+    let full = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|e| full.contains(&e))
 }
 
-/// Connects to the daemon at a path.
+/// Connects to the daemon at a path. Nothing on the socket waits longer than the daemon may take.
 pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = system::local_socket()?;
+    system::limit(socket.as_fd(), ANSWER_WITHIN)?;
     let (address, size) = system::local_address(path)?;
     // SAFETY: the address is whole and passed with its size.
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
@@ -325,6 +390,10 @@ impl fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
+/// How long nobody is let in once there are no descriptors left.
+const FULL: Duration = Duration::from_secs(1);
+/// How long a client waits for an answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How often ended subscriptions are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Requests of one client before the next client's turn.

@@ -35,9 +35,12 @@ pub(crate) struct Session {
 impl Session {
     /// With the daemon at a path.
     pub(crate) fn connect(path: &Path, ring: u32) -> Result<Self, EventsError> {
-        let socket = server::connect(path).map_err(|cause| EventsError::NoDaemon {
-            path: path.into(),
-            cause,
+        let socket = server::connect(path).map_err(|cause| match cause.kind() {
+            io::ErrorKind::WouldBlock => EventsError::Silent,
+            _ => EventsError::NoDaemon {
+                path: path.into(),
+                cause,
+            },
         })?;
         Self::open(socket, ring, None)
     }
@@ -201,6 +204,11 @@ fn exchange(
 ) -> Result<(Reply, Option<OwnedFd>), EventsError> {
     let mut buffer = [0; LONGEST];
     let gone = |e: io::Error| match e.kind() {
+        io::ErrorKind::WouldBlock => {
+            // What it says later is no answer to what is asked next.
+            hang_up(socket);
+            EventsError::Silent
+        }
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => EventsError::Gone,
         _ => EventsError::System(e),
     };
@@ -220,9 +228,19 @@ fn exchange(
     }
     let reply = serde_json::from_slice(&buffer[..received.length]);
     match reply.map_err(|e| EventsError::Strange(e.to_string()))? {
+        Reply::Barred {} => Err(EventsError::Barred),
         Reply::Refused { why } => Err(EventsError::Refused(why)),
-        reply => Ok((reply, received.along)),
+        reply => Ok((reply, received.along.into_iter().next())),
     }
+}
+
+/// Nothing more comes or goes, and whoever waits for the daemon's end is woken.
+fn hang_up(socket: &OwnedFd) {
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: takes numbers and touches no memory.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
+    // What came meanwhile is read no more.
+    while passing::receive(socket.as_fd(), &mut [0]).is_ok_and(|r| r.length > 0) {}
 }
 
 fn strange(reply: &Reply) -> EventsError {
@@ -236,4 +254,25 @@ fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = system::check(flags)? | libc::O_NONBLOCK;
     // SAFETY: as above.
     system::check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_given_up() {
+        let [ours, its] = system::local_pair().unwrap();
+        system::limit(ours.as_fd(), Duration::from_millis(20)).unwrap();
+        let ask = || exchange(&ours, Request::Counters {}, None).map(|(reply, _)| reply);
+        let silent = ask().unwrap_err();
+        assert!(matches!(silent, EventsError::Silent), "{silent}");
+        // Too late: it is not taken for the answer to what comes next.
+        let late = Reply::Done {}.message();
+        assert!(passing::send(its.as_fd(), &late, None).is_err());
+        let gone = ask().unwrap_err();
+        assert!(matches!(gone, EventsError::Gone), "{gone}");
+    }
 }

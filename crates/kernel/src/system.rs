@@ -55,6 +55,33 @@ pub(crate) fn set_option<T: Copy>(
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, size) }).map(drop)
 }
 
+/// Has calls on a socket that would wait give up after this time.
+pub(crate) fn limit(socket: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
+    let limit = libc::timeval {
+        tv_sec: limit.as_secs() as libc::time_t,
+        tv_usec: limit.subsec_micros().into(),
+    };
+    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        set_option(socket, libc::SOL_SOCKET, name, &limit)?;
+    }
+    Ok(())
+}
+
+/// Lets this process have so many descriptors, or as many as it may.
+pub(crate) fn allow_descriptors(many: u32) -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is whole.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    limit.rlim_cur = libc::rlim_t::from(many)
+        .min(limit.rlim_max)
+        .max(limit.rlim_cur);
+    // SAFETY: as above.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
+}
+
 /// The number that tells a socket from all others since the machine started.
 pub(crate) fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     option(socket, libc::SOL_SOCKET, libc::SO_COOKIE)

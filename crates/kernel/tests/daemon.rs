@@ -236,6 +236,33 @@ fn who_does_not_read_loses_his_own_events_and_is_told_how_many() {
     drop((first, second, third));
 }
 
+/// The end goes through the ring like all else, and finds no room either.
+#[test]
+fn what_was_lost_can_be_asked_after_the_end() {
+    let Some(daemon) = Daemon::start("after", ANYTHING) else {
+        return;
+    };
+    let deaf = Events::connect_with(&daemon.path, 4_096).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let first = listener.accept().unwrap();
+    let id = deaf.subscribe(&socket, states()).unwrap();
+    let second = flap(&socket, &listener, 100);
+    drop((socket, first, second));
+    // Until the daemon has forgotten the subscription.
+    let patience = Instant::now() + Duration::from_secs(30);
+    while deaf.change(id, states()).is_ok() {
+        assert!(Instant::now() < patience);
+        thread::yield_now();
+    }
+    let tally = deaf.tally(id).unwrap();
+    let read = std::iter::from_fn(|| deaf.try_next()).count() as u64;
+    assert!(tally.lost > 0 && tally.events > 300, "{tally:?}");
+    assert_eq!(read + tally.lost, tally.events);
+    // Once.
+    assert!(deaf.tally(id).is_err());
+}
+
 #[test]
 fn the_policy_is_kept_and_refusals_are_logged() {
     let policy = "[[allow]]\nusers = [0]\nevents = ['state']\nvariables = ['window']\n";
@@ -270,18 +297,156 @@ fn the_policy_is_kept_and_refusals_are_logged() {
     assert_eq!(event.state.get(Variable::Srtt), None);
     // Not even in the memory that it shares with the kernel.
     assert!(!format!("{:?}", event.state).contains("srtt"));
-    assert!(other_user_is_refused(&daemon.path));
+    let other = as_nobody(|| Events::connect(&daemon.path).unwrap_err());
+    assert!(matches!(other, EventsError::Barred), "{other}");
 }
 
-/// Whether a thread that is user 65534 is refused.
-fn other_user_is_refused(path: &Path) -> bool {
+/// Who may nothing takes no place, and who may something no more than his, also if he comes and
+/// goes as fast as he can.
+#[test]
+fn who_comes_and_goes_locks_nobody_out() {
+    let few = "[limits]\nclients = 4\nclients-per-user = 2\n";
+    for (name, rules) in [
+        ("barred", "[[allow]]\nusers = [0]\nevents = ['state']\n"),
+        ("hasty", ANYTHING),
+    ] {
+        let Some(daemon) = Daemon::start(name, &format!("{few}{rules}")) else {
+            return;
+        };
+        as_nobody(|| {
+            for _ in 0..200 {
+                drop(raw_client(&daemon.path));
+                drop(Events::connect(&daemon.path));
+            }
+        });
+        let root = Events::connect(&daemon.path);
+        assert!(root.is_ok(), "{root:?}");
+        // Twenty in a second, and how many more there were; here within few seconds.
+        let lines = daemon.log.lock().unwrap().len();
+        assert!(lines < 300, "{lines}");
+    }
+}
+
+#[test]
+fn a_client_that_never_opens_is_thrown_out() {
+    let Some(daemon) = Daemon::start("mute", ANYTHING) else {
+        return;
+    };
+    let mute = raw_client(&daemon.path);
+    assert_eq!(answer(&mute, Duration::from_secs(20)), Some(0));
+    assert!(daemon.logged("it did not open in time"));
+}
+
+/// The length of the next message to a client, if one comes within `limit`.
+fn answer(client: &OwnedFd, limit: Duration) -> Option<isize> {
+    let limit = libc::timeval {
+        tv_sec: limit.as_secs() as libc::time_t,
+        tv_usec: limit.subsec_micros().into(),
+    };
+    let mut room = [0_u8; 4_096];
+    let fd = client.as_raw_fd();
+    // SAFETY: the time and the room are whole and passed with their sizes.
+    let got = unsafe {
+        let (value, size) = ((&raw const limit).cast(), mem::size_of_val(&limit) as u32);
+        let set = libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, size);
+        assert_eq!(set, 0);
+        libc::recv(fd, room.as_mut_ptr().cast(), room.len(), 0)
+    };
+    (got >= 0).then_some(got)
+}
+
+/// Whatever it comes with, in a message or in one that is never read.
+#[test]
+fn the_daemon_waits_for_no_descriptor() {
+    let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
+    let Some(daemon) = Daemon::start("linger", &policy) else {
+        return;
+    };
+    let tally: &[u8] = br#"{"request":"tally","id":1}"#;
+    for (message, many) in [(tally, 1), (tally, 40), (b"xyz", 1), (b"", 2)] {
+        let bad = raw_client(&daemon.path);
+        let (ends, peers): (Vec<_>, Vec<_>) = (0..many).map(|_| lingering()).unzip();
+        let (more, more_peer) = lingering();
+        // After this one it is not heard for a second, in which our copies go.
+        assert!(hand_over(&bad, tally, &[]));
+        assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
+        assert!(hand_over(&bad, message, &ends));
+        assert!(hand_over(&bad, tally, &[more]));
+        drop(ends);
+        let heard = answer(&bad, LINGER / 2);
+        assert_eq!(heard.map(|l| l > 0), Some(message == tally), "{message:?}");
+        drop(bad);
+        Events::connect(&daemon.path).unwrap();
+        drop((peers, more_peer));
+    }
+}
+
+/// A socket whose closing takes `LINGER`, and its peer, which reads nothing.
+fn lingering() -> (TcpStream, TcpStream) {
+    let (ours, peer) = connection();
+    ours.set_nonblocking(true).unwrap();
+    while (&ours).write(&[0; 1 << 13]).is_ok() {}
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: LINGER.as_secs() as libc::c_int,
+    };
+    // SAFETY: the value is whole and passed with its size.
+    let set = unsafe {
+        let (value, size) = ((&raw const linger).cast(), mem::size_of_val(&linger) as u32);
+        let fd = ours.as_raw_fd();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, size)
+    };
+    assert_eq!(set, 0);
+    // Whoever does not wait for data does not wait for the end either.
+    ours.set_nonblocking(false).unwrap();
+    (ours, peer)
+}
+
+/// Whether a message went with descriptors along: not that of a client that was thrown out already.
+fn hand_over(client: &OwnedFd, message: &[u8], along: &[TcpStream]) -> bool {
+    let raw: Vec<i32> = along.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
+    let bytes = mem::size_of_val(raw.as_slice());
+    let mut control = [0_u64; 129];
+    // SAFETY: a message header is integers and pointers, for which zero is a value; all that it
+    // points to outlives the call and is passed with its size.
+    unsafe {
+        let mut part = libc::iovec {
+            iov_base: message.as_ptr().cast_mut().cast(),
+            iov_len: message.len(),
+        };
+        let mut header: libc::msghdr = mem::zeroed();
+        header.msg_iov = &raw mut part;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = libc::CMSG_SPACE(bytes as u32) as _;
+        let first = libc::CMSG_FIRSTHDR(&raw const header);
+        (*first).cmsg_level = libc::SOL_SOCKET;
+        (*first).cmsg_type = libc::SCM_RIGHTS;
+        (*first).cmsg_len = libc::CMSG_LEN(bytes as u32) as _;
+        std::ptr::copy_nonoverlapping(raw.as_ptr().cast(), libc::CMSG_DATA(first), bytes);
+        libc::sendmsg(client.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) >= 0
+    }
+}
+
+const LINGER: Duration = Duration::from_secs(20);
+
+#[test]
+fn one_user_does_not_take_all_subscriptions() {
+    let policy = format!("[limits]\nsubscriptions = 4\n{ANYTHING}");
+    let Some(daemon) = Daemon::start("share", &policy) else {
+        return;
+    };
+    let (socket, _peer) = connection();
     as_nobody(|| {
-        let events = Events::connect(path).unwrap();
-        let (socket, _peer) = connection();
-        let error = events.subscribe(&socket, states()).unwrap_err();
-        error.to_string().contains("does not let this user")
-            && events.allowed().variables == VariableSet::NONE
-    })
+        let events = Events::connect(&daemon.path).unwrap();
+        for _ in 0..2 {
+            events.subscribe(&socket, states()).unwrap();
+        }
+        let third = events.subscribe(&socket, states()).unwrap_err().to_string();
+        assert!(third.contains("limits.subscriptions-per-user"), "{third}");
+    });
+    let root = Events::connect(&daemon.path).unwrap();
+    root.subscribe(&socket, states()).unwrap();
 }
 
 /// Runs `job` on a thread that is user 65534 and may nothing.
@@ -412,11 +577,19 @@ fn clients_that_crash_flood_or_talk_nonsense_harm_nobody() {
 }
 
 fn raw_client(path: &Path) -> OwnedFd {
+    // SAFETY: takes numbers and touches no memory.
+    connect_raw(
+        unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0) },
+        path,
+    )
+}
+
+/// Connects a local socket that is nobody else's.
+fn connect_raw(fd: i32, path: &Path) -> OwnedFd {
     use std::os::fd::FromRawFd as _;
     use std::os::unix::ffi::OsStrExt as _;
     // SAFETY: an address is integers, for which zero is a value, and is passed with its size.
     unsafe {
-        let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0);
         let mut to: libc::sockaddr_un = mem::zeroed();
         to.sun_family = libc::AF_UNIX as u16;
         for (to, &from) in to.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
@@ -695,6 +868,63 @@ fn privileges_are_given_up_and_rings_can_still_be_made() {
     client.join().unwrap();
     drop(server);
     let _ = fs::remove_file(path);
+}
+
+/// In a process of its own, since the limit is everybody's.
+#[test]
+fn without_descriptors_the_daemon_waits_and_says_so() {
+    let name = "without_descriptors_the_daemon_waits_and_says_so";
+    if env::var_os(AT).is_none() {
+        let mut child = Command::new(env::current_exe().unwrap());
+        let child = child.args(["--exact", name, "--nocapture"]);
+        assert!(child.env(AT, "itself").status().unwrap().success());
+        return;
+    }
+    let Some(daemon) = Daemon::start("descriptors", ANYTHING) else {
+        return;
+    };
+    // Answered, so the daemon is at rest after it.
+    let early = Events::connect(&daemon.path).unwrap();
+    // SAFETY: takes numbers; then a limit that is whole.
+    let (late, usual) = unsafe {
+        let late = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0);
+        let mut usual: libc::rlimit = mem::zeroed();
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut usual), 0);
+        let none = libc::rlimit {
+            rlim_cur: 3,
+            ..usual
+        };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none), 0);
+        (connect_raw(late, &daemon.path), usual)
+    };
+    let before = processor_time();
+    assert_eq!(answer(&late, Duration::from_millis(1_500)), None);
+    let spent = processor_time().saturating_sub(before);
+    assert!(spent < Duration::from_millis(300), "{spent:?}");
+    // SAFETY: as above.
+    let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const usual) };
+    assert_eq!(raised, 0);
+    let nonsense = b"xyz";
+    // SAFETY: sends three bytes.
+    let sent = unsafe { libc::send(late.as_raw_fd(), nonsense.as_ptr().cast(), 3, 0) };
+    assert_eq!(sent, 3);
+    // It is let in after all, and thrown out.
+    assert_eq!(answer(&late, Duration::from_secs(20)), Some(0));
+    let log = daemon.log.lock().unwrap();
+    let said = log.iter().filter(|l| l.contains("nobody can be let in"));
+    assert_eq!(said.count(), 1, "{log:?}");
+    drop((log, early));
+}
+
+/// What this process has used.
+fn processor_time() -> Duration {
+    // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
+    let time = unsafe {
+        let mut time: libc::timespec = mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time);
+        time
+    };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What tells a test that it runs in a child.

@@ -132,10 +132,12 @@ impl Monitor {
             .store(token, Ordering::Release);
     }
 
-    /// Changes what a subscription wants.
+    /// Changes what a subscription wants. Variables that this kernel does not have are left out:
+    /// they would be told as known, and zero.
     pub(crate) fn change(&self, place: u32, wanted: Wanted) {
+        let known = wanted.variables.and(self.available);
         self.word64(place, subscription::KNOWN)
-            .store(wanted.variables.bits(), Ordering::Relaxed);
+            .store(known.bits(), Ordering::Relaxed);
         self.word32(place, subscription::EVENTS)
             .store(wanted.events.bits(), Ordering::Release);
     }

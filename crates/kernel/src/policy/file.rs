@@ -83,6 +83,7 @@ struct LimitsText {
     clients: Option<Spanned<Number>>,
     clients_per_user: Option<Spanned<Number>>,
     subscriptions_per_client: Option<Spanned<Number>>,
+    subscriptions_per_user: Option<Spanned<Number>>,
     subscriptions: Option<Spanned<Number>>,
     ring_kib: Option<Spanned<Number>>,
     requests_per_second: Option<Spanned<Number>>,
@@ -103,6 +104,13 @@ impl LimitsText {
             })
         };
         let ring_at = self.ring_kib.as_ref().map_or(0, |ring| ring.span().start);
+        let all = 1..=1 << 20;
+        let subscriptions = read(
+            "subscriptions",
+            self.subscriptions,
+            usual.subscriptions,
+            all.clone(),
+        )?;
         let limits = Limits {
             clients: read("clients", self.clients, usual.clients, 1..=4_096)?,
             clients_per_user: read(
@@ -117,12 +125,14 @@ impl LimitsText {
                 usual.subscriptions_per_client,
                 1..=1 << 20,
             )?,
-            subscriptions: read(
-                "subscriptions",
-                self.subscriptions,
-                usual.subscriptions,
-                1..=1 << 20,
+            // Half of them unless told, so that others have some too.
+            subscriptions_per_user: read(
+                "subscriptions-per-user",
+                self.subscriptions_per_user,
+                subscriptions.div_ceil(2),
+                all,
             )?,
+            subscriptions,
             ring_kib: read("ring-kib", self.ring_kib, usual.ring_kib, 4..=1 << 18)?,
             requests_per_second: read(
                 "requests-per-second",

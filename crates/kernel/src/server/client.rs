@@ -1,21 +1,19 @@
 //! One client of the daemon.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use crate::bpf::monitor::{self, BindError, Wanted};
+use super::closing::{self, Handed};
+use crate::bpf::monitor::{self, BindError, Tally, Wanted};
 use crate::capability::{self, Capability};
 use crate::event::{EventKind, EventSet};
 use crate::passing;
 use crate::peer::Peer;
 use crate::policy::Limits;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
-use crate::system::{option, set_option};
 use crate::tcp;
 use crate::variables::VariableSet;
 
@@ -25,12 +23,13 @@ pub(super) struct Client {
     socket: OwnedFd,
     peer: Peer,
     allowed: Wanted,
-    /// Its ring's number.
-    number: u32,
-    /// Whether it has its ring.
-    open: bool,
+    came: Instant,
+    /// Its ring's number, if it has its ring.
+    ring: Option<u32>,
     /// Places of its subscriptions by token.
     places: BTreeMap<u64, u32>,
+    /// What became of those that have ended, by token, until it was asked for; the oldest first.
+    ended: VecDeque<(u64, Tally)>,
     limits: Limits,
     budget: Budget,
 }
@@ -51,16 +50,17 @@ impl Client {
         socket: OwnedFd,
         peer: Peer,
         allowed: Wanted,
-        number: u32,
         limits: Limits,
+        now: Instant,
     ) -> Self {
         Self {
             socket,
             peer,
             allowed,
-            number,
-            open: false,
+            came: now,
+            ring: None,
             places: BTreeMap::new(),
+            ended: VecDeque::new(),
             limits,
             budget: Budget::new(limits.requests_per_second),
         }
@@ -72,6 +72,16 @@ impl Client {
 
     pub(super) fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// Whether it has its ring.
+    pub(super) fn is_open(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Whether it should have its ring by now.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        !self.is_open() && now.duration_since(self.came) >= OPEN_WITHIN
     }
 
     /// How long it may ask nothing, because it has asked a lot.
@@ -87,6 +97,10 @@ impl Client {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Outcome::Idle,
             Err(_) => return Outcome::Gone("its socket failed"),
         };
+        // Whatever came along is closed without waiting for it.
+        let mut along = received.along.into_iter().map(Handed::new);
+        let first = along.next();
+        along.for_each(drop);
         if received.length == 0 {
             return Outcome::Gone("it closed its socket");
         }
@@ -98,9 +112,10 @@ impl Client {
             return Outcome::Gone("it sent what is no request");
         };
         let mut ring = None;
-        let result = self.answer(shared, request, received.along, &mut ring);
+        let result = self.answer(shared, request, first, &mut ring);
         let reply = result.unwrap_or_else(|why| {
-            shared.log(&format!("{} refused: {why}", self.peer));
+            let line = format!("refused: {why}");
+            shared.lines.tell(&self.peer, &line, Instant::now());
             Reply::Refused { why }
         });
         let along = ring.as_ref().map(OwnedFd::as_fd);
@@ -119,13 +134,25 @@ impl Client {
             shared.monitor.close(place);
             shared.places.give(place, now);
         }
+        if let Some(ring) = self.ring {
+            // It fails only if nothing is there.
+            let _ = shared.monitor.unplug(ring);
+            shared.rings.give(ring, now);
+        }
+        closing::hang_up(self.socket);
     }
 
-    /// Frees the places of subscriptions whose sockets are gone.
+    /// Frees the places of subscriptions whose sockets are gone. The end may have found no room in
+    /// the ring, so what became of them can still be asked.
     pub(super) fn sweep(&mut self, shared: &mut Shared, now: Instant) {
-        self.places.retain(|_, &mut place| {
+        self.places.retain(|&token, &mut place| {
             let ended = shared.monitor.has_ended(place);
             if ended {
+                if self.ended.len() >= self.limits.subscriptions_per_client as usize {
+                    self.ended.pop_front();
+                }
+                let tally = shared.monitor.tally(place);
+                self.ended.push_back((token, tally));
                 shared.monitor.close(place);
                 shared.places.give(place, now);
             }
@@ -137,10 +164,10 @@ impl Client {
         &mut self,
         shared: &mut Shared,
         request: Request,
-        along: Option<OwnedFd>,
+        along: Option<Handed>,
         ring: &mut Option<OwnedFd>,
     ) -> Result<Reply, String> {
-        if !self.open && !matches!(request, Request::Open { .. }) {
+        if !self.is_open() && !matches!(request, Request::Open { .. }) {
             return Err("the first request has to be `open`".into());
         }
         match request {
@@ -154,7 +181,7 @@ impl Client {
             }
             Request::Subscribe { events, variables } => {
                 let wanted = self.grant(events, variables)?;
-                let socket = Handed::take(along)?;
+                let socket = along.ok_or(NO_SOCKET)?;
                 self.subscribe(shared, wanted, &socket)
             }
             Request::Change {
@@ -174,14 +201,14 @@ impl Client {
                 Ok(Reply::Done {})
             }
             Request::Tally { id } => {
-                let tally = shared.monitor.tally(self.place(id)?);
+                let tally = self.tally(shared, id)?;
                 Ok(Reply::Tally {
                     events: tally.events,
                     lost: tally.lost,
                 })
             }
             Request::Counters {} => {
-                let socket = Handed::take(along)?;
+                let socket = along.ok_or(NO_SOCKET)?;
                 let counters = shared.monitor.counters(socket.fd()).map_err(|e| {
                     format!("nothing is counted of this socket ({e}): subscribe to it first")
                 })?;
@@ -204,7 +231,7 @@ impl Client {
                 "the daemon speaks version {VERSION} and this library version {version}: install both from one release"
             ));
         }
-        if self.open {
+        if self.is_open() {
             return Err("the ring has been given already".into());
         }
         let most = self.limits.ring_kib << 10;
@@ -213,13 +240,19 @@ impl Client {
                 "a ring of {size} bytes: ask for a power of two from 4096 to {most}"
             ));
         }
+        let now = Instant::now();
+        let number = shared.rings.take(self.peer.user, now);
+        let (number, _) = number.ok_or("all rings are taken: try again later")?;
         let ring = capability::with(Capability::Bpf, || {
             let ring = monitor::new_ring(size)?;
-            shared.monitor.plug(self.number, ring.as_fd())?;
+            shared.monitor.plug(number, ring.as_fd())?;
             io::Result::Ok(ring)
         });
-        let ring = ring.map_err(|e| format!("the kernel gives no ring: {e}"))?;
-        self.open = true;
+        let ring = ring.map_err(|e| {
+            shared.rings.give(number, now);
+            format!("the kernel gives no ring: {e}")
+        })?;
+        self.ring = Some(number);
         let variables = self.allowed.variables.and(shared.monitor.available());
         let reply = Reply::Opened {
             ring: size,
@@ -236,26 +269,14 @@ impl Client {
         socket: &Handed,
     ) -> Result<Reply, String> {
         tcp::check(socket.fd()).map_err(|e| e.to_string())?;
-        let most = self.limits.subscriptions_per_client as usize;
-        if self.places.len() >= most {
-            return Err(format!(
-                "this client has {most} subscriptions already: cancel some, or raise limits.subscriptions-per-client"
-            ));
-        }
-        let (place, uses) = shared.places.take(Instant::now()).ok_or(
-            "all subscriptions are taken: try again in a second, or raise limits.subscriptions",
-        )?;
+        let ring = self.ring.ok_or("the ring has not been given")?;
+        let (place, uses) = self.new_place(shared)?;
         if let Err(error) = capability::with(Capability::Bpf, || shared.monitor.wake()) {
             shared.places.give(place, Instant::now());
             return Err(error.to_string());
         }
         let token = monitor::token(place, uses);
-        let known = wanted.variables.and(shared.monitor.available());
-        let wanted = Wanted {
-            variables: known,
-            ..wanted
-        };
-        shared.monitor.open(place, token, self.number, wanted);
+        shared.monitor.open(place, token, ring, wanted);
         let bound = capability::with(Capability::Bpf, || shared.monitor.bind(socket.fd(), token));
         if let Err(error) = bound {
             shared.monitor.close(place);
@@ -270,6 +291,28 @@ impl Client {
         }
         self.places.insert(token, place);
         Ok(Reply::Subscribed { id: token })
+    }
+
+    /// A place for another subscription, and how often it was taken.
+    fn new_place(&self, shared: &mut Shared) -> Result<(u32, u32), String> {
+        let most = self.limits.subscriptions_per_client as usize;
+        if self.places.len() >= most {
+            return Err(format!(
+                "this client has {most} subscriptions already: cancel some, or raise limits.subscriptions-per-client"
+            ));
+        }
+        let (user, now) = (self.peer.user, Instant::now());
+        let most = self.limits.subscriptions_per_user;
+        if user != 0 && shared.places.of(user, now) >= most {
+            return Err(format!(
+                "user {user} has {most} subscriptions already, with those that ended within a second: cancel some, or raise limits.subscriptions-per-user"
+            ));
+        }
+        let place = shared.places.take(user, now);
+        place.ok_or_else(|| {
+            "all subscriptions are taken: try again in a second, or raise limits.subscriptions"
+                .into()
+        })
     }
 
     /// What is wanted, if all of it is allowed. The end is told to everybody.
@@ -295,56 +338,21 @@ impl Client {
         })
     }
 
+    /// What became of a subscription: once, if it has ended.
+    fn tally(&mut self, shared: &Shared, id: u64) -> Result<Tally, String> {
+        if let Some(at) = self.ended.iter().position(|&(token, _)| token == id)
+            && let Some((_, tally)) = self.ended.remove(at)
+        {
+            return Ok(tally);
+        }
+        Ok(shared.monitor.tally(self.place(id)?))
+    }
+
     fn place(&self, id: u64) -> Result<u32, String> {
         let place = self.places.get(&id).copied();
         place.ok_or_else(|| {
             "there is no such subscription of this client: it was cancelled, or its socket is closed".into()
         })
-    }
-}
-
-/// A socket that a client has handed over, to be closed soon: until then it stays open even if its
-/// owner closes it.
-struct Handed(Option<OwnedFd>);
-
-impl Handed {
-    fn take(along: Option<OwnedFd>) -> Result<Self, String> {
-        let along = along.ok_or("no socket came with the request: hand it over (SCM_RIGHTS)")?;
-        Ok(Self(Some(along)))
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_ref().expect("it is there until the drop").as_fd()
-    }
-
-    /// Whether closing may wait: as long as the owner of a socket said, if he has closed it
-    /// meanwhile; as long as it pleases, if it is something else.
-    fn may_wait(&self) -> bool {
-        let linger = option::<libc::linger>(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER);
-        linger.map_or(true, |l| l.l_onoff != 0 && l.l_linger > 0)
-    }
-}
-
-impl Drop for Handed {
-    fn drop(&mut self) {
-        let may_wait = self.may_wait();
-        if may_wait && CLOSING.load(Ordering::Relaxed) >= MOST_CLOSING {
-            // Nobody in his senses hands over so many at once. A socket then does not linger; what
-            // is no socket ignores this.
-            let at_once = libc::linger {
-                l_onoff: 0,
-                l_linger: 0,
-            };
-            let _ = set_option(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
-        }
-        let socket = self.0.take();
-        if may_wait {
-            CLOSING.fetch_add(1, Ordering::Relaxed);
-            thread::spawn(move || {
-                drop(socket);
-                CLOSING.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
     }
 }
 
@@ -382,9 +390,9 @@ impl Budget {
     }
 }
 
-/// Descriptors that are being closed by threads of their own.
-static CLOSING: AtomicU32 = AtomicU32::new(0);
-const MOST_CLOSING: u32 = 16;
+const NO_SOCKET: &str = "no socket came with the request: hand it over (SCM_RIGHTS)";
+/// How long a client may take to ask for its ring.
+const OPEN_WITHIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

@@ -26,8 +26,13 @@ impl Door {
         if let Some(parent) = path.parent() {
             folders.make(parent).map_err(error)?;
         }
-        if connect(path).is_ok() {
-            return Err(ServeError::InUse(path.into()));
+        match connect(path) {
+            Ok(_) => return Err(ServeError::InUse(path.into())),
+            // It does not answer, but it is there.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                return Err(ServeError::InUse(path.into()));
+            }
+            Err(_) => {}
         }
         // What a daemon left behind that was killed. Other files are not ours to remove.
         if fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {

@@ -94,6 +94,30 @@ fn a_new_subscriber_finds_counters_of_earlier_ones_and_nothing_else() {
     assert_eq!(remembered(), (vec![0; 24], counters));
 }
 
+/// Neither from the start nor later: it would be told as known.
+#[test]
+fn what_the_kernel_does_not_have_is_not_wanted() {
+    let Some(mut watch) = Watch::without(&[]) else {
+        return;
+    };
+    let absent = VariableSet::NONE.with(Variable::Mss);
+    watch.monitor.available = watch.monitor.available.without(absent);
+    let everything = Wanted {
+        events: EventSet::ALL,
+        variables: VariableSet::ALL,
+    };
+    let known = |watch: &Watch| {
+        let bits = watch.monitor.word64(0, subscription::KNOWN);
+        VariableSet::from_bits(bits.load(Ordering::Relaxed))
+    };
+    for _ in 0..2 {
+        watch.monitor.change(0, everything);
+        assert!(known(&watch).contains(Variable::Cwnd));
+        assert!(!known(&watch).contains(Variable::Mss));
+        watch.monitor.open(0, token(0, 9), 0, everything);
+    }
+}
+
 /// A connection to ourselves, and the programs with some of them missing.
 struct Watch {
     monitor: Monitor,

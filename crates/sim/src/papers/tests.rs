@@ -207,11 +207,11 @@ fn over_two_tcps_nothing_has_the_name_of_another() {
             let places = series.points.iter().map(|p| p.x.to_string());
             unique(places.collect(), &series.name);
         }
-        for tcp in ["bsd", "cubic"] {
-            let its = figure.series.iter().filter(|s| s.name.starts_with(tcp));
-            assert_eq!(its.count() * 2, figure.series.len(), "{}", entry.name);
-            let its = figure.claims.iter().filter(|c| c.text.starts_with(tcp));
-            assert_eq!(its.count() * 2, figure.claims.len(), "{}", entry.name);
+        let tcps = ["bsd ", "bsd:", "cubic ", "cubic:"];
+        let series = figure.series.iter().map(|s| &s.name);
+        for text in series.chain(figure.claims.iter().map(|c| &c.text)) {
+            let named = tcps.iter().any(|tcp| text.starts_with(tcp));
+            assert!(named, "{} {text}", entry.name);
         }
     }
 }

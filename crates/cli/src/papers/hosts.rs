@@ -273,13 +273,12 @@ impl Play<'_> {
     /// Leaves the numbers and prints them.
     fn tell(self) -> Result<ExitCode> {
         let kinds = Kind::all(&self.outcomes);
-        let results = json!({
-            "delay_bound_ms": self.args.delay_bound.as_secs_f64() * 1e3,
-            "table": kinds.iter().map(Kind::json).collect::<Vec<_>>(),
-            "runs": self.outcomes.iter().map(Outcome::json).collect::<Vec<_>>(),
-            "failed": self.failed,
-            "interrupted": self.interrupted(),
-        });
+        let figure = outcome::figure(&kinds, self.args.delay_bound);
+        let mut results = serde_json::to_value(&figure)?;
+        results["delay_bound_ms"] = json!(self.args.delay_bound.as_secs_f64() * 1e3);
+        results["runs"] = self.outcomes.iter().map(Outcome::json).collect();
+        results["failed"] = json!(self.failed);
+        results["interrupted"] = json!(self.interrupted());
         let out = &self.args.out;
         fs::create_dir_all(out).with_context(|| out.display().to_string())?;
         let file = out.join("results.json");
@@ -290,11 +289,17 @@ impl Play<'_> {
             serde_json::to_writer(&mut stdout, &results)?;
             writeln!(stdout)?;
         } else {
-            write!(stdout, "{}", super::columns(&outcome::table(&kinds)))?;
-            writeln!(
+            write!(
                 stdout,
-                "\ndelays are above the smallest of each run: the clocks are two"
+                "{}",
+                figure
+                    .table
+                    .as_ref()
+                    .map_or_else(String::new, super::columns)
             )?;
+            for note in &figure.notes {
+                writeln!(stdout, "\n{note}")?;
+            }
         }
         let lost = !self.failed.is_empty() || self.outcomes.is_empty();
         Ok(if lost {

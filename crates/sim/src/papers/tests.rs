@@ -124,6 +124,122 @@ fn every_figure_has_series_claims_and_one_shape() {
 }
 
 #[test]
+fn each_event_of_table_6_stands_beside_the_published_one() {
+    let figure = play("itcp/table6", 1, &[Tcp::Bsd]);
+    let table = figure.table.as_ref().unwrap();
+    let papers: Vec<usize> = (0..table.columns.len())
+        .filter(|n| table.columns[*n] == "paper")
+        .collect();
+    let published = |node: &str, d: f64| -> Vec<(Cell, Cell)> {
+        let wanted = [Cell::from(node), Cell::from(d), Cell::from("iOPT paper")];
+        let rows = table.rows.iter().filter(|row| row[1..4] == wanted);
+        rows.map(|row| (row[papers[0]].clone(), row[papers[1]].clone()))
+            .collect()
+    };
+    let finland = [
+        (1_443_311.0, 15.685_62),
+        (1_292_875.0, 14.048_08),
+        (1_309_004.0, 14.226_61),
+    ];
+    let finland = finland.map(|(rate, lasts)| (Cell::from(rate), Cell::from(lasts)));
+    assert_eq!(published("willab.fi", 2.0), finland);
+    let princeton = [
+        (186_117.0, 0.573_669),
+        (173_629.0, 0.525_55),
+        (172_046.0, 0.539_606),
+    ];
+    let princeton = princeton.map(|(rate, lasts)| (Cell::from(rate), Cell::from(lasts)));
+    assert_eq!(published("princeton.edu", 6.0), princeton);
+    assert_eq!(
+        published("isi.edu", 2.0),
+        vec![(Cell::Empty, Cell::Empty); 3]
+    );
+    // The claim is made of the numbers that stand in the table.
+    let rate = |d: &str, event: &str| {
+        let at = [
+            ("node", "willab.fi"),
+            ("d s", d),
+            ("law", "iOPT paper"),
+            ("event", event),
+        ];
+        number(&figure, &at, "h_best b/s")
+    };
+    let sum = |d| {
+        ["e1", "e2", "e3"]
+            .map(|event| rate(d, event))
+            .iter()
+            .sum::<f64>()
+    };
+    let mut claims = figure.claims.iter();
+    let claim = claims.find(|c| c.text.contains("willab.fi")).unwrap();
+    assert!((claim.ours.unwrap() - sum("6") / sum("2")).abs() < 1e-6);
+}
+
+/// The points of a cloud have any x.
+fn is_cloud(series: &Series) -> bool {
+    (series.x_unit.as_str(), series.y_unit.as_str()) == ("s", "dB")
+}
+
+#[test]
+fn over_two_tcps_nothing_has_the_name_of_another() {
+    let options = Options {
+        world: Arc::new(Simulator),
+        nodes: vec!["princeton".to_owned()],
+        rto_max: None,
+        linear: None,
+        seeds: 1,
+        tcps: vec![Tcp::Bsd, Tcp::Cubic],
+        threads: 2,
+        memory: Some(Arc::default()),
+    };
+    for entry in ENTRIES {
+        let figure = entry.play(&options, &|_| {}).unwrap();
+        let unique = |mut names: Vec<String>, what: &str| {
+            names.sort();
+            let twice = names.windows(2).find(|two| two[0] == two[1]);
+            assert_eq!(twice, None, "{what} of {}", entry.name);
+        };
+        let names = figure.series.iter().map(|s| s.name.clone());
+        unique(names.collect(), "series");
+        let claims = figure.claims.iter().map(|c| c.text.clone());
+        unique(claims.collect(), "claims");
+        for series in figure.series.iter().filter(|s| !is_cloud(s)) {
+            let places = series.points.iter().map(|p| p.x.to_string());
+            unique(places.collect(), &series.name);
+        }
+        let tcps = ["bsd ", "bsd:", "cubic ", "cubic:"];
+        let series = figure.series.iter().map(|s| &s.name);
+        for text in series.chain(figure.claims.iter().map(|c| &c.text)) {
+            let named = tcps.iter().any(|tcp| text.starts_with(tcp));
+            assert!(named, "{} {text}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn bars_of_one_node_stand_beside_what_was_published_of_it() {
+    let options = Options {
+        world: Arc::new(Simulator),
+        nodes: vec!["princeton".to_owned()],
+        rto_max: None,
+        linear: None,
+        seeds: 1,
+        tcps: vec![Tcp::Cubic],
+        threads: 2,
+        memory: None,
+    };
+    let entry = ENTRIES.iter().find(|e| e.name == "abone/fig6").unwrap();
+    let figure = entry.play(&options, &|_| {}).unwrap();
+    let mut claims = figure.claims.iter();
+    let bits = claims.find(|c| c.text.contains("bits per frame")).unwrap();
+    let published = bits.published.unwrap();
+    assert!(
+        (published - 50_332.0 / 54_673.0).abs() < 1e-9,
+        "{published}"
+    );
+}
+
+#[test]
 fn the_same_seeds_give_the_same_numbers() {
     let once = play("abone/fig6", 1, &[Tcp::Bsd]);
     assert_eq!(once, play("abone/fig6", 1, &[Tcp::Bsd]));

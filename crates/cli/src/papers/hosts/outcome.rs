@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_core::trace::{DropCause, Event};
-use tidegate_sim::papers::{Cell, Table};
+use tidegate_sim::papers::{Cell, Figure, Point, Series, Table};
 use tidegate_sim::run::Run;
 
 use crate::progress::counted;
@@ -178,43 +178,78 @@ impl Kind {
         }
     }
 
-    /// As JSON has it.
-    pub(super) fn json(&self) -> Value {
-        let in_time = self
-            .in_time
-            .map(|[mean, least, most]| json!({ "mean": mean, "least": least, "most": most }));
-        json!({
-            "host": self.host,
-            "mode": self.mode,
-            "runs": self.runs,
-            "in_time_percent": in_time,
-            "delay_ms": self.delay.map(|delay| delay * 1e3),
-            "events": self.events,
-            "retractions": self.retractions,
+    /// At the place of its host.
+    fn point(&self, place: usize) -> Option<Point> {
+        let [y, lo, hi] = self.in_time?;
+        Some(Point {
+            x: place as f64,
+            y,
+            lo,
+            hi,
+            n: self.runs,
         })
     }
 
     fn row(&self) -> Vec<Cell> {
-        let number = |number: Option<f64>, digits: usize| {
-            number.map_or(Cell::Empty, |n| Cell::Text(format!("{n:.digits$}")))
-        };
-        let share = |n: usize| number(self.in_time.map(|shares| shares[n]), 1);
+        let share = |n: usize| Cell::from(self.in_time.map(|shares| shares[n]));
         vec![
-            Cell::from(self.host.as_str()),
-            Cell::from(self.mode.as_str()),
-            Cell::Text(self.runs.to_string()),
+            self.host.as_str().into(),
+            self.mode.as_str().into(),
+            (self.runs as f64).into(),
             share(0),
             share(1),
             share(2),
-            number(self.delay, 3),
-            number(self.events, 1),
-            number(self.retractions, 1),
+            self.delay.into(),
+            self.events.into(),
+            self.retractions.into(),
         ]
     }
 }
 
+/// In the shape of all that `papers` prints: a line per mode over the hosts, and the table.
+pub(super) fn figure(kinds: &[Kind], bound: Duration) -> Figure {
+    Figure {
+        name: "hosts".to_owned(),
+        source: format!(
+            "our own, over real paths; in time is within {} s",
+            bound.as_secs_f64()
+        ),
+        series: series(kinds),
+        table: Some(table(kinds)),
+        claims: Vec::new(),
+        notes: vec!["delays are above the smallest of each run: the clocks are two".to_owned()],
+    }
+}
+
+fn series(kinds: &[Kind]) -> Vec<Series> {
+    let names = |of: fn(&Kind) -> &str| {
+        let mut names: Vec<&str> = Vec::new();
+        for name in kinds.iter().map(of) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    };
+    let (hosts, modes) = (names(|kind| &kind.host), names(|kind| &kind.mode));
+    let line = |mode: &&str| {
+        let point = |(place, host): (usize, &&str)| {
+            let mut kinds = kinds.iter();
+            let kind = kinds.find(|kind| kind.host == *host && kind.mode == *mode)?;
+            kind.point(place)
+        };
+        Series {
+            name: (*mode).to_owned(),
+            x_unit: format!("host: {}", hosts.join(", ")),
+            y_unit: "% in time".to_owned(),
+            points: hosts.iter().enumerate().filter_map(point).collect(),
+        }
+    };
+    modes.iter().map(line).collect()
+}
+
 /// A line per host and mode.
-pub(super) fn table(kinds: &[Kind]) -> Table {
+fn table(kinds: &[Kind]) -> Table {
     let columns = [
         "host",
         "mode",
@@ -343,16 +378,37 @@ mod tests {
         let kinds = Kind::all(&outcomes);
         assert_eq!(kinds.len(), 1);
         assert_eq!((kinds[0].runs, kinds[0].retractions), (2, Some(2.0)));
-        let row: Vec<String> = table(&kinds).rows[0]
-            .iter()
-            .map(|cell| match cell {
-                Cell::Text(text) => text.clone(),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        let expected = [
-            "h", "iopt", "2", "90.0", "80.0", "100.0", "0.150", "0.0", "2.0",
-        ];
-        assert_eq!(row, expected);
+        let figure = figure(&kinds, Duration::from_secs(2));
+        let row = &figure.table.as_ref().unwrap().rows[0];
+        let numbers = [2.0, 90.0, 80.0, 100.0, 0.15, 0.0, 2.0].map(Cell::from);
+        assert_eq!(row[..2], ["h", "iopt"].map(Cell::from));
+        assert_eq!(row[2..], numbers);
+        let figure = serde_json::to_value(figure).unwrap();
+        assert_eq!(figure["name"], "hosts");
+        assert_eq!(figure["claims"], json!([]));
+        assert_eq!(figure["series"][0]["name"], "iopt");
+        assert_eq!(figure["series"][0]["x_unit"], "host: h");
+        let point = json!({ "x": 0.0, "y": 90.0, "lo": 80.0, "hi": 100.0, "n": 2 });
+        assert_eq!(figure["series"][0]["points"], json!([point]));
+    }
+
+    #[test]
+    fn a_mode_that_a_host_has_not_played_leaves_a_gap_in_its_line() {
+        let kind = |host: &str, mode: &str| Kind {
+            host: host.to_owned(),
+            mode: mode.to_owned(),
+            runs: 1,
+            in_time: Some([50.0; 3]),
+            delay: None,
+            events: None,
+            retractions: None,
+        };
+        let kinds = [kind("a", "ioff"), kind("b", "ioff"), kind("b", "iopt")];
+        let series = series(&kinds);
+        let places = |n: usize| series[n].points.iter().map(|p| p.x).collect::<Vec<_>>();
+        assert_eq!(
+            (series.len(), places(0), places(1)),
+            (2, vec![0.0, 1.0], vec![1.0])
+        );
     }
 }

@@ -14,42 +14,15 @@ pub(super) fn fig6(
     Ok(bars(entry, &groups(options, progress)?))
 }
 
-/// Each parameter of Table 5 over the nodes, with its claims.
+/// Each parameter of Table 5 over the nodes, with its claims, for each TCP.
 pub(super) fn bars(entry: &Entry, groups: &[Group]) -> Figure {
     let mut figure = entry.figure();
-    for (metric, (name, of)) in METRICS.iter().enumerate() {
-        for (arm, (arm_name, _)) in ARMS.iter().enumerate() {
-            for published in [false, true] {
-                let point = |(node, n): (usize, &super::Node)| {
-                    if published {
-                        return Some(Point::single(node as f64, n.table5[arm][metric]));
-                    }
-                    let mut groups = groups.iter();
-                    let group = groups.find(|g| g.arm == arm && g.node.name == n.name)?;
-                    group.point(node as f64, of)
-                };
-                let points = NODES.iter().enumerate().filter_map(point).collect();
-                let whose = if published { ", paper" } else { "" };
-                figure.series.push(Series::new(
-                    format!("{name}: {arm_name}{whose}"),
-                    (NODE_UNIT, name),
-                    points,
-                ));
-            }
+    // Groups of a TCP stand together.
+    for groups in groups.chunk_by(|one, next| one.tcp == next.tcp) {
+        for metric in 0..METRICS.len() {
+            figure.series.extend(lines(groups, metric));
+            figure.claims.push(sides(groups, metric));
         }
-        let ours = |arm: usize| {
-            let groups = groups.iter().filter(|g| g.arm == arm);
-            mean(groups.map(|g| g.mean(of)))
-        };
-        let theirs = |arm: usize| mean(NODES.iter().map(|n| n.table5[arm][metric]));
-        let (ours, theirs) = (ours(0) / ours(1), theirs(0) / theirs(1));
-        let text = format!("{name}, mean over the nodes: with symbiosis over without");
-        // On the same side of one, and by more than a hundredth, or within a tenth of theirs.
-        let same = (ours - 1.0) * (theirs - 1.0) > 0.0 && (ours - 1.0).abs() > 0.01;
-        let holds = same || (ours / theirs - 1.0).abs() < 0.1;
-        figure
-            .claims
-            .push(Claim::new(text, Some(theirs), ours, holds));
     }
     figure.notes = assumptions();
     figure.notes.extend([
@@ -57,8 +30,9 @@ pub(super) fn bars(entry: &Entry, groups: &[Group]) -> Figure {
          ten hosts do in a second is a matter of luck, and so is its node with 2 events with \
          symbiosis and 1 without."
             .to_owned(),
-        "Published jitter grows to tens of seconds without symbiosis, as its sender never caught \
-         up after an event: 9.3 and 8.1 frames per second arrive of 10. Our path has 10 Mb/s for \
+        "Jitter has the published side of 1 and no more: ours is 0.01 to 0.03 s, published 1 to \
+         37 s, which grows to tens of seconds without symbiosis, as its sender never caught up \
+         after an event: 9.3 and 8.1 frames per second arrive of 10. Our path has 10 Mb/s for \
          0.5 Mb/s of video and drains a backlog in seconds; the report's had less to spare."
             .to_owned(),
         "Flight is not defined in the report; here it is from the capture of a frame, or the \
@@ -66,6 +40,50 @@ pub(super) fn bars(entry: &Entry, groups: &[Group]) -> Figure {
             .to_owned(),
     ]);
     figure
+}
+
+/// A parameter in both arms, ours and the published, of the groups of one TCP.
+fn lines(groups: &[Group], metric: usize) -> Vec<Series> {
+    let (name, of) = METRICS[metric];
+    let mut series = Vec::new();
+    for (arm, (arm_name, _)) in ARMS.iter().enumerate() {
+        for published in [false, true] {
+            let point = |(node, n): (usize, &super::Node)| {
+                if published {
+                    return Some(Point::single(node as f64, n.table5[arm][metric]));
+                }
+                let mut groups = groups.iter();
+                let group = groups.find(|g| g.arm == arm && g.node.name == n.name)?;
+                group.point(node as f64, of)
+            };
+            let points = NODES.iter().enumerate().filter_map(point).collect();
+            let whose = if published { ", paper" } else { "" };
+            series.push(Series::new(
+                format!("{} {name}: {arm_name}{whose}", groups[0].tcp.name()),
+                (NODE_UNIT, name),
+                points,
+            ));
+        }
+    }
+    series
+}
+
+/// Whether symbiosis changes a parameter as published, in the groups of one TCP. Published means
+/// are over the same nodes.
+fn sides(groups: &[Group], metric: usize) -> Claim {
+    let (name, of) = METRICS[metric];
+    let arm = |arm: usize| groups.iter().filter(move |g| g.arm == arm);
+    let ours = |a: usize| mean(arm(a).map(|g| g.mean(of)));
+    let theirs = |a: usize| mean(arm(a).map(|g| g.node.table5[a][metric]));
+    let (ours, theirs) = (ours(0) / ours(1), theirs(0) / theirs(1));
+    let same = (ours - 1.0) * (theirs - 1.0) > 0.0 && (ours - 1.0).abs() > 0.01;
+    let holds = same || (ours / theirs - 1.0).abs() < 0.1;
+    let text = format!(
+        "{} {name}, mean over the nodes: with symbiosis over without (holds if on the published \
+         side of 1 by more than 1 %, or within a tenth of the published)",
+        groups[0].tcp.name()
+    );
+    Claim::new(text, Some(theirs), ours, holds)
 }
 
 /// Sizes at the full rate, the ratio, and what came out: the first run with symbiosis that met an event.
@@ -118,6 +136,12 @@ pub(super) fn fig7(
         ));
     }
     figure.notes = assumptions();
+    figure.notes.push(
+        "The published figure has five runs per node and no numbers at its lines, here is one run. \
+         Sizes vary widely from frame to frame in both. That an event retracts the rate to 0.55 is \
+         the law that is played: it says that events come through, and no more."
+            .to_owned(),
+    );
     Ok(figure)
 }
 
@@ -142,6 +166,13 @@ pub(super) fn fig8(
     });
     compare(&mut figure, &groups, "delay", Outcome::mean_delay);
     figure.notes = assumptions();
+    figure.notes.push(
+        "In the published figure each event leaves a step of the delay that without symbiosis \
+         lasts, or a steeper line. Here no step lasts: 10 Mb/s for 0.55 Mb/s of video drain a backlog \
+         of seconds in one or two, and the last frames of both arms come as fast as an empty path \
+         lets them. What the report's path had to spare is not printed."
+            .to_owned(),
+    );
     Ok(figure)
 }
 
@@ -156,6 +187,12 @@ pub(super) fn fig9(
     frame_lines(&mut figure, &groups, |o| jitters(o).collect());
     compare(&mut figure, &groups, "jitter", |o| (METRICS[1].1)(o));
     figure.notes = assumptions();
+    figure.notes.push(
+        "The mean jitter is 0.01 to 0.03 s in both arms, against published 1 to 7 s with symbiosis \
+         and 7 to 37 s without: the published sender never caught up after an event, ours does in a \
+         second or two. So symbiosis has little to lower here."
+            .to_owned(),
+    );
     Ok(figure)
 }
 
@@ -186,6 +223,13 @@ pub(super) fn fig10(
     }
     compare(&mut figure, &groups, "quality", |o| mean_quality(o)[0]);
     figure.notes = assumptions();
+    figure.notes.push(
+        "Published are 13 to 39 dB without symbiosis, with frames that were lost, and 10 to 38 dB \
+         with it. The means of ours are 49 to 52 and 46 to 52 dB, near the ceiling of the model of an \
+         H.264 encoder, and all frames arrive in both arms: the path drains what waits, so that \
+         quality buys next to no delay."
+            .to_owned(),
+    );
     Ok(figure)
 }
 

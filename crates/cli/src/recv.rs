@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::ArgGroup;
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::config::{FeedbackMode, MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig};
 use tidegate_core::session::receiver::MediaReceiver;
@@ -32,9 +33,10 @@ use viewer::{Viewer, Watch};
 
 /// What to receive, and what to do with it.
 #[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("source").required(true).args(["listen", "from", "sdp"])))]
 pub(crate) struct RecvArgs {
     /// Where to listen: a port, of one address if it is given
-    #[arg(long, value_name = "[ADDR:]PORT", required_unless_present_any = ["sdp", "from"])]
+    #[arg(long, value_name = "[ADDR:]PORT")]
     listen: Option<String>,
     /// Connect to a sender that waits for players; with TCP
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["sdp", "listen"])]
@@ -100,6 +102,11 @@ enum Left {
 /// Receives until the sender says goodbye, somebody ends it, or nothing comes any more. The
 /// exit code is 1 in the last case.
 pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
+    ensure!(
+        !args.delay_bound.is_zero(),
+        "nothing but the fastest frame comes within a --delay-bound (--discard-threshold) of zero: \
+         give it more"
+    );
     if args.transport == Transport::Tcp {
         return tcp::run(args);
     }

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::ArgGroup;
 use tidegate_core::control::{Algorithm as _, Demand, Start};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
@@ -41,13 +42,14 @@ use source::{Encoding, Picked};
 
 /// What to send, and how.
 #[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("player").required(true).args(["to", "serve"])))]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of the command line"
 )]
 pub(crate) struct SendArgs {
     /// The receiver. RTP and RTCP share its port
-    #[arg(long, value_name = "HOST:PORT", required_unless_present = "serve")]
+    #[arg(long, value_name = "HOST:PORT")]
     to: Option<String>,
     /// Video: `scene` (generated), a file, a device, a URL, or `-` for standard input
     #[arg(long, value_name = "SOURCE", default_value = "scene")]

@@ -4,6 +4,7 @@ pub(crate) mod ends;
 mod modes;
 pub(crate) mod outgoing;
 pub(crate) mod rates;
+pub(crate) mod ready;
 pub(crate) mod sending;
 pub(crate) mod watch;
 
@@ -223,7 +224,7 @@ impl Making {
                     ceiling: rate,
                     bound: self.delay_bound,
                     interval: self.frame_rate.interval(),
-                    reaction: args.modes.reaction(),
+                    reaction: args.modes.reaction(mode),
                     margin: args.modes.margin(),
                     drain: args.modes.drain(self.delay_bound),
                 };

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::ArgGroup;
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::tcp::Capture;
 use tidegate_core::units::Bytes;
@@ -18,15 +19,18 @@ use tidegate_sim::scenario::quantity;
 use crate::live::{self, Limits, Surroundings};
 use crate::send::source::{self, Encoding};
 use crate::tcp::ends::End;
+use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Played, Sending, numbered};
 use crate::tcp::{Making, TcpArgs, most_pictures};
 use relay::Relay;
 
 /// What to transcode, for whom, and how.
 #[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("source").required(true).args(["listen", "from", "input"])))]
+#[command(group(ArgGroup::new("player").required(true).args(["to", "serve"])))]
 pub(crate) struct TranscodeArgs {
     /// Wait here for the sender (`tidegate send --transport tcp`)
-    #[arg(long, value_name = "[ADDR:]PORT", required_unless_present_any = ["from", "input"])]
+    #[arg(long, value_name = "[ADDR:]PORT")]
     listen: Option<String>,
     /// Connect to a sender that waits for players
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
@@ -35,7 +39,7 @@ pub(crate) struct TranscodeArgs {
     #[arg(long, value_name = "SOURCE", conflicts_with_all = ["listen", "from"])]
     input: Option<String>,
     /// The player (`tidegate recv --transport tcp`)
-    #[arg(long, value_name = "HOST:PORT", required_unless_present = "serve")]
+    #[arg(long, value_name = "HOST:PORT")]
     to: Option<String>,
     /// Frames per second of a stream that comes over TCP, which does not tell
     #[arg(long, value_name = "RATE", default_value = "30", value_parser = live::frame_rate)]
@@ -79,6 +83,13 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     args.tcp.check(args.limits)?;
     // Before a stream or a player is there, which would be broken off.
     live::claim(args.run.as_deref())?;
+    ready(&args.tcp)?;
+    if let Some(name) = &args.input {
+        FileSource::open(name, FileOptions::default())?;
+    }
+    for remark in remarks(&args.tcp) {
+        eprintln!("{remark}");
+    }
     let around = Surroundings::enter()?;
     let conditions = Conditions {
         clock: around.clock,
@@ -122,8 +133,6 @@ fn open_input(
     conditions: &Conditions,
 ) -> Result<Option<Input>> {
     if let Some(name) = &args.input {
-        // Whether it can be read is known now.
-        FileSource::open(name, FileOptions::default())?;
         return Ok(Some(Input::Stored(name.clone())));
     }
     let server = End::new(args.from.as_deref(), args.listen.as_deref())?;

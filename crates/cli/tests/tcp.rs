@@ -321,10 +321,53 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         refused.failed_with("holds something that is no run");
         assert!(!refused.said.contains("waiting"), "{}", refused.said);
     }
-    let (player, port) = player("");
-    let odd = server(&to(port), "--congestion nosuch").ends();
-    odd.failed_with("TCP_CONGESTION");
-    player.ends().failed_with("mid-stream");
+}
+
+/// Nobody waits for who would only be broken off.
+#[test]
+fn what_cannot_be_had_is_named_before_anybody_connects() {
+    let serve = "--transport tcp --serve 127.0.0.1:0";
+    for (arguments, culprit) in [
+        (
+            format!("send {serve} --congestion nosuch"),
+            "--congestion nosuch",
+        ),
+        (
+            format!("send {serve} --rate-to file:/nosuch/x"),
+            "/nosuch/x",
+        ),
+        (
+            "transcode --input /nosuch/film --serve 127.0.0.1:0".to_owned(),
+            "/nosuch/film",
+        ),
+        (
+            "recv --transport tcp --listen 127.0.0.1:0 --discard-threshold 0s".to_owned(),
+            "give it more",
+        ),
+    ] {
+        let ended = Party::tidegate(&arguments).ends();
+        ended.failed_with(culprit);
+        assert!(!ended.said.contains("waiting"), "{}", ended.said);
+    }
+}
+
+#[test]
+fn all_ways_to_the_other_end_are_named() {
+    for (arguments, ways) in [
+        ("send --transport tcp", &["--to", "--serve"][..]),
+        (
+            "transcode --to 127.0.0.1:9",
+            &["--listen", "--from", "--input"],
+        ),
+        ("recv --transport tcp", &["--listen", "--from"]),
+    ] {
+        let ended = Party::tidegate(arguments).ends();
+        assert!(!ended.status.success(), "{arguments}");
+        let (error, _) = ended.said.split_once("Usage").unwrap();
+        for way in ways {
+            assert!(error.contains(way), "{arguments}: {error}");
+        }
+    }
 }
 
 /// MPEG-2 over UDP, too (RFC 2250).

@@ -12,6 +12,7 @@ use super::tcp;
 use super::{SendArgs, check, pick};
 use crate::live::{Surroundings, Transport};
 use crate::tcp::ends::End;
+use crate::tcp::ready::ready;
 use crate::tcp::sending::Played;
 
 /// What `tidegate send` would have been asked for.
@@ -52,6 +53,7 @@ impl Once {
     /// # Errors
     /// When nobody listens there, the source cannot be read, or the run folder not written.
     pub(crate) fn play(&self, around: &Surroundings, until: Time) -> Result<Played> {
+        ready(&self.args.tcp)?;
         let picked = pick(&self.args)?;
         let conditions = Conditions {
             clock: around.clock,

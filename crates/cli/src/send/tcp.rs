@@ -12,6 +12,7 @@ use super::{SendArgs, frames_in, pick, slow_encoder};
 use crate::live::{self, Surroundings};
 use crate::tcp::Making;
 use crate::tcp::ends::End;
+use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Played, Sending, numbered};
 
 /// Sends to one player, or to one after the other. The exit code is 1 when the only one leaves in
@@ -20,6 +21,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     check(args)?;
     // Before a player has connected, which would be broken off.
     live::claim(args.run.as_deref())?;
+    ready(&args.tcp)?;
     let mut picked = Some(pick(args)?);
     let around = Surroundings::enter()?;
     let conditions = Conditions {
@@ -27,6 +29,9 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
         until: None,
         stop: around.stop.clone(),
     };
+    for remark in remarks(&args.tcp) {
+        eprintln!("{remark}");
+    }
     let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref())?;
     if let Some(port) = end.port() {
         eprintln!("waiting for players at port {port}");

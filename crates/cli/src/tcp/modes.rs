@@ -44,10 +44,12 @@ pub(crate) struct ModeArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "EVENTS")]
     subscribe: Option<Vec<Told>>,
     /// Where frames wait that the connection has no room for; `pictures` for the exact law and
-    /// `socket` for all else unless told
+    /// `socket` for ioff, iexp and the printed laws unless told; of classic and follow they wait here,
+    /// coded, and the option is refused
     #[arg(long, value_enum)]
     backlog: Option<BacklogArg>,
-    /// From an event to the moment from which the encoder obeys; 0s
+    /// From an event to the moment from which the encoder obeys; 20ms for the printed laws, which
+    /// reckon what piles up by it, and 0s for all else
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     reaction: Option<Duration>,
     /// iOPT, exact: share of the forecast that is counted on; 0.9
@@ -239,8 +241,17 @@ impl ModeArgs {
         Subscription::of(&told.iter().map(event).collect::<Vec<_>>())
     }
 
-    pub(super) fn reaction(&self) -> Duration {
-        self.reaction.unwrap_or_default()
+    /// The printed laws take Q as what piles up meanwhile: without any they would throttle by nothing.
+    pub(super) fn reaction(&self, mode: symbiosis::Mode) -> Duration {
+        let printed = matches!(mode, symbiosis::Mode::Iopt(_)) && !mode.is_exact();
+        let usual = if printed { REACTION } else { Duration::ZERO };
+        self.reaction.unwrap_or(usual)
+    }
+
+    /// Whether switches were given that ask for the service, but not for what it tells.
+    pub(super) fn is_without_events(&self) -> bool {
+        let flags = self.flags.as_deref().unwrap_or_default();
+        flags.contains(&Switch::Itcp) && !flags.contains(&Switch::Event)
     }
 
     pub(super) fn margin(&self) -> f64 {
@@ -325,6 +336,9 @@ impl ModeArgs {
     }
 }
 
+/// As the papers' runs are played again.
+const REACTION: Duration = Duration::from_millis(20);
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -388,6 +402,23 @@ mod tests {
             modes("--mode ioff").subscribed(mode),
             Subscription::TIME_OUT
         );
+    }
+
+    #[test]
+    fn the_printed_laws_reckon_with_a_reaction_unless_told() {
+        for (line, millis) in [
+            ("--mode iopt --law paper", 20),
+            ("--mode iopt --law paper-m", 20),
+            ("--mode iopt --law paper --reaction 0s", 0),
+            ("--mode iopt", 0),
+            ("--mode iexp", 0),
+            ("--mode iexp --reaction 30ms", 30),
+        ] {
+            let modes = modes(line);
+            let mode = modes.choice(false).symbiosis().unwrap();
+            let reaction = modes.reaction(mode);
+            assert_eq!(reaction, Duration::from_millis(millis), "{line}");
+        }
     }
 
     #[test]

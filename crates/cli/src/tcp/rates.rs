@@ -219,10 +219,13 @@ enum Way {
 
 impl Outgoing {
     /// # Errors
-    /// When the pipe or the socket cannot be made.
+    /// When the pipe or the socket cannot be made, or the file could not be written.
     pub(crate) fn open(channel: &Channel) -> Result<Self> {
         let way = match channel {
-            Channel::File(path) => Way::File(path.clone()),
+            Channel::File(path) => {
+                writable(path)?;
+                Way::File(path.clone())
+            }
             Channel::Pipe(path) => Way::Pipe(open_pipe(path)?),
             Channel::Unix(path) => {
                 let (listener, bound) = bind(path)?;
@@ -279,10 +282,29 @@ fn passed(error: io::Error) -> io::Result<()> {
 
 /// Replaces the whole file at once: no reader sees half of it.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let scratch = scratch(path);
+    fs::write(&scratch, text)
+        .and_then(|()| fs::rename(&scratch, path))
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))
+}
+
+/// Sees that [`replace`] will find a place for a file, and touches none that is there.
+fn writable(path: &Path) -> Result<()> {
+    let mend = "choose another file for --rate-to, in a folder that can be written";
+    if path.is_dir() {
+        bail!("\"{}\" is a folder: {mend}", path.display());
+    }
+    let scratch = scratch(path);
+    fs::write(&scratch, "")
+        .and_then(|()| fs::remove_file(&scratch))
+        .with_context(|| format!("cannot write {}: {mend}", path.display()))
+}
+
+/// Beside the file, where it is written first.
+fn scratch(path: &Path) -> PathBuf {
     let mut scratch = path.as_os_str().to_owned();
     scratch.push(".part");
-    fs::write(&scratch, text)?;
-    fs::rename(&scratch, path)
+    scratch.into()
 }
 
 /// Opens a named pipe for both directions, so that it neither waits for the other end nor ends

@@ -1,0 +1,135 @@
+//! What can be seen before anybody listens or connects: whether the options can be had here. Who
+//! comes first would be broken off otherwise, and all who wait behind him.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+
+use anyhow::{Context as _, Result};
+use tidegate_core::symbiosis::Mode;
+use tidegate_kernel::{Events, default_path, set_congestion_control};
+
+use super::TcpArgs;
+use super::modes::EventsFrom;
+use super::rates::{Incoming, Outgoing};
+
+/// # Errors
+/// Names the option whose value cannot be had on this system, and what there is instead.
+pub(crate) fn ready(args: &TcpArgs) -> Result<()> {
+    if let Some(name) = &args.congestion {
+        congestion(name)?;
+    }
+    let wants_events = args.choice().symbiosis().is_some();
+    let events = match args.modes.events_from.filter(|_| wants_events) {
+        Some(EventsFrom::Daemon) => Events::connect(&default_path()).map(drop),
+        Some(EventsFrom::InProcess) => Events::in_process().map(drop),
+        Some(EventsFrom::Unprivileged) | None => Ok(()),
+    };
+    events.context(
+        "--events-from cannot be had: leave it out, or choose daemon, in-process or unprivileged",
+    )?;
+    // They are opened anew for every player.
+    args.rate_from.as_ref().map(Incoming::open).transpose()?;
+    args.rate_to.as_ref().map(Outgoing::open).transpose()?;
+    Ok(())
+}
+
+/// Lines for whoever might expect something else of the mode.
+pub(crate) fn remarks(args: &TcpArgs) -> Vec<String> {
+    let growth = args.congestion.clone().or_else(|| setting(USUAL));
+    let choice = args.choice();
+    let silent = args.modes.is_without_events().then(|| {
+        "--flags with itcp but without event is no row of Table 3: nobody is told anything, so \
+         the mode is classic"
+            .to_owned()
+    });
+    let unknown = growth.filter(|name| !FORECAST.contains(&name.as_str()));
+    let planned = choice.symbiosis().is_some_and(Mode::is_exact);
+    let guessed = unknown.filter(|_| planned).map(|name| {
+        format!(
+            "how {name} grows is not known: it is forecast as Reno; --congestion reno, cubic and \
+             bbr are forecast as what they are"
+        )
+    });
+    silent.into_iter().chain(guessed).collect()
+}
+
+/// Tries it on a socket that is thrown away.
+fn congestion(name: &str) -> Result<()> {
+    // Where no socket can be had, the connection says why.
+    let Ok(socket) = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) else {
+        return Ok(());
+    };
+    set_congestion_control(&socket, name).with_context(|| {
+        let there = setting(AVAILABLE).unwrap_or_default();
+        format!("--congestion {name} cannot be had here: choose one of {there}, or load its module")
+    })
+}
+
+fn setting(name: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+    Some(text.trim().to_owned())
+}
+
+const AVAILABLE: &str = "tcp_available_congestion_control";
+const USUAL: &str = "tcp_congestion_control";
+/// Those whose growth is known.
+const FORECAST: [&str; 3] = ["reno", "cubic", "bbr"];
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        // What `--serve` conflicts with.
+        #[arg(long)]
+        to: Option<String>,
+        #[command(flatten)]
+        tcp: TcpArgs,
+    }
+
+    fn args(line: &str) -> TcpArgs {
+        let words = ["send"].into_iter().chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).unwrap();
+        assert_eq!(line.to, None);
+        line.tcp
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_named_with_what_there_is() {
+        for (line, culprit, mend) in [
+            ("--congestion nosuch", "nosuch", "reno"),
+            ("--rate-to file:/nosuch/x", "/nosuch/x", "--rate-to"),
+            ("--rate-to file:/", "\"/\"", "--rate-to"),
+        ] {
+            let error = format!("{:#}", ready(&args(line)).unwrap_err());
+            assert!(error.contains(culprit), "{line}: {error}");
+            assert!(error.contains(mend), "{line}: {error}");
+        }
+        ready(&args("--congestion reno")).unwrap();
+    }
+
+    #[test]
+    fn modes_that_are_not_what_they_seem_are_remarked_on() {
+        for (line, part) in [
+            ("--flags itcp,opt --congestion reno", "the mode is classic"),
+            ("--flags itcp --congestion reno", "the mode is classic"),
+            ("--mode iopt --congestion vegas", "vegas"),
+        ] {
+            let [said] = &remarks(&args(line))[..] else {
+                panic!("one line for {line}");
+            };
+            assert!(said.contains(part), "{line}: {said}");
+        }
+        for line in [
+            "--mode classic --congestion vegas",
+            "--flags itcp,event --congestion reno",
+            "--mode iopt --congestion cubic",
+            "--mode iopt --law paper --congestion vegas",
+        ] {
+            assert_eq!(remarks(&args(line)), [""; 0], "{line}");
+        }
+    }
+}

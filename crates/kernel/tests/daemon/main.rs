@@ -1,5 +1,8 @@
 //! The daemon with clients that behave and clients that do not. Needs the rights to load programs.
 
+mod crowd;
+mod handlers;
+
 use std::io::{self, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -301,154 +304,6 @@ fn the_policy_is_kept_and_refusals_are_logged() {
     assert!(matches!(other, EventsError::Barred), "{other}");
 }
 
-/// Who may nothing takes no place, and who may something no more than his, also if he comes and
-/// goes as fast as he can.
-#[test]
-fn who_comes_and_goes_locks_nobody_out() {
-    let few = "[limits]\nclients = 4\nclients-per-user = 2\n";
-    for (name, rules) in [
-        ("barred", "[[allow]]\nusers = [0]\nevents = ['state']\n"),
-        ("hasty", ANYTHING),
-    ] {
-        let Some(daemon) = Daemon::start(name, &format!("{few}{rules}")) else {
-            return;
-        };
-        as_nobody(|| {
-            for _ in 0..200 {
-                drop(raw_client(&daemon.path));
-                drop(Events::connect(&daemon.path));
-            }
-        });
-        let root = Events::connect(&daemon.path);
-        assert!(root.is_ok(), "{root:?}");
-        // Twenty in a second, and how many more there were; here within few seconds.
-        let lines = daemon.log.lock().unwrap().len();
-        assert!(lines < 300, "{lines}");
-    }
-}
-
-#[test]
-fn a_client_that_never_opens_is_thrown_out() {
-    let Some(daemon) = Daemon::start("mute", ANYTHING) else {
-        return;
-    };
-    let mute = raw_client(&daemon.path);
-    assert_eq!(answer(&mute, Duration::from_secs(20)), Some(0));
-    assert!(daemon.logged("it did not open in time"));
-}
-
-/// The length of the next message to a client, if one comes within `limit`.
-fn answer(client: &OwnedFd, limit: Duration) -> Option<isize> {
-    let limit = libc::timeval {
-        tv_sec: limit.as_secs() as libc::time_t,
-        tv_usec: limit.subsec_micros().into(),
-    };
-    let mut room = [0_u8; 4_096];
-    let fd = client.as_raw_fd();
-    // SAFETY: the time and the room are whole and passed with their sizes.
-    let got = unsafe {
-        let (value, size) = ((&raw const limit).cast(), mem::size_of_val(&limit) as u32);
-        let set = libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, size);
-        assert_eq!(set, 0);
-        libc::recv(fd, room.as_mut_ptr().cast(), room.len(), 0)
-    };
-    (got >= 0).then_some(got)
-}
-
-/// Whatever it comes with, in a message or in one that is never read.
-#[test]
-fn the_daemon_waits_for_no_descriptor() {
-    let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
-    let Some(daemon) = Daemon::start("linger", &policy) else {
-        return;
-    };
-    let tally: &[u8] = br#"{"request":"tally","id":1}"#;
-    for (message, many) in [(tally, 1), (tally, 40), (b"xyz", 1), (b"", 2)] {
-        let bad = raw_client(&daemon.path);
-        let (ends, peers): (Vec<_>, Vec<_>) = (0..many).map(|_| lingering()).unzip();
-        let (more, more_peer) = lingering();
-        // After this one it is not heard for a second, in which our copies go.
-        assert!(hand_over(&bad, tally, &[]));
-        assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
-        assert!(hand_over(&bad, message, &ends));
-        assert!(hand_over(&bad, tally, &[more]));
-        drop(ends);
-        let heard = answer(&bad, LINGER / 2);
-        assert_eq!(heard.map(|l| l > 0), Some(message == tally), "{message:?}");
-        drop(bad);
-        Events::connect(&daemon.path).unwrap();
-        drop((peers, more_peer));
-    }
-}
-
-/// A socket whose closing takes `LINGER`, and its peer, which reads nothing.
-fn lingering() -> (TcpStream, TcpStream) {
-    let (ours, peer) = connection();
-    ours.set_nonblocking(true).unwrap();
-    while (&ours).write(&[0; 1 << 13]).is_ok() {}
-    let linger = libc::linger {
-        l_onoff: 1,
-        l_linger: LINGER.as_secs() as libc::c_int,
-    };
-    // SAFETY: the value is whole and passed with its size.
-    let set = unsafe {
-        let (value, size) = ((&raw const linger).cast(), mem::size_of_val(&linger) as u32);
-        let fd = ours.as_raw_fd();
-        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, size)
-    };
-    assert_eq!(set, 0);
-    // Whoever does not wait for data does not wait for the end either.
-    ours.set_nonblocking(false).unwrap();
-    (ours, peer)
-}
-
-/// Whether a message went with descriptors along: not that of a client that was thrown out already.
-fn hand_over(client: &OwnedFd, message: &[u8], along: &[TcpStream]) -> bool {
-    let raw: Vec<i32> = along.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
-    let bytes = mem::size_of_val(raw.as_slice());
-    let mut control = [0_u64; 129];
-    // SAFETY: a message header is integers and pointers, for which zero is a value; all that it
-    // points to outlives the call and is passed with its size.
-    unsafe {
-        let mut part = libc::iovec {
-            iov_base: message.as_ptr().cast_mut().cast(),
-            iov_len: message.len(),
-        };
-        let mut header: libc::msghdr = mem::zeroed();
-        header.msg_iov = &raw mut part;
-        header.msg_iovlen = 1;
-        header.msg_control = control.as_mut_ptr().cast();
-        header.msg_controllen = libc::CMSG_SPACE(bytes as u32) as _;
-        let first = libc::CMSG_FIRSTHDR(&raw const header);
-        (*first).cmsg_level = libc::SOL_SOCKET;
-        (*first).cmsg_type = libc::SCM_RIGHTS;
-        (*first).cmsg_len = libc::CMSG_LEN(bytes as u32) as _;
-        std::ptr::copy_nonoverlapping(raw.as_ptr().cast(), libc::CMSG_DATA(first), bytes);
-        libc::sendmsg(client.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) >= 0
-    }
-}
-
-const LINGER: Duration = Duration::from_secs(20);
-
-#[test]
-fn one_user_does_not_take_all_subscriptions() {
-    let policy = format!("[limits]\nsubscriptions = 4\n{ANYTHING}");
-    let Some(daemon) = Daemon::start("share", &policy) else {
-        return;
-    };
-    let (socket, _peer) = connection();
-    as_nobody(|| {
-        let events = Events::connect(&daemon.path).unwrap();
-        for _ in 0..2 {
-            events.subscribe(&socket, states()).unwrap();
-        }
-        let third = events.subscribe(&socket, states()).unwrap_err().to_string();
-        assert!(third.contains("limits.subscriptions-per-user"), "{third}");
-    });
-    let root = Events::connect(&daemon.path).unwrap();
-    root.subscribe(&socket, states()).unwrap();
-}
-
 /// Runs `job` on a thread that is user 65534 and may nothing.
 fn as_nobody<T: Send>(job: impl FnOnce() -> T + Send) -> T {
     let change = || {
@@ -631,165 +486,6 @@ fn when_the_daemon_ends_its_clients_are_told() {
 }
 
 #[test]
-fn handlers_programs_and_signals_are_served() {
-    let Some(daemon) = Daemon::start("handlers", ANYTHING) else {
-        return;
-    };
-    let handlers = Handlers::start(Events::connect(&daemon.path).unwrap()).unwrap();
-    let seen: Arc<Mutex<Vec<Happening>>> = Arc::default();
-    let reports: Arc<Mutex<Vec<String>>> = Arc::default();
-    let hear = Arc::clone(&reports);
-    handlers.on_report(move |report| hear.lock().unwrap().push(report.to_string()));
-    let (socket, peer) = connection();
-    let its = Arc::clone(&seen);
-    let call = Handler::Call(Box::new(move |event| its.lock().unwrap().push(event.what)));
-    handlers.bind(&socket, states(), call).unwrap();
-    // A program that notes what it is told, one that fails, one that hangs, one that is not there.
-    let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tware.txt");
-    let _ = fs::remove_file(&notes);
-    let script = format!(
-        "echo \"$1 $2 $3 $TIDEGATE_EVENT $TIDEGATE_CWND\" $(readlink /proc/self/fd/3) >> {}",
-        notes.display()
-    );
-    let shell = |script: &str| Executable {
-        arguments: vec!["-c".into(), script.into(), "tware".into()],
-        limit: Duration::from_millis(300),
-        ..Executable::new("/bin/sh")
-    };
-    let writer = Handler::Run(shell(&script));
-    handlers.bind(&socket, states(), writer).unwrap();
-    for program in [
-        shell("exit 7"),
-        shell("sleep 60"),
-        Executable::new("/no/such/program"),
-    ] {
-        let ends = Wanted {
-            events: EventSet::NONE,
-            variables: VariableSet::ALL,
-        };
-        handlers.bind(&socket, ends, Handler::Run(program)).unwrap();
-    }
-    let signalled = Arc::new(Events::connect(&daemon.path).unwrap());
-    signalled.subscribe(&socket, states()).unwrap();
-    let shut = || socket.shutdown(std::net::Shutdown::Write).unwrap();
-    assert_eq!(wait_for_signal(&signalled, shut), libc::SIGIO);
-    assert!(signalled.try_next().is_some());
-    // The program is started for what happened while the socket was open, and finds it.
-    let patience = Instant::now() + Duration::from_secs(10);
-    while !fs::read_to_string(&notes).is_ok_and(|n| n.ends_with('\n')) {
-        assert!(Instant::now() < patience, "the program wrote nothing");
-        thread::yield_now();
-    }
-    drop((socket, peer));
-    while reports.lock().unwrap().len() < 3 {
-        assert!(Instant::now() < patience, "{:?}", reports.lock().unwrap());
-        thread::yield_now();
-    }
-    let reports = reports.lock().unwrap().join("\n");
-    for word in [
-        "failed (exit status: 7)",
-        "killed after 300 ms",
-        "/no/such/program",
-    ] {
-        assert!(reports.contains(word), "{reports}");
-    }
-    assert_eq!(seen.lock().unwrap().last(), Some(&Happening::Ended));
-    let note = fs::read_to_string(&notes).unwrap();
-    let words: Vec<&str> = note.split_whitespace().collect();
-    assert_eq!((words[0], words[1], words[3]), ("3", "state", "state"));
-    assert!(words[2].parse::<u64>().is_ok_and(|ns| ns > 0), "{note}");
-    assert!(words[4].parse::<u64>().is_ok_and(|cwnd| cwnd > 0), "{note}");
-    assert!(words[5].starts_with("socket:"), "{note}");
-}
-
-/// What may not be in events is not in what is asked for either.
-#[test]
-fn the_policy_holds_for_probes() {
-    let policy = "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['paper', 'rate']\n";
-    let Some(daemon) = Daemon::start("probes", policy) else {
-        return;
-    };
-    let events = Events::connect(&daemon.path).unwrap();
-    let (socket, _peer) = connection();
-    let allowed = events.allowed();
-    events.subscribe(&socket, allowed).unwrap();
-    let state = events.probe(&socket).unwrap();
-    assert_eq!(state.known(), state.known().and(allowed.variables));
-    assert_eq!(state.get(Variable::MinRtt), None);
-    assert!(state.get(Variable::Cwnd).is_some_and(|cwnd| cwnd > 0));
-    // Its numbers count from zero.
-    assert!(state.get(Variable::SndUna).is_some());
-    assert_eq!(state.initial_sequence(), None);
-    assert!(!daemon.logged("refused"), "counters were asked for");
-}
-
-/// Whoever waits for handlers or signals hears that the daemon is gone, and a program that hangs is
-/// still killed.
-#[test]
-fn handlers_and_signals_tell_of_the_end() {
-    let Some(daemon) = Daemon::start("end", ANYTHING) else {
-        return;
-    };
-    let handlers = Handlers::start(Events::connect(&daemon.path).unwrap()).unwrap();
-    let (end, ended) = mpsc::channel();
-    let its_end = end.clone();
-    handlers.on_end(move |why| its_end.send(why.to_string()).unwrap());
-    let (report, reports) = mpsc::channel();
-    handlers.on_report(move |r| report.send(r.to_string()).unwrap());
-    let (socket, _peer) = connection();
-    let hangs = Executable {
-        arguments: vec!["-c".into(), "sleep 60".into()],
-        limit: Duration::from_millis(500),
-        ..Executable::new("/bin/sh")
-    };
-    handlers
-        .bind(&socket, states(), Handler::Run(hangs))
-        .unwrap();
-    let (begin, begun) = mpsc::channel();
-    let call = Handler::Call(Box::new(move |_| begin.send(()).unwrap()));
-    handlers.bind(&socket, states(), call).unwrap();
-    let events = Arc::new(Events::connect(&daemon.path).unwrap());
-    assert!(handlers.are_serving() && events.is_serving());
-    socket.shutdown(std::net::Shutdown::Write).unwrap();
-    let patience = Duration::from_secs(10);
-    begun.recv_timeout(patience).unwrap();
-    assert_eq!(wait_for_signal(&events, || drop(daemon)), libc::SIGIO);
-    assert!(!events.is_serving());
-    assert!(matches!(
-        events.next(Some(Duration::ZERO)),
-        Err(EventsError::Gone)
-    ));
-    let why = ended.recv_timeout(patience).unwrap();
-    assert!(why.contains("daemon is gone"), "{why}");
-    assert!(!handlers.are_serving());
-    // Whoever asks later hears it too.
-    handlers.on_end(move |why| end.send(why.to_string()).unwrap());
-    assert_eq!(ended.try_recv(), Ok(why));
-    let killed = reports.recv_timeout(patience).unwrap();
-    assert!(killed.contains("killed after 500 ms"), "{killed}");
-}
-
-/// Takes the signal with `sigtimedwait`, as a program of the papers' kind would.
-fn wait_for_signal(events: &Arc<Events>, cause: impl FnOnce()) -> i32 {
-    // SAFETY: the set is whole and filled before it is used; so is the time.
-    unsafe {
-        let mut set: libc::sigset_t = mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGIO);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-        let signals = Signals::to_this_thread(Arc::clone(events), libc::SIGIO).unwrap();
-        cause();
-        let limit = libc::timespec {
-            tv_sec: 5,
-            tv_nsec: 0,
-        };
-        let signal = libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit);
-        drop(signals);
-        signal
-    }
-}
-
-#[test]
 fn events_can_be_awaited() {
     let Some(daemon) = Daemon::start("awaited", ANYTHING) else {
         return;
@@ -898,7 +594,7 @@ fn without_descriptors_the_daemon_waits_and_says_so() {
         (connect_raw(late, &daemon.path), usual)
     };
     let before = processor_time();
-    assert_eq!(answer(&late, Duration::from_millis(1_500)), None);
+    assert_eq!(crowd::answer(&late, Duration::from_millis(1_500)), None);
     let spent = processor_time().saturating_sub(before);
     assert!(spent < Duration::from_millis(300), "{spent:?}");
     // SAFETY: as above.
@@ -909,7 +605,7 @@ fn without_descriptors_the_daemon_waits_and_says_so() {
     let sent = unsafe { libc::send(late.as_raw_fd(), nonsense.as_ptr().cast(), 3, 0) };
     assert_eq!(sent, 3);
     // It is let in after all, and thrown out.
-    assert_eq!(answer(&late, Duration::from_secs(20)), Some(0));
+    assert_eq!(crowd::answer(&late, Duration::from_secs(20)), Some(0));
     let log = daemon.log.lock().unwrap();
     let said = log.iter().filter(|l| l.contains("nobody can be let in"));
     assert_eq!(said.count(), 1, "{log:?}");

@@ -1,0 +1,162 @@
+//! Callbacks, programs and signals, and what a probe may see.
+
+use super::*;
+
+#[test]
+fn handlers_programs_and_signals_are_served() {
+    let Some(daemon) = Daemon::start("handlers", ANYTHING) else {
+        return;
+    };
+    let handlers = Handlers::start(Events::connect(&daemon.path).unwrap()).unwrap();
+    let seen: Arc<Mutex<Vec<Happening>>> = Arc::default();
+    let reports: Arc<Mutex<Vec<String>>> = Arc::default();
+    let hear = Arc::clone(&reports);
+    handlers.on_report(move |report| hear.lock().unwrap().push(report.to_string()));
+    let (socket, peer) = connection();
+    let its = Arc::clone(&seen);
+    let call = Handler::Call(Box::new(move |event| its.lock().unwrap().push(event.what)));
+    handlers.bind(&socket, states(), call).unwrap();
+    // A program that notes what it is told, one that fails, one that hangs, one that is not there.
+    let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tware.txt");
+    let _ = fs::remove_file(&notes);
+    let script = format!(
+        "echo \"$1 $2 $3 $TIDEGATE_EVENT $TIDEGATE_CWND\" $(readlink /proc/self/fd/3) >> {}",
+        notes.display()
+    );
+    let shell = |script: &str| Executable {
+        arguments: vec!["-c".into(), script.into(), "tware".into()],
+        limit: Duration::from_millis(300),
+        ..Executable::new("/bin/sh")
+    };
+    let writer = Handler::Run(shell(&script));
+    handlers.bind(&socket, states(), writer).unwrap();
+    for program in [
+        shell("exit 7"),
+        shell("sleep 60"),
+        Executable::new("/no/such/program"),
+    ] {
+        let ends = Wanted {
+            events: EventSet::NONE,
+            variables: VariableSet::ALL,
+        };
+        handlers.bind(&socket, ends, Handler::Run(program)).unwrap();
+    }
+    let signalled = Arc::new(Events::connect(&daemon.path).unwrap());
+    signalled.subscribe(&socket, states()).unwrap();
+    let shut = || socket.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(wait_for_signal(&signalled, shut), libc::SIGIO);
+    assert!(signalled.try_next().is_some());
+    // The program is started for what happened while the socket was open, and finds it.
+    let patience = Instant::now() + Duration::from_secs(10);
+    while !fs::read_to_string(&notes).is_ok_and(|n| n.ends_with('\n')) {
+        assert!(Instant::now() < patience, "the program wrote nothing");
+        thread::yield_now();
+    }
+    drop((socket, peer));
+    while reports.lock().unwrap().len() < 3 {
+        assert!(Instant::now() < patience, "{:?}", reports.lock().unwrap());
+        thread::yield_now();
+    }
+    let reports = reports.lock().unwrap().join("\n");
+    for word in [
+        "failed (exit status: 7)",
+        "killed after 300 ms",
+        "/no/such/program",
+    ] {
+        assert!(reports.contains(word), "{reports}");
+    }
+    assert_eq!(seen.lock().unwrap().last(), Some(&Happening::Ended));
+    let note = fs::read_to_string(&notes).unwrap();
+    let words: Vec<&str> = note.split_whitespace().collect();
+    assert_eq!((words[0], words[1], words[3]), ("3", "state", "state"));
+    assert!(words[2].parse::<u64>().is_ok_and(|ns| ns > 0), "{note}");
+    assert!(words[4].parse::<u64>().is_ok_and(|cwnd| cwnd > 0), "{note}");
+    assert!(words[5].starts_with("socket:"), "{note}");
+}
+
+/// What may not be in events is not in what is asked for either.
+#[test]
+fn the_policy_holds_for_probes() {
+    let policy = "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['paper', 'rate']\n";
+    let Some(daemon) = Daemon::start("probes", policy) else {
+        return;
+    };
+    let events = Events::connect(&daemon.path).unwrap();
+    let (socket, _peer) = connection();
+    let allowed = events.allowed();
+    events.subscribe(&socket, allowed).unwrap();
+    let state = events.probe(&socket).unwrap();
+    assert_eq!(state.known(), state.known().and(allowed.variables));
+    assert_eq!(state.get(Variable::MinRtt), None);
+    assert!(state.get(Variable::Cwnd).is_some_and(|cwnd| cwnd > 0));
+    // Its numbers count from zero.
+    assert!(state.get(Variable::SndUna).is_some());
+    assert_eq!(state.initial_sequence(), None);
+    assert!(!daemon.logged("refused"), "counters were asked for");
+}
+
+/// Whoever waits for handlers or signals hears that the daemon is gone, and a program that hangs is
+/// still killed.
+#[test]
+fn handlers_and_signals_tell_of_the_end() {
+    let Some(daemon) = Daemon::start("end", ANYTHING) else {
+        return;
+    };
+    let handlers = Handlers::start(Events::connect(&daemon.path).unwrap()).unwrap();
+    let (end, ended) = mpsc::channel();
+    let its_end = end.clone();
+    handlers.on_end(move |why| its_end.send(why.to_string()).unwrap());
+    let (report, reports) = mpsc::channel();
+    handlers.on_report(move |r| report.send(r.to_string()).unwrap());
+    let (socket, _peer) = connection();
+    let hangs = Executable {
+        arguments: vec!["-c".into(), "sleep 60".into()],
+        limit: Duration::from_millis(500),
+        ..Executable::new("/bin/sh")
+    };
+    handlers
+        .bind(&socket, states(), Handler::Run(hangs))
+        .unwrap();
+    let (begin, begun) = mpsc::channel();
+    let call = Handler::Call(Box::new(move |_| begin.send(()).unwrap()));
+    handlers.bind(&socket, states(), call).unwrap();
+    let events = Arc::new(Events::connect(&daemon.path).unwrap());
+    assert!(handlers.are_serving() && events.is_serving());
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let patience = Duration::from_secs(10);
+    begun.recv_timeout(patience).unwrap();
+    assert_eq!(wait_for_signal(&events, || drop(daemon)), libc::SIGIO);
+    assert!(!events.is_serving());
+    assert!(matches!(
+        events.next(Some(Duration::ZERO)),
+        Err(EventsError::Gone)
+    ));
+    let why = ended.recv_timeout(patience).unwrap();
+    assert!(why.contains("daemon is gone"), "{why}");
+    assert!(!handlers.are_serving());
+    // Whoever asks later hears it too.
+    handlers.on_end(move |why| end.send(why.to_string()).unwrap());
+    assert_eq!(ended.try_recv(), Ok(why));
+    let killed = reports.recv_timeout(patience).unwrap();
+    assert!(killed.contains("killed after 500 ms"), "{killed}");
+}
+
+/// Takes the signal with `sigtimedwait`, as a program of the papers' kind would.
+fn wait_for_signal(events: &Arc<Events>, cause: impl FnOnce()) -> i32 {
+    // SAFETY: the set is whole and filled before it is used; so is the time.
+    unsafe {
+        let mut set: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGIO);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        let signals = Signals::to_this_thread(Arc::clone(events), libc::SIGIO).unwrap();
+        cause();
+        let limit = libc::timespec {
+            tv_sec: 5,
+            tv_nsec: 0,
+        };
+        let signal = libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit);
+        drop(signals);
+        signal
+    }
+}

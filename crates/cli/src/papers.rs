@@ -15,12 +15,15 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
 use tidegate_live::driver::Interrupts;
-use tidegate_sim::papers::{Cell, ENTRIES, Entry, Figure, Options, Simulator, Table, Tcp, World};
+use tidegate_sim::papers::{
+    Cell, ENTRIES, Encoder, Entry, Figure, Options, Simulator, Table, Tcp, World,
+};
 
 use self::hosts::HostsArgs;
 use self::lab::Lab;
 use crate::interrupted::{self, Made};
 use crate::lab::Injector;
+use crate::studio::Studio;
 use crate::tcp::RtoBackoff;
 use crate::{numbers, report};
 
@@ -65,6 +68,10 @@ struct RunArgs {
     /// Only to nodes whose names begin so, as "princeton"; may be given again
     #[arg(long = "node", value_name = "NAME")]
     nodes: Vec<String>,
+    /// What makes the video: model, mpeg2 or x264 [default: model; for itcp/fig11 and abone/, which
+    /// tell the quality of pictures, mpeg2 as in the papers]
+    #[arg(long, value_name = "ENCODER", value_parser = encoder)]
+    encoder: Option<Encoder>,
     /// Longest retransmission time-out of the video's TCP, from 1s to 120s
     #[arg(long, value_name = "TIME", value_parser = crate::tcp::rto_max)]
     rto_max: Option<Duration>,
@@ -185,14 +192,15 @@ fn options(args: &RunArgs, lab: Option<&Arc<Lab>>) -> Options {
     let seeds = args.seeds.or(args.runs);
     let jobs = args.jobs.map(NonZeroUsize::get);
     let options = Options {
-        world: Arc::new(Simulator),
+        world: Arc::new(Simulator::new(Arc::new(Studio::default()))),
         seeds: seeds.unwrap_or(10),
         tcps: args.tcps.clone(),
         nodes: args.nodes.clone(),
+        encoder: args.encoder,
         rto_max: args.rto_max,
         linear: args.rto_backoff.map(RtoBackoff::is_linear),
         threads: jobs.unwrap_or(cores),
-        memory: None,
+        memory: Arc::default(),
     };
     let Some(lab) = lab else { return options };
     Options {
@@ -204,7 +212,6 @@ fn options(args: &RunArgs, lab: Option<&Arc<Lab>>) -> Options {
             options.tcps
         },
         threads: jobs.unwrap_or(cores * LABS),
-        memory: Some(Arc::default()),
         ..options
     }
 }
@@ -255,6 +262,7 @@ fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
         ("--seeds", args.seeds.is_some(), with_nodes),
         ("--runs", args.runs.is_some(), with_nodes),
         ("--node", !args.nodes.is_empty(), with_nodes),
+        ("--encoder", args.encoder.is_some(), with_nodes),
         ("--rto-max", args.rto_max.is_some(), with_nodes),
         ("--rto-backoff", args.rto_backoff.is_some(), with_nodes),
         ("--injector", cuts_otherwise, with_cuts),
@@ -317,6 +325,11 @@ fn tcp(text: &str) -> Result<Tcp, String> {
     known.ok_or_else(|| {
         format!("there is no TCP \"{text}\" here; write bsd, linux-reno, cubic or bbr")
     })
+}
+
+fn encoder(text: &str) -> Result<Encoder, String> {
+    let known = Encoder::ALL.into_iter().find(|e| e.name() == text);
+    known.ok_or_else(|| format!("there is no encoder \"{text}\" here; write model, mpeg2 or x264"))
 }
 
 /// Leaves the numbers, the text and the drawing in `dir`; returns where the drawing is.
@@ -455,7 +468,13 @@ mod tests {
             let entries = chosen(&args.names).unwrap();
             refuse_idle(&args, &entries).map_err(|e| e.to_string())
         };
-        for option in ["--node princeton", "--seeds 3", "--runs 3", "--rto-max 1s"] {
+        for option in [
+            "--node princeton",
+            "--seeds 3",
+            "--runs 3",
+            "--encoder x264",
+            "--rto-max 1s",
+        ] {
             let name = option.split(' ').next().unwrap();
             let error = refused(&format!("itcp/fig3 {option}")).unwrap_err();
             let parts = ["itcp/fig3 takes no", name, "itcp/cuts", "abone/fig10"];

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use stage::{Job, Memory, PapersError, Simulator, Tcp, World};
+pub use stage::{Encoder, Job, Memory, NoPictures, PapersError, Pictures, Simulator, Tcp, World};
 
 /// A figure or a table, as numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -107,6 +107,8 @@ pub struct Options {
     pub tcps: Vec<Tcp>,
     /// To the nodes whose names begin so; to all if there is none.
     pub nodes: Vec<String>,
+    /// What makes the video; each entry's own unless told.
+    pub encoder: Option<Encoder>,
     /// Longest time-out of the video's TCP, within 1 s and 120 s; the TCP's own unless told.
     pub rto_max: Option<Duration>,
     /// Whether its time-outs in a row are linear, over the TCPs of today; as each mode has it unless
@@ -114,8 +116,8 @@ pub struct Options {
     pub linear: Option<bool>,
     /// Runs at the same time.
     pub threads: usize,
-    /// What was played already; none where runs are cheaper than their memory.
-    pub memory: Option<Arc<Memory>>,
+    /// What was played already by these entries.
+    pub memory: Arc<Memory>,
 }
 
 impl Options {
@@ -130,6 +132,16 @@ impl Options {
             _ => "",
         };
         longest + backoff
+    }
+
+    /// Runs are worth their memory: they take as long as their video, or pictures.
+    fn remembers(&self) -> bool {
+        self.world.name().is_some() || self.encoder() != Encoder::Model
+    }
+
+    /// What makes the video, once an entry is played.
+    fn encoder(&self) -> Encoder {
+        self.encoder.unwrap_or_default()
     }
 
     fn wants(&self, node: &str) -> bool {
@@ -158,6 +170,8 @@ pub struct Entry {
     pub source: &'static str,
     /// To whom it plays.
     nodes: Nodes,
+    /// What makes its video unless told.
+    encoder: Encoder,
     make: Make,
 }
 
@@ -207,7 +221,14 @@ impl Entry {
         if self.has_nodes() && !nodes.iter().any(|node| options.wants(node)) {
             return Err(PapersError::NoNode(options.nodes.clone()));
         }
-        let mut figure = (self.make)(self, options, progress)?;
+        let own = Options {
+            encoder: Some(options.encoder.unwrap_or(self.encoder)),
+            ..options.clone()
+        };
+        let mut figure = (self.make)(self, &own, progress)?;
+        if let Some(encoder) = options.encoder.filter(|_| self.has_nodes()) {
+            figure.source = format!("{}; video by {}", figure.source, encoder.name());
+        }
         if let Some(world) = options.world.name() {
             figure.source = format!("{}; played on {world}", figure.source);
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tidegate_core::units::Rate;
 
-use super::stage::{Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
+use super::stage::{Encoder, Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
 use super::{Entry, Make, Nodes, Options, Progress};
 use published::{NODES, Node};
 
@@ -22,6 +22,7 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
         about,
         source: SOURCE,
         nodes: Nodes::Itcp,
+        encoder: Encoder::Model,
         make,
     }
 }
@@ -39,16 +40,22 @@ pub(super) const FIG9: Entry = entry(
     "when frames arrive, in every mode",
     figures::fig9,
 );
-pub(super) const FIG10: Entry = entry(
-    "itcp/fig10",
-    "target and actual rate of iOPT, d = 4 s",
-    figures::fig10,
-);
-pub(super) const FIG11: Entry = entry(
-    "itcp/fig11",
-    "quality of frames against their delay",
-    figures::fig11,
-);
+pub(super) const FIG10: Entry = Entry {
+    encoder: Encoder::Mpeg2,
+    ..entry(
+        "itcp/fig10",
+        "target and actual rate of iOPT, d = 4 s",
+        figures::fig10,
+    )
+};
+pub(super) const FIG11: Entry = Entry {
+    encoder: Encoder::Mpeg2,
+    ..entry(
+        "itcp/fig11",
+        "quality of frames against their delay",
+        figures::fig11,
+    )
+};
 pub(super) const FIG12: Entry = entry(
     "itcp/fig12",
     "how long it takes to send the whole video",
@@ -71,6 +78,7 @@ pub(super) const CUTS: Entry = Entry {
     about: "frames in time by the length of the cuts, which the papers did not vary",
     source: "our own, on the path of the first paper",
     nodes: Nodes::Itcp,
+    encoder: Encoder::Model,
     make: cuts::play,
 };
 
@@ -129,12 +137,17 @@ const CUT_MS: u64 = 3_000;
 const FRAMES: f64 = 750.0;
 
 /// What was assumed, for every figure.
-fn assumptions() -> Vec<String> {
+fn assumptions(options: &Options) -> Vec<String> {
+    let video = format!(
+        "{} at 176x120 and 10 frames per second, 750 frames at up to 2 Mb/s and never below 150 kb/s. \
+         It starts up to a second later from run to run.",
+        options.encoder().describe()
+    );
     [
         "Round-trip times are those of Table 2; the bottleneck of 10 Mb/s with one bandwidth-delay \
          product of queue is assumed, the paper prints none. Only the injector congests the path.",
-        "The video is a model of an encoder at 176x120 and 10 frames per second, 750 frames at up \
-         to 2 Mb/s and never below 150 kb/s. It starts up to a second later from run to run.",
+        &video,
+        options.encoder().remark(),
         "A frame is in time if all of it is there within d of its capture.",
     ]
     .map(str::to_owned)
@@ -169,10 +182,11 @@ path = ["path"]
 back = ["back"]
 start = ["0s", "1s"]
 delay_bound = "{bound}s"
-video = {{ size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s" }}
+video = {{ size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s", encoder = "{encoder}" }}
 transport = {{ tcp = {tcp}, {mode}, {rto}frames = {FRAMES} }}
 "#,
         queue = queue.get(),
+        encoder = options.encoder().name(),
         tcp = tcp.toml(),
         mode = mode.toml,
     );

@@ -3,18 +3,24 @@ use std::sync::Mutex;
 use super::*;
 use crate::cast::{Role, Takings};
 
-fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
-    let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
-    let options = Options {
-        world: Arc::new(Simulator),
-        nodes: Vec::new(),
+/// In the simulator, with the model.
+fn options(seeds: u64, tcps: &[Tcp], nodes: &[&str]) -> Options {
+    Options {
+        world: Arc::new(Simulator::new(Arc::new(NoPictures))),
+        encoder: Some(Encoder::Model),
+        nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
         rto_max: None,
         linear: None,
         seeds,
         tcps: tcps.to_vec(),
         threads: 2,
-        memory: None,
-    };
+        memory: Arc::default(),
+    }
+}
+
+fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
+    let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+    let options = options(seeds, tcps, &[]);
     entry
         .play(&options, &|_| {})
         .unwrap_or_else(|e| panic!("{name}: {e}"))
@@ -182,16 +188,7 @@ fn is_cloud(series: &Series) -> bool {
 
 #[test]
 fn over_two_tcps_nothing_has_the_name_of_another() {
-    let options = Options {
-        world: Arc::new(Simulator),
-        nodes: vec!["princeton".to_owned()],
-        rto_max: None,
-        linear: None,
-        seeds: 1,
-        tcps: vec![Tcp::Bsd, Tcp::Cubic],
-        threads: 2,
-        memory: Some(Arc::default()),
-    };
+    let options = options(1, &[Tcp::Bsd, Tcp::Cubic], &["princeton"]);
     for entry in ENTRIES {
         let figure = entry.play(&options, &|_| {}).unwrap();
         let unique = |mut names: Vec<String>, what: &str| {
@@ -218,16 +215,7 @@ fn over_two_tcps_nothing_has_the_name_of_another() {
 
 #[test]
 fn bars_of_one_node_stand_beside_what_was_published_of_it() {
-    let options = Options {
-        world: Arc::new(Simulator),
-        nodes: vec!["princeton".to_owned()],
-        rto_max: None,
-        linear: None,
-        seeds: 1,
-        tcps: vec![Tcp::Cubic],
-        threads: 2,
-        memory: None,
-    };
+    let options = options(1, &[Tcp::Cubic], &["princeton"]);
     let entry = ENTRIES.iter().find(|e| e.name == "abone/fig6").unwrap();
     let figure = entry.play(&options, &|_| {}).unwrap();
     let mut claims = figure.claims.iter();
@@ -271,7 +259,11 @@ impl World for Interrupted {
             return Ok(None);
         }
         played.push((job.label.clone(), job.seed));
-        Simulator.play(job)
+        Simulator::new(Arc::new(NoPictures)).play(job)
+    }
+
+    fn pictures(&self) -> &dyn Pictures {
+        &NoPictures
     }
 }
 
@@ -280,16 +272,7 @@ fn a_node_that_no_paper_has_is_refused_by_every_entry_with_nodes() {
     let with_nodes = ENTRIES.iter().filter(|entry| entry.has_nodes());
     assert_eq!(with_nodes.clone().count(), ENTRIES.len() - 1);
     for entry in with_nodes {
-        let options = Options {
-            world: Arc::new(Simulator),
-            seeds: 1,
-            tcps: Vec::new(),
-            nodes: vec!["nosuch".to_owned()],
-            rto_max: None,
-            linear: None,
-            threads: 1,
-            memory: None,
-        };
+        let options = options(1, &[], &["nosuch"]);
         let error = entry.play(&options, &|_| {}).unwrap_err().to_string();
         assert!(error.contains("nosuch"), "{}: {error}", entry.name);
     }
@@ -304,13 +287,8 @@ fn runs_take_turns_and_what_was_played_is_kept() {
     let entry = ENTRIES.iter().find(|e| e.name == "abone/table5").unwrap();
     let options = Options {
         world: Arc::clone(&world) as Arc<dyn World>,
-        seeds: 2,
-        tcps: vec![Tcp::Cubic],
-        nodes: vec!["columbia".to_owned(), "isi".to_owned()],
-        rto_max: None,
-        linear: None,
         threads: 1,
-        memory: None,
+        ..options(2, &[Tcp::Cubic], &["columbia", "isi"])
     };
     let figure = entry.play(&options, &|_| {}).unwrap();
     assert!(figure.source.ends_with("; played on a world that ends"));
@@ -337,7 +315,13 @@ fn runs_take_turns_and_what_was_played_is_kept() {
         ..Interrupted::default()
     });
     let world = short as Arc<dyn World>;
-    let figure = entry.play(&Options { world, ..options }, &|_| {}).unwrap();
+    let memory = Arc::default();
+    let anew = Options {
+        world,
+        memory,
+        ..options
+    };
+    let figure = entry.play(&anew, &|_| {}).unwrap();
     assert_eq!(rows(&figure), 3 * 3);
 }
 
@@ -353,13 +337,8 @@ fn what_is_remembered_is_not_played_again() {
     });
     let options = Options {
         world: Arc::clone(&world) as Arc<dyn World>,
-        seeds: 2,
-        tcps: vec![Tcp::Cubic],
-        nodes: vec!["columbia".to_owned(), "isi".to_owned()],
-        rto_max: None,
-        linear: None,
         threads: 1,
-        memory: Some(Arc::default()),
+        ..options(2, &[Tcp::Cubic], &["columbia", "isi"])
     };
     let play = |name: &str, options: &Options| {
         let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();

@@ -42,7 +42,7 @@ pub(super) fn play(
         columns: columns.into_iter().chain(lengths).chain(means).collect(),
         rows,
     });
-    figure.notes = assumptions();
+    figure.notes = assumptions(options);
     figure.notes.push(
         "The three cuts are 10 s apart and all of one length. Columns of lengths have the share of \
          all frames in time; what follows are means over the lengths."

@@ -63,7 +63,7 @@ pub(super) fn table4(
     });
     figure.series = accepted_by_bound(&groups);
     figure.claims = claims4(&groups);
-    figure.notes = assumptions();
+    figure.notes = assumptions(options);
     figure.notes.extend(notes4());
     Ok(figure)
 }
@@ -228,7 +228,7 @@ pub(super) fn table5(
     });
     figure.claims = claims5(&groups);
     figure.series = groups.iter().map(kept).collect();
-    figure.notes = assumptions();
+    figure.notes = assumptions(options);
     figure.notes.extend([
         "target and actual: bits asked for and made, over those of all 750 frames at 2 Mb/s, as \
          the paper counts. kept of savable: bits of the frames that were in time, over what the \
@@ -361,7 +361,7 @@ pub(super) fn table6(
         rows,
     });
     figure.claims = claims6(&groups);
-    figure.notes = assumptions();
+    figure.notes = assumptions(options);
     figure.notes.extend(notes6());
     Ok(figure)
 }

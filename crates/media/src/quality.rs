@@ -203,7 +203,8 @@ mod tests {
     #[test]
     fn variance_is_that_of_the_samples() {
         let mut picture = Picture::black(Size::new(16, 16).unwrap());
-        assert_eq!(variance(&picture), [LEAST_VARIANCE; 3]);
+        let flat = variance(&picture);
+        assert!(flat.iter().all(|v| v - LEAST_VARIANCE <= 0.0), "{flat:?}");
         let planes = picture.planes_mut();
         // Half of Y 20 above the rest: 10 from the mean everywhere. A quarter of U 8 above: 12.
         planes.y.chunks_mut(2).for_each(|two| two[0] += 20);

@@ -145,10 +145,13 @@ pub(super) fn fig7(
     Ok(figure)
 }
 
-/// What the first event of a run leaves of the target; none if there was no event.
+/// What the first event of a run leaves of the target; none if there was no event. Frames that were
+/// never encoded had no target.
 fn first_fall(run: &Outcome) -> Option<f64> {
-    let two = run.frames.windows(2);
-    let mut left = two.map(|two| two[1].target_bits as f64 / two[0].target_bits.max(1) as f64);
+    let targets = run.frames.iter().map(|f| f.target_bits);
+    let targets: Vec<u64> = targets.filter(|bits| *bits > 0).collect();
+    let two = targets.windows(2);
+    let mut left = two.map(|two| two[1] as f64 / two[0] as f64);
     left.find(|left| *left < 0.9)
 }
 

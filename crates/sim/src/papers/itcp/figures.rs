@@ -7,6 +7,7 @@ use tidegate_core::symbiosis::TcpEvent;
 use super::super::stage::{Frame, Job, Outcome, PapersError, Tcp, mean, play_all};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::{CLASSIC, EXACT, Grid, Group, IEXP, IOFF, MODES, PAPER, assumptions};
+use crate::interactive::Sample;
 
 /// A stream that is always limited by its window, cut for a second, and one that loses one packet.
 pub(super) fn fig3(
@@ -20,13 +21,39 @@ pub(super) fn fig3(
     } else {
         options.tcps.clone()
     };
-    let harm = [
-        ("SSCA", "outage = [{ at = \"10s\", lasts = \"500ms\" }]"),
-        ("FRFR", "loss = { every = 1000 }"),
-    ];
+    let jobs = jobs3(&tcps)?;
+    let outcomes = play_all(&jobs, options, progress)?;
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for (number, outcome) in outcomes.iter().enumerate() {
+        let (tcp, (name, _)) = (tcps[number / 2], HARM[number % 2]);
+        if let Some(outcome) = outcome {
+            trace(&mut figure, &mut rows, tcp, name, outcome);
+        }
+    }
+    let columns = ["tcp", "part", "event", "name", "count", "first at s"];
+    figure.table = Some(Table {
+        columns: columns.map(str::to_owned).to_vec(),
+        rows,
+    });
+    figure.notes.push(
+        "The published figure is a drawing without numbers. Here: 20 Mb/s of video over 10 Mb/s \
+         and 100 ms, cut for half a second (SSCA), or with each thousandth packet lost (FRFR)."
+            .to_owned(),
+    );
+    Ok(figure)
+}
+
+/// What is done to the path of Figure 3, and what the paper calls it.
+const HARM: [(&str, &str); 2] = [
+    ("SSCA", "outage = [{ at = \"10s\", lasts = \"500ms\" }]"),
+    ("FRFR", "loss = { every = 1000 }"),
+];
+
+/// A run for each TCP and harm, in that order.
+fn jobs3(tcps: &[Tcp]) -> Result<Vec<Job>, PapersError> {
     let mut jobs = Vec::new();
-    for tcp in &tcps {
-        for (name, harm) in harm {
+    for tcp in tcps {
+        for (name, harm) in HARM {
             let text = format!(
                 r#"name = "itcp"
 duration = "20s"
@@ -52,34 +79,14 @@ transport = {{ tcp = {}, mode = "ioff", subscribe = ["timed-out", "third-duplica
             jobs.push(Job::new(&format!("{} {name}", tcp.name()), text)?);
         }
     }
-    let outcomes = play_all(&jobs, options, progress)?;
-    let mut rows: Vec<Vec<Cell>> = Vec::new();
-    for (number, outcome) in outcomes.iter().enumerate() {
-        let (tcp, (name, _)) = (tcps[number / 2], harm[number % 2]);
-        if let Some(outcome) = outcome {
-            trace(&mut figure, &mut rows, tcp, name, outcome);
-        }
-    }
-    let columns = ["tcp", "part", "event", "name", "count", "first at s"];
-    figure.table = Some(Table {
-        columns: columns.map(str::to_owned).to_vec(),
-        rows,
-    });
-    figure.notes.push(
-        "The published figure is a drawing without numbers. Here: 20 Mb/s of video over 10 Mb/s \
-         and 100 ms, cut for half a second (SSCA), or with each thousandth packet lost (FRFR)."
-            .to_owned(),
-    );
-    Ok(figure)
+    Ok(jobs)
 }
 
 /// Bandwidth and events of one run.
 fn trace(figure: &mut Figure, rows: &mut Vec<Vec<Cell>>, tcp: Tcp, name: &str, outcome: &Outcome) {
     // Before the first round trip there is no rate.
-    let known = |s: &&crate::interactive::Sample| !s.srtt.is_zero();
+    let known = |s: &&Sample| !s.srtt.is_zero();
     let samples = outcome.record.samples.iter().filter(known);
-    let rate =
-        |s: &crate::interactive::Sample| s.cwnd.bits() as f64 / s.srtt.as_secs_f64().max(1e-3);
     let points = samples.map(|s| Point::single(s.at.as_secs_f64(), rate(s)));
     let panel = format!("{} {name}", tcp.name());
     let line = Series::new(
@@ -115,7 +122,17 @@ fn trace(figure: &mut Figure, rows: &mut Vec<Vec<Cell>>, tcp: Tcp, name: &str, o
             figure.series.push(Series::new(name, ("s", "b/s"), points));
         }
     }
-    let needed = match name {
+    figure.claims.push(claim3(&panel, name, outcome));
+}
+
+/// A window per round trip, in bit/s.
+fn rate(sample: &Sample) -> f64 {
+    sample.cwnd.bits() as f64 / sample.srtt.as_secs_f64().max(1e-3)
+}
+
+/// Whether the events happen that the figure has under such a harm.
+fn claim3(panel: &str, harm: &str, outcome: &Outcome) -> Claim {
+    let needed = match harm {
         "SSCA" => [
             TcpEvent::TimedOut,
             TcpEvent::NewAck,
@@ -129,12 +146,12 @@ fn trace(figure: &mut Figure, rows: &mut Vec<Vec<Cell>>, tcp: Tcp, name: &str, o
     };
     let mut seen = outcome.record.events.iter().map(|(_, e)| *e);
     let order = needed.iter().filter(|e| seen.any(|s| s == **e)).count();
-    figure.claims.push(Claim::new(
+    Claim::new(
         format!("{panel}: the three events of the figure happen, in its order"),
         Some(3.0),
         order as f64,
         order == 3,
-    ));
+    )
 }
 
 /// Arrival of each frame over its number.
@@ -275,36 +292,9 @@ pub(super) fn fig11(
         let point = |f: &Frame| Some(Point::single(f.delay()?, f.quality?.psnr_y));
         let points: Vec<Point> = first.iter().filter_map(point).collect();
         figure.series.push(Series::new(name, ("s", "dB"), points));
-        let quality = |o: &Outcome| {
-            let frames = o.frames.iter();
-            mean(frames.filter_map(|f| Some(f.quality?.psnr_y)))
-        };
-        let least = |o: &Outcome| {
-            let y = o.frames.iter().filter_map(|f| Some(f.quality?.psnr_y));
-            y.fold(f64::INFINITY, f64::min)
-        };
-        rows.push(vec![
-            group.tcp.name().into(),
-            group.node.name.into(),
-            MODES[group.mode].name.into(),
-            group.mean(quality).into(),
-            group.mean(least).into(),
-            group.mean(worst_delay).into(),
-            group.mean(Outcome::accepted).into(),
-        ]);
+        rows.push(row11(group));
     }
-    for group in groups.iter().filter(|g| g.mode == EXACT) {
-        let most = group.mean(worst_delay);
-        figure.claims.push(Claim::new(
-            format!(
-                "{}: iOPT delivers with guaranteed delay (the worst frame, s; bound 4 s)",
-                panel(group)
-            ),
-            Some(4.0),
-            most,
-            most <= 4.0,
-        ));
-    }
+    figure.claims = claims11(&groups);
     let columns = [
         "tcp",
         "node",
@@ -327,6 +317,44 @@ pub(super) fn fig11(
             .to_owned(),
     );
     Ok(figure)
+}
+
+/// Quality and delay of a group, in the columns of the table.
+fn row11(group: &Group) -> Vec<Cell> {
+    let quality = |o: &Outcome| {
+        let frames = o.frames.iter();
+        mean(frames.filter_map(|f| Some(f.quality?.psnr_y)))
+    };
+    let least = |o: &Outcome| {
+        let y = o.frames.iter().filter_map(|f| Some(f.quality?.psnr_y));
+        y.fold(f64::INFINITY, f64::min)
+    };
+    vec![
+        group.tcp.name().into(),
+        group.node.name.into(),
+        MODES[group.mode].name.into(),
+        group.mean(quality).into(),
+        group.mean(least).into(),
+        group.mean(worst_delay).into(),
+        group.mean(Outcome::accepted).into(),
+    ]
+}
+
+fn claims11(groups: &[Group]) -> Vec<Claim> {
+    let exact = groups.iter().filter(|g| g.mode == EXACT);
+    let claim = |group: &Group| {
+        let most = group.mean(worst_delay);
+        Claim::new(
+            format!(
+                "{}: iOPT delivers with guaranteed delay (the worst frame, s; bound 4 s)",
+                panel(group)
+            ),
+            Some(4.0),
+            most,
+            most <= 4.0,
+        )
+    };
+    exact.map(claim).collect()
 }
 
 /// How long the whole video takes.

@@ -102,6 +102,9 @@ pub(super) const NODES: [Node; 5] = [
     },
 ];
 
+/// Runs of each kind in the report: five with symbiosis and five without.
+pub(super) const RUNS: u64 = 5;
+
 /// One number of a run.
 type Metric = fn(&Outcome) -> f64;
 

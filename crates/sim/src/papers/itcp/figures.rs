@@ -6,7 +6,7 @@ use tidegate_core::symbiosis::TcpEvent;
 
 use super::super::stage::{Frame, Job, Outcome, PapersError, Tcp, mean, play_all};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
-use super::{CLASSIC, EXACT, Grid, Group, IEXP, IOFF, MODES, PAPER, assumptions};
+use super::{CLASSIC, EXACT, Grid, Group, IEXP, IOFF, MODES, PAPER, notes};
 use crate::interactive::Sample;
 
 /// A stream that is always limited by its window, cut for a second, and one that loses one packet.
@@ -181,12 +181,14 @@ pub(super) fn fig9(
             .push(Series::new(name, ("frame", "s"), points));
     }
     figure.claims = claims9(&groups);
-    figure.notes = assumptions();
-    figure.notes.push(
-        "The published figure has no numbers at its lines. Its Classic never recovers between \
+    figure.notes = notes(
+        options,
+        [],
+        [
+            "The published figure has no numbers at its lines. Its Classic never recovers between \
          bursts at any node; ours does at 40 and 66 ms, where a window of 64 kB carries 8 Mb/s and \
-         more, so that a backlog of seconds drains in a few."
-            .to_owned(),
+         more, so that a backlog of seconds drains in a few.",
+        ],
     );
     Ok(figure)
 }
@@ -265,13 +267,15 @@ pub(super) fn fig10(
             (made / asked - 1.0).abs() < 0.05,
         ));
     }
-    figure.notes = assumptions();
-    figure.notes.push(
-        "The first seed is drawn, as the paper draws one run. Frames that iOPT exact left out have \
+    figure.notes = notes(
+        options,
+        [
+            "The first seed is drawn, as the paper draws one run. Frames that iOPT exact left out have \
          neither target nor bits. That the frames follow the target says that the model of the \
          encoder makes what it is asked for, in the mean; so did the paper's MPEG-2, which varied \
-         widely from frame to frame."
-            .to_owned(),
+         widely from frame to frame.",
+        ],
+        [],
     );
     Ok(figure)
 }
@@ -308,13 +312,15 @@ pub(super) fn fig11(
         columns: columns.map(str::to_owned).to_vec(),
         rows,
     });
-    figure.notes = assumptions();
-    figure.notes.push(
-        "The paper plots SNR of an MPEG-2 transcoder, 10 to 40 dB; ours is the PSNR of a model of \
+    figure.notes = notes(
+        options,
+        [
+            "The paper plots SNR of an MPEG-2 transcoder, 10 to 40 dB; ours is the PSNR of a model of \
          an H.264 encoder, which at 2 Mb/s and 176x120 is near its ceiling of 55 dB. The trade of \
          quality for delay is comparable, the decibels are not. Frames that were in flight when \
-         the path died arrive late whatever one does, and make the worst delays."
-            .to_owned(),
+         the path died arrive late whatever one does, and make the worst delays.",
+        ],
+        [],
     );
     Ok(figure)
 }
@@ -391,12 +397,14 @@ pub(super) fn fig12(
         rows,
     });
     figure.claims = claims12(&groups);
-    figure.notes = assumptions();
-    figure.notes.push(
-        "A simulated service of events costs nothing, so iOFF and Classic are equal here; what it \
+    figure.notes = notes(
+        options,
+        [],
+        [
+            "A simulated service of events costs nothing, so iOFF and Classic are equal here; what it \
          costs is a question for the real stack. The last burst ends 36 s before the video does, \
-         by when Classic has caught up: the time of the whole video hides its delays."
-            .to_owned(),
+         by when Classic has caught up: the time of the whole video hides its delays.",
+        ],
     );
     Ok(figure)
 }

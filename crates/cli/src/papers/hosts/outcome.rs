@@ -9,6 +9,7 @@ use tidegate_core::trace::{DropCause, Event};
 use tidegate_sim::papers::{Cell, Figure, Point, Series, Table};
 use tidegate_sim::run::Run;
 
+use super::beside::Met;
 use crate::progress::counted;
 
 /// One run.
@@ -26,6 +27,8 @@ pub(super) struct Outcome {
     pub(super) cut_short: bool,
     /// What a reader should know.
     pub(super) note: Option<String>,
+    /// What there was on the path, as far as we know.
+    pub(super) met: Met,
 }
 
 /// Of the frames of a run.
@@ -105,7 +108,7 @@ impl Outcome {
     /// As JSON has it.
     pub(super) fn json(&self) -> Value {
         let ms = |span: Option<Duration>| span.map(|span| span.as_secs_f64() * 1e3);
-        json!({
+        let mut run = json!({
             "host": self.host,
             "mode": self.mode,
             "run": self.run,
@@ -124,7 +127,9 @@ impl Outcome {
             "retractions": self.answers,
             "cut_short": self.cut_short,
             "note": self.note,
-        })
+        });
+        self.met.tell(&mut run);
+        run
     }
 }
 
@@ -369,6 +374,7 @@ mod tests {
             answers: 2,
             cut_short,
             note: None,
+            met: Met::default(),
         };
         let outcomes = [
             outcome(1, 8, false),

@@ -15,8 +15,12 @@ use tidegate_core::units::Time;
 use tidegate_sim::run::RunReader;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
+/// Events are counted, and nothing is done about them.
+const MODE: &str = "ioff --events-from unprivileged";
 const NEAR: &str = "10.9.8.1";
 const FAR: &str = "10.9.8.2";
+/// What the injector makes for that address.
+const DEVICE: &str = "tide0a090802";
 
 /// Two hosts that are gone with the test.
 struct Hosts {
@@ -106,7 +110,7 @@ impl Hosts {
         let (ssh, out) = (self.scratch.path("ssh"), self.scratch.path("out"));
         let mut words = before.to_vec();
         words.extend([
-            TIDEGATE, "papers", "hosts", "--json", "--mode", "classic", "--runs", "1",
+            TIDEGATE, "papers", "hosts", "--json", "--mode", MODE, "--runs", "1",
         ]);
         words.extend(["--ssh", text(&ssh), "--out", text(&out)]);
         words.extend(options.split_whitespace());
@@ -116,11 +120,9 @@ impl Hosts {
         Party::start(&mut self.near(&words))
     }
 
-    /// What the host that sends has in the way of the player.
+    /// The routes that the host that sends has for the player alone.
     fn routes(&self) -> String {
-        let output = self
-            .near(&["ip", "route", "show", "type", "unreachable"])
-            .output();
+        let output = self.near(&["ip", "route", "show", FAR]).output();
         String::from_utf8(output.unwrap().stdout).unwrap()
     }
 }
@@ -174,8 +176,12 @@ fn cuts_cross_traffic_and_captures_go_with_a_run() {
         assert!(*at >= wanted && *lasts >= length, "{cuts:?}");
     }
     assert_eq!(hosts.routes(), "");
+    // What left then is lost, which TCP notices.
+    assert!(number(&run["events"]) >= 2.0, "{run}");
     // The route being away, no frame comes for as long at least.
-    let dir = hosts.scratch.path("out/far/classic-1");
+    let dir = hosts
+        .scratch
+        .path("out/far/ioff-events-from-unprivileged-1");
     let seen = RunReader::load(dir.join("player")).unwrap();
     let came = seen.flows[0]
         .received
@@ -234,13 +240,18 @@ fn cuts_cross_traffic_and_captures_go_with_a_run() {
     assert_eq!(fs::read_dir(hosts.scratch.path("tmp")).unwrap().count(), 0);
 }
 
+/// Waits until the device is gone, and its route with it.
+fn deleted(devices: &mut Party) {
+    while !devices.says("Deleted").contains(DEVICE) {}
+}
+
 #[test]
 fn the_route_is_back_after_ctrl_c_and_when_the_process_is_killed() {
     let Some(hosts) = Hosts::start("hosts-killed") else {
         return;
     };
-    let watch = ["sh", "-c", "exec ip monitor route >&2"];
-    let mut routes = Party::start(&mut hosts.near(&watch));
+    let watch = ["sh", "-c", "exec ip monitor link >&2"];
+    let mut devices = Party::start(&mut hosts.near(&watch));
     let options = "--duration 60s --cut 50s --gap 500ms";
     let to = format!("far,to={FAR}:0");
     let mut play = hosts.play(&[], &to, options);
@@ -254,13 +265,13 @@ fn the_route_is_back_after_ctrl_c_and_when_the_process_is_killed() {
         "{results}"
     );
     assert_eq!(hosts.routes(), "");
-    routes.says(&format!("Deleted unreachable {FAR}"));
+    deleted(&mut devices);
 
     let mut play = hosts.play(&[], &to, options);
     play.says("is cut for 50 s");
     assert!(hosts.routes().contains(FAR));
     play.kill();
-    routes.says(&format!("Deleted unreachable {FAR}"));
+    deleted(&mut devices);
     assert_eq!(hosts.routes(), "");
 }
 
@@ -287,8 +298,11 @@ fn what_cannot_be_cut_is_known_before_the_first_run() {
     let ended = hosts.play(&[], &far, &cross).ends();
     ended.failed_with("cross traffic: far: there is no ");
     // What a run before has left is mended, as if that had ended as it should.
-    let left = ["ip", "route", "add", "unreachable", FAR];
-    assert!(hosts.near(&left).status().unwrap().success());
+    let left = format!(
+        "for type in dummy ifb; do ip link add {DEVICE} type $type && break; done
+         ip link set {DEVICE} up && ip route add {FAR} dev {DEVICE}"
+    );
+    assert!(hosts.near(&["sh", "-c", &left]).status().unwrap().success());
     let cut = "--duration 900ms --cut 100ms --gap 300ms";
     hosts.play(&[], &far, cut).ends().succeeded();
 }

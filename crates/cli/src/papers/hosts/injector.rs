@@ -1,5 +1,9 @@
-//! Cuts the path to a player while video goes there: this host loses its route, or a command of the
-//! user's does what it likes.
+//! Cuts the path to a player while video goes there: this host has a route to nowhere, or a command of
+//! the user's does what it likes.
+//!
+//! A host without any route to the player would not do: Linux tells its TCP that a segment cannot
+//! leave, which then counts as not sent, and no time-out follows. So the route leads to a device that
+//! loses what it is given, and is gone when the device is.
 //!
 //! A guard, which is a shell of its own, does both. Whatever becomes of this process, also SIGKILL, the
 //! guard reads the end of its orders then and mends what is cut.
@@ -25,7 +29,7 @@ use crate::live::Surroundings;
 /// What cuts the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Means {
-    /// A route on this host by which nothing leaves for the player.
+    /// A route on this host by which all is lost that leaves for the player.
     Route,
     /// A program and its arguments, split at spaces; behind them come "cut" or "mend", and the
     /// player's address.
@@ -81,11 +85,10 @@ pub(super) fn check(means: &Means, host: &Host) -> Result<()> {
         is_elsewhere(to).with_context(|| host.name.clone())?;
     }
     let mut guard = Guard::start(means, to)?;
-    match guard.order("mend") {
+    match guard.order("try") {
         Ok(()) => Ok(()),
-        Err(Refused(why)) if *means == Means::Route && why.contains(NOT_THERE) => Ok(()),
         Err(Refused(why)) if why.contains("not permitted") => bail!(
-            "{}: only the administrator may take the route to {to} away ({why}): run this as root or \
+            "{}: only the administrator may change the route to {to} ({why}): run this as root or \
              with CAP_NET_ADMIN, or give --injector a command that may",
             host.name
         ),
@@ -261,11 +264,10 @@ impl Guard {
     fn stays_cut(&self) -> String {
         let to = self.to;
         match &self.means {
-            Means::Route => format!(
-                "the route to {to} may still be away: look at `ip route`, and run `ip {} route del \
-                 unreachable {to}`",
-                family(to)
-            ),
+            Means::Route => {
+                let device = device(to);
+                format!("the route to {to} may still lead nowhere: run `ip link del {device}`")
+            }
             Means::Command(command) => {
                 format!("the path to {to} may still be cut: run `{command} mend {to}`")
             }
@@ -275,10 +277,11 @@ impl Guard {
 
 fn spawn(means: &Means, to: IpAddr, is: &str) -> Result<Child> {
     let (kind, what) = match means {
-        Means::Route => ("route", family(to)),
-        Means::Command(command) => ("command", command.as_str()),
+        Means::Route => ("route", device(to)),
+        Means::Command(command) => ("command", command.clone()),
     };
-    let arguments = [kind, what, &to.to_string(), is].map(str::to_owned);
+    let to_text = to.to_string();
+    let arguments = [kind, &what, &to_text, is, family(to)].map(str::to_owned);
     let mut command = here(GUARD, &arguments);
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     pipes
@@ -286,21 +289,47 @@ fn spawn(means: &Means, to: IpAddr, is: &str) -> Result<Child> {
         .context("cannot run sh, which guards the injector")
 }
 
-/// `$1` is "route" or "command", `$2` the family of addresses or the command, `$3` the player's
-/// address, `$4` whether the path is "cut" or "whole". It outlives all signals that can be caught, and
-/// answers each order in a line. Routes to the same address that were there before stay.
+/// The device that loses what goes to an address. Nobody else has one of that name, but for a run to
+/// the same address.
+fn device(to: IpAddr) -> String {
+    let bits = match to {
+        IpAddr::V4(to) => to.to_bits(),
+        IpAddr::V6(to) => {
+            let words = to.to_bits();
+            [96, 64, 32, 0]
+                .iter()
+                .fold(0, |all, by| all ^ (words >> by) as u32)
+        }
+    };
+    format!("tide{bits:08x}")
+}
+
+/// `$1` is "route" or "command", `$2` the device or the command, `$3` the player's address, `$4` whether
+/// the path is "cut" or "whole", `$5` the family of the address as an option of `ip`. It outlives all
+/// signals that can be caught, and answers each order in a line. What is tried removes what a run
+/// before may have left.
 const GUARD: &str = r#"
 trap '' INT TERM HUP QUIT PIPE
 set -f
 LC_ALL=C; export LC_ALL
-kind=$1; what=$2; to=$3; is=$4
+kind=$1; what=$2; to=$3; is=$4; family=$5
+device() {
+    for type in dummy ifb; do
+        ip link add "$what" type $type && return
+    done
+    ip tuntap add "$what" mode tun
+}
 cut() { case $kind in
-    route) ip "$what" route prepend unreachable "$to" ;;
+    route) device && ip link set "$what" up && ip "$family" route prepend "$to" dev "$what" ;;
     *) $what cut "$to" ;;
 esac </dev/null 2>&1; }
 mend() { case $kind in
-    route) ip "$what" route del unreachable "$to" ;;
+    route) ip link del "$what" ;;
     *) $what mend "$to" ;;
+esac </dev/null 2>&1; }
+try() { case $kind in
+    route) mend; device && mend ;;
+    *) mend ;;
 esac </dev/null 2>&1; }
 while read -r order; do
     case $order in cut) is=cut ;; esac
@@ -318,8 +347,6 @@ for n in 1 2 3; do
 done
 exit 1
 "#;
-/// What `ip` says of a route that cannot be deleted because there is none.
-const NOT_THERE: &str = "No such process";
 /// For an answer of the guard.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the end of a run may go unseen.

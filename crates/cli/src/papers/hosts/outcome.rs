@@ -36,7 +36,7 @@ pub(super) struct Outcome {
 pub(super) struct Measured {
     /// Captured, those that were left out as well.
     pub(super) made: u64,
-    /// Of those, left out because the encoder was too slow.
+    /// Of those, never encoded: the plan had no room for them, or the encoder no time.
     pub(super) skipped: u64,
     /// That came whole.
     pub(super) came: u64,
@@ -96,12 +96,11 @@ impl Measured {
 impl Outcome {
     /// What stands behind the numbers of the run.
     pub(super) fn remarks(&self) -> String {
-        let slow = (self.measured.skipped > 0).then(|| {
-            let skipped = self.measured.skipped;
-            let frames = counted(skipped, "frame");
-            format!("the encoder was too slow for {frames}: this machine was busy")
+        let skipped = (self.measured.skipped > 0).then(|| {
+            let frames = counted(self.measured.skipped, "frame");
+            format!("not encoded: {frames}, for want of room on the path or of a processor here")
         });
-        let remarks: Vec<String> = self.note.iter().cloned().chain(slow).collect();
+        let remarks: Vec<String> = self.note.iter().cloned().chain(skipped).collect();
         remarks.join("; ")
     }
 

@@ -103,6 +103,9 @@ pub(super) const NODES: [Node; 5] = [
     },
 ];
 
+/// Runs of each kind in the report: five with symbiosis and five without.
+pub(super) const RUNS: u64 = 5;
+
 /// One number of a run.
 type Metric = fn(&Outcome) -> f64;
 
@@ -296,7 +299,9 @@ udp = {{ rate = "1800kb/s", packet = "1500B", spacing = {{ on = "1s", off = "4s"
         tcp = tcp.toml(),
     );
     let arm = ["on", "off"][arm];
-    Job::new(&format!("{} {} sym {arm}", tcp.name(), node.name), text)
+    let encoder = options.encoder().label();
+    let label = format!("{} {} sym {arm}{encoder}", tcp.name(), node.name);
+    Job::new(&label, text)
 }
 
 fn table5(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Figure, PapersError> {

@@ -6,12 +6,14 @@ mod figures;
 mod published;
 mod tables;
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use tidegate_core::units::Rate;
 
+use super::bursts::PUBLISHED_GAP;
 use super::stage::{Encoder, Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
-use super::{Entry, Make, Nodes, Options, Progress};
+use super::{Bursts, Entry, Make, Nodes, Options, Progress};
 use published::{NODES, Node};
 
 const SOURCE: &str = "Khan, Zaghal: Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive Transport";
@@ -131,8 +133,6 @@ pub(super) fn node_names() -> [&'static str; 4] {
 
 /// The delay bounds of the paper, in seconds.
 const BOUNDS: [u64; 3] = [2, 4, 6];
-/// How long its cuts last.
-const CUT_MS: u64 = 3_000;
 /// So many a run has.
 const FRAMES: f64 = 750.0;
 
@@ -154,25 +154,55 @@ fn assumptions(options: &Options) -> Vec<String> {
     .to_vec()
 }
 
-/// The experiment: three cuts, 10 s apart, 750 frames.
+/// What the reader of a figure should know: the assumptions, and what is so `always`; and where the
+/// paper's cuts are played, what differs from it.
+fn notes<const A: usize, const D: usize>(
+    options: &Options,
+    always: [&str; A],
+    differs: [&str; D],
+) -> Vec<String> {
+    let mut notes = assumptions(options);
+    notes.extend(always.map(str::to_owned));
+    if is_published(options) {
+        notes.extend(differs.map(str::to_owned));
+    } else {
+        notes.push(format!(
+            "The injector cuts the path for {}. The paper has three cuts of 3 s with 10 s before \
+             each, so nothing that it prints stands beside the numbers.",
+            options.bursts()
+        ));
+    }
+    notes
+}
+
+/// Whether the cuts are those of the paper.
+fn is_published(options: &Options) -> bool {
+    options.bursts() == Bursts::published()
+}
+
+/// The experiment: the injector's cuts, 750 frames.
 fn experiment(group: &Group, options: &Options) -> Result<Job, PapersError> {
-    let (node, tcp, bound, cut) = (group.node, group.tcp, group.bound, group.cut_ms);
+    let (node, tcp, bound) = (group.node, group.tcp, group.bound);
     let (mode, rto) = (MODES[group.mode], options.rto_keys(tcp));
-    let queue = product(
-        Rate::kbps(10_000),
-        core::time::Duration::from_millis(node.rtt_ms),
-    );
+    let queue = product(Rate::kbps(10_000), Duration::from_millis(node.rtt_ms));
     let half = node.rtt_ms * 500;
-    let [first, second, third] = [0, 1, 2].map(|n| 10_000 + n * (cut + 10_000));
+    let cuts = group.bursts.cuts().map(|(at, lasts)| {
+        let (at, lasts) = (at.as_millis(), lasts.as_millis());
+        format!("{{ at = \"{at}ms\", lasts = \"{lasts}ms\" }}")
+    });
+    let outage = cuts.collect::<Vec<_>>().join(", ");
+    let longest = group.bursts.lengths().iter().max();
+    let over = group.bursts.end() + longest.copied().unwrap_or_default() + BEHIND;
+    let duration = over.max(LASTS).as_millis();
     let text = format!(
         r#"name = "itcp"
-duration = "130s"
+duration = "{duration}ms"
 [[link]]
 name = "path"
 rate = "10Mb/s"
 delay = "{half}us"
 queue = {{ droptail = "{queue}B" }}
-outage = [{{ at = "{first}ms", lasts = "{cut}ms" }}, {{ at = "{second}ms", lasts = "{cut}ms" }}, {{ at = "{third}ms", lasts = "{cut}ms" }}]
+outage = [{outage}]
 [[link]]
 name = "back"
 delay = "{half}us"
@@ -190,27 +220,38 @@ transport = {{ tcp = {tcp}, {mode}, {rto}frames = {FRAMES} }}
         tcp = tcp.toml(),
         mode = mode.toml,
     );
-    let of_paper = cut == CUT_MS;
-    let length = if of_paper {
-        String::new()
-    } else {
-        format!(" {cut}ms")
-    };
     let label = format!(
-        "{} {} {bound}s {}{length}",
+        "{} {} {bound}s {}{}{}",
         tcp.name(),
         node.name,
-        mode.name
+        mode.name,
+        words(&group.bursts),
+        options.encoder().label(),
     );
     Job::new(&label, text)
 }
 
-/// What is compared: all runs of a TCP, a node, a bound, a length of the cuts and a mode.
+/// How runs with such cuts are told from those of the paper.
+fn words(bursts: &Bursts) -> String {
+    let ms = |span: &Duration| format!("{}ms", span.as_millis());
+    let lengths = bursts.lengths();
+    let (first, gap) = (lengths[0], bursts.gap());
+    if *bursts == Bursts::published() {
+        String::new()
+    } else if *bursts == Bursts::alike(first, PUBLISHED_GAP) {
+        format!(" {}", ms(&first))
+    } else {
+        let lengths: Vec<String> = lengths.iter().map(ms).collect();
+        format!(" {} every {}", lengths.join(" "), ms(&gap))
+    }
+}
+
+/// What is compared: all runs of a TCP, a node, a bound, a kind of cuts and a mode.
 struct Group {
     tcp: Tcp,
     node: &'static Node,
     bound: u64,
-    cut_ms: u64,
+    bursts: Bursts,
     mode: usize,
     runs: Vec<Arc<Outcome>>,
 }
@@ -240,17 +281,18 @@ struct Grid<'a> {
     /// Unless others are asked for.
     tcps: &'a [Tcp],
     bounds: &'a [u64],
+    /// Lengths that are played one after another; as the injector has it if there is none.
     cuts_ms: &'a [u64],
     modes: &'a [usize],
 }
 
 impl Grid<'_> {
-    /// Over the TCP of the papers' time, with their cuts and a bound of 4 s.
+    /// Over the TCP of the papers' time, with a bound of 4 s.
     fn of_figure(modes: &[usize]) -> Grid<'_> {
         Grid {
             tcps: &[Tcp::Bsd],
             bounds: &[4],
-            cuts_ms: &[CUT_MS],
+            cuts_ms: &[],
             modes,
         }
     }
@@ -278,16 +320,22 @@ impl Grid<'_> {
         } else {
             &options.tcps
         };
+        let alike = |ms: &u64| Bursts::alike(Duration::from_millis(*ms), options.bursts().gap());
+        let bursts = if self.cuts_ms.is_empty() {
+            vec![options.bursts()]
+        } else {
+            self.cuts_ms.iter().map(alike).collect()
+        };
         let mut groups = Vec::new();
         for tcp in tcps {
             for node in NODES.iter().filter(|node| options.wants(node.name)) {
                 for bound in self.bounds {
-                    for cut_ms in self.cuts_ms {
+                    for bursts in &bursts {
                         groups.extend(self.modes.iter().map(|mode| Group {
                             tcp: *tcp,
                             node,
                             bound: *bound,
-                            cut_ms: *cut_ms,
+                            bursts: bursts.clone(),
                             mode: *mode,
                             runs: Vec::new(),
                         }));
@@ -298,3 +346,11 @@ impl Grid<'_> {
         groups
     }
 }
+
+/// Of a run, unless cuts make it longer.
+const LASTS: Duration = Duration::from_secs(130);
+/// Behind the last cut, and again the longest, for which a TCP may have backed off: what waited has
+/// left by then.
+const BEHIND: Duration = Duration::from_secs(80);
+/// The paper's 750 frames: a cut that begins later meets none.
+pub const VIDEO: Duration = Duration::from_secs(75);

@@ -83,6 +83,14 @@ impl Encoder {
         }
     }
 
+    /// Behind a label, so that runs of two encoders have two.
+    pub(super) fn label(self) -> String {
+        match self {
+            Self::Model => String::new(),
+            _ => format!(" {}", self.name()),
+        }
+    }
+
     /// As a subject.
     pub(super) const fn describe(self) -> &'static str {
         match self {

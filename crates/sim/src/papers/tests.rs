@@ -11,6 +11,7 @@ fn options(seeds: u64, tcps: &[Tcp], nodes: &[&str]) -> Options {
         nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
         rto_max: None,
         linear: None,
+        bursts: None,
         seeds,
         tcps: tcps.to_vec(),
         threads: 2,
@@ -358,4 +359,92 @@ fn what_is_remembered_is_not_played_again() {
     assert_eq!(*endless.begun.lock().unwrap(), [3]);
     assert_eq!(endless.played.lock().unwrap().len(), 3);
     assert_eq!(whole, again);
+}
+
+/// Two cuts, the second one longer, to one node.
+fn other_cuts() -> Options {
+    let s = Duration::from_secs;
+    Options {
+        bursts: Some(Bursts::new(vec![s(1), s(5)], s(7)).unwrap()),
+        ..options(1, &[Tcp::Cubic], &["princeton"])
+    }
+}
+
+#[test]
+fn beside_cuts_of_ones_own_nothing_published_stands() {
+    let options = other_cuts();
+    let of_paper = Options {
+        bursts: Some(Bursts::published()),
+        ..options.clone()
+    };
+    let itcp = ENTRIES.iter().filter(|entry| entry.takes_bursts());
+    for entry in itcp.filter(|entry| !entry.has_lengths()) {
+        let figure = entry.play(&options, &|_| {}).unwrap();
+        let name = entry.name;
+        assert!(
+            figure.claims.iter().all(|c| c.published.is_none()),
+            "{name}"
+        );
+        let about = |text: &str| text.contains("1 s, 5 s with 7 s before each");
+        assert!(about(&figure.source), "{name}: {}", figure.source);
+        assert!(figure.notes.iter().any(|note| about(note)), "{name}");
+        let published = entry.play(&of_paper, &|_| {}).unwrap();
+        assert_ne!(figure.series, published.series, "{name}");
+        assert!(!about(&published.source), "{name}");
+        let (Some(ours), Some(theirs)) = (figure.table, published.table) else {
+            continue;
+        };
+        assert!(!ours.columns.iter().any(|c| c == PUBLISHED), "{name}");
+        let columns = ours.columns.len();
+        assert!(ours.rows.iter().all(|row| row.len() == columns), "{name}");
+        let kept: Vec<&String> = theirs.columns.iter().filter(|c| *c != PUBLISHED).collect();
+        assert_eq!(ours.columns.iter().collect::<Vec<_>>(), kept, "{name}");
+    }
+}
+
+#[test]
+fn cuts_are_where_and_as_long_as_was_asked_for() {
+    #[derive(Debug)]
+    struct Heard(Mutex<Vec<Job>>);
+    impl World for Heard {
+        fn name(&self) -> Option<String> {
+            None
+        }
+        fn begin(&self, jobs: &[Job], _: usize) {
+            self.0.lock().unwrap().extend_from_slice(jobs);
+        }
+        fn play(&self, _: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+            Ok(None)
+        }
+        fn pictures(&self) -> &dyn Pictures {
+            &NoPictures
+        }
+    }
+    let heard = Arc::new(Heard(Mutex::default()));
+    let options = Options {
+        world: Arc::clone(&heard) as Arc<dyn World>,
+        ..other_cuts()
+    };
+    for name in ["itcp/table4", "itcp/cuts"] {
+        let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+        entry.play(&options, &|_| {}).unwrap();
+    }
+    let jobs = heard.0.lock().unwrap();
+    let cuts = |job: &Job| -> Vec<(u64, u64)> {
+        let outages = job.scenario.links.iter().flat_map(|link| &link.outages);
+        let ms = |at: tidegate_core::units::Time| at.as_nanos() / 1_000_000;
+        outages
+            .map(|outage| (ms(outage.from), ms(outage.to)))
+            .collect()
+    };
+    assert_eq!(cuts(&jobs[0]), [(7_000, 8_000), (15_000, 20_000)]);
+    assert!(
+        jobs[0].label.ends_with("-1000ms-5000ms-every-7000ms"),
+        "{}",
+        jobs[0].label
+    );
+    // Its lengths are its own.
+    let first = jobs.iter().find(|job| cuts(job).len() == 3).unwrap();
+    let alike = [(7_000, 8_900), (15_900, 17_800), (24_800, 26_700)];
+    assert_eq!(cuts(first), alike);
 }

@@ -5,6 +5,15 @@
 //! what was measured, is in `docs/itcp.md`.
 #![cfg(target_os = "linux")]
 
+// Programs, records and the kernel's structures are read and written by places and sizes that hold
+// on such machines only.
+#[cfg(target_endian = "big")]
+compile_error!(
+    "tidegate-kernel is for machines that keep the lowest byte first: build the rest of Tidegate without it"
+);
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("tidegate-kernel is for 64-bit machines: build the rest of Tidegate without it");
+
 mod bpf;
 mod capability;
 mod connection;

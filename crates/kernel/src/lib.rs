@@ -9,10 +9,12 @@
 // on such machines only.
 #[cfg(target_endian = "big")]
 compile_error!(
-    "tidegate-kernel is for machines that keep the lowest byte first: build the rest of Tidegate without it"
+    "tidegate-kernel is for machines that keep the lowest byte first, as x86-64, AArch64 and RISC-V do: build for one of these"
 );
 #[cfg(not(target_pointer_width = "64"))]
-compile_error!("tidegate-kernel is for 64-bit machines: build the rest of Tidegate without it");
+compile_error!(
+    "tidegate-kernel is for 64-bit machines, as x86-64, AArch64 and RISC-V are: build for one of these"
+);
 
 mod bpf;
 mod capability;

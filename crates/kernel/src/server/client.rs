@@ -117,13 +117,19 @@ impl Client {
             return Outcome::Gone("it sent what is no request");
         };
         let mut ring = None;
-        let result = self.answer(shared, request, first, &mut ring);
+        let result = self.answer(
+            shared,
+            request,
+            first.as_ref().map_err(|why| *why),
+            &mut ring,
+        );
         let reply = result.unwrap_or_else(|why| {
             let line = format!("refused: {why}");
             shared.lines.tell(&self.peer, &line, Instant::now());
             Reply::Refused { why }
         });
         let along = ring.as_ref().map(OwnedFd::as_fd);
+        // Before what came along is given to another thread, which takes longer.
         match passing::send(self.socket(), &reply.message(), along) {
             Ok(()) => Outcome::Served,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -169,7 +175,7 @@ impl Client {
         &mut self,
         shared: &mut Shared,
         request: Request,
-        along: Result<Handed, &str>,
+        along: Result<&Handed, &str>,
         ring: &mut Option<OwnedFd>,
     ) -> Result<Reply, String> {
         if !self.is_open() && !matches!(request, Request::Open { .. }) {
@@ -187,7 +193,7 @@ impl Client {
             Request::Subscribe { events, variables } => {
                 let wanted = self.grant(events, variables)?;
                 let socket = self.accept(shared, along)?;
-                self.subscribe(shared, wanted, &socket)
+                self.subscribe(shared, wanted, socket)
             }
             Request::Change {
                 id,
@@ -268,7 +274,11 @@ impl Client {
     }
 
     /// The socket that came along, if one can be taken from this user and it is one of TCP.
-    fn accept(&self, shared: &Shared, along: Result<Handed, &str>) -> Result<Handed, String> {
+    fn accept<'a>(
+        &self,
+        shared: &Shared,
+        along: Result<&'a Handed, &str>,
+    ) -> Result<&'a Handed, String> {
         let socket = along?;
         if let Some(why) = shared.closing.trouble(self.peer.user, Instant::now()) {
             return Err(why);

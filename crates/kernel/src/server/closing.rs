@@ -233,7 +233,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::system::set_option;
+    use crate::system::{self, Polled, set_option};
 
     /// A socket that is closed only when its peer is gone, and that peer.
     fn lingering() -> (OwnedFd, TcpStream) {
@@ -259,6 +259,9 @@ mod tests {
     }
 
     fn hear_end(mut reader: io::PipeReader) {
+        let mut polled = [Polled::input(reader.as_fd())];
+        system::poll(&mut polled, Some(Duration::from_secs(20))).unwrap();
+        assert!(polled[0].is_ready(), "it was not closed");
         assert_eq!(reader.read(&mut [0]).unwrap(), 0);
     }
 

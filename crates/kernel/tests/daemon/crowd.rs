@@ -214,6 +214,26 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
     drop(bad);
 }
 
+/// What nobody has read yet goes with the daemon, which does not wait for it either.
+#[test]
+fn the_end_waits_for_no_descriptor() {
+    let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
+    let Some(daemon) = Daemon::start("farewell", &policy) else {
+        return;
+    };
+    let bad = raw_client(&daemon.path);
+    let (ours, _peer) = lingering();
+    let tally: &[u8] = br#"{"request":"tally","id":1}"#;
+    assert!(hand_over(&bad, tally, &[]));
+    assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
+    // Now it is not heard for a second.
+    assert!(hand_over(&bad, tally, &numbers(slice::from_ref(&ours))));
+    drop(ours);
+    let start = Instant::now();
+    drop(daemon);
+    assert!(start.elapsed() < LINGER / 2, "{:?}", start.elapsed());
+}
+
 #[test]
 fn what_is_no_socket_is_refused_and_closed() {
     let Some(daemon) = Daemon::start("pipe", ANYTHING) else {

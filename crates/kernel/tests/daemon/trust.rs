@@ -43,6 +43,32 @@ fn a_socket_that_another_user_has_put_there_gets_nothing() {
     fs::remove_file(path).unwrap();
 }
 
+/// In a process of its own, which looks for the daemon there.
+#[test]
+fn without_a_daemon_to_be_trusted_it_goes_on_without_one() {
+    if env::var_os(AT).is_some() {
+        let events = Events::open().unwrap();
+        assert!(!events.from_kernel());
+        let why = events.why_unprivileged().unwrap();
+        assert!(why.contains("user 65534 serves at"), "{why}");
+        return;
+    }
+    // SAFETY: takes nothing and touches no memory.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip("planted", "it takes root to be another user");
+    }
+    let path = env::temp_dir().join(format!("tg-{}-there.sock", std::process::id()));
+    let planted = as_nobody(|| listen(&path));
+    let name = "trust::without_a_daemon_to_be_trusted_it_goes_on_without_one";
+    let mut child = Command::new(env::current_exe().unwrap());
+    let child = child.args(["--exact", name, "--nocapture"]).env(AT, "it");
+    let ran = child.env("TIDEGATE_EVENTS_SOCKET", &path).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    drop(planted);
+    fs::remove_file(path).unwrap();
+}
+
 fn listen(path: &Path) -> OwnedFd {
     use std::os::fd::FromRawFd as _;
     let (address, size) = local_address(path);

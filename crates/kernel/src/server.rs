@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -227,7 +228,7 @@ impl Server {
         let _ = passing::send(socket.as_fd(), &reply.message(), None);
         match &self.door {
             Some(door) if door.bars_descriptors() => Closing::hang_up_now(socket),
-            _ => self.shared.closing.hang_up(peer.user, socket),
+            _ => self.shared.closing.hang_up(peer.user, Arc::new(socket)),
         }
     }
 
@@ -283,6 +284,7 @@ impl Server {
     /// Whether `sweep` has to look again soon.
     fn has_to_sweep(&self) -> bool {
         self.shared.places.any_taken()
+            || self.shared.closing.is_busy()
             || self.shared.lines.any_left_out()
             || self.clients.values().any(|c| !c.is_open())
     }
@@ -299,6 +301,7 @@ impl Server {
             self.dismiss(number, "it did not open in time");
         }
         self.shared.lines.sweep(now);
+        self.shared.closing.answer_late(now);
     }
 }
 

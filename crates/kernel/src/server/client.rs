@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Shared;
@@ -20,7 +21,7 @@ use crate::variables::VariableSet;
 /// A client.
 #[derive(Debug)]
 pub(super) struct Client {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     peer: Peer,
     allowed: Wanted,
     came: Instant,
@@ -54,7 +55,7 @@ impl Client {
         now: Instant,
     ) -> Self {
         Self {
-            socket,
+            socket: Arc::new(socket),
             peer,
             allowed,
             came: now,
@@ -128,8 +129,11 @@ impl Client {
             shared.lines.tell(&self.peer, &line, Instant::now());
             Reply::Refused { why }
         });
+        if let (Ok(handed), None, false) = (first, &ring, matches!(reply, Reply::Refused { .. })) {
+            handed.close_and_answer(&self.socket, reply.message());
+            return Outcome::Served;
+        }
         let along = ring.as_ref().map(OwnedFd::as_fd);
-        // Before what came along is given to another thread, which takes longer.
         match passing::send(self.socket(), &reply.message(), along) {
             Ok(()) => Outcome::Served,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {

@@ -18,14 +18,9 @@ use crate::passing;
 pub(super) struct Closing(Arc<Shared>);
 
 impl Closing {
-    /// Closes a descriptor that a user handed over.
-    fn close(&self, user: u32, fd: OwnedFd) {
-        self.put(user, Item::Handed(fd));
-    }
-
     /// Hangs up on a client of a user: it hears so at once. What waits in its socket may hold
     /// descriptors too, which the system closes with it.
-    pub(super) fn hang_up(&self, user: u32, socket: OwnedFd) {
+    pub(super) fn hang_up(&self, user: u32, socket: Arc<OwnedFd>) {
         // SAFETY: takes numbers and touches no memory.
         unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
         self.put(user, Item::Client(socket));
@@ -33,16 +28,31 @@ impl Closing {
 
     /// Hangs up on one in whose socket no descriptor can wait, here and now.
     pub(super) fn hang_up_now(socket: OwnedFd) {
-        Item::Client(socket).close();
+        Item::Client(Arc::new(socket)).close();
+    }
+
+    /// Whether anything is not closed yet.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.0.lock().lanes.is_empty()
+    }
+
+    /// Answers those whose descriptors hang, who would wait for ever.
+    pub(super) fn answer_late(&self, now: Instant) {
+        let mut late = Vec::new();
+        for lane in self.0.lock().lanes.values_mut() {
+            if lane.hangs(now).is_some() {
+                late.extend(lane.answer.take());
+                late.extend(lane.waiting.iter_mut().filter_map(Item::take_answer));
+            }
+        }
+        late.into_iter().for_each(Answer::send);
     }
 
     /// Why nothing more is taken from a user, if that is so.
     pub(super) fn trouble(&self, user: u32, now: Instant) -> Option<String> {
         let state = self.0.lock();
         let lane = state.lanes.get(&user)?;
-        let since = lane.closing_since.map(|t| now.saturating_duration_since(t));
-        let hangs = since.filter(|&t| t >= HANGS);
-        let (what, for_long) = match hangs {
+        let (what, for_long) = match lane.hangs(now) {
             Some(t) => ("closing a descriptor", format!(" since {} s", t.as_secs())),
             None if lane.waiting.len() >= MOST_WAITING => ("closing descriptors", String::new()),
             None => return None,
@@ -103,26 +113,61 @@ impl Handed {
         let fd = self.fd.as_ref();
         fd.expect("it is there until the drop").as_fd()
     }
+
+    /// Closes it and then answers its owner, whose copy is the last one from then on: when he closes
+    /// that, all happens that he asked for, as if nobody else had ever had one.
+    pub(super) fn close_and_answer(mut self, to: &Arc<OwnedFd>, message: Vec<u8>) {
+        if let Some(fd) = self.fd.take() {
+            let to = Arc::clone(to);
+            let answer = Some(Answer { to, message });
+            self.closing.put(self.user, Item::Handed { fd, answer });
+        }
+    }
 }
 
 impl Drop for Handed {
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
-            self.closing.close(self.user, fd);
+            let answer = None;
+            self.closing.put(self.user, Item::Handed { fd, answer });
+        }
+    }
+}
+
+/// What a client hears once its descriptor is closed.
+#[derive(Debug)]
+struct Answer {
+    to: Arc<OwnedFd>,
+    message: Vec<u8>,
+}
+
+impl Answer {
+    /// Whoever takes no answers is hung up on, which the thread that serves sees.
+    fn send(self) {
+        if passing::send(self.to.as_fd(), &self.message, None).is_err() {
+            // SAFETY: takes numbers and touches no memory.
+            unsafe { libc::shutdown(self.to.as_raw_fd(), libc::SHUT_RDWR) };
         }
     }
 }
 
 #[derive(Debug)]
 enum Item {
-    Client(OwnedFd),
-    Handed(OwnedFd),
+    Client(Arc<OwnedFd>),
+    Handed { fd: OwnedFd, answer: Option<Answer> },
 }
 
 impl Item {
+    fn take_answer(&mut self) -> Option<Answer> {
+        match self {
+            Self::Client(_) => None,
+            Self::Handed { answer, .. } => answer.take(),
+        }
+    }
+
     fn close(self) {
         match self {
-            Self::Handed(fd) => drop(fd),
+            Self::Handed { fd, .. } => drop(fd),
             Self::Client(socket) => {
                 // What is not read would be told the client as an error, before our last words. A
                 // message may be empty, which looks like the end; this is more than a queue holds.
@@ -158,6 +203,16 @@ struct Lane {
     waiting: VecDeque<Item>,
     /// When the present one began to be closed, if a thread is at it.
     closing_since: Option<Instant>,
+    /// For who waits for that.
+    answer: Option<Answer>,
+}
+
+impl Lane {
+    /// For how long it has hung, if it does.
+    fn hangs(&self, now: Instant) -> Option<Duration> {
+        let since = self.closing_since.map(|t| now.saturating_duration_since(t));
+        since.filter(|&t| t >= HANGS)
+    }
 }
 
 impl State {
@@ -168,19 +223,22 @@ impl State {
             if lane.closing_since.is_some() {
                 return None;
             }
-            let item = lane.waiting.pop_front()?;
+            let mut item = lane.waiting.pop_front()?;
+            lane.answer = item.take_answer();
             lane.closing_since = Some(Instant::now());
             Some((user, item))
         })
     }
 
-    fn done(&mut self, user: u32) {
-        if let Some(lane) = self.lanes.get_mut(&user) {
-            lane.closing_since = None;
-            if lane.waiting.is_empty() {
-                self.lanes.remove(&user);
-            }
+    /// Ends the present item of a lane; who waits for that is to be answered.
+    fn done(&mut self, user: u32) -> Option<Answer> {
+        let lane = self.lanes.get_mut(&user)?;
+        lane.closing_since = None;
+        let answer = lane.answer.take();
+        if lane.waiting.is_empty() {
+            self.lanes.remove(&user);
         }
+        answer
     }
 }
 
@@ -191,8 +249,10 @@ impl Shared {
             if let Some((user, item)) = state.next() {
                 drop(state);
                 item.close();
+                if let Some(answer) = self.lock().done(user) {
+                    answer.send();
+                }
                 state = self.lock();
-                state.done(user);
                 continue;
             }
             state.idle += 1;
@@ -289,6 +349,49 @@ mod tests {
         assert_eq!(closing.trouble(9, Instant::now() + HANGS), None);
         drop(peer);
         hear_end(behind);
+    }
+
+    #[test]
+    fn answers_come_when_the_descriptor_is_closed_or_hangs() {
+        let closing = Closing::default();
+        let [client, ours] = system::local_pair().unwrap();
+        system::limit(client.as_fd(), Duration::from_secs(20)).unwrap();
+        let (ours, mut said) = (Arc::new(ours), [0; 8]);
+        let mut hear = |wait| {
+            let mut polled = [Polled::input(client.as_fd())];
+            system::poll(&mut polled, Some(wait)).unwrap();
+            let heard = polled[0].is_ready();
+            heard.then(|| {
+                passing::receive(client.as_fd(), &mut said)
+                    .map(|_| said[0])
+                    .unwrap()
+            })
+        };
+        let (soon, long) = (Duration::ZERO, Duration::from_secs(20));
+        let answer = |fd, word: u8| {
+            Handed::new(fd, 7, &closing).close_and_answer(&ours, vec![word]);
+        };
+        answer(marked().1, 1);
+        assert_eq!(hear(long), Some(1));
+        let (hangs, peer) = lingering();
+        answer(hangs, 2);
+        answer(marked().1, 3);
+        let is_at_it = |lane: &Lane| lane.closing_since.is_some();
+        while !closing.0.lock().lanes.get(&7).is_some_and(is_at_it) {
+            thread::yield_now();
+        }
+        closing.answer_late(Instant::now());
+        assert_eq!(hear(soon), None);
+        closing.answer_late(Instant::now() + HANGS);
+        assert_eq!(
+            [hear(long), hear(long), hear(soon)],
+            [Some(2), Some(3), None]
+        );
+        answer(marked().1, 4);
+        assert!(closing.is_busy());
+        assert_eq!(hear(soon), None);
+        drop(peer);
+        assert_eq!(hear(long), Some(4));
     }
 
     #[test]

@@ -97,20 +97,25 @@ fn lingering() -> (TcpStream, TcpStream) {
     let (ours, peer) = connection();
     ours.set_nonblocking(true).unwrap();
     while (&ours).write(&[0; 1 << 13]).is_ok() {}
+    set_linger(&ours, LINGER);
+    // Whoever does not wait for data does not wait for the end either.
+    ours.set_nonblocking(false).unwrap();
+    (ours, peer)
+}
+
+/// How long closing waits for data; with zero the connection is broken off.
+fn set_linger(socket: &TcpStream, long: Duration) {
     let linger = libc::linger {
         l_onoff: 1,
-        l_linger: LINGER.as_secs() as libc::c_int,
+        l_linger: long.as_secs() as libc::c_int,
     };
     // SAFETY: the value is whole and passed with its size.
     let set = unsafe {
         let (value, size) = ((&raw const linger).cast(), mem::size_of_val(&linger) as u32);
-        let fd = ours.as_raw_fd();
+        let fd = socket.as_raw_fd();
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, size)
     };
     assert_eq!(set, 0);
-    // Whoever does not wait for data does not wait for the end either.
-    ours.set_nonblocking(false).unwrap();
-    (ours, peer)
 }
 
 /// Whether a message went with descriptors along: not that of a client that was thrown out already.
@@ -212,6 +217,26 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
         assert!(Instant::now() < patience, "{error}");
     }
     drop(bad);
+}
+
+/// Once a subscription is there the daemon holds no copy: the owner's closing is the last one.
+#[test]
+fn who_closes_after_a_subscription_closes_for_all() {
+    let Some(daemon) = Daemon::start("last", ANYTHING) else {
+        return;
+    };
+    let events = Events::connect(&daemon.path).unwrap();
+    for round in 0..200 {
+        let (socket, _peer) = connection();
+        let id = events.subscribe(&socket, states()).unwrap();
+        events.probe(&socket).unwrap();
+        // Nothing is waited for, so it is over when the system says so.
+        set_linger(&socket, Duration::ZERO);
+        drop(socket);
+        let last = std::iter::from_fn(|| events.try_next()).last();
+        let last = last.map(|event| (event.subscription, event.what));
+        assert_eq!(last, Some((id, Happening::Ended)), "round {round}");
+    }
 }
 
 /// What nobody has read yet goes with the daemon, which does not wait for it either.

@@ -129,7 +129,10 @@ impl Client {
             shared.lines.tell(&self.peer, &line, Instant::now());
             Reply::Refused { why }
         });
-        if let (Ok(handed), None, false) = (first, &ring, matches!(reply, Reply::Refused { .. })) {
+        // Whoever waits for his answer hands over no more than is closed. Where that hangs, it would
+        // come too late.
+        let hangs = shared.closing.trouble(self.peer.user, Instant::now());
+        if let (Ok(handed), None, None) = (first, &ring, hangs) {
             handed.close_and_answer(&self.socket, reply.message());
             return Outcome::Served;
         }

@@ -224,7 +224,8 @@ impl Making {
                     ceiling: rate,
                     bound: self.delay_bound,
                     interval: self.frame_rate.interval(),
-                    reaction: args.modes.reaction(mode),
+                    obeys_after: args.modes.obeys_after(),
+                    reaction: args.modes.reaction(),
                     margin: args.modes.margin(),
                     drain: args.modes.drain(self.delay_bound),
                 };

@@ -351,6 +351,24 @@ fn what_cannot_be_had_is_named_before_anybody_connects() {
     }
 }
 
+/// The same of the daemon of events: it is looked for where the library looks.
+#[test]
+fn a_daemon_that_is_not_there_is_named_before_anybody_connects() {
+    let scratch = Scratch::new("no-daemon");
+    let nobody = scratch.path("events.sock");
+    for verb in ["send --transport tcp", "transcode --listen 127.0.0.1:0"] {
+        let line = format!("{verb} --serve 127.0.0.1:0 --mode iopt --events-from daemon");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command
+            .args(line.split_whitespace())
+            .env("TIDEGATE_EVENTS_SOCKET", &nobody);
+        let ended = Party::start(&mut command).ends();
+        ended.failed_with(text(&nobody));
+        ended.failed_with("--events-from cannot be had: leave it out, or choose");
+        assert!(!ended.said.contains("waiting"), "{}", ended.said);
+    }
+}
+
 #[test]
 fn all_ways_to_the_other_end_are_named() {
     for (arguments, ways) in [

@@ -107,6 +107,24 @@ pub enum Event {
         #[cfg_attr(feature = "serde", serde(rename = "to_bps"))]
         to: Rate,
     },
+    /// A frame was made at the rate with which an event of the transport was answered: what it took
+    /// until then, τ of the paper's equation (13a).
+    Reacted {
+        /// The event.
+        event: TcpEvent,
+        /// From the event in the transport until the sender was told.
+        #[cfg_attr(feature = "serde", serde(rename = "signal_ms", with = "ms"))]
+        signal: Duration,
+        /// From then until the encoder could know the new rate.
+        #[cfg_attr(feature = "serde", serde(rename = "answer_ms", with = "ms"))]
+        answer: Duration,
+        /// How long the encoder was at work from then on, until that frame was there.
+        #[cfg_attr(feature = "serde", serde(rename = "encoder_ms", with = "ms"))]
+        encoder: Duration,
+        /// τ, the sum of these. The wait for the picture is no part of it.
+        #[cfg_attr(feature = "serde", serde(rename = "reaction_ms", with = "ms"))]
+        reaction: Duration,
+    },
     /// A lost packet was sent again.
     Retransmitted {
         /// Extended sequence number of the original.

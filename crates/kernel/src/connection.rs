@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use tidegate_core::symbiosis::{CongestionControl, Subscription, TcpEvent, TcpView};
+use tidegate_core::symbiosis::{CongestionControl, Subscription, TcpEvent, TcpView, Told};
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::bpf::monitor::Wanted;
@@ -101,7 +101,7 @@ impl Connection {
     /// # Errors
     ///
     /// The daemon is gone, or the system fails.
-    pub fn next_event(&mut self, now: Time) -> Result<Option<(TcpEvent, TcpView)>, EventsError> {
+    pub fn next_event(&mut self, now: Time) -> Result<Option<(Told, TcpView)>, EventsError> {
         while let Some(event) = self.events.poll()? {
             if event.subscription != self.id {
                 continue;
@@ -114,14 +114,14 @@ impl Connection {
             take_over(&mut state, &event.state);
             let view = self.view_of(now, &info, &state);
             let mut view = view.map_err(EventsError::System)?;
+            let age = monotonic().saturating_sub(event.time);
             if let Happening::Timeout { after, .. } = event.what {
                 // RFC 6298 (5.5): the next one is twice as long, from now on.
                 let next = after.saturating_mul(2).min(self.longest_timeout);
-                let age = monotonic().saturating_sub(event.time);
                 view.next_timeout = Some(now + next.saturating_sub(age));
                 view.stalled = true;
             }
-            return Ok(Some((kind, view)));
+            return Ok(Some((kind.at(now_minus(now, age)), view)));
         }
         Ok(None)
     }

@@ -3,10 +3,12 @@
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tidegate_core::media::{EncodeError, Encoded, FrameEncoder, FrameOrder};
 use tidegate_core::session::stream::EncodePipe;
 
+use crate::clock::Clock;
 use crate::driver::StopFlag;
 
 /// Encodes on a thread and wakes the driver when a frame is there.
@@ -19,7 +21,9 @@ use crate::driver::StopFlag;
 #[derive(Debug)]
 pub struct Threaded {
     orders: Option<SyncSender<FrameOrder>>,
-    results: Receiver<Result<Encoded, EncodeError>>,
+    /// With how long the encoder was at each.
+    results: Receiver<(Result<Encoded, EncodeError>, Duration)>,
+    took: Duration,
     thread: Option<JoinHandle<()>>,
     is_open: bool,
 }
@@ -36,13 +40,17 @@ impl Threaded {
     ) -> Result<Self, io::Error> {
         let (orders, inbox) = sync_channel::<FrameOrder>(1);
         let (outbox, results) = sync_channel(1);
+        let clock = Clock::start();
         let work = move || {
             // Dropped last, also when the encoder panics: after the outbox, so that the driver
             // finds the pipe broken.
             let bell = Bell(driver);
             let outbox = outbox;
             for order in inbox {
-                if outbox.send(encoder.encode(&order)).is_err() {
+                let begun = clock.now();
+                let result = encoder.encode(&order);
+                let took = clock.now().since(begun);
+                if outbox.send((result, took)).is_err() {
                     break;
                 }
                 bell.0.wake();
@@ -52,6 +60,7 @@ impl Threaded {
         Ok(Self {
             orders: Some(orders),
             results,
+            took: Duration::ZERO,
             thread: Some(thread),
             is_open: false,
         })
@@ -70,7 +79,10 @@ impl EncodePipe for Threaded {
             return None;
         }
         let result = match self.results.try_recv() {
-            Ok(result) => result,
+            Ok((result, took)) => {
+                self.took = took;
+                result
+            }
             Err(TryRecvError::Empty) => return None,
             Err(TryRecvError::Disconnected) => Err(EncodeError::Codec(
                 "its thread panicked; see the message above".into(),
@@ -78,6 +90,10 @@ impl EncodePipe for Threaded {
         };
         self.is_open = false;
         Some(result)
+    }
+
+    fn took(&self) -> Duration {
+        self.took
     }
 }
 

@@ -114,8 +114,8 @@ pub fn send<P: EncodePipe>(
 fn hear(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::Result<()> {
     let (unsent, unacknowledged) = socket.backlog()?;
     sender.on_kernel(unsent, unacknowledged);
-    while let Some((event, view)) = socket.next_event(now)? {
-        sender.on_event(now, event, &view);
+    while let Some((told, view)) = socket.next_event(now)? {
+        sender.on_event(now, told, &view);
     }
     if let Some(view) = socket.view(now)? {
         sender.on_view(now, &view);

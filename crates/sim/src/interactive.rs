@@ -58,6 +58,7 @@ impl StreamPlan {
             ceiling: video.ceiling,
             bound: video.delay_bound,
             interval: video.frame_rate.interval(),
+            obeys_after: self.reaction,
             reaction: self.reaction,
             margin: self.margin,
             drain: self

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::session::tcp::{TcpReceiver, TcpStreamer};
-use tidegate_core::symbiosis::{Mode, TcpEvent, TcpView};
+use tidegate_core::symbiosis::{self, Mode, TcpView};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
@@ -190,7 +190,7 @@ impl Sources {
 struct Told(Connection);
 
 impl tcp::Watch for Told {
-    fn next_event(&mut self, now: Time) -> io::Result<Option<(TcpEvent, TcpView)>> {
+    fn next_event(&mut self, now: Time) -> io::Result<Option<(symbiosis::Told, TcpView)>> {
         self.0.next_event(now).map_err(io::Error::other)
     }
 

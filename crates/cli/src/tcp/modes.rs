@@ -48,8 +48,9 @@ pub(crate) struct ModeArgs {
     /// coded, and the option is refused
     #[arg(long, value_enum)]
     backlog: Option<BacklogArg>,
-    /// From an event to the moment from which the encoder obeys; 20ms for the printed laws, which
-    /// reckon what piles up by it, and 0s for all else
+    /// From an event to the moment from which the encoder is told the new rate, as if it took its
+    /// time; 0s unless told. How long it really takes is measured, and the printed laws reckon by
+    /// that what piles up; before the first event by this, or by 20ms
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     reaction: Option<Duration>,
     /// iOPT, exact: share of the forecast that is counted on; 0.9
@@ -241,11 +242,15 @@ impl ModeArgs {
         Subscription::of(&told.iter().map(event).collect::<Vec<_>>())
     }
 
-    /// The printed laws take Q as what piles up meanwhile: without any they would throttle by nothing.
-    pub(super) fn reaction(&self, mode: symbiosis::Mode) -> Duration {
-        let printed = matches!(mode, symbiosis::Mode::Iopt(_)) && !mode.is_exact();
-        let usual = if printed { REACTION } else { Duration::ZERO };
-        self.reaction.unwrap_or(usual)
+    /// Nobody waits without being told to.
+    pub(super) fn obeys_after(&self) -> Duration {
+        self.reaction.unwrap_or_default()
+    }
+
+    /// Before it has been measured. The printed laws take Q as what piles up meanwhile: without any
+    /// they would throttle by nothing.
+    pub(super) fn reaction(&self) -> Duration {
+        self.reaction.unwrap_or(REACTION)
     }
 
     /// Whether switches were given that ask for the service, but not for what it tells.
@@ -291,6 +296,7 @@ impl ModeArgs {
         let fixed = matches!(mode, Some(M::Iexp(Backoff::Fixed { .. })));
         let additive = matches!(mode, Some(M::Iexp(Backoff::Additive { .. })));
         let exact = mode.is_some_and(M::is_exact);
+        let printed = matches!(mode, Some(M::Iopt(_))) && !exact;
         for (name, is_given) in self.given() {
             let (fits, whose) = match name {
                 "--mode" | "--flags" => (true, ""),
@@ -298,6 +304,7 @@ impl ModeArgs {
                 "--recovery" | "--ratio" => (iexp, "iexp"),
                 "--hold" => (fixed, "iexp with --recovery fixed"),
                 "--step" => (additive, "iexp with --recovery additive"),
+                "--reaction" => (iexp || printed, "iexp, or iopt with --law paper"),
                 "--margin" | "--drain" => (exact, "iopt with --law exact"),
                 _ => (mode.is_some(), "ioff, iexp or iopt"),
             };
@@ -405,19 +412,19 @@ mod tests {
     }
 
     #[test]
-    fn the_printed_laws_reckon_with_a_reaction_unless_told() {
-        for (line, millis) in [
-            ("--mode iopt --law paper", 20),
-            ("--mode iopt --law paper-m", 20),
-            ("--mode iopt --law paper --reaction 0s", 0),
-            ("--mode iopt", 0),
-            ("--mode iexp", 0),
-            ("--mode iexp --reaction 30ms", 30),
+    fn a_reaction_is_reckoned_with_before_it_is_measured_and_none_is_played_unless_told() {
+        for (line, played, reckoned) in [
+            ("--mode iopt --law paper", 0, 20),
+            ("--mode iopt --law paper-m", 0, 20),
+            ("--mode iopt --law paper --reaction 0s", 0, 0),
+            ("--mode iexp", 0, 20),
+            ("--mode iexp --reaction 30ms", 30, 30),
         ] {
             let modes = modes(line);
-            let mode = modes.choice(false).symbiosis().unwrap();
-            let reaction = modes.reaction(mode);
-            assert_eq!(reaction, Duration::from_millis(millis), "{line}");
+            modes.check(modes.choice(false)).unwrap();
+            let reaction = [modes.obeys_after(), modes.reaction()];
+            let expected = [played, reckoned].map(Duration::from_millis);
+            assert_eq!(reaction, expected, "{line}");
         }
     }
 
@@ -428,6 +435,8 @@ mod tests {
             ("--mode iexp --step 0.1", "--step"),
             ("--mode iopt --law paper --margin 0.8", "--margin"),
             ("--mode classic --subscribe timeout", "--subscribe"),
+            ("--mode ioff --reaction 20ms", "--reaction"),
+            ("--mode iopt --reaction 20ms", "--reaction"),
             ("--mode iexp --ratio 1.5", "--ratio"),
             ("--mode iopt --drain 0s", "a --drain of zero"),
             ("--mode iexp --hold 0s", "a --hold of zero"),

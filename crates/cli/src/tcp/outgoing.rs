@@ -57,6 +57,8 @@ struct Total {
     /// Events that were told, in the order of Table 1.
     told: [u64; TcpEvent::ALL.len()],
     answers: usize,
+    /// The longest that it took until a frame was made at the new rate.
+    reaction: Option<Duration>,
 }
 
 impl Reporter {
@@ -138,6 +140,7 @@ impl Reporter {
             left,
             told,
             answers,
+            reaction,
         } = self.total;
         self.progress.say(&left.sent_of(frames));
         let told = TcpEvent::ALL
@@ -155,8 +158,11 @@ impl Reporter {
             } else {
                 told.join(", ")
             };
+            let within = reaction.map_or(String::new(), |slowest| {
+                format!(", within {:.1} ms", slowest.as_secs_f64() * 1e3)
+            });
             self.progress
-                .say(&format!("TCP told of {told}; answered {times}"));
+                .say(&format!("TCP told of {told}; answered {times}{within}"));
         }
         self.folder.finish(now)
     }
@@ -211,8 +217,12 @@ impl Reporter {
     fn keep<P: EncodePipe>(&mut self, stream: &mut TcpStreamer<P>, now: Time) {
         stream.sender.drain(&mut self.rows, &mut self.events);
         for (_, event) in &self.events {
-            if let Event::Transport { event } = event {
-                self.total.told[*event as usize] += 1;
+            match event {
+                Event::Transport { event } => self.total.told[*event as usize] += 1,
+                Event::Reacted { reaction, .. } => {
+                    self.total.reaction = self.total.reaction.max(Some(*reaction));
+                }
+                _ => {}
             }
         }
         let answers = stream.sender.take_answers();

@@ -1,6 +1,7 @@
 //! A sender and its encoder as one [`Endpoint`].
 
 use core::fmt::Debug;
+use core::time::Duration;
 
 use super::sender::MediaSender;
 use crate::control::{Cx, Why};
@@ -15,6 +16,11 @@ pub trait EncodePipe: Debug + Send {
 
     /// The result, once it is there. A driver calls [`Endpoint::on_timeout`] when it may be.
     fn poll(&mut self) -> Option<Result<Encoded, EncodeError>>;
+
+    /// How long the encoder was at work for what [`poll`](Self::poll) gave last.
+    fn took(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// An encoder that answers at once, as in simulated time.

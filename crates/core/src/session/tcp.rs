@@ -28,5 +28,5 @@ pub use farewell::Listener;
 pub use interactive::Interactive;
 pub use receiver::{Punctuality, StreamFault, TcpReceiver};
 pub use sender::{Capture, TcpSender, TcpSenderConfig};
-pub use steering::{Advice, Backlog, Classic, Follow, Place, Steering, Verdict, Waiting};
+pub use steering::{Advice, Backlog, Classic, Follow, Place, Steering, Verdict, Waiting, Work};
 pub use streamer::TcpStreamer;

@@ -194,6 +194,7 @@ mod tests {
             ceiling: Rate::kbps(2_000),
             bound: Duration::from_secs(1),
             interval: Duration::from_millis(100),
+            obeys_after: Duration::ZERO,
             reaction: Duration::ZERO,
             margin: SymbiosisConfig::MARGIN,
             drain: Duration::from_secs(3),

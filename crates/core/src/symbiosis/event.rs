@@ -1,5 +1,7 @@
 //! What happens inside of a TCP sender, and which of it is told.
 
+use crate::units::Time;
+
 /// An event of TCP's congestion control: Table 1 of the paper, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -18,6 +20,15 @@ pub enum TcpEvent {
     FurtherDuplicate,
     /// 6: what was lost has arrived, and the repair is over.
     Repaired,
+}
+
+/// An event of which an application is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Which.
+    pub event: TcpEvent,
+    /// When it happened in the transport, as far as that is known.
+    pub happened: Time,
 }
 
 impl TcpEvent {
@@ -45,6 +56,14 @@ impl TcpEvent {
             Self::ThirdDuplicate => "third-duplicate",
             Self::FurtherDuplicate => "further-duplicate",
             Self::Repaired => "repaired",
+        }
+    }
+
+    /// One that happened at that time.
+    pub const fn at(self, happened: Time) -> Told {
+        Told {
+            event: self,
+            happened,
         }
     }
 

@@ -10,7 +10,9 @@
 //! 2. calls [`on_view`](Symbiosis::on_view) with how it stands, after each acknowledgement and each
 //!    write, or as often as it learns of it;
 //! 3. calls [`on_timer`](Symbiosis::on_timer) at [`next_timer`](Symbiosis::next_timer);
-//! 4. asks [`target`](Symbiosis::target) what the encoder may make, or, if frames wait as pictures
+//! 4. calls [`on_encoded`](Symbiosis::on_encoded) for each frame, from which it learns how long an
+//!    answer takes to have an effect;
+//! 5. asks [`target`](Symbiosis::target) what the encoder may make, or, if frames wait as pictures
 //!    until the connection has room, [`admit`](Symbiosis::admit) what to do with the oldest.
 
 mod capacity;
@@ -18,6 +20,7 @@ mod event;
 mod linear;
 mod mode;
 mod past;
+mod reaction;
 mod view;
 
 #[cfg(test)]
@@ -25,12 +28,14 @@ mod tests;
 
 use core::time::Duration;
 
-pub use event::{Subscription, TcpEvent};
+pub use event::{Subscription, TcpEvent, Told};
 pub use linear::{LINEAR_LATER, LINEAR_LEAST, LINEAR_RETRIES, linear_timeout};
 pub use mode::{Backoff, Flags, Mode};
+pub use reaction::Reaction;
 pub use view::{CongestionControl, TcpView};
 
 use self::past::Past;
+use self::reaction::Reactions;
 use crate::promise::{
     Burst, Case, Congested, Frames, Law, Plan, Response, ServiceCurve, plan, satisfied_rate,
 };
@@ -51,7 +56,11 @@ pub struct SymbiosisConfig {
     pub bound: Duration,
     /// From one frame to the next.
     pub interval: Duration,
-    /// From an event to the moment from which the encoder obeys: τ of (13a).
+    /// From an event until the encoder is told its new rate: zero, but where one is played that
+    /// takes its time.
+    pub obeys_after: Duration,
+    /// τ of (13a) before it has been measured. The printed laws reckon with it, and later with the
+    /// largest of the last eight that were.
     pub reaction: Duration,
     /// Share of the forecast that the exact law counts on, in 0..=1.
     pub margin: f64,
@@ -114,6 +123,7 @@ pub struct Symbiosis {
     /// When [`Backoff::Additive`] last added.
     grown: Time,
     past: Past,
+    reactions: Reactions,
     counts: [u64; 6],
     answers: Vec<Retraction>,
 }
@@ -129,6 +139,7 @@ impl Symbiosis {
             until: None,
             grown: start,
             past: Past::new(),
+            reactions: Reactions::default(),
             counts: [0; 6],
             answers: Vec::new(),
         }
@@ -164,7 +175,8 @@ impl Symbiosis {
     }
 
     /// The connection did this, and stands so.
-    pub fn on_event(&mut self, now: Time, event: TcpEvent, view: &TcpView) {
+    pub fn on_event(&mut self, now: Time, told: Told, view: &TcpView) {
+        let event = told.event;
         self.past.look(now, view, &self.config);
         //= itcp-3.1-subscribe
         if !self.subscribed().contains(event) {
@@ -173,10 +185,12 @@ impl Symbiosis {
         self.counts[event as usize] += 1;
         let reduces = matches!(event, TcpEvent::TimedOut | TcpEvent::ThirdDuplicate);
         match self.config.mode {
-            Mode::Iexp(backoff) if reduces => self.step_back(now, event, backoff),
+            Mode::Iexp(backoff) if reduces => self.step_back(now, told, backoff),
             Mode::Iopt(Law::Exact) => {
                 let plan = self.replan(now, view, now);
                 if reduces {
+                    self.reactions.begin(now, told);
+                    self.reactions.answered(now);
                     self.answers.push(Retraction {
                         at: now,
                         event,
@@ -190,7 +204,7 @@ impl Symbiosis {
                     });
                 }
             }
-            Mode::Iopt(law) if reduces => self.throttle(now, event, law, view),
+            Mode::Iopt(law) if reduces => self.throttle(now, told, law, view),
             Mode::Classic | Mode::Ioff | Mode::Iexp(_) | Mode::Iopt(_) => {}
         }
     }
@@ -201,10 +215,17 @@ impl Symbiosis {
         self.past.look(now, view, &self.config);
     }
 
+    /// A frame is encoded that was ordered at `ordered`. If it is the first at the rate with which an
+    /// event was answered, how long that took.
+    pub fn on_encoded(&mut self, now: Time, ordered: Time) -> Option<Reaction> {
+        self.reactions.encoded(now, ordered)
+    }
+
     /// The moment of [`next_timer`](Self::next_timer) has come. Earlier is harmless.
     pub fn on_timer(&mut self, now: Time) {
         if let Some((_, rate)) = self.pending.take_if(|(at, _)| *at <= now) {
             self.target = rate;
+            self.reactions.answered(now);
         }
         if self.until.take_if(|until| *until <= now).is_some() {
             //= itcp-5.2-recovery-timer
@@ -332,7 +353,7 @@ impl Symbiosis {
         })
     }
 
-    fn step_back(&mut self, now: Time, event: TcpEvent, backoff: Backoff) {
+    fn step_back(&mut self, now: Time, told: Told, backoff: Backoff) {
         //= itcp-6.3-iexp
         let (Backoff::Fixed { ratio, .. } | Backoff::Additive { ratio, .. }) = backoff;
         let present = self.pending.map_or(self.target, |(_, rate)| rate);
@@ -341,11 +362,11 @@ impl Symbiosis {
             Backoff::Fixed { hold, .. } => Some(hold),
             Backoff::Additive { .. } => None,
         };
-        self.grown = now + self.config.reaction;
-        self.retract(now, rate, lasts);
+        self.grown = now + self.config.obeys_after;
+        self.retract(now, told, rate, lasts);
         self.answers.push(Retraction {
             at: now,
-            event,
+            event: told.event,
             rate,
             lasts,
             feasible: true,
@@ -353,13 +374,13 @@ impl Symbiosis {
         });
     }
 
-    fn throttle(&mut self, now: Time, event: TcpEvent, law: Law, view: &TcpView) {
+    fn throttle(&mut self, now: Time, told: Told, law: Law, view: &TcpView) {
         //= itcp-4.4-symbiosis
         let c = &self.config;
         let answer: Response = law.respond(&Congested {
             path: view.path(),
             normal: satisfied_rate(view.sent, self.start, now),
-            reaction: c.reaction,
+            reaction: self.reactions.expected().unwrap_or(c.reaction),
             backlog: None,
             budget: c.bound.saturating_sub(view.srtt / 2),
             burst: Burst::default(),
@@ -371,10 +392,10 @@ impl Symbiosis {
                 interval: c.interval,
             },
         });
-        self.retract(now, answer.rate, answer.duration);
+        self.retract(now, told, answer.rate, answer.duration);
         self.answers.push(Retraction {
             at: now,
-            event,
+            event: told.event,
             rate: answer.rate,
             lasts: answer.duration,
             feasible: answer.feasible,
@@ -383,9 +404,11 @@ impl Symbiosis {
     }
 
     /// Goes to `rate` once the encoder has reacted, and stays there for `lasts`.
-    fn retract(&mut self, now: Time, rate: Rate, lasts: Option<Duration>) {
-        self.pending = Some((now + self.config.reaction, rate));
-        self.until = lasts.map(|lasts| now + self.config.reaction + lasts);
+    fn retract(&mut self, now: Time, told: Told, rate: Rate, lasts: Option<Duration>) {
+        self.reactions.begin(now, told);
+        let obeys = now + self.config.obeys_after;
+        self.pending = Some((obeys, rate));
+        self.until = lasts.map(|lasts| obeys + lasts);
         self.on_timer(now);
     }
 }

@@ -216,6 +216,7 @@ mod tests {
             ceiling: Rate::kbps(2_000),
             bound: secs(bound),
             interval: secs(0.1),
+            obeys_after: Duration::ZERO,
             reaction: Duration::ZERO,
             margin: SymbiosisConfig::MARGIN,
             drain: secs(3.0),

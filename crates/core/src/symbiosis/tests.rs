@@ -1,3 +1,5 @@
+mod reaction;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -16,6 +18,7 @@ fn config(mode: Mode) -> SymbiosisConfig {
         ceiling: Rate::kbps(2_000),
         bound: ms(2_000),
         interval: ms(100),
+        obeys_after: Duration::ZERO,
         reaction: Duration::ZERO,
         margin: SymbiosisConfig::MARGIN,
         drain: ms(3_000),
@@ -77,8 +80,8 @@ fn classic_is_told_nothing_and_ioff_only_counts() {
     //= itcp-3.1-subscribe (test)
     for (mode, counted) in [(Mode::Classic, 0), (Mode::Ioff, 1)] {
         let mut it = machine(mode);
-        it.on_event(at(10_000), TcpEvent::TimedOut, &view());
-        it.on_event(at(10_000), TcpEvent::NewAck, &view());
+        it.on_event(at(10_000), TcpEvent::TimedOut.at(at(10_000)), &view());
+        it.on_event(at(10_000), TcpEvent::NewAck.at(at(10_000)), &view());
         assert_eq!(it.count(TcpEvent::TimedOut), counted, "{mode}");
         assert_eq!(it.count(TcpEvent::NewAck), 0);
         assert_eq!(it.target(), Rate::kbps(2_000));
@@ -92,9 +95,9 @@ fn iexp_steps_back_for_four_seconds() {
     //= itcp-6.3-iexp (test)
     //= itcp-5.2-recovery-timer (test)
     let mut it = machine(Mode::Iexp(Backoff::PAPER));
-    it.on_event(at(10_000), TcpEvent::TimedOut, &view());
+    it.on_event(at(10_000), TcpEvent::TimedOut.at(at(10_000)), &view());
     assert_eq!(it.target(), Rate::kbps(700));
-    it.on_event(at(11_000), TcpEvent::ThirdDuplicate, &view());
+    it.on_event(at(11_000), TcpEvent::ThirdDuplicate.at(at(11_000)), &view());
     assert_eq!(it.target(), Rate::kbps(245));
     it.on_timer(at(14_999));
     assert_eq!(it.target(), Rate::kbps(245));
@@ -108,7 +111,7 @@ fn iexp_steps_back_for_four_seconds() {
 #[test]
 fn the_reports_form_comes_back_a_hundredth_per_second() {
     let mut it = machine(Mode::Iexp(Backoff::REPORT));
-    it.on_event(at(10_000), TcpEvent::ThirdDuplicate, &view());
+    it.on_event(at(10_000), TcpEvent::ThirdDuplicate.at(at(10_000)), &view());
     assert_eq!(it.target(), Rate::kbps(1_100));
     while it.next_timer() < at(20_000) {
         it.on_timer(it.next_timer());
@@ -128,7 +131,7 @@ fn a_subscription_to_time_outs_passes_over_duplicates() {
         ..config(Mode::Iexp(Backoff::PAPER))
     };
     let mut it = Symbiosis::new(only, Time::ZERO);
-    it.on_event(at(1_000), TcpEvent::ThirdDuplicate, &view());
+    it.on_event(at(1_000), TcpEvent::ThirdDuplicate.at(at(1_000)), &view());
     assert_eq!(it.target(), Rate::kbps(2_000));
 }
 
@@ -136,11 +139,12 @@ fn a_subscription_to_time_outs_passes_over_duplicates() {
 fn the_published_law_reduces_after_the_reaction_and_for_its_time() {
     //= itcp-4.4-symbiosis (test)
     let slow = SymbiosisConfig {
+        obeys_after: ms(50),
         reaction: ms(50),
         ..config(Mode::Iopt(Law::Paper))
     };
     let mut it = Symbiosis::new(slow, Time::ZERO);
-    it.on_event(at(10_000), TcpEvent::TimedOut, &view());
+    it.on_event(at(10_000), TcpEvent::TimedOut.at(at(10_000)), &view());
     assert_eq!(it.target(), Rate::kbps(2_000));
     it.on_timer(it.next_timer());
     let answer = it.take_answers()[0];
@@ -170,7 +174,7 @@ fn exact_waits_while_the_path_may_be_dead_and_gives_up_what_is_too_old() {
         stalled: true,
         ..view()
     };
-    it.on_event(at(10_000), TcpEvent::TimedOut, &dead);
+    it.on_event(at(10_000), TcpEvent::TimedOut.at(at(10_000)), &dead);
     // Nothing for three seconds, and a bound of two: no rate will do.
     let answer = it.take_answers()[0];
     assert!(!answer.feasible);
@@ -209,7 +213,7 @@ fn suffer(it: &mut Symbiosis, from: u64, silence: u64) {
         stalled: true,
         ..view()
     };
-    it.on_event(at(from + 300), TcpEvent::TimedOut, &dead);
+    it.on_event(at(from + 300), TcpEvent::TimedOut.at(at(from + 300)), &dead);
     let alive = TcpView {
         cwnd: MSS.scale(2, 1),
         stalled: false,
@@ -450,7 +454,7 @@ proptest! {
         rtt in 1_u64..400,
         reaction in 0_u64..300,
     ) {
-        let slow = SymbiosisConfig { reaction: ms(reaction), ..config(mode) };
+        let slow = SymbiosisConfig { obeys_after: ms(reaction), ..config(mode) };
         let mut it = Symbiosis::new(slow, Time::ZERO);
         let mut now = at(1_000);
         let look = TcpView { srtt: ms(rtt), ..view() };
@@ -460,7 +464,7 @@ proptest! {
                 it.on_timer(it.next_timer());
                 prop_assert!((slow.floor..=slow.ceiling).contains(&it.target()));
             }
-            it.on_event(now, TcpEvent::TimedOut, &look);
+            it.on_event(now, TcpEvent::TimedOut.at(now), &look);
         }
         for _ in 0..1_000_000 {
             if it.next_timer() == Time::FAR {

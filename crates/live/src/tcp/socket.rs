@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 use std::{mem, ptr};
 
-use tidegate_core::symbiosis::{TcpEvent, TcpView};
+use tidegate_core::symbiosis::{TcpView, Told};
 use tidegate_core::units::{Bytes, Time};
 
 use super::TcpError;
@@ -47,7 +47,7 @@ pub trait Watch: fmt::Debug + Send {
     ///
     /// # Errors
     /// When the socket is none any more.
-    fn next_event(&mut self, now: Time) -> io::Result<Option<(TcpEvent, TcpView)>>;
+    fn next_event(&mut self, now: Time) -> io::Result<Option<(Told, TcpView)>>;
 
     /// How the connection stands.
     ///
@@ -134,12 +134,12 @@ impl TcpSocket {
     ///
     /// # Errors
     /// When the socket is none any more.
-    pub(super) fn next_event(&mut self, now: Time) -> io::Result<Option<(TcpEvent, TcpView)>> {
+    pub(super) fn next_event(&mut self, now: Time) -> io::Result<Option<(Told, TcpView)>> {
         let Some(watch) = &mut self.watch else {
             return Ok(None);
         };
         let event = watch.next_event(now)?;
-        Ok(event.map(|(event, view)| (event, self.with_linear(now, view))))
+        Ok(event.map(|(told, view)| (told, self.with_linear(now, view))))
     }
 
     /// A watch knows the kernel's own back-off only.

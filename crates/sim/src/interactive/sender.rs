@@ -96,7 +96,7 @@ impl Sender {
             }
             if subscribed.contains(*event) {
                 self.record.told += 1;
-                self.streamer.sender.on_event(now, *event, &view);
+                self.streamer.sender.on_event(now, event.at(now), &view);
             }
         }
     }

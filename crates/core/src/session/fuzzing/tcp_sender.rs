@@ -87,7 +87,8 @@ impl Scene {
             2 => self.look(story),
             3 => {
                 let event = TcpEvent::ALL[usize::from(story.byte()) % 6];
-                self.sender.on_event(self.now, event, &self.view);
+                self.sender
+                    .on_event(self.now, event.at(self.now), &self.view);
             }
             4 | 5 => self.answer(story.byte()),
             6 | 7 => self.write(usize::from(story.byte()) * 16),
@@ -149,7 +150,7 @@ impl Scene {
             }
             _ => Ok(slice(&order, usize::from(manner) * 8)),
         };
-        self.sender.on_encoded(self.now, result);
+        self.sender.on_encoded(self.now, Duration::ZERO, result);
     }
 
     fn write(&mut self, most: usize) {
@@ -236,6 +237,7 @@ fn steering(mode: u8) -> Box<dyn Steering> {
         ceiling,
         bound: Duration::from_millis(500),
         interval: Duration::from_millis(40),
+        obeys_after: Duration::from_millis(20),
         reaction: Duration::from_millis(20),
         margin: SymbiosisConfig::MARGIN,
         drain: Duration::from_secs(3),

@@ -3,9 +3,9 @@
 use core::mem;
 
 use super::flight::Flight;
-use super::steering::{Steering, Verdict, Waiting};
+use super::steering::{Steering, Verdict, Waiting, Work};
 use crate::symbiosis::{Admit, Retraction, Subscription, Symbiosis, SymbiosisConfig};
-use crate::symbiosis::{TcpEvent, TcpView};
+use crate::symbiosis::{TcpView, Told};
 use crate::trace::Event;
 use crate::units::{Rate, Time};
 
@@ -78,19 +78,14 @@ impl Steering for Interactive {
         self.view = Some(view);
     }
 
-    fn on_event(
-        &mut self,
-        now: Time,
-        event: TcpEvent,
-        view: &TcpView,
-        trace: &mut Vec<(Time, Event)>,
-    ) {
+    fn on_event(&mut self, now: Time, told: Told, view: &TcpView, trace: &mut Vec<(Time, Event)>) {
         let view = &self.complete(now, view);
         self.view = Some(*view);
+        let event = told.event;
         if self.subscribed().contains(event) {
             trace.push((now, Event::Transport { event }));
         }
-        self.symbiosis.on_event(now, event, view);
+        self.symbiosis.on_event(now, told, view);
         for answer in self.symbiosis.take_answers() {
             let plan = Event::Plan {
                 media: answer.rate,
@@ -101,6 +96,19 @@ impl Steering for Interactive {
             };
             trace.push((now, plan));
             self.answers.push(answer);
+        }
+    }
+
+    fn on_encoded(&mut self, now: Time, work: Work, trace: &mut Vec<(Time, Event)>) {
+        if let Some(reaction) = self.symbiosis.on_encoded(work.done(now), work.ordered) {
+            let reacted = Event::Reacted {
+                event: reaction.told.event,
+                signal: reaction.signal(),
+                answer: reaction.answer(),
+                encoder: reaction.encoder,
+                reaction: reaction.total(),
+            };
+            trace.push((now, reacted));
         }
     }
 

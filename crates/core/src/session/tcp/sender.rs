@@ -1,12 +1,13 @@
 //! The sending end: pictures in, bytes for a socket out.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::packets::Packets;
-use super::steering::{Advice, Backlog, Place, Steering, Verdict, Waiting};
+use super::steering::{Advice, Backlog, Place, Steering, Verdict, Waiting, Work};
 use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate, MEDIA_CLOCK};
 use crate::session::sender::SentFrame;
-use crate::symbiosis::{Admit, Retraction, Subscription, TcpEvent, TcpView};
+use crate::symbiosis::{Admit, Retraction, Subscription, TcpView, Told};
 use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::ntp::Ntp;
@@ -75,6 +76,8 @@ pub struct TcpSender {
     pictures: VecDeque<(u64, Time)>,
     /// What the encoder is at.
     open: Option<FrameOrder>,
+    /// When it was told to.
+    ordered: Time,
     order: Option<FrameOrder>,
     key_wanted: Option<KeyCause>,
     queue: VecDeque<Queued>,
@@ -113,6 +116,7 @@ impl TcpSender {
             held: None,
             pictures: VecDeque::new(),
             open: None,
+            ordered: Time::ZERO,
             order: None,
             key_wanted: Some(KeyCause::First),
             queue: VecDeque::new(),
@@ -193,8 +197,8 @@ impl TcpSender {
     }
 
     /// The connection did this, and stands so.
-    pub fn on_event(&mut self, now: Time, event: TcpEvent, view: &TcpView) {
-        self.steering.on_event(now, event, view, &mut self.events);
+    pub fn on_event(&mut self, now: Time, told: Told, view: &TcpView) {
+        self.steering.on_event(now, told, view, &mut self.events);
     }
 
     /// How the steering answered to events, since the last call of this.
@@ -216,13 +220,18 @@ impl TcpSender {
         self.order.take()
     }
 
-    /// The encoder is done with the open order. An error is the end of the stream: what is encoded
+    /// The encoder is done with the open order, at which it was for `took`. An error is the end of the stream: what is encoded
     /// is still sent, and there are no rows of this picture and of those that wait behind it.
-    pub fn on_encoded(&mut self, now: Time, result: Result<Encoded, EncodeError>) {
+    pub fn on_encoded(&mut self, now: Time, took: Duration, result: Result<Encoded, EncodeError>) {
         let Some(order) = self.open.take() else {
             return;
         };
         if let Ok(encoded) = result {
+            let work = Work {
+                ordered: self.ordered,
+                took,
+            };
+            self.steering.on_encoded(now, work, &mut self.events);
             self.enqueue(&order, encoded);
         } else {
             // There is no such picture, nor any behind it: at the end of a source they were never
@@ -370,6 +379,7 @@ impl TcpSender {
             key: self.key_wanted.take().is_some(),
         };
         self.open = Some(order);
+        self.ordered = now;
         self.order = Some(order);
     }
 

@@ -1,8 +1,9 @@
 //! Who decides how much is made, and what is still worth sending.
 
 use core::fmt::Debug;
+use core::time::Duration;
 
-use crate::symbiosis::{Admit, Retraction, Subscription, TcpEvent, TcpView};
+use crate::symbiosis::{Admit, Retraction, Subscription, TcpView, Told};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 
@@ -54,11 +55,14 @@ pub trait Steering: Debug + Send {
     fn on_event(
         &mut self,
         _now: Time,
-        _event: TcpEvent,
+        _told: Told,
         _view: &TcpView,
         _trace: &mut Vec<(Time, Event)>,
     ) {
     }
+
+    /// A frame is encoded. What follows from that goes into `trace`.
+    fn on_encoded(&mut self, _now: Time, _work: Work, _trace: &mut Vec<(Time, Event)>) {}
 
     /// The answers to events since the last call of this.
     fn take_answers(&mut self) -> Vec<Retraction> {
@@ -78,6 +82,23 @@ pub trait Steering: Debug + Send {
 
     /// What the encoder is to be told if a picture came now. Encoders that are not ours follow it.
     fn target(&self) -> Rate;
+}
+
+/// What the encoder did for a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// When it was told to.
+    pub ordered: Time,
+    /// How long it was at it, by its own account; zero where it has none.
+    pub took: Duration,
+}
+
+impl Work {
+    /// When the frame was there, for a driver that saw it at `now`: on a busy machine its turn may
+    /// last longer than the encoder needs.
+    pub fn done(self, now: Time) -> Time {
+        now.max(self.ordered + self.took)
+    }
 }
 
 /// Where frames wait that the connection has no room for.

@@ -42,7 +42,7 @@ impl<P: EncodePipe> TcpStreamer<P> {
                 {
                     self.error.get_or_insert(error.clone());
                 }
-                self.sender.on_encoded(now, result);
+                self.sender.on_encoded(now, self.pipe.took(), result);
             }
             match self.sender.poll_order(now) {
                 Some(order) => self.pipe.submit(order),

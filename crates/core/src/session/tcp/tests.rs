@@ -81,7 +81,8 @@ impl World {
     fn turn(&mut self, now: Time, mut room: usize) {
         self.sender.on_timeout(now);
         while let Some(order) = self.sender.poll_order(now) {
-            self.sender.on_encoded(now, Ok(picture(&order)));
+            self.sender
+                .on_encoded(now, Duration::ZERO, Ok(picture(&order)));
         }
         loop {
             let bytes = self.sender.poll_write(now);
@@ -245,7 +246,7 @@ fn an_encoder_that_fails_or_a_connection_that_breaks_ends_it() {
     let _ = world.sender.poll_order(at(0)).unwrap();
     world
         .sender
-        .on_encoded(at(1), Err(EncodeError::EndOfSource));
+        .on_encoded(at(1), Duration::ZERO, Err(EncodeError::EndOfSource));
     world.turn(at(2), usize::MAX);
     assert!(world.sender.is_done() && world.receiver.is_over());
     assert_eq!(world.rows, [], "there was no such frame");

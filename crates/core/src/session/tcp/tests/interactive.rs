@@ -97,7 +97,7 @@ fn over_a_cut(place: Place, steering: impl Steering + 'static) -> (World, Vec<Re
         {
             world
                 .sender
-                .on_event(now, TcpEvent::TimedOut, &connection.view());
+                .on_event(now, TcpEvent::TimedOut.at(now), &connection.view());
         }
         let carried: Vec<u8> = stream
             .drain(..(connection.sent - before) as usize)
@@ -108,7 +108,9 @@ fn over_a_cut(place: Place, steering: impl Steering + 'static) -> (World, Vec<Re
         loop {
             world.sender.on_view(now, &connection.view());
             while let Some(order) = world.sender.poll_order(now) {
-                world.sender.on_encoded(now, Ok(picture(&order)));
+                world
+                    .sender
+                    .on_encoded(now, Duration::ZERO, Ok(picture(&order)));
             }
             let bytes = world.sender.poll_write(now);
             if bytes.is_empty() {
@@ -137,6 +139,7 @@ fn interactive(mode: Mode) -> Interactive {
         ceiling: RATE,
         bound: BOUND,
         interval: Duration::from_millis(40),
+        obeys_after: Duration::ZERO,
         reaction: Duration::ZERO,
         margin: SymbiosisConfig::MARGIN,
         drain: Duration::from_secs(3),
@@ -229,7 +232,7 @@ fn of_too_many_pictures_the_oldest_is_passed_over() {
     assert_eq!(sender.poll_order(at(130)).map(|order| order.frame), Some(2));
     assert!(!sender.waits_for_room(), "it waits for the encoder");
     sender.on_closed(at(140));
-    sender.on_encoded(at(150), Err(EncodeError::EndOfSource));
+    sender.on_encoded(at(150), Duration::ZERO, Err(EncodeError::EndOfSource));
     let (mut rows, mut events) = (Vec::new(), Vec::new());
     sender.drain(&mut rows, &mut events);
     let fates: Vec<_> = rows.iter().map(|row| (row.frame, row.dropped)).collect();
@@ -237,6 +240,57 @@ fn of_too_many_pictures_the_oldest_is_passed_over() {
     // Of the one that the encoder could not make there is none.
     assert_eq!(fates, [(0, skipped), (1, skipped), (3, ended)]);
     assert!(sender.is_done());
+}
+
+/// The encoder needs 15 ms for a frame, and is at one when the sender hears of the time-out.
+#[test]
+fn the_first_frame_that_obeys_ends_the_reaction() {
+    //= itcp-5.1.1-reaction (test)
+    // Ten of the fifteen for the frame at the old rate, and all of the next; not the wait between.
+    // Who was kept from running sees frames as soon as they were ordered; they took no less.
+    for (seen_after, encoder) in [(15, 25), (0, 15)] {
+        let (rates, reactions) = react(seen_after);
+        assert_eq!(rates, [1_000_000, 1_000_000, 350_000]);
+        let expected = Event::Reacted {
+            event: TcpEvent::TimedOut,
+            signal: Duration::from_millis(2),
+            answer: Duration::ZERO,
+            encoder: Duration::from_millis(encoder),
+            reaction: Duration::from_millis(2 + encoder),
+        };
+        assert_eq!(reactions, [(at(80 + seen_after), expected)]);
+    }
+}
+
+/// The rates of the frames at 0, 40 and 80 ms, with a time-out at 43 of which the sender hears at 45,
+/// and what was measured. It sees a frame so long after it was ordered, in ms.
+fn react(seen_after: u64) -> (Vec<u64>, Vec<(Time, Event)>) {
+    let config = TcpSenderConfig {
+        place: Place::Socket,
+        ..config(10)
+    };
+    let steering = interactive(Mode::Iexp(Backoff::PAPER));
+    let mut sender = TcpSender::new(config, Box::new(steering));
+    let (mut rates, mut open) = (Vec::new(), None);
+    for ms in 0..100 {
+        sender.on_timeout(at(ms));
+        if ms == 45 {
+            let told = TcpEvent::TimedOut.at(at(43));
+            sender.on_event(at(ms), told, &Connection::default().view());
+        }
+        if let Some(order) = sender.poll_order(at(ms)) {
+            rates.push(order.rate.as_bps());
+            open = Some((ms + seen_after, order));
+        }
+        if let Some((_, order)) = open.take_if(|(seen, _)| *seen == ms) {
+            let took = Duration::from_millis(15);
+            sender.on_encoded(at(ms), took, Ok(picture(&order)));
+        }
+    }
+    let (mut rows, mut events) = (Vec::new(), Vec::new());
+    sender.drain(&mut rows, &mut events);
+    events.retain(|(_, event)| matches!(event, Event::Reacted { .. }));
+    (rates, events)
 }
 
 /// From the capture of a frame to its arrival.

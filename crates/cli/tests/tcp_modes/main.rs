@@ -1,0 +1,98 @@
+//! Modes of iTCP over kernel sockets, on paths that are cut for a while.
+
+#[path = "../../../../tests/tests/lab/mod.rs"]
+#[expect(dead_code, reason = "these tests capture no packets")]
+mod lab;
+#[path = "../party/mod.rs"]
+#[expect(dead_code, reason = "nobody is interrupted or killed here")]
+mod party;
+
+mod played;
+mod published;
+mod transcoder;
+
+use std::{fs, thread};
+
+use lab::in_lab;
+use played::{Played, cut_path};
+use tidegate_core::symbiosis::TcpEvent;
+use tidegate_core::trace::DropCause;
+use tidegate_core::units::Rate;
+
+/// Twelve seconds of video that are to be there within two.
+fn play(name: &str, mode: &str) -> Played {
+    let options = format!("--size 320x180 --rate 2Mb/s --duration 12s --mode {mode}");
+    Played::new(name, cut_path, ("2s", &options), |_| ())
+}
+
+#[test]
+fn iopt_is_in_time_after_a_cut_where_classic_is_late() {
+    //= itcp-4.4-late (test)
+    in_lab("iopt_is_in_time_after_a_cut_where_classic_is_late", compare);
+}
+
+fn compare() {
+    let known = fs::read_to_string(AVAILABLE).unwrap();
+    let is_known = |tcp: &&str| known.split_whitespace().any(|name| name == *tcp);
+    let (tcps, unknown): (Vec<_>, Vec<_>) =
+        ["reno", "cubic", "bbr"].into_iter().partition(is_known);
+    if !unknown.is_empty() {
+        eprintln!("left out, as this kernel lacks them: {unknown:?}");
+    }
+    let classic = thread::spawn(|| play("classic", "classic --congestion reno"));
+    let over = |tcp: &str| format!("iopt --events-from unprivileged --congestion {tcp}");
+    let iopt = tcps.iter().map(|tcp| (*tcp, over(tcp)));
+    let iopt = iopt.map(|(tcp, mode)| thread::spawn(move || (tcp, play(tcp, &mode))));
+    let iopt: Vec<_> = iopt.collect();
+    // None is left behind by one that failed.
+    let iopt: Vec<_> = iopt.into_iter().map(thread::JoinHandle::join).collect();
+    let classic = classic.join().unwrap();
+
+    let (came, in_time) = classic.came();
+    tell("classic", &classic);
+    // Frames that the encoder was too slow for on a busy machine were left out.
+    assert_eq!(came + classic.dropped(DropCause::Skipped), 360);
+    assert!(classic.late() >= 30, "{in_time} of {came} in time");
+    assert!(classic.answers().is_empty());
+    for run in iopt {
+        let (tcp, iopt) = run.unwrap();
+        check(tcp, &iopt, &classic);
+    }
+}
+
+/// Over every congestion control whose growth is known.
+fn check(tcp: &str, iopt: &Played, classic: &Played) {
+    tell(&format!("iopt over {tcp}"), iopt);
+    let (came, in_time) = iopt.came();
+    let left_out = iopt.dropped(DropCause::Late) + iopt.dropped(DropCause::Skipped);
+    assert_eq!(came + left_out, 360, "{tcp}: {}", iopt.said);
+    // Five were in flight before anybody could know. A busy machine makes some more late: the first
+    // ones after the cut come at the bound.
+    assert!(
+        iopt.late() * 4 <= classic.late(),
+        "{tcp}: {} of {came} are late",
+        iopt.late()
+    );
+    assert!(in_time > classic.came().1, "{tcp}: {}", iopt.said);
+    let told = iopt.told();
+    let timed_out = told.iter().filter(|(_, e)| *e == TcpEvent::TimedOut);
+    assert!(timed_out.count() >= 2, "{tcp}: {}", iopt.said);
+    // What could not be in time any more was left out, and the rate came all the way back.
+    assert!(iopt.answers().len() >= 2, "{tcp}: {}", iopt.said);
+    assert!(iopt.dropped(DropCause::Late) > 0, "{tcp}: {}", iopt.said);
+    let last = iopt.course().last().map(|(_, rate)| *rate);
+    assert_eq!(last, Some(Rate::kbps(2_000)), "{tcp}: {}", iopt.said);
+    assert!(
+        iopt.said.contains("events without privilege"),
+        "{}",
+        iopt.said
+    );
+}
+
+fn tell(mode: &str, run: &Played) {
+    let (came, in_time) = run.came();
+    println!("{mode}: {came} of 360 frames came, {in_time} in time");
+    println!("{}", run.said);
+}
+
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";

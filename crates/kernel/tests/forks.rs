@@ -39,6 +39,48 @@ fn a_child_keeps_no_programs_in_the_kernel() {
     assert_eq!(acknowledgements(), 2);
 }
 
+/// Each has a table of descriptors of its own, in which the same number may be another file. What one
+/// has to close is closed where it is.
+#[test]
+fn sources_that_end_at_the_same_time_close_what_is_theirs() {
+    if in_kernel().is_none() {
+        return;
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..4 {
+                    let events = Events::in_process().unwrap();
+                    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                    linger(&socket);
+                    events.subscribe(&socket, Wanted::default()).unwrap();
+                    assert!(events.is_serving());
+                }
+            });
+        }
+    });
+}
+
+/// Closing this socket may take a second, so nobody waits for that.
+fn linger(socket: &TcpStream) {
+    let value = libc::linger {
+        l_onoff: 1,
+        l_linger: 1,
+    };
+    // SAFETY: the option is whole and passed with its size.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    assert_eq!(done, 0, "{}", io::Error::last_os_error());
+}
+
 /// The programs, where they can be loaded; else the test is skipped.
 fn in_kernel() -> Option<Events> {
     match Events::in_process() {

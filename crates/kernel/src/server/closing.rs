@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::passing;
@@ -30,9 +30,12 @@ impl Drop for Handed {
         if internet && !lingers(fd.as_fd()) {
             return;
         }
-        let mut queue = queue();
+        let shared = QUEUE.with(Arc::clone);
+        let its = Arc::clone(&shared);
+        let mut queue = lock(&shared);
         let room = queue.threads < MOST_THREADS;
-        if room && thread::Builder::new().name(NAME.into()).spawn(work).is_ok() {
+        let new = || thread::Builder::new().name(NAME.into());
+        if room && new().spawn(move || work(&its)).is_ok() {
             queue.threads += 1;
             queue.waiting.push_back(fd);
         } else if internet {
@@ -78,9 +81,9 @@ fn lingers(fd: BorrowedFd<'_>) -> bool {
     linger.map_or(true, |l| l.l_onoff != 0 && l.l_linger > 0)
 }
 
-fn work() {
+fn work(shared: &Mutex<Queue>) {
     loop {
-        let mut queue = queue();
+        let mut queue = lock(shared);
         let Some(fd) = queue.waiting.pop_front() else {
             queue.threads -= 1;
             return;
@@ -91,19 +94,21 @@ fn work() {
 }
 
 /// Descriptors to be closed, and the threads that do it.
+#[derive(Default)]
 struct Queue {
     waiting: VecDeque<OwnedFd>,
     threads: u32,
 }
 
-fn queue() -> MutexGuard<'static, Queue> {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue {
-    waiting: VecDeque::new(),
-    threads: 0,
-});
+thread_local! {
+    /// Of the thread of a server, and of those that it starts: servers in one process may each have
+    /// descriptors of their own, and a number is another file's in those of another.
+    static QUEUE: Arc<Mutex<Queue>> = Arc::default();
+}
 const MOST_THREADS: u32 = 16;
 /// Messages that wait in a socket: the sender's buffer has room for some 280.
 const MOST_QUEUED: u32 = 512;

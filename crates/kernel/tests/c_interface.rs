@@ -1,9 +1,11 @@
 //! The header against the library, and a C program that uses both.
 
-use std::path::PathBuf;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs, io, thread};
 
-use tidegate_kernel::{EventKind, EventSet, Variable};
+use tidegate_kernel::{EventKind, EventSet, Policy, Server, Variable};
 
 #[test]
 fn the_header_has_the_numbers_of_the_library() {
@@ -22,35 +24,74 @@ fn the_header_has_the_numbers_of_the_library() {
 
 #[test]
 fn a_c_program_gets_events() {
-    let library = std::env::current_exe().unwrap();
+    run("events", &[]);
+}
+
+#[test]
+fn a_c_program_has_programs_started_per_event() {
+    let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("c_programs.txt");
+    for event in ["state", "ended"] {
+        let _ = fs::remove_file(notes.with_extension(format!("txt.{event}")));
+    }
+    run("programs", &[&notes]);
+}
+
+#[test]
+fn a_c_program_chooses_the_size_of_its_ring() {
+    let policy = Policy::everybody();
+    let mut server = match Server::new(policy, |_| ()) {
+        Ok(server) => server,
+        Err(why) => {
+            // SAFETY: takes nothing and touches no memory.
+            let root = unsafe { libc::geteuid() } == 0;
+            let must = root && env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
+            assert!(!must, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
+            println!("skipped: {why}");
+            return;
+        }
+    };
+    // Paths of sockets are short.
+    let path = env::temp_dir().join(format!("tg-{}-c.sock", std::process::id()));
+    server.listen(&path).unwrap();
+    let (stop, stopper) = io::pipe().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| server.run(stop.as_fd()).unwrap());
+        // It ends however the program does.
+        let _stopper = stopper;
+        run("ring", &[&path]);
+    });
+}
+
+/// Compiles a program against the header and the shared library, and runs it.
+fn run(name: &str, arguments: &[&Path]) {
+    let library = env::current_exe().unwrap();
     // Cargo puts the shared library beside the tests.
     let library = library.parent().unwrap();
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("c_interface");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/events.c");
-    let include = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("c_{name}"));
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     // The linker of Rust programs is a C compiler, so there is one.
-    let compiled = Command::new("cc")
-        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I", include])
-        .arg(source)
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(here.join("include"))
+        .arg(here.join(format!("tests/c/{name}.c")))
         .arg("-o")
         .arg(&program)
         .arg("-L")
         .arg(library)
         .args(["-ltidegate_kernel", "-pthread"])
-        .arg(format!("-Wl,-rpath,{}", library.display()))
-        .output()
-        .unwrap();
+        .arg(format!("-Wl,-rpath,{}", library.display()));
+    succeeds(&mut compiler);
+    succeeds(Command::new(&program).args(arguments));
+}
+
+fn succeeds(command: &mut Command) {
+    let out = command.output().unwrap();
     assert!(
-        compiled.status.success(),
-        "{}",
-        String::from_utf8_lossy(&compiled.stderr)
-    );
-    let ran = Command::new(&program).output().unwrap();
-    assert!(
-        ran.status.success(),
-        "{}{}",
-        ran.status,
-        String::from_utf8_lossy(&ran.stderr)
+        out.status.success(),
+        "{command:?}: {}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stderr)
     );
 }
 

@@ -60,7 +60,7 @@ pub(super) fn answer(client: &OwnedFd, limit: Duration) -> Option<isize> {
 #[test]
 fn the_daemon_waits_for_no_descriptor() {
     let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
-    let Some(daemon) = Daemon::start("linger", &policy) else {
+    let Some(daemon) = Daemon::start_alone("linger", &policy) else {
         return;
     };
     let tally: &[u8] = br#"{"request":"tally","id":1}"#;

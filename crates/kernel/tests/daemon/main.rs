@@ -2,102 +2,23 @@
 
 mod crowd;
 mod handlers;
+mod service;
 
 use std::io::{self, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, fs, mem};
 
+use service::Daemon;
 use tidegate_kernel::{
     EventKind, EventSet, Events, EventsError, Executable, Handler, Handlers, Happening, Policy,
     Server, Signals, TcpState, Variable, VariableSet, Wanted,
 };
-
-/// A daemon in this process, at a path of its own.
-struct Daemon {
-    path: PathBuf,
-    stop: Option<io::PipeWriter>,
-    thread: Option<JoinHandle<()>>,
-    log: Arc<Mutex<Vec<String>>>,
-}
-
-impl Daemon {
-    /// With this policy; `None` where this process may not load programs.
-    fn start(name: &str, policy: &str) -> Option<Self> {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        let file = dir.join(format!("{}-{name}.toml", std::process::id()));
-        fs::write(&file, policy).unwrap();
-        let log: Arc<Mutex<Vec<String>>> = Arc::default();
-        let its_log = Arc::clone(&log);
-        let hear = move |line: &str| its_log.lock().unwrap().push(line.to_owned());
-        // Paths of sockets are short.
-        let path = env::temp_dir().join(format!("tg-{}-{name}.sock", std::process::id()));
-        let (its_path, its_file) = (path.clone(), file.clone());
-        let (stop, stopper) = io::pipe().unwrap();
-        let number = stop.as_raw_fd();
-        let (say, ready) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            let stop = own_descriptors(number);
-            match Server::new(Policy::load(&its_file).unwrap(), hear) {
-                Ok(mut server) => {
-                    server.listen(&its_path).unwrap();
-                    say.send(None).unwrap();
-                    server.run(stop.as_fd()).unwrap();
-                }
-                Err(why) => say.send(Some(why.to_string())).unwrap(),
-            }
-        });
-        let why_not = ready.recv().unwrap();
-        fs::remove_file(file).unwrap();
-        drop(stop);
-        if let Some(why) = why_not {
-            thread.join().unwrap();
-            skip(name, &why);
-            return None;
-        }
-        Some(Self {
-            path,
-            stop: Some(stopper),
-            thread: Some(thread),
-            log,
-        })
-    }
-
-    fn logged(&self, word: &str) -> bool {
-        self.log.lock().unwrap().iter().any(|l| l.contains(word))
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        if let Some(mut stop) = self.stop.take() {
-            stop.write_all(b"!").unwrap();
-        }
-        self.thread.take().unwrap().join().unwrap();
-        assert!(!self.path.exists(), "the socket stayed behind");
-    }
-}
-
-/// Leaves a daemon's thread of the descriptors of this process a copy of one, as if it were a process
-/// of its own: other tests start programs, which have copies of everything until they run.
-fn own_descriptors(keep: RawFd) -> OwnedFd {
-    let ranges = [
-        (keep as u32 + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE),
-        (3, keep as u32 - 1, 0),
-    ];
-    for (first, last, flags) in ranges.into_iter().filter(|r| r.0 <= r.1) {
-        // SAFETY: takes numbers; nothing on this thread owns what it closes, which is copies.
-        let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
-    }
-    // SAFETY: the copy is nobody else's.
-    unsafe { OwnedFd::from_raw_fd(keep) }
-}
 
 /// Two ends of a connection over the loopback.
 fn connection() -> (TcpStream, TcpStream) {

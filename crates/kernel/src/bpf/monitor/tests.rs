@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use super::*;
-use crate::event::{EventSet, Happening};
+use crate::event::{EventSet, Happening, TcpState};
 use crate::ring::Ring;
 
 /// Each is told once, as it happens or with the next one, with its number in a row and the time that
@@ -109,6 +109,58 @@ fn old_time_outs_are_not_told_to_a_new_subscriber() {
     assert!(!watch.timeouts().is_empty());
 }
 
+/// What is told of a connection is the same whichever protocol is below.
+#[test]
+fn connections_over_ipv6_are_watched_too() {
+    let listener = match TcpListener::bind("[::1]:0") {
+        Ok(listener) => listener,
+        Err(why) => {
+            println!("skipped: no IPv6 here ({why})");
+            return;
+        }
+    };
+    let Some(mut watch) = Watch::of(&listener, &[]) else {
+        return;
+    };
+    assert!(watch.here.local_addr().unwrap().is_ipv6());
+    let counted = |watch: &Watch| {
+        let counters = watch.monitor.counters(watch.here.as_fd()).unwrap();
+        let kinds = [Variable::AcksSlowStart, Variable::AcksAvoidance];
+        kinds.map(|v| counters.get(v).unwrap()).iter().sum::<u64>()
+    };
+    // One was exchanged at the start.
+    assert_eq!(counted(&watch), 1);
+    watch.exchange();
+    assert_eq!(counted(&watch), 2);
+    let last = watch.time_out(2);
+    let rows: Vec<u32> = watch.timeouts().iter().map(|(row, _)| *row).collect();
+    assert_eq!(rows, (1..=last).collect::<Vec<_>>());
+    watch.exchange();
+    // That of the repair may have come in while the kernel runs no programs.
+    assert!((3..=4).contains(&counted(&watch)));
+    watch.here.shutdown(std::net::Shutdown::Write).unwrap();
+    let states: Vec<Happening> = std::iter::from_fn(|| watch.ring.next())
+        .map(|event| event.what)
+        .filter(|what| matches!(what, Happening::State { .. }))
+        .collect();
+    let (from, to) = (TcpState::Established, TcpState::FinWait1);
+    assert_eq!(states.first(), Some(&Happening::State { from, to }));
+    let Watch {
+        monitor,
+        ring,
+        here,
+        there,
+    } = watch;
+    drop((here, there));
+    let end = Instant::now() + Duration::from_secs(20);
+    while !monitor.has_ended(0) {
+        assert!(Instant::now() < end, "the end is not told");
+        thread::yield_now();
+    }
+    let last = std::iter::from_fn(|| ring.next()).last();
+    assert_eq!(last.map(|event| event.what), Some(Happening::Ended));
+}
+
 /// Whether the window was below its threshold then, or a duplicate ACK in a row, is over.
 #[test]
 fn a_new_subscriber_finds_counters_of_earlier_ones_and_nothing_else() {
@@ -164,6 +216,11 @@ struct Watch {
 impl Watch {
     /// `None` where no programs can be loaded.
     fn without(tracepoints: &[&str]) -> Option<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::of(&listener, tracepoints)
+    }
+
+    fn of(listener: &TcpListener, tracepoints: &[&str]) -> Option<Self> {
         let mut monitor = match Monitor::load(4, 1) {
             Ok(monitor) => monitor,
             Err(why) => {
@@ -182,7 +239,6 @@ impl Watch {
         let fd = new_ring(RING).unwrap();
         monitor.plug(0, fd.as_fd()).unwrap();
         let ring = Ring::map(fd, RING).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let there = listener.accept().unwrap().0;
         let mut watch = Self {

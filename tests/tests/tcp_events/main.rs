@@ -1,7 +1,10 @@
 //! Events of the kernel's TCP over an emulated path, with and without privilege.
 
 #[expect(dead_code, reason = "these tests capture no packets")]
+#[path = "../lab/mod.rs"]
 mod lab;
+mod limits;
+mod repairs;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -49,10 +49,11 @@ impl<'a> Limited<'a> {
     /// for which it waits, if there is one, and returns that and what came before.
     fn send(&self, bytes: usize, limit: Phase, at_once: bool) -> Vec<Event> {
         let (go, wait) = mpsc::channel();
-        thread::scope(|scope| {
-            scope.spawn(|| (&self.sender).write_all(&vec![0; bytes]).unwrap());
+        // What is moved in goes when this fails, and then the threads end.
+        thread::scope(move |scope| {
+            scope.spawn(move || (&self.sender).write_all(&vec![0; bytes]).unwrap());
             scope.spawn(move || {
-                wait.recv().unwrap();
+                let _ = wait.recv();
                 (&self.receiver).read_exact(&mut vec![0; bytes]).unwrap();
             });
             if at_once {

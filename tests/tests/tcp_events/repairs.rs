@@ -27,7 +27,7 @@ fn repairs_are_counted_while_they_last() {
         let mut further = 0;
         let mut repairing = false;
         for pair in seen.windows(2) {
-            let grows = |v| value(&pair[1], v) - value(&pair[0], v);
+            let grows = |v| value(pair[1], v) - value(pair[0], v);
             match pair[0].what {
                 Happening::Recovery { .. } => repairing = true,
                 Happening::Recovered { .. } => repairing = false,

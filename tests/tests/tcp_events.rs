@@ -1,9 +1,10 @@
 //! Events of the kernel's TCP over an emulated path, with and without privilege.
 
 #[expect(dead_code, reason = "these tests capture no packets")]
-#[path = "../lab/mod.rs"]
 mod lab;
+#[path = "tcp_events/limits.rs"]
 mod limits;
+#[path = "tcp_events/repairs.rs"]
 mod repairs;
 
 use std::io::{Read as _, Write as _};

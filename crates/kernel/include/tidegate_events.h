@@ -191,6 +191,9 @@ int tg_events_next(const tg_events *events, tg_event *event, int timeout_ms);
  * Either place may be NULL. Sequence numbers in it count from zero, also with the daemon, while those
  * of the daemon's events are the kernel's. */
 int tg_events_probe(const tg_events *events, int socket, uint64_t *known, uint64_t *variables);
+/* Has the sequence numbers of an event count from zero too, so that they can be compared with those of a
+ * probe. It needs TG_V_SND_UNA and TG_V_BYTES_ACKED. */
+int tg_count_from_zero(uint64_t known, uint64_t *variables);
 /* Writes as send(2) does, in the way that the source of events needs. */
 ssize_t tg_events_write(const tg_events *events, int socket, const void *bytes, size_t length);
 

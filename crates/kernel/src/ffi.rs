@@ -393,6 +393,20 @@ unsafe extern "C" fn tg_events_call(
     }
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_count_from_zero(known: u64, variables: *mut u64) -> c_int {
+    // SAFETY: null, or as many as there are.
+    let Some(values) = (unsafe { variables.cast::<[u64; COUNT]>().as_mut() }) else {
+        return fail("the variables are NULL", -1);
+    };
+    let state = Snapshot::from_parts(VariableSet::from_bits(known), values);
+    let Some(state) = state.from_zero() else {
+        return fail("this needs snd_una and bytes_acked: subscribe to both", -1);
+    };
+    *values = self::values(&state);
+    0
+}
+
 /// `path` ends in zero, or is null.
 unsafe fn connect(
     path: *const c_char,

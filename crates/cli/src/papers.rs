@@ -1,9 +1,11 @@
 //! `tidegate papers`: figures and tables of papers, ours beside the published.
 
+mod bursts;
 mod hosts;
 mod lab;
+mod text;
+mod traffic;
 
-use core::fmt::Write as _;
 use core::time::Duration;
 use std::fs;
 use std::io::Write as _;
@@ -15,13 +17,20 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
 use tidegate_live::driver::Interrupts;
-use tidegate_sim::papers::{Cell, ENTRIES, Entry, Figure, Options, Simulator, Table, Tcp, World};
+use tidegate_sim::papers::{
+    Bursts, ENTRIES, Encoder, Entry, Figure, ITCP_VIDEO, Options, Simulator, Tcp, World,
+};
 
+use self::bursts::BurstArgs;
 use self::hosts::HostsArgs;
 use self::lab::Lab;
+use self::text::text;
+use self::traffic::TrafficArgs;
 use crate::interrupted::{self, Made};
 use crate::lab::Injector;
+use crate::studio::Studio;
 use crate::tcp::RtoBackoff;
+use crate::tcp::ready::rto_max;
 use crate::{numbers, report};
 
 /// What to do with papers.
@@ -43,6 +52,8 @@ enum PapersVerb {
     Run(RunArgs),
     /// Stream to players on other hosts, which are started by ssh, in each mode in turn
     Hosts(HostsArgs),
+    /// Send cross traffic, or count it; `papers hosts --cross` starts both on other hosts
+    Traffic(TrafficArgs),
 }
 
 /// What to play, and how thoroughly.
@@ -50,8 +61,8 @@ enum PapersVerb {
 struct RunArgs {
     /// Names as `papers list` has them, beginnings of names as "itcp/", or "all"
     names: Vec<String>,
-    /// How many runs of each kind, with the seeds from 1 [default: 10; 2 with --lab, with which a
-    /// table takes about a quarter of an hour]
+    /// How many runs of each kind, with the seeds from 1 [default: 10; with --lab 2 of the first
+    /// paper, of which a table takes about a quarter of an hour, and 5 of the report, as published]
     #[arg(long, value_name = "N", value_parser = numbers::seeds)]
     seeds: Option<u64>,
     /// The same as --seeds
@@ -65,6 +76,10 @@ struct RunArgs {
     /// Only to nodes whose names begin so, as "princeton"; may be given again
     #[arg(long = "node", value_name = "NAME")]
     nodes: Vec<String>,
+    /// What makes the video: model, mpeg2 or x264 [default: model; for itcp/fig11 and abone/, which
+    /// tell the quality of pictures, mpeg2 as in the papers]
+    #[arg(long, value_name = "ENCODER", value_parser = encoder)]
+    encoder: Option<Encoder>,
     /// Longest retransmission time-out of the video's TCP, from 1s to 120s
     #[arg(long, value_name = "TIME", value_parser = crate::tcp::rto_max)]
     rto_max: Option<Duration>,
@@ -81,6 +96,8 @@ struct RunArgs {
     /// run in --out
     #[arg(long)]
     lab: bool,
+    #[command(flatten)]
+    bursts: BurstArgs,
     /// With --lab: what cuts the path
     #[arg(long, value_enum, default_value_t, requires = "lab")]
     injector: Injector,
@@ -95,6 +112,7 @@ pub(crate) fn run(args: &PapersArgs) -> Result<ExitCode> {
         PapersVerb::List { json } => list(*json),
         PapersVerb::Run(args) => play(args),
         PapersVerb::Hosts(args) => hosts::run(args),
+        PapersVerb::Traffic(args) => traffic::run(args),
     }
 }
 
@@ -126,6 +144,8 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
     );
     let entries = chosen(&args.names)?;
     let without = refuse_idle(args, &entries)?;
+    let bursts = args.bursts.read(ITCP_VIDEO)?;
+    args.rto_max.filter(|_| args.lab).map_or(Ok(()), rto_max)?;
     let made = Made::by(&args.out);
     // Known now and not when the first figure is played.
     fs::create_dir_all(&args.out).with_context(|| {
@@ -138,7 +158,7 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
         Lab::new(out, args.injector, Arc::clone(&interrupts))
     });
     let lab = lab.transpose()?.map(Arc::new);
-    let options = options(args, lab.as_ref());
+    let options = options(args, bursts, lab.as_ref());
     for note in without {
         eprintln!("{note}");
     }
@@ -148,6 +168,10 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
     let mut at = "";
     for entry in &entries {
         at = entry.name;
+        let options = Options {
+            seeds: runs(args, entry),
+            ..options.clone()
+        };
         let Some(mut figure) = play_one(entry, &options, heeded)? else {
             break;
         };
@@ -179,32 +203,41 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How all entries are played.
-fn options(args: &RunArgs, lab: Option<&Arc<Lab>>) -> Options {
+/// How many of each kind an entry has.
+fn runs(args: &RunArgs, entry: &Entry) -> u64 {
+    let usual = if args.lab {
+        entry.published_runs().unwrap_or(LAB_RUNS)
+    } else {
+        RUNS
+    };
+    args.seeds.or(args.runs).unwrap_or(usual)
+}
+
+/// How all entries are played, but for their number of runs.
+fn options(args: &RunArgs, bursts: Option<Bursts>, lab: Option<&Arc<Lab>>) -> Options {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let seeds = args.seeds.or(args.runs);
     let jobs = args.jobs.map(NonZeroUsize::get);
     let options = Options {
-        world: Arc::new(Simulator),
-        seeds: seeds.unwrap_or(10),
+        world: Arc::new(Simulator::new(Arc::new(Studio::default()))),
+        seeds: RUNS,
         tcps: args.tcps.clone(),
         nodes: args.nodes.clone(),
+        encoder: args.encoder,
         rto_max: args.rto_max,
         linear: args.rto_backoff.map(RtoBackoff::is_linear),
+        bursts,
         threads: jobs.unwrap_or(cores),
-        memory: None,
+        memory: Arc::default(),
     };
     let Some(lab) = lab else { return options };
     Options {
         world: Arc::clone(lab) as Arc<dyn World>,
-        seeds: seeds.unwrap_or(2),
         tcps: if args.tcps.is_empty() {
             vec![Tcp::Cubic]
         } else {
             options.tcps
         },
         threads: jobs.unwrap_or(cores * LABS),
-        memory: Some(Arc::default()),
         ..options
     }
 }
@@ -250,14 +283,18 @@ fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
     );
     let with_nodes: Takes = Entry::has_nodes;
     let with_cuts: Takes = Entry::has_cuts;
+    let with_lengths: Takes = |entry| entry.takes_bursts() && !entry.has_lengths();
     let cuts_otherwise = args.injector != Injector::default();
     let options = [
         ("--seeds", args.seeds.is_some(), with_nodes),
         ("--runs", args.runs.is_some(), with_nodes),
         ("--node", !args.nodes.is_empty(), with_nodes),
+        ("--encoder", args.encoder.is_some(), with_nodes),
         ("--rto-max", args.rto_max.is_some(), with_nodes),
         ("--rto-backoff", args.rto_backoff.is_some(), with_nodes),
         ("--injector", cuts_otherwise, with_cuts),
+        ("--cut", !args.bursts.cuts.is_empty(), with_lengths),
+        ("--gap", args.bursts.gap.is_some(), Entry::takes_bursts),
     ];
     let mut notes = Vec::new();
     for entry in entries {
@@ -319,6 +356,11 @@ fn tcp(text: &str) -> Result<Tcp, String> {
     })
 }
 
+fn encoder(text: &str) -> Result<Encoder, String> {
+    let known = Encoder::ALL.into_iter().find(|e| e.name() == text);
+    known.ok_or_else(|| format!("there is no encoder \"{text}\" here; write model, mpeg2 or x264"))
+}
+
 /// Leaves the numbers, the text and the drawing in `dir`; returns where the drawing is.
 fn keep(figure: &Figure, dir: &Path) -> Result<PathBuf> {
     let stem = dir.join(figure.name.replace('/', "-"));
@@ -334,90 +376,10 @@ fn keep(figure: &Figure, dir: &Path) -> Result<PathBuf> {
     write("png", &png)
 }
 
-fn text(figure: &Figure) -> String {
-    let mut text = format!("{} - {}\n\n", figure.name, figure.source);
-    if let Some(table) = &figure.table {
-        text += &columns(table);
-        text.push('\n');
-    }
-    for claim in &figure.claims {
-        let numbers = [claim.published, claim.ours];
-        let short = style(numbers.into_iter().flatten());
-        let number = |n: Option<f64>| n.map_or("-".to_owned(), short);
-        let _ = writeln!(
-            text,
-            "{} {}: published {}, ours {}",
-            if claim.holds { "holds " } else { "FAILS " },
-            claim.text,
-            number(claim.published),
-            number(claim.ours)
-        );
-    }
-    if !figure.notes.is_empty() {
-        text.push('\n');
-    }
-    for note in &figure.notes {
-        let _ = writeln!(text, "note: {note}");
-    }
-    text
-}
-
-fn columns(table: &Table) -> String {
-    let number = |cell: &Cell| match cell {
-        Cell::Number(number) => Some(*number),
-        Cell::Text(_) | Cell::Empty => None,
-    };
-    let column = |at| table.rows.iter().filter_map(move |row| row.get(at));
-    let styles = (0..table.columns.len()).map(|at| style(column(at).filter_map(number)));
-    let styles: Vec<_> = styles.collect();
-    let cell = |(cell, style): (&Cell, &fn(f64) -> String)| match cell {
-        Cell::Text(text) => text.clone(),
-        Cell::Number(number) => style(*number),
-        Cell::Empty => "-".to_owned(),
-    };
-    let mut rows = vec![table.columns.clone()];
-    let texts = |row: &Vec<Cell>| row.iter().zip(&styles).map(cell).collect();
-    rows.extend(table.rows.iter().map(texts));
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row: &Vec<String>| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        for (cell, width) in row.iter().zip(&widths) {
-            let numeric = cell.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.');
-            let pad = " ".repeat(width - cell.chars().count());
-            if numeric {
-                let _ = write!(text, "{pad}{cell}  ");
-            } else {
-                let _ = write!(text, "{cell}{pad}  ");
-            }
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
-}
-
-/// How numbers that stand together are written: plainly if all of them are whole, as counts are.
-fn style(mut numbers: impl Iterator<Item = f64>) -> fn(f64) -> String {
-    if numbers.all(|number| number.fract() == 0.0) {
-        |number| format!("{number:.0}")
-    } else {
-        short
-    }
-}
-
-/// About four digits that count.
-fn short(number: f64) -> String {
-    match number.abs() {
-        large if large >= 1_000.0 => format!("{number:.0}"),
-        middle if middle >= 10.0 => format!("{number:.2}"),
-        _ => format!("{number:.4}"),
-    }
-}
-
+/// Of each kind.
+const RUNS: u64 = 10;
+/// The same in real time, where the paper does not say.
+const LAB_RUNS: u64 = 2;
 /// Labs side by side, per core: a run of the papers costs a few percent of one.
 const LABS: usize = 8;
 
@@ -455,7 +417,13 @@ mod tests {
             let entries = chosen(&args.names).unwrap();
             refuse_idle(&args, &entries).map_err(|e| e.to_string())
         };
-        for option in ["--node princeton", "--seeds 3", "--runs 3", "--rto-max 1s"] {
+        for option in [
+            "--node princeton",
+            "--seeds 3",
+            "--runs 3",
+            "--encoder x264",
+            "--rto-max 1s",
+        ] {
             let name = option.split(' ').next().unwrap();
             let error = refused(&format!("itcp/fig3 {option}")).unwrap_err();
             let parts = ["itcp/fig3 takes no", name, "itcp/cuts", "abone/fig10"];
@@ -478,20 +446,26 @@ mod tests {
         assert!(error.contains("itcp/cuts"), "{error}");
         assert!(!error.contains("abone/table5"), "{error}");
         assert_eq!(refused(&format!("all {route}")).unwrap().len(), 7);
+        // One that varies the lengths itself takes the gap only.
+        let error = refused("itcp/cuts --cut 2s").unwrap_err();
+        assert!(error.contains("itcp/cuts takes no --cut"), "{error}");
+        assert_eq!(refused("itcp/cuts --gap 5s"), Ok(Vec::new()));
+        assert_eq!(refused("itcp/table4 --cut 2s --gap 5s"), Ok(Vec::new()));
+        for entry in ["itcp/fig3", "abone/fig6"] {
+            assert!(refused(&format!("{entry} --gap 5s")).is_err());
+        }
     }
 
     #[test]
-    fn tables_have_straight_columns() {
-        let table = Table {
-            columns: ["node", "delay s", "count"].map(str::to_owned).to_vec(),
-            rows: vec![
-                vec!["isi".into(), 0.5.into(), 8_420.0.into()],
-                vec!["princeton".into(), Cell::Empty, 1.0.into()],
-            ],
+    fn the_report_has_as_many_runs_in_the_lab_as_were_published() {
+        let runs = |line: &str| {
+            let words = ["run"].into_iter().chain(line.split_whitespace());
+            let args = <Line as clap::Parser>::try_parse_from(words).unwrap().run;
+            runs(&args, chosen(&args.names).unwrap()[0])
         };
-        assert_eq!(
-            columns(&table),
-            "node       delay s  count\nisi         0.5000   8420\nprinceton        -      1\n"
-        );
+        assert_eq!(runs("abone/table5 --lab"), 5);
+        assert_eq!(runs("itcp/table4 --lab"), 2);
+        assert_eq!(runs("abone/table5"), 10);
+        assert_eq!(runs("abone/fig6 --lab --runs 3"), 3);
     }
 }

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
-use tidegate_media::{FileOptions, FileSource, Preset, Scene, SceneSource, Size, VideoSource};
+use tidegate_media::{
+    FileOptions, FileSource, Picture, Preset, Scene, SceneSource, Size, VideoSource, variance,
+};
+use tidegate_sim::papers::Pictures;
 use tidegate_sim::scenario::VideoPlan;
 
 use crate::send::source::Encoding;
@@ -61,5 +64,35 @@ impl Studio {
         let name = path.to_string_lossy();
         let file = FileSource::open(&name, options).map_err(|e| bad(&e))?;
         Ok(Box::new(file))
+    }
+}
+
+impl Pictures for Studio {
+    fn encoder(
+        &self,
+        flow: &str,
+        plan: &VideoPlan,
+        seed: Seed,
+    ) -> Result<Box<dyn FrameEncoder>, EncodeError> {
+        self.encoder(flow, plan, seed)
+    }
+
+    fn variances(
+        &self,
+        plan: &VideoPlan,
+        seed: Seed,
+        frames: u64,
+    ) -> Result<Vec<[f64; 3]>, EncodeError> {
+        let mut source = self.pictures(plan, seed)?;
+        let mut picture = Picture::black(source.size());
+        let mut variances = Vec::new();
+        for _ in 0..frames {
+            let next = source.next(&mut picture);
+            if !next.map_err(|e| EncodeError::Source(e.to_string()))? {
+                break;
+            }
+            variances.push(variance(&picture));
+        }
+        Ok(variances)
     }
 }

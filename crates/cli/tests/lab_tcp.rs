@@ -107,6 +107,46 @@ fn the_kernel_and_the_model_agree_on_a_cut() {
     assert!(flow(&old.0, 0)["frames"]["on_time"].as_f64() < Some(86.0));
 }
 
+/// Three outages of different lengths: nothing leaves the host in any of them, and the video goes on
+/// behind each.
+#[test]
+fn the_route_is_taken_away_and_given_back_for_each_outage() {
+    if skip::is_without_lab("the_route_is_taken_away_and_given_back_for_each_outage") {
+        return;
+    }
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-routes");
+    fs::create_dir_all(&dir).unwrap();
+    let outages = [(2_000, 3_000), (4_500, 5_000), (7_000, 8_500)];
+    let written = outages.map(|(from, to): (u64, u64)| {
+        let lasts = to - from;
+        format!("{{ at = \"{from}ms\", lasts = \"{lasts}ms\" }}")
+    });
+    let once = "{ at = \"3s\", lasts = \"1s\" }";
+    let text = CUT.replacen(once, &written.join(", "), 1);
+    assert_ne!(text, CUT);
+    let scenario = dir.join("routes.toml");
+    fs::write(&scenario, text).unwrap();
+    let (_, folder) = play("lab", &scenario, "run", &["--injector", "route"]);
+    let run = RunReader::load(&folder).unwrap();
+    let packets = &run.flows[0].packets;
+    let sent = |from: u64, to: u64| {
+        let span = Time::from_millis(from)..Time::from_millis(to);
+        packets.iter().filter(move |p| span.contains(&p.sent))
+    };
+    for (n, (from, to)) in outages.into_iter().enumerate() {
+        // What left when the route went may be read a moment later; a route that is given back late is
+        // seen by nobody.
+        assert_eq!(sent(from + 50, to).count(), 0, "outage {n}");
+        // The last one is followed by 2.5 s of what waited; between the others are 1.5 s at least.
+        let next = outages.get(n + 1).map_or(11_000, |(next, _)| *next);
+        let behind: Vec<_> = sent(to, next).collect();
+        assert!(behind.len() > 20, "behind outage {n}: {}", behind.len());
+        assert!(behind.iter().any(|p| p.arrived.is_some()), "outage {n}");
+    }
+    let whole = |frame: &&ReceivedFrame| frame.complete.is_some();
+    assert!(run.flows[0].received.iter().filter(whole).count() >= 85);
+}
+
 /// A video over a path of its own that is cut two seconds after it began, in the keys of its transport.
 fn cut_video(name: &str, seconds: u32, keys: &str) -> String {
     format!(

@@ -15,6 +15,7 @@ pub(crate) enum Capability {
 /// Gives up everything but one capability, which stays at hand but asleep, and becomes another user
 /// if one is given. There is no way back.
 pub(crate) fn keep_only(kept: Capability, user: Option<(u32, u32)>) -> io::Result<()> {
+    empty_bounds()?;
     if let Some((user, group)) = user {
         // SAFETY: these take numbers and touch no memory.
         unsafe {
@@ -25,10 +26,39 @@ pub(crate) fn keep_only(kept: Capability, user: Option<(u32, u32)>) -> io::Resul
             check(libc::setresuid(user, user, user))?;
         }
     }
-    // No program that this process might start gets more.
-    // SAFETY: takes numbers and touches no memory.
-    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+    get_no_more()?;
     set(1 << kept as u32, 0)
+}
+
+/// Gives up everything. There is no way back. Allocates nothing, for a process that was forked.
+pub(crate) fn give_up_all() -> io::Result<()> {
+    empty_bounds()?;
+    get_no_more()?;
+    set(0, 0)
+}
+
+/// No program that this process might start gets more than it has.
+fn get_no_more() -> io::Result<()> {
+    // SAFETY: takes numbers and touches no memory.
+    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }).map(drop)
+}
+
+/// Empties the bounding set, above which no program that is started here could get. First of all,
+/// since it takes a capability of its own.
+fn empty_bounds() -> io::Result<()> {
+    for number in 0..=u64::BITS {
+        // SAFETY: takes numbers and touches no memory.
+        let dropped = check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) });
+        match dropped {
+            Ok(_) => {}
+            // The kernel has no more of them (EINVAL), or who was started with few capabilities may
+            // not. Nothing is gained by it: programs get no more than this process has
+            // (`PR_SET_NO_NEW_PRIVS`).
+            Err(e) if [Some(libc::EINVAL), Some(libc::EPERM)].contains(&e.raw_os_error()) => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 /// Runs `job` with the capability awake, if it is at hand.

@@ -37,6 +37,15 @@ pub enum EventsError {
     Strange(String),
     /// The system fails.
     System(io::Error),
+    /// Who serves is none of those to whom this process hands its sockets.
+    Untrusted {
+        /// Where.
+        path: PathBuf,
+        /// Number of the user who serves there.
+        user: u32,
+        /// That of this process's user.
+        own: u32,
+    },
 }
 
 impl fmt::Display for EventsError {
@@ -70,7 +79,16 @@ impl fmt::Display for EventsError {
                 f,
                 "the event daemon says what makes no sense ({what}): install it and this library from one release"
             ),
+            Self::System(e) if e.raw_os_error() == Some(libc::EMFILE) => write!(
+                f,
+                "this process has no descriptor left for events ({e}): close some, or raise its limit of open files (ulimit -n)"
+            ),
             Self::System(e) => write!(f, "events: {e}"),
+            Self::Untrusted { path, user, own } => write!(
+                f,
+                "user {user} serves at {}, and this process of user {own} hands its sockets to root and itself only: start the daemon as root (tidegate events serve), name another path, or use the unprivileged mode",
+                path.display()
+            ),
         }
     }
 }

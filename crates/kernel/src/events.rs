@@ -55,15 +55,19 @@ enum Source {
 }
 
 impl Events {
-    /// From the daemon where one answers at [`default_path`] whose policy allows this user
-    /// anything, else without privilege.
+    /// From the daemon where one answers at [`default_path`] that may be trusted (see
+    /// [`Self::connect`]) and whose policy allows this user anything, else without privilege.
     ///
     /// # Errors
     ///
     /// A daemon is there and refuses, or the system fails.
     pub fn open() -> Result<Self, EventsError> {
         match Self::connect(&default_path()) {
-            Err(e @ (EventsError::NoDaemon { .. } | EventsError::Barred)) => {
+            Err(
+                e @ (EventsError::NoDaemon { .. }
+                | EventsError::Barred
+                | EventsError::Untrusted { .. }),
+            ) => {
                 let mut events = Self::unprivileged()?;
                 events.because = Some(e.to_string());
                 Ok(events)
@@ -72,11 +76,13 @@ impl Events {
         }
     }
 
-    /// From the daemon at this path, with a ring of 1 MiB.
+    /// From the daemon at this path, with a ring of 1 MiB. Sockets are handed over to root and to
+    /// this process's own user only, and at `/run/tidegate/events.sock` also to the owner of that
+    /// folder: anybody may serve at a path where anybody may write.
     ///
     /// # Errors
     ///
-    /// No daemon answers, or it refuses.
+    /// No daemon answers, one of another user does ([`EventsError::Untrusted`]), or it refuses.
     pub fn connect(path: &Path) -> Result<Self, EventsError> {
         Self::connect_with(path, RING)
     }
@@ -465,4 +471,4 @@ fn join(parts: &[(BorrowedFd<'_>, u32)]) -> io::Result<OwnedFd> {
 
 /// Bytes of a ring unless another size is asked for: 3,000 events.
 const RING: u32 = 1 << 20;
-const DEFAULT_PATH: &str = "/run/tidegate/events.sock";
+pub(crate) const DEFAULT_PATH: &str = "/run/tidegate/events.sock";

@@ -5,6 +5,17 @@
 //! what was measured, is in `docs/itcp.md`.
 #![cfg(target_os = "linux")]
 
+// Programs, records and the kernel's structures are read and written by places and sizes that hold
+// on such machines only.
+#[cfg(target_endian = "big")]
+compile_error!(
+    "tidegate-kernel is for machines that keep the lowest byte first, as x86-64, AArch64 and RISC-V do: build for one of these"
+);
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!(
+    "tidegate-kernel is for 64-bit machines, as x86-64, AArch64 and RISC-V are: build for one of these"
+);
+
 mod bpf;
 mod capability;
 mod connection;

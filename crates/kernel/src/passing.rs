@@ -48,6 +48,8 @@ pub(crate) struct Received {
     pub(crate) length: usize,
     /// The message did not fit.
     pub(crate) cut: bool,
+    /// Descriptors were sent for which this process had no number left; the system has closed them.
+    pub(crate) bereft: bool,
     /// The descriptors that came along.
     pub(crate) along: Vec<OwnedFd>,
 }
@@ -72,6 +74,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
     Ok(Received {
         length,
         cut: header.msg_flags & libc::MSG_TRUNC != 0,
+        // There is room for all that a message can have, so the process is short of them.
+        bereft: header.msg_flags & libc::MSG_CTRUNC != 0,
         along: descriptors(&header),
     })
 }

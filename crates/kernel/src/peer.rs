@@ -30,6 +30,25 @@ impl Peer {
     }
 }
 
+/// The user who serves at the other end: who listened there, when he began to.
+pub(crate) fn serving_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let who: libc::ucred = option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+    Ok(who.uid)
+}
+
+/// Whether sockets of user `own` may be handed over to a daemon of `user`. Whoever gets a socket
+/// can do all that its owner can, so a path where anybody may put a socket is no warrant. `keeper`
+/// is who owns the folder in which the daemon's socket is, if root alone can have made that.
+pub(crate) fn may_serve(user: u32, own: u32, keeper: Option<u32>) -> bool {
+    user == 0 || user == own || keeper == Some(user)
+}
+
+/// As whom this thread acts.
+pub(crate) fn own_user() -> u32 {
+    // SAFETY: takes nothing and touches no memory.
+    unsafe { libc::geteuid() }
+}
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} of user {}", self.process, self.user)
@@ -52,4 +71,23 @@ fn other_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     })?;
     groups.truncate(size as usize / mem::size_of::<u32>());
     Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_go_to_root_oneself_and_whom_root_named() {
+        for (user, own, keeper, may) in [
+            (0, 1000, None, true),
+            (1000, 1000, None, true),
+            (1001, 1000, None, false),
+            (1001, 0, None, false),
+            (1001, 1000, Some(0), false),
+            (1001, 1000, Some(1001), true),
+        ] {
+            assert_eq!(may_serve(user, own, keeper), may, "{user} {own} {keeper:?}");
+        }
+    }
 }

@@ -6,29 +6,20 @@ use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
 use crate::bpf::monitor::Wanted;
-use crate::event::EventSet;
 use crate::peer::Peer;
-use crate::variables::VariableSet;
 
 /// Who may have what, and how much of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     rules: Vec<Rule>,
     limits: Limits,
+    notes: Vec<String>,
 }
 
 impl Policy {
     /// Only root may have anything.
     pub fn root_only() -> Self {
-        Self {
-            rules: vec![Rule {
-                users: vec![0],
-                groups: Vec::new(),
-                everybody: false,
-                wanted: everything(),
-            }],
-            limits: Limits::default(),
-        }
+        Self::of_one(vec![0])
     }
 
     /// The same rules within other limits.
@@ -38,14 +29,20 @@ impl Policy {
 
     /// Everybody may have everything of sockets that are theirs to hand over.
     pub fn everybody() -> Self {
+        Self::of_one(Vec::new())
+    }
+
+    /// One rule that allows everything: these users, or everybody if there are none.
+    fn of_one(users: Vec<u32>) -> Self {
         Self {
             rules: vec![Rule {
-                users: Vec::new(),
+                everybody: users.is_empty(),
+                users,
                 groups: Vec::new(),
-                everybody: true,
-                wanted: everything(),
+                wanted: Wanted::ALL,
             }],
             limits: Limits::default(),
+            notes: Vec::new(),
         }
     }
 
@@ -55,20 +52,24 @@ impl Policy {
     ///
     /// It cannot be read, or something in it is wrong; the message has file, line and key.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
-        let text = fs::read_to_string(path).map_err(|e| PolicyError::Unreadable {
+        let bytes = fs::read(path).map_err(|e| PolicyError::Unreadable {
             path: path.into(),
             cause: e,
         })?;
-        Self::parse(&text).map_err(|text| PolicyError::Wrong {
-            path: path.into(),
-            text,
-        })
+        let text = str::from_utf8(&bytes).map_err(|e| {
+            let at = file::line(&bytes, e.valid_up_to());
+            format!("line {at}: this is no text in UTF-8: save the file in that encoding")
+        });
+        text.and_then(Self::parse)
+            .map_err(|text| PolicyError::Wrong {
+                path: path.into(),
+                text,
+            })
     }
 
     /// Reads the text of a policy file. The error says where it is wrong.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let (limits, rules) = file::read(text)?;
-        Ok(Self { rules, limits })
+        file::read(text)
     }
 
     /// What a process may have: all that the rules for it allow together.
@@ -84,6 +85,11 @@ impl Policy {
     /// How much there is of everything.
     pub fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// What is permitted in a policy and hardly meant, a sentence each with what to do.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 }
 
@@ -180,13 +186,6 @@ impl fmt::Display for PolicyError {
 
 impl std::error::Error for PolicyError {}
 
-fn everything() -> Wanted {
-    Wanted {
-        events: EventSet::ALL,
-        variables: VariableSet::ALL,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,7 +230,7 @@ mod tests {
             Policy::root_only().allows(&peer(1, &[0])),
             Wanted::default()
         );
-        assert_eq!(Policy::everybody().allows(&peer(1, &[0])), everything());
+        assert_eq!(Policy::everybody().allows(&peer(1, &[0])), Wanted::ALL);
     }
 
     #[test]
@@ -244,6 +243,61 @@ mod tests {
             let limits = Policy::parse(text).unwrap().limits();
             assert_eq!(limits.subscriptions_per_user, most, "{text}");
         }
+    }
+
+    #[test]
+    fn one_user_has_half_of_the_places_at_most_unless_told() {
+        for (text, most) in [
+            ("", 16),
+            ("[limits]\nclients = 5", 3),
+            ("[limits]\nclients = 1", 1),
+            ("[limits]\nclients = 5\nclients-per-user = 5", 5),
+        ] {
+            let limits = Policy::parse(text).unwrap().limits();
+            assert_eq!(limits.clients_per_user, most, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_hardly_meant_is_told() {
+        let rule = "[[allow]]\nusers = [0]\nevents = [\"all\"]\n";
+        for (text, note) in [
+            (String::new(), "nobody may have anything"),
+            ("[limits]\nclients = 4".into(), "[[allow]]"),
+            (
+                "[[allow]]\nusers = [0]".into(),
+                "line 1: rule 1 allows nothing",
+            ),
+            (
+                format!("{rule}[limits]\nclients = 2\nclients-per-user = 2"),
+                "line 6: limits.clients-per-user = 2",
+            ),
+            (
+                format!("{rule}[limits]\nsubscriptions = 2\nsubscriptions-per-user = 2"),
+                "one user can take them all",
+            ),
+        ] {
+            let policy = Policy::parse(&text).unwrap();
+            let told = policy.notes().iter().any(|n| n.contains(note));
+            assert!(told, "{text}\n{:?}", policy.notes());
+        }
+        for text in [rule.into(), format!("{rule}[limits]\nclients = 1")] {
+            assert_eq!(Policy::parse(&text).unwrap().notes(), [""; 0], "{text}");
+        }
+        assert_eq!(Policy::everybody().notes(), [""; 0]);
+    }
+
+    #[test]
+    fn a_policy_in_another_encoding_has_a_mend() {
+        let path = std::env::temp_dir().join(format!("tg-{}-latin.toml", std::process::id()));
+        // "für" in Latin-1.
+        fs::write(&path, b"[limits]\nclients = 4 # f\xfcr\n").unwrap();
+        let error = Policy::load(&path).unwrap_err().to_string();
+        fs::remove_file(&path).unwrap();
+        assert!(
+            error.contains("line 2") && error.contains("UTF-8"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -294,6 +348,40 @@ mod tests {
             ("[limits]\nclients = -4", ["line 2", "from 1 to 4096"]),
             ("[limits]\nclients = \"4\"", ["line 2", "without quotes"]),
             ("[limits]\n\nring-kib = 100", ["line 3", "128"]),
+            (
+                "[[allow]]\neverybody = \"yes\"",
+                ["line 2", "true or false, without quotes"],
+            ),
+            ("[[allow]]\neverybody = 1", ["line 2", "true or false"]),
+            (
+                "[[allow]]\nusers = [0]\nevents = \"timeout\"",
+                ["line 3", "a list of names, as [\"timeout\", \"state\"]"],
+            ),
+            (
+                "[[allow]]\nusers = [0]\nevents = [7]",
+                ["line 3", "a name in quotes, as \"all\""],
+            ),
+            (
+                "[[allow]]\nusers = [0]\nvariables = true",
+                ["line 3", "a list of names, as [\"window\", \"srtt\"]"],
+            ),
+            ("[allow]\nusers = [0]", ["line 1", "[[allow]]"]),
+            ("allow = [1]", ["line 1", "[[allow]]"]),
+            ("limits = 3", ["line 1", "[limits]"]),
+            ("[[limits]]\nclients = 3", ["line 1", "[limits]"]),
+            ("[limits]\nclients = 1.5", ["line 2", "a whole number"]),
+            (
+                "[limits]\nclients = 4\nclients-per-user = 8",
+                ["line 3: limits.clients-per-user = 8", "from 1 to 4"],
+            ),
+            (
+                "[limits]\nsubscriptions = 4\nsubscriptions-per-user = 8",
+                ["line 3", "from 1 to 4"],
+            ),
+            (
+                "[limits]\nsubscriptions-per-client = 8\nsubscriptions = 4",
+                ["line 2", "from 1 to 4"],
+            ),
         ] {
             let error = Policy::parse(text).unwrap_err();
             for word in named {

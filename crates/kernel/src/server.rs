@@ -9,11 +9,13 @@ mod closing;
 mod door;
 mod lines;
 mod places;
+mod porter;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -25,6 +27,7 @@ use crate::policy::Policy;
 use crate::protocol::Reply;
 use crate::system::{self, Polled, check, owned, user_and_group};
 use client::{Client, Outcome};
+use closing::Closing;
 use door::Door;
 use lines::Lines;
 use places::Places;
@@ -62,6 +65,7 @@ impl Server {
                 monitor,
                 policy,
                 lines: Lines::new(Box::new(log)),
+                closing: Closing::default(),
             },
             clients: BTreeMap::new(),
             came: 0,
@@ -79,13 +83,14 @@ impl Server {
     pub fn listen(&mut self, path: &Path) -> Result<(), ServeError> {
         // One for each client, and some for what they hand over and for the programs. If there are
         // fewer the daemon serves as many as there are.
-        let _ = system::allow_descriptors(self.shared.policy.limits().clients + 512);
+        let _ = system::allow_descriptors(self.shared.policy.limits().clients + HANDED_OVER);
         self.door = Some(Door::open(path)?);
         Ok(())
     }
 
     /// Gives up every privilege but the one to make rings, and becomes another user if one is
-    /// named.
+    /// named. What was made for clients to come in is then removed by a process that stays who
+    /// this was, also if this is killed.
     ///
     /// # Errors
     ///
@@ -96,8 +101,8 @@ impl Server {
             found.ok_or_else(|| ServeError::NoUser(name.into()))
         });
         let ids = ids.transpose()?;
-        if let (Some(door), Some((user, group))) = (&self.door, ids) {
-            door.give(user, group);
+        if let Some(door) = &mut self.door {
+            door.leave_to_porter().map_err(ServeError::Privileges)?;
         }
         capability::keep_only(Capability::Bpf, ids).map_err(ServeError::Privileges)
     }
@@ -211,6 +216,9 @@ impl Server {
         } else if let Some(why) = self.no_room(peer.user, now) {
             (why.clone(), Reply::Refused { why })
         } else {
+            if let Some(door) = &self.door {
+                door.allow_descriptors(socket.as_fd());
+            }
             self.shared.lines.tell(&peer, "connects", now);
             let limits = self.shared.policy.limits();
             let client = Client::new(socket, peer, allowed, limits, now);
@@ -222,11 +230,17 @@ impl Server {
         self.shared.lines.tell(&peer, &line, now);
         // If it does not even take the refusal, so be it.
         let _ = passing::send(socket.as_fd(), &reply.message(), None);
-        closing::hang_up(socket);
+        match &self.door {
+            Some(door) if door.bars_descriptors() => Closing::hang_up_now(socket),
+            _ => self.shared.closing.hang_up(peer.user, Arc::new(socket)),
+        }
     }
 
     /// Why there is no room for another client of a user. Rings that rest are not free either.
     fn no_room(&mut self, user: u32, now: Instant) -> Option<String> {
+        if self.shared.closing.is_too_much(user) {
+            return self.shared.closing.trouble(user, now);
+        }
         let limits = self.shared.policy.limits();
         let waiting = self.clients.values().filter(|c| !c.is_open());
         let his = waiting.clone().filter(|c| c.peer().user == user).count();
@@ -274,6 +288,7 @@ impl Server {
     /// Whether `sweep` has to look again soon.
     fn has_to_sweep(&self) -> bool {
         self.shared.places.any_taken()
+            || self.shared.closing.is_busy()
             || self.shared.lines.any_left_out()
             || self.clients.values().any(|c| !c.is_open())
     }
@@ -290,6 +305,15 @@ impl Server {
             self.dismiss(number, "it did not open in time");
         }
         self.shared.lines.sweep(now);
+        self.shared.closing.answer_late(now);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for client in std::mem::take(&mut self.clients).into_values() {
+            client.end(&mut self.shared, Instant::now());
+        }
     }
 }
 
@@ -311,6 +335,7 @@ struct Shared {
     /// Of rings.
     rings: Places,
     lines: Lines,
+    closing: Closing,
 }
 
 /// Whether the system has no descriptors or no memory left.
@@ -382,7 +407,10 @@ impl fmt::Display for ServeError {
                 f,
                 "there is no user `{name}` on this system: make one, or leave --user out"
             ),
-            Self::Privileges(e) => write!(f, "privileges cannot be given up: {e}"),
+            Self::Privileges(e) => write!(
+                f,
+                "privileges cannot be given up ({e}): start the daemon as root, or leave --user out"
+            ),
             Self::Socket { path, cause } => write!(
                 f,
                 "no socket can be made at {}: {cause}; choose another --socket",
@@ -396,6 +424,9 @@ impl std::error::Error for ServeError {}
 
 /// How long nobody is let in once there are no descriptors left.
 const FULL: Duration = Duration::from_secs(1);
+/// Descriptors for what clients have handed over, until it is closed: eight users with as much as
+/// one may have.
+const HANDED_OVER: u32 = 4_096;
 /// How long a client waits for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How often ended subscriptions are looked for.

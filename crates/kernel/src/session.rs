@@ -1,15 +1,17 @@
 //! A client's connection to the daemon, or to a server in this process.
 
-use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
+use std::{fs, io};
 
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
+use crate::events::DEFAULT_PATH;
 use crate::passing;
+use crate::peer;
 use crate::policy::Policy;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
 use crate::ring::Ring;
@@ -37,11 +39,14 @@ impl Session {
     pub(crate) fn connect(path: &Path, ring: u32) -> Result<Self, EventsError> {
         let socket = server::connect(path).map_err(|cause| match cause.kind() {
             io::ErrorKind::WouldBlock => EventsError::Silent,
+            // It was not even looked for.
+            _ if cause.raw_os_error() == Some(libc::EMFILE) => EventsError::System(cause),
             _ => EventsError::NoDaemon {
                 path: path.into(),
                 cause,
             },
         })?;
+        trust(socket.as_fd(), path)?;
         Self::open(socket, ring, None)
     }
 
@@ -162,7 +167,7 @@ impl Session {
         else {
             return Err(strange(&reply));
         };
-        let along = along.ok_or_else(|| EventsError::Strange("no ring came along".into()))?;
+        let along = along?.ok_or_else(|| EventsError::Strange("no ring came along".into()))?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(EventsError::System);
         Ok(Self {
             watch: [copy(&along)?, copy(&socket)?],
@@ -222,11 +227,32 @@ impl Drop for Local {
     }
 }
 
+/// Sees that who serves there may have this process's sockets.
+fn trust(socket: BorrowedFd<'_>, path: &Path) -> Result<(), EventsError> {
+    use std::os::unix::fs::MetadataExt as _;
+    let user = peer::serving_user(socket).map_err(EventsError::System)?;
+    // In `/run` only root makes folders, and whose they are root has said.
+    let keeper = path.parent().filter(|_| path == Path::new(DEFAULT_PATH));
+    let keeper = keeper.and_then(|folder| Some(fs::metadata(folder).ok()?.uid()));
+    let own = peer::own_user();
+    if peer::may_serve(user, own, keeper) {
+        return Ok(());
+    }
+    Err(EventsError::Untrusted {
+        path: path.into(),
+        user,
+        own,
+    })
+}
+
+/// A descriptor that came with a reply, if one did.
+type Along = Result<Option<OwnedFd>, EventsError>;
+
 fn exchange(
     socket: &OwnedFd,
     request: Request,
     along: Option<BorrowedFd<'_>>,
-) -> Result<(Reply, Option<OwnedFd>), EventsError> {
+) -> Result<(Reply, Along), EventsError> {
     let mut buffer = [0; LONGEST];
     let gone = |e: io::Error| match e.kind() {
         io::ErrorKind::WouldBlock => {
@@ -255,7 +281,11 @@ fn exchange(
     match reply.map_err(|e| EventsError::Strange(e.to_string()))? {
         Reply::Barred {} => Err(EventsError::Barred),
         Reply::Refused { why } => Err(EventsError::Refused(why)),
-        reply => Ok((reply, received.along.into_iter().next())),
+        reply if received.bereft => {
+            let full = io::Error::from_raw_os_error(libc::EMFILE);
+            Ok((reply, Err(EventsError::System(full))))
+        }
+        reply => Ok((reply, Ok(received.along.into_iter().next()))),
     }
 }
 

@@ -16,7 +16,7 @@ use tidegate_core::units::Time;
 
 use crate::driver::{Conditions, TICK};
 use socket::wait;
-pub use socket::{TcpOptions, TcpSocket, Watch};
+pub use socket::{TcpOptions, TcpSocket, Watch, set_rto_max};
 
 /// Waits for somebody to connect, until the stop flag is set or `asked` says so.
 ///

@@ -32,7 +32,7 @@ pub use file::{FileOptions, FileSource};
 #[cfg(feature = "ffmpeg")]
 pub use mpeg2::{Mpeg2Config, Mpeg2Encoder};
 pub use picture::{Picture, PictureError, Planes, PlanesMut, Size, SizeError};
-pub use quality::{SizesDiffer, quality};
+pub use quality::{SizesDiffer, quality, variance};
 pub use scene::{Motion, Scene};
 pub use session::{Coded, EncoderSession, PictureEncoder};
 pub use source::{SceneSource, SourceError, VideoSource};

@@ -32,6 +32,24 @@ pub fn quality(reference: &Picture, seen: &Picture) -> Result<Quality, SizesDiff
     })
 }
 
+/// Variance of the samples of Y, U and V: what a signal-to-noise ratio is measured against that knows
+/// no peak, as the one that MPEG's Test Model 5 prints. Such a ratio is the PSNR less
+/// 10 log10(255² / variance), in dB. At least 1/12, the variance of
+/// rounding, for planes of one colour.
+pub fn variance(picture: &Picture) -> [f64; 3] {
+    let planes = picture.planes();
+    [planes.y, planes.u, planes.v].map(|plane| {
+        let count = plane.len() as f64;
+        let sum: u64 = plane.iter().map(|p| u64::from(*p)).sum();
+        let squares: u64 = plane.iter().map(|p| u64::from(*p) * u64::from(*p)).sum();
+        let mean = sum as f64 / count;
+        (squares as f64 / count - mean * mean).max(LEAST_VARIANCE)
+    })
+}
+
+/// What rounding to whole samples adds.
+const LEAST_VARIANCE: f64 = 1.0 / 12.0;
+
 /// Pictures of two sizes cannot be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizesDiffer {
@@ -180,6 +198,23 @@ mod tests {
         let c1 = (0.01_f64 * 255.0) * (0.01 * 255.0) / 64.0;
         let means = (2.0 * 16.0 * 21.0 + c1) / (16.0 * 16.0 + 21.0 * 21.0 + c1);
         assert!((seen.ssim - means).abs() < 1e-4, "{seen:?} {means}");
+    }
+
+    #[test]
+    fn variance_is_that_of_the_samples() {
+        let mut picture = Picture::black(Size::new(16, 16).unwrap());
+        let flat = variance(&picture);
+        assert!(flat.iter().all(|v| v - LEAST_VARIANCE <= 0.0), "{flat:?}");
+        let planes = picture.planes_mut();
+        // Half of Y 20 above the rest: 10 from the mean everywhere. A quarter of U 8 above: 12.
+        planes.y.chunks_mut(2).for_each(|two| two[0] += 20);
+        planes.u.chunks_mut(4).for_each(|four| four[0] += 8);
+        let [y, u, v] = variance(&picture);
+        assert!(
+            (y - 100.0).abs() < 1e-9 && (u - 12.0).abs() < 1e-9,
+            "{y} {u}"
+        );
+        assert!((v - LEAST_VARIANCE).abs() < 1e-9);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Each entry of [`ENTRIES`] makes a [`Figure`], which has the same shape whatever it shows.
 
 mod abone;
+mod bursts;
 mod itcp;
 mod stage;
 
@@ -14,7 +15,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use stage::{Job, Memory, PapersError, Simulator, Tcp, World};
+pub use bursts::{Bursts, BurstsFault};
+pub use itcp::VIDEO as ITCP_VIDEO;
+pub use stage::{Encoder, Job, Memory, NoPictures, PapersError, Pictures, Simulator, Tcp, World};
 
 /// A figure or a table, as numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -107,15 +110,19 @@ pub struct Options {
     pub tcps: Vec<Tcp>,
     /// To the nodes whose names begin so; to all if there is none.
     pub nodes: Vec<String>,
+    /// What makes the video; each entry's own unless told.
+    pub encoder: Option<Encoder>,
     /// Longest time-out of the video's TCP, within 1 s and 120 s; the TCP's own unless told.
     pub rto_max: Option<Duration>,
     /// Whether its time-outs in a row are linear, over the TCPs of today; as each mode has it unless
     /// told.
     pub linear: Option<bool>,
+    /// How the injector cuts the paths of the first paper; as published unless told.
+    pub bursts: Option<Bursts>,
     /// Runs at the same time.
     pub threads: usize,
-    /// What was played already; none where runs are cheaper than their memory.
-    pub memory: Option<Arc<Memory>>,
+    /// What was played already by these entries.
+    pub memory: Arc<Memory>,
 }
 
 impl Options {
@@ -130,6 +137,21 @@ impl Options {
             _ => "",
         };
         longest + backoff
+    }
+
+    /// Runs are worth their memory: they take as long as their video, or pictures.
+    fn remembers(&self) -> bool {
+        self.world.name().is_some() || self.encoder() != Encoder::Model
+    }
+
+    /// What makes the video, once an entry is played.
+    fn encoder(&self) -> Encoder {
+        self.encoder.unwrap_or_default()
+    }
+
+    /// The injector's.
+    fn bursts(&self) -> Bursts {
+        self.bursts.clone().unwrap_or_else(Bursts::published)
     }
 
     fn wants(&self, node: &str) -> bool {
@@ -158,6 +180,8 @@ pub struct Entry {
     pub source: &'static str,
     /// To whom it plays.
     nodes: Nodes,
+    /// What makes its video unless told.
+    encoder: Encoder,
     make: Make,
 }
 
@@ -194,6 +218,22 @@ impl Entry {
         self.nodes != Nodes::Abone
     }
 
+    /// Whether its cuts may be others than published: `bursts` of [`Options`] counts. Only the gap
+    /// does where the [lengths are its own](Self::has_lengths).
+    pub fn takes_bursts(&self) -> bool {
+        self.nodes == Nodes::Itcp
+    }
+
+    /// Whether it varies the lengths of the cuts itself.
+    pub fn has_lengths(&self) -> bool {
+        self.name == itcp::CUTS.name
+    }
+
+    /// How many runs of each kind were published, if that was told.
+    pub fn published_runs(&self) -> Option<u64> {
+        (self.nodes == Nodes::Abone).then_some(abone::RUNS)
+    }
+
     /// Plays and measures. `progress` is told how much is done, in 0..=1.
     ///
     /// # Errors
@@ -207,7 +247,14 @@ impl Entry {
         if self.has_nodes() && !nodes.iter().any(|node| options.wants(node)) {
             return Err(PapersError::NoNode(options.nodes.clone()));
         }
-        let mut figure = (self.make)(self, options, progress)?;
+        let own = Options {
+            encoder: Some(options.encoder.unwrap_or(self.encoder)),
+            ..options.clone()
+        };
+        let mut figure = (self.make)(self, &own, progress)?;
+        if let Some(encoder) = options.encoder.filter(|_| self.has_nodes()) {
+            figure.source = format!("{}; video by {}", figure.source, encoder.name());
+        }
         if let Some(world) = options.world.name() {
             figure.source = format!("{}; played on {world}", figure.source);
         }
@@ -221,6 +268,12 @@ impl Entry {
             None => "",
         };
         figure.source += backoff;
+        let bursts = options.bursts.as_ref().filter(|_| self.takes_bursts());
+        let others = bursts.filter(|bursts| **bursts != Bursts::published());
+        if let Some(bursts) = others.filter(|_| !self.has_lengths()) {
+            figure.source = format!("{}; cut for {bursts}", figure.source);
+            figure.withhold();
+        }
         Ok(figure)
     }
 
@@ -232,6 +285,23 @@ impl Entry {
             table: None,
             claims: Vec::new(),
             notes: Vec::new(),
+        }
+    }
+}
+
+impl Figure {
+    /// Takes out what was published, of an experiment that nobody has published.
+    fn withhold(&mut self) {
+        for claim in &mut self.claims {
+            claim.published = None;
+        }
+        if let Some(table) = &mut self.table {
+            let kept: Vec<bool> = table.columns.iter().map(|c| c != PUBLISHED).collect();
+            for row in &mut table.rows {
+                let mut kept = kept.iter();
+                row.retain(|_| kept.next().copied().unwrap_or(true));
+            }
+            table.columns.retain(|column| column != PUBLISHED);
         }
     }
 }
@@ -298,6 +368,9 @@ impl From<Option<f64>> for Cell {
         number.map_or(Self::Empty, Self::from)
     }
 }
+
+/// The heading of columns with published values.
+const PUBLISHED: &str = "paper";
 
 /// All that can be played.
 pub const ENTRIES: &[Entry] = &[

@@ -35,8 +35,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
         None => Policy::root_only(),
     };
     if args.check {
-        println!("the policy is right");
+        check(&policy);
         return Ok(ExitCode::SUCCESS);
+    }
+    for note in policy.notes() {
+        eprintln!("events: the policy: {note}");
     }
     // Before there are threads.
     let stop = interruptions().context("SIGINT and SIGTERM cannot be taken")?;
@@ -59,4 +62,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
         .context("the daemon cannot go on")?;
     eprintln!("events: ends, and takes its programs out of the kernel");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says that the policy can be used, and what in it is hardly meant.
+fn check(policy: &Policy) {
+    if policy.notes().is_empty() {
+        println!("the policy is right");
+        return;
+    }
+    println!("the policy can be used, but:");
+    for note in policy.notes() {
+        println!("  {note}");
+    }
 }

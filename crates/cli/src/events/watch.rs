@@ -207,13 +207,18 @@ fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
         SourceArg::InProcess => Events::in_process()?,
         SourceArg::Unprivileged => Events::unprivileged()?,
         SourceArg::Auto => match Events::connect(&path) {
-            Err(EventsError::NoDaemon { .. }) => match Events::in_process() {
-                Ok(events) => events,
-                Err(why) => {
+            Err(why @ (EventsError::NoDaemon { .. } | EventsError::Untrusted { .. })) => {
+                if matches!(why, EventsError::Untrusted { .. }) {
                     eprintln!("events: {why}");
-                    Events::unprivileged()?
                 }
-            },
+                match Events::in_process() {
+                    Ok(events) => events,
+                    Err(why) => {
+                        eprintln!("events: {why}");
+                        Events::unprivileged()?
+                    }
+                }
+            }
             Err(why @ EventsError::Barred) if named.events == EventSet::ALL => {
                 eprintln!("events: {why}");
                 Events::unprivileged()?

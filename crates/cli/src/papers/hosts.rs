@@ -1,5 +1,10 @@
 //! `tidegate papers hosts`: the modes over real paths, to players that ssh starts on other hosts.
 
+mod beside;
+mod capture;
+mod cross;
+mod helper;
+mod injector;
 mod list;
 mod outcome;
 mod player;
@@ -7,6 +12,7 @@ mod player;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -16,14 +22,20 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::{Value, json};
 use tidegate_core::units::Time;
 use tidegate_live::tcp::Sent;
+use tidegate_sim::papers::Bursts;
 use tidegate_sim::run::RunReader;
 use tidegate_sim::scenario::quantity;
 
+use self::beside::{At, Beside};
+use self::cross::Cross;
+use self::injector::{Cut, Guard, Means};
 use self::list::Host;
 use self::outcome::{Kind, Measured, Outcome};
 use self::player::{Player, Ssh};
 use crate::live::Surroundings;
+use crate::papers::bursts::BurstArgs;
 use crate::send::once::Once;
+use crate::tcp::sending::Played;
 
 /// Whom to stream to, and how often.
 #[derive(Debug, clap::Args)]
@@ -50,6 +62,19 @@ pub(crate) struct HostsArgs {
     /// Give a run up after this time; the video and a minute unless told
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     limit: Option<Duration>,
+    #[command(flatten)]
+    bursts: BurstArgs,
+    /// With --cut or --gap: what cuts the path to the player. "route" takes this host's route away;
+    /// a command is run with "cut ADDRESS" or "mend ADDRESS" behind its words
+    #[arg(long, value_name = "route|COMMAND", default_value = "route")]
+    injector: Means,
+    /// `[USER@]HOST[:PORT],rate=RATE[,on=TIME,off=TIME][,to=player|sender|ADDRESS][,tidegate=PATH][,name=NAME]`:
+    /// a host that sends cross traffic over UDP while the video plays; may be given again
+    #[arg(long, value_name = "HOST")]
+    cross: Vec<Cross>,
+    /// Capture packets at both ends, where tcpdump is there and may
+    #[arg(long)]
+    capture: bool,
     /// How to run ssh, with options of its own, as "ssh -i KEY"
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     ssh: String,
@@ -71,6 +96,7 @@ pub(super) fn run(args: &HostsArgs) -> Result<ExitCode> {
     check(args)?;
     let mut play = Play {
         args,
+        bursts: args.bursts.read(args.duration)?,
         ssh: Ssh::new(&args.ssh)?,
         around: Surroundings::enter()?,
         outcomes: Vec::new(),
@@ -100,6 +126,7 @@ fn check(args: &HostsArgs) -> Result<()> {
     );
     for (n, mode) in args.modes.iter().enumerate() {
         line(args, mode, "127.0.0.1:9", Path::new("x"))
+            .and_then(|line| line.ready())
             .with_context(|| format!("mode \"{mode}\""))?;
         let name = list::folder(mode);
         ensure!(
@@ -129,6 +156,8 @@ fn time(span: Duration) -> String {
 
 struct Play<'a> {
     args: &'a HostsArgs,
+    /// None if nothing cuts the path.
+    bursts: Option<Bursts>,
     ssh: Ssh,
     around: Surroundings,
     outcomes: Vec<Outcome>,
@@ -143,20 +172,17 @@ impl Play<'_> {
 
     /// The hosts on which a player can be started.
     fn reached(&mut self, hosts: Vec<Host>) -> Result<Vec<Host>> {
-        // All at once: each that is not there takes its time.
-        let (ssh, around) = (&self.ssh, &self.around);
-        let checked: Vec<Result<bool>> = thread::scope(|scope| {
-            let check = |host| scope.spawn(move || ssh.check(host, around));
-            let checks: Vec<_> = hosts.iter().map(check).collect();
-            let died = |_| Err(anyhow!("the check of a host died"));
-            let checks = checks.into_iter();
-            checks
-                .map(|check| check.join().unwrap_or_else(died))
-                .collect()
-        });
+        let crosses = self.args.cross.iter().map(|cross| &cross.host);
+        let crosses: Vec<&Host> = crosses.collect();
+        for checked in self.checked(&crosses) {
+            checked.context("cross traffic")?;
+        }
+        let checked = self.checked(&hosts.iter().collect::<Vec<_>>());
         let mut there = Vec::with_capacity(hosts.len());
         for (host, checked) in hosts.into_iter().zip(checked) {
-            match checked {
+            let cut = self.bursts.as_ref().map(|_| &self.args.injector);
+            let cut = cut.map_or(Ok(()), |means| injector::check(means, &host));
+            match checked.and_then(|is_there| cut.map(|()| is_there)) {
                 Ok(true) => there.push(host),
                 // Interrupted.
                 Ok(false) => {}
@@ -168,6 +194,21 @@ impl Play<'_> {
             "no player can be started on any host; why is above"
         );
         Ok(there)
+    }
+
+    /// Whether these can be logged in to and have the program.
+    fn checked(&self, hosts: &[&Host]) -> Vec<Result<bool>> {
+        // All at once: each that is not there takes its time.
+        let (ssh, around) = (&self.ssh, &self.around);
+        thread::scope(|scope| {
+            let check = |host| scope.spawn(move || ssh.check(host, around));
+            let checks: Vec<_> = hosts.iter().copied().map(check).collect();
+            let died = |_| Err(anyhow!("the check of a host died"));
+            let checks = checks.into_iter();
+            checks
+                .map(|check| check.join().unwrap_or_else(died))
+                .collect()
+        })
     }
 
     fn fail(&mut self, mut what: Value, why: &anyhow::Error) {
@@ -222,34 +263,32 @@ impl Play<'_> {
         self.around.renew();
         let limit = self.args.limit;
         let limit = limit.unwrap_or(self.args.duration + CATCH_UP);
-        let mut player = vec!["--transport".to_owned(), "tcp".to_owned()];
-        player.extend(["--listen".to_owned(), host.listen()]);
-        player.extend(["--delay-bound".to_owned(), time(self.args.delay_bound)]);
-        // If even the end of the connection does not come through.
-        player.extend(["--duration".to_owned(), time(limit + CATCH_UP)]);
-        let any = line(self.args, mode, "127.0.0.1:9", &dir)?;
-        player.extend(any.fps().into_iter().flat_map(|fps| ["--fps".into(), fps]));
-        let mut player = Player::start(&self.ssh, host, &player, &dir)?;
+        let mut player = self.start(host, mode, &dir, limit)?;
         let Some(port) = player.port(host, &self.around)? else {
             return Ok(None);
         };
-        let to = format!("{}:{port}", host.address);
+        let at = At {
+            ssh: &self.ssh,
+            player: host,
+            port,
+            dir: &dir,
+            limit: limit + CATCH_UP,
+            around: &self.around,
+        };
+        let Some(beside) = Beside::start(at, &self.args.cross, self.args.capture)? else {
+            return Ok(None);
+        };
         // The times of the folder begin now.
         self.around.renew();
         let until = Time::ZERO + limit;
-        let played = line(self.args, mode, &to, &dir)?.play(&self.around, until);
-        let played = played.with_context(|| {
-            format!(
-                "{}: no stream to {to}; if that is not where video should go, give \
-                 \",to=ADDRESS:PORT\"",
-                host.name
-            )
-        })?;
+        let (played, cuts) = self.stream(host, port, (mode, &dir), until)?;
+        let played = played?;
         *begun = true;
         let cut_short = self.interrupted();
         let now = self.around.clock.now();
         let whole = matches!(played.ended, Ok(Sent::Everything));
         let fetched = player.fetch(host, &dir, &self.around, if whole { until } else { now });
+        let met = cuts.and_then(|cuts| beside.end(cuts));
         let note = match &played.ended {
             Ok(Sent::Everything) => None,
             Ok(Sent::Asked) if cut_short => Some("cut short".to_owned()),
@@ -267,7 +306,52 @@ impl Play<'_> {
             answers: played.answers,
             cut_short,
             note,
+            met: met.with_context(|| host.name.clone())?,
         }))
+    }
+
+    /// Starts the player of a run.
+    fn start(&self, host: &Host, mode: &str, dir: &Path, limit: Duration) -> Result<Player> {
+        let mut player = vec!["--transport".to_owned(), "tcp".to_owned()];
+        player.extend(["--listen".to_owned(), host.listen()]);
+        player.extend(["--delay-bound".to_owned(), time(self.args.delay_bound)]);
+        // If even the end of the connection does not come through.
+        player.extend(["--duration".to_owned(), time(limit + CATCH_UP)]);
+        let any = line(self.args, mode, "127.0.0.1:9", dir)?;
+        player.extend(any.fps().into_iter().flat_map(|fps| ["--fps".into(), fps]));
+        Player::start(&self.ssh, host, &player, dir)
+    }
+
+    /// Streams to `port` of a host, and cuts the path meanwhile if that is asked for.
+    fn stream(
+        &self,
+        host: &Host,
+        port: u16,
+        (mode, dir): (&str, &Path),
+        until: Time,
+    ) -> Result<(Result<Played>, Result<Vec<Cut>>)> {
+        let to = match &self.bursts {
+            // What is cut is where video goes.
+            Some(_) => SocketAddr::new(injector::address(host)?, port).to_string(),
+            None => format!("{}:{port}", host.address),
+        };
+        let send = line(self.args, mode, &to, dir)?;
+        let send = || {
+            send.play(&self.around, until).with_context(|| {
+                format!(
+                    "{}: no stream to {to}; if that is not where video should go, give \
+                     \",to=ADDRESS:PORT\"",
+                    host.name
+                )
+            })
+        };
+        Ok(match &self.bursts {
+            None => (send(), Ok(Vec::new())),
+            Some(bursts) => {
+                let guard = Guard::start(&self.args.injector, injector::address(host)?)?;
+                guard.during(bursts, &self.around, send)
+            }
+        })
     }
 
     /// Leaves the numbers and prints them.
@@ -295,7 +379,7 @@ impl Play<'_> {
                 figure
                     .table
                     .as_ref()
-                    .map_or_else(String::new, super::columns)
+                    .map_or_else(String::new, super::text::columns)
             )?;
             for note in &figure.notes {
                 writeln!(stdout, "\n{note}")?;

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use tidegate_core::random::Seed;
 use tidegate_live::driver::Interrupts;
 use tidegate_sim::cast::{Role, Takings};
-use tidegate_sim::papers::{Job, PapersError, World};
+use tidegate_sim::papers::{Job, PapersError, Pictures, World};
 use tidegate_sim::{run, staging};
 
 use crate::folder::{self, Script};
@@ -21,6 +21,7 @@ use crate::studio::Studio;
 /// Labs of this process.
 pub(super) struct Lab {
     service: Service,
+    studio: Studio,
     interrupts: Arc<Interrupts>,
     injector: Injector,
     /// Run folders go there.
@@ -51,6 +52,7 @@ impl Lab {
         )?;
         Ok(Self {
             service,
+            studio: Studio::default(),
             interrupts,
             injector,
             out,
@@ -112,7 +114,7 @@ impl Lab {
         let script = Script {
             scenario: job.scenario.clone(),
             text: job.text.clone(),
-            studio: Studio::default(),
+            studio: self.studio.clone(),
         };
         let seed = Seed(job.seed);
         let stage = Stage {
@@ -218,6 +220,10 @@ impl World for Lab {
             }
         }
         Ok(played.unwrap_or_default())
+    }
+
+    fn pictures(&self) -> &dyn Pictures {
+        &self.studio
     }
 }
 

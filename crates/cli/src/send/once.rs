@@ -42,6 +42,14 @@ impl Once {
         Ok(once)
     }
 
+    /// Sees that its options can be had on this system.
+    ///
+    /// # Errors
+    /// Names the one that cannot, and what there is instead.
+    pub(crate) fn ready(&self) -> Result<()> {
+        ready(&self.args.tcp)
+    }
+
     /// Frames per second, as arguments have it, if it was told.
     pub(crate) fn fps(&self) -> Option<String> {
         let fps = self.args.fps?;
@@ -53,7 +61,7 @@ impl Once {
     /// # Errors
     /// When nobody listens there, the source cannot be read, or the run folder not written.
     pub(crate) fn play(&self, around: &Surroundings, until: Time) -> Result<Played> {
-        ready(&self.args.tcp)?;
+        self.ready()?;
         let picked = pick(&self.args)?;
         let conditions = Conditions {
             clock: around.clock,

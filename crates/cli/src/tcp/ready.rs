@@ -3,10 +3,13 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tidegate_core::symbiosis::Mode;
 use tidegate_kernel::{Events, default_path, set_congestion_control};
+use tidegate_live::tcp::set_rto_max;
 
 use super::TcpArgs;
 use super::modes::EventsFrom;
@@ -17,6 +20,9 @@ use super::rates::{Incoming, Outgoing};
 pub(crate) fn ready(args: &TcpArgs) -> Result<()> {
     if let Some(name) = &args.congestion {
         congestion(name)?;
+    }
+    if let Some(span) = args.rto_max {
+        rto_max(span)?;
     }
     let wants_events = args.choice().symbiosis().is_some();
     let events = match args.modes.events_from.filter(|_| wants_events) {
@@ -65,6 +71,28 @@ fn congestion(name: &str) -> Result<()> {
     })
 }
 
+/// The same for a longest time-out.
+///
+/// # Errors
+/// The kernel has no such option.
+pub(crate) fn rto_max(span: Duration) -> Result<()> {
+    match TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) {
+        Ok(socket) => rto_max_of(socket.as_fd(), span),
+        Err(_) => Ok(()),
+    }
+}
+
+fn rto_max_of(socket: BorrowedFd<'_>, span: Duration) -> Result<()> {
+    set_rto_max(socket, span).with_context(|| {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let release = release.trim();
+        format!(
+            "--rto-max cannot be had here: Linux has it from 6.15 on (TCP_RTO_MAX_MS), and this is \
+             {release}; leave it out: --rto-backoff linear keeps time-outs short on older ones too"
+        )
+    })
+}
+
 fn setting(name: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
     Some(text.trim().to_owned())
@@ -77,6 +105,8 @@ const FORECAST: [&str; 3] = ["reno", "cubic", "bbr"];
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
     use clap::Parser;
 
     use super::*;
@@ -109,6 +139,27 @@ mod tests {
             assert!(error.contains(mend), "{line}: {error}");
         }
         ready(&args("--congestion reno")).unwrap();
+    }
+
+    /// A socket of UDP takes no options of TCP, and says so as an older kernel does (`ENOPROTOOPT`).
+    #[test]
+    fn a_kernel_without_a_longest_time_out_is_told_before_anybody_connects() {
+        let older = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let error = rto_max_of(older.as_fd(), Duration::from_secs(2)).unwrap_err();
+        let error = crate::told(&error);
+        for part in [
+            "--rto-max",
+            "6.15",
+            "leave it out",
+            "Protocol not available",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+        // No kernel takes a millisecond, which the option would not let through.
+        let mut short = args("");
+        short.rto_max = Some(Duration::from_millis(1));
+        let error = ready(&short).unwrap_err().to_string();
+        assert!(error.contains("--rto-max cannot be had"), "{error}");
     }
 
     #[test]

@@ -106,6 +106,11 @@ impl Party {
         }
     }
 
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn interrupt(&self) {
         let id = libc::pid_t::try_from(self.child.id()).unwrap();
         // SAFETY: a system call that takes numbers. The child has not been waited for, so the

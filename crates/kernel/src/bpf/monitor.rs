@@ -194,12 +194,16 @@ impl Monitor {
         syscall::update(self.memory.as_fd(), key, &bytes).map_err(BindError::System)
     }
 
-    /// What the programs have counted of a socket, if somebody has subscribed to it.
+    /// What the programs have counted of a socket; nothing if nobody has ever subscribed to it.
     pub(crate) fn counters(&self, socket: BorrowedFd<'_>) -> io::Result<Snapshot> {
         use std::os::fd::AsRawFd as _;
         let mut bytes = [0_u8; memory::SIZE];
-        syscall::lookup(self.memory.as_fd(), socket.as_raw_fd() as u32, &mut bytes)?;
         let mut counters = Snapshot::new();
+        let found = syscall::lookup(self.memory.as_fd(), socket.as_raw_fd() as u32, &mut bytes);
+        match found {
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(counters),
+            other => other?,
+        }
         let mut at = memory::ACKS_SLOW_START as usize;
         for variable in COUNTERS {
             let bytes = bytes[at..].first_chunk().expect("all counters are inside");
@@ -336,12 +340,9 @@ impl fmt::Display for LoadError {
             ),
             Self::NoField(field) => write!(
                 f,
-                "this kernel has no field {field}: Tidegate does not know its TCP; use the unprivileged mode, and tell us the version (uname -r)"
+                "this kernel has no field {field}: {NEWER}; if it is one, Tidegate does not know its TCP: tell us the version (uname -r)"
             ),
-            Self::NoTracepoint(name) => write!(
-                f,
-                "this kernel has no tracepoint {name}: Linux 6.1 or newer is needed; on older ones use the unprivileged mode"
-            ),
+            Self::NoTracepoint(name) => write!(f, "this kernel has no tracepoint {name}: {NEWER}"),
             Self::NoTypes(e) => write!(
                 f,
                 "the kernel does not tell its types ({TYPES}: {e}): use one with CONFIG_DEBUG_INFO_BTF=y, as distributions build it, and mount /sys"
@@ -354,9 +355,18 @@ impl fmt::Display for LoadError {
                 f,
                 "the kernel does not make {what} ({cause}): use one with CONFIG_BPF_SYSCALL=y"
             ),
-            Self::Refused { what, cause } => {
-                write!(f, "the kernel does not make {what}: {cause}")
-            }
+            Self::Refused { what, cause } if is_unknown(cause) => write!(
+                f,
+                "the kernel does not make {what} ({cause}): {NEWER}; one that is new enough lacks CONFIG_NET, CONFIG_PERF_EVENTS, CONFIG_BPF_EVENTS or CONFIG_DEBUG_INFO_BTF"
+            ),
+            Self::Refused { what, cause } if cause.raw_os_error() == Some(libc::ENOMEM) => write!(
+                f,
+                "the kernel has no memory for {what} ({cause}): lower limits.subscriptions, limits.clients or limits.ring-kib of the policy, or give the daemon more"
+            ),
+            Self::Refused { what, cause } => write!(
+                f,
+                "the kernel does not make {what} ({cause}): {NEWER}; please report it with the version (uname -r) if it is one"
+            ),
             Self::System(e) => e.fmt(f),
             Self::Verifier { program, log } => write!(
                 f,
@@ -367,6 +377,13 @@ impl fmt::Display for LoadError {
 }
 
 impl std::error::Error for LoadError {}
+
+/// Whether a kernel answers so that does not know what it is asked for: by number, by a structure
+/// that has grown, or since it was built without it.
+fn is_unknown(cause: &io::Error) -> bool {
+    let unknown = [libc::EINVAL, libc::E2BIG, libc::EOPNOTSUPP, ENOTSUPP];
+    cause.raw_os_error().is_some_and(|e| unknown.contains(&e))
+}
 
 fn load(
     btf: &Btf,
@@ -465,6 +482,9 @@ const COUNTERS: [Variable; 6] = [
 ];
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
+const NEWER: &str = "use Linux 6.1 or newer, or the unprivileged mode";
+/// The kernel's own number, which C libraries do not have.
+const ENOTSUPP: i32 = 524;
 
 #[cfg(test)]
 mod tests;

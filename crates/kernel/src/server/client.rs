@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::closing::{self, Handed};
+use super::closing::Handed;
 use crate::bpf::monitor::{self, BindError, Tally, Wanted};
 use crate::capability::{self, Capability};
 use crate::event::{EventKind, EventSet};
@@ -20,7 +21,7 @@ use crate::variables::VariableSet;
 /// A client.
 #[derive(Debug)]
 pub(super) struct Client {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     peer: Peer,
     allowed: Wanted,
     came: Instant,
@@ -54,7 +55,7 @@ impl Client {
         now: Instant,
     ) -> Self {
         Self {
-            socket,
+            socket: Arc::new(socket),
             peer,
             allowed,
             came: now,
@@ -98,8 +99,10 @@ impl Client {
             Err(_) => return Outcome::Gone("its socket failed"),
         };
         // Whatever came along is closed without waiting for it.
-        let mut along = received.along.into_iter().map(Handed::new);
-        let first = along.next();
+        let hand = |fd| Handed::new(fd, self.peer.user, &shared.closing);
+        let mut along = received.along.into_iter().map(hand);
+        let none = if received.bereft { FULL } else { NO_SOCKET };
+        let first = along.next().ok_or(none);
         along.for_each(drop);
         if received.length == 0 {
             return Outcome::Gone("it closed its socket");
@@ -107,17 +110,32 @@ impl Client {
         if received.cut {
             return Outcome::Gone("it sent a message that is too long");
         }
+        if first.is_ok() && shared.closing.is_too_much(self.peer.user) {
+            return Outcome::Gone("its user hands over more than can be closed");
+        }
         self.budget.spend();
         let Ok(request) = serde_json::from_slice(&buffer[..received.length]) else {
             return Outcome::Gone("it sent what is no request");
         };
         let mut ring = None;
-        let result = self.answer(shared, request, first, &mut ring);
+        let result = self.answer(
+            shared,
+            request,
+            first.as_ref().map_err(|why| *why),
+            &mut ring,
+        );
         let reply = result.unwrap_or_else(|why| {
             let line = format!("refused: {why}");
             shared.lines.tell(&self.peer, &line, Instant::now());
             Reply::Refused { why }
         });
+        // Whoever waits for his answer hands over no more than is closed. Where that hangs, it would
+        // come too late.
+        let hangs = shared.closing.trouble(self.peer.user, Instant::now());
+        if let (Ok(handed), None, None) = (first, &ring, hangs) {
+            handed.close_and_answer(&self.socket, reply.message());
+            return Outcome::Served;
+        }
         let along = ring.as_ref().map(OwnedFd::as_fd);
         match passing::send(self.socket(), &reply.message(), along) {
             Ok(()) => Outcome::Served,
@@ -139,7 +157,7 @@ impl Client {
             let _ = shared.monitor.unplug(ring);
             shared.rings.give(ring, now);
         }
-        closing::hang_up(self.socket);
+        shared.closing.hang_up(self.peer.user, self.socket);
     }
 
     /// Frees the places of subscriptions whose sockets are gone. The end may have found no room in
@@ -164,7 +182,7 @@ impl Client {
         &mut self,
         shared: &mut Shared,
         request: Request,
-        along: Option<Handed>,
+        along: Result<&Handed, &str>,
         ring: &mut Option<OwnedFd>,
     ) -> Result<Reply, String> {
         if !self.is_open() && !matches!(request, Request::Open { .. }) {
@@ -181,8 +199,8 @@ impl Client {
             }
             Request::Subscribe { events, variables } => {
                 let wanted = self.grant(events, variables)?;
-                let socket = along.ok_or(NO_SOCKET)?;
-                self.subscribe(shared, wanted, &socket)
+                let socket = self.accept(shared, along)?;
+                self.subscribe(shared, wanted, socket)
             }
             Request::Change {
                 id,
@@ -208,9 +226,9 @@ impl Client {
                 })
             }
             Request::Counters {} => {
-                let socket = along.ok_or(NO_SOCKET)?;
+                let socket = self.accept(shared, along)?;
                 let counters = shared.monitor.counters(socket.fd()).map_err(|e| {
-                    format!("nothing is counted of this socket ({e}): subscribe to it first")
+                    format!("the kernel tells nothing of this socket ({e}): hand over another")
                 })?;
                 let counters = counters.only(self.allowed.variables);
                 let value = |v| counters.get(v).map(|value| (v as u8, value));
@@ -262,13 +280,26 @@ impl Client {
         Ok((ring, reply))
     }
 
+    /// The socket that came along, if one can be taken from this user and it is one of TCP.
+    fn accept<'a>(
+        &self,
+        shared: &Shared,
+        along: Result<&'a Handed, &str>,
+    ) -> Result<&'a Handed, String> {
+        let socket = along?;
+        if let Some(why) = shared.closing.trouble(self.peer.user, Instant::now()) {
+            return Err(why);
+        }
+        tcp::check(socket.fd()).map_err(|e| e.to_string())?;
+        Ok(socket)
+    }
+
     fn subscribe(
         &mut self,
         shared: &mut Shared,
         wanted: Wanted,
         socket: &Handed,
     ) -> Result<Reply, String> {
-        tcp::check(socket.fd()).map_err(|e| e.to_string())?;
         let ring = self.ring.ok_or("the ring has not been given")?;
         let (place, uses) = self.new_place(shared)?;
         if let Err(error) = capability::with(Capability::Bpf, || shared.monitor.wake()) {
@@ -391,6 +422,7 @@ impl Budget {
 }
 
 const NO_SOCKET: &str = "no socket came with the request: hand it over (SCM_RIGHTS)";
+const FULL: &str = "the daemon has no descriptor left for this socket: try again later, or raise its limit of open files (ulimit -n, LimitNOFILE=)";
 /// How long a client may take to ask for its ring.
 const OPEN_WITHIN: Duration = Duration::from_secs(5);
 

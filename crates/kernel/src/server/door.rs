@@ -1,12 +1,13 @@
 //! The local socket through which clients come in, and the folders that were made for it.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{self, Path, PathBuf};
 use std::{fs, io};
 
+use super::porter::Porter;
 use super::{ServeError, connect};
-use crate::system::{self, check};
+use crate::system::{self, check, set_option};
 
 /// Where clients come in. It leaves nothing behind.
 #[derive(Debug)]
@@ -14,6 +15,9 @@ pub(super) struct Door {
     socket: OwnedFd,
     path: PathBuf,
     folders: Folders,
+    /// Removes the socket and the folders when this process may not.
+    porter: Option<Porter>,
+    bars_descriptors: bool,
 }
 
 impl Door {
@@ -23,6 +27,7 @@ impl Door {
             cause,
         };
         let mut folders = Folders::default();
+        let path = &path::absolute(path).map_err(error)?;
         if let Some(parent) = path.parent() {
             folders.make(parent).map_err(error)?;
         }
@@ -40,6 +45,7 @@ impl Door {
         }
         let socket = system::local_socket().map_err(error)?;
         let (address, size) = system::local_address(path).map_err(error)?;
+        let bars_descriptors = let_pass(socket.as_fd(), false).is_ok();
         // SAFETY: the address is whole and passed with its size.
         unsafe {
             let address = (&raw const address).cast();
@@ -53,6 +59,8 @@ impl Door {
             socket,
             path: path.into(),
             folders,
+            porter: None,
+            bars_descriptors,
         })
     }
 
@@ -60,22 +68,45 @@ impl Door {
         self.socket.as_fd()
     }
 
-    /// Lets another user remove the socket at the end, as far as that can be: a folder that was
-    /// made here becomes that user's, one that was there before stays as it is.
-    pub(super) fn give(&self, user: u32, group: u32) {
-        let folders = self.folders.0.iter();
-        for path in folders.chain([&self.path]) {
-            let _ = chown(path, Some(user), Some(group));
+    /// Whether nobody hands anything over before he was let in.
+    pub(super) fn bars_descriptors(&self) -> bool {
+        self.bars_descriptors
+    }
+
+    /// Lets one who came in through this door hand descriptors over.
+    pub(super) fn allow_descriptors(&self, client: BorrowedFd<'_>) {
+        if self.bars_descriptors {
+            // What could be forbidden can be allowed.
+            let _ = let_pass(client, true);
         }
+    }
+
+    /// Has the socket and the folders removed by who this process is now, whoever it becomes.
+    pub(super) fn leave_to_porter(&mut self) -> io::Result<()> {
+        let folders = self.folders.0.iter().rev().map(PathBuf::as_path);
+        self.porter = Some(Porter::start(&self.path, folders)?);
+        self.folders.0.clear();
+        Ok(())
     }
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // As another user we may not; the next daemon will. The folders go after it.
-        let _ = fs::remove_file(&self.path);
+        if self.porter.take().is_none() {
+            // The folders go after it.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
+
+/// Whether descriptors can be handed over to a local socket; those that it accepts are as it is.
+/// Kernels before 6.16 do not know it.
+fn let_pass(socket: BorrowedFd<'_>, may: bool) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &i32::from(may))
+}
+
+/// Of the kernel's `include/uapi/asm-generic/socket.h`.
+const SO_PASSRIGHTS: i32 = 83;
 
 /// Folders that were made here, outermost first. They go when this does, unless somebody else
 /// keeps something in them.
@@ -89,7 +120,11 @@ impl Folders {
         let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
         for &folder in missing.iter().rev() {
             match fs::create_dir(folder) {
-                Ok(()) => self.0.push(folder.into()),
+                Ok(()) => {
+                    self.0.push(folder.into());
+                    // Everybody may ask, whatever this process's mask says.
+                    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+                }
                 // Somebody was faster: it is theirs.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
                 Err(e) => return Err(e),
@@ -111,6 +146,7 @@ impl Drop for Folders {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::passing;
 
     /// A folder of this test, with a short path as sockets want it.
     fn own(name: &str) -> PathBuf {
@@ -134,6 +170,63 @@ mod tests {
         assert!(path.exists());
         drop(door);
         assert_eq!(entries(&there), 0, "something stayed behind");
+        fs::remove_dir(there).unwrap();
+    }
+
+    #[test]
+    fn a_porter_removes_what_was_made_and_nothing_else() {
+        let there = own("porter");
+        let path = there.join("a/b/events.sock");
+        let mut door = Door::open(&path).unwrap();
+        door.leave_to_porter().unwrap();
+        assert!(path.exists());
+        drop(door);
+        assert_eq!(entries(&there), 0, "something stayed behind");
+        // Another file has come to the socket's place, and one is beside it.
+        let mut door = Door::open(&path).unwrap();
+        door.leave_to_porter().unwrap();
+        fs::write(there.join("a/notes"), "x").unwrap();
+        fs::write(there.join("other"), "x").unwrap();
+        fs::rename(there.join("other"), &path).unwrap();
+        drop(door);
+        assert!(path.exists() && there.join("a/notes").exists());
+        fs::remove_file(&path).unwrap();
+        let mut door = Door::open(&path).unwrap();
+        door.leave_to_porter().unwrap();
+        drop(door);
+        // These folders were there before the last one.
+        assert!(!path.exists() && there.join("a/b").exists());
+        fs::remove_dir_all(there).unwrap();
+    }
+
+    /// Where the kernel can see to it: what is handed over waits nowhere before its owner is let in.
+    #[test]
+    fn who_is_not_let_in_hands_nothing_over() {
+        let there = own("bars");
+        let path = there.join("events.sock");
+        let door = Door::open(&path).unwrap();
+        let client = connect(&path).unwrap();
+        let hand_over = || passing::send(client.as_fd(), b"?", Some(client.as_fd()));
+        let early = hand_over().map_err(|e| e.raw_os_error());
+        let barred = door.bars_descriptors();
+        assert_eq!(
+            early,
+            if barred {
+                Err(Some(libc::EPERM))
+            } else {
+                Ok(())
+            }
+        );
+        // SAFETY: no address is asked for.
+        let accepted = system::owned(unsafe {
+            let (no_address, no_size) = (std::ptr::null_mut(), std::ptr::null_mut());
+            libc::accept(door.socket().as_raw_fd(), no_address, no_size)
+        });
+        let accepted = accepted.unwrap();
+        passing::send(client.as_fd(), b"?", None).unwrap();
+        door.allow_descriptors(accepted.as_fd());
+        hand_over().unwrap();
+        drop(door);
         fs::remove_dir(there).unwrap();
     }
 

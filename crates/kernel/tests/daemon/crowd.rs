@@ -1,5 +1,9 @@
 //! Clients that would lock others out.
 
+use std::io::Read as _;
+use std::os::fd::AsRawFd;
+use std::slice;
+
 use super::*;
 
 /// Who may nothing takes no place, and who may something no more than his, also if he comes and
@@ -39,7 +43,12 @@ fn a_client_that_never_opens_is_thrown_out() {
 }
 
 /// The length of the next message to a client, if one comes within `limit`.
-pub(super) fn answer(client: &OwnedFd, limit: Duration) -> Option<isize> {
+pub(super) fn answer(client: &OwnedFd, limit: Duration) -> Option<usize> {
+    reply(client, limit).map(|text| text.len())
+}
+
+/// The next message to a client, if one comes within `limit`.
+fn reply(client: &OwnedFd, limit: Duration) -> Option<String> {
     let limit = libc::timeval {
         tv_sec: limit.as_secs() as libc::time_t,
         tv_usec: limit.subsec_micros().into(),
@@ -53,7 +62,8 @@ pub(super) fn answer(client: &OwnedFd, limit: Duration) -> Option<isize> {
         assert_eq!(set, 0);
         libc::recv(fd, room.as_mut_ptr().cast(), room.len(), 0)
     };
-    (got >= 0).then_some(got)
+    let got = usize::try_from(got).ok()?;
+    Some(String::from_utf8_lossy(&room[..got]).into_owned())
 }
 
 /// Whatever it comes with, in a message or in one that is never read.
@@ -71,9 +81,9 @@ fn the_daemon_waits_for_no_descriptor() {
         // After this one it is not heard for a second, in which our copies go.
         assert!(hand_over(&bad, tally, &[]));
         assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
-        assert!(hand_over(&bad, message, &ends));
-        assert!(hand_over(&bad, tally, &[more]));
-        drop(ends);
+        assert!(hand_over(&bad, message, &numbers(&ends)));
+        assert!(hand_over(&bad, tally, &numbers(slice::from_ref(&more))));
+        drop((ends, more));
         let heard = answer(&bad, LINGER / 2);
         assert_eq!(heard.map(|l| l > 0), Some(message == tally), "{message:?}");
         drop(bad);
@@ -87,26 +97,30 @@ fn lingering() -> (TcpStream, TcpStream) {
     let (ours, peer) = connection();
     ours.set_nonblocking(true).unwrap();
     while (&ours).write(&[0; 1 << 13]).is_ok() {}
-    let linger = libc::linger {
-        l_onoff: 1,
-        l_linger: LINGER.as_secs() as libc::c_int,
-    };
-    // SAFETY: the value is whole and passed with its size.
-    let set = unsafe {
-        let (value, size) = ((&raw const linger).cast(), mem::size_of_val(&linger) as u32);
-        let fd = ours.as_raw_fd();
-        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, size)
-    };
-    assert_eq!(set, 0);
+    set_linger(&ours, LINGER);
     // Whoever does not wait for data does not wait for the end either.
     ours.set_nonblocking(false).unwrap();
     (ours, peer)
 }
 
+/// How long closing waits for data; with zero the connection is broken off.
+fn set_linger(socket: &TcpStream, long: Duration) {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: long.as_secs() as libc::c_int,
+    };
+    // SAFETY: the value is whole and passed with its size.
+    let set = unsafe {
+        let (value, size) = ((&raw const linger).cast(), mem::size_of_val(&linger) as u32);
+        let fd = socket.as_raw_fd();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, size)
+    };
+    assert_eq!(set, 0);
+}
+
 /// Whether a message went with descriptors along: not that of a client that was thrown out already.
-fn hand_over(client: &OwnedFd, message: &[u8], along: &[TcpStream]) -> bool {
-    let raw: Vec<i32> = along.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
-    let bytes = mem::size_of_val(raw.as_slice());
+fn hand_over(client: &OwnedFd, message: &[u8], along: &[i32]) -> bool {
+    let bytes = mem::size_of_val(along);
     let mut control = [0_u64; 129];
     // SAFETY: a message header is integers and pointers, for which zero is a value; all that it
     // points to outlives the call and is passed with its size.
@@ -124,9 +138,13 @@ fn hand_over(client: &OwnedFd, message: &[u8], along: &[TcpStream]) -> bool {
         (*first).cmsg_level = libc::SOL_SOCKET;
         (*first).cmsg_type = libc::SCM_RIGHTS;
         (*first).cmsg_len = libc::CMSG_LEN(bytes as u32) as _;
-        std::ptr::copy_nonoverlapping(raw.as_ptr().cast(), libc::CMSG_DATA(first), bytes);
+        std::ptr::copy_nonoverlapping(along.as_ptr().cast(), libc::CMSG_DATA(first), bytes);
         libc::sendmsg(client.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) >= 0
     }
+}
+
+fn numbers(descriptors: &[impl AsRawFd]) -> Vec<i32> {
+    descriptors.iter().map(AsRawFd::as_raw_fd).collect()
 }
 
 const LINGER: Duration = Duration::from_secs(20);
@@ -148,4 +166,134 @@ fn one_user_does_not_take_all_subscriptions() {
     });
     let root = Events::connect(&daemon.path).unwrap();
     root.subscribe(&socket, states()).unwrap();
+}
+
+/// Whose descriptors cannot be closed hands over no more, others do, and when it is over he does
+/// again.
+#[test]
+fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
+    let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
+    let Some(daemon) = Daemon::start_alone("hangs", &policy) else {
+        return;
+    };
+    let subscribes = |socket: &TcpStream| {
+        let events = Events::connect(&daemon.path).unwrap();
+        events.subscribe(socket, Wanted::default()).map(drop)
+    };
+    let (ours, _peer) = connection();
+    let tally: &[u8] = br#"{"request":"tally","id":1}"#;
+    let (bad, its_peer, refusal) = as_nobody(|| {
+        let bad = raw_client(&daemon.path);
+        // After this one it is not heard for a second, in which our copy goes.
+        assert!(hand_over(&bad, tally, &[]));
+        assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
+        let (hangs, peer) = lingering();
+        assert!(hand_over(&bad, tally, &numbers(slice::from_ref(&hangs))));
+        drop(hangs);
+        let patience = Instant::now() + LINGER / 2;
+        let refusal = loop {
+            if let Err(refusal) = subscribes(&ours) {
+                break refusal.to_string();
+            }
+            assert!(Instant::now() < patience, "nobody was refused");
+        };
+        (bad, peer, refusal)
+    });
+    assert!(
+        refusal.contains("user 65534 handed over hangs") && refusal.contains("SO_LINGER"),
+        "{refusal}"
+    );
+    // Root's are closed all the while: a socket ends only with the daemon's copy.
+    let events = Events::connect(&daemon.path).unwrap();
+    let (short, peer) = connection();
+    events.subscribe(&short, Wanted::default()).unwrap();
+    drop((short, peer));
+    let end = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
+    assert_eq!(end.what, Happening::Ended);
+    // A peer that is gone ends the wait.
+    drop(its_peer);
+    let patience = Instant::now() + LINGER / 2;
+    while let Err(error) = as_nobody(|| subscribes(&ours)) {
+        assert!(Instant::now() < patience, "{error}");
+    }
+    drop(bad);
+}
+
+/// Once a subscription is there the daemon holds no copy: the owner's closing is the last one.
+#[test]
+fn who_closes_after_a_subscription_closes_for_all() {
+    let Some(daemon) = Daemon::start("last", ANYTHING) else {
+        return;
+    };
+    let events = Events::connect(&daemon.path).unwrap();
+    for round in 0..200 {
+        let (socket, _peer) = connection();
+        let id = events.subscribe(&socket, states()).unwrap();
+        events.probe(&socket).unwrap();
+        // Nothing is waited for, so it is over when the system says so.
+        set_linger(&socket, Duration::ZERO);
+        drop(socket);
+        let last = std::iter::from_fn(|| events.try_next()).last();
+        let last = last.map(|event| (event.subscription, event.what));
+        assert_eq!(last, Some((id, Happening::Ended)), "round {round}");
+    }
+}
+
+/// What nobody has read yet goes with the daemon, which does not wait for it either.
+#[test]
+fn the_end_waits_for_no_descriptor() {
+    let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
+    let Some(daemon) = Daemon::start_alone("farewell", &policy) else {
+        return;
+    };
+    let bad = raw_client(&daemon.path);
+    let (ours, _peer) = lingering();
+    let tally: &[u8] = br#"{"request":"tally","id":1}"#;
+    assert!(hand_over(&bad, tally, &[]));
+    assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
+    // Now it is not heard for a second.
+    assert!(hand_over(&bad, tally, &numbers(slice::from_ref(&ours))));
+    drop(ours);
+    let start = Instant::now();
+    drop(daemon);
+    assert!(start.elapsed() < LINGER / 2, "{:?}", start.elapsed());
+}
+
+#[test]
+fn what_is_no_socket_is_refused_and_closed() {
+    let Some(daemon) = Daemon::start("pipe", ANYTHING) else {
+        return;
+    };
+    let client = raw_client(&daemon.path);
+    let open = br#"{"request":"open","version":1,"ring":4096}"#;
+    assert!(hand_over(&client, open, &[]));
+    let opened = reply(&client, LINGER).unwrap();
+    assert!(opened.contains("opened"), "{opened}");
+    let subscribe = br#"{"request":"subscribe","events":1,"variables":0}"#;
+    for request in [&subscribe[..], br#"{"request":"counters"}"#] {
+        let (mut reader, writer) = io::pipe().unwrap();
+        assert!(hand_over(&client, request, &[writer.as_raw_fd()]));
+        drop(writer);
+        let refusal = reply(&client, LINGER).unwrap();
+        assert!(refusal.contains("give a connected TCP socket"), "{refusal}");
+        // The end comes with the last copy of the other end.
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+    }
+}
+
+/// Nothing is counted of a socket to which nobody subscribed, which is no refusal.
+#[test]
+fn a_look_at_any_socket_is_no_refusal() {
+    let Some(daemon) = Daemon::start("look", ANYTHING) else {
+        return;
+    };
+    let events = Events::connect(&daemon.path).unwrap();
+    let (socket, _peer) = connection();
+    let state = events.probe(&socket).unwrap();
+    assert_eq!(state.get(Variable::AcksSlowStart), None);
+    assert!(state.get(Variable::Cwnd).is_some());
+    events.subscribe(&socket, Wanted::default()).unwrap();
+    let state = events.probe(&socket).unwrap();
+    assert!(state.get(Variable::AcksSlowStart).is_some());
+    assert!(!daemon.logged("refused"), "{:?}", daemon.log);
 }

@@ -1,8 +1,10 @@
 //! The daemon with clients that behave and clients that do not. Needs the rights to load programs.
 
 mod crowd;
+mod descriptors;
 mod handlers;
 mod service;
+mod trust;
 
 use std::io::{self, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -392,18 +394,25 @@ fn raw_client(path: &Path) -> OwnedFd {
 /// Connects a local socket that is nobody else's.
 fn connect_raw(fd: i32, path: &Path) -> OwnedFd {
     use std::os::fd::FromRawFd as _;
-    use std::os::unix::ffi::OsStrExt as _;
-    // SAFETY: an address is integers, for which zero is a value, and is passed with its size.
+    let (to, size) = local_address(path);
+    // SAFETY: the address is whole and passed with its size.
     unsafe {
-        let mut to: libc::sockaddr_un = mem::zeroed();
-        to.sun_family = libc::AF_UNIX as u16;
-        for (to, &from) in to.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
-            *to = from as libc::c_char;
-        }
-        let size = mem::size_of_val(&to) as u32;
         assert_eq!(libc::connect(fd, (&raw const to).cast(), size), 0);
         OwnedFd::from_raw_fd(fd)
     }
+}
+
+/// The address of a local socket, and its size.
+fn local_address(path: &Path) -> (libc::sockaddr_un, u32) {
+    use std::os::unix::ffi::OsStrExt as _;
+    // SAFETY: an address is integers, for which zero is a value.
+    let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as u16;
+    let bytes = path.as_os_str().as_bytes();
+    for (to, &from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = from as libc::c_char;
+    }
+    (address, mem::size_of_val(&address) as u32)
 }
 
 #[test]
@@ -507,70 +516,15 @@ fn privileges_are_given_up_and_rings_can_still_be_made() {
     };
     // CAP_BPF is number 39.
     assert_eq!(line("CapPrm:"), format!("{:016x}", 1_u64 << 39));
-    assert_eq!(line("CapEff:"), "0000000000000000");
+    for empty in ["CapEff:", "CapBnd:", "CapInh:", "CapAmb:"] {
+        assert_eq!(line(empty), "0000000000000000", "{empty}");
+    }
     assert_eq!(line("NoNewPrivs:"), "1");
     assert_ne!(line("Uid:"), "0");
     server.run(stop.as_fd()).unwrap();
     client.join().unwrap();
     drop(server);
     let _ = fs::remove_file(path);
-}
-
-/// In a process of its own, since the limit is everybody's.
-#[test]
-fn without_descriptors_the_daemon_waits_and_says_so() {
-    let name = "without_descriptors_the_daemon_waits_and_says_so";
-    if env::var_os(AT).is_none() {
-        let mut child = Command::new(env::current_exe().unwrap());
-        let child = child.args(["--exact", name, "--nocapture"]);
-        assert!(child.env(AT, "itself").status().unwrap().success());
-        return;
-    }
-    let Some(daemon) = Daemon::start("descriptors", ANYTHING) else {
-        return;
-    };
-    // Answered, so the daemon is at rest after it.
-    let early = Events::connect(&daemon.path).unwrap();
-    // SAFETY: takes numbers; then a limit that is whole.
-    let (late, usual) = unsafe {
-        let late = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0);
-        let mut usual: libc::rlimit = mem::zeroed();
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut usual), 0);
-        let none = libc::rlimit {
-            rlim_cur: 3,
-            ..usual
-        };
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none), 0);
-        (connect_raw(late, &daemon.path), usual)
-    };
-    let before = processor_time();
-    assert_eq!(crowd::answer(&late, Duration::from_millis(1_500)), None);
-    let spent = processor_time().saturating_sub(before);
-    assert!(spent < Duration::from_millis(300), "{spent:?}");
-    // SAFETY: as above.
-    let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const usual) };
-    assert_eq!(raised, 0);
-    let nonsense = b"xyz";
-    // SAFETY: sends three bytes.
-    let sent = unsafe { libc::send(late.as_raw_fd(), nonsense.as_ptr().cast(), 3, 0) };
-    assert_eq!(sent, 3);
-    // It is let in after all, and thrown out.
-    assert_eq!(crowd::answer(&late, Duration::from_secs(20)), Some(0));
-    let log = daemon.log.lock().unwrap();
-    let said = log.iter().filter(|l| l.contains("nobody can be let in"));
-    assert_eq!(said.count(), 1, "{log:?}");
-    drop((log, early));
-}
-
-/// What this process has used.
-fn processor_time() -> Duration {
-    // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
-    let time = unsafe {
-        let mut time: libc::timespec = mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time);
-        time
-    };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What tells a test that it runs in a child.

@@ -86,9 +86,7 @@ impl TcpSocket {
                 .map_err(refused("TCP_NOTSENT_LOWAT (--notsent-lowat)"))?;
         }
         if let Some(span) = options.rto_max {
-            let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
-            set(fd, TCP_RTO_MAX_MS, &ms.to_ne_bytes())
-                .map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
+            set_rto_max(stream.as_fd(), span).map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
             // The kernel would give up after 15 such time-outs: 14.4 s if they are of one second.
             set(fd, libc::TCP_USER_TIMEOUT, &PATIENCE.to_ne_bytes())
                 .map_err(refused("TCP_USER_TIMEOUT"))?;
@@ -193,6 +191,16 @@ impl TcpSocket {
             }
         }
     }
+}
+
+/// Bounds the retransmission time-outs of a TCP socket (`TCP_RTO_MAX_MS`), from 1 to 120 s.
+///
+/// # Errors
+/// The kernel is older than 6.15 and has no such option (`ENOPROTOOPT`), or the span does not please it
+/// (`EINVAL`).
+pub fn set_rto_max(socket: BorrowedFd<'_>, span: Duration) -> io::Result<()> {
+    let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
+    set(socket.as_raw_fd(), TCP_RTO_MAX_MS, &ms.to_ne_bytes())
 }
 
 impl AsFd for TcpSocket {

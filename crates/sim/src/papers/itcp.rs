@@ -6,12 +6,14 @@ mod figures;
 mod published;
 mod tables;
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use tidegate_core::units::Rate;
 
-use super::stage::{Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
-use super::{Entry, Make, Nodes, Options, Progress};
+use super::bursts::PUBLISHED_GAP;
+use super::stage::{Encoder, Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
+use super::{Bursts, Entry, Make, Nodes, Options, Progress};
 use published::{NODES, Node};
 
 const SOURCE: &str = "Khan, Zaghal: Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive Transport";
@@ -22,6 +24,7 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
         about,
         source: SOURCE,
         nodes: Nodes::Itcp,
+        encoder: Encoder::Model,
         make,
     }
 }
@@ -39,16 +42,22 @@ pub(super) const FIG9: Entry = entry(
     "when frames arrive, in every mode",
     figures::fig9,
 );
-pub(super) const FIG10: Entry = entry(
-    "itcp/fig10",
-    "target and actual rate of iOPT, d = 4 s",
-    figures::fig10,
-);
-pub(super) const FIG11: Entry = entry(
-    "itcp/fig11",
-    "quality of frames against their delay",
-    figures::fig11,
-);
+pub(super) const FIG10: Entry = Entry {
+    encoder: Encoder::Mpeg2,
+    ..entry(
+        "itcp/fig10",
+        "target and actual rate of iOPT, d = 4 s",
+        figures::fig10,
+    )
+};
+pub(super) const FIG11: Entry = Entry {
+    encoder: Encoder::Mpeg2,
+    ..entry(
+        "itcp/fig11",
+        "quality of frames against their delay",
+        figures::fig11,
+    )
+};
 pub(super) const FIG12: Entry = entry(
     "itcp/fig12",
     "how long it takes to send the whole video",
@@ -71,6 +80,7 @@ pub(super) const CUTS: Entry = Entry {
     about: "frames in time by the length of the cuts, which the papers did not vary",
     source: "our own, on the path of the first paper",
     nodes: Nodes::Itcp,
+    encoder: Encoder::Model,
     make: cuts::play,
 };
 
@@ -123,43 +133,76 @@ pub(super) fn node_names() -> [&'static str; 4] {
 
 /// The delay bounds of the paper, in seconds.
 const BOUNDS: [u64; 3] = [2, 4, 6];
-/// How long its cuts last.
-const CUT_MS: u64 = 3_000;
 /// So many a run has.
 const FRAMES: f64 = 750.0;
 
 /// What was assumed, for every figure.
-fn assumptions() -> Vec<String> {
+fn assumptions(options: &Options) -> Vec<String> {
+    let video = format!(
+        "{} at 176x120 and 10 frames per second, 750 frames at up to 2 Mb/s and never below 150 kb/s. \
+         It starts up to a second later from run to run.",
+        options.encoder().describe()
+    );
     [
         "Round-trip times are those of Table 2; the bottleneck of 10 Mb/s with one bandwidth-delay \
          product of queue is assumed, the paper prints none. Only the injector congests the path.",
-        "The video is a model of an encoder at 176x120 and 10 frames per second, 750 frames at up \
-         to 2 Mb/s and never below 150 kb/s. It starts up to a second later from run to run.",
+        &video,
+        options.encoder().remark(),
         "A frame is in time if all of it is there within d of its capture.",
     ]
     .map(str::to_owned)
     .to_vec()
 }
 
-/// The experiment: three cuts, 10 s apart, 750 frames.
+/// What the reader of a figure should know: the assumptions, and what is so `always`; and where the
+/// paper's cuts are played, what differs from it.
+fn notes<const A: usize, const D: usize>(
+    options: &Options,
+    always: [&str; A],
+    differs: [&str; D],
+) -> Vec<String> {
+    let mut notes = assumptions(options);
+    notes.extend(always.map(str::to_owned));
+    if is_published(options) {
+        notes.extend(differs.map(str::to_owned));
+    } else {
+        notes.push(format!(
+            "The injector cuts the path for {}. The paper has three cuts of 3 s with 10 s before \
+             each, so nothing that it prints stands beside the numbers.",
+            options.bursts()
+        ));
+    }
+    notes
+}
+
+/// Whether the cuts are those of the paper.
+fn is_published(options: &Options) -> bool {
+    options.bursts() == Bursts::published()
+}
+
+/// The experiment: the injector's cuts, 750 frames.
 fn experiment(group: &Group, options: &Options) -> Result<Job, PapersError> {
-    let (node, tcp, bound, cut) = (group.node, group.tcp, group.bound, group.cut_ms);
+    let (node, tcp, bound) = (group.node, group.tcp, group.bound);
     let (mode, rto) = (MODES[group.mode], options.rto_keys(tcp));
-    let queue = product(
-        Rate::kbps(10_000),
-        core::time::Duration::from_millis(node.rtt_ms),
-    );
+    let queue = product(Rate::kbps(10_000), Duration::from_millis(node.rtt_ms));
     let half = node.rtt_ms * 500;
-    let [first, second, third] = [0, 1, 2].map(|n| 10_000 + n * (cut + 10_000));
+    let cuts = group.bursts.cuts().map(|(at, lasts)| {
+        let (at, lasts) = (at.as_millis(), lasts.as_millis());
+        format!("{{ at = \"{at}ms\", lasts = \"{lasts}ms\" }}")
+    });
+    let outage = cuts.collect::<Vec<_>>().join(", ");
+    let longest = group.bursts.lengths().iter().max();
+    let over = group.bursts.end() + longest.copied().unwrap_or_default() + BEHIND;
+    let duration = over.max(LASTS).as_millis();
     let text = format!(
         r#"name = "itcp"
-duration = "130s"
+duration = "{duration}ms"
 [[link]]
 name = "path"
 rate = "10Mb/s"
 delay = "{half}us"
 queue = {{ droptail = "{queue}B" }}
-outage = [{{ at = "{first}ms", lasts = "{cut}ms" }}, {{ at = "{second}ms", lasts = "{cut}ms" }}, {{ at = "{third}ms", lasts = "{cut}ms" }}]
+outage = [{outage}]
 [[link]]
 name = "back"
 delay = "{half}us"
@@ -169,34 +212,46 @@ path = ["path"]
 back = ["back"]
 start = ["0s", "1s"]
 delay_bound = "{bound}s"
-video = {{ size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s" }}
+video = {{ size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s", encoder = "{encoder}" }}
 transport = {{ tcp = {tcp}, {mode}, {rto}frames = {FRAMES} }}
 "#,
         queue = queue.get(),
+        encoder = options.encoder().name(),
         tcp = tcp.toml(),
         mode = mode.toml,
     );
-    let of_paper = cut == CUT_MS;
-    let length = if of_paper {
-        String::new()
-    } else {
-        format!(" {cut}ms")
-    };
     let label = format!(
-        "{} {} {bound}s {}{length}",
+        "{} {} {bound}s {}{}{}",
         tcp.name(),
         node.name,
-        mode.name
+        mode.name,
+        words(&group.bursts),
+        options.encoder().label(),
     );
     Job::new(&label, text)
 }
 
-/// What is compared: all runs of a TCP, a node, a bound, a length of the cuts and a mode.
+/// How runs with such cuts are told from those of the paper.
+fn words(bursts: &Bursts) -> String {
+    let ms = |span: &Duration| format!("{}ms", span.as_millis());
+    let lengths = bursts.lengths();
+    let (first, gap) = (lengths[0], bursts.gap());
+    if *bursts == Bursts::published() {
+        String::new()
+    } else if *bursts == Bursts::alike(first, PUBLISHED_GAP) {
+        format!(" {}", ms(&first))
+    } else {
+        let lengths: Vec<String> = lengths.iter().map(ms).collect();
+        format!(" {} every {}", lengths.join(" "), ms(&gap))
+    }
+}
+
+/// What is compared: all runs of a TCP, a node, a bound, a kind of cuts and a mode.
 struct Group {
     tcp: Tcp,
     node: &'static Node,
     bound: u64,
-    cut_ms: u64,
+    bursts: Bursts,
     mode: usize,
     runs: Vec<Arc<Outcome>>,
 }
@@ -226,17 +281,18 @@ struct Grid<'a> {
     /// Unless others are asked for.
     tcps: &'a [Tcp],
     bounds: &'a [u64],
+    /// Lengths that are played one after another; as the injector has it if there is none.
     cuts_ms: &'a [u64],
     modes: &'a [usize],
 }
 
 impl Grid<'_> {
-    /// Over the TCP of the papers' time, with their cuts and a bound of 4 s.
+    /// Over the TCP of the papers' time, with a bound of 4 s.
     fn of_figure(modes: &[usize]) -> Grid<'_> {
         Grid {
             tcps: &[Tcp::Bsd],
             bounds: &[4],
-            cuts_ms: &[CUT_MS],
+            cuts_ms: &[],
             modes,
         }
     }
@@ -264,16 +320,22 @@ impl Grid<'_> {
         } else {
             &options.tcps
         };
+        let alike = |ms: &u64| Bursts::alike(Duration::from_millis(*ms), options.bursts().gap());
+        let bursts = if self.cuts_ms.is_empty() {
+            vec![options.bursts()]
+        } else {
+            self.cuts_ms.iter().map(alike).collect()
+        };
         let mut groups = Vec::new();
         for tcp in tcps {
             for node in NODES.iter().filter(|node| options.wants(node.name)) {
                 for bound in self.bounds {
-                    for cut_ms in self.cuts_ms {
+                    for bursts in &bursts {
                         groups.extend(self.modes.iter().map(|mode| Group {
                             tcp: *tcp,
                             node,
                             bound: *bound,
-                            cut_ms: *cut_ms,
+                            bursts: bursts.clone(),
                             mode: *mode,
                             runs: Vec::new(),
                         }));
@@ -284,3 +346,11 @@ impl Grid<'_> {
         groups
     }
 }
+
+/// Of a run, unless cuts make it longer.
+const LASTS: Duration = Duration::from_secs(130);
+/// Behind the last cut, and again the longest, for which a TCP may have backed off: what waited has
+/// left by then.
+const BEHIND: Duration = Duration::from_secs(80);
+/// The paper's 750 frames: a cut that begins later meets none.
+pub const VIDEO: Duration = Duration::from_secs(75);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tidegate_core::media::{EncodeError, Quality};
+use tidegate_core::media::{EncodeError, FrameEncoder, Quality};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
@@ -54,6 +54,65 @@ impl Tcp {
             Self::LinuxReno => "\"linux-reno\"",
             Self::Cubic => "\"cubic\"",
             Self::Bbr => "\"bbr\"",
+        }
+    }
+}
+
+/// What makes the video.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encoder {
+    /// Frame sizes and quality as of an H.264 encoder, without pictures.
+    #[default]
+    Model,
+    /// MPEG-2, as in the papers, of a generated scene.
+    Mpeg2,
+    /// H.264, of the same.
+    X264,
+}
+
+impl Encoder {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Model, Self::Mpeg2, Self::X264];
+
+    /// On the command line, and in a scenario.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Mpeg2 => "mpeg2",
+            Self::X264 => "x264",
+        }
+    }
+
+    /// Behind a label, so that runs of two encoders have two.
+    pub(super) fn label(self) -> String {
+        match self {
+            Self::Model => String::new(),
+            _ => format!(" {}", self.name()),
+        }
+    }
+
+    /// As a subject.
+    pub(super) const fn describe(self) -> &'static str {
+        match self {
+            Self::Model => "The video is a model of an H.264 encoder",
+            Self::Mpeg2 => "The video is a generated scene in our MPEG-2",
+            Self::X264 => "The video is a generated scene in H.264 by x264",
+        }
+    }
+
+    /// What the reader of its decibels and sizes should know.
+    pub(super) const fn remark(self) -> &'static str {
+        match self {
+            Self::Model => {
+                "Quality is the PSNR that the model tells, of Y and 3.0 and 3.5 dB more of U and V, \
+                 whatever the picture, where the paper has the SNR of MPEG-2: modes can be compared, \
+                 decibels cannot."
+            }
+            Self::Mpeg2 | Self::X264 => {
+                "SNR is against the variance of the original plane, as MPEG's Test Model 5 prints it, \
+                 not against the peak: of U and V, which vary less than Y, it is much lower. At the \
+                 finest quantiser a calm picture takes fewer bits than it may."
+            }
         }
     }
 }
@@ -113,11 +172,69 @@ pub trait World: fmt::Debug + Send + Sync {
     /// # Errors
     /// Why there can be no figure.
     fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError>;
+
+    /// Where its pictures are from.
+    fn pictures(&self) -> &dyn Pictures;
+}
+
+/// Who makes the pictures, and codes them.
+pub trait Pictures: fmt::Debug + Send + Sync {
+    /// The encoder of flow `flow`.
+    ///
+    /// # Errors
+    /// There are no such pictures, or no such codec.
+    fn encoder(
+        &self,
+        flow: &str,
+        plan: &VideoPlan,
+        seed: Seed,
+    ) -> Result<Box<dyn FrameEncoder>, EncodeError>;
+
+    /// Variance of Y, U and V of the originals of the first `frames` frames, in order; empty where there
+    /// are no pictures.
+    ///
+    /// # Errors
+    /// As [`Self::encoder`].
+    fn variances(
+        &self,
+        plan: &VideoPlan,
+        seed: Seed,
+        frames: u64,
+    ) -> Result<Vec<[f64; 3]>, EncodeError>;
+}
+
+/// Nobody: plays nothing but [`Encoder::Model`].
+#[derive(Clone, Copy, Debug)]
+pub struct NoPictures;
+
+impl Pictures for NoPictures {
+    fn encoder(
+        &self,
+        flow: &str,
+        plan: &VideoPlan,
+        seed: Seed,
+    ) -> Result<Box<dyn FrameEncoder>, EncodeError> {
+        let none = || EncodeError::Codec("there is nothing but the model here".to_owned());
+        plan.modelled(flow, seed).ok_or_else(none)
+    }
+
+    fn variances(&self, _: &VideoPlan, _: Seed, _: u64) -> Result<Vec<[f64; 3]>, EncodeError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Virtual time.
-#[derive(Clone, Copy, Debug)]
-pub struct Simulator;
+#[derive(Debug)]
+pub struct Simulator {
+    pictures: Arc<dyn Pictures>,
+}
+
+impl Simulator {
+    /// With the encoders of `pictures`.
+    pub fn new(pictures: Arc<dyn Pictures>) -> Self {
+        Self { pictures }
+    }
+}
 
 impl World for Simulator {
     fn name(&self) -> Option<String> {
@@ -127,14 +244,15 @@ impl World for Simulator {
     fn begin(&self, _jobs: &[Job], _at_a_time: usize) {}
 
     fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
-        let encoder = |flow: &str, plan: &VideoPlan, seed| {
-            plan.modelled(flow, seed)
-                .ok_or_else(|| EncodeError::Codec("papers are played with the model".to_owned()))
-        };
+        let encoder = |flow: &str, plan: &VideoPlan, seed| self.pictures.encoder(flow, plan, seed);
         let take = play::flows(&job.scenario, Seed(job.seed), Keep::default(), &encoder);
         let mut flows = take.map_err(PapersError::Play)?.flows.into_iter();
         let video = flows.find(|(role, _)| role.name == VIDEO);
         video.map(Some).ok_or(PapersError::NoVideo)
+    }
+
+    fn pictures(&self) -> &dyn Pictures {
+        &*self.pictures
     }
 }
 
@@ -147,7 +265,9 @@ pub(super) struct Frame {
     /// Its share of the target rate, and its size.
     pub(super) target_bits: u64,
     pub(super) bits: u64,
-    pub(super) quality: Option<Quality>,
+    /// Signal-to-noise ratio of Y, U and V in dB: against the variance of the original, as in the
+    /// papers, or against the peak where there is no original.
+    pub(super) snr: Option<[f64; 3]>,
     /// Could have been saved over this connection, and if only its time-outs counted.
     pub(super) savable: bool,
     pub(super) savable_by_path: bool,
@@ -227,7 +347,7 @@ impl Outcome {
     }
 }
 
-/// What came of runs, for entries that need the same: worth it where a run takes as long as its video.
+/// What came of runs that are dear, for entries that need the same.
 #[derive(Debug, Default)]
 pub struct Memory(Mutex<BTreeMap<(String, u64), Arc<Outcome>>>);
 
@@ -258,7 +378,7 @@ pub(super) fn play_all(
     if jobs.is_empty() {
         return Err(PapersError::NoNode(options.nodes.clone()));
     }
-    let memory = options.memory.as_deref();
+    let memory = options.remembers().then_some(&*options.memory);
     let mut outcomes: Vec<Option<Arc<Outcome>>> = jobs
         .iter()
         .map(|job| memory.and_then(|memory| memory.recall(job)))
@@ -293,7 +413,11 @@ fn play_left(
         while let Some((number, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let played = options.world.play(job);
             let outcome = played.and_then(|played| match played {
-                Some((role, takings)) => Ok(Some(Arc::new(outcome(&role, &takings)?))),
+                Some((role, takings)) => Ok(Some(Arc::new(outcome(
+                    &role,
+                    &takings,
+                    &variances(job, options)?,
+                )?))),
                 None => Ok(None),
             });
             if let Ok(mut done) = done.lock() {
@@ -350,7 +474,28 @@ fn scenario(name: &str, text: &str) -> Result<Scenario, PapersError> {
     Scenario::parse(name, text, &none).map_err(PapersError::Scenario)
 }
 
-fn outcome(role: &Role, takings: &Takings) -> Result<Outcome, PapersError> {
+/// Of the originals of a run.
+fn variances(job: &Job, options: &Options) -> Result<Vec<[f64; 3]>, PapersError> {
+    let Some(video) = job.video().filter(|_| options.encoder() != Encoder::Model) else {
+        return Ok(Vec::new());
+    };
+    let frames = video.stream.as_ref().and_then(|stream| stream.frames);
+    let pictures = options.world.pictures();
+    let variances = pictures.variances(video, Seed(job.seed), frames.unwrap_or(0));
+    variances.map_err(PapersError::Pictures)
+}
+
+/// The ratio as the papers have it, where the variance of the original is known.
+fn snr(quality: Quality, variance: Option<&[f64; 3]>) -> [f64; 3] {
+    let peak = [quality.psnr_y, quality.psnr_u, quality.psnr_v];
+    let Some(variance) = variance else {
+        return peak;
+    };
+    let less = variance.map(|v| 10.0 * libm::log10(255.0 * 255.0 / v));
+    [0, 1, 2].map(|plane| peak[plane] - less[plane])
+}
+
+fn outcome(role: &Role, takings: &Takings, variances: &[[f64; 3]]) -> Result<Outcome, PapersError> {
     let video = role.plan.media.video().ok_or(PapersError::NoVideo)?;
     let record = takings.stream.clone().unwrap_or_default();
     let captured: Vec<Time> = takings.sent.iter().map(|f| f.captured).collect();
@@ -375,7 +520,7 @@ fn outcome(role: &Role, takings: &Takings) -> Result<Outcome, PapersError> {
         complete: complete.get(&f.timestamp).copied(),
         target_bits: f.target_bits,
         bits: f.bits,
-        quality: f.quality,
+        snr: f.quality.map(|q| snr(q, variances.get(f.frame as usize))),
         savable: savable[i],
         savable_by_path: by_path[i],
     };
@@ -401,6 +546,8 @@ pub enum PapersError {
     NoNode(Vec<String>),
     /// A run left no video.
     NoVideo,
+    /// The originals of a run cannot be had.
+    Pictures(EncodeError),
     /// A run failed.
     Play(PlayError),
     /// A scenario that was put together here does not stand.
@@ -420,6 +567,7 @@ impl fmt::Display for PapersError {
                 )
             }
             Self::NoVideo => f.write_str("the run has no flow called video: a fault of ours"),
+            Self::Pictures(error) => write!(f, "{error}"),
             Self::Play(error) => write!(f, "{error}"),
             Self::Scenario(error) => write!(f, "{error}"),
         }
@@ -434,6 +582,28 @@ const VIDEO: &str = "video";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ratio_is_against_the_variance_where_that_is_known() {
+        let quality = Quality {
+            psnr_y: 40.0,
+            psnr_u: 42.0,
+            psnr_v: 44.0,
+            ssim: 1.0,
+        };
+        let check = |variance: Option<[f64; 3]>, expected: [f64; 3]| {
+            let ours = snr(quality, variance.as_ref());
+            let off = |n: usize| (ours[n] - expected[n]).abs();
+            assert!((0..3).all(|n| off(n) < 1e-9), "{ours:?}");
+        };
+        check(None, [40.0, 42.0, 44.0]);
+        // Samples that vary as widely as they can have the peak's ratio; a hundredth of it, 20 dB less.
+        let most = 255.0 * 255.0;
+        check(
+            Some([most, most / 100.0, most / 1_000.0]),
+            [40.0, 22.0, 14.0],
+        );
+    }
 
     /// Receivers of real streams unwrap time stamps from an origin of their own.
     #[test]
@@ -456,13 +626,16 @@ transport = { tcp = "cubic", mode = "classic" }
         let job = Job::new("A label: of 2", text.to_owned()).unwrap();
         assert_eq!(job.label, "a-label--of-2");
         assert!(job.video().is_some());
-        let (role, mut takings) = Simulator.play(&job).unwrap().unwrap();
-        let accepted = outcome(&role, &takings).unwrap().accepted();
+        let (role, mut takings) = Simulator::new(Arc::new(NoPictures))
+            .play(&job)
+            .unwrap()
+            .unwrap();
+        let accepted = outcome(&role, &takings, &[]).unwrap().accepted();
         assert!((0.3..1.0).contains(&accepted), "{accepted}");
         for frame in &mut takings.received {
             frame.timestamp += 7 << 32;
         }
-        let unwrapped = outcome(&role, &takings).unwrap().accepted();
+        let unwrapped = outcome(&role, &takings, &[]).unwrap().accepted();
         assert!((unwrapped - accepted).abs() < 1e-12);
     }
 }

@@ -3,18 +3,25 @@ use std::sync::Mutex;
 use super::*;
 use crate::cast::{Role, Takings};
 
-fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
-    let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
-    let options = Options {
-        world: Arc::new(Simulator),
-        nodes: Vec::new(),
+/// In the simulator, with the model.
+fn options(seeds: u64, tcps: &[Tcp], nodes: &[&str]) -> Options {
+    Options {
+        world: Arc::new(Simulator::new(Arc::new(NoPictures))),
+        encoder: Some(Encoder::Model),
+        nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
         rto_max: None,
         linear: None,
+        bursts: None,
         seeds,
         tcps: tcps.to_vec(),
         threads: 2,
-        memory: None,
-    };
+        memory: Arc::default(),
+    }
+}
+
+fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
+    let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+    let options = options(seeds, tcps, &[]);
     entry
         .play(&options, &|_| {})
         .unwrap_or_else(|e| panic!("{name}: {e}"))
@@ -182,16 +189,7 @@ fn is_cloud(series: &Series) -> bool {
 
 #[test]
 fn over_two_tcps_nothing_has_the_name_of_another() {
-    let options = Options {
-        world: Arc::new(Simulator),
-        nodes: vec!["princeton".to_owned()],
-        rto_max: None,
-        linear: None,
-        seeds: 1,
-        tcps: vec![Tcp::Bsd, Tcp::Cubic],
-        threads: 2,
-        memory: Some(Arc::default()),
-    };
+    let options = options(1, &[Tcp::Bsd, Tcp::Cubic], &["princeton"]);
     for entry in ENTRIES {
         let figure = entry.play(&options, &|_| {}).unwrap();
         let unique = |mut names: Vec<String>, what: &str| {
@@ -218,16 +216,7 @@ fn over_two_tcps_nothing_has_the_name_of_another() {
 
 #[test]
 fn bars_of_one_node_stand_beside_what_was_published_of_it() {
-    let options = Options {
-        world: Arc::new(Simulator),
-        nodes: vec!["princeton".to_owned()],
-        rto_max: None,
-        linear: None,
-        seeds: 1,
-        tcps: vec![Tcp::Cubic],
-        threads: 2,
-        memory: None,
-    };
+    let options = options(1, &[Tcp::Cubic], &["princeton"]);
     let entry = ENTRIES.iter().find(|e| e.name == "abone/fig6").unwrap();
     let figure = entry.play(&options, &|_| {}).unwrap();
     let mut claims = figure.claims.iter();
@@ -271,7 +260,11 @@ impl World for Interrupted {
             return Ok(None);
         }
         played.push((job.label.clone(), job.seed));
-        Simulator.play(job)
+        Simulator::new(Arc::new(NoPictures)).play(job)
+    }
+
+    fn pictures(&self) -> &dyn Pictures {
+        &NoPictures
     }
 }
 
@@ -280,16 +273,7 @@ fn a_node_that_no_paper_has_is_refused_by_every_entry_with_nodes() {
     let with_nodes = ENTRIES.iter().filter(|entry| entry.has_nodes());
     assert_eq!(with_nodes.clone().count(), ENTRIES.len() - 1);
     for entry in with_nodes {
-        let options = Options {
-            world: Arc::new(Simulator),
-            seeds: 1,
-            tcps: Vec::new(),
-            nodes: vec!["nosuch".to_owned()],
-            rto_max: None,
-            linear: None,
-            threads: 1,
-            memory: None,
-        };
+        let options = options(1, &[], &["nosuch"]);
         let error = entry.play(&options, &|_| {}).unwrap_err().to_string();
         assert!(error.contains("nosuch"), "{}: {error}", entry.name);
     }
@@ -304,13 +288,8 @@ fn runs_take_turns_and_what_was_played_is_kept() {
     let entry = ENTRIES.iter().find(|e| e.name == "abone/table5").unwrap();
     let options = Options {
         world: Arc::clone(&world) as Arc<dyn World>,
-        seeds: 2,
-        tcps: vec![Tcp::Cubic],
-        nodes: vec!["columbia".to_owned(), "isi".to_owned()],
-        rto_max: None,
-        linear: None,
         threads: 1,
-        memory: None,
+        ..options(2, &[Tcp::Cubic], &["columbia", "isi"])
     };
     let figure = entry.play(&options, &|_| {}).unwrap();
     assert!(figure.source.ends_with("; played on a world that ends"));
@@ -337,7 +316,13 @@ fn runs_take_turns_and_what_was_played_is_kept() {
         ..Interrupted::default()
     });
     let world = short as Arc<dyn World>;
-    let figure = entry.play(&Options { world, ..options }, &|_| {}).unwrap();
+    let memory = Arc::default();
+    let anew = Options {
+        world,
+        memory,
+        ..options
+    };
+    let figure = entry.play(&anew, &|_| {}).unwrap();
     assert_eq!(rows(&figure), 3 * 3);
 }
 
@@ -353,13 +338,8 @@ fn what_is_remembered_is_not_played_again() {
     });
     let options = Options {
         world: Arc::clone(&world) as Arc<dyn World>,
-        seeds: 2,
-        tcps: vec![Tcp::Cubic],
-        nodes: vec!["columbia".to_owned(), "isi".to_owned()],
-        rto_max: None,
-        linear: None,
         threads: 1,
-        memory: Some(Arc::default()),
+        ..options(2, &[Tcp::Cubic], &["columbia", "isi"])
     };
     let play = |name: &str, options: &Options| {
         let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
@@ -379,4 +359,92 @@ fn what_is_remembered_is_not_played_again() {
     assert_eq!(*endless.begun.lock().unwrap(), [3]);
     assert_eq!(endless.played.lock().unwrap().len(), 3);
     assert_eq!(whole, again);
+}
+
+/// Two cuts, the second one longer, to one node.
+fn other_cuts() -> Options {
+    let s = Duration::from_secs;
+    Options {
+        bursts: Some(Bursts::new(vec![s(1), s(5)], s(7)).unwrap()),
+        ..options(1, &[Tcp::Cubic], &["princeton"])
+    }
+}
+
+#[test]
+fn beside_cuts_of_ones_own_nothing_published_stands() {
+    let options = other_cuts();
+    let of_paper = Options {
+        bursts: Some(Bursts::published()),
+        ..options.clone()
+    };
+    let itcp = ENTRIES.iter().filter(|entry| entry.takes_bursts());
+    for entry in itcp.filter(|entry| !entry.has_lengths()) {
+        let figure = entry.play(&options, &|_| {}).unwrap();
+        let name = entry.name;
+        assert!(
+            figure.claims.iter().all(|c| c.published.is_none()),
+            "{name}"
+        );
+        let about = |text: &str| text.contains("1 s, 5 s with 7 s before each");
+        assert!(about(&figure.source), "{name}: {}", figure.source);
+        assert!(figure.notes.iter().any(|note| about(note)), "{name}");
+        let published = entry.play(&of_paper, &|_| {}).unwrap();
+        assert_ne!(figure.series, published.series, "{name}");
+        assert!(!about(&published.source), "{name}");
+        let (Some(ours), Some(theirs)) = (figure.table, published.table) else {
+            continue;
+        };
+        assert!(!ours.columns.iter().any(|c| c == PUBLISHED), "{name}");
+        let columns = ours.columns.len();
+        assert!(ours.rows.iter().all(|row| row.len() == columns), "{name}");
+        let kept: Vec<&String> = theirs.columns.iter().filter(|c| *c != PUBLISHED).collect();
+        assert_eq!(ours.columns.iter().collect::<Vec<_>>(), kept, "{name}");
+    }
+}
+
+#[test]
+fn cuts_are_where_and_as_long_as_was_asked_for() {
+    #[derive(Debug)]
+    struct Heard(Mutex<Vec<Job>>);
+    impl World for Heard {
+        fn name(&self) -> Option<String> {
+            None
+        }
+        fn begin(&self, jobs: &[Job], _: usize) {
+            self.0.lock().unwrap().extend_from_slice(jobs);
+        }
+        fn play(&self, _: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+            Ok(None)
+        }
+        fn pictures(&self) -> &dyn Pictures {
+            &NoPictures
+        }
+    }
+    let heard = Arc::new(Heard(Mutex::default()));
+    let options = Options {
+        world: Arc::clone(&heard) as Arc<dyn World>,
+        ..other_cuts()
+    };
+    for name in ["itcp/table4", "itcp/cuts"] {
+        let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+        entry.play(&options, &|_| {}).unwrap();
+    }
+    let jobs = heard.0.lock().unwrap();
+    let cuts = |job: &Job| -> Vec<(u64, u64)> {
+        let outages = job.scenario.links.iter().flat_map(|link| &link.outages);
+        let ms = |at: tidegate_core::units::Time| at.as_nanos() / 1_000_000;
+        outages
+            .map(|outage| (ms(outage.from), ms(outage.to)))
+            .collect()
+    };
+    assert_eq!(cuts(&jobs[0]), [(7_000, 8_000), (15_000, 20_000)]);
+    assert!(
+        jobs[0].label.ends_with("-1000ms-5000ms-every-7000ms"),
+        "{}",
+        jobs[0].label
+    );
+    // Its lengths are its own.
+    let first = jobs.iter().find(|job| cuts(job).len() == 3).unwrap();
+    let alike = [(7_000, 8_900), (15_900, 17_800), (24_800, 26_700)];
+    assert_eq!(cuts(first), alike);
 }

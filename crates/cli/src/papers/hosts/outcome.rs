@@ -9,6 +9,7 @@ use tidegate_core::trace::{DropCause, Event};
 use tidegate_sim::papers::{Cell, Figure, Point, Series, Table};
 use tidegate_sim::run::Run;
 
+use super::beside::Met;
 use crate::progress::counted;
 
 /// One run.
@@ -26,6 +27,8 @@ pub(super) struct Outcome {
     pub(super) cut_short: bool,
     /// What a reader should know.
     pub(super) note: Option<String>,
+    /// What there was on the path, as far as we know.
+    pub(super) met: Met,
 }
 
 /// Of the frames of a run.
@@ -33,7 +36,7 @@ pub(super) struct Outcome {
 pub(super) struct Measured {
     /// Captured, those that were left out as well.
     pub(super) made: u64,
-    /// Of those, left out because the encoder was too slow.
+    /// Of those, never encoded: the plan had no room for them, or the encoder no time.
     pub(super) skipped: u64,
     /// That came whole.
     pub(super) came: u64,
@@ -93,19 +96,18 @@ impl Measured {
 impl Outcome {
     /// What stands behind the numbers of the run.
     pub(super) fn remarks(&self) -> String {
-        let slow = (self.measured.skipped > 0).then(|| {
-            let skipped = self.measured.skipped;
-            let frames = counted(skipped, "frame");
-            format!("the encoder was too slow for {frames}: this machine was busy")
+        let skipped = (self.measured.skipped > 0).then(|| {
+            let frames = counted(self.measured.skipped, "frame");
+            format!("not encoded: {frames}, for want of room on the path or of a processor here")
         });
-        let remarks: Vec<String> = self.note.iter().cloned().chain(slow).collect();
+        let remarks: Vec<String> = self.note.iter().cloned().chain(skipped).collect();
         remarks.join("; ")
     }
 
     /// As JSON has it.
     pub(super) fn json(&self) -> Value {
         let ms = |span: Option<Duration>| span.map(|span| span.as_secs_f64() * 1e3);
-        json!({
+        let mut run = json!({
             "host": self.host,
             "mode": self.mode,
             "run": self.run,
@@ -124,7 +126,9 @@ impl Outcome {
             "retractions": self.answers,
             "cut_short": self.cut_short,
             "note": self.note,
-        })
+        });
+        self.met.tell(&mut run);
+        run
     }
 }
 
@@ -369,6 +373,7 @@ mod tests {
             answers: 2,
             cut_short,
             note: None,
+            met: Met::default(),
         };
         let outcomes = [
             outcome(1, 8, false),

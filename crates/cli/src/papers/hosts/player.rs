@@ -33,7 +33,7 @@ impl Ssh {
 
     /// A command that runs `script` with `sh` there. It is not of our process group, so that a
     /// Ctrl-C at the terminal leaves it to us.
-    fn command(&self, host: &Host, script: &str, arguments: &[String]) -> Command {
+    pub(super) fn command(&self, host: &Host, script: &str, arguments: &[String]) -> Command {
         let mut command = Command::new(&self.0[0]);
         // Of an option that comes twice ssh takes the first.
         for option in ALWAYS {
@@ -342,7 +342,7 @@ fn forget(folder: &Path) -> Result<()> {
 }
 
 /// As `tidegate --version` says.
-fn version() -> String {
+pub(super) fn version() -> String {
     format!("tidegate {}", env!("CARGO_PKG_VERSION"))
 }
 
@@ -360,7 +360,7 @@ const SSH_FAILED: i32 = 255;
 const NO_PROGRAM: i32 = 81;
 const OTHER_VERSION: i32 = 82;
 /// `$1` is the program there, `$2` what it has to say of its version.
-const CHECK: &str = "t=$1; have=$(\"$t\" --version 2>&1); \
+pub(super) const CHECK: &str = "t=$1; have=$(\"$t\" --version 2>&1); \
     case $? in 0) ;; *) echo \"$have\" >&2; exit 81 ;; esac; \
     test \"$have\" = \"$2\" || { echo \"$have\" >&2; exit 82; }";
 /// The rest is for the player. It is ended when its life, the standard input, is over; SIGINT would

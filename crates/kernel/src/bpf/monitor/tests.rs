@@ -12,6 +12,64 @@ use super::*;
 use crate::event::{EventSet, Happening, TcpState};
 use crate::ring::Ring;
 
+/// A kernel that is too old, or built without what is needed, answers in many ways.
+#[test]
+fn what_a_kernel_lacks_is_told_with_the_mend() {
+    let refused = |what: &str, number| super::refused(what, io::Error::from_raw_os_error(number));
+    let newer = "Linux 6.1 or newer";
+    let none = Btf::parse(crate::bpf::btf::number_and_array(1)).unwrap();
+    let no_field = Layout::read(&none, 1_000).unwrap_err();
+    for (error, words) in [
+        (LoadError::NoField(no_field), ["no field", newer]),
+        (
+            LoadError::NoTracepoint("tcp_probe"),
+            ["tracepoint tcp_probe", newer],
+        ),
+        (
+            LoadError::NoTypes(io::Error::from_raw_os_error(libc::ENOENT)),
+            [TYPES, "CONFIG_DEBUG_INFO_BTF=y"],
+        ),
+        // Before 5.8 there were no ring buffers.
+        (
+            refused("a ring buffer", libc::EINVAL),
+            ["a ring buffer", newer],
+        ),
+        (
+            refused("the map tg_memory", libc::EINVAL),
+            [newer, "CONFIG_NET"],
+        ),
+        (
+            refused("the program for tcp_probe", libc::E2BIG),
+            [newer, "CONFIG_BPF_EVENTS"],
+        ),
+        (
+            refused("the link to tcp_probe", ENOTSUPP),
+            [newer, "CONFIG_BPF_EVENTS"],
+        ),
+        (
+            refused("a ring buffer", libc::ENOSYS),
+            ["a ring buffer", "CONFIG_BPF_SYSCALL=y"],
+        ),
+        (
+            refused("the map tg_table", libc::ENOMEM),
+            ["tg_table", "limits.subscriptions"],
+        ),
+        (
+            refused("the map tg_table", libc::EPERM),
+            ["tg_table", "CAP_BPF and CAP_PERFMON"],
+        ),
+        (
+            refused("the map tg_table", libc::EBUSY),
+            ["tg_table", "uname -r"],
+        ),
+    ] {
+        let text = error.to_string();
+        for word in words {
+            assert!(text.contains(word), "no `{word}` in: {text}");
+        }
+    }
+}
+
 /// Each is told once, as it happens or with the next one, with its number in a row and the time that
 /// ran out.
 #[test]

@@ -1,10 +1,17 @@
 //! The first paper's path with cuts of other lengths than its 3 s. Whether a retransmission leaves just
 //! before or just behind the end of a cut is luck for one length; over many it is not.
 
+use core::time::Duration;
+
 use super::super::stage::{Outcome, PapersError, Tcp, mean};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::published::NODES;
 use super::{CLASSIC, EXACT, Grid, Group, IEXP, MODES, assumptions};
+
+/// Of its cuts, which are alike.
+fn length(group: &Group) -> f64 {
+    group.bursts.lengths()[0].as_secs_f64()
+}
 
 /// Modes that are compared.
 const PLAYED: [usize; 3] = [EXACT, IEXP, CLASSIC];
@@ -42,12 +49,12 @@ pub(super) fn play(
         columns: columns.into_iter().chain(lengths).chain(means).collect(),
         rows,
     });
-    figure.notes = assumptions();
-    figure.notes.push(
-        "The three cuts are 10 s apart and all of one length. Columns of lengths have the share of \
-         all frames in time; what follows are means over the lengths."
-            .to_owned(),
-    );
+    figure.notes = assumptions(options);
+    figure.notes.push(format!(
+        "The three cuts are {} s apart and all of one length. Columns of lengths have the share of \
+         all frames in time; what follows are means over the lengths.",
+        options.bursts().gap().as_secs_f64()
+    ));
     Ok(figure)
 }
 
@@ -98,9 +105,10 @@ impl Line<'_> {
     }
 
     fn series(&self) -> Series {
-        let points = self.cuts.iter().filter_map(|group| {
-            Point::over(group.cut_ms as f64 / 1e3, &group.values(Outcome::accepted))
-        });
+        let points = self
+            .cuts
+            .iter()
+            .filter_map(|group| Point::over(length(group), &group.values(Outcome::accepted)));
         Series::new(
             format!("{}: {}", self.place(), MODES[self.mode()].name),
             ("s of each cut", "share in time"),
@@ -117,7 +125,9 @@ impl Line<'_> {
             MODES[first.mode].name.into(),
         ];
         row.extend(CUTS_MS.map(|cut| -> Cell {
-            let group = self.cuts.iter().find(|group| group.cut_ms == cut);
+            let cut = Duration::from_millis(cut);
+            let mut cuts = self.cuts.iter();
+            let group = cuts.find(|group| group.bursts.lengths()[0] == cut);
             group.map(|group| group.mean(Outcome::accepted)).into()
         }));
         row.push(self.mean(Outcome::accepted).into());

@@ -1,0 +1,385 @@
+//! `tidegate events serve` as a process. What takes root is skipped without it, and says so.
+
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod party;
+
+use std::collections::BTreeMap;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{env, fs, io, thread};
+
+use party::{Ended, Party, Scratch, text};
+use tidegate_kernel::{Events, EventsError, Happening, Wanted};
+
+const ANYTHING: &str = "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['all']\n";
+
+/// Checks a policy, which is given as bytes.
+fn check(test: &str, policy: &[u8]) -> Ended {
+    let scratch = Scratch::new(test);
+    let file = scratch.path("policy.toml");
+    fs::write(&file, policy).unwrap();
+    Party::tidegate(&format!("events serve --check --policy {}", text(&file))).ends()
+}
+
+#[test]
+fn a_policy_that_is_right_is_called_so() {
+    let ended = check("check-right", ANYTHING.as_bytes());
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
+    assert_eq!(ended.output, "the policy is right\n");
+    assert_eq!(ended.said, "");
+}
+
+#[test]
+fn a_policy_that_is_hardly_meant_can_be_used_and_is_not_called_right() {
+    for (policy, word) in [
+        ("", "nobody may have anything"),
+        ("# rules will come\n[limits]\nclients = 4\n", "add a rule"),
+        ("[[allow]]\nusers = [0]\n", "rule 1 allows nothing"),
+    ] {
+        let ended = check("check-empty", policy.as_bytes());
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
+        let output = &ended.output;
+        assert!(
+            output.contains(word) && !output.contains("right"),
+            "{output}"
+        );
+    }
+}
+
+#[test]
+fn a_policy_that_is_wrong_is_refused_with_line_and_mend() {
+    for (policy, words) in [
+        (
+            &b"[[allow]]\neverybody = 'yes'\n"[..],
+            ["line 2", "true or false, without quotes"],
+        ),
+        (
+            b"[limits]\nclients = 2\nclients-per-user = 3\n",
+            ["line 3", "from 1 to 2"],
+        ),
+        (
+            b"[[allow]]\nusers = [0]\nevents = ['rto']\n",
+            ["line 3", "timeout"],
+        ),
+        (b"# f\xfcr\n", ["line 1", "UTF-8"]),
+    ] {
+        let ended = check("check-wrong", policy);
+        assert_eq!(ended.output, "");
+        for word in words {
+            ended.failed_with(word);
+        }
+        ended.failed_with("policy.toml is wrong");
+    }
+    Party::tidegate("events serve --check --policy /nosuch/policy.toml")
+        .ends()
+        .failed_with("name a file that is there");
+    // Of the command line, as clap has it.
+    let ended = Party::tidegate("events serve --check").ends();
+    assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
+}
+
+/// A daemon with a socket in folders that it has to make.
+struct Daemon {
+    scratch: Scratch,
+    party: Party,
+}
+
+impl Daemon {
+    /// With this policy and more options; `None` where there cannot be one.
+    fn start(test: &str, policy: &str, options: &str) -> Option<Self> {
+        if is_without_rights(test) {
+            return None;
+        }
+        let scratch = Scratch::new(test);
+        let file = scratch.path("policy.toml");
+        fs::write(&file, policy).unwrap();
+        let (socket, file) = (socket(&scratch), text(&file));
+        let socket = text(&socket);
+        let command = format!("events serve --socket {socket} --policy {file} {options}");
+        let mut party = Party::tidegate(&command);
+        party.says(&format!("events: serving at {socket}"));
+        Some(Self { scratch, party })
+    }
+
+    fn socket(&self) -> PathBuf {
+        socket(&self.scratch)
+    }
+
+    /// Ctrl-C: the end is no failure, and nothing stays behind.
+    fn interrupted(self) -> Ended {
+        self.party.interrupt();
+        let ended = self.party.ends();
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
+        assert!(ended.said.contains("takes its programs out"));
+        assert!(!self.scratch.path("made").exists(), "folders stayed behind");
+        ended
+    }
+}
+
+fn socket(scratch: &Scratch) -> PathBuf {
+    scratch.path("made/here/events.sock")
+}
+
+/// Two ends of a connection over the loopback.
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (ours, listener.accept().unwrap().0)
+}
+
+/// Subscribes to a socket, closes it, and hears of that.
+fn hear_of_an_end(at: &Path) -> Events {
+    let events = Events::connect(at).unwrap();
+    let (socket, peer) = connection();
+    events.subscribe(&socket, events.allowed()).unwrap();
+    drop((socket, peer));
+    loop {
+        let event = events.next(Some(Duration::from_secs(20))).unwrap();
+        if event.unwrap().what == Happening::Ended {
+            return events;
+        }
+    }
+}
+
+#[test]
+fn a_client_is_served_until_ctrl_c_and_hears_of_that() {
+    let Some(mut daemon) = Daemon::start("serve", ANYTHING, "") else {
+        return;
+    };
+    let events = hear_of_an_end(&daemon.socket());
+    daemon.party.says("connects");
+    daemon.interrupted();
+    let end = events.next(Some(Duration::from_secs(20)));
+    assert!(matches!(end, Err(EventsError::Gone)), "{end:?}");
+}
+
+/// The client is the program, too: it writes to a listener of ours.
+#[test]
+fn watch_sees_a_transfer_through_the_daemon() {
+    let Some(daemon) = Daemon::start("watch", ANYTHING, "") else {
+        return;
+    };
+    let sink = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = sink.local_addr().unwrap().port();
+    let swallow = thread::spawn(move || {
+        let mut from = sink.accept().unwrap().0;
+        // Until the program has closed its end.
+        let _ = io::copy(&mut from, &mut io::sink());
+    });
+    let socket = daemon.socket();
+    let watched = Party::tidegate(&format!(
+        "events watch --source daemon --socket {} --to 127.0.0.1:{port} --for 300ms --json",
+        text(&socket)
+    ))
+    .ends();
+    watched.succeeded();
+    swallow.join().unwrap();
+    let phases = watched.output.lines().filter(|l| l.contains("phase"));
+    assert!(phases.count() > 0, "{}", watched.output);
+    assert!(watched.said.contains(" 0 dropped"), "{}", watched.said);
+    daemon.interrupted();
+}
+
+#[test]
+fn quiet_says_nothing_of_clients() {
+    let Some(daemon) = Daemon::start("quiet", ANYTHING, "--quiet") else {
+        return;
+    };
+    hear_of_an_end(&daemon.socket());
+    let ended = daemon.interrupted();
+    let lines: Vec<&str> = ended.said.lines().collect();
+    assert!(lines[0].starts_with("events: serving at"), "{}", ended.said);
+    assert!(lines[1].starts_with("events: ends"), "{}", ended.said);
+    assert_eq!(lines.len(), 2, "{}", ended.said);
+}
+
+/// Of each thread of a process: user, and capabilities as the kernel writes them.
+fn rights(process: u32) -> Vec<BTreeMap<String, String>> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")));
+    // A thread may have ended meanwhile.
+    let statuses = statuses.filter_map(Result::ok);
+    let read = |status: String| {
+        let lines = status.lines().filter_map(|line| line.split_once(':'));
+        let values = lines.map(|(name, value)| {
+            let first = value.split_whitespace().next().unwrap_or_default();
+            (name.to_owned(), first.to_owned())
+        });
+        values.collect()
+    };
+    statuses.map(read).collect()
+}
+
+/// The only child of a process.
+fn child(process: u32) -> u32 {
+    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let name = entry.ok()?.file_name();
+        name.to_str()?.parse::<u32>().ok()
+    });
+    let is_its = |number: &u32| {
+        let status = fs::read_to_string(format!("/proc/{number}/status"));
+        status.is_ok_and(|s| s.lines().any(|l| l == format!("PPid:\t{process}")))
+    };
+    let children: Vec<u32> = numbers.filter(is_its).collect();
+    assert_eq!(children.len(), 1, "{children:?}");
+    children[0]
+}
+
+/// Alone, with a client that has a ring and subscriptions, and after it: all threads may make maps
+/// if they wake that up, and nothing else, nor could what they start.
+#[test]
+fn another_user_serves_with_one_capability_that_sleeps() {
+    let Some(daemon) = Daemon::start("user", ANYTHING, "--user nobody") else {
+        return;
+    };
+    let (process, socket) = (daemon.party.id(), daemon.socket());
+    let see = |phase: &str| {
+        let threads = rights(process);
+        assert!(!threads.is_empty());
+        for thread in threads {
+            let is = |name: &str| thread[name].as_str();
+            // CAP_BPF is number 39.
+            assert_eq!(is("CapPrm"), format!("{:016x}", 1_u64 << 39), "{phase}");
+            for none in ["CapEff", "CapBnd", "CapInh", "CapAmb"] {
+                assert_eq!(is(none), "0000000000000000", "{none} {phase}");
+            }
+            assert_eq!((is("Uid"), is("NoNewPrivs")), ("65534", "1"), "{phase}");
+        }
+    };
+    see("alone");
+    // Who removes what root has made stays root, and can do no more than that.
+    let porter = child(process);
+    for thread in rights(porter) {
+        assert_eq!(thread["Name"], "tg-porter");
+        assert_eq!(thread["Uid"], "0");
+        for none in ["CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb"] {
+            assert_eq!(thread[none], "0000000000000000", "{none} of the porter");
+        }
+    }
+    let held = fs::read_dir(format!("/proc/{porter}/fd")).unwrap();
+    assert_eq!(held.count(), 1);
+    let events = Events::connect(&socket).unwrap();
+    let (ours, peer) = connection();
+    events.subscribe(&ours, Wanted::ALL).unwrap();
+    // An answer: what went before is over.
+    events.subscribe(&ours, Wanted::default()).unwrap();
+    see("with a client");
+    drop((events, ours, peer));
+    hear_of_an_end(&socket);
+    see("after a client");
+    daemon.interrupted();
+}
+
+/// Also what another user may not remove, and when nobody is left to say so.
+#[test]
+fn a_daemon_that_is_killed_leaves_nothing_behind() {
+    let Some(daemon) = Daemon::start("killed", ANYTHING, "--user nobody") else {
+        return;
+    };
+    let made = daemon.scratch.path("made");
+    assert!(made.exists());
+    daemon.party.kill();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while made.exists() {
+        assert!(Instant::now() < patience, "folders stayed behind");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_daemon_that_cannot_start_says_why() {
+    let Some(daemon) = Daemon::start("start", ANYTHING, "") else {
+        return;
+    };
+    let socket = daemon.socket();
+    let socket = text(&socket);
+    let second = Party::tidegate(&format!("events serve --socket {socket}")).ends();
+    second.failed_with("another daemon serves at");
+    second.failed_with("choose another --socket");
+    let other = daemon.scratch.path("other/events.sock");
+    let other = text(&other);
+    Party::tidegate(&format!("events serve --socket {other} --user nosuchuser"))
+        .ends()
+        .failed_with("there is no user `nosuchuser`");
+    assert!(!daemon.scratch.path("other").exists());
+    daemon.interrupted();
+}
+
+#[test]
+fn without_capabilities_it_says_which() {
+    if is_without_rights("capabilities") {
+        return;
+    }
+    let scratch = Scratch::new("capabilities");
+    let socket = socket(&scratch);
+    let mut command = serve(&socket);
+    // SAFETY: system calls that take numbers, in a child that has one thread.
+    unsafe {
+        command.pre_exec(|| {
+            // Of all capabilities the kernel may have: a program gets none that is not bounded.
+            for number in 0..64 {
+                libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0);
+            }
+            Ok(())
+        });
+    }
+    let ended = Party::start(&mut command).ends();
+    ended.failed_with("run as root or with CAP_BPF and CAP_PERFMON");
+    assert!(!scratch.path("made").exists());
+}
+
+/// In a mount namespace of its own, where nothing is at the place of the kernel's types.
+#[test]
+fn without_types_of_the_kernel_it_says_how_to_have_them() {
+    if is_without_rights("types") {
+        return;
+    }
+    let scratch = Scratch::new("types");
+    let mut command = serve(&socket(&scratch));
+    // SAFETY: system calls that take numbers and names that end with zero, in a child that has one
+    // thread.
+    unsafe {
+        command.pre_exec(|| {
+            let done = |result: i32| {
+                let failed = result == -1;
+                failed.then(io::Error::last_os_error).map_or(Ok(()), Err)
+            };
+            let (none, root, btf) = (c"none".as_ptr(), c"/".as_ptr(), c"/sys/kernel/btf".as_ptr());
+            let flags = libc::MS_REC | libc::MS_PRIVATE;
+            let (nothing, tmpfs) = (std::ptr::null(), c"tmpfs".as_ptr());
+            done(libc::unshare(libc::CLONE_NEWNS))?;
+            done(libc::mount(none, root, nothing, flags, nothing.cast()))?;
+            done(libc::mount(none, btf, tmpfs, 0, nothing.cast()))
+        });
+    }
+    let ended = Party::start(&mut command).ends();
+    ended.failed_with("the kernel does not tell its types (/sys/kernel/btf/vmlinux");
+    ended.failed_with("CONFIG_DEBUG_INFO_BTF=y");
+    assert!(!scratch.path("made").exists());
+}
+
+fn serve(socket: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["events", "serve", "--socket", text(socket)]);
+    command
+}
+
+/// Whether a daemon cannot be here, and the test called `test` is to be skipped; it says so. Where
+/// `TIDEGATE_REQUIRE_NETNS` is 1 root's test fails instead.
+fn is_without_rights(test: &str) -> bool {
+    use std::io::Write as _;
+    let Err(why) = Events::in_process() else {
+        return false;
+    };
+    // SAFETY: takes nothing and touches no memory.
+    let root = unsafe { libc::geteuid() } == 0;
+    let required = root && env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
+    assert!(!required, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
+    // Past the test harness, which would swallow what a test prints that passes.
+    let mut terminal = io::stderr();
+    writeln!(terminal, "skipped {test}: {why}").unwrap();
+    true
+}

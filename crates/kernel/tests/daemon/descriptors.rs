@@ -1,0 +1,97 @@
+//! Without descriptors. Each in a process of its own, since their limit is everybody's.
+
+use super::*;
+
+#[test]
+fn without_descriptors_the_daemon_waits_and_says_so() {
+    if is_parent("descriptors::without_descriptors_the_daemon_waits_and_says_so") {
+        return;
+    }
+    let Some(daemon) = Daemon::start("descriptors", ANYTHING) else {
+        return;
+    };
+    // Answered, so the daemon is at rest after it.
+    let early = Events::connect(&daemon.path).unwrap();
+    // SAFETY: takes numbers and touches no memory.
+    let late = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0) };
+    let usual = allow_descriptors(3);
+    let late = connect_raw(late, &daemon.path);
+    let before = processor_time();
+    assert_eq!(crowd::answer(&late, Duration::from_millis(1_500)), None);
+    let spent = processor_time().saturating_sub(before);
+    assert!(spent < Duration::from_millis(300), "{spent:?}");
+    allow_descriptors(usual);
+    let nonsense = b"xyz";
+    // SAFETY: sends three bytes.
+    let sent = unsafe { libc::send(late.as_raw_fd(), nonsense.as_ptr().cast(), 3, 0) };
+    assert_eq!(sent, 3);
+    // It is let in after all, and thrown out.
+    assert_eq!(crowd::answer(&late, Duration::from_secs(20)), Some(0));
+    let log = daemon.log.lock().unwrap();
+    let said = log.iter().filter(|l| l.contains("nobody can be let in"));
+    assert_eq!(said.count(), 1, "{log:?}");
+    drop((log, early));
+}
+
+/// A socket is handed over all the same, and arrives nowhere.
+#[test]
+fn without_descriptors_a_subscription_is_refused_with_the_mend() {
+    if is_parent("descriptors::without_descriptors_a_subscription_is_refused_with_the_mend") {
+        return;
+    }
+    let Some(daemon) = Daemon::start("bereft", ANYTHING) else {
+        return;
+    };
+    let events = Events::connect(&daemon.path).unwrap();
+    let (socket, _peer) = connection();
+    events.subscribe(&socket, states()).unwrap();
+    let usual = allow_descriptors(3);
+    let refusal = events.subscribe(&socket, states()).unwrap_err();
+    allow_descriptors(usual);
+    let text = refusal.to_string();
+    assert!(matches!(refusal, EventsError::Refused(_)), "{text}");
+    assert!(
+        text.contains("no descriptor left") && text.contains("LimitNOFILE"),
+        "{text}"
+    );
+    assert!(daemon.logged("no descriptor left"));
+    events.subscribe(&socket, states()).unwrap();
+}
+
+/// Whether this is not yet the process of its own: then the test runs in one, to its end.
+fn is_parent(test: &str) -> bool {
+    if env::var_os(AT).is_some() {
+        return false;
+    }
+    let mut child = Command::new(env::current_exe().unwrap());
+    let child = child.args(["--exact", test, "--nocapture"]);
+    let ran = child.env(AT, "itself").output().unwrap();
+    let said = [ran.stdout, ran.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    // A name that is wrong would run nothing and pass.
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    true
+}
+
+/// Sets the limit of descriptors of this process, and says what it was. Those that it has stay.
+fn allow_descriptors(many: libc::rlim_t) -> libc::rlim_t {
+    // SAFETY: the limit is whole.
+    unsafe {
+        let mut limit: libc::rlimit = mem::zeroed();
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        let before = mem::replace(&mut limit.rlim_cur, many);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        before
+    }
+}
+
+/// What this process has used.
+fn processor_time() -> Duration {
+    // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
+    let time = unsafe {
+        let mut time: libc::timespec = mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time);
+        time
+    };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

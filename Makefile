@@ -9,7 +9,10 @@ FUZZ_SECONDS ?= 20
 SCENARIOS ?=
 PEERS ?=
 
-.PHONY: help demo test check bench bench-emulator bench-events bench-sim fuzz peers clean
+# Where to install, if not to /usr/local; below which folder, for packages; what was built already.
+export PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR BUILT
+
+.PHONY: help demo test check bench bench-emulator bench-events bench-sim fuzz peers install uninstall clean
 
 help:
 	@echo 'make demo    live video over a bad network, with Tidegate and without; names a report'
@@ -24,6 +27,8 @@ help:
 	@echo '             the simulator in pairs with ns-2 where that is installed, and with many flows'
 	@echo 'make fuzz    $(FUZZ_SECONDS) s of fuzzing per wire format'
 	@echo 'make peers   other projects'\'' controllers on SCENARIOS; results go to runs/peers'
+	@echo 'make install the program, the C header and the shared library, below PREFIX (/usr/local);'
+	@echo '             DESTDIR and make uninstall as usual'
 	@echo 'make clean   removes what was built; runs stay'
 
 demo:
@@ -52,6 +57,12 @@ fuzz:
 
 peers:
 	@PEERS="$(PEERS)" scripts/peers $(SCENARIOS)
+
+install:
+	@scripts/install
+
+uninstall:
+	@scripts/install --remove
 
 clean:
 	@scripts/clean

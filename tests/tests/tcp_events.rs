@@ -2,6 +2,10 @@
 
 #[expect(dead_code, reason = "these tests capture no packets")]
 mod lab;
+#[path = "tcp_events/limits.rs"]
+mod limits;
+#[path = "tcp_events/repairs.rs"]
+mod repairs;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

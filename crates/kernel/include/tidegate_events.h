@@ -1,6 +1,15 @@
 /* Interactive TCP: events of the kernel's TCP for the applications that own the sockets.
  *
- * Link with -ltidegate_kernel. All functions may be called from any thread. Those that return an
+ *     tg_events *events = tg_events_open();
+ *     tg_event event;
+ *     if (events == NULL || tg_events_subscribe(events, fd, 1u << TG_TIMEOUT, 0, NULL) == -1)
+ *         errx(1, "%s", tg_events_error());
+ *     while (tg_events_next(events, &event, -1) == 1 && event.kind != TG_ENDED)
+ *         printf("time-out %u in a row, after %llu us\n", event.detail, (unsigned long long)event.detail2);
+ *     tg_events_close(events);
+ *
+ * Link with -ltidegate_kernel; where it is installed, `pkg-config --cflags --libs tidegate-kernel`
+ * says with what. All functions may be called from any thread. Those that return an
  * int answer -1 on failure, and those that return a pointer NULL; tg_events_error() says why and
  * what to do. docs/itcp.md has the guide.
  */
@@ -136,11 +145,17 @@ typedef void (*tg_callback)(const tg_event *event, void *user);
 tg_events *tg_events_open(void);
 /* From the daemon at this path. */
 tg_events *tg_events_connect(const char *path);
+/* The same with a ring of so many bytes: a power of two, from 4096 to what the policy allows. Otherwise
+ * it has 1 MiB. An event takes 344, and one that finds no room is dropped (tg_events_tally). */
+tg_events *tg_events_connect_with(const char *path, uint32_t ring);
+/* From the kernel, without a daemon: this process loads the programs for itself. Needs CAP_BPF and
+ * CAP_PERFMON. */
+tg_events *tg_events_in_process(void);
 /* Without privilege: some events are weaker, the error queue of the sockets is read here, and
  * what is written has to go through tg_events_write, which changes how the stream is cut into
  * segments. */
 tg_events *tg_events_unprivileged(void);
-/* Ends all subscriptions, callbacks and signals. */
+/* Ends all subscriptions, callbacks and signals, and kills the programs that run. */
 void tg_events_close(tg_events *events);
 
 /* 1 if events come from the kernel itself, 0 if without privilege. */
@@ -176,16 +191,65 @@ int tg_events_next(const tg_events *events, tg_event *event, int timeout_ms);
  * Either place may be NULL. Sequence numbers in it count from zero, also with the daemon, while those
  * of the daemon's events are the kernel's. */
 int tg_events_probe(const tg_events *events, int socket, uint64_t *known, uint64_t *variables);
+/* Has the sequence numbers of an event count from zero too, so that they can be compared with those of a
+ * probe. It needs TG_V_SND_UNA and TG_V_BYTES_ACKED. */
+int tg_count_from_zero(uint64_t known, uint64_t *variables);
 /* Writes as send(2) does, in the way that the source of events needs. */
 ssize_t tg_events_write(const tg_events *events, int socket, const void *bytes, size_t length);
 
 /* Sends this signal to the calling thread whenever there are events; 0 ends that. Take the events
  * outside of the signal's handler: sigwaitinfo, signalfd, or a flag. */
 int tg_events_signal(const tg_events *events, int signal);
+/* All events were taken: the next signal comes without delay. Else it comes when that is noticed, within
+ * 10 ms. */
+int tg_events_rearm(const tg_events *events);
 /* Calls this for each event, on a thread of its own; NULL ends that, and comes back when the last
  * call is over. The callback may subscribe, change and cancel, and call this: that ends it when it
  * comes back, and the next one is called after that. It must not close events. */
 int tg_events_call(const tg_events *events, tg_callback callback, void *user);
+
+/* T-ware: a program that is started once for each event of a subscription, as a child of this process and
+ * with its rights. Its arguments are these, and then the descriptor of the socket (3, or - if it is closed
+ * already), the event's name and its time in ns on CLOCK_MONOTONIC. The same and the state are in its
+ * environment: TIDEGATE_SOCKET, TIDEGATE_EVENT, TIDEGATE_TIME, TIDEGATE_DETAILS, and TIDEGATE_CWND and so
+ * on for each variable that the subscription has. */
+typedef struct tg_program {
+    const char *program;          /* its path */
+    const char *const *arguments; /* in UTF-8, and a NULL behind the last; NULL: none */
+    uint32_t limit_ms;            /* killed, with its process group, when it takes longer; 0: 5000 */
+    uint32_t at_once;             /* when so many of all programs run, no more is started; 0: 8 */
+} tg_program;
+
+/* What can go wrong with a program, and what the detail of the report is then. */
+enum {
+    TG_FAULT_FAILED = 0,      /* it ended with an error; its status, as wait(2) has it */
+    TG_FAULT_NOT_STARTED = 1, /* it cannot be started; errno */
+    TG_FAULT_TOO_MANY = 2,    /* not started, because so many run */
+    TG_FAULT_TOO_SLOW = 3,    /* killed after so many ms */
+};
+
+/* Something that went wrong with a program. All of it is valid during the call. */
+typedef struct tg_report {
+    const char *program;
+    const char *text; /* for people: what happened, and what to change */
+    uint32_t kind;    /* of the event */
+    uint32_t fault;
+    int64_t detail;
+} tg_report;
+
+typedef void (*tg_report_callback)(const tg_report *report, void *user);
+
+/* Subscribes as tg_events_subscribe does, and starts the program for each event. The description is
+ * copied. A program gets the socket as long as it is open at the same descriptor. From the first call
+ * on, a thread of the library takes all events of this handle: those of other subscriptions go to the
+ * callback of tg_events_call, and are dropped where there is none. To take some with tg_events_next,
+ * open a second handle. tg_events_cancel ends it; programs that run go on. */
+int tg_events_run(const tg_events *events, int socket, uint32_t kinds, uint64_t variables,
+                  const tg_program *program, uint64_t *id);
+/* Calls this for each program that could not be started, failed, or took too long, on the thread that looks
+ * after programs; NULL ends that. When it comes back the last call of the one before is over, unless that
+ * asks for it itself. The callback must not close events. */
+int tg_events_on_report(const tg_events *events, tg_report_callback callback, void *user);
 
 /* Why the last call of this thread failed. Valid until the next one fails. */
 const char *tg_events_error(void);

@@ -3,9 +3,11 @@
 //! Every function checks its pointers for null; what else a caller must keep to is in the header.
 
 mod caller;
+mod programs;
+mod texts;
 
-use std::cell::RefCell;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -14,17 +16,34 @@ use std::time::Duration;
 
 use crate::bpf::monitor::Wanted;
 use crate::error::EventsError;
-use crate::event::{Event, EventKind, EventSet, SubscriptionId};
+use crate::event::{Event, EventSet, SubscriptionId};
 use crate::events::Events;
 use crate::handlers::Signals;
 use crate::variables::{COUNT, Snapshot, Variable, VariableSet};
-use caller::{Callback, Caller};
+use caller::{Callback, Caller, Hearer};
+use programs::Programs;
+use texts::{fail, kept, status};
 
 /// `tg_events`.
 pub(crate) struct Handle {
     events: Arc<Events>,
     signals: Mutex<Option<Signals>>,
     caller: Mutex<Option<Caller>>,
+    programs: Arc<Programs>,
+}
+
+impl Handle {
+    /// Sees to it that a thread takes events.
+    fn keep_taking(&self) -> io::Result<()> {
+        let mut place = lock(&self.caller);
+        if place.as_ref().is_some_and(|caller| !caller.is_stopped()) {
+            return Ok(());
+        }
+        // One that was stopped in its own callback ends when that is over.
+        let before = place.take();
+        *place = Some(Caller::start(self, None, before)?);
+        Ok(())
+    }
 }
 
 /// `tg_event`.
@@ -47,14 +66,19 @@ extern "C" fn tg_events_open() -> *mut Handle {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_connect(path: *const c_char) -> *mut Handle {
-    if path.is_null() {
-        return fail("the path is NULL", std::ptr::null_mut());
-    }
-    // SAFETY: the caller gives a string that ends in zero.
-    let path = unsafe { CStr::from_ptr(path) };
-    handle(Events::connect(Path::new(OsStr::from_bytes(
-        path.to_bytes(),
-    ))))
+    // SAFETY: the caller gives a string that ends in zero, or null.
+    unsafe { connect(path, Events::connect) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_connect_with(path: *const c_char, ring: u32) -> *mut Handle {
+    // SAFETY: as above.
+    unsafe { connect(path, |path| Events::connect_with(path, ring)) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn tg_events_in_process() -> *mut Handle {
+    handle(Events::in_process())
 }
 
 #[unsafe(no_mangle)]
@@ -197,6 +221,7 @@ unsafe extern "C" fn tg_events_cancel(handle: *const Handle, id: u64) -> c_int {
     let Some(handle) = (unsafe { handle.as_ref() }) else {
         return fail(NO_HANDLE, -1);
     };
+    handle.programs.forget(SubscriptionId(id));
     status(handle.events.cancel(SubscriptionId(id)))
 }
 
@@ -319,6 +344,19 @@ unsafe extern "C" fn tg_events_signal(handle: *const Handle, signal: c_int) -> c
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn tg_events_rearm(handle: *const Handle) -> c_int {
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, -1);
+    };
+    let Some(signals) = &*lock(&handle.signals) else {
+        return fail("no signal is sent: ask for one with tg_events_signal", -1);
+    };
+    signals.rearm();
+    0
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_call(
     handle: *const Handle,
     callback: Option<Callback>,
@@ -339,9 +377,12 @@ unsafe extern "C" fn tg_events_call(
             // Whoever closes the events waits for it.
             lock(&handle.caller).get_or_insert(old);
         }
-        return 0;
+        if handle.programs.are_none() {
+            return 0;
+        }
+        return status(handle.keep_taking());
     };
-    match Caller::start(Arc::clone(&handle.events), callback, user, old) {
+    match Caller::start(handle, Some(Hearer::new(callback, user)), old) {
         Ok(new) => {
             let other = lock(&handle.caller).replace(new);
             // Of another thread that called this at the same time.
@@ -353,19 +394,30 @@ unsafe extern "C" fn tg_events_call(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn tg_events_error() -> *const c_char {
-    LAST.with_borrow(|text| text.as_ptr())
+unsafe extern "C" fn tg_count_from_zero(known: u64, variables: *mut u64) -> c_int {
+    // SAFETY: null, or as many as there are.
+    let Some(values) = (unsafe { variables.cast::<[u64; COUNT]>().as_mut() }) else {
+        return fail("the variables are NULL", -1);
+    };
+    let state = Snapshot::from_parts(VariableSet::from_bits(known), values);
+    let Some(state) = state.from_zero() else {
+        return fail("this needs snd_una and bytes_acked: subscribe to both", -1);
+    };
+    *values = self::values(&state);
+    0
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn tg_event_name(kind: u32) -> *const c_char {
-    named(kind as usize, &EventKind::ALL.map(EventKind::name))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn tg_variable_name(variable: u32) -> *const c_char {
-    let names: Vec<&str> = Variable::ALL.iter().map(|v| v.name()).collect();
-    named(variable as usize, &names)
+/// `path` ends in zero, or is null.
+unsafe fn connect(
+    path: *const c_char,
+    how: impl FnOnce(&Path) -> Result<Events, EventsError>,
+) -> *mut Handle {
+    if path.is_null() {
+        return fail("the path is NULL", std::ptr::null_mut());
+    }
+    // SAFETY: as the caller says.
+    let path = unsafe { CStr::from_ptr(path) };
+    handle(how(Path::new(OsStr::from_bytes(path.to_bytes()))))
 }
 
 fn handle(events: Result<Events, EventsError>) -> *mut Handle {
@@ -374,6 +426,7 @@ fn handle(events: Result<Events, EventsError>) -> *mut Handle {
             events: Arc::new(events),
             signals: Mutex::new(None),
             caller: Mutex::new(None),
+            programs: Arc::default(),
         })),
         Err(e) => fail(&e.to_string(), std::ptr::null_mut()),
     }
@@ -423,41 +476,6 @@ unsafe fn put<T>(place: *mut T, value: T) {
         // SAFETY: the caller says that it is a place for it.
         unsafe { place.write(value) };
     }
-}
-
-fn status(result: Result<(), EventsError>) -> c_int {
-    result.map_or_else(|e| fail(&e.to_string(), -1), |()| 0)
-}
-
-fn fail<T>(why: &str, result: T) -> T {
-    // Messages have no zeros; one that had would be lost and not the program.
-    let text = CString::new(why).unwrap_or_default();
-    LAST.with_borrow_mut(|last| *last = text);
-    result
-}
-
-/// A name that lives as long as the thread, or null.
-fn named(number: usize, names: &[&str]) -> *const c_char {
-    names
-        .get(number)
-        .map_or(std::ptr::null(), |name| kept(name))
-}
-
-/// A text that lives as long as the thread.
-fn kept(text: &str) -> *const c_char {
-    TEXTS.with_borrow_mut(|kept| {
-        let known = kept.iter().find(|k| k.to_bytes() == text.as_bytes());
-        if let Some(known) = known {
-            return known.as_ptr();
-        }
-        kept.push(CString::new(text).unwrap_or_default());
-        kept[kept.len() - 1].as_ptr()
-    })
-}
-
-thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
-    static TEXTS: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
 }
 
 const NO_HANDLE: &str = "the handle is NULL: open the events first, and see why that failed";

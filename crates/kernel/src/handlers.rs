@@ -5,7 +5,7 @@
 //! can be had here, and the first alone.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
 use crate::keeper::{Keeper, Starter};
-use crate::system::{Bell, Polled, be_brisk, check, cookie, join, poll};
-use crate::tware::{Executable, Report};
+use crate::system::{Bell, Polled, be_brisk, check, join, poll};
+use crate::tware::{Executable, Place, Report};
 
 /// Hands events to handlers, on a thread of its own. Dropping it ends that, and kills the programs
 /// that run.
@@ -64,9 +64,7 @@ struct Bound {
 #[derive(Debug)]
 struct Binding {
     handler: Handler,
-    fd: RawFd,
-    /// Of the socket, which tells it from another one with the same descriptor.
-    cookie: u64,
+    socket: Place,
 }
 
 impl fmt::Debug for Bound {
@@ -119,8 +117,7 @@ impl Handlers {
         let fd = socket.as_fd();
         let binding = Binding {
             handler,
-            fd: fd.as_raw_fd(),
-            cookie: cookie(fd).map_err(EventsError::System)?,
+            socket: Place::of(fd).map_err(EventsError::System)?,
         };
         // Nothing is handed out in between, so no event finds no handler.
         let mut bound = lock(&self.bound);
@@ -245,13 +242,7 @@ impl Binding {
     fn handle(&mut self, programs: &Starter, event: &Event) {
         match &mut self.handler {
             Handler::Call(call) => call(event),
-            Handler::Run(program) => {
-                // SAFETY: it is only passed to the kernel, and the descriptor may be closed or
-                // another file by now, which the cookie tells.
-                let socket = unsafe { BorrowedFd::borrow_raw(self.fd) };
-                let same = cookie(socket).is_ok_and(|c| c == self.cookie);
-                programs.start(program, event, same.then_some(self.fd));
-            }
+            Handler::Run(program) => programs.start(program, event, self.socket.descriptor()),
         }
     }
 }

@@ -48,6 +48,10 @@ impl Server {
     /// Loads the programs. Needs `CAP_BPF` and `CAP_PERFMON`. `log` hears of refusals and of
     /// clients that come and go, a line each.
     ///
+    /// Programs stay attached as long as any process has their descriptors. Where children are forked
+    /// while this serves, it should be made on a thread with descriptors of its own (`close_range` with
+    /// `CLOSE_RANGE_UNSHARE`), as [`Events::in_process`](crate::Events::in_process) does.
+    ///
     /// # Errors
     ///
     /// The kernel cannot or does not let us; the message says what to do.

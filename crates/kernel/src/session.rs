@@ -1,8 +1,8 @@
 //! A client's connection to the daemon, or to a server in this process.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::{fs, io};
 
@@ -52,23 +52,32 @@ impl Session {
 
     /// With a server of our own, which nobody else can reach.
     pub(crate) fn local(ring: u32) -> Result<Self, EventsError> {
-        let mut server = Server::new(Policy::everybody(), |_| ()).map_err(EventsError::Load)?;
         let [ours, its] = system::local_pair().map_err(EventsError::System)?;
         set_nonblocking(its.as_fd()).map_err(EventsError::System)?;
-        server.adopt(its).map_err(EventsError::System)?;
         let stop = Arc::new(Bell::new().map_err(EventsError::System)?);
-        let bell = Arc::clone(&stop);
+        let (bell, number) = (Arc::clone(&stop), its.as_raw_fd());
+        let (say, hear) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("tcp-events".into())
-            .spawn(move || {
-                // It ends with its only client, whom a failure reaches as the end of the service.
-                let _ = server.run(bell.as_fd());
+            .spawn(move || match local_server(number, &bell) {
+                Ok(mut server) => {
+                    // Nobody hears it if the caller has gone, and then it ends at once.
+                    let _ = say.send(Ok(()));
+                    // It ends with its only client, whom a failure reaches as the end of the service.
+                    let _ = server.run(bell.as_fd());
+                }
+                Err(why) => drop(say.send(Err(why))),
             })
             .map_err(EventsError::System)?;
         let local = Local {
             stop,
             thread: Some(thread),
         };
+        // It panicked, and has said so.
+        let ready = hear.recv().unwrap_or(Err(EventsError::Gone));
+        // The thread has a copy by now.
+        drop(its);
+        ready?;
         Self::open(ours, ring, Some(local))
     }
 
@@ -192,6 +201,22 @@ struct Local {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The server for the client at the other end of this socket, on the thread that is to serve. The
+/// application may fork: links to programs that a child has copies of keep them in the kernel, so
+/// they are in a table of descriptors of their own.
+fn local_server(client: RawFd, bell: &Bell) -> Result<Server, EventsError> {
+    // SAFETY: this thread has nothing of before but these two, of which it gets copies. That of the
+    // bell is closed with the table.
+    let client = unsafe {
+        system::own_descriptors(&[client, bell.as_fd().as_raw_fd()])
+            .map_err(EventsError::System)?;
+        OwnedFd::from_raw_fd(client)
+    };
+    let mut server = Server::new(Policy::everybody(), |_| ()).map_err(EventsError::Load)?;
+    server.adopt(client).map_err(EventsError::System)?;
+    Ok(server)
+}
+
 impl Drop for Local {
     fn drop(&mut self) {
         self.stop.ring();
@@ -266,7 +291,6 @@ fn exchange(
 
 /// Nothing more comes or goes, and whoever waits for the daemon's end is woken.
 fn hang_up(socket: &OwnedFd) {
-    use std::os::fd::AsRawFd as _;
     // SAFETY: takes numbers and touches no memory.
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
     // What came meanwhile is read no more.
@@ -278,7 +302,6 @@ fn strange(reply: &Reply) -> EventsError {
 }
 
 fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    use std::os::fd::AsRawFd as _;
     // SAFETY: takes numbers and touches no memory.
     let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
     let flags = system::check(flags)? | libc::O_NONBLOCK;

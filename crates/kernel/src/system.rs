@@ -3,11 +3,48 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+/// Gives this thread a table of descriptors of its own, with copies of these and of the standard
+/// three and of nothing else. The numbers stay; whoever had them before has them still. What this
+/// thread opens from now on is not inherited by children that other threads start: between a fork and
+/// the start of a program a child has copies of all that its parent had.
+///
+/// # Errors
+///
+/// The system has no memory, or no such call (before Linux 5.9).
+///
+/// # Safety
+///
+/// Nothing that owns another descriptor is dropped or used on this thread from now on, and what owns
+/// one of these elsewhere closes it there only.
+pub(crate) unsafe fn own_descriptors(keep: &[RawFd]) -> io::Result<()> {
+    let mut keep: Vec<u32> = keep.iter().map(|&fd| fd as u32).chain(0..3).collect();
+    keep.sort_unstable();
+    keep.dedup();
+    let mut closed = Vec::new();
+    let mut next = 0;
+    for number in keep {
+        if number > next {
+            closed.push((next, number - 1));
+        }
+        next = number + 1;
+    }
+    closed.push((next, u32::MAX));
+    // From the top, so that little is copied to be closed.
+    let mut flags = libc::CLOSE_RANGE_UNSHARE;
+    for (first, last) in closed.into_iter().rev() {
+        // SAFETY: takes numbers; the caller sees to it that nobody here has these descriptors.
+        let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+        check(result as libc::c_int)?;
+        flags = 0;
+    }
+    Ok(())
+}
 
 /// The result of a call that answers −1 on failure.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {

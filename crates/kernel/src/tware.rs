@@ -6,7 +6,7 @@
 //! the state are in its environment: `TIDEGATE_SOCKET`, `TIDEGATE_EVENT`, `TIDEGATE_TIME`,
 //! `TIDEGATE_DETAILS`, and `TIDEGATE_CWND` and so on for each variable that may be read.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use crate::event::{Event, EventKind};
+use crate::system::cookie;
 
 /// A program to be started for each event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +82,31 @@ impl fmt::Display for Report {
                 limit.as_millis()
             ),
         }
+    }
+}
+
+/// A socket of the application, by its descriptor, which may be closed or another file's by now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    fd: RawFd,
+    /// Of the socket, which tells it from another one with the same descriptor.
+    cookie: u64,
+}
+
+impl Place {
+    pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self {
+            fd: socket.as_raw_fd(),
+            cookie: cookie(socket)?,
+        })
+    }
+
+    /// The descriptor, if it is still the socket's.
+    pub(crate) fn descriptor(self) -> Option<RawFd> {
+        // SAFETY: it is only passed to the kernel, and the cookie tells whether it is the same.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        let same = cookie(socket).is_ok_and(|c| c == self.cookie);
+        same.then_some(self.fd)
     }
 }
 

@@ -204,6 +204,23 @@ impl Snapshot {
         (initial != 0).then_some(initial)
     }
 
+    /// The same with sequence numbers that count from zero, as those of
+    /// [`Events::probe`](crate::Events::probe) do: states from anywhere can then be compared. `None` if
+    /// it does not have both the first number that is not acknowledged and the bytes acknowledged.
+    #[must_use]
+    pub fn from_zero(&self) -> Option<Self> {
+        let acked = self.get(Variable::BytesAcked)? as u32;
+        let initial = (self.get(Variable::SndUna)? as u32).wrapping_sub(acked);
+        let mut state = *self;
+        for variable in [Variable::SndUna, Variable::SndNxt, Variable::WriteSeq] {
+            if let Some(number) = self.get(variable) {
+                let place = (number as u32).wrapping_sub(initial);
+                state.set(variable, place.into());
+            }
+        }
+        Some(state)
+    }
+
     /// Latest sample of the delivery rate.
     pub fn delivery_rate(&self) -> Option<Rate> {
         let time = self.get(Variable::RateInterval)?;
@@ -288,6 +305,13 @@ mod tests {
         assert_eq!(state.unacknowledged(), Some(Bytes(0x20)));
         assert_eq!(state.unsent(), Some(Bytes(0x30)));
         assert_eq!(state.initial_sequence(), Some(0xffff_ffd0));
+        let from_zero = state.from_zero().unwrap();
+        let numbers = [Variable::SndUna, Variable::SndNxt, Variable::WriteSeq];
+        assert_eq!(
+            numbers.map(|v| from_zero.get(v)),
+            [0x20, 0x40, 0x70].map(Some)
+        );
+        assert_eq!(from_zero.from_zero(), Some(from_zero));
         state.set(Variable::SndUna, 0x20);
         assert_eq!(state.initial_sequence(), None, "it counts from zero");
     }
@@ -297,6 +321,7 @@ mod tests {
         let mut state = Snapshot::new();
         state.set(Variable::Cwnd, 10);
         assert_eq!(state.cwnd(), None);
+        assert_eq!(state.from_zero(), None);
         state.set(Variable::Mss, 1_448);
         assert_eq!(state.cwnd(), Some(Bytes(14_480)));
         let rtt = state.only("window".parse().unwrap()).get(Variable::Srtt);

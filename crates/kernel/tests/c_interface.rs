@@ -1,9 +1,12 @@
-//! The header against the library, and a C program that uses both.
+//! The header against the library, C programs that use both, and both installed.
 
-use std::path::PathBuf;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs, io, thread};
 
-use tidegate_kernel::{EventKind, EventSet, Variable};
+use tidegate_kernel::{EventKind, EventSet, Policy, Server, Variable};
 
 #[test]
 fn the_header_has_the_numbers_of_the_library() {
@@ -22,35 +25,154 @@ fn the_header_has_the_numbers_of_the_library() {
 
 #[test]
 fn a_c_program_gets_events() {
-    let library = std::env::current_exe().unwrap();
-    // Cargo puts the shared library beside the tests.
-    let library = library.parent().unwrap();
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("c_interface");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/events.c");
-    let include = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
-    // The linker of Rust programs is a C compiler, so there is one.
-    let compiled = Command::new("cc")
-        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I", include])
-        .arg(source)
-        .arg("-o")
-        .arg(&program)
-        .arg("-L")
-        .arg(library)
-        .args(["-ltidegate_kernel", "-pthread"])
-        .arg(format!("-Wl,-rpath,{}", library.display()))
+    run("events", &[]);
+}
+
+#[test]
+fn a_c_program_has_programs_started_per_event() {
+    let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("c_programs.txt");
+    for event in ["state", "ended"] {
+        let _ = fs::remove_file(notes.with_extension(format!("txt.{event}")));
+    }
+    run("programs", &[&notes]);
+}
+
+#[test]
+fn a_c_program_chooses_the_size_of_its_ring() {
+    let policy = Policy::everybody();
+    let mut server = match Server::new(policy, |_| ()) {
+        Ok(server) => server,
+        Err(why) => {
+            // SAFETY: takes nothing and touches no memory.
+            let root = unsafe { libc::geteuid() } == 0;
+            let must = root && env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
+            assert!(!must, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
+            println!("skipped: {why}");
+            return;
+        }
+    };
+    // Paths of sockets are short.
+    let path = env::temp_dir().join(format!("tg-{}-c.sock", std::process::id()));
+    server.listen(&path).unwrap();
+    let (stop, stopper) = io::pipe().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| server.run(stop.as_fd()).unwrap());
+        // It ends however the program does.
+        let _stopper = stopper;
+        run("ring", &[&path]);
+    });
+}
+
+#[test]
+fn what_is_installed_is_found_by_pkg_config_and_can_be_removed() {
+    let scratch = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("install");
+    let _ = fs::remove_dir_all(&scratch);
+    let (built, below) = (scratch.join("built"), scratch.join("below"));
+    fs::create_dir_all(&built).unwrap();
+    // The program of another package stands in for its own, which may not be built.
+    symlink("/bin/true", built.join("tidegate")).unwrap();
+    symlink(libraries().join(LIBRARY), built.join(LIBRARY)).unwrap();
+    let make = |target: &str| {
+        let mut make = Command::new("make");
+        make.arg(target)
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .env("BUILT", &built)
+            .env("DESTDIR", &below)
+            .env("PREFIX", "/opt/tidegate");
+        // Of a `make test` around this.
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+        succeeds(&mut make);
+    };
+    make("install");
+    let here = below.join("opt/tidegate");
+    succeeds(&mut Command::new(here.join("bin/tidegate")));
+    let flags = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "tidegate-kernel"])
+        .env("PKG_CONFIG_LIBDIR", here.join("lib/pkgconfig"))
+        .env("PKG_CONFIG_SYSROOT_DIR", &below)
         .output()
         .unwrap();
     assert!(
-        compiled.status.success(),
+        flags.status.success(),
         "{}",
-        String::from_utf8_lossy(&compiled.stderr)
+        String::from_utf8_lossy(&flags.stderr)
     );
-    let ran = Command::new(&program).output().unwrap();
+    let flags = String::from_utf8(flags.stdout).unwrap();
+    let program = scratch.join("events");
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    succeeds(compiler("events", &program).args(flags));
+    // By the name that is in the library, which is not that of the file.
+    succeeds(Command::new(&program).env("LD_LIBRARY_PATH", here.join("lib")));
+    make("uninstall");
+    assert_eq!(files(&below), Vec::<PathBuf>::new());
+}
+
+/// All below a folder that are none themselves.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(files(&entry.path()));
+        } else {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+/// Compiles a program against the header and the shared library, and runs it.
+fn run(name: &str, arguments: &[&Path]) {
+    let libraries = libraries();
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("c_{name}"));
+    let mut compiler = compiler(name, &program);
+    compiler
+        .arg("-I")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
+        .arg("-L")
+        .arg(&libraries)
+        .arg("-ltidegate_kernel")
+        .arg(format!("-Wl,-rpath,{}", libraries.display()));
+    succeeds(&mut compiler);
+    succeeds(Command::new(&program).args(arguments));
+}
+
+/// For a program of `tests/c`, without what is Tidegate's.
+fn compiler(name: &str, program: &Path) -> Command {
+    // The linker of Rust programs is a C compiler, so there is one.
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        .arg(format!("{}/tests/c/{name}.c", env!("CARGO_MANIFEST_DIR")))
+        .arg("-o")
+        .arg(program);
+    compiler
+}
+
+/// Where the shared library is, also by the name under which programs look for it.
+fn libraries() -> PathBuf {
+    let program = env::current_exe().unwrap();
+    // Cargo puts it beside the tests.
+    let folder = program.parent().unwrap();
+    let interface = match env!("CARGO_PKG_VERSION_MAJOR") {
+        "0" => concat!("0.", env!("CARGO_PKG_VERSION_MINOR")),
+        major => major,
+    };
+    let link = folder.join(format!("{LIBRARY}.{interface}"));
+    match symlink(LIBRARY, &link) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made.unwrap(),
+    }
+    folder.into()
+}
+
+fn succeeds(command: &mut Command) {
+    let out = command.output().unwrap();
     assert!(
-        ran.status.success(),
-        "{}{}",
-        ran.status,
-        String::from_utf8_lossy(&ran.stderr)
+        out.status.success(),
+        "{command:?}: {}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stderr)
     );
 }
 
@@ -59,4 +181,5 @@ fn has(line: &str) {
     assert!(found, "the header has no line `{line}`");
 }
 
+const LIBRARY: &str = "libtidegate_kernel.so";
 const HEADER: &str = include_str!("../include/tidegate_events.h");

@@ -6,7 +6,7 @@
 //!
 //! | tracepoint | what comes of it |
 //! |---|---|
-//! | `tcp_cong_state_set` | time-outs, entry into and end of recovery, reductions |
+//! | `tcp_cong_state_set` | time-outs, entry into and end of recovery, reductions; time-outs before that none of these showed |
 //! | `tcp_retransmit_skb` | time-outs that the first did not show |
 //! | `tcp_probe` (a segment came in) | counters of ACKs, the third duplicate, threshold, phase; time-outs that none of these showed |
 //! | `sock_send_length` (the application wrote) | threshold, phase; such time-outs |
@@ -15,6 +15,7 @@
 
 mod segment;
 mod telling;
+mod timeout;
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
@@ -125,6 +126,7 @@ fn congestion_state(w: &mut Writer<'_>) {
     let not_timer = w.asm.label();
     w.layout.pending.load(&mut w.asm, R2, R6);
     w.asm.jump_if(If::Differ, R2, 0, not_timer);
+    w.late_timeouts(0);
     // It is counted a little later.
     w.layout.timeouts.load(&mut w.asm, R1, R6);
     w.asm.alu(Op::Add, R1, 1);
@@ -168,6 +170,7 @@ fn retransmission(w: &mut Writer<'_>) {
     w.begin();
     w.layout.ca_state.load(&mut w.asm, R1, R6);
     w.asm.jump_if(If::Differ, R1, CaState::Loss as i32, w.leave);
+    w.late_timeouts(1);
     w.untold(w.leave);
     w.layout.retransmits.load(&mut w.asm, R4, R6);
     w.layout.rto.load(&mut w.asm, R5, R6);
@@ -180,7 +183,7 @@ fn retransmission(w: &mut Writer<'_>) {
 fn segment(w: &mut Writer<'_>) {
     w.keep_argument(1, ARGUMENT);
     w.begin();
-    w.late_timeout();
+    w.late_timeouts(0);
     w.acknowledgement();
     w.threshold();
     w.phase();
@@ -189,7 +192,7 @@ fn segment(w: &mut Writer<'_>) {
 /// `sock_send_length(sk, result, flags)`, called when the application has written.
 fn written(w: &mut Writer<'_>) {
     w.begin();
-    w.late_timeout();
+    w.late_timeouts(0);
     w.threshold();
     w.phase();
 }
@@ -255,36 +258,6 @@ impl Writer<'_> {
         a.set(R2, R7);
         a.set(R3, R8);
         a.call_local(self.emit);
-    }
-
-    /// Goes to `past` if all time-outs that the kernel has counted are told, and notes that they
-    /// are otherwise. Destroys R1 and R2.
-    fn untold(&mut self, past: Label) {
-        self.layout.timeouts.load(&mut self.asm, R1, R6);
-        let a = &mut self.asm;
-        a.load(Width::B8, R2, R8, memory::TOLD);
-        a.jump_if(If::AtLeast, R2, R1, past);
-        a.store(Width::B8, R8, memory::TOLD, R1);
-    }
-
-    /// Tells a time-out at which the kernel ran neither of the programs that should have told it.
-    /// It happens: once in some hundred time-outs, see `docs/itcp.md`.
-    fn late_timeout(&mut self) {
-        let [past, first, undoubled] = [(); 3].map(|()| self.asm.label());
-        self.untold(past);
-        self.layout.retransmits.load(&mut self.asm, R4, R6);
-        // An acknowledgement may have reset the row.
-        self.asm.jump_if(If::Differ, R4, 0, first);
-        self.asm.set(R4, 1);
-        self.asm.place(first);
-        self.layout.rto.load(&mut self.asm, R5, R6);
-        self.asm.alu(Op::Mul, R5, self.layout.tick as i32);
-        self.layout.backoff.load(&mut self.asm, R1, R6);
-        self.asm.jump_if(If::Equal, R1, 0, undoubled);
-        self.asm.alu(Op::ShiftRight, R5, 1);
-        self.asm.place(undoubled);
-        self.tell(EventKind::Timeout);
-        self.asm.place(past);
     }
 
     /// Tells when the window has reached the threshold. One that shrinks to it does not count.

@@ -1,4 +1,4 @@
-//! The thread that calls back.
+//! The thread that takes events: it starts programs and calls back.
 
 use std::ffi::c_void;
 use std::io;
@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use super::{CEvent, to_c};
+use super::programs::Programs;
+use super::{CEvent, Handle, to_c};
+use crate::event::Event;
 use crate::events::Events;
 use crate::system::{Bell, be_brisk, join};
 
 /// `tg_callback`.
 pub(super) type Callback = unsafe extern "C" fn(*const CEvent, *mut c_void);
 
-/// A thread that calls back. Dropping it ends that; in a callback, when the callback is over.
+/// A thread that takes events. Dropping it ends that; in a callback, when the callback is over.
 pub(super) struct Caller {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -25,30 +27,46 @@ struct Stop {
     is_rung: AtomicBool,
 }
 
-/// The user's pointer, on its way to the thread that calls back.
-struct User(*mut c_void);
+/// A callback, with the user's pointer on its way to the thread that calls.
+pub(super) struct Hearer {
+    callback: Callback,
+    user: *mut c_void,
+}
 
-// SAFETY: the header says that it is used on another thread.
-unsafe impl Send for User {}
+// SAFETY: the header says that the pointer is used on another thread.
+unsafe impl Send for Hearer {}
+
+impl Hearer {
+    pub(super) fn new(callback: Callback, user: *mut c_void) -> Self {
+        Self { callback, user }
+    }
+
+    fn call(&self, event: &Event) {
+        let event = to_c(event);
+        // SAFETY: the caller gave a function of this type, and the pointer for it.
+        unsafe { (self.callback)(&raw const event, self.user) };
+    }
+}
 
 impl Caller {
-    /// `before` has ended before anything is called.
+    /// `before` has ended before anything is taken. Without a hearer, events that are for no program
+    /// are dropped.
     pub(super) fn start(
-        events: Arc<Events>,
-        callback: Callback,
-        user: *mut c_void,
+        handle: &Handle,
+        hearer: Option<Hearer>,
         before: Option<Self>,
     ) -> io::Result<Self> {
         let stop = Arc::new(Stop {
             bell: Bell::new()?,
             is_rung: AtomicBool::new(false),
         });
-        let (its_stop, user) = (Arc::clone(&stop), User(user));
+        let its_stop = Arc::clone(&stop);
+        let (events, programs) = (Arc::clone(&handle.events), Arc::clone(&handle.programs));
         let thread = thread::Builder::new()
             .name("tcp-callback".into())
             .spawn(move || {
                 drop(before);
-                call(&events, &its_stop, callback, &user);
+                take(&events, &its_stop, &programs, hearer.as_ref());
             })?;
         Ok(Self {
             stop,
@@ -62,7 +80,12 @@ impl Caller {
         thread == Some(thread::current().id())
     }
 
-    /// Calls no more, but for what has begun.
+    /// Whether it takes no more.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.is_rung.load(Ordering::Acquire)
+    }
+
+    /// Takes and calls no more, but for what has begun.
     pub(super) fn stop(&self) {
         self.stop.is_rung.store(true, Ordering::Release);
         self.stop.bell.ring();
@@ -76,16 +99,19 @@ impl Drop for Caller {
     }
 }
 
-fn call(events: &Events, stop: &Stop, callback: Callback, user: &User) {
+fn take(events: &Events, stop: &Stop, programs: &Programs, hearer: Option<&Hearer>) {
     be_brisk();
     let is_over = || stop.is_rung.load(Ordering::Acquire);
     while !is_over() && events.wait(None, Some(stop.bell.as_fd())).is_ok() {
         while !is_over()
             && let Some(event) = events.try_next()
         {
-            let event = to_c(&event);
-            // SAFETY: the caller gave a function of this type, and the pointer for it.
-            unsafe { callback(&raw const event, user.0) };
+            if programs.start(&event) {
+                continue;
+            }
+            if let Some(hearer) = hearer {
+                hearer.call(&event);
+            }
         }
     }
 }

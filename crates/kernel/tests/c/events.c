@@ -1,24 +1,11 @@
 /* The C interface over the loopback, without privilege: events, probe, callback, signal, errors. */
-#include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "tidegate_events.h"
-
-#define CHECK(what)                                                                                \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #what, tg_events_error());              \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "check.h"
 
 static atomic_int calls;
 
@@ -57,21 +44,6 @@ static void wait_for(atomic_int *count) {
         CHECK(tries < 5000);
         CHECK(poll(NULL, 0, 1) == 0);
     }
-}
-
-static int connected(int *peer) {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t size = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0), ours = socket(AF_INET, SOCK_STREAM, 0);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CHECK(bind(listener, (struct sockaddr *)&address, size) == 0);
-    CHECK(getsockname(listener, (struct sockaddr *)&address, &size) == 0);
-    CHECK(listen(listener, 1) == 0);
-    CHECK(connect(ours, (struct sockaddr *)&address, size) == 0);
-    *peer = accept(listener, NULL, NULL);
-    CHECK(*peer >= 0);
-    close(listener);
-    return ours;
 }
 
 int main(void) {
@@ -133,12 +105,21 @@ int main(void) {
     CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
     ours = connected(&peer);
     CHECK(tg_events_subscribe(events, ours, 0, 0, &id) == 0);
+    CHECK(tg_events_rearm(events) == -1 && strstr(tg_events_error(), "tg_events_signal") != NULL);
     CHECK(tg_events_signal(events, SIGIO) == 0);
-    close(ours);
     struct timespec limit = {.tv_sec = 5};
-    CHECK(sigtimedwait(&set, NULL, &limit) == SIGIO);
-    CHECK(tg_events_next(events, &event, 0) == 1);
-    CHECK(event.kind == TG_ENDED);
+    for (int times = 0; times < 2; times++) {
+        close(ours);
+        CHECK(sigtimedwait(&set, NULL, &limit) == SIGIO);
+        CHECK(tg_events_next(events, &event, 0) == 1);
+        CHECK(event.kind == TG_ENDED);
+        CHECK(tg_events_rearm(events) == 0);
+        close(peer);
+        ours = connected(&peer);
+        CHECK(tg_events_subscribe(events, ours, 0, 0, &id) == 0);
+    }
+    CHECK(tg_events_cancel(events, id) == 0);
+    close(ours);
     CHECK(tg_events_signal(events, 0) == 0);
     close(peer);
 

@@ -70,7 +70,7 @@ fn reply(client: &OwnedFd, limit: Duration) -> Option<String> {
 #[test]
 fn the_daemon_waits_for_no_descriptor() {
     let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
-    let Some(daemon) = Daemon::start("linger", &policy) else {
+    let Some(daemon) = Daemon::start_alone("linger", &policy) else {
         return;
     };
     let tally: &[u8] = br#"{"request":"tally","id":1}"#;
@@ -173,7 +173,7 @@ fn one_user_does_not_take_all_subscriptions() {
 #[test]
 fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
     let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
-    let Some(daemon) = Daemon::start("hangs", &policy) else {
+    let Some(daemon) = Daemon::start_alone("hangs", &policy) else {
         return;
     };
     let subscribes = |socket: &TcpStream| {
@@ -243,7 +243,7 @@ fn who_closes_after_a_subscription_closes_for_all() {
 #[test]
 fn the_end_waits_for_no_descriptor() {
     let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
-    let Some(daemon) = Daemon::start("farewell", &policy) else {
+    let Some(daemon) = Daemon::start_alone("farewell", &policy) else {
         return;
     };
     let bad = raw_client(&daemon.path);

@@ -99,7 +99,7 @@ fn the_policy_holds_for_probes() {
 /// still killed.
 #[test]
 fn handlers_and_signals_tell_of_the_end() {
-    let Some(daemon) = Daemon::start("end", ANYTHING) else {
+    let Some(daemon) = Daemon::start("goodbye", ANYTHING) else {
         return;
     };
     let handlers = Handlers::start(Events::connect(&daemon.path).unwrap()).unwrap();

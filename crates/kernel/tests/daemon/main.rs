@@ -3,6 +3,7 @@
 mod crowd;
 mod descriptors;
 mod handlers;
+mod service;
 mod trust;
 
 use std::io::{self, Write as _};
@@ -11,66 +12,15 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, fs, mem};
 
+use service::Daemon;
 use tidegate_kernel::{
     EventKind, EventSet, Events, EventsError, Executable, Handler, Handlers, Happening, Policy,
     Server, Signals, TcpState, Variable, VariableSet, Wanted,
 };
-
-/// A daemon in this process, at a path of its own.
-struct Daemon {
-    path: PathBuf,
-    stop: Option<io::PipeWriter>,
-    thread: Option<JoinHandle<()>>,
-    log: Arc<Mutex<Vec<String>>>,
-}
-
-impl Daemon {
-    /// With this policy; `None` where this process may not load programs.
-    fn start(name: &str, policy: &str) -> Option<Self> {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        let file = dir.join(format!("{name}.toml"));
-        fs::write(&file, policy).unwrap();
-        let log: Arc<Mutex<Vec<String>>> = Arc::default();
-        let its_log = Arc::clone(&log);
-        let hear = move |line: &str| its_log.lock().unwrap().push(line.to_owned());
-        let mut server = match Server::new(Policy::load(&file).unwrap(), hear) {
-            Ok(server) => server,
-            Err(why) => {
-                skip(name, &why.to_string());
-                return None;
-            }
-        };
-        // Paths of sockets are short.
-        let path = env::temp_dir().join(format!("tg-{}-{name}.sock", std::process::id()));
-        server.listen(&path).unwrap();
-        let (stop, stopper) = io::pipe().unwrap();
-        let thread = thread::spawn(move || server.run(stop.as_fd()).unwrap());
-        Some(Self {
-            path,
-            stop: Some(stopper),
-            thread: Some(thread),
-            log,
-        })
-    }
-
-    fn logged(&self, word: &str) -> bool {
-        self.log.lock().unwrap().iter().any(|l| l.contains(word))
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        if let Some(mut stop) = self.stop.take() {
-            stop.write_all(b"!").unwrap();
-        }
-        self.thread.take().unwrap().join().unwrap();
-        assert!(!self.path.exists(), "the socket stayed behind");
-    }
-}
 
 /// Two ends of a connection over the loopback.
 fn connection() -> (TcpStream, TcpStream) {

@@ -1,0 +1,159 @@
+/* T-ware in C, without privilege: a program per event, what goes wrong with one, and a callback beside
+ * them. The argument is a file for the program to write to. */
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+static atomic_int calls;
+static struct {
+    const tg_events *events;
+    atomic_int failed, not_started, too_many, too_slow;
+} reports;
+
+static void on_event(const tg_event *event, void *user) {
+    CHECK(user == &calls && event->kind == TG_ENDED);
+    atomic_fetch_add(&calls, 1);
+}
+
+static void on_report(const tg_report *report, void *user) {
+    CHECK(user == &reports && report->kind == TG_STATE);
+    CHECK(strstr(report->text, report->program) == report->text);
+    switch (report->fault) {
+    case TG_FAULT_FAILED:
+        CHECK(WIFEXITED(report->detail) && WEXITSTATUS(report->detail) == 7);
+        CHECK(strstr(report->text, "exit status: 7") != NULL);
+        atomic_fetch_add(&reports.failed, 1);
+        break;
+    case TG_FAULT_NOT_STARTED:
+        CHECK(strcmp(report->program, "/no/such/program") == 0 && report->detail == ENOENT);
+        atomic_fetch_add(&reports.not_started, 1);
+        break;
+    case TG_FAULT_TOO_MANY:
+        CHECK(report->detail >= 1);
+        atomic_fetch_add(&reports.too_many, 1);
+        break;
+    case TG_FAULT_TOO_SLOW:
+        CHECK(report->detail == 300);
+        atomic_fetch_add(&reports.too_slow, 1);
+        break;
+    default:
+        CHECK(!"a fault that there is");
+    }
+    /* Who hears may ask to hear. */
+    CHECK(tg_events_on_report(reports.events, on_report, user) == 0);
+}
+
+static void wait_for(atomic_int *count) {
+    for (int tries = 0; atomic_load(count) == 0; tries++) {
+        CHECK(tries < 10000);
+        CHECK(poll(NULL, 0, 1) == 0);
+    }
+}
+
+/* Starts a program for the change of state that it causes. */
+static void run(const tg_events *events, const tg_program *program) {
+    int peer, ours = connected(&peer);
+    CHECK(tg_events_run(events, ours, 1u << TG_STATE, TG_ALL_VARIABLES, program, NULL) == 0);
+    CHECK(shutdown(ours, SHUT_WR) == 0);
+    /* Both ends stay open, so that the program finds its socket. */
+}
+
+static void reads(const char *path, char *text, size_t size) {
+    struct stat file;
+    for (int tries = 0; stat(path, &file) != 0 || file.st_size == 0; tries++) {
+        CHECK(tries < 10000);
+        CHECK(poll(NULL, 0, 1) == 0);
+    }
+    FILE *notes = fopen(path, "r");
+    CHECK(notes != NULL && fgets(text, size, notes) != NULL);
+    fclose(notes);
+}
+
+int main(int count, char **words) {
+    CHECK(count == 2);
+    tg_events *events = tg_events_unprivileged();
+    CHECK(events != NULL);
+    reports.events = events;
+    CHECK(tg_events_on_report(events, on_report, &reports) == 0);
+
+    /* What cannot be meant. */
+    tg_program nothing = {.program = NULL}, there = {.program = "/bin/true"};
+    int peer, ours = connected(&peer);
+    CHECK(tg_events_run(events, ours, 0, 0, NULL, NULL) == -1);
+    CHECK(strstr(tg_events_error(), "the program is NULL") != NULL);
+    CHECK(tg_events_run(events, ours, 0, 0, &nothing, NULL) == -1);
+    CHECK(strstr(tg_events_error(), "no program is named") != NULL);
+    CHECK(tg_events_run(events, STDERR_FILENO, 0, 0, &there, NULL) == -1);
+    CHECK(tg_events_run(NULL, ours, 0, 0, &there, NULL) == -1);
+
+    /* It is told the socket, the event, its time and the state, while there is a socket. Moved, so that the
+     * file is never half there. */
+    char script[512], file[256], text[512], socket_name[64], event_name[16];
+    unsigned long long time, cwnd;
+    int descriptor, other_peer, other = connected(&other_peer);
+    snprintf(script, sizeof script,
+             "f=%s.$2; echo $1 $2 $3 $TIDEGATE_CWND $(readlink /proc/self/fd/3) >$f.new; mv $f.new $f", words[1]);
+    const char *notes[] = {"-c", script, "tware", NULL};
+    tg_program writes = {.program = "/bin/sh", .arguments = notes};
+    CHECK(tg_events_run(events, other, 1u << TG_STATE, TG_ALL_VARIABLES, &writes, NULL) == 0);
+    CHECK(shutdown(other, SHUT_WR) == 0);
+    snprintf(file, sizeof file, "%s.state", words[1]);
+    reads(file, text, sizeof text);
+    CHECK(sscanf(text, "%d %15s %llu %llu %63s", &descriptor, event_name, &time, &cwnd, socket_name) == 5);
+    CHECK(descriptor == 3 && strcmp(event_name, "state") == 0 && time > 0 && cwnd > 0);
+    CHECK(strncmp(socket_name, "socket:", 7) == 0);
+    close(other_peer);
+    close(other);
+    snprintf(file, sizeof file, "%s.ended", words[1]);
+    reads(file, text, sizeof text);
+    CHECK(strncmp(text, "- ended ", 8) == 0);
+
+    /* What goes wrong. */
+    const char *fails[] = {"-c", "exit 7", NULL}, *hangs[] = {"-c", "sleep 60", NULL};
+    run(events, &(tg_program){.program = "/bin/sh", .arguments = fails});
+    wait_for(&reports.failed);
+    run(events, &(tg_program){.program = "/no/such/program"});
+    wait_for(&reports.not_started);
+    run(events, &(tg_program){.program = "/bin/sh", .arguments = hangs, .limit_ms = 300});
+    wait_for(&reports.too_slow);
+    CHECK(atomic_load(&reports.too_many) == 0);
+    for (int times = 0; times < 2; times++) {
+        run(events, &(tg_program){.program = "/bin/sh", .arguments = hangs, .at_once = 1});
+    }
+    wait_for(&reports.too_many);
+
+    /* Other subscriptions of the same handle are called back for, also after a program was bound. */
+    CHECK(tg_events_subscribe(events, ours, 0, 0, NULL) == 0);
+    CHECK(tg_events_call(events, on_event, &calls) == 0);
+    close(ours);
+    close(peer);
+    wait_for(&calls);
+    /* Without a callback programs are started all the same. */
+    tg_program last = {.program = "/no/such/program"};
+    atomic_store(&reports.not_started, 0);
+    ours = connected(&peer);
+    CHECK(tg_events_run(events, ours, 1u << TG_STATE, 0, &last, NULL) == 0);
+    CHECK(tg_events_call(events, NULL, NULL) == 0);
+    CHECK(shutdown(ours, SHUT_WR) == 0);
+    wait_for(&reports.not_started);
+    /* What was cancelled is started no more. */
+    uint64_t id;
+    CHECK(unlink(file) == 0);
+    ours = connected(&peer);
+    CHECK(tg_events_run(events, ours, 0, 0, &writes, &id) == 0);
+    CHECK(tg_events_cancel(events, id) == 0);
+    close(ours);
+    atomic_store(&reports.not_started, 0);
+    run(events, &last);
+    wait_for(&reports.not_started);
+    CHECK(access(file, F_OK) != 0);
+    CHECK(tg_events_on_report(events, NULL, NULL) == 0);
+    tg_events_close(events);
+    puts("programs are started");
+    return 0;
+}

@@ -1,0 +1,119 @@
+//! A daemon for each test, in its process.
+
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
+use std::thread::{self, JoinHandle};
+use std::{env, fs, io};
+
+use tidegate_kernel::{Policy, Server};
+
+use super::skip;
+
+/// A daemon in this process, at a path of its own.
+pub(super) struct Daemon {
+    pub(super) path: PathBuf,
+    stop: Option<io::PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+    pub(super) log: Arc<Mutex<Vec<String>>>,
+    _turn: Turn,
+}
+
+/// Tests in which closing takes long run alone: what others start, programs and daemons, has copies of
+/// all descriptors for a moment, and may find itself to be the last to close one.
+enum Turn {
+    Shared {
+        _guard: RwLockReadGuard<'static, ()>,
+    },
+    Alone {
+        _guard: RwLockWriteGuard<'static, ()>,
+    },
+}
+
+static TURNS: RwLock<()> = RwLock::new(());
+
+impl Daemon {
+    /// With this policy; `None` where this process may not load programs.
+    pub(super) fn start(name: &str, policy: &str) -> Option<Self> {
+        let guard = TURNS.read().unwrap_or_else(PoisonError::into_inner);
+        Self::start_with(name, policy, Turn::Shared { _guard: guard })
+    }
+
+    /// The same while no other daemon runs in this process.
+    pub(super) fn start_alone(name: &str, policy: &str) -> Option<Self> {
+        let guard = TURNS.write().unwrap_or_else(PoisonError::into_inner);
+        Self::start_with(name, policy, Turn::Alone { _guard: guard })
+    }
+
+    fn start_with(name: &str, policy: &str, turn: Turn) -> Option<Self> {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let file = dir.join(format!("{}-{name}.toml", std::process::id()));
+        fs::write(&file, policy).unwrap();
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let its_log = Arc::clone(&log);
+        let hear = move |line: &str| its_log.lock().unwrap().push(line.to_owned());
+        // Paths of sockets are short.
+        let path = env::temp_dir().join(format!("tg-{}-{name}.sock", std::process::id()));
+        let (its_path, its_file) = (path.clone(), file.clone());
+        let (stop, stopper) = io::pipe().unwrap();
+        let number = stop.as_raw_fd();
+        let (say, ready) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let stop = own_descriptors(number);
+            match Server::new(Policy::load(&its_file).unwrap(), hear) {
+                Ok(mut server) => {
+                    server.listen(&its_path).unwrap();
+                    say.send(None).unwrap();
+                    server.run(stop.as_fd()).unwrap();
+                }
+                Err(why) => say.send(Some(why.to_string())).unwrap(),
+            }
+        });
+        let why_not = ready.recv().unwrap();
+        fs::remove_file(file).unwrap();
+        drop(stop);
+        if let Some(why) = why_not {
+            thread.join().unwrap();
+            skip(name, &why);
+            return None;
+        }
+        Some(Self {
+            path,
+            stop: Some(stopper),
+            thread: Some(thread),
+            log,
+            _turn: turn,
+        })
+    }
+
+    pub(super) fn logged(&self, word: &str) -> bool {
+        self.log.lock().unwrap().iter().any(|l| l.contains(word))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut stop) = self.stop.take() {
+            stop.write_all(b"!").unwrap();
+        }
+        self.thread.take().unwrap().join().unwrap();
+        assert!(!self.path.exists(), "the socket stayed behind");
+    }
+}
+
+/// Leaves a daemon's thread of the descriptors of this process a copy of one, as if it were a process
+/// of its own: other tests start programs, which have copies of everything until they run.
+fn own_descriptors(keep: RawFd) -> OwnedFd {
+    let ranges = [
+        (keep as u32 + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE),
+        (3, keep as u32 - 1, 0),
+    ];
+    for (first, last, flags) in ranges.into_iter().filter(|r| r.0 <= r.1) {
+        // SAFETY: takes numbers; nothing on this thread owns what it closes, which is copies.
+        let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    }
+    // SAFETY: the copy is nobody else's.
+    unsafe { OwnedFd::from_raw_fd(keep) }
+}

@@ -1,0 +1,135 @@
+//! An application that forks. Needs the rights to load programs.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
+use std::{env, ptr};
+
+use tidegate_kernel::{Events, EventsError, Variable, Wanted};
+
+/// What is counted of a socket is counted once, also while a child has copies of all descriptors
+/// that were open when it was made. Were those of the programs among them, programs that go with the
+/// last subscription would stay, and run beside those that come with the next.
+#[test]
+fn a_child_keeps_no_programs_in_the_kernel() {
+    let Some(events) = in_kernel() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    let mut acknowledgements = || {
+        (&socket).write_all(b"x").unwrap();
+        peer.read_exact(&mut [0]).unwrap();
+        let patience = Instant::now() + Duration::from_secs(10);
+        loop {
+            let state = events.probe(&socket).unwrap();
+            if state.get(Variable::PacketsOut) == Some(0) {
+                let kinds = [Variable::AcksSlowStart, Variable::AcksAvoidance];
+                return kinds.map(|v| state.get(v).unwrap()).iter().sum::<u64>();
+            }
+            assert!(Instant::now() < patience, "{state:?}");
+        }
+    };
+    let first = events.subscribe(&socket, Wanted::default()).unwrap();
+    assert_eq!(acknowledgements(), 1);
+    let _child = Child::start();
+    events.cancel(first).unwrap();
+    assert_eq!(acknowledgements(), 1);
+    events.subscribe(&socket, Wanted::default()).unwrap();
+    assert_eq!(acknowledgements(), 2);
+}
+
+/// Each has a table of descriptors of its own, in which the same number may be another file. What one
+/// has to close is closed where it is.
+#[test]
+fn sources_that_end_at_the_same_time_close_what_is_theirs() {
+    if in_kernel().is_none() {
+        return;
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..4 {
+                    let events = Events::in_process().unwrap();
+                    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                    linger(&socket);
+                    events.subscribe(&socket, Wanted::default()).unwrap();
+                    assert!(events.is_serving());
+                }
+            });
+        }
+    });
+}
+
+/// Closing this socket may take a second, so nobody waits for that.
+fn linger(socket: &TcpStream) {
+    let value = libc::linger {
+        l_onoff: 1,
+        l_linger: 1,
+    };
+    // SAFETY: the option is whole and passed with its size.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    assert_eq!(done, 0, "{}", io::Error::last_os_error());
+}
+
+/// The programs, where they can be loaded; else the test is skipped.
+fn in_kernel() -> Option<Events> {
+    match Events::in_process() {
+        Ok(events) => Some(events),
+        Err(EventsError::Load(why)) => {
+            // SAFETY: takes nothing and touches no memory.
+            let root = unsafe { libc::geteuid() } == 0;
+            let must = root && env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
+            assert!(!must, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
+            println!("skipped: {why}");
+            None
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// A copy of this process that starts no program, and does nothing until this is dropped.
+struct Child {
+    number: libc::pid_t,
+    stay: Option<io::PipeWriter>,
+}
+
+impl Child {
+    fn start() -> Self {
+        let (wait, stay) = io::pipe().unwrap();
+        let mut byte = 0_u8;
+        // SAFETY: the child makes system calls and nothing else, of which only `read` touches
+        // memory: one byte of its own.
+        let number = unsafe {
+            let number = libc::fork();
+            if number == 0 {
+                libc::close(stay.as_raw_fd());
+                libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
+                libc::_exit(0);
+            }
+            number
+        };
+        assert!(number > 0, "{}", io::Error::last_os_error());
+        Self {
+            number,
+            stay: Some(stay),
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        drop(self.stay.take());
+        // SAFETY: waits for our own child and wants to know nothing of it.
+        unsafe { libc::waitpid(self.number, ptr::null_mut(), 0) };
+    }
+}

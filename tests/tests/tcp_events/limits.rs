@@ -1,0 +1,185 @@
+//! What limits a sender: the network, the application, the send buffer, the receiver.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::sync::mpsc;
+
+use super::*;
+use tidegate_core::units::Bytes;
+use tidegate_kernel::Phase;
+
+/// A connection over a path without losses, its two ends, and the events of it.
+struct Limited<'a> {
+    events: &'a Events,
+    sender: TcpStream,
+    receiver: TcpStream,
+    _emulator: Emulator,
+}
+
+impl<'a> Limited<'a> {
+    /// With so much room at each end, where it is given.
+    fn start(events: &'a Events, send: Option<i32>, receive: Option<i32>) -> Self {
+        let emulator = Emulator::start(&path(LossConfig::NONE, Vec::new())).unwrap();
+        let listen = || TcpListener::bind((Host::B.address(), PORT)).unwrap();
+        let listener = emulator.namespace(Host::B).within(listen).unwrap();
+        if let Some(room) = receive {
+            buffer(&listener, libc::SO_RCVBUF, room);
+        }
+        let connect = || TcpStream::connect((Host::B.address(), PORT)).unwrap();
+        let sender = emulator.namespace(Host::A).within(connect).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        if let Some(room) = send {
+            buffer(&sender, libc::SO_SNDBUF, room);
+        }
+        set_congestion_control(&sender, "reno").unwrap();
+        let wanted = Wanted {
+            events: EventSet::NONE.with(EventKind::Phase),
+            ..Wanted::ALL
+        };
+        events.subscribe(&sender, wanted).unwrap();
+        Self {
+            events,
+            sender,
+            receiver,
+            _emulator: emulator,
+        }
+    }
+
+    /// Writes so much in one go, which the other end reads from the moment in which the event has come
+    /// for which it waits, if there is one, and returns that and what came before.
+    fn send(&self, bytes: usize, limit: Phase, at_once: bool) -> Vec<Event> {
+        let (go, wait) = mpsc::channel();
+        // What is moved in goes when this fails, and then the threads end.
+        thread::scope(move |scope| {
+            scope.spawn(move || (&self.sender).write_all(&vec![0; bytes]).unwrap());
+            scope.spawn(move || {
+                let _ = wait.recv();
+                (&self.receiver).read_exact(&mut vec![0; bytes]).unwrap();
+            });
+            if at_once {
+                go.send(()).unwrap();
+            }
+            let seen = self.until(limit);
+            // It hears nothing if it reads already.
+            let _ = go.send(());
+            seen
+        })
+    }
+
+    /// All events up to that of this limit, which says the last word.
+    fn until(&self, limit: Phase) -> Vec<Event> {
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut seen: Vec<Event> = Vec::new();
+        loop {
+            let next = self.events.next(Some(Duration::from_secs(1))).unwrap();
+            seen.extend(next);
+            let last = seen.last().map(|event| event.what);
+            if let Some(Happening::Phase { to, .. }) = last
+                && to == limit
+            {
+                coherent(&seen);
+                return seen;
+            }
+            assert!(Instant::now() < end, "no {limit} in {seen:?}");
+        }
+    }
+}
+
+/// Each change begins where the one before ended, is counted, and comes a millisecond later or more.
+fn coherent(seen: &[Event]) {
+    let mut now = None;
+    for (number, event) in (1..).zip(seen) {
+        let Happening::Phase { from, to } = event.what else {
+            panic!("{event:?}");
+        };
+        assert_eq!(from, now, "{seen:?}");
+        assert_ne!(from, Some(to), "{seen:?}");
+        now = Some(to);
+        assert_eq!(event.state.get(Variable::PhaseChanges), Some(number));
+    }
+    let least = Duration::from_millis(1);
+    assert!(seen.windows(2).all(|w| w[1].time >= w[0].time + least));
+}
+
+fn buffer(socket: &impl std::os::fd::AsFd, which: libc::c_int, room: i32) {
+    // SAFETY: the room is whole and passed with its size.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            which,
+            (&raw const room).cast(),
+            4,
+        )
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A question at a time leaves the window empty.
+#[test]
+fn an_application_that_gives_little_limits_itself() {
+    in_lab("an_application_that_gives_little_limits_itself", || {
+        let Some((events, _alone)) = in_kernel() else {
+            return;
+        };
+        let limited = Limited::start(&events, None, None);
+        for _ in 0..3 {
+            (&limited.sender).write_all(&[0; 1_000]).unwrap();
+            (&limited.receiver).read_exact(&mut [0; 1_000]).unwrap();
+        }
+        let seen = limited.until(Phase::Application);
+        let state = &seen.last().unwrap().state;
+        assert_eq!(state.unsent(), Some(Bytes(0)), "{seen:?}");
+        assert!(state.unacknowledged() < state.cwnd(), "{seen:?}");
+    });
+}
+
+/// More than fits into the window.
+#[test]
+fn what_the_window_does_not_let_out_is_limited_by_the_network() {
+    in_lab(
+        "what_the_window_does_not_let_out_is_limited_by_the_network",
+        || {
+            let Some((events, _alone)) = in_kernel() else {
+                return;
+            };
+            let limited = Limited::start(&events, None, None);
+            let seen = limited.send(1_000_000, Phase::Network, true);
+            let state = &seen.last().unwrap().state;
+            assert!(state.unsent() > Some(Bytes(0)), "{seen:?}");
+        },
+    );
+}
+
+/// All that the buffer holds is out, and the window would let out more.
+#[test]
+fn a_small_send_buffer_limits_the_sender() {
+    in_lab("a_small_send_buffer_limits_the_sender", || {
+        let Some((events, _alone)) = in_kernel() else {
+            return;
+        };
+        let limited = Limited::start(&events, Some(4_096), None);
+        let seen = limited.send(2_000_000, Phase::SendBuffer, true);
+        let state = &seen.last().unwrap().state;
+        assert_eq!(state.get(Variable::SendBuffer), Some(8_192));
+        assert!(state.unacknowledged() < state.cwnd(), "{seen:?}");
+    });
+}
+
+/// The receiver reads nothing until the sender has heard that it waits for it.
+#[test]
+fn a_receiver_that_does_not_read_limits_the_sender() {
+    in_lab("a_receiver_that_does_not_read_limits_the_sender", || {
+        let Some((events, _alone)) = in_kernel() else {
+            return;
+        };
+        let limited = Limited::start(&events, None, Some(8_192));
+        let seen = limited.send(200_000, Phase::Receiver, false);
+        let state = &seen.last().unwrap().state;
+        assert!(state.unsent() > Some(Bytes(0)), "{seen:?}");
+        let window = state.get(Variable::SendWindow).unwrap();
+        let mss = state.get(Variable::Mss).unwrap();
+        let out = state.unacknowledged().unwrap().get();
+        assert!(window < out + mss, "{seen:?}");
+    });
+}

@@ -8,6 +8,7 @@ mod events;
 pub mod limits;
 pub mod netns;
 pub mod pipe;
+mod realtime;
 pub mod stack;
 pub mod tcp;
 pub mod terminal;

@@ -14,6 +14,7 @@ use super::report::{Arrival, Departure, EmulatorLog, EmulatorReport, Recorder};
 use super::timing::{Lateness, Silence};
 use crate::clock::Clock;
 use crate::events::{Events, Ready, sleep_until};
+use crate::realtime;
 use crate::tun::Tun;
 
 /// A host's device, and the routes of what comes out of it.
@@ -108,7 +109,7 @@ impl Engine {
     /// Runs until it is told to stop or time is over. The report lacks `overruns`, which count
     /// against `kept_up` as well.
     pub(super) fn run(mut self) -> io::Result<Finished> {
-        let realtime_priority = ask_for_realtime();
+        let realtime_priority = realtime::ask(PRIORITY);
         ask_for_punctual_sleep();
         let Conditions {
             clock,
@@ -298,15 +299,6 @@ pub(super) struct Finished {
     pub(super) log: EmulatorLog,
     /// So that the devices, and their counters, are still there.
     _ports: Vec<Port>,
-}
-
-/// Asks that this thread goes before all ordinary ones.
-fn ask_for_realtime() -> bool {
-    let parameters = libc::sched_param {
-        sched_priority: PRIORITY,
-    };
-    // SAFETY: `parameters` is whole; 0 is the calling thread.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
 }
 
 /// Without real-time priority the kernel has threads sleep up to 50 µs longer than they ask for,

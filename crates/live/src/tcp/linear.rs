@@ -10,7 +10,9 @@
 //!
 //! A thread that is kept from running for a sixth of a second at just that moment, and so over the next
 //! time-out, loses the connection. It does nothing else, so that neither an encoder nor a disk can keep
-//! it; a machine that stands still in the middle of an outage can, or a quota of processor time.
+//! it, and goes before ordinary threads where it may; a machine that stands still in the middle of an
+//! outage can keep it, or a quota of processor time. Where it was kept for a shorter time lately, it
+//! lets time-outs double.
 
 mod schedule;
 
@@ -23,6 +25,7 @@ use std::{io, mem, thread};
 
 use super::socket::{PATIENCE, TCP_RTO_MAX_MS, set};
 use crate::netns::check;
+use crate::realtime;
 use schedule::{Glance, LATE, Order, Schedule};
 
 /// Keeps the time-outs of one socket as they are, for as long as this lives.
@@ -110,9 +113,13 @@ struct Keeper {
 
 impl Keeper {
     fn run(&self, shared: &Shared) {
+        // Not to be granted it is no reason to do without.
+        let _ = realtime::ask(PRIORITY);
         let mut schedule = Schedule::default();
+        let mut asked_for = shared.now();
         while !shared.stop.load(Ordering::Relaxed) {
-            let Ok(glance) = self.glance(shared) else {
+            let late = shared.now().saturating_sub(asked_for);
+            let Ok(glance) = self.glance(shared, late) else {
                 break;
             };
             if let Some(order) = schedule.on_glance(&glance) {
@@ -124,13 +131,14 @@ impl Keeper {
             let gap = schedule.gap().as_nanos() as u64;
             shared.gap.store(gap, Ordering::Relaxed);
             let now = shared.now();
-            thread::park_timeout(schedule.wake(now).saturating_sub(now));
+            asked_for = schedule.wake(now);
+            thread::park_timeout(asked_for.saturating_sub(now));
         }
         self.obey(Order::Restore);
         self.cap(None);
     }
 
-    fn glance(&self, shared: &Shared) -> io::Result<Glance> {
+    fn glance(&self, shared: &Shared, late: Duration) -> io::Result<Glance> {
         // SAFETY: numbers all, for which zero is valid.
         let mut info: libc::tcp_info = unsafe { mem::zeroed() };
         let mut size = mem::size_of_val(&info) as libc::socklen_t;
@@ -149,6 +157,7 @@ impl Keeper {
         let since_sent = Duration::from_millis(info.tcpi_last_data_sent.into());
         Ok(Glance {
             at,
+            late,
             clean: info.tcpi_ca_state == OPEN && info.tcpi_retrans == 0,
             in_a_row: info.tcpi_retransmits,
             sent_again: info.tcpi_total_retrans,
@@ -211,6 +220,8 @@ fn get(fd: RawFd, option: libc::c_int) -> io::Result<u32> {
 
 /// `TCP_CA_Open` of the kernel: nothing is missing.
 const OPEN: u8 = 0;
+/// Above ordinary threads, below all others with real-time priority.
+const PRIORITY: libc::c_int = 1;
 /// The least that the kernel takes, in milliseconds.
 const SHORTEST_CAP: u32 = 1_000;
 

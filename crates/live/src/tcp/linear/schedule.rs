@@ -8,6 +8,8 @@ use tidegate_core::symbiosis::linear_timeout;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Glance {
     pub(super) at: Duration,
+    /// By how much later than was asked for.
+    pub(super) late: Duration,
     /// Nothing is missing, and nothing that was sent again is out.
     pub(super) clean: bool,
     /// Time-outs since something was acknowledged, modulo 256.
@@ -48,6 +50,8 @@ pub(super) struct Schedule {
     armed: Duration,
     /// Since `clean`, while it is set.
     limit: Option<Duration>,
+    /// Until then this machine is not trusted to have us run in time.
+    unsteady: Duration,
 }
 
 impl Schedule {
@@ -81,6 +85,9 @@ impl Schedule {
 
     /// Takes a look.
     pub(super) fn on_glance(&mut self, glance: &Glance) -> Option<Order> {
+        if glance.late > STEADY {
+            self.unsteady = glance.at + WARY;
+        }
         let sent = glance.sent_again != self.sent_again;
         self.sent_again = glance.sent_again;
         // The kernel has eight bits for it, and zero may be one of the row.
@@ -99,7 +106,8 @@ impl Schedule {
             self.next = Some(glance.sent + glance.rto).filter(|next| *next > glance.at);
             return self.limit.take().map(|_| Order::TakeBack);
         }
-        if self.limit.is_none() && glance.at + LEAD >= next {
+        let steady = glance.at >= self.unsteady;
+        if steady && self.limit.is_none() && glance.at + LEAD >= next {
             let limit = next.saturating_sub(clean) + self.gap();
             self.limit = Some(limit);
             return Some(Order::Limit(limit));
@@ -165,6 +173,11 @@ pub(super) const LATE: Duration = Duration::from_millis(150);
 const LAST: Duration = Duration::from_millis(60);
 /// Of the kernel's own times, of which some are in ticks of 10 ms.
 const COARSE: Duration = Duration::from_millis(12);
+/// Who was not run for so long, a quarter of what costs the connection, may be kept longer next time:
+/// then time-outs double for a while, which costs but time.
+const STEADY: Duration = Duration::from_millis(40);
+/// For so long.
+const WARY: Duration = Duration::from_secs(10);
 /// Between looks while nothing is near.
 const IDLE: Duration = Duration::from_millis(50);
 /// Between looks while the timer is about to run out.

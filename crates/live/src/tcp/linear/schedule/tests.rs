@@ -98,6 +98,7 @@ impl Kernel {
     fn glance(&self, at: Duration) -> Glance {
         Glance {
             at,
+            late: Duration::ZERO,
             clean: self.stamp.is_none(),
             in_a_row: self.in_a_row,
             sent_again: self.sent_again,
@@ -110,6 +111,7 @@ impl Kernel {
 /// Of a connection on which nothing is missing.
 const HEALTHY: Glance = Glance {
     at: Duration::from_secs(1),
+    late: Duration::ZERO,
     clean: true,
     in_a_row: 0,
     sent_again: 0,
@@ -159,6 +161,43 @@ fn the_second_time_out_doubles_and_no_other() {
     assert!(schedule.next().is_some() && !kernel.given_up);
 }
 
+/// Nobody stakes a connection on a thread that was kept from running a moment ago.
+#[test]
+fn on_a_machine_that_stands_still_at_times_time_outs_double() {
+    let mut kernel = Kernel::new(ms(300), ms(0));
+    kernel.longest = ms(120_000);
+    let mut schedule = Schedule::default();
+    let mut limits = Vec::new();
+    let mut now = ms(0);
+    while now < ms(40_000) {
+        kernel.run(now, 0.0);
+        let late = if now < ms(100) {
+            STEADY + ms(1)
+        } else {
+            STEADY
+        };
+        let glance = Glance {
+            late,
+            ..kernel.glance(now)
+        };
+        match schedule.on_glance(&glance) {
+            Some(Order::Limit(limit)) => {
+                limits.push(now);
+                kernel.user_timeout = Some(limit);
+            }
+            Some(Order::TakeBack | Order::Restore) => kernel.user_timeout = None,
+            None => {}
+        }
+        now = schedule.wake(now);
+    }
+    // At 0.3, 0.9, 2.1, 4.5 and 9.3 s; from then on it is trusted again.
+    let gaps = kernel.gaps();
+    assert_eq!(gaps[..4], [ms(600), ms(1_200), ms(2_400), ms(4_800)]);
+    assert!(limits[0] > WARY && gaps.len() > 20, "{limits:?} {gaps:?}");
+    assert!(gaps[6..].iter().all(|gap| *gap < ms(1_100)), "{gaps:?}");
+    assert!(!kernel.given_up);
+}
+
 #[test]
 fn an_acknowledgement_takes_the_limit_back() {
     let mut schedule = Schedule::default();
@@ -188,6 +227,7 @@ fn nothing_is_done_before_the_connection_was_clean() {
     let mut schedule = Schedule::default();
     let glance = Glance {
         at: ms(5),
+        late: Duration::ZERO,
         clean: false,
         in_a_row: 3,
         sent_again: 3,
@@ -197,6 +237,7 @@ fn nothing_is_done_before_the_connection_was_clean() {
     for at in [5, 500, 1_590, 1_700] {
         let glance = Glance {
             at: ms(at),
+            late: Duration::ZERO,
             ..glance
         };
         assert_eq!(schedule.on_glance(&glance), None);
@@ -213,12 +254,14 @@ fn a_limit_counts_from_before_the_first_retransmission() {
     schedule.on_glance(&glance);
     glance = Glance {
         at: ms(1_400),
+        late: Duration::ZERO,
         clean: false,
         ..glance
     };
     schedule.on_glance(&glance);
     glance = Glance {
         at: ms(1_800),
+        late: Duration::ZERO,
         in_a_row: 1,
         sent_again: 2,
         rto: ms(600),
@@ -229,6 +272,7 @@ fn a_limit_counts_from_before_the_first_retransmission() {
     assert_eq!(schedule.next(), Some(ms(2_390)));
     let order = schedule.on_glance(&Glance {
         at: ms(2_360),
+        late: Duration::ZERO,
         ..glance
     });
     assert_eq!(order, Some(Order::Limit(ms(1_390 + 250))));
@@ -272,6 +316,7 @@ fn the_row_of_one_outage_is_none_of_the_next() {
     for (at, in_a_row, sent_again) in [(1_500, 1, 1), (2_100, 2, 2), (2_400, 3, 3), (3_000, 1, 5)] {
         glance = Glance {
             at: ms(at),
+            late: Duration::ZERO,
             clean: false,
             in_a_row,
             sent_again,

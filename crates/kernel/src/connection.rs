@@ -90,8 +90,7 @@ impl Connection {
     ///
     /// The socket is none any more.
     pub fn view(&mut self, now: Time) -> io::Result<TcpView> {
-        let info = Info::read(self.socket.as_fd())?;
-        let state = tcp::with_sequence(self.socket.as_fd(), &info);
+        let (info, state) = tcp::read(self.socket.as_fd())?;
         self.view_of(now, &info, &state)
     }
 
@@ -109,8 +108,8 @@ impl Connection {
             let Some(kind) = table_1(&event.what) else {
                 continue;
             };
-            let info = Info::read(self.socket.as_fd()).map_err(EventsError::System)?;
-            let mut state = tcp::with_sequence(self.socket.as_fd(), &info);
+            let read = tcp::read(self.socket.as_fd());
+            let (info, mut state) = read.map_err(EventsError::System)?;
             take_over(&mut state, &event.state);
             let view = self.view_of(now, &info, &state);
             let mut view = view.map_err(EventsError::System)?;

@@ -299,23 +299,25 @@ mod tests {
         Time::from_millis(10_000 + ms)
     }
 
-    fn watched(congestion: &str) -> (Connection, TcpStream) {
+    /// `None` where the system does not allow this congestion control.
+    fn watched(congestion: &str) -> Option<(Connection, TcpStream)> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         near.set_nonblocking(true).unwrap();
         let (far, _) = listener.accept().unwrap();
-        tcp::set_congestion_control(&near, congestion).unwrap();
+        if let Err(why) = tcp::set_congestion_control(&near, congestion) {
+            eprintln!("not tested: this system does not allow {congestion} ({why})");
+            return None;
+        }
         let events = Events::unprivileged().unwrap();
-        (
-            Connection::new(events, &near, Subscription::ALL).unwrap(),
-            far,
-        )
+        let connection = Connection::new(events, &near, Subscription::ALL).unwrap();
+        Some((connection, far))
     }
 
     /// The receiver reads nothing: what was written is in its buffers, and the rest waits.
     #[test]
     fn a_view_adds_up() {
-        let (mut connection, mut far) = watched("reno");
+        let (mut connection, mut far) = watched("reno").expect("everybody may have Reno");
         let view = connection.view(at(0)).unwrap();
         assert_eq!(view.control, CongestionControl::Reno);
         assert_eq!((view.backlog(), view.sent), (Bytes(0), Bytes(0)));
@@ -335,7 +337,9 @@ mod tests {
 
     #[test]
     fn the_congestion_control_is_the_sockets_own() {
-        let (mut connection, _far) = watched("cubic");
+        let Some((mut connection, _far)) = watched("cubic") else {
+            return;
+        };
         let view = connection.view(at(0)).unwrap();
         assert_eq!(view.control, CongestionControl::Cubic);
     }

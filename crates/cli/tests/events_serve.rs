@@ -143,6 +143,65 @@ fn watch_sees_a_transfer_through_the_daemon() {
     daemon.interrupted();
 }
 
+/// As `tidegate events watch | head -1` has it: that is no failure, and nothing to talk of.
+#[test]
+fn watch_ends_without_a_word_when_nobody_reads_it_any_more() {
+    for form in ["", "--json"] {
+        let sink = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = sink.local_addr().unwrap().port();
+        let swallow = thread::spawn(move || {
+            let mut from = sink.accept().unwrap().0;
+            // Until the program has closed its end, or is gone.
+            let _ = io::copy(&mut from, &mut io::sink());
+        });
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command
+            .args(["events", "watch", "--source", "unprivileged", "--for", "2s"])
+            .args(["--to", &format!("127.0.0.1:{port}")])
+            .args(form.split_whitespace())
+            .stdout(writer);
+        let watched = command.output().unwrap();
+        let said = String::from_utf8_lossy(&watched.stderr);
+        assert_eq!(watched.status.code(), Some(0), "{said}");
+        assert!(!said.contains(" dropped"), "it went on: {said}");
+        for word in ["panicked", "pipe"] {
+            assert!(!said.contains(word), "{said}");
+        }
+        swallow.join().unwrap();
+    }
+}
+
+/// What would be ignored in silence.
+#[test]
+fn options_of_another_path_or_source_are_refused() {
+    for option in [
+        "--rate 1Mb/s",
+        "--delay 5ms",
+        "--queue 9kB",
+        "--loss 1%",
+        "--outage 1s+1s",
+        "--seed 2",
+    ] {
+        let ended = Party::tidegate(&format!("events watch --to 127.0.0.1:9 {option}")).ends();
+        // Of the command line, as clap has it.
+        assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
+        let name = option.split(' ').next().unwrap();
+        for word in ["cannot be used with", "--to", name] {
+            assert!(ended.said.contains(word), "{option}: {}", ended.said);
+        }
+    }
+    for source in ["in-process", "unprivileged"] {
+        let line = "events watch --to 127.0.0.1:9 --socket /nosuch/x --source";
+        Party::tidegate(&format!("{line} {source}"))
+            .ends()
+            .failed_with(
+                "--socket is for --source daemon or auto: leave it out, or choose one of these",
+            );
+    }
+}
+
 #[test]
 fn quiet_says_nothing_of_clients() {
     let Some(daemon) = Daemon::start("quiet", ANYTHING, "--quiet") else {

@@ -308,6 +308,14 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
             "transcode --input scene.mp4 --to 127.0.0.1:9 --rate 0b/s",
             "--rate",
         ),
+        (
+            "transcode --input scene.mp4 --to 127.0.0.1:9 --fps 25",
+            "--fps is for a stream that comes over TCP",
+        ),
+        (
+            "recv --transport tcp --listen 127.0.0.1:0 --duration 100ms --codec mpeg2",
+            "and --codec are for --transport rtp",
+        ),
     ] {
         Party::tidegate(arguments).ends().failed_with(mend);
     }

@@ -12,7 +12,9 @@ use lab::{Capture, in_lab, set_ecn};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{LinkConfig, LinkId, NamedLink, NetworkConfig, RouteId};
 use tidegate_core::units::Time;
-use tidegate_live::emulator::{Departure, Emulator, EmulatorConfig, EmulatorLog, Host, Way};
+use tidegate_live::emulator::{
+    Departure, Emulator, EmulatorConfig, EmulatorLog, Host, Nowhere, Way,
+};
 use tidegate_live::netns::Namespace;
 
 const C: Host = Host(2);
@@ -144,6 +146,54 @@ fn the_log_has_each_delay(log: &EmulatorLog) {
     }
     assert_eq!(count, [PACKETS, PACKETS, 2 * PACKETS]);
     assert_ne!(flows[0], flows[1]);
+}
+
+/// A host whose route leads nowhere hears what it is sent, also where senders are checked against
+/// routes, and is heard again when it has its route back.
+#[test]
+fn what_leaves_for_nowhere_is_lost_and_what_comes_is_not() {
+    in_lab(
+        "what_leaves_for_nowhere_is_lost_and_what_comes_is_not",
+        || {
+            let config = EmulatorConfig::path(LinkConfig::default(), LinkConfig::default());
+            let emulator = Emulator::start(&config).unwrap();
+            let [a, b] = [Host::A, Host::B].map(|host| {
+                let bind = || {
+                    let strict = "/proc/sys/net/ipv4/conf/all/rp_filter";
+                    std::fs::write(strict, "1").unwrap();
+                    UdpSocket::bind((host.address(), PORT)).unwrap()
+                };
+                let socket = emulator.namespace(host).within(bind).unwrap();
+                let patience = Some(Duration::from_secs(10));
+                socket.set_read_timeout(patience).unwrap();
+                socket
+            });
+            let to = |host: Host| (host.address(), PORT);
+            let hear = |socket: &UdpSocket| {
+                let mut word = [0];
+                socket.recv_from(&mut word).map(|_| word[0]).unwrap()
+            };
+            let nowhere = Nowhere::new(emulator.namespace(Host::A)).unwrap();
+            for round in 0..2 {
+                nowhere.lead(true).unwrap();
+                // As many as wait in a device, and more.
+                for _ in 0..700 {
+                    a.send_to(&[100], to(Host::B)).unwrap();
+                }
+                b.send_to(&[round], to(Host::A)).unwrap();
+                assert_eq!(hear(&a), round);
+                nowhere.lead(false).unwrap();
+                a.send_to(&[round], to(Host::B)).unwrap();
+                assert_eq!(hear(&b), round);
+            }
+            nowhere.lead(true).unwrap();
+            drop(nowhere);
+            a.send_to(&[2], to(Host::B)).unwrap();
+            assert_eq!(hear(&b), 2);
+            let (report, _) = emulator.stop().unwrap();
+            assert_eq!(report.packets, 5);
+        },
+    );
 }
 
 /// However seldom it looks, a packet is written at its time or after it, and says so.

@@ -247,7 +247,7 @@ fn can_play(scenario: &Scenario) -> Result<()> {
 /// Each flow has two hosts. Either end of datagrams has a socket, an event queue and a timer, and
 /// the sender a bell: 11 with the hosts. A transfer over TCP has one less.
 const FILES_PER_FLOW: u64 = 2 * FILES_PER_HOST + 8;
-/// A video over TCP takes 22, most of them to be told of events.
+/// A video over TCP takes 22, most of them to be told of events, and 23 where its route is cut.
 const FILES_PER_STREAM: u64 = 12;
 /// What a run has open else: streams of the program, the service of events, what it writes. That
 /// was 28 at the most.

@@ -88,7 +88,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     );
     // Before a stream or a player is there, which would be broken off.
     live::claim(args.run.as_deref())?;
-    ready(&args.tcp)?;
+    let _ready = ready(&args.tcp)?;
     if let Some(name) = &args.input {
         FileSource::open(name, FileOptions::default())?;
     }

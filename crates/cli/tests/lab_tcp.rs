@@ -10,7 +10,7 @@ use std::thread;
 use tidegate_core::symbiosis::TcpEvent;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
-use tidegate_sim::run::{ReceivedFrame, Run, RunReader};
+use tidegate_sim::run::{EventRow, ReceivedFrame, Run, RunReader};
 
 /// A video whose path is cut for a second, and a transfer and noise on another one.
 const CUT: &str = r#"name = "cut"
@@ -107,16 +107,17 @@ fn the_kernel_and_the_model_agree_on_a_cut() {
     assert!(flow(&old.0, 0)["frames"]["on_time"].as_f64() < Some(86.0));
 }
 
-/// Three outages of different lengths: nothing leaves the host in any of them, and the video goes on
-/// behind each.
+/// Three outages of different lengths: nothing gets through in any of them, TCP does not know why and
+/// has time-outs, which are told, and the video goes on behind each.
 #[test]
-fn the_route_is_taken_away_and_given_back_for_each_outage() {
-    if skip::is_without_lab("the_route_is_taken_away_and_given_back_for_each_outage") {
+fn the_route_leads_nowhere_and_back_for_each_outage() {
+    if skip::is_without_lab("the_route_leads_nowhere_and_back_for_each_outage") {
         return;
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-routes");
     fs::create_dir_all(&dir).unwrap();
-    let outages = [(2_000, 3_000), (4_500, 5_000), (7_000, 8_500)];
+    // A probe of the tail comes first, so that a time-out takes about 0.6 s.
+    let outages = [(2_000, 3_000), (4_500, 5_400), (7_000, 8_500)];
     let written = outages.map(|(from, to): (u64, u64)| {
         let lasts = to - from;
         format!("{{ at = \"{from}ms\", lasts = \"{lasts}ms\" }}")
@@ -124,6 +125,8 @@ fn the_route_is_taken_away_and_given_back_for_each_outage() {
     let once = "{ at = \"3s\", lasts = \"1s\" }";
     let text = CUT.replacen(once, &written.join(", "), 1);
     assert_ne!(text, CUT);
+    // It sends as classic does, and hears.
+    let text = text.replacen("classic", "ioff", 1);
     let scenario = dir.join("routes.toml");
     fs::write(&scenario, text).unwrap();
     let (_, folder) = play("lab", &scenario, "run", &["--injector", "route"]);
@@ -134,9 +137,15 @@ fn the_route_is_taken_away_and_given_back_for_each_outage() {
         packets.iter().filter(move |p| span.contains(&p.sent))
     };
     for (n, (from, to)) in outages.into_iter().enumerate() {
-        // What left when the route went may be read a moment later; a route that is given back late is
-        // seen by nobody.
+        // What left before the route changed may be read a moment later; a route that is given back
+        // late is seen by nobody.
         assert_eq!(sent(from + 50, to).count(), 0, "outage {n}");
+        let timed_out = |row: &&EventRow| {
+            let event = TcpEvent::TimedOut;
+            (Time::from_millis(from)..Time::from_millis(to)).contains(&row.at)
+                && row.event == Event::Transport { event }
+        };
+        assert!(run.events.iter().any(|row| timed_out(&row)), "outage {n}");
         // The last one is followed by 2.5 s of what waited; between the others are 1.5 s at least.
         let next = outages.get(n + 1).map_or(11_000, |(next, _)| *next);
         let behind: Vec<_> = sent(to, next).collect();

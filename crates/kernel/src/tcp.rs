@@ -30,8 +30,8 @@ pub(crate) fn check(socket: BorrowedFd<'_>) -> Result<(), NotTcp> {
 /// It is not a TCP socket.
 pub fn probe(socket: impl AsFd) -> Result<Snapshot, NotTcp> {
     check(socket.as_fd())?;
-    let info = Info::read(socket.as_fd()).map_err(NotTcp::NoSocket)?;
-    Ok(with_sequence(socket.as_fd(), &info))
+    let (_, state) = read(socket.as_fd()).map_err(NotTcp::NoSocket)?;
+    Ok(state)
 }
 
 /// Chooses the congestion control of one socket, by its name in
@@ -54,15 +54,13 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     .map(drop)
 }
 
-/// With sequence numbers, which the kernel does not tell: here they count from zero.
-pub(crate) fn with_sequence(socket: BorrowedFd<'_>, info: &Info) -> Snapshot {
+/// What the kernel tells, and the state with sequence numbers, which it does not tell: here they
+/// count from zero. Both are of one moment.
+pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<(Info, Snapshot)> {
+    let (info, written) = settle(|| Info::read(socket), || waiting(socket))?;
     let mut state = info.snapshot();
-    let mut waiting = 0_i32;
-    // SAFETY: `waiting` is a valid place for the answer.
-    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut waiting) };
     let acked = state.get(Variable::BytesAcked);
-    if let (0, Some(acked), Some(unsent)) = (asked, acked, info.unsent()) {
-        let written = acked + waiting as u64;
+    if let (Some(acked), Some(written), Some(unsent)) = (acked, written, info.unsent()) {
         for (variable, place) in [
             (Variable::SndUna, acked),
             (Variable::SndNxt, written.saturating_sub(unsent)),
@@ -71,7 +69,43 @@ pub(crate) fn with_sequence(socket: BorrowedFd<'_>, info: &Info) -> Snapshot {
             state.set(variable, place & u64::from(u32::MAX));
         }
     }
-    state
+    Ok((info, state))
+}
+
+/// Bytes that are written and not acknowledged.
+fn waiting(socket: BorrowedFd<'_>) -> Option<u64> {
+    let mut waiting = 0_i32;
+    // SAFETY: `waiting` is a valid place for the answer.
+    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut waiting) };
+    (asked == 0).then_some(waiting as u64)
+}
+
+/// What the kernel tells, and the bytes written until then if it tells enough. These are two answers,
+/// between which an acknowledgement or another thread's write would spoil the sum: so it is asked
+/// until two of the first kind, before the other and after it, say the same. Where they never do the
+/// least is told that may have been written.
+fn settle(
+    mut info: impl FnMut() -> io::Result<Info>,
+    mut waiting: impl FnMut() -> Option<u64>,
+) -> io::Result<(Info, Option<u64>)> {
+    let mut before = info()?;
+    let mut left = MOST_LOOKS;
+    loop {
+        let (Some(waits), Some(acked)) = (waiting(), before.acked()) else {
+            return Ok((before, None));
+        };
+        let after = info()?;
+        left -= 1;
+        if after.places() == before.places() {
+            return Ok((after, Some(acked + waits)));
+        }
+        if left == 0 {
+            let out = after.acked().zip(after.unsent());
+            let least = out.map(|(acked, unsent)| acked + unsent);
+            return Ok((after, least.max(Some(acked + waits))));
+        }
+        before = after;
+    }
 }
 
 /// The kernel's `struct tcp_info`, which only ever grows; what this kernel does not fill is zero.
@@ -145,6 +179,16 @@ impl Info {
             }
         }
         state
+    }
+
+    /// What moves when anything is acknowledged, written or sent: bytes acknowledged, unsent and sent.
+    fn places(&self) -> [Option<u64>; 3] {
+        [self.acked(), self.unsent(), self.number(200, 8)]
+    }
+
+    /// Bytes that are acknowledged.
+    fn acked(&self) -> Option<u64> {
+        self.number(120, 8)
     }
 
     /// Bytes that are written and were never sent.
@@ -228,3 +272,93 @@ impl fmt::Display for NotTcp {
 impl std::error::Error for NotTcp {}
 
 const SIZE: usize = 280;
+/// Answers that have to agree are that close together that few looks are spoilt.
+const MOST_LOOKS: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kernel tells it, with what is acknowledged, unsent and sent.
+    fn told(acked: u64, unsent: u32, sent: u64) -> Info {
+        let mut bytes = [0; SIZE];
+        bytes[120..128].copy_from_slice(&acked.to_le_bytes());
+        bytes[144..148].copy_from_slice(&unsent.to_le_bytes());
+        bytes[200..208].copy_from_slice(&sent.to_le_bytes());
+        let filled = SIZE;
+        Info { bytes, filled }
+    }
+
+    /// What comes of these answers, and how often the kernel was asked what waits.
+    fn settled(infos: &[Info], waits: &[u64]) -> ([Option<u64>; 3], Option<u64>, usize) {
+        let (mut infos, mut asked) = (infos.iter().copied(), 0);
+        let waiting = || {
+            asked += 1;
+            Some(waits[asked - 1])
+        };
+        let (info, written) = settle(|| Ok(infos.next().unwrap()), waiting).unwrap();
+        (info.places(), written, asked)
+    }
+
+    /// 10,000 bytes are written, of which 6,000 were sent; 2,000 of these are acknowledged between the
+    /// first two answers.
+    #[test]
+    fn an_acknowledgement_between_two_answers_takes_no_byte_away() {
+        let (before, after) = (told(1_000, 4_000, 6_000), told(3_000, 4_000, 6_000));
+        let got = settled(&[before, after, after], &[7_000, 7_000]);
+        assert_eq!(got, (after.places(), Some(10_000), 2));
+        // Nor does one that comes once what waits is told.
+        let got = settled(&[before, after, after], &[9_000, 7_000]);
+        assert_eq!(got, (after.places(), Some(10_000), 2));
+        // One look is enough where nothing happens.
+        assert_eq!(settled(&[after; 2], &[7_000]).2, 1);
+    }
+
+    /// Another thread writes 500 bytes, which leave at once or not.
+    #[test]
+    fn a_write_between_two_answers_counts_once() {
+        let before = told(1_000, 4_000, 6_000);
+        for after in [told(1_000, 4_500, 6_000), told(1_000, 4_000, 6_500)] {
+            let got = settled(&[before, after, after], &[9_000, 9_500]);
+            assert_eq!(got, (after.places(), Some(10_500), 2));
+        }
+    }
+
+    /// Acknowledgements at each look: nothing is unsent that was not written, and nothing is
+    /// acknowledged that was not.
+    #[test]
+    fn what_never_settles_is_bounded_and_adds_up() {
+        let infos: Vec<Info> = (0..=u64::from(MOST_LOOKS))
+            .map(|n| told(1_000 * n, 4_000, 12_000))
+            .collect();
+        // Each comes before what waits is told.
+        let waits: Vec<u64> = (1..=u64::from(MOST_LOOKS))
+            .map(|n| 16_000 - 1_000 * n)
+            .collect();
+        let (places, written, asked) = settled(&infos, &waits);
+        assert_eq!(asked, MOST_LOOKS as usize);
+        assert_eq!(places, infos[asked].places());
+        assert_eq!(written, Some(15_000));
+        // All is acknowledged at once, and the answer before it has a part of it.
+        let infos: Vec<Info> = (0..=u64::from(MOST_LOOKS))
+            .map(|n| {
+                told(
+                    if n < u64::from(MOST_LOOKS) { n } else { 12_000 },
+                    4_000,
+                    12_000,
+                )
+            })
+            .collect();
+        let (_, written, _) = settled(&infos, &[4_000; MOST_LOOKS as usize]);
+        assert_eq!(written, Some(16_000));
+    }
+
+    /// Kernels that tell less, and what is no connection.
+    #[test]
+    fn without_all_answers_nothing_is_added_up() {
+        let mut old = told(1_000, 4_000, 6_000);
+        old.filled = 120;
+        assert_eq!(settle(|| Ok(old), || Some(1)).unwrap().1, None);
+        assert_eq!(settle(|| Ok(told(1, 1, 1)), || None).unwrap().1, None);
+    }
+}

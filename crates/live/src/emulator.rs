@@ -6,10 +6,10 @@
 
 mod engine;
 mod frame;
+mod nowhere;
 mod report;
 mod timing;
 
-use std::ffi::CStr;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use tidegate_core::random::Seed;
 use crate::clock::Clock;
 use crate::events;
 use crate::netns::{Interface, Namespace, NetnsError};
-use crate::stack::{self, StackError};
 use crate::tun::{Tun, TunError};
 use engine::{Conditions, Engine, Finished, Port};
 use frame::Frame;
 
+pub use nowhere::Nowhere;
 pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport, Segment};
 
 /// What an emulator is made from.
@@ -254,18 +254,6 @@ impl Emulator {
         &self.namespaces[usize::from(host.0)]
     }
 
-    /// Takes the route to all other hosts from the host of this namespace, or gives it back.
-    ///
-    /// # Errors
-    ///
-    /// It has none, or has it already.
-    pub fn set_route(namespace: &Namespace, on: bool) -> Result<(), StackError> {
-        let mask = u32::MAX << (32 - u32::from(PREFIX));
-        let network = Ipv4Addr::from_bits(FIRST.to_bits() & mask);
-        let network = (network, Ipv4Addr::from_bits(mask));
-        stack::set_route(namespace, network, DEVICE_NAME, on)
-    }
-
     /// Stops it and asks what it did. What is still under way is not delivered.
     ///
     /// # Errors
@@ -416,7 +404,6 @@ const FIRST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const PREFIX: u8 = 16;
 /// The name of the device, in each namespace.
 const DEVICE: &str = "tide0";
-const DEVICE_NAME: &CStr = c"tide0";
 /// Of Ethernet, as on most paths.
 const MTU: usize = 1_500;
 /// Packets between the kernel and the emulator: 20 ms of 250,000 packets per second.

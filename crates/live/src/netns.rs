@@ -89,6 +89,12 @@ impl Namespace {
         self.within(|| interface.apply(name).map_err(error))?
     }
 
+    /// Switches an interface inside on, which gets no address.
+    pub(crate) fn switch_on(&self, name: &str) -> Result<(), NetnsError> {
+        let error = |e| NetnsError::configure(name, e);
+        self.within(|| set_up(name).map_err(error))?
+    }
+
     /// How many packets the kernel threw away on their way out through an interface inside,
     /// because nobody took them.
     ///

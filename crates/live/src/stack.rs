@@ -10,6 +10,7 @@ use std::{fmt, fs, io, mem};
 use tidegate_core::units::Bytes;
 
 use crate::netns::{Namespace, NetnsError, address, check};
+use crate::tun::TunError;
 
 /// What all connections of a namespace have in common. What is not said stays as the kernel has
 /// it.
@@ -143,6 +144,8 @@ struct RouteEntry {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StackError {
+    /// A device of its own.
+    Device(TunError),
     /// The port.
     Listen {
         /// Where.
@@ -167,6 +170,7 @@ impl fmt::Display for StackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen { address, cause } => write!(f, "nobody can listen at {address}: {cause}"),
+            Self::Device(e) => write!(f, "{e}; have the link cut instead"),
             Self::Namespace(e) => e.fmt(f),
             Self::Route(cause) => write!(
                 f,

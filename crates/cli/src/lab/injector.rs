@@ -8,7 +8,7 @@ use tidegate_core::link::{NetworkConfig, Outage, RouteId};
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::StopFlag;
-use tidegate_live::emulator::Emulator;
+use tidegate_live::emulator::Nowhere;
 use tidegate_live::netns::Namespace;
 
 /// What cuts the path of a video over TCP.
@@ -17,7 +17,7 @@ pub(crate) enum Injector {
     /// The link loses what it carries, as in the simulator
     #[default]
     Link,
-    /// The sender's host has no route
+    /// The sender's host has a route by which all is lost
     Route,
 }
 
@@ -42,16 +42,17 @@ pub(super) fn lift(network: &mut NetworkConfig, routes: &[RouteId]) -> Vec<Vec<O
     cuts
 }
 
-/// Takes the routes of a host away for so long, on a thread of its own.
+/// Has what a host sends lead nowhere for so long, on a thread of its own.
 ///
 /// # Errors
-/// The system has no thread left.
-pub(super) fn withdraw(
-    host: Namespace,
+/// There is no device that leads there, or the system has no thread left.
+pub(super) fn divert(
+    host: &Namespace,
     outages: Vec<Outage>,
     clock: Clock,
     stop: StopFlag,
 ) -> Result<JoinHandle<Result<()>>> {
+    let nowhere = Nowhere::new(host)?;
     let wait = move |at: Time| {
         while clock.now() < at && !stop.is_set() {
             thread::sleep(clock.until(at).min(GLANCE));
@@ -63,9 +64,9 @@ pub(super) fn withdraw(
             if !wait(outage.from) {
                 break;
             }
-            Emulator::set_route(&host, false)?;
+            nowhere.lead(true)?;
             let on = wait(outage.to);
-            Emulator::set_route(&host, true)?;
+            nowhere.lead(false)?;
             if !on {
                 break;
             }

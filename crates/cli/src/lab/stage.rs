@@ -136,7 +136,7 @@ impl Stage<'_> {
         gate.open(config.clock);
         let injectors = outages
             .into_iter()
-            .map(|(host, cut)| injector::withdraw(host, cut, config.clock, stop.clone()));
+            .map(|(host, cut)| injector::divert(&host, cut, config.clock, stop.clone()));
         let injectors = injectors.collect::<Result<Vec<_>>>()?;
         self.watch(&performers, config.clock, progress);
         let ended = config.clock.now();
@@ -212,7 +212,7 @@ impl Stage<'_> {
         Ok((take, over_tcp))
     }
 
-    /// When the routes of the senders of streams are gone, if it is the routes that go.
+    /// When the routes of the senders of streams lead nowhere, if it is the routes that are cut.
     fn cuts(&self, network: &mut NetworkConfig, cast: &[Role]) -> Vec<Vec<Outage>> {
         if self.injector == Injector::Link {
             return Vec::new();

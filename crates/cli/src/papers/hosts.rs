@@ -35,6 +35,7 @@ use self::player::{Player, Ssh};
 use crate::live::Surroundings;
 use crate::papers::bursts::BurstArgs;
 use crate::send::once::Once;
+use crate::tcp::ready::Ready;
 use crate::tcp::sending::Played;
 
 /// Whom to stream to, and how often.
@@ -93,7 +94,7 @@ pub(crate) struct HostsArgs {
 /// such a one.
 pub(super) fn run(args: &HostsArgs) -> Result<ExitCode> {
     let hosts = list::all(&args.host, args.hosts.as_deref())?;
-    check(args)?;
+    let _ready = check(args)?;
     let mut play = Play {
         args,
         bursts: args.bursts.read(args.duration)?,
@@ -118,23 +119,23 @@ pub(super) fn run(args: &HostsArgs) -> Result<ExitCode> {
     play.tell()
 }
 
-/// What would fail in every run fails before the first one.
-fn check(args: &HostsArgs) -> Result<()> {
+/// What would fail in every run fails before the first one. To be kept until the last one is over.
+fn check(args: &HostsArgs) -> Result<Vec<Ready>> {
     ensure!(
         !args.duration.is_zero(),
         "a --duration of zero has no frames: give it more"
     );
+    let mut all_ready = Vec::with_capacity(args.modes.len());
     for (n, mode) in args.modes.iter().enumerate() {
-        line(args, mode, "127.0.0.1:9", Path::new("x"))
-            .and_then(|line| line.ready())
-            .with_context(|| format!("mode \"{mode}\""))?;
+        let ready = line(args, mode, "127.0.0.1:9", Path::new("x")).and_then(|line| line.ready());
+        all_ready.push(ready.with_context(|| format!("mode \"{mode}\""))?);
         let name = list::folder(mode);
         ensure!(
             args.modes[..n].iter().all(|m| list::folder(m) != name),
             "--mode \"{mode}\" is given twice: leave one out"
         );
     }
-    Ok(())
+    Ok(all_ready)
 }
 
 /// What `send` is asked for.

@@ -12,7 +12,7 @@ use super::tcp;
 use super::{SendArgs, check, pick};
 use crate::live::{Surroundings, Transport};
 use crate::tcp::ends::End;
-use crate::tcp::ready::ready;
+use crate::tcp::ready::{Ready, ready};
 use crate::tcp::sending::Played;
 
 /// What `tidegate send` would have been asked for.
@@ -46,7 +46,7 @@ impl Once {
     ///
     /// # Errors
     /// Names the one that cannot, and what there is instead.
-    pub(crate) fn ready(&self) -> Result<()> {
+    pub(crate) fn ready(&self) -> Result<Ready> {
         ready(&self.args.tcp)
     }
 
@@ -61,7 +61,7 @@ impl Once {
     /// # Errors
     /// When nobody listens there, the source cannot be read, or the run folder not written.
     pub(crate) fn play(&self, around: &Surroundings, until: Time) -> Result<Played> {
-        self.ready()?;
+        let _ready = self.ready()?;
         let picked = pick(&self.args)?;
         let conditions = Conditions {
             clock: around.clock,

@@ -21,7 +21,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     check(args)?;
     // Before a player has connected, which would be broken off.
     live::claim(args.run.as_deref())?;
-    ready(&args.tcp)?;
+    let _ready = ready(&args.tcp)?;
     let mut picked = Some(pick(args)?);
     let around = Surroundings::enter()?;
     let conditions = Conditions {

@@ -123,6 +123,14 @@ impl Incoming {
         }
     }
 
+    /// The named pipe, if it is one. Whoever writes there finds it open as long as this is kept.
+    pub(crate) fn into_pipe(self) -> Option<File> {
+        match self {
+            Self::Pipe { pipe, .. } => Some(pipe),
+            Self::File { .. } | Self::Unix { .. } => None,
+        }
+    }
+
     /// What was said since the last time, or what of it cannot be understood.
     pub(crate) fn poll(&mut self) -> Vec<Result<Advice, String>> {
         match self {
@@ -237,6 +245,14 @@ impl Outgoing {
             }
         };
         Ok(Self { way, told: None })
+    }
+
+    /// The named pipe, if it is one. Whoever reads there sees no end as long as this is kept.
+    pub(crate) fn into_pipe(self) -> Option<File> {
+        match self.way {
+            Way::Pipe(pipe) => Some(pipe),
+            Way::File(_) | Way::Unix { .. } => None,
+        }
     }
 
     /// Tells it if it is new; who has just come is told anyway.
@@ -361,7 +377,7 @@ impl Drop for Bound {
 }
 
 /// `O_NONBLOCK` of Linux.
-const NONBLOCK: i32 = 0o4000;
+pub(super) const NONBLOCK: i32 = 0o4000;
 const MOST_CLIENTS: usize = 16;
 /// In bytes: a line is far shorter.
 const MOST_TEXT: usize = 4_096;

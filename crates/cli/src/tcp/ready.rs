@@ -1,7 +1,7 @@
 //! What can be seen before anybody listens or connects: whether the options can be had here. Who
 //! comes first would be broken off otherwise, and all who wait behind him.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
@@ -15,9 +15,18 @@ use super::TcpArgs;
 use super::modes::EventsFrom;
 use super::rates::{Incoming, Outgoing};
 
+/// What was tried, and is to be kept until all players have been served. The pipes of channels stay
+/// open with it: whoever waits at the other end of one would see it end, and take that for the end
+/// of the stream, before there is a player and between two of them.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Ready {
+    _pipes: Vec<File>,
+}
+
 /// # Errors
 /// Names the option whose value cannot be had on this system, and what there is instead.
-pub(crate) fn ready(args: &TcpArgs) -> Result<()> {
+pub(crate) fn ready(args: &TcpArgs) -> Result<Ready> {
     if let Some(name) = &args.congestion {
         congestion(name)?;
     }
@@ -28,9 +37,15 @@ pub(crate) fn ready(args: &TcpArgs) -> Result<()> {
         events(from, args.modes.subscribed(mode))?;
     }
     // They are opened anew for every player.
-    args.rate_from.as_ref().map(Incoming::open).transpose()?;
-    args.rate_to.as_ref().map(Outgoing::open).transpose()?;
-    Ok(())
+    let from = args.rate_from.as_ref().map(Incoming::open).transpose()?;
+    let to = args.rate_to.as_ref().map(Outgoing::open).transpose()?;
+    let pipes = [
+        from.and_then(Incoming::into_pipe),
+        to.and_then(Outgoing::into_pipe),
+    ];
+    Ok(Ready {
+        _pipes: pipes.into_iter().flatten().collect(),
+    })
 }
 
 /// Lines for whoever might expect something else of the mode.
@@ -147,11 +162,15 @@ const FORECAST: [&str; 3] = ["reno", "cubic", "bbr"];
 
 #[cfg(test)]
 mod tests {
+    use std::io::{ErrorKind, Read as _};
     use std::net::UdpSocket;
+    use std::os::unix::fs::OpenOptionsExt as _;
 
     use clap::Parser;
+    use tidegate_core::units::Rate;
 
     use super::*;
+    use crate::tcp::rates::NONBLOCK;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -180,7 +199,36 @@ mod tests {
             assert!(error.contains(culprit), "{line}: {error}");
             assert!(error.contains(mend), "{line}: {error}");
         }
-        ready(&args("--congestion reno")).unwrap();
+        drop(ready(&args("--congestion reno")).unwrap());
+    }
+
+    /// Who reads rates sees no end of them before the stream, nor between the streams of two players;
+    /// who writes them writes for all.
+    #[test]
+    fn pipes_do_not_end_before_the_last_player() {
+        let path = std::env::temp_dir().join(format!("tidegate-ready-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let args = args(&format!("--rate-to pipe:{}", path.display()));
+        let held = ready(&args).unwrap();
+        let mut reader = fs::File::options();
+        let mut reader = reader
+            .read(true)
+            .custom_flags(NONBLOCK)
+            .open(&path)
+            .unwrap();
+        // The length of what there is; a pipe that has ended has none.
+        let mut read = || reader.read(&mut [0; 64]).map_err(|e| e.kind());
+        assert_eq!(read(), Err(ErrorKind::WouldBlock));
+        for _player in 0..2 {
+            let mut channel = Outgoing::open(args.rate_to.as_ref().unwrap()).unwrap();
+            channel.tell(Rate::kbps(500)).unwrap();
+            drop(channel);
+            assert_eq!(read(), Ok("500000\n".len()));
+            assert_eq!(read(), Err(ErrorKind::WouldBlock));
+        }
+        drop(held);
+        assert_eq!(read(), Ok(0));
+        fs::remove_file(path).unwrap();
     }
 
     /// A socket of UDP takes no options of TCP, and says so as an older kernel does (`ENOPROTOOPT`).

@@ -66,8 +66,10 @@ pub(crate) mod memory {
     pub(crate) const DUPLICATES: i16 = 48;
     pub(crate) const FURTHER_DUPLICATES: i16 = 56;
     pub(crate) const PHASE_CHANGES: i16 = 64;
-    /// How many of the time-outs that the kernel has counted were told.
+    /// How many of the time-outs that the kernel has counted were told, or [`NOT_LOOKED_AT`].
     pub(crate) const TOLD: i16 = 72;
+    /// No program has looked at the socket since it has subscribers; extended by its sign.
+    pub(crate) const NOT_LOOKED_AT: i32 = -1;
     /// All of it.
     pub(crate) const SIZE: usize = 80;
 }

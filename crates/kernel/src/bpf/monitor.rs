@@ -10,7 +10,6 @@ use super::programs::{self, Maps};
 use super::syscall::{self, MapKind, MapSpec};
 use crate::event::EventSet;
 use crate::memory_map::Mapping;
-use crate::tcp::Info;
 use crate::variables::{Snapshot, Variable, VariableSet};
 
 /// What is in the kernel. Dropping it takes everything out again.
@@ -176,7 +175,9 @@ impl Monitor {
     }
 
     /// Makes room for what is remembered of a socket that has no subscriber. Counters of earlier
-    /// ones stay; time-outs until now are nobody's, and what it was doing then, nobody has seen end.
+    /// ones stay; time-outs until a program looks at it are nobody's, and what it was doing then,
+    /// nobody has seen end. Nothing here waits for the socket's lock, as `TCP_INFO` would: an owner
+    /// who writes from memory that never comes (`userfaultfd`, FUSE) has it for ever.
     fn begin_memory(&self, socket: BorrowedFd<'_>) -> Result<(), BindError> {
         use std::os::fd::AsRawFd as _;
         let key = socket.as_raw_fd() as u32;
@@ -185,12 +186,9 @@ impl Monitor {
             Err(e) if e.raw_os_error() != Some(libc::ENOENT) => return Err(BindError::System(e)),
             _ => {}
         }
-        let info = Info::read(socket).map_err(BindError::System)?;
-        let in_a_row = info.snapshot().get(Variable::Retransmits);
-        let told = info.timeouts().or(in_a_row).unwrap_or_default();
         let (words, _) = bytes.as_chunks_mut::<8>();
         words[..memory::ACKS_SLOW_START as usize / 8].fill([0; 8]);
-        words[memory::TOLD as usize / 8] = told.to_ne_bytes();
+        words[memory::TOLD as usize / 8] = i64::from(memory::NOT_LOOKED_AT).to_ne_bytes();
         syscall::update(self.memory.as_fd(), key, &bytes).map_err(BindError::System)
     }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::event::{CaState, Happening, Phase, TcpState};
-use crate::tcp::{self, Info};
+use crate::tcp;
 use crate::variables::{Snapshot, Variable};
 
 /// What is compared.
@@ -18,9 +18,9 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn of(socket: BorrowedFd<'_>, phase: Option<Phase>) -> io::Result<Self> {
-        let info = Info::read(socket)?;
+        let (info, state) = tcp::read(socket)?;
         Ok(Self {
-            state: tcp::with_sequence(socket, &info),
+            state,
             timeouts: info.timeouts(),
             waits: info.waits(),
             phase,

@@ -3,6 +3,7 @@
 mod crowd;
 mod descriptors;
 mod handlers;
+mod locked;
 mod service;
 mod trust;
 

@@ -11,6 +11,7 @@ use std::{env, thread};
 use super::*;
 use crate::event::{EventSet, Happening, TcpState};
 use crate::ring::Ring;
+use crate::tcp::Info;
 
 /// A kernel that is too old, or built without what is needed, answers in many ways.
 #[test]
@@ -165,6 +166,39 @@ fn old_time_outs_are_not_told_to_a_new_subscriber() {
     assert_eq!(watch.timeouts(), []);
     watch.time_out(1);
     assert!(!watch.timeouts().is_empty());
+}
+
+/// In the middle of a series, whichever program is the first to look: those before a subscription are
+/// not told, and all behind it are.
+#[test]
+fn a_subscriber_in_an_outage_hears_of_the_next_time_out_first() {
+    let first_to_look = ["tcp_cong_state_set"];
+    for (missing, earlier) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let missing = &first_to_look[..missing];
+        let Some(mut watch) = Watch::without(missing) else {
+            return;
+        };
+        watch.monitor.close(0);
+        let before = watch.info().timeouts().unwrap();
+        let counted = |least| move |info: &Info| info.timeouts().unwrap() >= before + least;
+        watch.filter(libc::SO_ATTACH_FILTER);
+        watch.here.write_all(&[1]).unwrap();
+        watch.wait(counted(earlier));
+        let so_far = || (watch.info().timeouts().unwrap() - before) as u32;
+        let least = so_far();
+        watch.subscribe(1);
+        let most = so_far();
+        watch.wait(counted(u64::from(most) + 2));
+        let told: Vec<u32> = watch.timeouts().iter().map(|(row, _)| *row).collect();
+        let first = *told.first().expect("two are told at least");
+        // Hardly ever one between the two looks.
+        assert!(
+            (least + 1..=most + 1).contains(&first),
+            "{told:?}, {missing:?}"
+        );
+        assert!(told.windows(2).all(|two| two[1] == two[0] + 1), "{told:?}");
+        watch.filter(libc::SO_DETACH_FILTER);
+    }
 }
 
 /// What is told of a connection is the same whichever protocol is below.

@@ -21,6 +21,7 @@ impl Writer<'_> {
     /// has counted one that is happening, which is not told here, and else 0. Destroys R9 too.
     pub(super) fn late_timeouts(&mut self, present: i32) {
         let [some, past] = [(); 2].map(|()| self.asm.label());
+        self.first_look(present, past);
         self.layout.timeouts.load(&mut self.asm, R1, R6);
         let a = &mut self.asm;
         a.alu(Op::Sub, R1, present);
@@ -38,6 +39,27 @@ impl Writer<'_> {
             self.asm.place(next);
         }
         self.asm.place(past);
+    }
+
+    /// On the first look since the socket has subscribers again, notes how many time-outs are nobody's
+    /// and goes to `past`. It is done here because who subscribes cannot ask the kernel: it answers
+    /// only once the socket is not locked, and the owner decides how long it is.
+    fn first_look(&mut self, present: i32, past: Label) {
+        let [known, all] = [(); 2].map(|()| self.asm.label());
+        self.asm.load(Width::B8, R2, R8, memory::TOLD);
+        self.asm
+            .jump_if(If::Differ, R2, memory::NOT_LOOKED_AT, known);
+        self.layout.timeouts.load(&mut self.asm, R1, R6);
+        if present != 0 {
+            // One is happening only in the timer's handler, which has taken the timer off the list.
+            self.layout.pending.load(&mut self.asm, R2, R6);
+            self.asm.jump_if(If::Differ, R2, 0, all);
+            self.asm.alu(Op::Sub, R1, present);
+        }
+        self.asm.place(all);
+        self.asm.store(Width::B8, R8, memory::TOLD, R1);
+        self.asm.jump(past);
+        self.asm.place(known);
     }
 
     /// Tells the time-out that is so many back from the last one but `present`.

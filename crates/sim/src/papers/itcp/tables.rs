@@ -78,7 +78,7 @@ const MEASURES4: [&str; 2] = [
      out have none; Classic delivers all, some of them seconds late.",
 ];
 /// How ours differ from the paper's.
-const DIFFERS4: [&str; 5] = [
+const DIFFERS4: [&str; 6] = [
     "The paper's delays are relative to an expected line, which makes some of them negative.",
     "The paper's Classic and iOFF differ by up to 3.2 s at one node and are equal at another, \
      as its runs met other traffic; ours are equal, run by run, as a simulated service of \
@@ -91,6 +91,10 @@ const DIFFERS4: [&str; 5] = [
      seconds' worth waits when the path is alive again.",
     "bsd at 148 and 166 ms, d = 4 s: one or two frames of full size are in flight when the path \
      dies, before anybody can know, and are late by their size. Frames at the floor would fit in.",
+    "iEXP and the printed laws are not above Classic everywhere: where that has nearly all frames in \
+     time, a rate that is lower for a fixed time, or without a look at what waits, has little to \
+     save, and when TCP tries again behind a cut of exactly 3 s is luck. Over the lengths of \
+     itcp/cuts iEXP is above Classic at every node and d.",
     "Over a TCP of today the time-outs of iOPT exact are linear, those of the others double, \
      which at 148 and 166 ms has them try 3.0 to 3.2 s after a silence began: just behind the \
      end of a cut of exactly 3 s, which is luck. itcp/cuts has other lengths.",
@@ -136,10 +140,19 @@ fn claims4(groups: &[Group]) -> Vec<Claim> {
         }
         let name = tcp.name();
         claims.push(saves4(name, &exact));
-        for (other, text) in [(CLASSIC, "Classic"), (IEXP, "iEXP")] {
-            claims.push(accepts4(name, &exact, groups, (other, text)));
+        for (other, text) in [(CLASSIC, "Classic"), (IOFF, "iOFF"), (IEXP, "iEXP")] {
+            claims.push(accepts4(name, (EXACT, "iOPT exact"), groups, (other, text)));
         }
-        claims.extend(delays4(name, &exact, groups));
+        claims.push(faster4(name, (EXACT, "iOPT exact"), groups));
+        for mode in [
+            (PAPER, "iOPT paper"),
+            (PAPER + 1, "iOPT paper-m"),
+            (IEXP, "iEXP"),
+        ] {
+            claims.push(accepts4(name, mode, groups, (CLASSIC, "Classic")));
+            claims.push(faster4(name, mode, groups));
+        }
+        claims.push(costs4(name, groups));
     }
     claims
 }
@@ -157,16 +170,32 @@ fn saves4(name: &str, exact: &[&Group]) -> Claim {
     )
 }
 
-/// Against another mode at the same places.
-fn accepts4(name: &str, exact: &[&Group], groups: &[Group], (mode, text): (usize, &str)) -> Claim {
-    let gains = exact.iter().map(|g| {
-        let other = find(groups, g, mode).map_or(0.0, |o| o.mean(Outcome::accepted));
-        g.mean(Outcome::accepted) - other
-    });
-    let gain = gains.fold(f64::INFINITY, f64::min);
+/// A mode, and what it is called.
+type Named<'a> = (usize, &'a str);
+
+/// Of a number, a mode's against another's at the same places.
+fn against(
+    tcp: &str,
+    mode: usize,
+    other: usize,
+    groups: &[Group],
+    of: fn(&Outcome) -> f64,
+) -> Vec<f64> {
+    let mine = groups
+        .iter()
+        .filter(|g| g.tcp.name() == tcp && g.mode == mode);
+    let gain = |g: &Group| Some(g.mean(of) - find(groups, g, other)?.mean(of));
+    mine.filter_map(gain).collect()
+}
+
+/// Whether a mode accepts as many frames as another.
+fn accepts4(tcp: &str, mode: Named<'_>, groups: &[Group], other: Named<'_>) -> Claim {
+    let gains = against(tcp, mode.0, other.0, groups, Outcome::accepted);
+    let gain = gains.into_iter().fold(f64::INFINITY, f64::min);
     Claim::new(
         format!(
-            "{name}: iOPT exact accepts no fewer frames than {text}, but for less than one per run, at every node and d (the smallest difference)"
+            "{tcp}: {} accepts no fewer frames than {}, but for less than one per run, at every node and d (the smallest difference)",
+            mode.1, other.1
         ),
         None,
         gain,
@@ -174,37 +203,40 @@ fn accepts4(name: &str, exact: &[&Group], groups: &[Group], (mode, text): (usize
     )
 }
 
-/// Its delay and Classic's, and Classic's and iOFF's.
-fn delays4(name: &str, exact: &[&Group], groups: &[Group]) -> [Claim; 2] {
-    let faster = exact.iter().map(|g| {
-        let classic = find(groups, g, CLASSIC).map_or(0.0, |o| o.mean(Outcome::mean_delay));
-        g.mean(Outcome::mean_delay) - classic
-    });
-    let faster = faster.fold(f64::NEG_INFINITY, f64::max);
-    let apart = exact.iter().filter_map(|g| {
-        let (ioff, classic) = (find(groups, g, IOFF)?, find(groups, g, CLASSIC)?);
+/// Its delay and Classic's.
+fn faster4(tcp: &str, mode: Named<'_>, groups: &[Group]) -> Claim {
+    let faster = against(tcp, mode.0, CLASSIC, groups, Outcome::mean_delay);
+    let faster = faster.into_iter().fold(f64::NEG_INFINITY, f64::max);
+    Claim::new(
+        format!(
+            "{tcp}: the mean delay of {} is below Classic's, or within a millisecond where nothing is reduced, at every node and d (the largest difference, s)",
+            mode.1
+        ),
+        None,
+        faster,
+        faster < 1e-3,
+    )
+}
+
+/// Classic's delay and iOFF's.
+fn costs4(tcp: &str, groups: &[Group]) -> Claim {
+    let classic = groups
+        .iter()
+        .filter(|g| g.tcp.name() == tcp && g.mode == CLASSIC);
+    let apart = classic.filter_map(|classic| {
+        let ioff = find(groups, classic, IOFF)?;
         let difference = ioff.mean(Outcome::mean_delay) - classic.mean(Outcome::mean_delay);
         Some(difference.abs() - classic.spread(Outcome::mean_delay))
     });
     let apart = apart.fold(f64::NEG_INFINITY, f64::max);
-    [
-        Claim::new(
-            format!(
-                "{name}: its mean delay is below Classic's, or within a millisecond where nothing is reduced, at every node and d (the largest difference, s)"
-            ),
-            None,
-            faster,
-            faster < 1e-3,
+    Claim::new(
+        format!(
+            "{tcp}: Classic and iOFF have equal delays within their spread (the largest difference beyond it, s)"
         ),
-        Claim::new(
-            format!(
-                "{name}: Classic and iOFF have equal delays within their spread (the largest difference beyond it, s)"
-            ),
-            None,
-            apart,
-            apart <= 0.0,
-        ),
-    ]
+        None,
+        apart,
+        apart <= 0.0,
+    )
 }
 
 pub(super) fn table5(

@@ -1,0 +1,123 @@
+//! Clients who keep the kernel's lock of their own sockets for as long as they like.
+
+use std::os::fd::FromRawFd as _;
+use std::ptr::{NonNull, null_mut};
+
+use super::*;
+
+/// The kernel copies what is written while it has the socket locked, so a page that does not come
+/// keeps it locked. All others are served meanwhile, and so is who did that.
+#[test]
+fn the_daemon_waits_for_no_lock_of_a_socket() {
+    let Some(daemon) = Daemon::start("locked", ANYTHING) else {
+        return;
+    };
+    let (socket, peer) = connection();
+    let events = Events::connect(&daemon.path).unwrap();
+    let page = Page::new();
+    let (subscribed, other) = thread::scope(|scope| {
+        let keeper = match page.keep() {
+            Ok(keeper) => keeper,
+            Err(why) => {
+                skip("locked", &format!("no page can be kept back: {why}"));
+                return (events.subscribe(&socket, states()), Ok(()));
+            }
+        };
+        let number = socket.as_raw_fd();
+        let page = &page;
+        let writer = scope.spawn(move || page.write(number));
+        wait_for_fault(&keeper);
+        let subscribed = events.subscribe(&socket, states());
+        let other = Events::connect(&daemon.path).map(drop);
+        assert!(!writer.is_finished(), "the page came");
+        // Now it comes.
+        drop(keeper);
+        assert_eq!(writer.join().unwrap(), Page::SIZE as isize);
+        (subscribed, other)
+    });
+    other.expect("another client is served");
+    let id = subscribed.expect("who has the lock is served");
+    drop(peer);
+    let event = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
+    assert_eq!(event.subscription, id);
+}
+
+/// A page of memory that nobody has touched.
+struct Page(NonNull<libc::c_void>);
+
+// SAFETY: it is memory that nobody here reads or writes; the kernel may on any thread.
+unsafe impl Sync for Page {}
+
+impl Page {
+    const SIZE: usize = 4_096;
+
+    fn new() -> Self {
+        let (access, kind) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: asks for new memory anywhere.
+        let page = unsafe { libc::mmap(null_mut(), Self::SIZE, access, kind, -1, 0) };
+        assert_ne!(page, libc::MAP_FAILED);
+        Self(NonNull::new(page).unwrap())
+    }
+
+    /// Whoever touches the page waits until what this gives is closed.
+    fn keep(&self) -> io::Result<OwnedFd> {
+        let done = |result: i64| {
+            let failed = result == -1;
+            (!failed)
+                .then_some(result)
+                .ok_or_else(io::Error::last_os_error)
+        };
+        let start = self.0.as_ptr() as u64;
+        let mut version = [UFFD_API, 0, 0];
+        let mut range = [start, Self::SIZE as u64, UFFDIO_REGISTER_MODE_MISSING, 0];
+        // SAFETY: the descriptor is ours, and the two structures are whole.
+        unsafe {
+            let fd = done(libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC))?;
+            let keeper = OwnedFd::from_raw_fd(fd as i32);
+            let fd = keeper.as_raw_fd();
+            done(libc::ioctl(fd, UFFDIO_API, version.as_mut_ptr()).into())?;
+            done(libc::ioctl(fd, UFFDIO_REGISTER, range.as_mut_ptr()).into())?;
+            Ok(keeper)
+        }
+    }
+
+    /// Writes the page to a descriptor.
+    fn write(&self, to: i32) -> isize {
+        // SAFETY: the page has so many bytes.
+        unsafe { libc::write(to, self.0.as_ptr(), Self::SIZE) }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this size, and nobody has it any more.
+        unsafe { libc::munmap(self.0.as_ptr(), Self::SIZE) };
+    }
+}
+
+/// Waits until somebody waits for the page.
+fn wait_for_fault(keeper: &OwnedFd) {
+    let mut polled = libc::pollfd {
+        fd: keeper.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut told = [0_u8; 32];
+    // SAFETY: one descriptor, and room for one message of 32 bytes.
+    unsafe {
+        assert_eq!(libc::poll(&raw mut polled, 1, 20_000), 1, "nobody wrote");
+        let fd = keeper.as_raw_fd();
+        assert_eq!(libc::read(fd, told.as_mut_ptr().cast(), told.len()), 32);
+    }
+    assert_eq!(told[0], UFFD_EVENT_PAGEFAULT);
+}
+
+// Of the kernel's `include/uapi/linux/userfaultfd.h`.
+const UFFD_API: u64 = 0xaa;
+const UFFD_EVENT_PAGEFAULT: u8 = 0x12;
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;

@@ -115,10 +115,15 @@ fn told(error: &anyhow::Error) -> String {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    use std::io;
+    let kind = |cause: &(dyn std::error::Error + 'static)| {
+        // It does not name the error of the system as its cause.
+        let json = cause.downcast_ref::<serde_json::Error>();
+        let json = json.and_then(serde_json::Error::io_error_kind);
+        json.or_else(|| cause.downcast_ref::<io::Error>().map(io::Error::kind))
+    };
+    let mut kinds = error.chain().filter_map(kind);
+    kinds.any(|kind| kind == io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]

@@ -50,9 +50,10 @@ pub(crate) struct RecvArgs {
     /// Frames per second of the stream; what the description says, or 30, unless told
     #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
     fps: Option<FrameRate>,
-    /// What is sent, if no description tells; over TCP the packets do
-    #[arg(long, default_value = "h264", value_parser = source::codec)]
-    codec: Codec,
+    /// What is sent, h264 unless told, if no description tells; over TCP the packets do, and the
+    /// option is refused
+    #[arg(long, value_parser = source::codec)]
+    codec: Option<Codec>,
     /// Write what can be decoded as a byte stream (H.264) or elementary stream (MPEG-2)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -117,7 +118,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         );
     }
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
-    let types = payload_types(sdp.as_ref(), args.codec);
+    let types = payload_types(sdp.as_ref(), codec(args));
     let mut sockets = address::open(args.listen.as_deref(), sdp.as_ref(), types)?;
     let port = sockets[0].local_addr()?.port();
     let described = sdp.as_ref().and_then(|sdp| sdp.frame_rate);
@@ -223,7 +224,7 @@ fn receiver_config(
     let name = live::random_name(rng);
     let mut config = ReceiverConfig::new(rng.next_u32(), name, args.delay_bound);
     config.epoch = around.epoch;
-    config.payload_types = payload_types(sdp, args.codec);
+    config.payload_types = payload_types(sdp, codec(args));
     config.feedback = feedback(args.feedback, sdp);
     config
 }
@@ -246,6 +247,11 @@ fn read_sdp(file: &std::path::Path) -> Result<Sdp> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the description {name}"))?;
     Sdp::parse(&text).with_context(|| format!("{name} describes no stream for us"))
+}
+
+/// Of a stream that no description tells of.
+fn codec(args: &RecvArgs) -> Codec {
+    args.codec.unwrap_or(Codec::H264)
 }
 
 /// Of media and of retransmissions.

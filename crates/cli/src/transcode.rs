@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::ArgGroup;
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::tcp::Capture;
@@ -41,9 +41,10 @@ pub(crate) struct TranscodeArgs {
     /// The player (`tidegate recv --transport tcp`)
     #[arg(long, value_name = "HOST:PORT")]
     to: Option<String>,
-    /// Frames per second of a stream that comes over TCP, which does not tell
-    #[arg(long, value_name = "RATE", default_value = "30", value_parser = live::frame_rate)]
-    fps: FrameRate,
+    /// Frames per second of a stream that comes over TCP, which does not tell; 30 unless told. A
+    /// stored one has its own
+    #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
+    fps: Option<FrameRate>,
     /// How to code pictures: `h264` or `mpeg2`
     #[arg(long, default_value = "mpeg2", value_parser = source::codec)]
     codec: Codec,
@@ -81,6 +82,10 @@ enum Input {
 pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     args.limits.check()?;
     args.tcp.check(args.limits)?;
+    ensure!(
+        args.fps.is_none() || args.input.is_none(),
+        "--fps is for a stream that comes over TCP, and one that is stored has its own: leave it out"
+    );
     // Before a stream or a player is there, which would be broken off.
     live::claim(args.run.as_deref())?;
     let _ready = ready(&args.tcp)?;
@@ -145,8 +150,9 @@ fn open_input(
     };
     let socket = TcpSocket::new(stream, &TcpOptions::default())?;
     // Twice what may wait: some come between what the sender knows and what the encoder asks for.
-    let kept = 2 * most_pictures(args.delay_bound, args.fps) + 60;
-    let relay = Relay::start(socket, args.fps, kept, around.clock, around.stop.clone())?;
+    let fps = args.fps.unwrap_or(FrameRate::fps(30));
+    let kept = 2 * most_pictures(args.delay_bound, fps) + 60;
+    let relay = Relay::start(socket, fps, kept, around.clock, around.stop.clone())?;
     if !relay.wait_for_picture(interrupted) {
         relay.finish()?;
         return Ok(None);

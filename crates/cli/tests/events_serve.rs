@@ -3,18 +3,20 @@
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
+#[expect(dead_code, reason = "the streams' tests use the rest")]
+mod daemon;
+
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use std::{env, fs, io, thread};
+use std::{fs, io, thread};
 
+use daemon::{ANYTHING, Daemon, is_without_rights, socket};
 use party::{Ended, Party, Scratch, text};
 use tidegate_kernel::{Events, EventsError, Happening, Wanted};
-
-const ANYTHING: &str = "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['all']\n";
 
 /// Checks a policy, which is given as bytes.
 fn check(test: &str, policy: &[u8]) -> Ended {
@@ -81,48 +83,6 @@ fn a_policy_that_is_wrong_is_refused_with_line_and_mend() {
     assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
 }
 
-/// A daemon with a socket in folders that it has to make.
-struct Daemon {
-    scratch: Scratch,
-    party: Party,
-}
-
-impl Daemon {
-    /// With this policy and more options; `None` where there cannot be one.
-    fn start(test: &str, policy: &str, options: &str) -> Option<Self> {
-        if is_without_rights(test) {
-            return None;
-        }
-        let scratch = Scratch::new(test);
-        let file = scratch.path("policy.toml");
-        fs::write(&file, policy).unwrap();
-        let (socket, file) = (socket(&scratch), text(&file));
-        let socket = text(&socket);
-        let command = format!("events serve --socket {socket} --policy {file} {options}");
-        let mut party = Party::tidegate(&command);
-        party.says(&format!("events: serving at {socket}"));
-        Some(Self { scratch, party })
-    }
-
-    fn socket(&self) -> PathBuf {
-        socket(&self.scratch)
-    }
-
-    /// Ctrl-C: the end is no failure, and nothing stays behind.
-    fn interrupted(self) -> Ended {
-        self.party.interrupt();
-        let ended = self.party.ends();
-        assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
-        assert!(ended.said.contains("takes its programs out"));
-        assert!(!self.scratch.path("made").exists(), "folders stayed behind");
-        ended
-    }
-}
-
-fn socket(scratch: &Scratch) -> PathBuf {
-    scratch.path("made/here/events.sock")
-}
-
 /// Two ends of a connection over the loopback.
 fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -181,6 +141,65 @@ fn watch_sees_a_transfer_through_the_daemon() {
     assert!(phases.count() > 0, "{}", watched.output);
     assert!(watched.said.contains(" 0 dropped"), "{}", watched.said);
     daemon.interrupted();
+}
+
+/// As `tidegate events watch | head -1` has it: that is no failure, and nothing to talk of.
+#[test]
+fn watch_ends_without_a_word_when_nobody_reads_it_any_more() {
+    for form in ["", "--json"] {
+        let sink = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = sink.local_addr().unwrap().port();
+        let swallow = thread::spawn(move || {
+            let mut from = sink.accept().unwrap().0;
+            // Until the program has closed its end, or is gone.
+            let _ = io::copy(&mut from, &mut io::sink());
+        });
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command
+            .args(["events", "watch", "--source", "unprivileged", "--for", "2s"])
+            .args(["--to", &format!("127.0.0.1:{port}")])
+            .args(form.split_whitespace())
+            .stdout(writer);
+        let watched = command.output().unwrap();
+        let said = String::from_utf8_lossy(&watched.stderr);
+        assert_eq!(watched.status.code(), Some(0), "{said}");
+        assert!(!said.contains(" dropped"), "it went on: {said}");
+        for word in ["panicked", "pipe"] {
+            assert!(!said.contains(word), "{said}");
+        }
+        swallow.join().unwrap();
+    }
+}
+
+/// What would be ignored in silence.
+#[test]
+fn options_of_another_path_or_source_are_refused() {
+    for option in [
+        "--rate 1Mb/s",
+        "--delay 5ms",
+        "--queue 9kB",
+        "--loss 1%",
+        "--outage 1s+1s",
+        "--seed 2",
+    ] {
+        let ended = Party::tidegate(&format!("events watch --to 127.0.0.1:9 {option}")).ends();
+        // Of the command line, as clap has it.
+        assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
+        let name = option.split(' ').next().unwrap();
+        for word in ["cannot be used with", "--to", name] {
+            assert!(ended.said.contains(word), "{option}: {}", ended.said);
+        }
+    }
+    for source in ["in-process", "unprivileged"] {
+        let line = "events watch --to 127.0.0.1:9 --socket /nosuch/x --source";
+        Party::tidegate(&format!("{line} {source}"))
+            .ends()
+            .failed_with(
+                "--socket is for --source daemon or auto: leave it out, or choose one of these",
+            );
+    }
 }
 
 #[test]
@@ -365,21 +384,4 @@ fn serve(socket: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["events", "serve", "--socket", text(socket)]);
     command
-}
-
-/// Whether a daemon cannot be here, and the test called `test` is to be skipped; it says so. Where
-/// `TIDEGATE_REQUIRE_NETNS` is 1 root's test fails instead.
-fn is_without_rights(test: &str) -> bool {
-    use std::io::Write as _;
-    let Err(why) = Events::in_process() else {
-        return false;
-    };
-    // SAFETY: takes nothing and touches no memory.
-    let root = unsafe { libc::geteuid() } == 0;
-    let required = root && env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
-    assert!(!required, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
-    // Past the test harness, which would swallow what a test prints that passes.
-    let mut terminal = io::stderr();
-    writeln!(terminal, "skipped {test}: {why}").unwrap();
-    true
 }

@@ -3,6 +3,9 @@
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod daemon;
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -10,6 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
 
+use daemon::{Daemon, client};
 use party::{Party, Scratch, text};
 use tidegate_core::trace::Event;
 use tidegate_sim::run::{FrameKind, Run, RunReader};
@@ -304,6 +308,14 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
             "transcode --input scene.mp4 --to 127.0.0.1:9 --rate 0b/s",
             "--rate",
         ),
+        (
+            "transcode --input scene.mp4 --to 127.0.0.1:9 --fps 25",
+            "--fps is for a stream that comes over TCP",
+        ),
+        (
+            "recv --transport tcp --listen 127.0.0.1:0 --duration 100ms --codec mpeg2",
+            "and --codec are for --transport rtp",
+        ),
     ] {
         Party::tidegate(arguments).ends().failed_with(mend);
     }
@@ -356,18 +368,68 @@ fn what_cannot_be_had_is_named_before_anybody_connects() {
 fn a_daemon_that_is_not_there_is_named_before_anybody_connects() {
     let scratch = Scratch::new("no-daemon");
     let nobody = scratch.path("events.sock");
-    for verb in ["send --transport tcp", "transcode --listen 127.0.0.1:0"] {
+    for verb in SERVERS {
         let line = format!("{verb} --serve 127.0.0.1:0 --mode iopt --events-from daemon");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command
-            .args(line.split_whitespace())
-            .env("TIDEGATE_EVENTS_SOCKET", &nobody);
-        let ended = Party::start(&mut command).ends();
+        let ended = Party::start(&mut client(&line, &nobody)).ends();
         ended.failed_with(text(&nobody));
-        ended.failed_with("--events-from cannot be had: leave it out, or choose");
+        // What has just failed is no mend.
+        ended.failed_with(
+            "--events-from daemon cannot be had: leave it out, or choose in-process or unprivileged",
+        );
         assert!(!ended.said.contains("waiting"), "{}", ended.said);
     }
 }
+
+const SERVERS: [&str; 2] = ["send --transport tcp", "transcode --listen 127.0.0.1:0"];
+
+/// Of what the mode wants to be told. Nobody would be broken off, least of all a server of many.
+#[test]
+fn a_policy_that_is_too_narrow_is_told_before_anybody_connects() {
+    let Some(daemon) = Daemon::start("narrow", NARROW, "") else {
+        return;
+    };
+    for verb in SERVERS {
+        let line = format!("{verb} --serve 127.0.0.1:0 --mode iopt --events-from daemon");
+        let ended = Party::start(&mut client(&line, &daemon.socket())).ends();
+        ended.failed_with(&format!(
+            "the policy of the event daemon at {} does not allow this user recovery, recovered",
+            text(&daemon.socket())
+        ));
+        ended.failed_with("ask the administrator");
+        ended.failed_with("--subscribe timed-out");
+        assert!(!ended.said.contains("waiting"), "{}", ended.said);
+    }
+    daemon.interrupted();
+}
+
+/// Also the way that the refusal names.
+#[test]
+fn what_the_policy_allows_is_heard_and_without_a_word_on_the_source_the_rest_is_seen() {
+    let Some(daemon) = Daemon::start("narrower", NARROW, "") else {
+        return;
+    };
+    for (options, words) in [
+        (
+            "--events-from daemon --subscribe timed-out",
+            "events come from the kernel",
+        ),
+        ("", "events without privilege (the event daemon refuses: "),
+    ] {
+        let (player, port) = player("");
+        let line = format!(
+            "send --transport tcp {} --size 320x180 --preset ultrafast --codec mpeg2 --rate 1Mb/s \
+             --mode iopt --duration 1s {options}",
+            to(port)
+        );
+        let server = Party::start(&mut client(&line, &daemon.socket())).ends();
+        server.succeeded();
+        assert!(server.said.contains(words), "{}", server.said);
+        player.ends().succeeded();
+    }
+    daemon.interrupted();
+}
+
+const NARROW: &str = "[[allow]]\neverybody = true\nevents = ['timeout']\nvariables = ['all']\n";
 
 #[test]
 fn all_ways_to_the_other_end_are_named() {

@@ -57,7 +57,7 @@ impl Connection {
         let socket = socket.as_fd().try_clone_to_owned();
         let socket = socket.map_err(EventsError::System)?;
         let wanted = Wanted {
-            events: subscribed.iter().filter_map(kind).collect::<EventSet>(),
+            events: Self::kinds(subscribed),
             variables: VARIABLES.iter().copied().collect(),
         };
         let variables = wanted.variables.and(events.allowed().variables);
@@ -77,6 +77,12 @@ impl Connection {
             began: Time::ZERO,
             was_idle: true,
         })
+    }
+
+    /// What a source of events has to allow ([`Events::allowed`]) for a subscription to these of the
+    /// papers.
+    pub fn kinds(subscribed: Subscription) -> EventSet {
+        subscribed.iter().filter_map(kind).collect()
     }
 
     /// Where its events come from.

@@ -78,7 +78,7 @@ impl fmt::Display for Report {
             ),
             Fault::TooSlow(limit) => write!(
                 f,
-                "killed after {} ms: make it faster, or raise `limit`",
+                "killed after {} ms: make it faster, or give it more time (`limit`, in C `limit_ms`)",
                 limit.as_millis()
             ),
         }

@@ -99,6 +99,8 @@ fn a_slow_handler_keeps_neither_others_nor_programs_waiting() {
     handlers.cancel(slow).unwrap();
     let killed = heard(&reports);
     assert!(killed.contains("killed after 100 ms"), "{killed}");
+    // As whoever writes C or Rust knows it.
+    assert!(killed.contains("`limit`, in C `limit_ms`"), "{killed}");
     go.send(()).unwrap();
 }
 

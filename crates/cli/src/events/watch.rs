@@ -1,5 +1,6 @@
 //! `tidegate events watch`.
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::progress::counted;
 #[derive(Debug, clap::Args)]
 pub(crate) struct WatchArgs {
     /// Send to this host, which has to swallow it, rather than over an emulated path
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = PATH)]
     to: Option<String>,
     /// Rate of the emulated path
     #[arg(long, value_name = "RATE", default_value = "8Mb/s", value_parser = path_rate)]
@@ -57,7 +58,7 @@ pub(crate) struct WatchArgs {
     /// Who sees the events
     #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
     source: SourceArg,
-    /// The daemon's socket
+    /// The daemon's socket; with the source `daemon` or `auto`
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Which events, by name; all are those that are allowed
@@ -95,6 +96,11 @@ enum SourceArg {
 
 /// Transfers and watches.
 pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
+    let has_socket = matches!(args.source, SourceArg::Auto | SourceArg::Daemon);
+    ensure!(
+        has_socket || args.socket.is_none(),
+        "--socket is for --source daemon or auto: leave it out, or choose one of these"
+    );
     if args.to.is_none() {
         lab::prepare().context("no path can be made: name a host with --to")?;
     }
@@ -113,7 +119,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     let start = monotonic();
     let writer = connection.write(&events, args.send, args.span, &stop);
-    let mut seen = 0_u64;
+    let (mut seen, mut out) = (0_u64, io::stdout().lock());
     while !writer.is_finished() {
         if interrupts.count() > 0 {
             stop.store(true, Ordering::Relaxed);
@@ -124,9 +130,9 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
         seen += 1;
         let now = monotonic();
         if args.json {
-            println!("{}", show::object(&event, now));
+            writeln!(out, "{}", show::object(&event, now))?;
         } else {
-            println!("{}", show::line(&event, start, now));
+            writeln!(out, "{}", show::line(&event, start, now))?;
         }
     }
     let tally = events.tally(id)?;
@@ -292,6 +298,8 @@ const COUNTS: [Variable; 6] = [
     Variable::FurtherDuplicates,
     Variable::PhaseChanges,
 ];
+/// Options of the emulated path, which is not there where a host is named.
+const PATH: [&str; 6] = ["rate", "delay", "queue", "loss", "outage", "seed"];
 /// How often it is looked whether the transfer is over.
 const GLANCE: Duration = Duration::from_millis(50);
 

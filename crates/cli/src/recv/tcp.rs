@@ -27,8 +27,8 @@ use crate::tcp::ends::End;
 /// Plays one stream. The exit code is 1 when the sender leaves without a goodbye.
 pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     ensure!(
-        args.sdp.is_none() && args.feedback.is_none(),
-        "--sdp and --feedback are for --transport rtp: leave them out"
+        args.sdp.is_none() && args.feedback.is_none() && args.codec.is_none(),
+        "--sdp, --feedback and --codec are for --transport rtp: leave them out"
     );
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
     let around = Surroundings::enter()?;

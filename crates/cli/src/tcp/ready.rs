@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use tidegate_core::symbiosis::Mode;
-use tidegate_kernel::{Events, default_path, set_congestion_control};
+use anyhow::{Context as _, Result, ensure};
+use tidegate_core::symbiosis::{Mode, Subscription, TcpEvent};
+use tidegate_kernel::{Connection, EventSet, Events, default_path, set_congestion_control};
 use tidegate_live::tcp::set_rto_max;
 
 use super::TcpArgs;
@@ -33,15 +33,9 @@ pub(crate) fn ready(args: &TcpArgs) -> Result<Ready> {
     if let Some(span) = args.rto_max {
         rto_max(span)?;
     }
-    let wants_events = args.choice().symbiosis().is_some();
-    let events = match args.modes.events_from.filter(|_| wants_events) {
-        Some(EventsFrom::Daemon) => Events::connect(&default_path()).map(drop),
-        Some(EventsFrom::InProcess) => Events::in_process().map(drop),
-        Some(EventsFrom::Unprivileged) | None => Ok(()),
-    };
-    events.context(
-        "--events-from cannot be had: leave it out, or choose daemon, in-process or unprivileged",
-    )?;
+    if let (Some(mode), Some(from)) = (args.choice().symbiosis(), args.modes.events_from) {
+        events(from, args.modes.subscribed(mode))?;
+    }
     // They are opened anew for every player.
     let from = args.rate_from.as_ref().map(Incoming::open).transpose()?;
     let to = args.rate_to.as_ref().map(Outgoing::open).transpose()?;
@@ -72,6 +66,53 @@ pub(crate) fn remarks(args: &TcpArgs) -> Vec<String> {
         )
     });
     silent.into_iter().chain(guessed).collect()
+}
+
+/// Whether this source is there, and may tell all that the mode wants to hear.
+fn events(from: EventsFrom, subscribed: Subscription) -> Result<()> {
+    let (source, who, mend) = match from {
+        EventsFrom::Daemon => {
+            let path = default_path();
+            let source = Events::connect(&path).context(
+                "--events-from daemon cannot be had: leave it out, or choose in-process or \
+                 unprivileged",
+            )?;
+            let who = format!("the policy of the event daemon at {}", path.display());
+            let who = format!("{who} does not allow this user");
+            (source, who, format!("ask the administrator, {OTHERWISE}"))
+        }
+        EventsFrom::InProcess => {
+            let source = Events::in_process().context(
+                "--events-from in-process cannot be had: leave it out, or choose daemon or \
+                 unprivileged",
+            )?;
+            let who = "this kernel does not tell of".to_owned();
+            (source, who, OTHERWISE.to_owned())
+        }
+        EventsFrom::Unprivileged => return Ok(()),
+    };
+    let allowed = source.allowed().events;
+    let missing = Connection::kinds(subscribed).without(allowed);
+    ensure!(
+        missing.is_empty(),
+        "{who} {missing}, which the mode wants to hear: {mend}{}",
+        less(subscribed, allowed)
+    );
+    Ok(())
+}
+
+/// The option that wants no more than is allowed; nothing if nothing is.
+fn less(subscribed: Subscription, allowed: EventSet) -> String {
+    let is_allowed = |event: &TcpEvent| {
+        let kinds = Connection::kinds(Subscription::of(&[*event]));
+        !kinds.and(allowed).is_empty()
+    };
+    let left = subscribed.iter().filter(is_allowed).map(TcpEvent::name);
+    let left: Vec<&str> = left.collect();
+    if left.is_empty() {
+        return String::new();
+    }
+    format!("; --subscribe {} is what may be heard", left.join(","))
 }
 
 /// Tries it on a socket that is thrown away.
@@ -115,6 +156,7 @@ fn setting(name: &str) -> Option<String> {
 
 const AVAILABLE: &str = "tcp_available_congestion_control";
 const USUAL: &str = "tcp_congestion_control";
+const OTHERWISE: &str = "leave --events-from out, or choose unprivileged";
 /// Those whose growth is known.
 const FORECAST: [&str; 3] = ["reno", "cubic", "bbr"];
 

@@ -1,12 +1,15 @@
 //! Modes of iTCP over kernel sockets, on paths that are cut for a while.
 
+#[path = "../daemon/mod.rs"]
+mod daemon;
 #[path = "../../../../tests/tests/lab/mod.rs"]
 #[expect(dead_code, reason = "these tests capture no packets")]
 mod lab;
 #[path = "../party/mod.rs"]
-#[expect(dead_code, reason = "nobody is interrupted or killed here")]
+#[expect(dead_code, reason = "nobody is waited for until he takes Ctrl-C")]
 mod party;
 
+mod kernel_events;
 mod played;
 mod published;
 mod transcoder;

@@ -1,5 +1,6 @@
 //! A stream over a path of its own, and what sender and player wrote down of it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, Outage, QueueConfig};
@@ -9,6 +10,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::emulator::{Emulator, EmulatorConfig, Host, Hosts};
 use tidegate_sim::run::{Run, RunReader};
 
+use crate::daemon::client;
 use crate::party::{Party, Scratch, text};
 
 /// 10 Mb/s with a queue of so many packets and a delay each way. Nothing passes between the
@@ -56,6 +58,19 @@ impl Played {
         (bound, options): (&str, &str),
         meanwhile: impl FnOnce(&mut Party),
     ) -> Self {
+        // Nobody serves there.
+        let nowhere = Path::new("/nonexistent/events.sock");
+        Self::beside_daemon(name, path, (bound, options), nowhere, meanwhile)
+    }
+
+    /// The same, with the daemon of events at `socket`.
+    pub(crate) fn beside_daemon(
+        name: &str,
+        path: fn() -> EmulatorConfig,
+        (bound, options): (&str, &str),
+        socket: &Path,
+        meanwhile: impl FnOnce(&mut Party),
+    ) -> Self {
         let scratch = Scratch::new(&format!("modes-{name}"));
         let [sent, seen] = ["sent", "seen"].map(|name| scratch.path(name));
         let hosts = Hosts::new(2).unwrap();
@@ -69,7 +84,8 @@ impl Played {
             text(&sent)
         );
         let host = emulator.namespace(Host::A);
-        let mut sender = host.within(|| Party::tidegate(&sender)).unwrap();
+        let mut sender = client(&sender, socket);
+        let mut sender = host.within(|| Party::start(&mut sender)).unwrap();
         sender.says("sending ");
         meanwhile(&mut sender);
         let sender = sender.ends();

@@ -1,0 +1,80 @@
+//! The daemon of events as a child process. Where there cannot be one, tests are skipped and say so.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+use tidegate_kernel::Events;
+
+use crate::party::{Ended, Party, Scratch, text};
+
+pub(crate) const ANYTHING: &str =
+    "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['all']\n";
+
+/// A daemon with a socket in folders that it has to make.
+pub(crate) struct Daemon {
+    pub(crate) scratch: Scratch,
+    pub(crate) party: Party,
+}
+
+impl Daemon {
+    /// With this policy and more options; `None` where there cannot be one.
+    pub(crate) fn start(test: &str, policy: &str, options: &str) -> Option<Self> {
+        if is_without_rights(test) {
+            return None;
+        }
+        let scratch = Scratch::new(test);
+        let file = scratch.path("policy.toml");
+        fs::write(&file, policy).unwrap();
+        let (socket, file) = (socket(&scratch), text(&file));
+        let socket = text(&socket);
+        let command = format!("events serve --socket {socket} --policy {file} {options}");
+        let mut party = Party::tidegate(&command);
+        party.says(&format!("events: serving at {socket}"));
+        Some(Self { scratch, party })
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        socket(&self.scratch)
+    }
+
+    /// Ctrl-C: the end is no failure, and nothing stays behind.
+    pub(crate) fn interrupted(self) -> Ended {
+        self.party.interrupt();
+        let ended = self.party.ends();
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
+        assert!(ended.said.contains("takes its programs out"));
+        assert!(!self.scratch.path("made").exists(), "folders stayed behind");
+        ended
+    }
+}
+
+pub(crate) fn socket(scratch: &Scratch) -> PathBuf {
+    scratch.path("made/here/events.sock")
+}
+
+/// `tidegate` with these arguments, separated by spaces, which looks for the daemon at `socket`.
+pub(crate) fn client(arguments: &str, socket: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command
+        .args(arguments.split_whitespace())
+        .env("TIDEGATE_EVENTS_SOCKET", socket);
+    command
+}
+
+/// Whether a daemon cannot be here, and the test called `test` is to be skipped; it says so. Where
+/// `TIDEGATE_REQUIRE_NETNS` is 1 root's test fails instead.
+pub(crate) fn is_without_rights(test: &str) -> bool {
+    use std::io::Write as _;
+    let Err(why) = Events::in_process() else {
+        return false;
+    };
+    // SAFETY: takes nothing and touches no memory.
+    let root = unsafe { libc::geteuid() } == 0;
+    let required = root && env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
+    assert!(!required, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
+    // Past the test harness, which would swallow what a test prints that passes.
+    let mut terminal = io::stderr();
+    writeln!(terminal, "skipped {test}: {why}").unwrap();
+    true
+}

@@ -3,6 +3,7 @@
 mod crowd;
 mod descriptors;
 mod handlers;
+mod many;
 mod service;
 mod trust;
 

@@ -106,6 +106,7 @@ fn verdicts(noise: Spread, attached: Spread, whole: Spread) -> Vec<Verdict> {
 }
 
 /// Of the ratios of throughput.
+#[derive(Clone, Copy)]
 struct Spread {
     /// The lower quartile.
     low: f64,

@@ -4,6 +4,8 @@
 mod lab;
 #[path = "tcp_events/limits.rs"]
 mod limits;
+#[path = "tcp_events/neutral.rs"]
+mod neutral;
 #[path = "tcp_events/repairs.rs"]
 mod repairs;
 

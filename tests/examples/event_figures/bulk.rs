@@ -14,10 +14,11 @@ use tidegate_kernel::{Events, Wanted, set_congestion_control};
 use tidegate_live::netns::{Interface, Namespace};
 
 use crate::median;
+use crate::verdict::Verdict;
 
 /// Throughput with nothing in the kernel against throughput with programs at work, for a socket
 /// that nobody has subscribed to and for one with all events.
-pub(crate) fn run() {
+pub(crate) fn run() -> Vec<Verdict> {
     let pair = Pair::new();
     let listen = || TcpListener::bind((RIGHT, 5_002)).unwrap();
     let listener = pair.right.within(listen).unwrap();
@@ -79,10 +80,39 @@ pub(crate) fn run() {
         "plain: median {:.3} Gb/s over {ROUNDS} rounds",
         median(&mut plain)
     );
-    noise.print("plain again over plain");
-    attached.print("another socket subscribed, over plain");
+    let noise = noise.print("plain again over plain");
+    let attached = attached.print("another socket subscribed, over plain");
     watched.print("all events subscribed, over another socket subscribed");
-    whole.print("all events subscribed, over plain");
+    let whole = whole.print("all events subscribed, over plain");
+    verdicts(noise, attached, whole)
+}
+
+fn verdicts(noise: Spread, attached: Spread, whole: Spread) -> Vec<Verdict> {
+    vec![
+        Verdict {
+            aim: "throughput with all events subscribed at least 0.97 of without",
+            measured: format!("{:.3}", whole.middle),
+            holds: whole.middle >= 0.97,
+        },
+        Verdict {
+            aim: "throughput of an unsubscribed socket within noise, as are half of plain over plain",
+            measured: format!(
+                "{:.3} with noise of {:.3} to {:.3}",
+                attached.middle, noise.low, noise.high
+            ),
+            holds: (noise.low..=noise.high).contains(&attached.middle),
+        },
+    ]
+}
+
+/// Of the ratios of throughput.
+#[derive(Clone, Copy)]
+struct Spread {
+    /// The lower quartile.
+    low: f64,
+    middle: f64,
+    /// The upper one.
+    high: f64,
 }
 
 /// A while of the transfer.
@@ -126,15 +156,19 @@ impl Ratios {
         self.per_cpu.push(one.per_cpu / other.per_cpu);
     }
 
-    fn print(mut self, what: &str) {
-        for (values, unit) in [
+    /// Prints both, and returns that of throughput.
+    fn print(mut self, what: &str) -> Spread {
+        let [rate, _] = [
             (&mut self.rate, "throughput"),
             (&mut self.per_cpu, "per processor time"),
-        ] {
+        ]
+        .map(|(values, unit)| {
             let middle = median(values);
             let (low, high) = (values[values.len() / 4], values[values.len() * 3 / 4]);
             println!("{what}, {unit}: median {middle:.3}, quartiles {low:.3} and {high:.3}");
-        }
+            Spread { low, middle, high }
+        });
+        rate
     }
 }
 

@@ -1,17 +1,22 @@
 //! What the event service costs and how late it is: the figures of `docs/itcp.md`.
 //!
-//! `cargo run --release -p tidegate-tests --example event_figures -- [FIGURE...]`, as root.
+//! `cargo run --release -p tidegate-tests --example event_figures -- [FIGURE...]`, as root. Says of
+//! each aim whether it holds, and ends with 1 if one does not.
 
 mod bulk;
 mod latency;
 mod path;
+mod triples;
 mod unprivileged;
+mod verdict;
 
 use std::time::Duration;
 
+use verdict::Verdict;
+
 fn main() {
     let all = [
-        ("latency", latency::at_a_thousand as fn()),
+        ("latency", latency::at_a_thousand as fn() -> Vec<Verdict>),
         ("rate", latency::at_ten_thousand),
         ("sockets", latency::of_a_thousand_sockets),
         ("bulk", bulk::run),
@@ -24,22 +29,41 @@ fn main() {
         eprintln!("there is no figure `{wrong}`: write some of {names}, or nothing for all");
         std::process::exit(2);
     }
+    let mut verdicts = Vec::new();
     for (name, run) in all {
         if asked.is_empty() || asked.iter().any(|a| a == name) {
             println!("== {name}");
-            run();
+            verdicts.extend(run());
         }
+    }
+    println!("== aims");
+    for verdict in &verdicts {
+        println!("{verdict}");
+    }
+    if verdicts.iter().any(|verdict| !verdict.holds) {
+        std::process::exit(1);
     }
 }
 
+/// Quantiles of times, in µs; all NaN where there are none, so that no aim holds of them.
+#[derive(Clone, Copy)]
+struct Quantiles {
+    p50: f64,
+    p99: f64,
+}
+
 /// Prints quantiles of times.
-fn quantiles(what: &str, mut times: Vec<Duration>) {
+fn quantiles(what: &str, mut times: Vec<Duration>) -> Quantiles {
     times.sort_unstable();
     let at =
         |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_nanos() as f64 / 1e3;
     if times.is_empty() {
         println!("{what}: none");
-        return;
+        let none = f64::NAN;
+        return Quantiles {
+            p50: none,
+            p99: none,
+        };
     }
     println!(
         "{what}: n {}, p50 {:.1} µs, p90 {:.1} µs, p99 {:.1} µs, p99.9 {:.1} µs, most {:.1} µs",
@@ -50,6 +74,10 @@ fn quantiles(what: &str, mut times: Vec<Duration>) {
         at(0.999),
         at(1.0)
     );
+    Quantiles {
+        p50: at(0.5),
+        p99: at(0.99),
+    }
 }
 
 /// The middle one.

@@ -10,9 +10,13 @@ use std::time::{Duration, Instant};
 use tidegate_core::link::{
     Capacity, DropTailConfig, LinkConfig, LossConfig, Outage, QueueConfig, RouteId,
 };
+use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::Rate;
 use tidegate_kernel::{Events, Wanted, set_congestion_control};
 use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorLog, Host};
+
+use crate::triples::{self, Triple};
+use crate::verdict::Verdict;
 
 /// 8 Mb/s, 40 ms there and back, the last of every so many packets lost.
 pub(crate) fn config(every: u32, outages: Vec<Outage>) -> EmulatorConfig {
@@ -67,7 +71,7 @@ impl Transfer {
 }
 
 /// Two unsubscribed transfers and a subscribed one, over and over.
-pub(crate) fn neutrality() {
+pub(crate) fn neutrality() -> Vec<Verdict> {
     let mut all: [Vec<Transfer>; 3] = Default::default();
     for round in 0..ROUNDS {
         for which in 0..3 {
@@ -76,23 +80,6 @@ pub(crate) fn neutrality() {
             all[which].push(transfer(which == 2));
         }
     }
-    for (number, name) in ["packets", "bytes", "seconds"].into_iter().enumerate() {
-        let column = |which: usize| all[which].iter().map(move |t| t.numbers()[number]);
-        let apart = |a: usize, b: usize| {
-            let pairs = column(a).zip(column(b));
-            pairs.map(|(a, b)| (a - b).abs()).sum::<f64>() / ROUNDS as f64
-        };
-        let mean = |which: usize| column(which).sum::<f64>() / ROUNDS as f64;
-        println!(
-            "{name}: means {:.4} and {:.4} unsubscribed, {:.4} subscribed; pairs are apart by {:.4} unsubscribed, by {:.4} and {:.4} with one subscribed",
-            mean(0),
-            mean(1),
-            mean(2),
-            apart(0, 1),
-            apart(0, 2),
-            apart(1, 2)
-        );
-    }
     for (which, name) in ["unsubscribed", "unsubscribed", "subscribed"]
         .iter()
         .enumerate()
@@ -100,6 +87,37 @@ pub(crate) fn neutrality() {
         let mut packets: Vec<f64> = all[which].iter().map(|t| t.packets).collect();
         packets.sort_unstable_by(f64::total_cmp);
         println!("packets of each run, {name}: {packets:?}");
+    }
+    AIMS.into_iter()
+        .enumerate()
+        .map(|(number, (name, aim))| {
+            let triples =
+                (0..ROUNDS).map(|round| [0, 1, 2].map(|w| all[w][round].numbers()[number]));
+            verdict(name, aim, &triples.collect::<Vec<_>>())
+        })
+        .collect()
+}
+
+fn verdict(name: &str, aim: &'static str, triples: &[Triple]) -> Verdict {
+    let [one, other, subscribed] = [0, 1, 2].map(|which| {
+        let all = triples.iter().map(|triple| triple[which]);
+        all.sum::<f64>() / triples.len() as f64
+    });
+    let [unsubscribed, mixed] = triples::apart(triples);
+    println!(
+        "{name}: means {one:.4} and {other:.4} unsubscribed, {subscribed:.4} subscribed; pairs are apart by {unsubscribed:.4} unsubscribed, by {mixed:.4} with one subscribed"
+    );
+    let mut stream = Seed(1).stream(name);
+    let luck = triples::luck(triples, || unit(&mut stream));
+    let [low, high] = luck.interval;
+    Verdict {
+        aim,
+        measured: format!(
+            "{:+.4} {name} further apart, 95 % interval {low:+.4} to {high:+.4}, p {:.3} in {ROUNDS} rounds",
+            mixed - unsubscribed,
+            luck.p
+        ),
+        holds: luck.p >= LEVEL,
     }
 }
 
@@ -131,4 +149,20 @@ fn sent(log: &EmulatorLog) -> (f64, f64) {
     (sizes.len() as f64, sizes.iter().sum())
 }
 
-const ROUNDS: usize = 20;
+const AIMS: [(&str, &str); 3] = [
+    (
+        "packets",
+        "on the wire, packets differ no more with a subscription than without",
+    ),
+    (
+        "bytes",
+        "on the wire, bytes differ no more with a subscription than without",
+    ),
+    (
+        "seconds",
+        "on the wire, times differ no more with a subscription than without",
+    ),
+];
+const ROUNDS: usize = 40;
+/// Where nothing differs, a figure of three comes out below this in one of twenty runs.
+const LEVEL: f64 = 0.05 / AIMS.len() as f64;

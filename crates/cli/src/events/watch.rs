@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::ValueEnum;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate};
@@ -138,7 +138,8 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     let tally = events.tally(id)?;
     let state = events.probe(&*connection.stream)?;
     let written = writer.join().expect("the writer does not panic");
-    let written = written.context("the transfer broke")?;
+    // As words: an error of the system here is not one of who reads what is printed.
+    let written = written.map_err(|why| anyhow!("the transfer broke: {why}"))?;
     let took = monotonic().saturating_sub(start).as_secs_f64();
     eprintln!(
         "events: {seen} of {} seen, {} dropped; {} written in {took:.1} s",

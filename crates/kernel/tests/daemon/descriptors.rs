@@ -59,7 +59,7 @@ fn without_descriptors_a_subscription_is_refused_with_the_mend() {
 }
 
 /// Whether this is not yet the process of its own: then the test runs in one, to its end.
-fn is_parent(test: &str) -> bool {
+pub(super) fn is_parent(test: &str) -> bool {
     if env::var_os(AT).is_some() {
         return false;
     }
@@ -74,7 +74,7 @@ fn is_parent(test: &str) -> bool {
 }
 
 /// Sets the limit of descriptors of this process, and says what it was. Those that it has stay.
-fn allow_descriptors(many: libc::rlim_t) -> libc::rlim_t {
+pub(super) fn allow_descriptors(many: libc::rlim_t) -> libc::rlim_t {
     // SAFETY: the limit is whole.
     unsafe {
         let mut limit: libc::rlimit = mem::zeroed();

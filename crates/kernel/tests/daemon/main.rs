@@ -4,6 +4,7 @@ mod crowd;
 mod descriptors;
 mod handlers;
 mod locked;
+mod many;
 mod service;
 mod trust;
 

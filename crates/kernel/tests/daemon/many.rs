@@ -1,0 +1,93 @@
+//! Many events and many sockets: nothing is lost, and nobody hears what is another's.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// Ten thousand as fast as they come, of which nobody reads one before the last has come: a ring with
+/// room for all has them all, and one without says how many it has not.
+#[test]
+fn ten_thousand_events_come_or_are_counted() {
+    let Some(daemon) = Daemon::start("thousands", ANYTHING) else {
+        return;
+    };
+    let roomy = Events::connect_with(&daemon.path, ROOM).unwrap();
+    let narrow = Events::connect_with(&daemon.path, 64 << 10).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let first = listener.accept().unwrap();
+    let of_roomy = roomy.subscribe(&socket, states()).unwrap();
+    let of_narrow = narrow.subscribe(&socket, states()).unwrap();
+    let last = flap(&socket, &listener, TIMES);
+    let made = 3 * TIMES as u64;
+
+    let tally = roomy.tally(of_roomy).unwrap();
+    assert_eq!((tally.events, tally.lost), (made, 0));
+    let told: Vec<u64> = std::iter::from_fn(|| roomy.try_next())
+        .map(|event| event.number)
+        .collect();
+    assert!(told.iter().copied().eq(1..=made), "{} told", told.len());
+
+    let tally = narrow.tally(of_narrow).unwrap();
+    assert_eq!(tally.events, made);
+    let told: Vec<u64> = std::iter::from_fn(|| narrow.try_next())
+        .map(|event| event.number)
+        .collect();
+    // What came first fills it; what found no room is counted.
+    let kept = told.len() as u64;
+    assert!(kept > 0 && tally.lost > 0, "{kept} told, {tally:?}");
+    assert!(told.iter().copied().eq(1..=kept), "{told:?}");
+    assert_eq!(kept + tally.lost, made);
+    drop((first, last));
+}
+
+/// For more than eleven thousand events.
+const ROOM: u32 = 4 << 20;
+/// Three changes of state each time around: a few more than ten thousand.
+const TIMES: usize = 3_334;
+
+/// Each hears its own events, and only those, while the others are subscribed to.
+#[test]
+fn a_thousand_sockets_hear_their_own_events() {
+    // In a process of its own: it needs more descriptors than others leave it.
+    if descriptors::is_parent("many::a_thousand_sockets_hear_their_own_events") {
+        return;
+    }
+    let Some(daemon) = Daemon::start("crowd", ANYTHING) else {
+        return;
+    };
+    descriptors::allow_descriptors(4_096);
+    // All are closed before the first end is read, and each says five things then.
+    let events = Events::connect_with(&daemon.path, ROOM).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut pairs: Vec<(TcpStream, TcpStream)> = (0..SOCKETS)
+        .map(|_| {
+            let ours = TcpStream::connect(address).unwrap();
+            (ours, listener.accept().unwrap().0)
+        })
+        .collect();
+    let ids: Vec<_> = pairs
+        .iter()
+        .map(|(socket, _)| events.subscribe(socket, states()).unwrap())
+        .collect();
+    assert_eq!(events.try_next(), None);
+    for ((socket, peer), &id) in pairs.iter_mut().zip(&ids) {
+        *peer = flap(socket, &listener, 1);
+        let heard: Vec<_> = std::iter::from_fn(|| events.try_next())
+            .map(|event| (event.subscription, event.number, event.what.kind()))
+            .collect();
+        assert_eq!(heard, [1, 2, 3].map(|n| (id, n, EventKind::State)));
+    }
+    drop(pairs);
+    let mut ends = BTreeMap::new();
+    while ends.len() < SOCKETS {
+        let event = events.next(Some(Duration::from_secs(10))).unwrap().unwrap();
+        if event.what == Happening::Ended {
+            *ends.entry(event.subscription).or_insert(0) += 1;
+        }
+    }
+    assert!(ids.iter().all(|id| ends.get(id) == Some(&1)), "{ends:?}");
+}
+
+const SOCKETS: usize = 1_000;

@@ -3,7 +3,6 @@
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
-#[expect(dead_code, reason = "the other tests use the rest")]
 mod daemon;
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -13,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
 
-use daemon::{Daemon, client};
+use daemon::{ANYTHING, Daemon, client};
 use party::{Party, Scratch, text};
 use tidegate_core::trace::Event;
 use tidegate_sim::run::{FrameKind, Run, RunReader};
@@ -427,6 +426,31 @@ fn what_the_policy_allows_is_heard_and_without_a_word_on_the_source_the_rest_is_
         player.ends().succeeded();
     }
     daemon.interrupted();
+}
+
+/// Whoever is served outlives the daemon.
+#[test]
+fn players_are_served_when_the_daemon_that_was_asked_for_has_gone() {
+    let Some(daemon) = Daemon::start("gone", ANYTHING, "") else {
+        return;
+    };
+    let line = "send --transport tcp --serve 127.0.0.1:0 --size 320x180 --preset ultrafast \
+                --codec mpeg2 --rate 1Mb/s --mode iopt --events-from daemon";
+    let mut server = Party::start(&mut client(line, &daemon.socket()));
+    let port = server.number("waiting for players at port ");
+    let from = format!("recv --transport tcp --from 127.0.0.1:{port}");
+    let mut first = Party::tidegate(&from);
+    server.says("events come from the kernel");
+    first.says("frames/s");
+    first.kill();
+    server.says("mid-stream");
+    daemon.interrupted();
+    let mut second = Party::tidegate(&from);
+    server.says("events without privilege (");
+    second.says("frames/s");
+    server.interrupt();
+    server.ends().succeeded();
+    second.ends().succeeded();
 }
 
 const NARROW: &str = "[[allow]]\neverybody = true\nevents = ['timeout']\nvariables = ['all']\n";

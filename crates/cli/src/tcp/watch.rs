@@ -17,30 +17,23 @@ use super::modes::EventsFrom;
 /// events come from, and what becomes of that.
 ///
 /// # Errors
-/// When the source of events that was asked for is not there, or refuses.
+/// The system tells nothing of the socket.
 pub(crate) fn watch(args: &TcpArgs, socket: &mut TcpSocket) -> Result<Option<Receiver<String>>> {
     let Some(mode) = args.choice().symbiosis() else {
         return Ok(None);
     };
     let subscribed = args.modes.subscribed(mode);
-    let (connection, said) = match args.modes.events_from {
-        Some(EventsFrom::Daemon) => {
-            let events = Events::connect(&default_path())?;
-            (Connection::new(events, &*socket, subscribed)?, None)
-        }
-        Some(EventsFrom::InProcess) => {
-            let events = Events::in_process()?;
-            (Connection::new(events, &*socket, subscribed)?, None)
-        }
-        Some(EventsFrom::Unprivileged) => unprivileged(&*socket, subscribed, "as asked for")?,
-        None => {
-            let daemon = Events::connect(&default_path());
-            let daemon = daemon.and_then(|events| Connection::new(events, &*socket, subscribed));
-            match daemon {
-                Ok(connection) => (connection, None),
-                Err(why) => unprivileged(&*socket, subscribed, &why.to_string())?,
-            }
-        }
+    let source = match args.modes.events_from {
+        Some(EventsFrom::Unprivileged) => None,
+        Some(EventsFrom::InProcess) => Some(Events::in_process()),
+        Some(EventsFrom::Daemon) | None => Some(Events::connect(&default_path())),
+    };
+    let hear = |events| Connection::new(events, &*socket, subscribed);
+    let (connection, said) = match source.map(|events| events.and_then(hear)) {
+        None => unprivileged(&*socket, subscribed, "as asked for")?,
+        Some(Ok(connection)) => (connection, None),
+        // One that was asked for was there when we began, and those who are served outlive it.
+        Some(Err(why)) => unprivileged(&*socket, subscribed, &why.to_string())?,
     };
     let (says, said_later) = channel();
     let said = said.unwrap_or_else(|| "events come from the kernel".to_owned());

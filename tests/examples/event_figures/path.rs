@@ -123,12 +123,14 @@ fn verdict(name: &str, aim: &'static str, triples: &[Triple]) -> Verdict {
 
 fn transfer(subscribed: bool) -> Transfer {
     let emulator = Emulator::start(&config(250, Vec::new())).unwrap();
-    // The programs are in the kernel in each case.
     let events = Events::in_process().unwrap();
     let (stream, sink) = connect(&emulator);
-    if subscribed {
-        events.subscribe(&stream, Wanted::ALL).unwrap();
-    }
+    // The programs are attached in each case, and after the same time: for another socket, if not for
+    // this one.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let watched = if subscribed { &stream } else { &other };
+    events.subscribe(watched, Wanted::ALL).unwrap();
     let start = Instant::now();
     events.write_all(&stream, &vec![0; 2_000_000]).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
+use tidegate_sim::papers::Pictures as _;
 use tidegate_sim::play;
 use tidegate_sim::run::World;
 

@@ -20,27 +20,6 @@ pub(crate) struct Studio {
 }
 
 impl Studio {
-    /// The encoder of a video flow.
-    ///
-    /// # Errors
-    /// When the input cannot be read, or the codec's library refuses the size or the rate.
-    pub(crate) fn encoder(
-        &self,
-        flow: &str,
-        plan: &VideoPlan,
-        seed: Seed,
-    ) -> Result<Box<dyn FrameEncoder>, EncodeError> {
-        if let Some(encoder) = plan.modelled(flow, seed) {
-            return Ok(encoder);
-        }
-        let source = self.pictures(plan, seed)?;
-        let encoding = Encoding {
-            codec: plan.encoder.codec(),
-            preset: Preset::Superfast,
-        };
-        Ok(Box::new(encoding.session(source)?))
-    }
-
     /// The originals, from the first on.
     ///
     /// # Errors
@@ -74,7 +53,15 @@ impl Pictures for Studio {
         plan: &VideoPlan,
         seed: Seed,
     ) -> Result<Box<dyn FrameEncoder>, EncodeError> {
-        self.encoder(flow, plan, seed)
+        if let Some(encoder) = plan.modelled(flow, seed) {
+            return Ok(encoder);
+        }
+        let source = self.pictures(plan, seed)?;
+        let encoding = Encoding {
+            codec: plan.encoder.codec(),
+            preset: Preset::Superfast,
+        };
+        Ok(Box::new(encoding.session(source)?))
     }
 
     fn variances(

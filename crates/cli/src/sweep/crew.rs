@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::random::Seed;
+use tidegate_sim::papers::Pictures as _;
 use tidegate_sim::play;
 use tidegate_sim::run::World;
 use tidegate_sim::scenario::Scenario;

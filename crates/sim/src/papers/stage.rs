@@ -173,8 +173,10 @@ pub trait World: fmt::Debug + Send + Sync {
     /// Why there can be no figure.
     fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError>;
 
-    /// Where its pictures are from.
-    fn pictures(&self) -> &dyn Pictures;
+    /// Where its pictures are from; it has none unless told.
+    fn pictures(&self) -> &dyn Pictures {
+        &NoPictures
+    }
 }
 
 /// Who makes the pictures, and codes them.

@@ -259,10 +259,6 @@ impl World for Interrupted {
         played.push((job.label.clone(), job.seed));
         Simulator::new(Arc::new(NoPictures)).play(job)
     }
-
-    fn pictures(&self) -> &dyn Pictures {
-        &NoPictures
-    }
 }
 
 #[test]
@@ -412,9 +408,6 @@ fn cuts_are_where_and_as_long_as_was_asked_for() {
         }
         fn play(&self, _: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
             Ok(None)
-        }
-        fn pictures(&self) -> &dyn Pictures {
-            &NoPictures
         }
     }
     let heard = Arc::new(Heard(Mutex::default()));

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,15 +47,7 @@ impl Helper {
         let Some(stderr) = child.stderr.take() else {
             bail!("{name}: {program} has no pipes");
         };
-        let (says, lines) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-                let line = String::from_utf8_lossy(&line);
-                if says.send(line.trim_end().to_owned()).is_err() {
-                    return;
-                }
-            }
-        });
+        let lines = heard(stderr);
         let life = child.stdin.take();
         Ok(Self {
             name,
@@ -128,11 +120,7 @@ impl Helper {
     }
 
     fn last(&self) -> &str {
-        let mut said = self.said.iter().rev();
-        said.find(|line| !line.is_empty())
-            .map_or("it says nothing", |line| {
-                line.trim_start_matches("tidegate: ")
-            })
+        last(&self.said)
     }
 }
 
@@ -143,6 +131,28 @@ impl Drop for Helper {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The lines of a program, as it says them.
+pub(super) fn heard(stderr: ChildStderr) -> Receiver<String> {
+    let (says, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            if says.send(line.trim_end().to_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// What a program said last, which is most often why it ended.
+pub(super) fn last(said: &[String]) -> &str {
+    let line = said.iter().rev().find(|line| !line.is_empty());
+    line.map_or("it says nothing", |line| {
+        line.trim_start_matches("tidegate: ")
+    })
 }
 
 /// A script of `sh` here, with arguments. It is not of our process group, so that a Ctrl-C at the

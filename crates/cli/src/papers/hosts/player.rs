@@ -2,17 +2,18 @@
 //! are what the player says, and its output brings the run folder back.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tidegate_core::units::Time;
 
+use super::helper::{heard, last};
 use super::list::Host;
 use crate::live::Surroundings;
 
@@ -150,15 +151,7 @@ impl Player {
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn();
-        let (says, lines) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-                let line = String::from_utf8_lossy(&line);
-                if says.send(line.trim_end().to_owned()).is_err() {
-                    return;
-                }
-            }
-        });
+        let lines = heard(stderr);
         let life = child.stdin.take();
         Ok(Self {
             ssh: child,
@@ -288,10 +281,7 @@ impl Drop for Player {
 
 /// Why nothing came of it, with host, cause and mend.
 fn failure(host: &Host, status: ExitStatus, said: &[String]) -> Result<()> {
-    let last = said.iter().rev().find(|line| !line.is_empty());
-    let last = last.map_or("it says nothing", |line| {
-        line.trim_start_matches("tidegate: ")
-    });
+    let last = last(said);
     let (name, path) = (&host.name, &host.tidegate);
     let error = match status.code() {
         Some(0) => return Ok(()),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_core::units::Rate;
 
 use super::stage::{Encoder, Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
-use super::{Cell, Claim, Entry, Figure, Make, Nodes, Options, Point, Progress, Table};
+use super::{Cell, Claim, Entry, Figure, Make, Nodes, Options, Point, Progress, Series, Table};
 
 const SOURCE: &str = "Khan, Zaghal: Performance Analysis of TCP Interactive based World Wide Video Streaming over ABONE";
 
@@ -359,10 +359,15 @@ fn table6(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Fi
         rows.push(row("mean", [mean(0), mean(1), mean(2)]));
         rows.push(row("paper", group.node.table6));
         let points = [0, 1, 2].map(|i| group.point(i as f64, |o| mean_snr(o)[i]));
-        figure.series.push(super::Series::new(
-            group.name(),
-            ("plane", "dB"),
-            points.into_iter().flatten().collect(),
+        let units = ("plane: Y, U, V", "dB");
+        let points = points.into_iter().flatten().collect();
+        figure.series.push(Series::new(group.name(), units, points));
+        let paper = group.node.table6.iter().enumerate();
+        let paper = paper.map(|(plane, snr)| Point::single(plane as f64, *snr));
+        figure.series.push(Series::new(
+            format!("{}, paper", group.name()),
+            units,
+            paper.collect(),
         ));
         if let Some(off) = group.without(&groups) {
             let lost = off.mean(|o| mean_snr(o)[0]) - mean(0);

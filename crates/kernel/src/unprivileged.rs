@@ -45,7 +45,7 @@ pub(crate) const WEAKER: &[(EventKind, &str)] = &[
     ),
     (
         EventKind::Recovery,
-        "the number of duplicates is that of segments acknowledged selectively",
+        "seen when a segment is sent again, which is up to 2 ms later now and then; the number of duplicates is that of segments acknowledged selectively",
     ),
     (
         EventKind::Recovered,

@@ -1,11 +1,8 @@
 //! From the kernel's time stamp to the callback, and whether anything is lost on the way.
 
-use std::fs;
-use std::io::{self, BufRead as _, BufReader};
 use std::mem;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -16,6 +13,7 @@ use tidegate_kernel::{
     EventKind, EventSet, Events, Handler, Handlers, VariableSet, Wanted, monotonic,
 };
 
+use crate::trace::Trace;
 use crate::verdict::Verdict;
 use crate::{median, quantiles};
 
@@ -60,9 +58,10 @@ pub(crate) fn at_ten_thousand() -> Vec<Verdict> {
     let (mut all, mut whole, mut traced_all) = (0, 0, true);
     for round in 1..=5 {
         let mut flapper = Flapper::new();
-        let trace = Trace::start(flapper.port());
+        let port = format!("dport == {}", flapper.port());
+        let trace = Trace::start("sock", "inet_sock_set_state", &port);
         let (times, made) = into_callback(&mut flapper, 10_000, Duration::ZERO);
-        let traced = trace.map(Trace::count);
+        let traced = trace.map(|trace| trace.times().len() as u64);
         println!(
             "round {round}: made {made}, traced by the kernel {traced:?}, seen {}",
             times.len()
@@ -210,68 +209,6 @@ impl Flapper {
             assert_eq!(libc::connect(fd, (&raw const to).cast(), 16), 0);
         }
         self.peer = self.listener.accept().unwrap().0;
-    }
-}
-
-/// The kernel's own trace of state changes, in an instance of its own.
-struct Trace {
-    stop: Arc<AtomicBool>,
-    thread: thread::JoinHandle<u64>,
-}
-
-impl Trace {
-    /// Of those that connect to a port; `None` where there is no tracefs.
-    fn start(port: u16) -> Option<Self> {
-        let root = Path::new("/sys/kernel/tracing");
-        if !root.join("instances").exists() {
-            // SAFETY: the strings end in zero.
-            unsafe {
-                libc::mount(
-                    c"none".as_ptr(),
-                    c"/sys/kernel/tracing".as_ptr(),
-                    c"tracefs".as_ptr(),
-                    0,
-                    std::ptr::null(),
-                )
-            };
-        }
-        let dir = root.join(format!("instances/tidegate-{}", std::process::id()));
-        fs::create_dir(&dir).ok()?;
-        fs::write(dir.join("buffer_size_kb"), "16384").ok()?;
-        let event = dir.join("events/sock/inet_sock_set_state");
-        fs::write(event.join("filter"), format!("dport == {port}")).ok()?;
-        fs::write(event.join("enable"), "1").ok()?;
-        let pipe = fs::File::open(dir.join("trace_pipe")).ok()?;
-        // Reading must not wait for ever once nothing comes.
-        // SAFETY: takes numbers and touches no memory.
-        unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-        let stop = Arc::new(AtomicBool::new(false));
-        let its_stop = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            let (mut count, mut line, mut lines) = (0, String::new(), BufReader::new(pipe));
-            loop {
-                match lines.read_line(&mut line) {
-                    Ok(many) if many > 0 => {
-                        count += u64::from(line.contains("inet_sock_set_state"));
-                        line.clear();
-                    }
-                    Err(e) if e.kind() != io::ErrorKind::WouldBlock => break,
-                    _ if its_stop.load(Ordering::Relaxed) => break,
-                    // A look that costs what is measured little: only the count matters.
-                    _ => thread::sleep(Duration::from_millis(5)),
-                }
-            }
-            drop(lines);
-            let _ = fs::write(event.join("enable"), "0");
-            let _ = fs::remove_dir(&dir);
-            count
-        });
-        Some(Self { stop, thread })
-    }
-
-    fn count(self) -> u64 {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
     }
 }
 

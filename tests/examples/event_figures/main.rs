@@ -6,6 +6,7 @@
 mod bulk;
 mod latency;
 mod path;
+mod trace;
 mod triples;
 mod unprivileged;
 mod verdict;

@@ -40,14 +40,14 @@ pub(crate) fn config(every: u32, outages: Vec<Outage>) -> EmulatorConfig {
 
 /// A connection over the path, and a thread that swallows what comes out.
 pub(crate) fn connect(emulator: &Emulator) -> (TcpStream, thread::JoinHandle<()>) {
-    let listen = || TcpListener::bind((Host::B.address(), 5_001)).unwrap();
+    let listen = || TcpListener::bind((Host::B.address(), PORT)).unwrap();
     let listener = emulator.namespace(Host::B).within(listen).unwrap();
     let sink = thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
         let mut buffer = vec![0; 1 << 16];
         while stream.read(&mut buffer).is_ok_and(|many| many > 0) {}
     });
-    let connect = || TcpStream::connect((Host::B.address(), 5_001)).unwrap();
+    let connect = || TcpStream::connect((Host::B.address(), PORT)).unwrap();
     let stream = emulator.namespace(Host::A).within(connect).unwrap();
     set_congestion_control(&stream, "reno").unwrap();
     (stream, sink)
@@ -165,6 +165,8 @@ const AIMS: [(&str, &str); 3] = [
         "on the wire, times differ no more with a subscription than without",
     ),
 ];
+/// The transfers go there.
+pub(crate) const PORT: u16 = 5_001;
 const ROUNDS: usize = 40;
 /// Where nothing differs, a figure of three comes out below this in one of twenty runs.
 const LEVEL: f64 = 0.05 / AIMS.len() as f64;

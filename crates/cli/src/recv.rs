@@ -50,9 +50,9 @@ pub(crate) struct RecvArgs {
     /// Frames per second of the stream; what the description says, or 30, unless told
     #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
     fps: Option<FrameRate>,
-    /// What is sent, h264 unless told, if no description tells; over TCP the packets do, and the
-    /// option is refused
-    #[arg(long, value_parser = source::codec)]
+    /// What is sent; h264 unless told. Descriptions tell it, and over TCP the packets: there it is
+    /// refused
+    #[arg(long, conflicts_with = "sdp", value_parser = source::codec)]
     codec: Option<Codec>,
     /// Write what can be decoded as a byte stream (H.264) or elementary stream (MPEG-2)
     #[arg(long, value_name = "FILE")]

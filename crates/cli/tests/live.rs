@@ -138,6 +138,10 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         ),
         ("recv --duration 0ms", "'--duration <TIME>': nothing"),
         ("recv --idle-timeout 0s", "'--idle-timeout <TIME>': nothing"),
+        (
+            "recv --sdp stream.sdp --codec mpeg2",
+            "'--sdp <FILE>' cannot be used with '--codec <CODEC>'",
+        ),
     ] {
         let usage = Party::tidegate(arguments).ends();
         assert_eq!(usage.status.code(), Some(2), "{}", usage.said);

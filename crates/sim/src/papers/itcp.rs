@@ -1,6 +1,7 @@
 //! Khan and Zaghal, "Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive
 //! Transport": video over TCP to four nodes, while the path is cut three times for 3 s.
 
+mod claims4;
 mod cuts;
 mod figures;
 mod published;

@@ -73,6 +73,10 @@ fn the_exact_law_saves_what_the_published_ones_lose() {
             assert!((number(&figure, &at("iOFF"), "accepted") - classic).abs() < 1e-9);
         }
     }
+    let claims = figure.claims.iter();
+    let means = claims.filter(|c| c.text.contains("in the mean over nodes and d"));
+    assert_eq!(means.clone().count(), 2);
+    assert!(means.clone().all(|c| c.holds), "{means:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::super::stage::{Outcome, PapersError, Tcp, mean};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::published::column;
 use super::{
-    BOUNDS, CLASSIC, EXACT, FRAMES, Grid, Group, IEXP, IOFF, MODES, PAPER, is_published, notes,
+    BOUNDS, CLASSIC, EXACT, Grid, Group, IEXP, MODES, PAPER, claims4, is_published, notes,
 };
 
 /// All bounds of the paper.
@@ -62,7 +62,7 @@ pub(super) fn table4(
         rows: groups.iter().map(row).collect(),
     });
     figure.series = accepted_by_bound(&groups);
-    figure.claims = claims4(&groups);
+    figure.claims = claims4::of(&groups);
     figure.notes = notes(options, MEASURES4, DIFFERS4);
     Ok(figure)
 }
@@ -123,120 +123,12 @@ fn accepted_by_bound(groups: &[Group]) -> Vec<Series> {
     series
 }
 
-fn find<'a>(groups: &'a [Group], like: &Group, mode: usize) -> Option<&'a Group> {
+/// The same place and TCP in another mode.
+pub(super) fn find<'a>(groups: &'a [Group], like: &Group, mode: usize) -> Option<&'a Group> {
     let same = |g: &&Group| {
         (g.tcp, g.node.name, g.bound, g.mode) == (like.tcp, like.node.name, like.bound, mode)
     };
     groups.iter().find(same)
-}
-
-fn claims4(groups: &[Group]) -> Vec<Claim> {
-    let mut claims = Vec::new();
-    for tcp in Tcp::ALL {
-        let exact = groups.iter().filter(|g| g.tcp == tcp && g.mode == EXACT);
-        let exact: Vec<&Group> = exact.collect();
-        if exact.is_empty() {
-            continue;
-        }
-        let name = tcp.name();
-        claims.push(saves4(name, &exact));
-        for (other, text) in [(CLASSIC, "Classic"), (IOFF, "iOFF"), (IEXP, "iEXP")] {
-            claims.push(accepts4(name, (EXACT, "iOPT exact"), groups, (other, text)));
-        }
-        claims.push(faster4(name, (EXACT, "iOPT exact"), groups));
-        for mode in [
-            (PAPER, "iOPT paper"),
-            (PAPER + 1, "iOPT paper-m"),
-            (IEXP, "iEXP"),
-        ] {
-            claims.push(accepts4(name, mode, groups, (CLASSIC, "Classic")));
-            claims.push(faster4(name, mode, groups));
-        }
-        claims.push(costs4(name, groups));
-    }
-    claims
-}
-
-fn saves4(name: &str, exact: &[&Group]) -> Claim {
-    let saved = exact.iter().map(|g| g.mean(Outcome::of_savable));
-    let saved = saved.fold(f64::INFINITY, f64::min);
-    Claim::new(
-        format!(
-            "{name}: iOPT exact has at least 99.5 % of the savable frames in time, at every node and d (the lowest mean)"
-        ),
-        None,
-        saved,
-        saved >= 0.995,
-    )
-}
-
-/// A mode, and what it is called.
-type Named<'a> = (usize, &'a str);
-
-/// Of a number, a mode's against another's at the same places.
-fn against(
-    tcp: &str,
-    mode: usize,
-    other: usize,
-    groups: &[Group],
-    of: fn(&Outcome) -> f64,
-) -> Vec<f64> {
-    let mine = groups
-        .iter()
-        .filter(|g| g.tcp.name() == tcp && g.mode == mode);
-    let gain = |g: &Group| Some(g.mean(of) - find(groups, g, other)?.mean(of));
-    mine.filter_map(gain).collect()
-}
-
-/// Whether a mode accepts as many frames as another.
-fn accepts4(tcp: &str, mode: Named<'_>, groups: &[Group], other: Named<'_>) -> Claim {
-    let gains = against(tcp, mode.0, other.0, groups, Outcome::accepted);
-    let gain = gains.into_iter().fold(f64::INFINITY, f64::min);
-    Claim::new(
-        format!(
-            "{tcp}: {} accepts no fewer frames than {}, but for less than one per run, at every node and d (the smallest difference)",
-            mode.1, other.1
-        ),
-        None,
-        gain,
-        gain > -1.0 / FRAMES,
-    )
-}
-
-/// Its delay and Classic's.
-fn faster4(tcp: &str, mode: Named<'_>, groups: &[Group]) -> Claim {
-    let faster = against(tcp, mode.0, CLASSIC, groups, Outcome::mean_delay);
-    let faster = faster.into_iter().fold(f64::NEG_INFINITY, f64::max);
-    Claim::new(
-        format!(
-            "{tcp}: the mean delay of {} is below Classic's, or within a millisecond where nothing is reduced, at every node and d (the largest difference, s)",
-            mode.1
-        ),
-        None,
-        faster,
-        faster < 1e-3,
-    )
-}
-
-/// Classic's delay and iOFF's.
-fn costs4(tcp: &str, groups: &[Group]) -> Claim {
-    let classic = groups
-        .iter()
-        .filter(|g| g.tcp.name() == tcp && g.mode == CLASSIC);
-    let apart = classic.filter_map(|classic| {
-        let ioff = find(groups, classic, IOFF)?;
-        let difference = ioff.mean(Outcome::mean_delay) - classic.mean(Outcome::mean_delay);
-        Some(difference.abs() - classic.spread(Outcome::mean_delay))
-    });
-    let apart = apart.fold(f64::NEG_INFINITY, f64::max);
-    Claim::new(
-        format!(
-            "{tcp}: Classic and iOFF have equal delays within their spread (the largest difference beyond it, s)"
-        ),
-        None,
-        apart,
-        apart <= 0.0,
-    )
 }
 
 pub(super) fn table5(

@@ -120,7 +120,7 @@ impl Compared {
         for time in of(exact) {
             let near = |&s: &Duration| s + SLACK >= time && s < time + NEAR;
             let found = seen.iter().position(near);
-            let seen = found.map(|at| seen.remove(at));
+            let found = found.map(|at| seen.remove(at));
             // The trace has whole microseconds.
             let repeated = again.and_then(|again| {
                 again
@@ -130,7 +130,7 @@ impl Compared {
             let silent = kind == EventKind::Recovery
                 && again.is_some()
                 && repeated.is_none_or(|&at| at > time + AT_ONCE);
-            match (seen, silent) {
+            match (found, silent) {
                 (Some(at), false) => self.late[number].push(at.saturating_sub(time)),
                 (Some(_), true) => self.silent[0] += 1,
                 (None, true) if repeated.is_none_or(|&at| at > time + NEAR) => self.silent[1] += 1,

@@ -75,7 +75,7 @@ fn the_exact_law_saves_what_the_published_ones_lose() {
     }
     let claims = figure.claims.iter();
     let means = claims.filter(|c| c.text.contains("in the mean over nodes and d"));
-    assert_eq!(means.clone().count(), 2);
+    assert_eq!(means.clone().count(), 4);
     assert!(means.clone().all(|c| c.holds), "{means:?}");
 }
 

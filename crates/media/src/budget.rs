@@ -26,6 +26,9 @@ pub(crate) fn check(key_shares: f64, rate: FrameRate) -> Result<(), EncodeError>
 pub(crate) struct Budget {
     /// Bits saved so far; negative when overdrawn.
     saved: f64,
+    /// Of the frame before.
+    #[cfg(feature = "ffmpeg")]
+    last_share: f64,
 }
 
 impl Budget {
@@ -36,16 +39,20 @@ impl Budget {
         (share + self.saved / REPAID_IN).clamp(LEAST * share, MOST * share)
     }
 
-    /// Bits that frames before left unused.
+    /// Bits that a frame may take at most when its share of the rate is `share`: savings, of no more
+    /// than `most_saved` shares, are spent at once, and debts repaid over several frames.
     #[cfg(feature = "ffmpeg")]
-    pub(crate) const fn savings(&self) -> f64 {
-        self.saved.max(0.0)
-    }
-
-    /// What was saved is not spent.
-    #[cfg(feature = "ffmpeg")]
-    pub(crate) const fn forget_savings(&mut self) {
-        self.saved = self.saved.min(0.0);
+    pub(crate) fn may(&mut self, share: f64, most_saved: f64) -> f64 {
+        if share < self.last_share * FALL {
+            self.saved = self.saved.min(0.0);
+        }
+        self.last_share = share;
+        self.saved = self.saved.clamp(-MOST_DEBT * share, most_saved * share);
+        if self.saved > 0.0 {
+            share + self.saved
+        } else {
+            (share + self.saved / REPAID_IN).max(LEAST * share)
+        }
     }
 
     /// A frame with the share `share` took `bits`.
@@ -60,6 +67,9 @@ const REPAID_IN: f64 = 4.0;
 const MOST_DEBT: f64 = 3.0;
 /// Shares. More would let a calm scene save up for a burst.
 const MOST_SAVED: f64 = 2.0;
+/// A share that falls below this part of the one before leaves no savings.
+#[cfg(feature = "ffmpeg")]
+const FALL: f64 = 0.7;
 /// Of a share: less ruins the picture for little.
 const LEAST: f64 = 0.3;
 /// Of a share. The encoder is asked for a quarter more and may use it all: frames stay below 1.5.

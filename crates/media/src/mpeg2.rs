@@ -3,10 +3,11 @@
 //! It is made after Test Model 5 (ISO/IEC JTC1/SC29/WG11/N0400, chapter 10): the complexity of a
 //! kind of picture is its bits times its quantiser, and the quantiser of the next picture is that
 //! complexity over the bits it may take. What differs: the bits of a picture follow from the rate
-//! of that moment and not from a plan for a group of pictures ([`Budget`]), and a picture that
-//! comes out far too large is encoded again with a coarser quantiser, as libavcodec does when its
-//! model of the decoder's buffer (VBV) runs empty. That model is led along here ([`Buffer`]), since
-//! libavcodec's own rate control is switched off: it does not follow a rate that changes.
+//! of that moment and not from a plan for a group of pictures ([`Budget`]), and they are a bound: a
+//! picture that comes out larger is encoded again with the next coarser quantiser, until it fits.
+//! libavcodec does that when its model of the decoder's buffer (VBV) would run empty, so it is told
+//! for each picture what is in there. Its own rate control is switched off: it does not follow a
+//! rate that changes.
 
 use core::fmt;
 
@@ -29,7 +30,7 @@ pub struct Mpeg2Config {
     /// Of the source. MPEG-2 knows some rates only; the nearest is written into the stream, while
     /// the rate control goes by this one.
     pub rate: FrameRate,
-    /// What a key frame aims at, in shares of the rate; within `1.0..=20.0`.
+    /// What a key frame may take, in shares of the rate; within `1.0..=20.0`.
     pub key_shares: f64,
 }
 
@@ -53,11 +54,8 @@ pub struct Mpeg2Encoder {
     decoder: Decoder,
     config: Mpeg2Config,
     budget: Budget,
-    buffer: Buffer,
     keys: Complexity,
     deltas: Complexity,
-    /// Of the picture before.
-    last_share: f64,
     frames: i64,
 }
 
@@ -71,7 +69,7 @@ impl Mpeg2Encoder {
         budget::check(config.key_shares, config.rate)?;
         let pels = config.size.luma() as f64;
         Ok(Self {
-            inner: open(&config, 1.0)?,
+            inner: open(&config)?,
             frame: ffmpeg::frame::Video::new(
                 ffmpeg::format::Pixel::YUV420P,
                 config.size.width(),
@@ -80,10 +78,8 @@ impl Mpeg2Encoder {
             decoder: Decoder::open(Codec::Mpeg2).map_err(|e| EncodeError::Codec(e.to_string()))?,
             config,
             budget: Budget::default(),
-            buffer: Buffer::of(1.0),
             keys: Complexity::first(pels * KEY_COMPLEXITY),
             deltas: Complexity::first(pels * DELTA_COMPLEXITY),
-            last_share: 0.0,
             frames: 0,
         })
     }
@@ -93,28 +89,33 @@ impl Mpeg2Encoder {
         &self.config
     }
 
-    /// Encodes what is in `self.frame`. The bytes, and the step of the quantiser that was used.
-    fn run(&mut self, step: usize) -> Result<(Vec<u8>, usize), EncodeError> {
+    /// Savings that a picture may spend, in shares.
+    fn most_saved(&self) -> f64 {
+        let half_second = self.config.rate.as_f64() / 2.0;
+        (half_second * SAVED_OF_HALF_SECOND).clamp(LEAST_SAVED, MOST_SAVED)
+    }
+
+    /// Encodes what is in `self.frame` with this step of the quantiser, or the next one whose
+    /// picture takes no more than `most` bits. The bytes, and the step that was used.
+    fn run(&mut self, step: usize, most: f64) -> Result<(Vec<u8>, usize), EncodeError> {
         let failed = |e: ffmpeg::Error| {
             EncodeError::Codec(format!("libavcodec's mpeg2video encoder failed: {e}"))
         };
-        let lambda = step as c_int * LAMBDA_PER_STEP;
-        let fps = self.config.rate.as_f64();
         // SAFETY: both pointers are valid for as long as what they belong to, which is borrowed
-        // here; libavcodec reads these numbers when the frame is sent.
+        // here; libavcodec reads these numbers when the frame is sent. It takes a picture that is
+        // no larger than the buffer's content times this.
         unsafe {
             let context = self.inner.as_mut_ptr();
-            (*context).rc_buffer_size = self.buffer.size as c_int;
-            (*context).rc_max_rate = ((self.buffer.refill * fps) as i64).max(1);
+            (*context).rc_max_available_vbv_use = (most.min(MOST_BITS) / f64::from(FILL)) as f32;
             let frame = self.frame.as_mut_ptr();
-            (*frame).quality = lambda;
+            (*frame).quality = step as c_int * LAMBDA_PER_STEP;
         }
         self.inner.send_frame(&self.frame).map_err(failed)?;
         let mut packet = ffmpeg::Packet::empty();
         self.inner.receive_packet(&mut packet).map_err(failed)?;
-        let data = packet.data().unwrap_or_default().to_vec();
+        let mut data = packet.data().unwrap_or_default().to_vec();
+        mend_header(&mut data);
         let used = used_step(&packet).unwrap_or(step);
-        self.buffer.spend(data.len() as f64 * 8.0);
         Ok((data, used))
     }
 }
@@ -130,23 +131,13 @@ impl PictureEncoder for Mpeg2Encoder {
         }
         let key = key || self.frames == 0;
         let share = rate.as_f64() / self.config.rate.as_f64();
-        let falls = !key && share < self.last_share * FALL;
-        let wanted = if key {
+        let most = if key {
             share * self.config.key_shares
-        } else if falls {
-            // Nothing holds this picture back but what is foreseen of it: the buffer was filled at
-            // the old rate.
-            self.budget.forget_savings();
-            self.budget.ask(share) * CAUTION
         } else {
-            self.budget.ask(share)
+            self.budget.may(share, self.most_saved())
         };
-        self.last_share = share;
-        if falls {
-            self.deltas.fall();
-        }
         let complexity = if key { &self.keys } else { &self.deltas };
-        let step = complexity.step_for(wanted);
+        let step = complexity.step_for(most * FINER);
         fill(&mut self.frame, picture);
         self.frame.set_pts(Some(self.frames));
         self.frame.set_kind(if key {
@@ -154,18 +145,7 @@ impl PictureEncoder for Mpeg2Encoder {
         } else {
             ffmpeg::picture::Type::P
         });
-        if key {
-            // A key frame refers to nothing, so another encoder can make it, whose buffer holds
-            // what a key frame may take. That of this one holds what an ordinary picture may.
-            let most = (wanted * KEY_SLACK).clamp(1.0, MOST_BITS);
-            self.inner = open(&self.config, most)?;
-            self.buffer = Buffer::of(most.ceil());
-        }
-        self.buffer.plan(
-            share * MOST + self.budget.savings().min(share * MOST_EXTRA),
-            wanted,
-        );
-        let (data, used) = self.run(step)?;
+        let (data, used) = self.run(step, most)?;
         self.frames += 1;
         let bits = data.len() as f64 * 8.0;
         let complexity = if key {
@@ -196,7 +176,6 @@ impl fmt::Debug for Mpeg2Encoder {
         f.debug_struct("Mpeg2Encoder")
             .field("config", &self.config)
             .field("budget", &self.budget)
-            .field("buffer", &self.buffer)
             .field("frames", &self.frames)
             .finish_non_exhaustive()
     }
@@ -236,15 +215,11 @@ impl Complexity {
     /// What the bits of a picture are inversely proportional to: its quantiser, and for one that
     /// refers to another also how much coarser it is than that one. A finer picture has to code
     /// what the one before it left out; without this the control swings between fine and coarse.
+    /// Far coarser ones save no more for it: what they leave out of the other's noise, it had in vain.
     fn weight(&self, step: usize) -> f64 {
         let quantiser = QUANTISERS[step.min(QUANTISERS.len() - 1)];
-        quantiser * self.reference.map_or(1.0, |before| quantiser / before)
-    }
-
-    /// The next picture will be far coarser. Where the one before is as fine as can be, that saves
-    /// little more per bit than the quantiser says: its own bits were noise, and are not left out twice.
-    fn fall(&mut self) {
-        self.reference = self.reference.filter(|before| *before >= FINE);
+        let coarser = |before: f64| (quantiser / before).min(MOST_COARSER);
+        quantiser * self.reference.map_or(1.0, coarser)
     }
 
     fn learn(&mut self, bits: f64, step: usize) {
@@ -260,44 +235,8 @@ impl Complexity {
     }
 }
 
-/// libavcodec's model of the decoder's buffer. A picture must not take more than what is in it.
-#[derive(Clone, Copy, Debug)]
-struct Buffer {
-    /// What a picture may take.
-    fill: f64,
-    /// What the buffer can hold.
-    size: f64,
-    /// What flows in after a picture, at the most.
-    refill: f64,
-}
-
-impl Buffer {
-    /// A full one that holds `bits`.
-    const fn of(bits: f64) -> Self {
-        Self {
-            fill: bits,
-            size: bits,
-            refill: 0.0,
-        }
-    }
-
-    /// Sets it up so that after a picture of about `bits` it holds about `wanted` bits. It is
-    /// never smaller than what it holds, or libavcodec would fill the stream with zeros.
-    fn plan(&mut self, wanted: f64, bits: f64) {
-        self.size = wanted.min(MOST_BITS).max(self.fill + 16.0).ceil();
-        self.refill = (wanted - (self.fill - bits)).max(0.0);
-    }
-
-    /// As `ff_vbv_update` does.
-    fn spend(&mut self, bits: f64) {
-        self.fill = (self.fill - bits).max(0.0);
-        let room = (self.size - self.fill - 1.0).max(0.0);
-        self.fill += self.refill.min(room);
-    }
-}
-
-/// Opens an encoder whose buffer holds `bits`.
-fn open(config: &Mpeg2Config, bits: f64) -> Result<ffmpeg::encoder::video::Encoder, EncodeError> {
+/// Opens an encoder.
+fn open(config: &Mpeg2Config) -> Result<ffmpeg::encoder::video::Encoder, EncodeError> {
     let refused = |e: ffmpeg::Error| {
         EncodeError::Codec(format!(
             "libavcodec's mpeg2video encoder does not open for {} at {}/{} frames a second: {e}",
@@ -332,11 +271,10 @@ fn open(config: &Mpeg2Config, bits: f64) -> Result<ffmpeg::encoder::video::Encod
     // SAFETY: the context is valid and not yet open; numbers are written.
     unsafe {
         let context = video.as_mut_ptr();
-        (*context).rc_buffer_size = bits.ceil() as c_int;
-        (*context).rc_initial_buffer_occupancy = bits.ceil() as c_int;
-        (*context).rc_max_available_vbv_use = 1.0;
+        (*context).rc_buffer_size = BUFFER;
+        (*context).rc_initial_buffer_occupancy = FILL;
         (*context).bit_rate = 0;
-        (*context).rc_max_rate = i64::from(i32::MAX);
+        (*context).rc_max_rate = (f64::from(FILL) * config.rate.as_f64()).ceil() as i64;
         // Frame rates that MPEG-2 does not know become the nearest one.
         (*context).strict_std_compliance = ffmpeg::ffi::FF_COMPLIANCE_EXPERIMENTAL;
     }
@@ -344,6 +282,16 @@ fn open(config: &Mpeg2Config, bits: f64) -> Result<ffmpeg::encoder::video::Encod
     // Steps of the quantiser that are finer at high rates and reach further at low ones.
     options.set("non_linear_quant", "1");
     video.open_as_with(codec, options).map_err(refused)
+}
+
+/// Writes into a sequence header (ITU-T H.262, 6.2.2.1), if `data` begins with one, the highest
+/// bit rate that its first 18 bits can tell, as libavcodec does where it knows of no bound. What it
+/// has written there is [`FILL`] in every frame.
+fn mend_header(data: &mut [u8]) {
+    if let [0, 0, 1, 0xb3, _, _, _, _, high, middle, low, ..] = data {
+        (*high, *middle) = (0xff, 0xff);
+        *low |= 0b1100_0000;
+    }
 }
 
 /// The step that the encoder says it used: after a picture was encoded again, a coarser one.
@@ -394,20 +342,25 @@ const KEY_COMPLEXITY: f64 = 6.0;
 const DELTA_COMPLEXITY: f64 = 1.5;
 /// How much of one picture's complexity is believed.
 const LEARNT_OF_ONE: f64 = 0.5;
-/// A share that falls below this part of the one before makes the next picture a careful one.
-const FALL: f64 = 0.7;
-/// A quantiser below this is the finest.
-const FINE: f64 = 2.0;
-/// The part of its share that such a picture aims at.
-const CAUTION: f64 = 0.8;
 /// As a ratio of complexities.
 const OTHER: f64 = 2.0;
-/// The largest picture that is no key frame, in shares, before it is encoded again.
-const MOST: f64 = 1.5;
-/// That may be more by what was saved before, in shares. In a scene that stands still a finer
-/// quantiser costs once and little from then on.
-const MOST_EXTRA: f64 = 0.7;
-/// Of what a key frame aims at: above this it is encoded again.
-const KEY_SLACK: f64 = 1.15;
+/// Than the reference.
+const MOST_COARSER: f64 = 3.0;
+/// The first step that is tried aims at this much more than a picture may take. One that is coarser
+/// than it need be is not tried again, so this costs an encoding or two and saves bits from being
+/// left over.
+const FINER: f64 = 1.2;
+/// Of the frames of half a second. Any half second then keeps to its rate within a tenth.
+const SAVED_OF_HALF_SECOND: f64 = 0.1;
+/// Shares. In a scene that stands still a finer quantiser costs once and little from then on.
+const LEAST_SAVED: f64 = 0.3;
+/// Shares.
+const MOST_SAVED: f64 = 1.2;
+/// Size in bits of the decoder's buffer, as written into the stream: the largest of main profile at
+/// main level.
+const BUFFER: c_int = 112 << 14;
+/// Bits in libavcodec's model of it before each picture. Whatever a picture takes is more, and after
+/// it this much flows in again.
+const FILL: c_int = 100;
 /// What libavcodec's fields hold.
 const MOST_BITS: f64 = 1e9;

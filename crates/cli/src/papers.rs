@@ -16,10 +16,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
+use tidegate_core::units::Rate;
 use tidegate_live::driver::Interrupts;
 use tidegate_sim::papers::{
-    Bursts, ENTRIES, Encoder, Entry, Figure, ITCP_VIDEO, Options, Simulator, Tcp, World,
+    Bottleneck, ENTRIES, Encoder, Entry, Figure, ITCP_VIDEO, Options, Simulator, Tcp, World,
 };
+use tidegate_sim::scenario::quantity;
 
 use self::bursts::BurstArgs;
 use self::hosts::HostsArgs;
@@ -96,6 +98,12 @@ struct RunArgs {
     /// run in --out
     #[arg(long)]
     lab: bool,
+    /// Rate of the paths; 10Mb/s unless told
+    #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
+    bottleneck: Option<Rate>,
+    /// Queue in front of it, in bandwidth-delay products; 1 unless told
+    #[arg(long, value_name = "PRODUCTS")]
+    queue: Option<f64>,
     #[command(flatten)]
     bursts: BurstArgs,
     /// With --lab: what cuts the path
@@ -145,6 +153,7 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
     let entries = chosen(&args.names)?;
     let without = refuse_idle(args, &entries)?;
     let bursts = args.bursts.read(ITCP_VIDEO)?;
+    let bottleneck = bottleneck(args)?;
     args.rto_max.filter(|_| args.lab).map_or(Ok(()), rto_max)?;
     let made = Made::by(&args.out);
     // Known now and not when the first figure is played.
@@ -158,7 +167,11 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
         Lab::new(out, args.injector, Arc::clone(&interrupts))
     });
     let lab = lab.transpose()?.map(Arc::new);
-    let options = options(args, bursts, lab.as_ref());
+    let options = Options {
+        bottleneck,
+        bursts,
+        ..options(args, lab.as_ref())
+    };
     for note in without {
         eprintln!("{note}");
     }
@@ -203,6 +216,14 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What limits the path.
+fn bottleneck(args: &RunArgs) -> Result<Bottleneck> {
+    let usual = Bottleneck::default();
+    let rate = args.bottleneck.unwrap_or(usual.rate());
+    let products = args.queue.unwrap_or(usual.products());
+    Bottleneck::new(rate, products).context("--bottleneck and --queue")
+}
+
 /// How many of each kind an entry has.
 fn runs(args: &RunArgs, entry: &Entry) -> u64 {
     let usual = if args.lab {
@@ -213,8 +234,8 @@ fn runs(args: &RunArgs, entry: &Entry) -> u64 {
     args.seeds.or(args.runs).unwrap_or(usual)
 }
 
-/// How all entries are played, but for their number of runs.
-fn options(args: &RunArgs, bursts: Option<Bursts>, lab: Option<&Arc<Lab>>) -> Options {
+/// How all entries are played, but for their number of runs and their path.
+fn options(args: &RunArgs, lab: Option<&Arc<Lab>>) -> Options {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let jobs = args.jobs.map(NonZeroUsize::get);
     let options = Options {
@@ -225,7 +246,8 @@ fn options(args: &RunArgs, bursts: Option<Bursts>, lab: Option<&Arc<Lab>>) -> Op
         encoder: args.encoder,
         rto_max: args.rto_max,
         linear: args.rto_backoff.map(RtoBackoff::is_linear),
-        bursts,
+        bottleneck: Bottleneck::default(),
+        bursts: None,
         threads: jobs.unwrap_or(cores),
         memory: Arc::default(),
     };
@@ -290,6 +312,8 @@ fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
         ("--runs", args.runs.is_some(), with_nodes),
         ("--node", !args.nodes.is_empty(), with_nodes),
         ("--encoder", args.encoder.is_some(), with_nodes),
+        ("--bottleneck", args.bottleneck.is_some(), with_nodes),
+        ("--queue", args.queue.is_some(), with_nodes),
         ("--rto-max", args.rto_max.is_some(), with_nodes),
         ("--rto-backoff", args.rto_backoff.is_some(), with_nodes),
         ("--injector", cuts_otherwise, with_cuts),
@@ -423,6 +447,8 @@ mod tests {
             "--runs 3",
             "--encoder x264",
             "--rto-max 1s",
+            "--bottleneck 3Mb/s",
+            "--queue 2",
         ] {
             let name = option.split(' ').next().unwrap();
             let error = refused(&format!("itcp/fig3 {option}")).unwrap_err();
@@ -453,6 +479,34 @@ mod tests {
         assert_eq!(refused("itcp/table4 --cut 2s --gap 5s"), Ok(Vec::new()));
         for entry in ["itcp/fig3", "abone/fig6"] {
             assert!(refused(&format!("{entry} --gap 5s")).is_err());
+        }
+    }
+
+    #[test]
+    fn a_bottleneck_is_within_reason() {
+        let read = |line: &str| {
+            let words = ["run", "abone/"].into_iter().chain(line.split_whitespace());
+            let line = <Line as clap::Parser>::try_parse_from(words);
+            line.map_err(|e| e.to_string())
+                .and_then(|line| bottleneck(&line.run).map_err(|e| crate::told(&e)))
+        };
+        assert_eq!(read("").unwrap(), Bottleneck::default());
+        let both = read("--bottleneck 4.5Mb/s --queue 0.5").unwrap();
+        assert_eq!((both.rate(), both.products()), (Rate::kbps(4_500), 0.5));
+        for (line, says) in [
+            (
+                "--bottleneck 50kb/s",
+                "a bottleneck of 50 kb/s: give 100 kb/s",
+            ),
+            (
+                "--queue 0",
+                "a queue of 0 bandwidth-delay products: give 0.01",
+            ),
+            ("--queue inf", "a queue of inf"),
+            ("--bottleneck 4", "has no unit"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(says), "{line}: {error}");
         }
     }
 

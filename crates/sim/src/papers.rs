@@ -3,6 +3,7 @@
 //! Each entry of [`ENTRIES`] makes a [`Figure`], which has the same shape whatever it shows.
 
 mod abone;
+mod bottleneck;
 mod bursts;
 mod itcp;
 mod stage;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use bottleneck::{Bottleneck, BottleneckFault};
 pub use bursts::{Bursts, BurstsFault};
 pub use itcp::VIDEO as ITCP_VIDEO;
 pub use stage::{Encoder, Job, Memory, NoPictures, PapersError, Pictures, Simulator, Tcp, World};
@@ -117,6 +119,8 @@ pub struct Options {
     /// Whether its time-outs in a row are linear, over the TCPs of today; as each mode has it unless
     /// told.
     pub linear: Option<bool>,
+    /// What limits the paths of both papers.
+    pub bottleneck: Bottleneck,
     /// How the injector cuts the paths of the first paper; as published unless told.
     pub bursts: Option<Bursts>,
     /// Runs at the same time.
@@ -207,8 +211,8 @@ impl Nodes {
 }
 
 impl Entry {
-    /// Whether it plays to nodes, several times: of one that does not, `seeds`, `nodes` and `rto_max`
-    /// of [`Options`] change nothing.
+    /// Whether it plays to nodes, several times: of one that does not, `seeds`, `nodes`, `rto_max` and
+    /// `bottleneck` of [`Options`] change nothing.
     pub fn has_nodes(&self) -> bool {
         self.nodes != Nodes::None
     }
@@ -268,6 +272,10 @@ impl Entry {
             None => "",
         };
         figure.source += backoff;
+        let bottleneck = options.bottleneck;
+        if self.has_nodes() && !bottleneck.is_usual() {
+            figure.source = format!("{}; over {bottleneck}", figure.source);
+        }
         let bursts = options.bursts.as_ref().filter(|_| self.takes_bursts());
         let others = bursts.filter(|bursts| **bursts != Bursts::published());
         if let Some(bursts) = others.filter(|_| !self.has_lengths()) {

@@ -6,9 +6,7 @@ mod figures;
 use core::time::Duration;
 use std::sync::Arc;
 
-use tidegate_core::units::Rate;
-
-use super::stage::{Encoder, Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
+use super::stage::{Encoder, Job, Outcome, PapersError, Tcp, mean, play_seeds};
 use super::{Cell, Claim, Entry, Figure, Make, Nodes, Options, Point, Progress, Series, Table};
 
 const SOURCE: &str = "Khan, Zaghal: Performance Analysis of TCP Interactive based World Wide Video Streaming over ABONE";
@@ -180,7 +178,8 @@ pub(super) fn mean_snr(o: &Outcome) -> [f64; 3] {
     [0, 1, 2].map(|plane| mean(o.frames.iter().filter_map(|f| Some(f.snr?[plane]))))
 }
 
-pub(super) fn assumptions(options: &Options) -> Vec<String> {
+/// What was assumed, for every figure.
+fn assumptions(options: &Options) -> Vec<String> {
     let video = format!(
         "{} at 176x120 and 10 frames per second, 1000 frames of up to 54,673 bits, the report's own \
          mean. Delay is against a run in local mode, where a frame arrives as it is captured: coding takes no \
@@ -188,11 +187,15 @@ pub(super) fn assumptions(options: &Options) -> Vec<String> {
          but in means, where early and late would make up for each other, its size.",
         options.encoder().describe()
     );
-    [
+    let path = format!(
         "Assumed: round trips (130 ms to Berlin, 160 ms to Palermo, 25 ms to New York; 40 and 66 ms \
-         as in Table 2 of the first paper), a bottleneck of 10 Mb/s with one bandwidth-delay \
-         product of queue, and the cross traffic, of which the report only says that ten hosts \
-         make it: each sends 1.8 Mb/s for a second on average and then nothing for four.",
+         as in Table 2 of the first paper), a bottleneck of {}, and the cross traffic, of which the \
+         report only says that ten hosts make it: each sends 1.8 Mb/s for a second on average and \
+         then nothing for four.",
+        options.bottleneck
+    );
+    [
+        &path,
         &video,
         "The step of the additive recovery is not printed; a hundredth of the normal rate per \
          second is what Table 5 back-solves to.",
@@ -200,6 +203,21 @@ pub(super) fn assumptions(options: &Options) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec()
+}
+
+/// What the reader of a figure should know: the assumptions, what is so `always`, and over the usual
+/// path what differs from the report.
+fn notes<const A: usize, const D: usize>(
+    options: &Options,
+    always: [&str; A],
+    differs: [&str; D],
+) -> Vec<String> {
+    let mut notes = assumptions(options);
+    notes.extend(always.map(str::to_owned));
+    if options.bottleneck.is_usual() {
+        notes.extend(differs.map(str::to_owned));
+    }
+    notes
 }
 
 /// The runs of one node and arm.
@@ -266,14 +284,15 @@ pub(super) fn groups(options: &Options, progress: Progress<'_>) -> Result<Vec<Gr
 
 fn experiment(node: &Node, tcp: Tcp, arm: usize, options: &Options) -> Result<Job, PapersError> {
     let (mode, rto) = (ARMS[arm].1, options.rto_keys(tcp));
-    let queue = product(Rate::kbps(10_000), Duration::from_millis(node.rtt_ms));
+    let bottleneck = options.bottleneck;
+    let queue = bottleneck.queue(Duration::from_millis(node.rtt_ms));
     let half = node.rtt_ms * 500;
     let text = format!(
         r#"name = "abone"
 duration = "200s"
 [[link]]
 name = "path"
-rate = "10Mb/s"
+rate = "{rate}b/s"
 delay = "{half}us"
 queue = {{ droptail = "{queue}B" }}
 [[link]]
@@ -294,13 +313,15 @@ path = ["path"]
 back = ["back"]
 udp = {{ rate = "1800kb/s", packet = "1500B", spacing = {{ on = "1s", off = "4s" }} }}
 "#,
+        rate = bottleneck.rate().as_bps(),
         queue = queue.get(),
         encoder = options.encoder().name(),
         tcp = tcp.toml(),
     );
     let arm = ["on", "off"][arm];
     let encoder = options.encoder().label();
-    let label = format!("{} {} sym {arm}{encoder}", tcp.name(), node.name);
+    let path = bottleneck.label();
+    let label = format!("{} {} sym {arm}{encoder}{path}", tcp.name(), node.name);
     Job::new(&label, text)
 }
 
@@ -388,12 +409,9 @@ fn table6(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Fi
         columns: columns.map(str::to_owned).to_vec(),
         rows,
     });
-    figure.notes = assumptions(options);
-    figure.notes.push(
-        "The report contradicts itself for Columbia: its Table 5 has 22.51 dB of Y, its Table 6 \
+    let always = "The report contradicts itself for Columbia: its Table 5 has 22.51 dB of Y, its Table 6 \
          21.78; what symbiosis costs is taken from its Table 5. A run without an event has the \
-         quality of the full rate, so it depends on luck what symbiosis costs at a node."
-            .to_owned(),
-    );
+         quality of the full rate, so it depends on luck what symbiosis costs at a node.";
+    figure.notes = notes(options, [always], []);
     Ok(figure)
 }

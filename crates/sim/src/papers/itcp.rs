@@ -10,10 +10,8 @@ mod tables;
 use core::time::Duration;
 use std::sync::Arc;
 
-use tidegate_core::units::Rate;
-
 use super::bursts::PUBLISHED_GAP;
-use super::stage::{Encoder, Job, Outcome, PapersError, Tcp, mean, play_seeds, product};
+use super::stage::{Encoder, Job, Outcome, PapersError, Tcp, mean, play_seeds};
 use super::{Bursts, Entry, Make, Nodes, Options, Progress};
 use published::{NODES, Node};
 
@@ -144,9 +142,13 @@ fn assumptions(options: &Options) -> Vec<String> {
          It starts up to a second later from run to run.",
         options.encoder().describe()
     );
+    let path = format!(
+        "Round-trip times are those of Table 2; the bottleneck of {} is assumed, the paper prints \
+         none. Only the injector congests the path.",
+        options.bottleneck
+    );
     [
-        "Round-trip times are those of Table 2; the bottleneck of 10 Mb/s with one bandwidth-delay \
-         product of queue is assumed, the paper prints none. Only the injector congests the path.",
+        &path,
         &video,
         options.encoder().remark(),
         "A frame is in time if all of it is there within d of its capture.",
@@ -164,9 +166,10 @@ fn notes<const A: usize, const D: usize>(
 ) -> Vec<String> {
     let mut notes = assumptions(options);
     notes.extend(always.map(str::to_owned));
-    if is_published(options) {
+    if is_published(options) && options.bottleneck.is_usual() {
         notes.extend(differs.map(str::to_owned));
-    } else {
+    }
+    if !is_published(options) {
         notes.push(format!(
             "The injector cuts the path for {}. The paper has three cuts of 3 s with 10 s before \
              each, so nothing that it prints stands beside the numbers.",
@@ -185,7 +188,8 @@ fn is_published(options: &Options) -> bool {
 fn experiment(group: &Group, options: &Options) -> Result<Job, PapersError> {
     let (node, tcp, bound) = (group.node, group.tcp, group.bound);
     let (mode, rto) = (MODES[group.mode], options.rto_keys(tcp));
-    let queue = product(Rate::kbps(10_000), Duration::from_millis(node.rtt_ms));
+    let bottleneck = options.bottleneck;
+    let queue = bottleneck.queue(Duration::from_millis(node.rtt_ms));
     let half = node.rtt_ms * 500;
     let cuts = group.bursts.cuts().map(|(at, lasts)| {
         let (at, lasts) = (at.as_millis(), lasts.as_millis());
@@ -200,7 +204,7 @@ fn experiment(group: &Group, options: &Options) -> Result<Job, PapersError> {
 duration = "{duration}ms"
 [[link]]
 name = "path"
-rate = "10Mb/s"
+rate = "{rate}b/s"
 delay = "{half}us"
 queue = {{ droptail = "{queue}B" }}
 outage = [{outage}]
@@ -216,18 +220,20 @@ delay_bound = "{bound}s"
 video = {{ size = "176x120", fps = 10, floor = "150kb/s", ceiling = "2Mb/s", encoder = "{encoder}" }}
 transport = {{ tcp = {tcp}, {mode}, {rto}frames = {FRAMES} }}
 "#,
+        rate = bottleneck.rate().as_bps(),
         queue = queue.get(),
         encoder = options.encoder().name(),
         tcp = tcp.toml(),
         mode = mode.toml,
     );
     let label = format!(
-        "{} {} {bound}s {}{}{}",
+        "{} {} {bound}s {}{}{}{}",
         tcp.name(),
         node.name,
         mode.name,
         words(&group.bursts),
         options.encoder().label(),
+        bottleneck.label(),
     );
     Job::new(&label, text)
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use tidegate_core::media::{EncodeError, FrameEncoder, Quality};
 use tidegate_core::random::Seed;
-use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::units::{Bytes, Time};
 
 use super::{Options, Progress};
 use crate::cast::{Role, Takings};
@@ -533,11 +533,6 @@ fn outcome(role: &Role, takings: &Takings, variances: &[[f64; 3]]) -> Result<Out
         frames: takings.sent.iter().enumerate().map(frame).collect(),
         record,
     })
-}
-
-/// A bandwidth-delay product.
-pub(super) fn product(rate: Rate, rtt: Duration) -> Bytes {
-    rate * rtt
 }
 
 /// Why a figure could not be made.

@@ -1,5 +1,7 @@
 use std::sync::Mutex;
 
+use tidegate_core::units::Rate;
+
 use super::*;
 use crate::cast::{Role, Takings};
 
@@ -11,6 +13,7 @@ fn options(seeds: u64, tcps: &[Tcp], nodes: &[&str]) -> Options {
         nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
         rto_max: None,
         linear: None,
+        bottleneck: Bottleneck::default(),
         bursts: None,
         seeds,
         tcps: tcps.to_vec(),
@@ -399,22 +402,27 @@ fn beside_cuts_of_ones_own_nothing_published_stands() {
     }
 }
 
+/// Plays nothing, and remembers what it should have played.
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<Job>>);
+
+impl World for Heard {
+    fn name(&self) -> Option<String> {
+        None
+    }
+
+    fn begin(&self, jobs: &[Job], _: usize) {
+        self.0.lock().unwrap().extend_from_slice(jobs);
+    }
+
+    fn play(&self, _: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+        Ok(None)
+    }
+}
+
 #[test]
 fn cuts_are_where_and_as_long_as_was_asked_for() {
-    #[derive(Debug)]
-    struct Heard(Mutex<Vec<Job>>);
-    impl World for Heard {
-        fn name(&self) -> Option<String> {
-            None
-        }
-        fn begin(&self, jobs: &[Job], _: usize) {
-            self.0.lock().unwrap().extend_from_slice(jobs);
-        }
-        fn play(&self, _: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
-            Ok(None)
-        }
-    }
-    let heard = Arc::new(Heard(Mutex::default()));
+    let heard = Arc::new(Heard::default());
     let options = Options {
         world: Arc::clone(&heard) as Arc<dyn World>,
         ..other_cuts()
@@ -441,4 +449,60 @@ fn cuts_are_where_and_as_long_as_was_asked_for() {
     let first = jobs.iter().find(|job| cuts(job).len() == 3).unwrap();
     let alike = [(7_000, 8_900), (15_900, 17_800), (24_800, 26_700)];
     assert_eq!(cuts(first), alike);
+}
+
+/// Half the usual rate and twice the queue.
+fn other_path() -> Options {
+    Options {
+        bottleneck: Bottleneck::new(Rate::kbps(4_500), 2.0).unwrap(),
+        ..options(3, &[Tcp::Bsd], &[])
+    }
+}
+
+#[test]
+fn the_bottleneck_is_what_was_asked_for() {
+    let heard = Arc::new(Heard::default());
+    let options = Options {
+        world: Arc::clone(&heard) as Arc<dyn World>,
+        nodes: vec!["princeton".to_owned()],
+        ..other_path()
+    };
+    for name in ["itcp/table4", "abone/table5"] {
+        let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+        let figure = entry.play(&options, &|_| {}).unwrap();
+        let path = "4.5 Mb/s with 2 bandwidth-delay products of queue";
+        assert!(figure.source.ends_with(path), "{}", figure.source);
+        let about = |text: &String| text.contains(path);
+        assert!(figure.notes.iter().any(about), "{:?}", figure.notes);
+        let usual = |text: &String| text.contains("10 Mb/s");
+        assert!(!figure.notes.iter().any(usual), "{:?}", figure.notes);
+    }
+    for job in heard.0.lock().unwrap().iter() {
+        assert!(job.label.ends_with("-4500000bps-2bdp"), "{}", job.label);
+        // 40 ms at 4.5 Mb/s, twice.
+        assert!(job.text.contains("rate = \"4500000b/s\""), "{}", job.text);
+        assert!(job.text.contains("droptail = \"45000B\""), "{}", job.text);
+    }
+    assert!(Bottleneck::new(Rate::kbps(99), 1.0).is_err());
+    for queue in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(Bottleneck::new(Rate::kbps(1_000), queue).is_err());
+    }
+}
+
+/// 10 Mb/s have so much to spare that a backlog is gone in a second or two, and nothing that
+/// follows from one comes out as in the report.
+#[test]
+fn over_a_path_with_less_to_spare_the_report_comes_out_as_published() {
+    let options = Options {
+        bottleneck: Bottleneck::new(Rate::kbps(4_500), 1.0).unwrap(),
+        ..other_path()
+    };
+    let entry = ENTRIES.iter().find(|e| e.name == "abone/table5").unwrap();
+    let figure = entry.play(&options, &|_| {}).unwrap();
+    assert_eq!(figure.claims.len(), 8);
+    for claim in &figure.claims {
+        assert!(claim.holds, "{}: {:?}", claim.text, claim.ours);
+    }
+    let usual = play("abone/table5", 3, &[Tcp::Bsd]);
+    assert!(usual.claims.iter().any(|claim| !claim.holds));
 }

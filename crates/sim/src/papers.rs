@@ -5,6 +5,7 @@
 mod abone;
 mod bottleneck;
 mod bursts;
+mod differs;
 mod itcp;
 mod stage;
 

@@ -98,11 +98,6 @@ impl Lab {
                 count(&self.all)
             ));
         }
-        notes.push(
-            "what the notes below say of ours they say of the simulator; docs/video-over-tcp-papers.md has \
-             what the kernel's TCP does otherwise"
-                .to_owned(),
-        );
         if self.is_interrupted() {
             notes.push("interrupted: runs are missing".to_owned());
         }

@@ -7,6 +7,11 @@
 //! much is acknowledged as is sent, and nothing follows from that. A video that sends more than it did
 //! a round trip before looks like an overload for so long; then more is acknowledged, and that much
 //! the path does carry.
+//!
+//! Where the queue is short, segments are lost before a lasting one stands, and the window that is left
+//! seems to carry any amount soon. So while frames wait for longer than they take to come, when all that
+//! the connection can carry is asked of it, any queue counts, and so does a loss: what is acknowledged
+//! until then is the path's rate, or what others leave of it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -32,6 +37,8 @@ pub(super) struct Capacity {
     /// When the path last came back with what was out, and what of that it has not given yet.
     resumed: Option<Time>,
     held: Option<Held>,
+    /// Since when frames have waited for longer than they take to come.
+    busy: Option<Time>,
 }
 
 /// What was out when a silence ended: from where to where in the stream, and when that was seen.
@@ -99,15 +106,19 @@ impl Capacity {
         }
     }
 
-    /// A frame waits to be written. Frames leave as lumps, so what is sent is measured from before one
-    /// to before another: from behind one it would seem to be more than what gets through.
+    /// A frame that was captured at `captured` waits to be written. Frames leave as lumps, so what is
+    /// sent is measured from before one to before another: from behind one it would seem to be more
+    /// than what gets through.
     pub(super) fn frame_waits(
         &mut self,
         now: Time,
+        captured: Time,
         view: &TcpView,
         fastest: Duration,
         config: &SymbiosisConfig,
     ) {
+        let late = now.since(captured) > config.interval * 2;
+        self.busy = late.then(|| self.busy.unwrap_or(now));
         let mark = Mark {
             at: now,
             sent: view.sent,
@@ -121,11 +132,15 @@ impl Capacity {
         // A lost segment is repaired while more is sent, and nothing acknowledged.
         let flows = now.since(self.heard.1) <= span / 4;
         let first = self.marks.front().copied().filter(is_old);
-        if let Some(first) = first.filter(|_| flows && is_queued(view, fastest, config)) {
+        let queued = |first: &Mark| {
+            is_queued(view, fastest, config) || self.was_busy(first) && has_queue(view, fastest)
+        };
+        if let Some(first) = first.filter(|first| flows && queued(first)) {
             let sent = mark.sent.saturating_sub(first.sent);
             let carried = mark.acknowledged.saturating_sub(first.acknowledged);
             let rate = (carried / now.since(first.at)).max(config.floor).as_f64();
-            let overloaded = sent > carried.scale(11, 10) + view.mss.scale(2, 1);
+            let overloaded =
+                self.was_busy(&first) || sent > carried.scale(11, 10) + view.mss.scale(2, 1);
             if overloaded || self.known.is_some_and(|known| rate > known) {
                 self.known = Some(rate);
             }
@@ -136,6 +151,24 @@ impl Capacity {
         if !self.silent && last.is_none_or(|last| now.since(last.at) >= MARKS) {
             self.marks.push_back(mark);
         }
+    }
+
+    /// A segment was lost while others arrived: the queue may be full, however short it is.
+    pub(super) fn lost(&mut self, view: &TcpView, config: &SymbiosisConfig) {
+        let (acknowledged, heard) = self.heard;
+        let span = view.srtt.max(SPAN);
+        let is_old = |mark: &&Mark| heard.since(mark.at) >= span;
+        let first = self.marks.iter().rev().find(is_old);
+        if let Some(first) = first.filter(|first| self.was_busy(first)) {
+            let carried = acknowledged.saturating_sub(first.acknowledged);
+            let rate = (carried / heard.since(first.at)).max(config.floor);
+            self.known = Some(rate.as_f64());
+        }
+    }
+
+    /// Whether there has always been something to send since then.
+    fn was_busy(&self, first: &Mark) -> bool {
+        self.busy.is_some_and(|since| since <= first.at)
     }
 
     /// The rate of the path, if it is known to be no more.
@@ -161,9 +194,16 @@ fn is_queued(view: &TcpView, fastest: Duration, config: &SymbiosisConfig) -> boo
     view.srtt.saturating_sub(fastest) > QUEUE.max(config.bound / 10)
 }
 
+/// Any queue at all, of more than what round trips scatter by.
+fn has_queue(view: &TcpView, fastest: Duration) -> bool {
+    view.srtt.saturating_sub(fastest) > SHORT_QUEUE.max(fastest / 4)
+}
+
 /// A queue that matters is longer than this, which is more than what a frame of 25 kB makes for itself
 /// at 5 Mb/s, and than a tenth of the bound.
 const QUEUE: Duration = Duration::from_millis(50);
+/// See [`has_queue`].
+const SHORT_QUEUE: Duration = Duration::from_millis(10);
 /// Rates are measured over at least this, three frames of ten per second.
 const SPAN: Duration = Duration::from_millis(300);
 /// Between marks.
@@ -228,6 +268,8 @@ mod tests {
         sent: u64,
         acknowledged: u64,
         resumed: Option<Time>,
+        /// For how long the oldest frame waits, in ms.
+        waits: u64,
     }
 
     impl Played {
@@ -252,7 +294,9 @@ mod tests {
             };
             let now = Time::from_millis(self.now);
             self.it.look(now, &view, FASTEST, &config());
-            self.it.frame_waits(now, &view, FASTEST, &config());
+            let captured = now.before(Duration::from_millis(self.waits));
+            self.it
+                .frame_waits(now, captured, &view, FASTEST, &config());
         }
     }
 
@@ -270,6 +314,39 @@ mod tests {
     }
 
     #[test]
+    fn while_frames_wait_any_queue_says_what_the_path_carries() {
+        let mut it = Played::default();
+        // As much is acknowledged as is sent, and a short queue stands.
+        assert_eq!(it.play(2_000, 20, (600, 600)), None);
+        it.waits = 300;
+        // It has to be so for as long as a rate takes to be measured.
+        assert_eq!(it.play(200, 20, (600, 600)), None);
+        assert_eq!(it.play(400, 20, (600, 600)), Some(600));
+        // Less than that is the scatter of round trips.
+        let mut it = Played {
+            waits: 300,
+            ..Played::default()
+        };
+        assert_eq!(it.play(2_000, 9, (600, 600)), None);
+    }
+
+    #[test]
+    fn while_frames_wait_a_loss_says_what_the_path_carries() {
+        let lost = |waits: u64, ms: u64| {
+            let mut it = Played {
+                waits,
+                ..Played::default()
+            };
+            assert_eq!(it.play(ms, 0, (600, 600)), None);
+            it.it.lost(&view(0), &config());
+            it.it.rate().map(|rate| rate.as_bps() / 1_000)
+        };
+        assert_eq!(lost(300, 1_000), Some(600));
+        assert_eq!(lost(0, 1_000), None);
+        assert_eq!(lost(300, 200), None);
+    }
+
+    #[test]
     fn frames_leave_as_lumps() {
         // As much is acknowledged as is sent, 75 kB/s, and a queue stands.
         let play = |always: bool| {
@@ -284,7 +361,7 @@ mod tests {
                 let now = Time::from_millis(ms);
                 it.look(now, &view, FASTEST, &config());
                 if always || ms % 100 == 0 {
-                    it.frame_waits(now, &view, FASTEST, &config());
+                    it.frame_waits(now, now, &view, FASTEST, &config());
                 }
             }
             it.rate().is_some()

@@ -183,6 +183,9 @@ impl Symbiosis {
             return;
         }
         self.counts[event as usize] += 1;
+        if event == TcpEvent::ThirdDuplicate {
+            self.past.lost(view, &self.config);
+        }
         let reduces = matches!(event, TcpEvent::TimedOut | TcpEvent::ThirdDuplicate);
         match self.config.mode {
             Mode::Iexp(backoff) if reduces => self.step_back(now, told, backoff),
@@ -273,7 +276,7 @@ impl Symbiosis {
         if self.is_hopeless(now, captured, view) {
             return Admit::Skip;
         }
-        self.past.frame_waits(now, view, &self.config);
+        self.past.frame_waits(now, captured, view, &self.config);
         if !view.has_room(now) {
             return Admit::Wait;
         }

@@ -71,10 +71,22 @@ impl Past {
         }
     }
 
-    /// A frame waits to be written.
-    pub(super) fn frame_waits(&mut self, now: Time, view: &TcpView, config: &SymbiosisConfig) {
+    /// A frame that was captured at `captured` waits to be written.
+    pub(super) fn frame_waits(
+        &mut self,
+        now: Time,
+        captured: Time,
+        view: &TcpView,
+        config: &SymbiosisConfig,
+    ) {
         let fastest = self.fastest(view);
-        self.capacity.frame_waits(now, view, fastest, config);
+        self.capacity
+            .frame_waits(now, captured, view, fastest, config);
+    }
+
+    /// A segment was lost while others arrived.
+    pub(super) fn lost(&mut self, view: &TcpView, config: &SymbiosisConfig) {
+        self.capacity.lost(view, config);
     }
 
     /// An outage is over that lasted for `silence`, and `view` is what it left of the connection.
@@ -306,7 +318,7 @@ mod tests {
             let view = seen(ms, srtt, acknowledged);
             let now = Time::from_millis(ms);
             past.look(now, &view, &config);
-            past.frame_waits(now, &view, &config);
+            past.frame_waits(now, now, &view, &config);
             past.forecast(now, &view, secs(2.0)).at(secs(1.0)) as u64 / 1_000
         };
         // 1.2 Mb/s are sent, and arrive; then half of that, behind a queue.

@@ -11,6 +11,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::bursts::PUBLISHED_GAP;
+use super::differs::Differs;
 use super::stage::{Encoder, Job, Outcome, PapersError, Tcp, mean, play_seeds};
 use super::{Bursts, Entry, Make, Nodes, Options, Progress};
 use published::{NODES, Node};
@@ -159,15 +160,11 @@ fn assumptions(options: &Options) -> Vec<String> {
 
 /// What the reader of a figure should know: the assumptions, and what is so `always`; and where the
 /// paper's cuts are played, what differs from it.
-fn notes<const A: usize, const D: usize>(
-    options: &Options,
-    always: [&str; A],
-    differs: [&str; D],
-) -> Vec<String> {
+fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String> {
     let mut notes = assumptions(options);
-    notes.extend(always.map(str::to_owned));
+    notes.extend(always.iter().map(|&text| text.to_owned()));
     if is_published(options) && options.bottleneck.is_usual() {
-        notes.extend(differs.map(str::to_owned));
+        notes.extend(Differs::of(differs, &*options.world));
     }
     if !is_published(options) {
         notes.push(format!(

@@ -8,7 +8,7 @@ use tidegate_core::units::Time;
 
 use super::super::manifest::Manifest;
 use super::super::reader::FlowRun;
-use super::super::rows::{FrameKind, ReceivedFrame};
+use super::super::rows::{FrameKind, PacketOutcome, PacketRow, ReceivedFrame};
 use super::{difference, round};
 
 /// What became of each frame of `flow`, in order of capture. Nothing if packets arrived and no
@@ -51,6 +51,8 @@ pub fn stories(flow: &FlowRun) -> Vec<FrameStory> {
             };
         }
     }
+    // A sender over TCP writes frames down as they end, those that were given up before those that wait.
+    stories.sort_by_key(|story| story.frame);
     stories
 }
 
@@ -125,10 +127,13 @@ pub fn on_time_of_savable(manifest: &Manifest, flow: &FlowRun) -> Option<f64> {
 /// Each time the picture of `flow` stood still for more than max(3 frame intervals, 150 ms): the
 /// frame that was due when it stopped and the one that was due when it moved on. The wait for
 /// the first picture and a stop at the end count. Only the frames that `stories` are about are looked
-/// at, all where there are none. `None` where no picture is recorded.
+/// at, all where there are none. `None` where nobody wrote down what came.
 pub fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<Vec<(u64, u64)>> {
     let interval = flow.info.frame_rate?.interval();
     let limit = (interval * 3).max(SHORTEST_FREEZE);
+    if is_unseen(flow) {
+        return None;
+    }
     let shown: Vec<(u64, Option<u64>)> = if flow.shown.is_empty() {
         let on_time = |s: &FrameStory| (s.fate == FrameFate::Delivered).then_some(s.frame);
         stories.iter().map(|s| (s.frame, on_time(s))).collect()
@@ -155,6 +160,13 @@ pub fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<Vec<(u64, u64)>
     }
     gap(since, last + 1);
     Some(freezes)
+}
+
+/// Whether only the sender wrote, and nobody told it what came.
+fn is_unseen(flow: &FlowRun) -> bool {
+    let is_unknown = |row: &PacketRow| row.outcome == PacketOutcome::Unknown;
+    let nothing = flow.shown.is_empty() && flow.received.is_empty();
+    !flow.info.one_clock && nothing && flow.packets.iter().all(is_unknown)
 }
 
 /// When each decodable frame could be decoded: a frame that refers to others waits for them, and

@@ -437,6 +437,41 @@ fn what_nobody_wrote_down_is_not_lost() {
     assert_eq!(summary.expect[0].measured, None);
 }
 
+/// As a sender over TCP writes them: a frame that waited ends behind those that were passed over.
+#[test]
+fn frames_count_in_whichever_order_they_ended() {
+    let mut run = run();
+    let flow = &mut run.flows[0];
+    flow.sent = [4, 5, 6, 7, 0, 1, 2, 3].map(sent).to_vec();
+    for row in &mut flow.sent[..4] {
+        row.dropped = Some(DropCause::Skipped);
+        row.left = None;
+    }
+    flow.received = (0..4).map(|frame| received(frame, 20)).collect();
+    let order: Vec<u64> = stories(flow).iter().map(|s| s.frame).collect();
+    assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+    let flow = summarise(&run, &[]).flows.remove(0);
+    let frames = (flow.frames.made, flow.frames.sent, flow.frames.dropped);
+    assert_eq!(frames, (Some(8), Some(4), Some(4)));
+    assert_eq!(flow.freezes, Some(1), "from frame 3 to the end");
+}
+
+#[test]
+fn a_sender_alone_knows_no_freezes() {
+    let mut run = run();
+    let flow = &mut run.flows[0];
+    flow.info.one_clock = false;
+    flow.sent = (0..8).map(sent).collect();
+    assert_eq!(summarise(&run, &[]).flows[0].freezes, None);
+    let mut untold = packet(0, 0, None);
+    untold.outcome = PacketOutcome::Unknown;
+    run.flows[0].packets = vec![untold];
+    assert_eq!(summarise(&run, &[]).flows[0].freezes, None);
+    // That nothing arrived is known.
+    run.flows[0].packets = vec![packet(0, 0, None)];
+    assert_eq!(summarise(&run, &[]).flows[0].freezes, Some(1));
+}
+
 #[test]
 fn quality_is_the_mean_of_what_was_shown() {
     let mut run = run();

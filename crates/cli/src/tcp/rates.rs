@@ -2,9 +2,11 @@
 //! lines with a number of bits per second (`1500000`) or a rate (`1.5Mb/s`). What comes may also say
 //! `drop`: give up what waits.
 
+pub(super) mod file;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,8 @@ use anyhow::{Context as _, Result, bail};
 use tidegate_core::session::tcp::Advice;
 use tidegate_core::units::Rate;
 use tidegate_sim::scenario::quantity;
+
+use file::{LastLine, replace};
 
 /// Where rates are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,11 +87,7 @@ fn parse(line: &str) -> Result<Advice, String> {
 /// Rates that come. Looked at whenever something happens; nothing here waits.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    File {
-        path: PathBuf,
-        /// Identity, size and time of change of what was read last.
-        seen: Option<(u64, u64, i64, i64)>,
-    },
+    File(LastLine),
     Pipe {
         pipe: File,
         text: String,
@@ -104,10 +104,7 @@ impl Incoming {
     /// When the pipe or the socket cannot be made.
     pub(crate) fn open(channel: &Channel) -> Result<Self> {
         match channel {
-            Channel::File(path) => Ok(Self::File {
-                path: path.clone(),
-                seen: None,
-            }),
+            Channel::File(path) => Ok(Self::File(LastLine::of(path.clone()))),
             Channel::Pipe(path) => Ok(Self::Pipe {
                 pipe: open_pipe(path)?,
                 text: String::new(),
@@ -127,14 +124,14 @@ impl Incoming {
     pub(crate) fn into_pipe(self) -> Option<File> {
         match self {
             Self::Pipe { pipe, .. } => Some(pipe),
-            Self::File { .. } | Self::Unix { .. } => None,
+            Self::File(_) | Self::Unix { .. } => None,
         }
     }
 
     /// What was said since the last time, or what of it cannot be understood.
     pub(crate) fn poll(&mut self) -> Vec<Result<Advice, String>> {
         match self {
-            Self::File { path, seen } => changed(path, seen),
+            Self::File(file) => file.poll().into_iter().collect(),
             Self::Pipe { pipe, text } => {
                 read_lines(pipe, text);
                 complete(text)
@@ -158,23 +155,6 @@ impl Incoming {
             }
         }
     }
-}
-
-/// The last line of a file, if it has changed since `seen`.
-fn changed(path: &Path, seen: &mut Option<(u64, u64, i64, i64)>) -> Vec<Result<Advice, String>> {
-    let Ok(meta) = fs::metadata(path) else {
-        // Before somebody writes it there is none.
-        return Vec::new();
-    };
-    let now = (meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec());
-    if *seen == Some(now) || meta.size() > MOST_TEXT as u64 {
-        return Vec::new();
-    }
-    *seen = Some(now);
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let last = text.lines().rfind(|line| !line.trim().is_empty());
-    // A file that is being written anew is empty for a moment.
-    last.map(parse).into_iter().collect()
 }
 
 /// Reads what is there. `false` at the end.
@@ -227,13 +207,10 @@ enum Way {
 
 impl Outgoing {
     /// # Errors
-    /// When the pipe or the socket cannot be made, or the file could not be written.
+    /// When the pipe or the socket cannot be made.
     pub(crate) fn open(channel: &Channel) -> Result<Self> {
         let way = match channel {
-            Channel::File(path) => {
-                writable(path)?;
-                Way::File(path.clone())
-            }
+            Channel::File(path) => Way::File(path.clone()),
             Channel::Pipe(path) => Way::Pipe(open_pipe(path)?),
             Channel::Unix(path) => {
                 let (listener, bound) = bind(path)?;
@@ -294,33 +271,6 @@ fn passed(error: io::Error) -> io::Result<()> {
     } else {
         Err(error)
     }
-}
-
-/// Replaces the whole file at once: no reader sees half of it.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let scratch = scratch(path);
-    fs::write(&scratch, text)
-        .and_then(|()| fs::rename(&scratch, path))
-        .map_err(|e| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))
-}
-
-/// Sees that [`replace`] will find a place for a file, and touches none that is there.
-fn writable(path: &Path) -> Result<()> {
-    let mend = "choose another file for --rate-to, in a folder that can be written";
-    if path.is_dir() {
-        bail!("\"{}\" is a folder: {mend}", path.display());
-    }
-    let scratch = scratch(path);
-    fs::write(&scratch, "")
-        .and_then(|()| fs::remove_file(&scratch))
-        .with_context(|| format!("cannot write {}: {mend}", path.display()))
-}
-
-/// Beside the file, where it is written first.
-fn scratch(path: &Path) -> PathBuf {
-    let mut scratch = path.as_os_str().to_owned();
-    scratch.push(".part");
-    scratch.into()
 }
 
 /// Opens a named pipe for both directions, so that it neither waits for the other end nor ends
@@ -422,23 +372,6 @@ mod tests {
         let missing = channel("/nosuch/rate").unwrap();
         assert_eq!(missing.missing(), Some(Path::new("/nosuch/rate")));
         assert_eq!(channel("/").unwrap().missing(), None);
-    }
-
-    #[test]
-    fn a_file_is_written_whole_and_read_when_it_changes() {
-        let path = path("file");
-        let mut outgoing = Outgoing::open(&Channel::File(path.clone())).unwrap();
-        let mut incoming = Incoming::open(&Channel::File(path.clone())).unwrap();
-        assert!(incoming.poll().is_empty());
-        outgoing.tell(Rate::kbps(500)).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "500000\n");
-        assert_eq!(incoming.poll(), [Ok(rate(500))]);
-        assert!(incoming.poll().is_empty());
-        fs::write(&path, "1\n2Mb/s\n\n").unwrap();
-        assert_eq!(incoming.poll(), [Ok(rate(2_000))]);
-        fs::write(&path, "nonsense").unwrap();
-        assert!(incoming.poll()[0].is_err());
-        fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tidegate_live::tcp::set_rto_max;
 
 use super::TcpArgs;
 use super::modes::EventsFrom;
-use super::rates::{Incoming, Outgoing};
+use super::rates::{Channel, Incoming, Outgoing, file};
 
 /// What was tried, and is to be kept until all players have been served. The pipes of channels stay
 /// open with it: whoever waits at the other end of one would see it end, and take that for the end
@@ -35,6 +35,12 @@ pub(crate) fn ready(args: &TcpArgs) -> Result<Ready> {
     }
     if let (Some(mode), Some(from)) = (args.choice().symbiosis(), args.modes.events_from) {
         events(from, args.modes.subscribed(mode))?;
+    }
+    if let Some(Channel::File(path)) = &args.rate_from {
+        file::readable(path)?;
+    }
+    if let Some(Channel::File(path)) = &args.rate_to {
+        file::writable(path)?;
     }
     // They are opened anew for every player.
     let from = args.rate_from.as_ref().map(Incoming::open).transpose()?;

@@ -1,0 +1,273 @@
+//! Rates in a file: its last line is read, and it is replaced as a whole.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tidegate_core::random::Seed;
+use tidegate_core::session::tcp::Advice;
+
+use super::{MOST_TEXT, NONBLOCK, parse};
+use crate::live::secret_seed;
+use crate::told;
+
+/// Sees that rates can be read from a file, or from one that is not there yet.
+///
+/// # Errors
+/// Names the path, and what it is if it is no file.
+pub(crate) fn readable(path: &Path) -> Result<()> {
+    match fs::metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e).with_context(|| unreadable(path)),
+        Ok(meta) => tail(path, &meta).map(drop),
+    }
+}
+
+/// The last line of a file, whenever it has changed.
+#[derive(Debug)]
+pub(crate) struct LastLine {
+    path: PathBuf,
+    /// Identity, size and time of change of what was looked at last.
+    seen: Option<(u64, u64, i64, i64)>,
+    /// It has been said that it cannot be read.
+    told: bool,
+}
+
+impl LastLine {
+    pub(super) fn of(path: PathBuf) -> Self {
+        Self {
+            path,
+            seen: None,
+            told: false,
+        }
+    }
+
+    /// What it says, if that is news. That it cannot be read is said once.
+    pub(super) fn poll(&mut self) -> Option<Result<Advice, String>> {
+        let meta = match fs::metadata(&self.path) {
+            Ok(meta) => meta,
+            // Before somebody writes it there is none.
+            Err(e) if e.kind() == ErrorKind::NotFound => return None,
+            Err(e) => return self.trouble(&anyhow::Error::new(e).context(unreadable(&self.path))),
+        };
+        let now = (meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec());
+        if self.seen.replace(now) == Some(now) {
+            return None;
+        }
+        match tail(&self.path, &meta) {
+            Ok(text) => {
+                self.told = false;
+                // A file that is being written anew is empty for a moment.
+                let last = text.lines().rfind(|line| !line.trim().is_empty());
+                last.map(parse)
+            }
+            Err(error) => self.trouble(&error),
+        }
+    }
+
+    fn trouble<T>(&mut self, error: &anyhow::Error) -> Option<Result<T, String>> {
+        let is_news = !std::mem::replace(&mut self.told, true);
+        is_news.then(|| Err(told(error)))
+    }
+}
+
+/// The end of a file, from the beginning of a line on. What is no file could keep us waiting.
+fn tail(path: &Path, meta: &Metadata) -> Result<String> {
+    let name = path.display();
+    let is_file = |meta: &Metadata| {
+        ensure!(meta.is_file(), "\"{name}\" is no regular file: {OTHERS}");
+        Ok(())
+    };
+    is_file(meta)?;
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(NONBLOCK);
+    let mut file = options.open(path).with_context(|| unreadable(path))?;
+    is_file(&file.metadata().with_context(|| unreadable(path))?)?;
+    let from = meta.size().saturating_sub(MOST_TEXT as u64);
+    let mut bytes = Vec::new();
+    let read = file.seek(SeekFrom::Start(from));
+    read.and_then(|_| file.take(MOST_TEXT as u64).read_to_end(&mut bytes))
+        .with_context(|| unreadable(path))?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    if from == 0 {
+        return Ok(text);
+    }
+    match text.trim_end().split_once('\n') {
+        Some((_, whole)) => Ok(whole.to_owned()),
+        None => bail!("the last line of {name} is no rate: it has more than {MOST_TEXT} bytes"),
+    }
+}
+
+fn unreadable(path: &Path) -> String {
+    format!("cannot read rates from {}", path.display())
+}
+
+/// Sees that [`replace`] will find a place for a file, and touches none that is there.
+///
+/// # Errors
+/// Names the path, and what it is if it is no file.
+pub(crate) fn writable(path: &Path) -> Result<()> {
+    let place = || {
+        let (file, scratch) = scratch(&behind_links(path)?)?;
+        drop(file);
+        fs::remove_file(scratch)
+    };
+    place().with_context(|| {
+        format!(
+            "cannot write rates to \"{}\": choose another file for --rate-to, in a folder that can be \
+             written",
+            path.display()
+        )
+    })
+}
+
+/// Replaces the whole file at once: no reader sees half of it.
+pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let written = || {
+        let path = behind_links(path)?;
+        let (mut file, scratch) = scratch(&path)?;
+        let moved = file.write_all(text.as_bytes());
+        let moved = moved.and_then(|()| fs::rename(&scratch, &path));
+        moved.inspect_err(|_| {
+            // Of no use to anybody; why has been said.
+            let _ = fs::remove_file(&scratch);
+        })
+    };
+    written().map_err(|e| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))
+}
+
+/// The file that is to be replaced, which may not be there yet: a link stays what it is, and so does
+/// what is no file.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    match fs::metadata(path) {
+        Ok(meta) if meta.is_file() => return fs::canonicalize(path),
+        Ok(_) => return Err(io::Error::other(format!("it is no regular file: {OTHERS}"))),
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+        Err(_) => {}
+    }
+    match fs::read_link(path) {
+        Ok(link) => behind_links(&path.parent().unwrap_or(Path::new("")).join(link)),
+        Err(_) => Ok(path.to_owned()),
+    }
+}
+
+/// A new file beside it, which is written first.
+fn scratch(path: &Path) -> io::Result<(File, PathBuf)> {
+    let Seed(unique) = secret_seed();
+    let mut scratch = path.as_os_str().to_owned();
+    scratch.push(format!(".{unique:016x}.part"));
+    let scratch = PathBuf::from(scratch);
+    Ok((File::create_new(&scratch)?, scratch))
+}
+
+const OTHERS: &str = "a named pipe is pipe:PATH, and a socket unix:PATH";
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    use tidegate_core::units::Rate;
+
+    use super::super::{Channel, Incoming, Outgoing};
+    use super::*;
+
+    /// A folder that is not there yet.
+    fn folder(name: &str) -> PathBuf {
+        let name = format!("tidegate-rates-file-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        path
+    }
+
+    const fn rate(kbps: u64) -> Advice {
+        Advice::Rate(Rate::kbps(kbps))
+    }
+
+    fn pipe(path: &Path) {
+        let made = Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    }
+
+    #[test]
+    fn a_file_is_written_whole_and_read_when_it_changes() {
+        let folder = folder("whole");
+        let path = folder.join("rate");
+        let mut outgoing = Outgoing::open(&Channel::File(path.clone())).unwrap();
+        let mut incoming = Incoming::open(&Channel::File(path.clone())).unwrap();
+        assert!(incoming.poll().is_empty());
+        outgoing.tell(Rate::kbps(500)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "500000\n");
+        assert_eq!(incoming.poll(), [Ok(rate(500))]);
+        assert!(incoming.poll().is_empty());
+        fs::write(&path, "1\n2Mb/s\n\n").unwrap();
+        assert_eq!(incoming.poll(), [Ok(rate(2_000))]);
+        fs::write(&path, "nonsense").unwrap();
+        assert!(incoming.poll()[0].is_err());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_last_line_of_a_long_file_counts() {
+        let folder = folder("long");
+        let path = folder.join("rate");
+        let mut file = LastLine::of(path.clone());
+        fs::write(&path, format!("{}700kb/s\n", "1Mb/s\n".repeat(1_000))).unwrap();
+        assert_eq!(file.poll(), Some(Ok(rate(700))));
+        fs::write(&path, "1".repeat(5_000)).unwrap();
+        let error = file.poll().unwrap().unwrap_err();
+        assert!(error.contains("more than 4096 bytes"), "{error}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_said_once_if_it_comes_later() {
+        let folder = folder("kinds");
+        let [path, fifo] = ["rate", "fifo"].map(|name| folder.join(name));
+        pipe(&fifo);
+        for wrong in [&fifo, &folder, Path::new("/dev/null")] {
+            for error in [readable(wrong), writable(wrong)] {
+                let error = told(&error.unwrap_err());
+                assert!(error.contains("is pipe:PATH"), "{error}");
+                assert!(error.contains(&wrong.display().to_string()), "{error}");
+            }
+        }
+        let mut file = LastLine::of(path.clone());
+        pipe(&path);
+        let error = file.poll().unwrap().unwrap_err();
+        assert!(error.contains("is no regular file"), "{error}");
+        assert_eq!(file.poll(), None);
+        let error = replace(&path, "1\n").unwrap_err().to_string();
+        assert!(error.contains("is no regular file"), "{error}");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_eq!(file.poll(), None);
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, "1Mb/s").unwrap();
+        assert_eq!(file.poll(), Some(Ok(rate(1_000))));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn nothing_but_the_file_is_touched() {
+        let folder = folder("links");
+        let [file, link, part, none, dangling] =
+            ["rate", "link", "link.part", "none", "dangling"].map(|name| folder.join(name));
+        fs::write(&file, "").unwrap();
+        fs::write(&part, "of somebody else").unwrap();
+        symlink("rate", &link).unwrap();
+        symlink("none", &dangling).unwrap();
+        for (link, file) in [(&link, &file), (&dangling, &none)] {
+            writable(link).unwrap();
+            replace(link, "1\n").unwrap();
+            assert!(fs::symlink_metadata(link).unwrap().is_symlink());
+            assert_eq!(fs::read_to_string(file).unwrap(), "1\n");
+        }
+        assert_eq!(fs::read_to_string(&part).unwrap(), "of somebody else");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 5);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

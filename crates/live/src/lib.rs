@@ -6,6 +6,7 @@ pub mod driver;
 pub mod emulator;
 mod events;
 pub mod limits;
+mod name;
 pub mod netns;
 pub mod pipe;
 mod realtime;

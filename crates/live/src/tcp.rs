@@ -1,6 +1,7 @@
 //! Kernel TCP without privilege: a socket with the options that keep a backlog where it can still
 //! be dropped, and a loop that drives a [`TcpSender`] with its encoder.
 
+mod connect;
 mod linear;
 mod socket;
 
@@ -15,6 +16,7 @@ use tidegate_core::session::tcp::{Listener, TcpReceiver, TcpSender, TcpStreamer}
 use tidegate_core::units::Time;
 
 use crate::driver::{Conditions, TICK};
+pub use connect::connect;
 use socket::wait;
 pub use socket::{TcpOptions, TcpSocket, Watch, set_rto_max};
 
@@ -33,9 +35,10 @@ pub fn accept(
             return Ok(None);
         }
         match listener.accept() {
-            Ok((stream, _)) => return Ok(Some(stream)),
             // Who has gone again before we looked is nobody.
-            Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted) => {}
+            Ok((stream, _)) if is_gone(&stream) => {}
+            Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+            Ok((stream, _)) => return Ok(Some(stream)),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let now = conditions.clock.now();
                 let fd = listener.as_raw_fd();
@@ -45,6 +48,12 @@ pub fn accept(
             Err(e) => return Err(TcpError::System(e)),
         }
     }
+}
+
+/// Whether the peer reset the connection.
+fn is_gone(stream: &TcpStream) -> bool {
+    let peer = stream.peer_addr();
+    peer.is_err_and(|e| e.kind() == io::ErrorKind::NotConnected)
 }
 
 /// How a stream ended at its sender.

@@ -1,6 +1,6 @@
 //! UDP sockets with what the IP header says: ECN and DSCP per datagram, time of arrival.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 use std::{fmt, io, mem, ptr};
@@ -10,6 +10,7 @@ use tidegate_core::endpoint::Transmit;
 use tidegate_core::units::{Time, nanos};
 
 use crate::clock::Clock;
+use crate::name::Name;
 use crate::netns::check;
 
 /// A UDP socket that never blocks.
@@ -228,76 +229,6 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.udp.as_fd()
-    }
-}
-
-/// A socket address as the kernel writes it.
-#[derive(Clone, Copy)]
-struct Name {
-    storage: libc::sockaddr_storage,
-    length: libc::socklen_t,
-}
-
-impl Name {
-    fn empty() -> Self {
-        Self {
-            // SAFETY: a sockaddr_storage is bytes, for which zero is a value.
-            storage: unsafe { mem::zeroed() },
-            length: mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t,
-        }
-    }
-
-    fn address(&self) -> Option<SocketAddr> {
-        let storage = &raw const self.storage;
-        match i32::from(self.storage.ss_family) {
-            libc::AF_INET => {
-                // SAFETY: the storage is as large as any address and suitably aligned, and the
-                // family says which it is.
-                let v4 = unsafe { storage.cast::<libc::sockaddr_in>().read() };
-                let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
-                Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
-            }
-            libc::AF_INET6 => {
-                // SAFETY: as above.
-                let v6 = unsafe { storage.cast::<libc::sockaddr_in6>().read() };
-                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-                let port = u16::from_be(v6.sin6_port);
-                Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
-            }
-            _ => None,
-        }
-    }
-}
-
-impl From<SocketAddr> for Name {
-    fn from(address: SocketAddr) -> Self {
-        let mut name = Self::empty();
-        let storage = &raw mut name.storage;
-        match address {
-            SocketAddr::V4(v4) => {
-                // SAFETY: an address is integers, for which zero is a value.
-                let mut plain: libc::sockaddr_in = unsafe { mem::zeroed() };
-                plain.sin_family = libc::AF_INET as libc::sa_family_t;
-                plain.sin_port = v4.port().to_be();
-                plain.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
-                name.length = mem::size_of_val(&plain) as libc::socklen_t;
-                // SAFETY: the storage is as large as any address and suitably aligned.
-                unsafe { storage.cast::<libc::sockaddr_in>().write(plain) };
-            }
-            SocketAddr::V6(v6) => {
-                // SAFETY: as above.
-                let mut plain: libc::sockaddr_in6 = unsafe { mem::zeroed() };
-                plain.sin6_family = libc::AF_INET6 as libc::sa_family_t;
-                plain.sin6_port = v6.port().to_be();
-                plain.sin6_addr.s6_addr = v6.ip().octets();
-                plain.sin6_flowinfo = v6.flowinfo();
-                plain.sin6_scope_id = v6.scope_id();
-                name.length = mem::size_of_val(&plain) as libc::socklen_t;
-                // SAFETY: as above.
-                unsafe { storage.cast::<libc::sockaddr_in6>().write(plain) };
-            }
-        }
-        name
     }
 }
 

@@ -71,7 +71,9 @@ impl TcpSocket {
     /// # Errors
     /// Names the option that the system refuses.
     pub fn new(stream: TcpStream, options: &TcpOptions) -> Result<Self, TcpError> {
-        let peer = stream.peer_addr().map_err(TcpError::System)?;
+        let mut peer = stream.peer_addr().map_err(TcpError::System)?;
+        // A socket of IPv6 has players of IPv4, too.
+        peer.set_ip(peer.ip().to_canonical());
         stream.set_nonblocking(true).map_err(TcpError::System)?;
         stream.set_nodelay(true).map_err(TcpError::System)?;
         let fd = stream.as_raw_fd();

@@ -171,6 +171,63 @@ fn the_backlog_stays_in_the_application() {
     assert!(seen.1 > Bytes(300_000));
 }
 
+/// Ends a connection as a scan of ports does.
+fn reset(stream: TcpStream) {
+    let at_once = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: reads the structure, which is whole.
+    let set = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const at_once).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(set, 0);
+    drop(stream);
+}
+
+#[test]
+fn who_has_gone_before_anybody_looked_is_nobody() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    reset(TcpStream::connect(at).unwrap());
+    let near = TcpStream::connect(at).unwrap();
+    let far = accept(&listener, &conditions(), || false).unwrap().unwrap();
+    assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
+}
+
+#[test]
+fn who_does_not_answer_is_not_waited_for_when_somebody_asks() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let patience = Duration::from_mins(1);
+    // SAFETY: a system call that takes numbers. Whoever comes behind the first is not answered.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let first = connect(at, patience, &conditions(), || false);
+    let first = first.unwrap().unwrap();
+    assert_eq!(first.peer_addr().unwrap(), at);
+    let mut looks = 0;
+    let asked = || {
+        looks += 1;
+        looks > 2
+    };
+    assert!(
+        connect(at, patience, &conditions(), asked)
+            .unwrap()
+            .is_none()
+    );
+    let late = connect(at, Duration::from_millis(1), &conditions(), || false);
+    assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    drop((first, listener));
+    let refused = connect(at, patience, &conditions(), || false).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+}
+
 #[test]
 fn an_option_that_the_kernel_does_not_have_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -13,7 +13,7 @@ use tidegate_sim::scenario::Scenario;
 use crate::folder::{self, Script};
 use crate::interrupted::{self, End};
 use crate::studio::Studio;
-use crate::{lab, report, sim, table};
+use crate::{lab, print_json, report, sim, table};
 
 /// What to show.
 #[derive(Debug, clap::Args)]
@@ -106,8 +106,7 @@ fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
         .expect("a run that was just written has one");
     let mut out = std::io::stdout().lock();
     if json {
-        serde_json::to_writer(&mut out, summary)?;
-        writeln!(out)?;
+        print_json(summary)?;
         return Ok(ExitCode::SUCCESS);
     }
     let room = terminal::columns(out.as_fd());

@@ -28,8 +28,10 @@ mod tcp;
 mod transcode;
 mod validate;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Runs the program with the arguments of this process.
@@ -114,8 +116,16 @@ fn told(error: &anyhow::Error) -> String {
     told
 }
 
+/// Prints what `--json` asks for, on a line.
+///
+/// # Errors
+/// When standard output is closed or full.
+fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string(value)?;
+    writeln!(io::stdout(), "{text}").context("standard output does not take the numbers of --json")
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    use std::io;
     let kind = |cause: &(dyn std::error::Error + 'static)| {
         // It does not name the error of the system as its cause.
         let json = cause.downcast_ref::<serde_json::Error>();
@@ -128,7 +138,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use anyhow::{Context as _, anyhow};
+    use anyhow::anyhow;
 
     use super::*;
 

@@ -1,11 +1,11 @@
 //! What sending and receiving over a real network have in common: luck, the run folder, the
 //! end by Ctrl-C, and how sizes and frame rates are written.
 
+mod folder;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,14 +17,13 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
 use tidegate_live::clock::Clock;
-use tidegate_live::driver::{Interrupts, StopFlag};
+use tidegate_live::driver::{Conditions, Interrupts, StopFlag};
 use tidegate_media::Size;
-use tidegate_sim::run::{
-    FlowInfo, Manifest, RunReader, RunWriter, Side, Summary, World, WriteError, summarise,
-};
+use tidegate_sim::run::{FlowInfo, Manifest, World};
 use tidegate_sim::scenario::quantity;
 
 use crate::progress::counted;
+pub(crate) use folder::{Folder, claim};
 
 /// The name of the one flow of a live run.
 pub(crate) const FLOW: &str = "stream";
@@ -63,6 +62,15 @@ impl Surroundings {
     pub(crate) fn renew(&mut self) {
         self.clock = Clock::start();
         self.epoch = Ntp::from_unix(since_1970());
+    }
+
+    /// Under which a connection is driven until it ends or is interrupted.
+    pub(crate) fn conditions(&self) -> Conditions {
+        Conditions {
+            clock: self.clock,
+            until: None,
+            stop: self.stop.clone(),
+        }
     }
 }
 
@@ -205,121 +213,6 @@ impl Tally {
     }
 }
 
-/// The run folder of a live run, if one is wanted. Its rows reach the system every second, so
-/// that a process that is killed leaves what it did until then.
-#[derive(Debug)]
-pub(crate) struct Folder {
-    writer: Option<RunWriter>,
-    manifest: Manifest,
-    side: Side,
-    next_flush: Time,
-    /// Made for the summary only.
-    scratch: Option<PathBuf>,
-}
-
-/// Sees that a run can be written to `dir`, if one is wanted, before anybody waits for it.
-///
-/// # Errors
-/// When the folder holds something else, or cannot be made.
-pub(crate) fn claim(dir: Option<&Path>) -> Result<()> {
-    dir.map_or(Ok(()), crate::folder::claim)
-}
-
-impl Folder {
-    /// Makes the folder `dir`; without one a scratch folder if a summary is wanted, or none.
-    ///
-    /// # Errors
-    /// When it holds something else, or the disk refuses.
-    pub(crate) fn create(
-        dir: Option<&Path>,
-        summary: bool,
-        side: Side,
-        manifest: Manifest,
-    ) -> Result<Self> {
-        let scratch = (dir.is_none() && summary).then(scratch_dir);
-        let mut writer = dir
-            .or(scratch.as_deref())
-            .map(RunWriter::create)
-            .transpose()?;
-        if let Some(writer) = &mut writer {
-            writer.manifest(&manifest)?;
-        }
-        Ok(Self {
-            writer,
-            manifest,
-            side,
-            next_flush: Time::ZERO + FLUSH,
-            scratch,
-        })
-    }
-
-    /// Writes what `rows` writes, and the events, and flushes when it is time. When the disk
-    /// refuses, the stream goes on without a folder; the answer says why.
-    pub(crate) fn record(
-        &mut self,
-        now: Time,
-        events: &[(Time, Event)],
-        rows: impl FnOnce(&mut RunWriter) -> Result<(), WriteError>,
-    ) -> Option<String> {
-        let writer = self.writer.as_mut()?;
-        let record = || {
-            for (at, event) in events {
-                writer.event(*at, FLOW, self.side, event)?;
-            }
-            rows(writer)?;
-            if now >= self.next_flush {
-                self.next_flush = now + FLUSH;
-                writer.flush()?;
-            }
-            Ok(())
-        };
-        let failed: Result<(), WriteError> = record();
-        let error = failed.err()?;
-        self.writer = None;
-        Some(format!("the run folder ends here: {error}"))
-    }
-
-    /// Writes how long the run was and its numbers, and returns these.
-    ///
-    /// # Errors
-    /// When the disk refuses, or does not give back what was written.
-    pub(crate) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
-        let Some(mut writer) = self.writer.take() else {
-            return Ok(None);
-        };
-        self.manifest.duration = now.since(Time::ZERO);
-        writer.manifest(&self.manifest)?;
-        writer.flush()?;
-        let run = RunReader::load(writer.dir())?;
-        let summary = summarise(&run, &[]);
-        writer.summary(&summary)?;
-        Ok(Some(summary))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let Some(scratch) = &self.scratch {
-            // A folder of temporary files that stays behind is no reason to fail.
-            let _ = std::fs::remove_dir_all(scratch);
-        }
-    }
-}
-
-/// Prints the numbers of a run as one JSON object.
-///
-/// # Errors
-/// When standard output is closed.
-pub(crate) fn print_json(summary: Option<&Summary>) -> Result<()> {
-    let Some(summary) = summary else {
-        return Ok(());
-    };
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, summary)?;
-    writeln!(out)?;
-    Ok(())
-}
-
 /// A manifest of a live run that lasts for `duration`, or until somebody ends it.
 pub(crate) fn manifest(name: &str, duration: Option<Duration>, flow: FlowInfo) -> Manifest {
     let mut manifest = Manifest::new(World::Live, name, duration.unwrap_or(ENDLESS));
@@ -421,14 +314,8 @@ fn host() -> BTreeMap<String, String> {
         .collect()
 }
 
-fn scratch_dir() -> PathBuf {
-    let Seed(unique) = secret_seed();
-    std::env::temp_dir().join(format!("tidegate-{unique:016x}"))
-}
-
 const FLOOR: Rate = Rate::kbps(150);
 const CEILING: Rate = Rate::kbps(8_000);
-const FLUSH: Duration = Duration::from_millis(500);
 /// Ten years: the manifest has to say something of a run without an end.
 const ENDLESS: Duration = Duration::from_hours(87_600);
 const MIN_FPS: f64 = 1.0;

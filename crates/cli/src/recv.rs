@@ -1,6 +1,6 @@
 //! `tidegate recv`
 
-mod address;
+pub(crate) mod address;
 mod keep;
 pub(crate) mod numbering;
 mod report;
@@ -27,6 +27,7 @@ use tidegate_sim::run::{FlowInfo, Side, Way};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, FLOW, Folder, Surroundings, Transport};
+use crate::print_json;
 use crate::send::source;
 use report::Reporter;
 use viewer::{Viewer, Watch};
@@ -72,7 +73,8 @@ pub(crate) struct RecvArgs {
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = live::lasting)]
     duration: Option<Duration>,
-    /// Give up when a stream that flowed has been silent for this long
+    /// Give up when a stream that flowed has been silent for this long; with TCP also a connection on
+    /// which none has begun
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = live::lasting)]
     idle_timeout: Duration,
     /// Print the numbers of the run as one JSON object at its end
@@ -155,7 +157,10 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         },
     );
     let summary = reporter.finish(&mut receiver, around.clock.now())?;
-    live::print_json(summary.as_ref().filter(|_| args.json))?;
+    summary
+        .as_ref()
+        .filter(|_| args.json)
+        .map_or(Ok(()), print_json)?;
     ended?;
     verdict(args, left, &receiver, port)
 }

@@ -19,7 +19,7 @@ use tidegate_sim::rmcat::{
 use tidegate_sim::scenario::Scenario;
 
 use crate::interrupted::{self, Made, Share};
-use crate::{numbers, report};
+use crate::{numbers, print_json, report};
 
 /// What to put to the test.
 #[derive(Debug, clap::Args)]
@@ -180,8 +180,7 @@ fn finish(args: &RmcatArgs, mut entries: Vec<Entry>, others: Vec<Entry>) -> Resu
     let page = report::scorecard(&entries, &args.out)?;
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &as_json(&entries))?;
-        writeln!(out)?;
+        print_json(&as_json(&entries))?;
     } else {
         write!(out, "{}", table(&entries))?;
         writeln!(out, "\nscorecard: {}", page.display())?;

@@ -35,6 +35,7 @@ use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, FLOW, Folder, Limits, Notebook, Surroundings, Transport};
 use crate::pace::Timed;
+use crate::print_json;
 use crate::tcp::TcpArgs;
 use addresses::Route;
 use report::Reporter;
@@ -164,7 +165,10 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         },
     );
     let summary = reporter.finish(&mut stream, around.clock.now(), &notebook.take())?;
-    live::print_json(summary.as_ref().filter(|_| args.json))?;
+    summary
+        .as_ref()
+        .filter(|_| args.json)
+        .map_or(Ok(()), print_json)?;
     if ended?.refused && around.interrupts.count() == 0 {
         // The stream was shorter than the driver's patience.
         bail!(DriveError::NobodyListens { peer });

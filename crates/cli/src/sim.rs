@@ -17,7 +17,7 @@ use crate::interrupted::{self, End, Made};
 use crate::rmcat::{self, RmcatArgs};
 use crate::sweep::{self, SweepArgs};
 use crate::validate::{self, ValidateArgs};
-use crate::{memory, numbers, report, table};
+use crate::{memory, numbers, print_json, report, table};
 
 /// What to simulate.
 #[derive(Debug, clap::Args)]
@@ -130,8 +130,7 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
         return Ok(interrupted::exit_code());
     }
     if args.json {
-        serde_json::to_writer(&mut out, summary)?;
-        writeln!(out)?;
+        print_json(summary)?;
     } else {
         let room = terminal::columns(out.as_fd());
         write!(out, "{}", table::render(run, summary, room))?;

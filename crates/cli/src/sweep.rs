@@ -20,6 +20,7 @@ use tidegate_sim::scenario::{Point, Sweep};
 use crate::folder::Script;
 use crate::interrupted;
 use crate::memory;
+use crate::print_json;
 use crate::progress::counted;
 use crate::studio::Studio;
 use book::{Book, Job};
@@ -72,8 +73,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
     let failures = book.failures();
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &as_json(&sweep, &figures, &failures))?;
-        writeln!(out)?;
+        print_json(&as_json(&sweep, &figures, &failures))?;
     } else {
         let room = terminal::columns(out.as_fd());
         write!(out, "{}", table::render(&sweep, &figures, room))?;

@@ -117,6 +117,19 @@ impl TcpArgs {
         self.modes.check(choice)
     }
 
+    /// Every player of `--serve` gets the video from its beginning.
+    ///
+    /// # Errors
+    /// When it can be read only once.
+    pub(crate) fn check_input(&self, input: &str) -> Result<()> {
+        ensure!(
+            self.serve.is_none() || input != "-",
+            "standard input can be read for one player only, and --serve waits for many: give a file \
+             as --input, or --to instead of --serve"
+        );
+        Ok(())
+    }
+
     /// Of the limits those that were given count; the lowest rate also unless told where events can
     /// lower the rate to it. In mode `follow` the usual rate gives way.
     fn check_rate(&self, choice: Choice, limits: Limits) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod relay;
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use clap::ArgGroup;
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::tcp::Capture;
 use tidegate_core::units::Bytes;
-use tidegate_live::driver::Conditions;
 use tidegate_live::tcp::{TcpOptions, TcpSocket};
 use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Limits, Surroundings};
+use crate::print_json;
 use crate::send::source::{self, Encoding};
 use crate::tcp::ends::End;
 use crate::tcp::ready::{ready, remarks};
@@ -73,79 +74,84 @@ pub(crate) struct TranscodeArgs {
 enum Input {
     /// A stream that comes when it comes.
     Live(Relay),
-    /// A file, paced by our clock, from its beginning for every player.
-    Stored(String),
+    /// A file, paced by our clock, from its beginning for every player. It is open for the first one.
+    Stored(String, RefCell<Option<Box<FileSource>>>),
 }
 
 /// Transcodes until the input ends, somebody ends it, or the only player leaves in mid-stream;
 /// the exit code is 1 in that case, and when the input breaks.
 pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
-    args.limits.check()?;
-    args.tcp.check(args.limits)?;
-    ensure!(
-        args.fps.is_none() || args.input.is_none(),
-        "--fps is for a stream that comes over TCP, and one that is stored has its own: leave it out"
-    );
+    check(args)?;
     // Before a stream or a player is there, which would be broken off.
     live::claim(args.run.as_deref())?;
     let _ready = ready(&args.tcp)?;
-    if let Some(name) = &args.input {
-        FileSource::open(name, FileOptions::default())?;
-    }
+    let open = |name: &String| FileSource::open(name, FileOptions::default());
+    let stored = args.input.as_ref().map(open).transpose()?;
     for remark in remarks(&args.tcp) {
         eprintln!("{remark}");
     }
-    let around = Surroundings::enter()?;
-    let conditions = Conditions {
-        clock: around.clock,
-        until: None,
-        stop: around.stop.clone(),
-    };
+    let mut around = Surroundings::enter()?;
     let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref())?;
     if let Some(port) = end.port() {
         eprintln!("waiting for players at port {port}");
     }
-    let Some(input) = open_input(args, &around, &conditions)? else {
+    let Some(input) = open_input(args, stored, &around)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    let over = || {
-        let drained = match &input {
-            Input::Live(relay) => {
-                relay.pass_over();
-                relay.is_over()
-            }
-            Input::Stored(_) => false,
-        };
-        drained || around.interrupts.count() > 0
+    let over = || match &input {
+        Input::Live(relay) => {
+            relay.pass_over();
+            relay.is_over()
+        }
+        Input::Stored(..) => false,
     };
-    end.each(&conditions, over, |stream, player| {
-        let mut socket = TcpSocket::new(stream, &args.tcp.options())?;
-        let played = play(args, &input, &around, &conditions, &mut socket, player)?;
-        live::print_json(played.summary.as_ref().filter(|_| args.json))?;
+    let each = |around: &Surroundings, socket: &mut TcpSocket, player| {
+        let played = play(args, &input, around, socket, player)?;
+        played
+            .summary
+            .as_ref()
+            .filter(|_| args.json)
+            .map_or(Ok(()), print_json)?;
         Ok(played.ended)
-    })?;
+    };
+    end.each(&mut around, &args.tcp.options(), over, each)?;
     match input {
         Input::Live(relay) => relay.finish(),
-        Input::Stored(_) => Ok(()),
+        Input::Stored(..) => Ok(()),
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+fn check(args: &TranscodeArgs) -> Result<()> {
+    args.limits.check()?;
+    args.tcp.check(args.limits)?;
+    args.tcp
+        .check_input(args.input.as_deref().unwrap_or_default())?;
+    ensure!(
+        args.fps.is_none() || args.input.is_none(),
+        "--fps is for a stream that comes over TCP, and one that is stored has its own: leave it out"
+    );
+    Ok(())
 }
 
 /// `None` if somebody ended the wait for it.
 fn open_input(
     args: &TranscodeArgs,
+    stored: Option<FileSource>,
     around: &Surroundings,
-    conditions: &Conditions,
 ) -> Result<Option<Input>> {
     if let Some(name) = &args.input {
-        return Ok(Some(Input::Stored(name.clone())));
+        return Ok(Some(Input::Stored(
+            name.clone(),
+            RefCell::new(stored.map(Box::new)),
+        )));
     }
     let server = End::new(args.from.as_deref(), args.listen.as_deref())?;
     if let Some(port) = server.port() {
         eprintln!("waiting for a stream at port {port}");
     }
     let interrupted = || around.interrupts.count() > 0;
-    let Some(stream) = server.open(conditions, interrupted)? else {
+    let Some(stream) = server.open(&around.conditions(), interrupted)? else {
         return Ok(None);
     };
     let socket = TcpSocket::new(stream, &TcpOptions::default())?;
@@ -164,19 +170,15 @@ fn play(
     args: &TranscodeArgs,
     input: &Input,
     around: &Surroundings,
-    conditions: &Conditions,
     socket: &mut TcpSocket,
     player: u32,
 ) -> Result<Played> {
     let (name, pictures, capture): (_, Box<dyn VideoSource>, _) = match input {
         Input::Live(relay) => (relay.name(), Box::new(relay.source()?), Capture::Source),
-        Input::Stored(name) => {
-            let file = FileSource::open(name, FileOptions::default())?;
-            (
-                name.clone(),
-                Box::new(file),
-                Capture::Clock { frames: None },
-            )
+        Input::Stored(name, first) => {
+            let again = || FileSource::open(name, FileOptions::default()).map(Box::new);
+            let file = first.take().map_or_else(again, Ok)?;
+            (name.clone(), file, Capture::Clock { frames: None })
         }
     };
     let (peer, codec) = (socket.peer(), args.codec.name());
@@ -204,9 +206,13 @@ fn play(
         dir: args.run.as_ref().map(|dir| numbered(dir, player)),
         json: args.json,
     };
-    sending.play(around, conditions, socket, |stream, now| {
+    let conditions = around.conditions();
+    sending.play(around, &conditions, socket, |stream, progress, now| {
         let Input::Live(relay) = input else { return };
-        for (frame, at) in relay.arrivals() {
+        if let Some(note) = relay.note() {
+            progress.say(note);
+        }
+        for (frame, at) in relay.arrivals(around.clock) {
             stream.sender.on_picture(now, frame, at);
         }
         if relay.is_over() {

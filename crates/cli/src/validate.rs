@@ -17,6 +17,7 @@ use tidegate_sim::validate::{self, Case, CaseError, Played, Row};
 
 use crate::interrupted::{self, Made, Share};
 use crate::numbers;
+use crate::print_json;
 use crate::progress::counted;
 use crate::report;
 
@@ -94,8 +95,7 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
     };
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &rows)?;
-        writeln!(out)?;
+        print_json(&rows)?;
     } else {
         write!(out, "{}", table(&rows, terminal::columns(out.as_fd())))?;
         for drawing in drawings {

@@ -39,7 +39,7 @@ pub(super) fn open(
 
 fn bind(listen: &str) -> Result<UdpSocket> {
     if let Ok(port) = listen.parse::<u16>() {
-        return bind_any(port).map_err(|e| refused(listen, &e));
+        return bind_any(port, UdpSocket::bind).map_err(|e| refused(listen, &e));
     }
     let mend = "give --listen as PORT or ADDR:PORT, for example 5004 or 192.0.2.7:5004";
     let mut addresses = listen
@@ -52,12 +52,12 @@ fn bind(listen: &str) -> Result<UdpSocket> {
 }
 
 /// On all addresses, of IPv6 as well where the host has it.
-fn bind_any(port: u16) -> io::Result<UdpSocket> {
+pub(crate) fn bind_any<S>(port: u16, bind: impl Fn(SocketAddr) -> io::Result<S>) -> io::Result<S> {
     let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-    UdpSocket::bind(v6).or_else(|e| match e.kind() {
+    bind(v6).or_else(|e| match e.kind() {
         io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(e),
-        _ => UdpSocket::bind(v4),
+        _ => bind(v4),
     })
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use tidegate_core::units::Time;
 use tidegate_sim::run::{ReceivedFrame, ShownFrame, Summary};
 
-use super::numbering::Numbering;
+use super::numbering::{MISFIT, Numbering};
 use super::viewer::Judged;
 use crate::live::{FLOW, Folder, Tally};
 use crate::progress::{Progress, counted};
@@ -67,10 +67,7 @@ impl Keeper {
     /// Says once that time stamps are not at the rate of the frames.
     pub(super) fn check(&mut self, numbering: &Numbering) {
         if numbering.misfits() && !std::mem::replace(&mut self.told_misfit, true) {
-            self.progress.say(
-                "the time stamps do not fit the frame rate, so frame numbers are wrong: give \
-                 --fps as the sender has it",
-            );
+            self.progress.say(MISFIT);
         }
     }
 

@@ -54,7 +54,7 @@ impl Reporter {
         Ok(Self {
             keeper,
             bound: args.delay_bound,
-            numbering: Numbering::new(fps),
+            numbering: Numbering::of_datagrams(fps),
             viewer,
             smallest: None,
             recent: Recent::default(),

@@ -16,11 +16,12 @@ use tidegate_sim::cast::received_row;
 use tidegate_sim::run::{ShownFrame, Side, Summary};
 
 use super::keep::{Film, Keeper};
-use super::numbering::Numbering;
-use super::viewer::{Viewer, Watch};
+use super::numbering::{Numbering, Turns};
+use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
 use super::{RecvArgs, flow_info};
 use crate::live::{self, Folder, Surroundings};
+use crate::print_json;
 use crate::progress::{Progress, millis};
 use crate::tcp::ends::End;
 
@@ -34,12 +35,12 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let around = Surroundings::enter()?;
     // Before a sender has connected, which would be broken off.
     live::claim(args.run.as_deref())?;
+    args.reference.as_deref().map_or(Ok(()), viewer::look)?;
     let film = Film::create(args.out.as_deref())?;
     let mut progress = Progress::new();
     let conditions = Conditions {
-        clock: around.clock,
         until: args.duration.map(|span| Time::ZERO + span),
-        stop: around.stop.clone(),
+        ..around.conditions()
     };
     let Some(mut socket) = meet(args, &around, &conditions, &mut progress)? else {
         return Ok(ExitCode::SUCCESS);
@@ -48,7 +49,8 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
     let keeper = Keeper::new(film, progress, folder);
-    let mut player = Player::new(args, fps, keeper, around.stop.clone())?;
+    let stop = around.stop.clone();
+    let mut player = Player::new(args, fps, keeper, stop, around.clock.now())?;
     let mut receiver = TcpReceiver::new();
     let mut idle = false;
     let ended = receive(&mut receiver, &mut socket, &conditions, |receiver, now| {
@@ -64,7 +66,10 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     player.turn(&mut receiver, around.clock.now());
     let failed = player.failed.take();
     let summary = player.finish(around.clock.now())?;
-    live::print_json(summary.as_ref().filter(|_| args.json))?;
+    summary
+        .as_ref()
+        .filter(|_| args.json)
+        .map_or(Ok(()), print_json)?;
     if let Some(failed) = failed {
         return Err(failed);
     }
@@ -72,8 +77,9 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     if asked && receiver.packets() == 0 && around.interrupts.count() == 0 {
         bail!(
             "nothing came from {} in time: it has nothing to send yet, or serves another player; \
-             wait until that one has left, or give more --duration",
-            socket.peer()
+             wait until that one has left, or give more {}",
+            socket.peer(),
+            if idle { "--idle-timeout" } else { "--duration" }
         );
     }
     if idle {
@@ -102,12 +108,17 @@ fn meet(
         around.interrupts.count() > 0 || late
     };
     let Some(stream) = end.open(conditions, over)? else {
-        ensure!(
-            around.interrupts.count() > 0,
-            "nobody connected in {:.1} s: look whether the sender runs, and give it this address",
-            around.clock.now().as_secs_f64()
-        );
-        return Ok(None);
+        let after = around.clock.now().as_secs_f64();
+        match &args.from {
+            _ if around.interrupts.count() > 0 => return Ok(None),
+            Some(from) => bail!(
+                "{from} did not answer in {after:.1} s: check address and routes, or give more --duration"
+            ),
+            None => bail!(
+                "nobody connected in {after:.1} s: look whether the sender runs, and give it this \
+                 address"
+            ),
+        }
     };
     Ok(Some(TcpSocket::new(stream, &TcpOptions::default())?))
 }
@@ -121,10 +132,10 @@ struct Player<'a> {
     viewer: Option<Viewer>,
     numbering: Numbering,
     punctuality: Punctuality,
-    /// The frame on the screen, and the one whose turn is next.
+    turns: Turns,
     on_screen: Option<u64>,
-    next: u64,
     packets: u64,
+    /// When the connection came about, or the last packet.
     last_news: Time,
     recent: Recent,
     discarded: u64,
@@ -142,7 +153,14 @@ struct Recent {
 }
 
 impl<'a> Player<'a> {
-    fn new(args: &'a RecvArgs, fps: FrameRate, keeper: Keeper, stop: StopFlag) -> Result<Self> {
+    /// Its sender has connected at `now`.
+    fn new(
+        args: &'a RecvArgs,
+        fps: FrameRate,
+        keeper: Keeper,
+        stop: StopFlag,
+        now: Time,
+    ) -> Result<Self> {
         Ok(Self {
             args,
             fps,
@@ -150,12 +168,12 @@ impl<'a> Player<'a> {
             stop,
             window: args.window.then(|| Window::open(fps)).transpose()?,
             viewer: None,
-            numbering: Numbering::new(fps),
+            numbering: Numbering::of_connection(fps),
             punctuality: Punctuality::new(args.delay_bound),
+            turns: Turns::new(fps),
             on_screen: None,
-            next: 0,
             packets: 0,
-            last_news: Time::ZERO,
+            last_news: now,
             recent: Recent::default(),
             discarded: 0,
             failed: None,
@@ -165,10 +183,8 @@ impl<'a> Player<'a> {
     fn turn(&mut self, receiver: &mut TcpReceiver, now: Time) {
         if self.packets == 0
             && let Some(codec) = receiver.codec()
-            && let Err(e) = self.begin(codec)
         {
-            self.failed = Some(e);
-            return;
+            self.failed = self.begin(codec).err();
         }
         if receiver.packets() > self.packets {
             self.packets = receiver.packets();
@@ -207,7 +223,7 @@ impl<'a> Player<'a> {
     }
 
     fn is_idle(&self, now: Time, patience: Duration) -> bool {
-        self.packets > 0 && now.since(self.last_news) >= patience
+        now.since(self.last_news) >= patience
     }
 
     fn take(&mut self, frame: ReceivedFrame) {
@@ -222,7 +238,7 @@ impl<'a> Player<'a> {
         self.keeper.write(&frame.data);
         let row = received_row(&frame, numbered.frame);
         let Some(viewer) = &mut self.viewer else {
-            self.show(numbered.frame, accepted);
+            self.show(numbered.frame, frame.first, accepted);
             self.keeper.received(row);
             return;
         };
@@ -238,9 +254,8 @@ impl<'a> Player<'a> {
     }
 
     /// Notes what is on the screen, as no decoder does it.
-    fn show(&mut self, frame: u64, accepted: bool) {
-        let from = self.next.max(frame.saturating_sub(LONGEST_GAP));
-        for slot in from..=frame {
+    fn show(&mut self, frame: u64, at: Time, accepted: bool) {
+        for slot in self.turns.until(frame, at) {
             let on_time = accepted && slot == frame;
             if on_time {
                 self.on_screen = Some(frame);
@@ -252,7 +267,6 @@ impl<'a> Player<'a> {
                 quality: None,
             });
         }
-        self.next = self.next.max(frame + 1);
     }
 
     fn count(&mut self, frame: &ReceivedFrame, at: Time, lateness: Duration, accepted: bool) {
@@ -308,6 +322,3 @@ impl<'a> Player<'a> {
         keeper.finish(now)
     }
 }
-
-/// Frames for which the last picture is noted, after which it is off the screen.
-const LONGEST_GAP: u64 = 300;

@@ -11,6 +11,7 @@ use tidegate_media::{
 };
 use tidegate_sim::run::{ReceivedFrame, ShownFrame};
 
+use super::numbering::Turns;
 use super::window::Window;
 use crate::live::SCENE_SEED;
 
@@ -136,7 +137,7 @@ struct Eye {
     decoder: Decoder,
     original: Option<Original>,
     screen: Option<(u64, Picture)>,
-    next: u64,
+    turns: Turns,
     /// The first comparison has been made.
     warned: bool,
 }
@@ -154,14 +155,7 @@ impl Eye {
             codec,
             rate,
         } = watch;
-        match reference {
-            Some("-") => {
-                bail!("standard input cannot be compared with: give the --reference as a file")
-            }
-            // The size is not known before the first picture; whether it can be read is.
-            Some(file) if file != "scene" => drop(FileSource::open(file, FileOptions::default())?),
-            _ => {}
-        }
+        reference.map_or(Ok(()), look)?;
         Ok(Self {
             reference: reference.unwrap_or_default().to_owned(),
             window,
@@ -169,7 +163,7 @@ impl Eye {
             decoder: Decoder::open(codec).context("pictures cannot be looked at")?,
             original: None,
             screen: None,
-            next: 0,
+            turns: Turns::new(rate),
             warned: false,
         })
     }
@@ -182,10 +176,13 @@ impl Eye {
         } = unit;
         let mut note = None;
         let mut shown = Vec::new();
-        // A jump of many frames is a pause of the sender's, or a lie.
-        let from = self.next.max(row.frame.saturating_sub(LONGEST_GAP));
-        for frame in from..row.frame {
-            shown.push(self.slot(frame, &mut note));
+        let turns = self.turns.until(row.frame, row.first);
+        for frame in *turns.start()..row.frame {
+            shown.push(if row.frame - frame > LONGEST_GAP {
+                self.still(frame)
+            } else {
+                self.slot(frame, &mut note)
+            });
         }
         let mut trouble = false;
         if row.decodable && !data.is_empty() {
@@ -196,14 +193,13 @@ impl Eye {
                 None => trouble = true,
             }
         }
-        if row.frame >= from {
+        if !turns.is_empty() {
             let slot = self.slot(row.frame, &mut note);
             if slot.on_time {
                 row.quality = slot.quality;
                 note = note.or(self.first_look(slot.quality));
             }
             shown.push(slot);
-            self.next = row.frame + 1;
         }
         Judged {
             row,
@@ -213,13 +209,23 @@ impl Eye {
         }
     }
 
+    /// What is on the screen for `frame`, which nobody looks at.
+    fn still(&self, frame: u64) -> ShownFrame {
+        let shown_frame = self.screen.as_ref().map(|(shown, _)| *shown);
+        ShownFrame {
+            frame,
+            shown_frame,
+            on_time: shown_frame == Some(frame),
+            quality: None,
+        }
+    }
+
     fn slot(&mut self, frame: u64, note: &mut Option<String>) -> ShownFrame {
         let quality = self.likeness(frame).unwrap_or_else(|e| {
             *note = Some(format!("no more comparisons: {e:#}"));
             self.reference.clear();
             None
         });
-        let shown_frame = self.screen.as_ref().map(|(shown, _)| *shown);
         if let Some((_, picture)) = &self.screen
             && let Some(window) = &mut self.window
             && let Err(e) = window.show(picture)
@@ -228,10 +234,8 @@ impl Eye {
             self.window = None;
         }
         ShownFrame {
-            frame,
-            shown_frame,
-            on_time: shown_frame == Some(frame),
             quality,
+            ..self.still(frame)
         }
     }
 
@@ -271,6 +275,20 @@ impl Eye {
     }
 }
 
+/// Sees that it can be compared with. The size is not known before the first picture; whether it can be
+/// read is.
+///
+/// # Errors
+/// Names the reference.
+pub(super) fn look(reference: &str) -> Result<()> {
+    match reference {
+        "-" => bail!("standard input cannot be compared with: give the --reference as a file"),
+        "scene" => {}
+        file => drop(FileSource::open(file, FileOptions::default())?),
+    }
+    Ok(())
+}
+
 fn source(reference: &str, size: Size, rate: FrameRate) -> Result<Box<dyn VideoSource>> {
     if reference == "scene" {
         return Ok(Box::new(SceneSource::new(
@@ -288,7 +306,8 @@ fn source(reference: &str, size: Size, rate: FrameRate) -> Result<Box<dyn VideoS
 
 /// Two minutes of frames: who is further behind does not catch up.
 const BACKLOG: usize = 3_600;
-/// Frames that are compared with the last picture, after which it is off the screen.
+/// So many frames of a gap are compared with the last picture, and have it in the window: those before
+/// would hold up what comes.
 const LONGEST_GAP: u64 = 300;
 /// Two pictures of one scene that are frames apart rarely have more, the same picture at the
 /// lowest rate rarely has less.
@@ -400,6 +419,20 @@ mod tests {
             judged[6].row.quality, None,
             "nothing of frame 9 was decoded"
         );
+    }
+
+    #[test]
+    fn no_frame_of_a_long_gap_is_left_out() {
+        let mut eye = Eye::open(watch("scene")).unwrap();
+        let mut units = units(2);
+        units[1].row.frame = 400;
+        let shown = units.into_iter().flat_map(|unit| eye.judge(unit).shown);
+        let shown: Vec<_> = shown.collect();
+        assert!(shown.iter().map(|s| s.frame).eq(0..=400));
+        let gap = &shown[1..400];
+        assert!(gap.iter().all(|s| s.shown_frame == Some(0) && !s.on_time));
+        let compared = gap.iter().filter(|s| s.quality.is_some()).count();
+        assert_eq!(compared as u64, LONGEST_GAP);
     }
 
     #[test]

@@ -64,9 +64,8 @@ impl Once {
         let _ready = self.ready()?;
         let picked = pick(&self.args)?;
         let conditions = Conditions {
-            clock: around.clock,
             until: Some(until),
-            stop: around.stop.clone(),
+            ..around.conditions()
         };
         let end = End::new(self.args.to.as_deref(), None)?;
         let stream = end.open(&conditions, || around.interrupts.count() > 0)?;

@@ -10,6 +10,7 @@ use tidegate_live::tcp::TcpSocket;
 use super::source::Picked;
 use super::{SendArgs, frames_in, pick, slow_encoder};
 use crate::live::{self, Surroundings};
+use crate::print_json;
 use crate::tcp::Making;
 use crate::tcp::ends::End;
 use crate::tcp::ready::{ready, remarks};
@@ -23,12 +24,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     live::claim(args.run.as_deref())?;
     let _ready = ready(&args.tcp)?;
     let mut picked = Some(pick(args)?);
-    let around = Surroundings::enter()?;
-    let conditions = Conditions {
-        clock: around.clock,
-        until: None,
-        stop: around.stop.clone(),
-    };
+    let mut around = Surroundings::enter()?;
     for remark in remarks(&args.tcp) {
         eprintln!("{remark}");
     }
@@ -36,21 +32,25 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     if let Some(port) = end.port() {
         eprintln!("waiting for players at port {port}");
     }
-    let interrupted = || around.interrupts.count() > 0;
-    end.each(&conditions, interrupted, |stream, player| {
-        let mut socket = TcpSocket::new(stream, &args.tcp.options())?;
+    let each = |around: &Surroundings, socket: &mut TcpSocket, player| {
         // Every player gets the video from its beginning.
         let picked = picked.take().map_or_else(|| pick(args), Ok)?;
-        let played = play(args, &around, &conditions, &mut socket, picked, player)?;
-        live::print_json(played.summary.as_ref().filter(|_| args.json))?;
+        let played = play(args, around, &around.conditions(), socket, picked, player)?;
+        played
+            .summary
+            .as_ref()
+            .filter(|_| args.json)
+            .map_or(Ok(()), print_json)?;
         Ok(played.ended)
-    })?;
+    };
+    end.each(&mut around, &args.tcp.options(), || false, each)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// What makes no sense with TCP is refused.
 pub(super) fn check(args: &SendArgs) -> Result<()> {
     args.tcp.check(args.limits)?;
+    args.tcp.check_input(&args.input)?;
     ensure!(
         args.control.is_none(),
         "--control is for --transport rtp: leave it out; over TCP --mode decides the rate"
@@ -91,5 +91,5 @@ pub(super) fn play(
         dir: args.run.as_ref().map(|dir| numbered(dir, player)),
         json: args.json,
     };
-    sending.play(around, conditions, socket, |_, _| {})
+    sending.play(around, conditions, socket, |_, _, _| {})
 }

@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tidegate_live::driver::Conditions;
-use tidegate_live::tcp::{Sent, TcpError, accept};
+use tidegate_live::tcp::{Sent, TcpOptions, TcpSocket, accept, connect};
+
+use crate::live::Surroundings;
+use crate::recv::address::bind_any;
+use crate::told;
 
 /// How to come to a connection.
 #[derive(Debug)]
@@ -38,23 +42,33 @@ impl End {
     }
 
     /// Has `play` send to the one player there, or to one after the other of those who come, until
-    /// `over`. It is told which player it is, from one, and says how the connection ended.
+    /// `over` or Ctrl-C. It is told which player it is, from one, and says how its connection ended.
+    /// The clock starts anew for each.
     ///
     /// # Errors
     /// When nobody listens there, `play` fails, or the connection to the only player broke.
     pub(crate) fn each(
         &self,
-        conditions: &Conditions,
+        around: &mut Surroundings,
+        options: &TcpOptions,
         mut over: impl FnMut() -> bool,
-        mut play: impl FnMut(TcpStream, u32) -> Result<Result<Sent, TcpError>>,
+        mut play: impl FnMut(&Surroundings, &mut TcpSocket, u32) -> Result<Result<Sent>>,
     ) -> Result<()> {
         for player in 1.. {
-            let Some(stream) = self.open(conditions, &mut over)? else {
+            let asked = || around.interrupts.count() > 0 || over();
+            let Some(stream) = self.open(&around.conditions(), asked)? else {
                 break;
             };
-            match (play(stream, player)?, self) {
-                (Err(error), Self::To(_)) => return Err(error.into()),
-                (Err(error), Self::At(_)) => eprintln!("{error}; waiting for the next player"),
+            around.renew();
+            let played = match TcpSocket::new(stream, options) {
+                Ok(mut socket) => play(around, &mut socket, player)?,
+                Err(error) => Err(error.into()),
+            };
+            match (played, self) {
+                (Err(error), Self::To(_)) => return Err(error),
+                (Err(error), Self::At(_)) => {
+                    eprintln!("{}; waiting for the next player", told(&error));
+                }
                 (Ok(_), Self::To(_)) => break,
                 (Ok(_), Self::At(_)) => {}
             }
@@ -72,23 +86,30 @@ impl End {
         asked: impl FnMut() -> bool,
     ) -> Result<Option<TcpStream>> {
         match self {
-            Self::To(to) => connect(to).map(Some),
+            Self::To(to) => connect_to(to, conditions, asked),
             Self::At(listener) => Ok(accept(listener, conditions, asked)?),
         }
     }
 }
 
 fn listen(at: &str) -> Result<TcpListener> {
-    let address = if at.contains(':') {
-        at.to_owned()
-    } else {
-        format!("0.0.0.0:{at}")
+    let bound = match at.parse() {
+        Ok(port) => bind_any(port, TcpListener::bind),
+        Err(_) => TcpListener::bind(at),
     };
-    let mend = "give it as PORT or ADDR:PORT, and see with `ss -ltn` whether it is free";
-    TcpListener::bind(&address).with_context(|| format!("cannot wait at \"{at}\": {mend}"))
+    bound.with_context(|| {
+        format!(
+            "cannot wait at \"{at}\": give it as PORT or ADDR:PORT, and see with `ss -ltn` whether it \
+             is free"
+        )
+    })
 }
 
-fn connect(to: &str) -> Result<TcpStream> {
+fn connect_to(
+    to: &str,
+    conditions: &Conditions,
+    mut asked: impl FnMut() -> bool,
+) -> Result<Option<TcpStream>> {
     let mend = "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";
     if !to.contains(':') {
         bail!("\"{to}\" has no port: {mend}");
@@ -99,7 +120,7 @@ fn connect(to: &str) -> Result<TcpStream> {
         .collect();
     let mut failure = None;
     for peer in addresses {
-        match TcpStream::connect_timeout(&peer, PATIENCE) {
+        match connect(peer, PATIENCE, conditions, &mut asked) {
             Ok(stream) => return Ok(stream),
             Err(e) => failure = Some((peer, e)),
         }

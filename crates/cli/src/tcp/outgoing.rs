@@ -103,12 +103,12 @@ impl Reporter {
         socket: &mut TcpSocket,
         conditions: &Conditions,
         around: &Surroundings,
-        mut on_turn: impl FnMut(&mut TcpStreamer<P>, Time),
+        mut on_turn: impl FnMut(&mut TcpStreamer<P>, &mut Progress, Time),
     ) -> Result<Sent, TcpError> {
         let played = send(stream, socket, conditions, |stream, now| {
             // News of the rate come before pictures, so that it holds for them.
             self.turn(stream, now);
-            on_turn(stream, now);
+            on_turn(stream, &mut self.progress, now);
             if conditions.until.is_some_and(|until| now >= until) {
                 return ControlFlow::Break(());
             }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use tidegate_core::session::tcp::TcpStreamer;
 use tidegate_core::units::Time;
 use tidegate_live::driver::Conditions;
 use tidegate_live::pipe::Threaded;
-use tidegate_live::tcp::{Sent, TcpError, TcpSocket};
+use tidegate_live::tcp::{Sent, TcpSocket};
 use tidegate_media::EncoderSession;
 use tidegate_sim::run::{FlowInfo, Side, Summary, Way};
 
@@ -17,6 +17,8 @@ use super::watch::watch;
 use super::{Making, TcpArgs};
 use crate::live::{self, FLOW, Folder, Surroundings};
 use crate::pace::Timed;
+use crate::progress::Progress;
+use crate::told;
 
 /// What is sent, and what is kept of it.
 pub(crate) struct Sending<'a> {
@@ -42,28 +44,41 @@ pub(crate) struct Played {
     pub(crate) summary: Option<Summary>,
     /// How often the rate was changed because of an event.
     pub(crate) answers: usize,
-    /// How it ended.
-    pub(crate) ended: Result<Sent, TcpError>,
+    /// How it ended. What failed concerns this player alone: its connection, or its run folder.
+    pub(crate) ended: Result<Sent>,
 }
 
 impl Sending<'_> {
     /// Sends to the player at the other end of `socket`. `on_turn` is called whenever something may
-    /// have happened.
+    /// have happened, with what can be said in between.
     ///
     /// # Errors
-    /// When the run folder, the source of events, the encoder or its pictures fail.
+    /// When the encoder or its pictures fail.
     pub(crate) fn play(
         self,
         around: &Surroundings,
         conditions: &Conditions,
         socket: &mut TcpSocket,
-        on_turn: impl FnMut(&mut TcpStreamer<Threaded>, Time),
+        on_turn: impl FnMut(&mut TcpStreamer<Threaded>, &mut Progress, Time),
     ) -> Result<Played> {
+        let sayings = match watch(self.tcp, socket) {
+            Ok(sayings) => sayings,
+            Err(error) => {
+                return Ok(Played {
+                    summary: None,
+                    answers: 0,
+                    ended: Err(error),
+                });
+            }
+        };
         let manifest = live::manifest(&self.name, self.duration, self.flow_info());
-        let folder = Folder::create(self.dir.as_deref(), self.json, Side::Sender, manifest)?;
-        let sayings = watch(self.tcp, socket)?;
+        let (folder, trouble) =
+            Folder::create_or_not(self.dir.as_deref(), self.json, Side::Sender, manifest);
         let (encoder, pace) = Timed::new(self.encoder, conditions.clock, self.mend);
         let mut reporter = Reporter::new(self.tcp, folder, sayings, pace)?;
+        if let Some(trouble) = trouble {
+            reporter.progress.say(&trouble);
+        }
         let mode = self.tcp.choice().name();
         reporter.progress.say(&format!("{}, {mode}", self.greeting));
         let sender = self.making.sender(self.tcp, around, conditions.clock.now());
@@ -72,10 +87,15 @@ impl Sending<'_> {
         let mut stream = TcpStreamer::new(sender, pipe);
         let ended = reporter.play(&mut stream, socket, conditions, around, on_turn);
         let answers = reporter.answers();
-        let summary = reporter.finish(conditions.clock.now())?;
+        let finished = reporter.finish(conditions.clock.now());
         if let Some(error) = stream.error() {
             bail!("{error}");
         }
+        let (summary, ended) = match (finished, ended) {
+            (Ok(summary), ended) => (summary, ended.map_err(Into::into)),
+            (Err(error), Ok(_)) => (None, Err(error)),
+            (Err(error), Err(ended)) => (None, Err(anyhow!("{ended}; {}", told(&error)))),
+        };
         Ok(Played {
             summary,
             answers,

@@ -16,7 +16,7 @@ use tidegate_live::driver::{Conditions, StopFlag};
 use tidegate_live::tcp::{TcpSocket, receive};
 use tidegate_media::{Decoder, Picture, Size, SourceError, VideoSource};
 
-use crate::recv::numbering::Numbering;
+use crate::recv::numbering::{MISFIT, Numbering};
 
 /// The thread, from outside.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ pub(super) struct Relay {
     shared: Arc<Shared>,
     name: String,
     rate: FrameRate,
+    clock: Clock,
     /// Ends the thread.
     stop: StopFlag,
     thread: JoinHandle<()>,
@@ -43,6 +44,10 @@ struct State {
     arrivals: Vec<(u64, Time)>,
     /// Of the first picture.
     size: Option<Size>,
+    /// Time stamps are not at the rate of the frames.
+    misfits: bool,
+    /// Somebody has been told.
+    told_misfit: bool,
     over: bool,
     error: Option<anyhow::Error>,
 }
@@ -80,7 +85,8 @@ impl Relay {
             driver,
             kept,
             decoder: None,
-            numbering: Numbering::new(rate),
+            numbering: Numbering::of_connection(rate),
+            next: 0,
         };
         let work = move || {
             let ended = desk.read(&mut socket, &conditions);
@@ -92,6 +98,7 @@ impl Relay {
             shared,
             name,
             rate,
+            clock,
             stop,
             thread,
         })
@@ -112,9 +119,18 @@ impl Relay {
         state.size.is_some()
     }
 
-    /// Pictures that came since the last time.
-    pub(super) fn arrivals(&self) -> Vec<(u64, Time)> {
-        std::mem::take(&mut self.shared.state().arrivals)
+    /// Pictures that came since the last time, and when by `clock`.
+    pub(super) fn arrivals(&self, clock: Clock) -> Vec<(u64, Time)> {
+        let came = std::mem::take(&mut self.shared.state().arrivals);
+        let by_clock = |at| clock.from_monotonic(self.clock.to_monotonic(at));
+        came.into_iter().map(|(n, at)| (n, by_clock(at))).collect()
+    }
+
+    /// What the user should know of the stream, once.
+    pub(super) fn note(&self) -> Option<&'static str> {
+        let mut state = self.shared.state();
+        let is_news = state.misfits && !std::mem::replace(&mut state.told_misfit, true);
+        is_news.then_some(MISFIT)
     }
 
     /// Nobody wants what has come so far.
@@ -165,6 +181,8 @@ struct Desk {
     kept: usize,
     decoder: Option<Decoder>,
     numbering: Numbering,
+    /// The least number that the next picture may have.
+    next: u64,
 }
 
 impl Desk {
@@ -199,6 +217,7 @@ impl Desk {
             return Ok(());
         };
         let mut state = self.shared.state();
+        state.misfits |= self.numbering.misfits();
         let size = *state.size.get_or_insert(picture.size());
         if size != picture.size() {
             return Err(anyhow!(
@@ -206,6 +225,11 @@ impl Desk {
                 picture.size()
             ));
         }
+        // At another frame rate pictures share a number, and an encoder takes each once.
+        if number < self.next {
+            return Ok(());
+        }
+        self.next = number + 1;
         // Those that the encoder is at and those that wait for room; it is never further behind.
         if state.pictures.len() >= self.kept {
             state.pictures.pop_front();

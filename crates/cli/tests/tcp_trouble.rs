@@ -1,0 +1,337 @@
+//! Streams over kernel TCP as processes, when something is not as it should be.
+
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod party;
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv6Addr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use party::{Party, Scratch, text};
+use tidegate_core::media::{Codec, Encoded, FrameRate};
+use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSender, TcpSenderConfig};
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::wire::ntp::Ntp;
+use tidegate_core::wire::rtcp::Cname;
+use tidegate_sim::run::{Run, RunReader};
+
+/// A player at a port of its choice.
+fn player(options: &str) -> (Party, u16) {
+    // No machine is so busy that a frame comes too late.
+    let options = format!("--listen 127.0.0.1:0 --discard-threshold 30s {options}");
+    let mut player = Party::tidegate(&format!("recv --transport tcp {options}"));
+    let port = player.number("waiting for a stream at port ");
+    (player, port)
+}
+
+/// Of a player for a server at this port.
+fn from(port: u16, options: &str) -> Party {
+    Party::tidegate(&format!(
+        "recv --transport tcp --from 127.0.0.1:{port} --discard-threshold 30s {options}"
+    ))
+}
+
+/// A sender of small pictures.
+fn server(way: &str, options: &str) -> Party {
+    Party::tidegate(&format!("send --transport tcp {way} {SMALL} {options}"))
+}
+
+const SMALL: &str = "--size 160x90 --preset ultrafast --codec mpeg2 --rate 500kb/s";
+
+fn to(port: u16) -> String {
+    format!("--to 127.0.0.1:{port}")
+}
+
+fn load(dir: &Path) -> Run {
+    RunReader::load(dir).unwrap()
+}
+
+/// Two pictures of a stream of which 384 between them never came, and a goodbye, as bytes.
+fn with_a_gap() -> Vec<u8> {
+    let config = TcpSenderConfig {
+        codec: Codec::Mpeg2,
+        ssrc: 1,
+        timestamp_base: 0,
+        cname: Cname::new("test").unwrap(),
+        epoch: Ntp(0),
+        frame_rate: FrameRate::fps(30),
+        capture: Capture::Source,
+        packet_size: Bytes(1_200),
+        most_queued: Bytes(1 << 20),
+        place: Place::Frames,
+        most_pictures: 1,
+    };
+    let now = Time::ZERO;
+    let mut sender = TcpSender::new(config, Box::new(Classic::new(Rate::kbps(500))));
+    let mut bytes = Vec::new();
+    let mut write = |sender: &mut TcpSender| {
+        let count = sender.poll_write(now).len();
+        bytes.extend_from_slice(sender.poll_write(now));
+        sender.on_written(now, count);
+    };
+    for frame in [0, 385] {
+        sender.on_picture(now, frame, now);
+        let order = sender.poll_order(now).unwrap();
+        let coded = Encoded {
+            frame: order.frame,
+            captured: order.captured,
+            key: true,
+            data: vec![0, 0, 1, 0xb3, 1, 0, 0, 1, 0, 0, 8, 9, 9, 9, 0, 0, 1, 1],
+            quality: None,
+        };
+        sender.on_encoded(now, Duration::ZERO, Ok(coded));
+        write(&mut sender);
+    }
+    sender.stop_capture();
+    write(&mut sender);
+    bytes
+}
+
+/// `tidegate` with what a shell makes of standard input and output.
+fn with_shell(arguments: &str) -> Party {
+    let line = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_tidegate"));
+    Party::start(Command::new("sh").args(["-c", &line]))
+}
+
+/// Comes and goes at once, as a scan of ports does, before the program has looked.
+fn scan(party: &Party, port: u16) {
+    signal(party, libc::SIGSTOP);
+    let status = format!("/proc/{}/stat", party.id());
+    while !fs::read_to_string(&status).unwrap().contains(") T ") {
+        thread::yield_now();
+    }
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let at_once = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: reads the structure, which is whole.
+    let set = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const at_once).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(set, 0);
+    drop(stream);
+    signal(party, libc::SIGCONT);
+}
+
+fn signal(party: &Party, signal: libc::c_int) {
+    let id = libc::pid_t::try_from(party.id()).unwrap();
+    // SAFETY: a system call that takes numbers. The child has not been waited for, so the id is its
+    // own.
+    assert_eq!(unsafe { libc::kill(id, signal) }, 0);
+}
+
+#[test]
+fn frames_that_never_came_were_not_on_the_screen() {
+    let scratch = Scratch::new("gap");
+    let seen = scratch.path("seen");
+    let (player, port) = player(&format!("--run {}", text(&seen)));
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(&with_a_gap()).unwrap();
+    player.ends().succeeded();
+    let seen = load(&seen);
+    let flow = &seen.flows[0];
+    assert!(flow.shown.iter().map(|row| row.frame).eq(0..=385));
+    let on_time = flow.shown.iter().filter(|row| row.on_time);
+    assert!(on_time.map(|row| row.frame).eq([0, 385]));
+    assert_eq!(seen.summary.unwrap().flows[0].freezes, Some(1));
+}
+
+#[test]
+fn who_resets_a_connection_is_nobody() {
+    let (player, seen_at) = player("");
+    scan(&player, seen_at);
+    let mut transcoder =
+        Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
+    let port = transcoder.number("waiting for a stream at port ");
+    scan(&transcoder, port);
+    server(&to(port), "--duration 1s").ends().succeeded();
+    transcoder.ends().succeeded();
+    player.ends().succeeded();
+
+    let mut server = server("--serve 127.0.0.1:0", "--duration 1s");
+    let port = server.number("waiting for players at port ");
+    scan(&server, port);
+    from(port, "").ends().succeeded();
+    scan(&server, port);
+    from(port, "").ends().succeeded();
+    server.interrupt();
+    let server = server.ends();
+    assert!(!server.succeeded().said.contains("next player"));
+}
+
+/// The times of each run begin with it.
+#[test]
+fn each_player_has_a_run_of_its_own_or_none() {
+    let scratch = Scratch::new("runs-of-players");
+    let [run, second, third] = ["run", "run-2", "run-3"].map(|name| scratch.path(name));
+    fs::create_dir(&second).unwrap();
+    fs::write(second.join("thesis.txt"), "years").unwrap();
+    let options = format!("--duration 3s --run {}", text(&run));
+    let mut server = server("--serve 127.0.0.1:0", &options);
+    let port = server.number("waiting for players at port ");
+    from(port, "").ends().succeeded();
+    let unnamed = from(port, "");
+    server.says("there is no run folder");
+    unnamed.ends().succeeded();
+    from(port, "").ends().succeeded();
+    server.interrupt();
+    server.ends().succeeded();
+    let captured = |dir| {
+        load(dir).flows[0]
+            .sent
+            .iter()
+            .map(|f| f.captured)
+            .collect::<Vec<_>>()
+    };
+    let (first, third) = (captured(&run), captured(&third));
+    assert!(third.first() < first.last(), "{third:?}");
+}
+
+/// The input as well is known before anybody has come.
+#[test]
+fn what_can_be_read_once_is_read_once() {
+    let scratch = Scratch::new("once");
+    let [film, fifo] = ["film.m2v", "fifo.m2v"].map(|name| scratch.path(name));
+    let (taker, port) = player(&format!("--out {}", text(&film)));
+    server(&to(port), "--duration 1s").ends().succeeded();
+    taker.ends().succeeded();
+    let frames = |said: &str| {
+        let (_, rest) = said.split_once("received ").unwrap();
+        rest.split(' ').next().unwrap().parse::<u32>().unwrap()
+    };
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let writer = {
+        let (film, fifo) = (film.clone(), fifo.clone());
+        thread::spawn(move || fs::write(fifo, fs::read(film).unwrap()))
+    };
+    for input in [
+        format!("--input {}", text(&fifo)),
+        format!("--input - < {}", text(&film)),
+    ] {
+        let (player, port) = player("");
+        with_shell(&format!("transcode {} {input}", to(port)))
+            .ends()
+            .succeeded();
+        let said = player.ends().said;
+        assert!(frames(&said) >= 25, "{input}: {said}");
+    }
+    writer.join().unwrap().unwrap();
+    for verb in ["send --transport tcp", "transcode"] {
+        let line = format!("{verb} --serve 127.0.0.1:0 --input -");
+        let refused = Party::tidegate(&line).ends();
+        refused.failed_with("give a file as --input, or --to");
+    }
+}
+
+#[test]
+fn a_transcoder_names_the_option_when_frames_come_at_another_rate() {
+    for fps in [25, 60] {
+        let (player, port) = player("");
+        let mut transcoder =
+            Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
+        let port = transcoder.number("waiting for a stream at port ");
+        let server = server(&to(port), &format!("--duration 2s --fps {fps}"));
+        transcoder.says("give --fps as the sender has it");
+        for party in [server, transcoder, player] {
+            party.ends().succeeded();
+        }
+    }
+}
+
+#[test]
+fn who_says_nothing_is_waited_for_as_long_as_told() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let ended = from(port, "--idle-timeout 200ms").ends();
+    ended.failed_with("give more --idle-timeout");
+}
+
+#[test]
+fn ctrl_c_ends_the_wait_for_who_does_not_answer() {
+    let full = TcpListener::bind("127.0.0.1:0").unwrap();
+    // SAFETY: a system call that takes numbers. Whoever comes behind the first is not answered.
+    assert_eq!(unsafe { libc::listen(full.as_raw_fd(), 0) }, 0);
+    let at = full.local_addr().unwrap();
+    let _first = TcpStream::connect(at).unwrap();
+    for verb in [
+        format!("send --transport tcp --to {at}"),
+        format!("recv --transport tcp --from {at}"),
+        format!("transcode --from {at} --serve 127.0.0.1:0"),
+    ] {
+        let party = Party::tidegate(&verb);
+        party.heeds();
+        party.interrupt();
+        party.ends().succeeded();
+    }
+    let late = Party::tidegate(&format!(
+        "recv --transport tcp --from {at} --duration 100ms"
+    ));
+    late.ends().failed_with("did not answer in 0.");
+}
+
+#[test]
+fn a_player_without_an_address_hears_both_families() {
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        println!("left out: this machine has no IPv6");
+        return;
+    }
+    for host in ["127.0.0.1", "[::1]"] {
+        let mut player = Party::tidegate("recv --transport tcp --listen 0 --discard-threshold 30s");
+        let port = player.number("waiting for a stream at port ");
+        let server = server(&format!("--to {host}:{port}"), "--duration 1s");
+        server.ends().succeeded();
+        player.ends().succeeded();
+    }
+}
+
+#[test]
+fn numbers_that_nobody_takes_are_an_error_that_names_them() {
+    let (player, port) = player("");
+    let line = format!(
+        "send --transport tcp {} {SMALL} --duration 1s --json > /dev/full",
+        to(port)
+    );
+    let ended = with_shell(&line).ends();
+    ended.failed_with("standard output does not take the numbers of --json");
+    player.ends().succeeded();
+}
+
+#[test]
+fn what_cannot_be_read_is_named_before_anybody_connects() {
+    let scratch = Scratch::new("no-files");
+    let fifo = scratch.path("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let fifo = text(&fifo);
+    for (line, mend) in [
+        (
+            "recv --transport tcp --listen 127.0.0.1:0 --reference /nosuch".to_owned(),
+            "/nosuch",
+        ),
+        (
+            format!("send --transport tcp --serve 127.0.0.1:0 --rate-from {fifo}"),
+            "pipe:PATH",
+        ),
+        (
+            format!("transcode --input x --serve 127.0.0.1:0 --rate-to {fifo}"),
+            "pipe:PATH",
+        ),
+    ] {
+        let ended = Party::tidegate(&line).ends();
+        ended.failed_with(mend);
+        assert!(!ended.said.contains("waiting"), "{}", ended.said);
+    }
+}

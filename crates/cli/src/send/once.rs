@@ -59,7 +59,7 @@ impl Once {
     /// Connects and sends, until the video is over, or somebody ends it, or it is `until`.
     ///
     /// # Errors
-    /// When nobody listens there, the source cannot be read, or the run folder not written.
+    /// When nobody listens there, or the source cannot be read.
     pub(crate) fn play(&self, around: &Surroundings, until: Time) -> Result<Played> {
         let _ready = self.ready()?;
         let picked = pick(&self.args)?;

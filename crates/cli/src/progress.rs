@@ -1,6 +1,7 @@
 //! How a live session tells what it does: on a terminal one line that changes, elsewhere a line
 //! every second, so that logs can be read.
 
+use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::time::Duration;
 
@@ -37,12 +38,12 @@ impl Progress {
 
     /// The line that changes.
     pub(crate) fn show(&mut self, line: &str) {
-        // Nobody reads it if this fails, and the stream is what matters.
         if self.terminal {
+            // Nobody reads it if this fails, and the stream is what matters.
             let _ = write!(stderr(), "\r{line}\x1b[K");
             self.dirty = true;
         } else {
-            let _ = writeln!(stderr(), "{line}");
+            say(line);
         }
     }
 
@@ -53,16 +54,21 @@ impl Progress {
         } else {
             ""
         };
-        let _ = writeln!(stderr(), "{clear}{line}");
+        say(format_args!("{clear}{line}"));
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.dirty {
-            let _ = writeln!(stderr());
+            say("");
         }
     }
+}
+
+/// A line on standard error, unless nobody takes it any more: what is at work goes on.
+pub(crate) fn say(line: impl Display) {
+    let _ = writeln!(stderr(), "{line}");
 }
 
 /// A duration in whole milliseconds, or tenths of one below ten.

@@ -10,13 +10,38 @@ use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use daemon::{ANYTHING, Daemon, is_without_rights, socket};
 use party::{Ended, Party, Scratch, text};
 use tidegate_kernel::{Events, EventsError, Happening, Wanted};
+
+/// A reader who has gone is no failure, a disk that is full is one.
+#[test]
+fn a_verdict_on_a_policy_that_cannot_be_written_is_no_panic() {
+    let scratch = Scratch::new("check-unwritten");
+    let file = scratch.path("policy.toml");
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let (reader, closed) = io::pipe().unwrap();
+    drop(reader);
+    let check = |policy: &str, out: Stdio| {
+        fs::write(&file, policy).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["events", "serve", "--check", "--policy", text(&file)]);
+        let ended = command.stdout(out).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        (ended.status.code(), said)
+    };
+    for policy in [ANYTHING, ""] {
+        let closed = closed.try_clone().unwrap();
+        assert_eq!(check(policy, closed.into()), (Some(0), String::new()));
+        let (code, said) = check(policy, full().into());
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("standard output cannot be written"), "{said}");
+    }
+}
 
 /// Checks a policy, which is given as bytes.
 fn check(test: &str, policy: &[u8]) -> Ended {
@@ -40,6 +65,10 @@ fn a_policy_that_is_hardly_meant_can_be_used_and_is_not_called_right() {
         ("", "nobody may have anything"),
         ("# rules will come\n[limits]\nclients = 4\n", "add a rule"),
         ("[[allow]]\nusers = [0]\n", "rule 1 allows nothing"),
+        (
+            "[[allow]]\nusers = [0]\nevents = ['ended']\n",
+            "but the end of a connection",
+        ),
     ] {
         let ended = check("check-empty", policy.as_bytes());
         assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
@@ -292,6 +321,20 @@ fn another_user_serves_with_one_capability_that_sleeps() {
     daemon.interrupted();
 }
 
+/// Users have numbers, by which policies know them too.
+#[test]
+fn another_user_can_be_given_by_number() {
+    let Some(daemon) = Daemon::start("number", ANYTHING, "--user 65534") else {
+        return;
+    };
+    let threads = rights(daemon.party.id());
+    let ids = |thread: &BTreeMap<_, String>| (thread["Uid"].clone(), thread["Gid"].clone());
+    let nobody = || "65534".to_owned();
+    assert!(threads.iter().all(|t| ids(t) == (nobody(), nobody())));
+    hear_of_an_end(&daemon.socket());
+    daemon.interrupted();
+}
+
 /// Also what another user may not remove, and when nobody is left to say so.
 #[test]
 fn a_daemon_that_is_killed_leaves_nothing_behind() {
@@ -320,11 +363,135 @@ fn a_daemon_that_cannot_start_says_why() {
     second.failed_with("choose another --socket");
     let other = daemon.scratch.path("other/events.sock");
     let other = text(&other);
-    Party::tidegate(&format!("events serve --socket {other} --user nosuchuser"))
-        .ends()
-        .failed_with("there is no user `nosuchuser`");
+    // The last is what the system takes for "as before".
+    for user in ["nosuchuser", "4294967295"] {
+        Party::tidegate(&format!("events serve --socket {other} --user {user}"))
+            .ends()
+            .failed_with(&format!("there is no user `{user}`"));
+    }
     assert!(!daemon.scratch.path("other").exists());
     daemon.interrupted();
+}
+
+/// As when a disk is full, and when whoever read the log has gone.
+#[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    if is_without_rights("unwritten") {
+        return;
+    }
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let (reader, closed) = io::pipe().unwrap();
+    drop(reader);
+    for log in [Stdio::from(full), closed.into()] {
+        let scratch = Scratch::new("unwritten");
+        let socket = socket(&scratch);
+        let daemon = Logging::start(&socket, log);
+        let patience = Instant::now() + PATIENCE;
+        while let Err(why) = Events::connect(&socket) {
+            assert!(Instant::now() < patience, "{why}");
+            thread::yield_now();
+        }
+        hear_of_an_end(&socket);
+        daemon.terminated();
+    }
+}
+
+/// As a terminal that is held, or a pipe that nobody empties.
+#[test]
+fn whoever_stops_reading_the_log_keeps_nobody_waiting() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::fd::AsRawFd as _;
+    if is_without_rights("unread") {
+        return;
+    }
+    let scratch = Scratch::new("unread");
+    let socket = socket(&scratch);
+    let (reader, mut writer) = io::pipe().unwrap();
+    let daemon = Logging::start(&socket, writer.try_clone().unwrap().into());
+    let (mut reader, mut line) = (BufReader::new(reader), String::new());
+    while !line.contains("only root may subscribe") {
+        line.clear();
+        assert_ne!(reader.read_line(&mut line).unwrap(), 0);
+    }
+    // SAFETY: takes numbers and touches no memory.
+    let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    writer.write_all(&vec![b'-'; size as usize]).unwrap();
+    // Each comes with a line, goes with one, and is served.
+    for _ in 0..4 {
+        hear_of_an_end(&socket);
+    }
+    daemon.terminated();
+}
+
+/// A daemon that logs to what a test has made.
+struct Logging(Child);
+
+impl Logging {
+    fn start(socket: &Path, log: Stdio) -> Self {
+        Self(serve(socket).stderr(log).spawn().unwrap())
+    }
+
+    /// SIGTERM, after which it ends without an error.
+    fn terminated(mut self) {
+        let id = libc::pid_t::try_from(self.0.id()).unwrap();
+        // SAFETY: a system call that takes numbers. The child has not been waited for, so the id is
+        // its own.
+        assert_eq!(unsafe { libc::kill(id, libc::SIGTERM) }, 0);
+        let patience = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < patience, "it does not end");
+            thread::yield_now();
+        };
+        assert_eq!(status.code(), Some(0));
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        // It may have ended, and been waited for, already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Where they run out while it starts, and what it does about that itself.
+#[test]
+fn without_descriptors_it_names_the_limit() {
+    if is_without_rights("limits") {
+        return;
+    }
+    let scratch = Scratch::new("limits");
+    let socket = socket(&scratch);
+    let limited = |soft: u64, hard: u64| {
+        let mut command = serve(&socket);
+        // SAFETY: a system call with a limit that is whole, in a child that has one thread.
+        unsafe {
+            command.pre_exec(move || {
+                let limit = libc::rlimit {
+                    rlim_cur: soft,
+                    rlim_max: hard,
+                };
+                match libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) {
+                    0 => Ok(()),
+                    _ => Err(io::Error::last_os_error()),
+                }
+            });
+        }
+        Party::start(&mut command)
+    };
+    for most in [4, 8, 12, 16, 20] {
+        let ended = limited(most, most).ends();
+        ended.failed_with("raise its limit of open files (ulimit -n, LimitNOFILE=)");
+    }
+    let mut raised = limited(8, 256);
+    raised.says("events: serving at");
+    raised.interrupt();
+    raised.ends().succeeded();
 }
 
 #[test]

@@ -145,8 +145,9 @@ typedef void (*tg_callback)(const tg_event *event, void *user);
 tg_events *tg_events_open(void);
 /* From the daemon at this path. */
 tg_events *tg_events_connect(const char *path);
-/* The same with a ring of so many bytes: a power of two, from 4096 to what the policy allows. Otherwise
- * it has 1 MiB. An event takes 344, and one that finds no room is dropped (tg_events_tally). */
+/* The same with a ring of so many bytes: a power of two, from 4096 on. Otherwise it has 1 MiB. It has no
+ * more than the policy gives. An event takes 344, and one that finds no room is dropped
+ * (tg_events_tally). */
 tg_events *tg_events_connect_with(const char *path, uint32_t ring);
 /* From the kernel, without a daemon: this process loads the programs for itself. Needs CAP_BPF and
  * CAP_PERFMON. */
@@ -226,6 +227,8 @@ enum {
     TG_FAULT_NOT_STARTED = 1, /* it cannot be started; errno */
     TG_FAULT_TOO_MANY = 2,    /* not started, because so many run */
     TG_FAULT_TOO_SLOW = 3,    /* killed after so many ms */
+    TG_FAULT_UNKNOWN = 4,     /* how it ends cannot be known: SIGCHLD is ignored, or another waits for all
+                               * children; errno; once for each program */
 };
 
 /* Something that went wrong with a program. All of it is valid during the call. */
@@ -246,8 +249,8 @@ typedef void (*tg_report_callback)(const tg_report *report, void *user);
  * open a second handle. tg_events_cancel ends it; programs that run go on. */
 int tg_events_run(const tg_events *events, int socket, uint32_t kinds, uint64_t variables,
                   const tg_program *program, uint64_t *id);
-/* Calls this for each program that could not be started, failed, or took too long, on the thread that looks
- * after programs; NULL ends that. When it comes back the last call of the one before is over, unless that
+/* Calls this for each program that could not be started, failed, or took too long, and once for one whose
+ * end cannot be known, on the thread that looks after programs; NULL ends that. When it comes back the last call of the one before is over, unless that
  * asks for it itself. The callback must not close events. */
 int tg_events_on_report(const tg_events *events, tg_report_callback callback, void *user);
 

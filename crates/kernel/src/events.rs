@@ -87,8 +87,8 @@ impl Events {
         Self::connect_with(path, RING)
     }
 
-    /// From the daemon at this path, with a ring of so many bytes: a power of two, from 4 KiB to
-    /// what the policy allows. An event takes 344.
+    /// From the daemon at this path, with a ring of so many bytes: a power of two, from 4 KiB on. It
+    /// has no more than the policy gives. An event takes 344.
     ///
     /// # Errors
     ///
@@ -426,9 +426,11 @@ const MOST_BUSY: Duration = Duration::from_millis(10);
 /// Between two looks at the clock: some µs.
 const LOOKS: usize = 64;
 
-/// Where the daemon is looked for: `TIDEGATE_EVENTS_SOCKET`, or `/run/tidegate/events.sock`.
+/// Where the daemon is looked for: `TIDEGATE_EVENTS_SOCKET` if that is not empty, or
+/// `/run/tidegate/events.sock`.
 pub fn default_path() -> PathBuf {
-    env::var_os("TIDEGATE_EVENTS_SOCKET").map_or_else(|| DEFAULT_PATH.into(), PathBuf::from)
+    let named = env::var_os("TIDEGATE_EVENTS_SOCKET").filter(|path| !path.is_empty());
+    named.map_or_else(|| DEFAULT_PATH.into(), PathBuf::from)
 }
 
 impl fmt::Display for Wanted {
@@ -443,6 +445,12 @@ impl Wanted {
         events: EventSet::ALL,
         variables: VariableSet::ALL,
     };
+
+    /// Whether it has any event but the end of a connection, which is told to everybody.
+    pub fn has_events(self) -> bool {
+        let end = EventSet::NONE.with(EventKind::Ended);
+        !self.events.without(end).is_empty()
+    }
 }
 
 /// What only the daemon can tell.

@@ -269,6 +269,14 @@ mod tests {
                 "line 1: rule 1 allows nothing",
             ),
             (
+                "[[allow]]\nusers = [0]\nevents = [\"ended\"]".into(),
+                "nobody hears of anything but the end",
+            ),
+            (
+                "[[allow]]\nusers = [0]\nvariables = [\"all\"]".into(),
+                "name other `events`",
+            ),
+            (
                 format!("{rule}[limits]\nclients = 2\nclients-per-user = 2"),
                 "line 6: limits.clients-per-user = 2",
             ),

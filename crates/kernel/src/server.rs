@@ -10,6 +10,7 @@ mod door;
 mod lines;
 mod places;
 mod porter;
+mod scribe;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -25,12 +26,13 @@ use crate::passing;
 use crate::peer::Peer;
 use crate::policy::Policy;
 use crate::protocol::Reply;
-use crate::system::{self, Polled, check, owned, user_and_group};
+use crate::system::{self, Polled, check, group_of, owned, user_and_group};
 use client::{Client, Outcome};
 use closing::Closing;
 use door::Door;
 use lines::Lines;
 use places::Places;
+use scribe::Sink;
 
 /// The daemon of the event service.
 pub struct Server {
@@ -46,7 +48,9 @@ pub struct Server {
 
 impl Server {
     /// Loads the programs. Needs `CAP_BPF` and `CAP_PERFMON`. `log` hears of refusals and of
-    /// clients that come and go, a line each.
+    /// clients that come and go, a line each, on a thread of its own: where it takes its time, clients
+    /// do not wait, and lines that find no room are counted. The limit of open files of this process is
+    /// raised as far as it may be, for what clients hand over.
     ///
     /// Programs stay attached as long as any process has their descriptors. Where children are forked
     /// while this serves, it should be made on a thread with descriptors of its own (`close_range` with
@@ -56,6 +60,18 @@ impl Server {
     ///
     /// The kernel cannot or does not let us; the message says what to do.
     pub fn new(policy: Policy, log: impl FnMut(&str) + Send + 'static) -> Result<Self, LoadError> {
+        // One for each client, and some for what they hand over and for the programs. If there are
+        // fewer the daemon serves as many as there are.
+        let _ = system::allow_descriptors(policy.limits().clients + HANDED_OVER);
+        Self::load(policy, Box::new(log))
+    }
+
+    /// For clients of this process only, whose limits are its own affair.
+    pub(crate) fn within() -> Result<Self, LoadError> {
+        Self::load(Policy::everybody(), Box::new(|_| ()))
+    }
+
+    fn load(policy: Policy, log: Sink) -> Result<Self, LoadError> {
         let limits = policy.limits();
         let monitor = Monitor::load(limits.subscriptions, limits.clients)?;
         Ok(Self {
@@ -64,7 +80,7 @@ impl Server {
                 rings: Places::new(limits.clients),
                 monitor,
                 policy,
-                lines: Lines::new(Box::new(log)),
+                lines: Lines::new(log),
                 closing: Closing::default(),
             },
             clients: BTreeMap::new(),
@@ -74,32 +90,36 @@ impl Server {
         })
     }
 
+    /// Logs nothing of clients from now on.
+    pub fn hush(&mut self) {
+        self.shared.lines.hush();
+    }
+
+    /// Adds a line to the log.
+    pub fn announce(&mut self, line: &str) {
+        self.shared.lines.announce(line);
+    }
+
     /// Lets clients in through a local socket at this path. Folders that are missing are made, and
     /// removed with the socket when the server is dropped.
     ///
     /// # Errors
     ///
-    /// Another daemon listens there, or the path cannot be used.
+    /// Another daemon listens there, something else is there, or the path cannot be used.
     pub fn listen(&mut self, path: &Path) -> Result<(), ServeError> {
-        // One for each client, and some for what they hand over and for the programs. If there are
-        // fewer the daemon serves as many as there are.
-        let _ = system::allow_descriptors(self.shared.policy.limits().clients + HANDED_OVER);
         self.door = Some(Door::open(path)?);
         Ok(())
     }
 
     /// Gives up every privilege but the one to make rings, and becomes another user if one is
-    /// named. What was made for clients to come in is then removed by a process that stays who
-    /// this was, also if this is killed.
+    /// named, or given by number. What was made for clients to come in is then removed by a process
+    /// that stays who this was, also if this is killed.
     ///
     /// # Errors
     ///
     /// There is no such user, or the kernel does not allow it.
     pub fn drop_privileges(&mut self, user: Option<&str>) -> Result<(), ServeError> {
-        let ids = user.map(|name| {
-            let found = CString::new(name).ok().and_then(|n| user_and_group(&n));
-            found.ok_or_else(|| ServeError::NoUser(name.into()))
-        });
+        let ids = user.map(|user| who(user).ok_or_else(|| ServeError::NoUser(user.into())));
         let ids = ids.transpose()?;
         if let Some(door) = &mut self.door {
             door.leave_to_porter().map_err(ServeError::Privileges)?;
@@ -189,7 +209,7 @@ impl Server {
             Ok(peer) => self.admit(socket, peer),
             Err(e) => {
                 let line = format!("a client without a name: {e}");
-                self.shared.lines.say(&line);
+                self.shared.lines.say(line);
             }
         }
     }
@@ -200,7 +220,7 @@ impl Server {
             let line = format!(
                 "nobody can be let in for now ({why}): raise the limit of open files (ulimit -n, LimitNOFILE=)"
             );
-            self.shared.lines.say(&line);
+            self.shared.lines.say(line);
         }
         self.full_until = Some(Instant::now() + FULL);
     }
@@ -338,6 +358,15 @@ struct Shared {
     closing: Closing,
 }
 
+/// User and group of a name, or of a number that a user has.
+fn who(user: &str) -> Option<(u32, u32)> {
+    let name = CString::new(user).ok()?;
+    user_and_group(&name).or_else(|| {
+        let number = user.parse().ok()?;
+        Some((number, group_of(number)?))
+    })
+}
+
 /// Whether the system has no descriptors or no memory left.
 fn is_full(error: &io::Error) -> bool {
     let full = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
@@ -382,8 +411,12 @@ pub fn interruptions() -> io::Result<OwnedFd> {
 pub enum ServeError {
     /// Somebody serves already.
     InUse(PathBuf),
+    /// A file is there that is no socket.
+    NoSocket(PathBuf),
     /// There is no such user.
     NoUser(String),
+    /// Another program's socket is there.
+    Others(PathBuf),
     /// Privileges cannot be given up.
     Privileges(io::Error),
     /// The local socket.
@@ -403,9 +436,24 @@ impl fmt::Display for ServeError {
                 "another daemon serves at {}: stop it, or choose another --socket",
                 path.display()
             ),
+            Self::NoSocket(path) => write!(
+                f,
+                "a file that is no socket is there: {}; choose another --socket, or remove it",
+                path.display()
+            ),
             Self::NoUser(name) => write!(
                 f,
                 "there is no user `{name}` on this system: make one, or leave --user out"
+            ),
+            Self::Others(path) => write!(
+                f,
+                "another program's socket is at {}: choose another --socket",
+                path.display()
+            ),
+            Self::Privileges(e) | Self::Socket { cause: e, .. } if system::is_short(e) => write!(
+                f,
+                "the daemon has no descriptor left for its socket ({e}): {}",
+                system::more_descriptors(e)
             ),
             Self::Privileges(e) => write!(
                 f,

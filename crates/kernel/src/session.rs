@@ -12,7 +12,6 @@ use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::events::DEFAULT_PATH;
 use crate::passing;
 use crate::peer;
-use crate::policy::Policy;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
 use crate::ring::Ring;
 use crate::server::{self, Server};
@@ -40,7 +39,7 @@ impl Session {
         let socket = server::connect(path).map_err(|cause| match cause.kind() {
             io::ErrorKind::WouldBlock => EventsError::Silent,
             // It was not even looked for.
-            _ if cause.raw_os_error() == Some(libc::EMFILE) => EventsError::System(cause),
+            _ if system::is_short(&cause) => EventsError::System(cause),
             _ => EventsError::NoDaemon {
                 path: path.into(),
                 cause,
@@ -212,7 +211,7 @@ fn local_server(client: RawFd, bell: &Bell) -> Result<Server, EventsError> {
             .map_err(EventsError::System)?;
         OwnedFd::from_raw_fd(client)
     };
-    let mut server = Server::new(Policy::everybody(), |_| ()).map_err(EventsError::Load)?;
+    let mut server = Server::within().map_err(EventsError::Load)?;
     server.adopt(client).map_err(EventsError::System)?;
     Ok(server)
 }

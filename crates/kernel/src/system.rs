@@ -104,6 +104,19 @@ pub(crate) fn limit(socket: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the process, or the machine, has no descriptor left.
+pub(crate) fn is_short(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// What helps then.
+pub(crate) fn more_descriptors(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENFILE) => "raise what the machine may open (sysctl fs.file-max)",
+        _ => "raise its limit of open files (ulimit -n, LimitNOFILE=)",
+    }
+}
+
 /// Lets this process have so many descriptors, or as many as it may.
 pub(crate) fn allow_descriptors(many: u32) -> io::Result<()> {
     let mut limit = libc::rlimit {
@@ -332,6 +345,24 @@ pub(crate) fn user_and_group(name: &CStr) -> Option<(u32, u32)> {
             &raw mut found,
         );
         (!found.is_null()).then_some((entry.pw_uid, entry.pw_gid))
+    }
+}
+
+/// The group of a user, by the user's number.
+pub(crate) fn group_of(user: u32) -> Option<u32> {
+    let mut room = vec![0; ENTRY];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: as above.
+    unsafe {
+        let mut entry: libc::passwd = mem::zeroed();
+        libc::getpwuid_r(
+            user,
+            &raw mut entry,
+            room.as_mut_ptr(),
+            room.len(),
+            &raw mut found,
+        );
+        (!found.is_null()).then_some(entry.pw_gid)
     }
 }
 

@@ -1,11 +1,14 @@
 //! `tidegate events serve`.
 
+use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use tidegate_kernel::{Policy, Server, default_path, interruptions};
+
+use crate::progress::say;
 
 /// How to serve.
 #[derive(Debug, clap::Args)]
@@ -17,8 +20,8 @@ pub(crate) struct ServeArgs {
     /// Who may subscribe to what and read what; only root and everything unless told
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Become this user once the programs are in the kernel
-    #[arg(long, value_name = "NAME")]
+    /// Become this user, by name or number, once the programs are in the kernel
+    #[arg(long, value_name = "USER")]
     user: Option<String>,
     /// Say nothing of clients that come, go or are refused
     #[arg(long)]
@@ -35,43 +38,43 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
         None => Policy::root_only(),
     };
     if args.check {
-        check(&policy);
+        check(&policy).context("standard output cannot be written")?;
         return Ok(ExitCode::SUCCESS);
     }
     for note in policy.notes() {
-        eprintln!("events: the policy: {note}");
+        say(format_args!("events: the policy: {note}"));
     }
     // Before there are threads.
     let stop = interruptions().context("SIGINT and SIGTERM cannot be taken")?;
-    let quiet = args.quiet;
-    let log = move |line: &str| {
-        if !quiet {
-            eprintln!("events: {line}");
-        }
-    };
+    let log = |line: &str| say(format_args!("events: {line}"));
     let mut server = Server::new(policy, log)?;
+    if args.quiet {
+        server.hush();
+    }
     let socket = args.socket.clone().unwrap_or_else(default_path);
     server.listen(&socket)?;
     server.drop_privileges(args.user.as_deref())?;
-    eprintln!("events: serving at {}", socket.display());
+    // From here on through the log, for which nobody waits.
+    server.announce(&format!("serving at {}", socket.display()));
     if args.policy.is_none() {
-        eprintln!("events: no --policy: only root may subscribe");
+        server.announce("no --policy: only root may subscribe");
     }
     server
         .run(stop.as_fd())
         .context("the daemon cannot go on")?;
-    eprintln!("events: ends, and takes its programs out of the kernel");
+    server.announce("ends, and takes its programs out of the kernel");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Says that the policy can be used, and what in it is hardly meant.
-fn check(policy: &Policy) {
+fn check(policy: &Policy) -> io::Result<()> {
+    let mut out = io::stdout().lock();
     if policy.notes().is_empty() {
-        println!("the policy is right");
-        return;
+        return writeln!(out, "the policy is right");
     }
-    println!("the policy can be used, but:");
+    writeln!(out, "the policy can be used, but:")?;
     for note in policy.notes() {
-        println!("  {note}");
+        writeln!(out, "  {note}")?;
     }
+    Ok(())
 }

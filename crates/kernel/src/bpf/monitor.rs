@@ -10,6 +10,7 @@ use super::programs::{self, Maps};
 use super::syscall::{self, MapKind, MapSpec};
 use crate::event::EventSet;
 use crate::memory_map::Mapping;
+use crate::system::{is_short, more_descriptors};
 use crate::variables::{Snapshot, Variable, VariableSet};
 
 /// What is in the kernel. Dropping it takes everything out again.
@@ -31,7 +32,7 @@ impl Monitor {
     /// Loads everything, with room for so many subscriptions and rings. Needs
     /// `CAP_BPF` and `CAP_PERFMON`.
     pub(crate) fn load(subscriptions: u32, rings: u32) -> Result<Self, LoadError> {
-        let btf = fs::read(TYPES).map_err(LoadError::NoTypes)?;
+        let btf = fs::read(TYPES).map_err(|e| or_short(e, LoadError::NoTypes))?;
         let btf = Btf::parse(btf).map_err(LoadError::BadTypes)?;
         let layout = Layout::read(&btf, tick()?).map_err(LoadError::NoField)?;
         let subscribers = storage("tg_subscribers", subscribers::SIZE)?;
@@ -305,6 +306,8 @@ pub enum LoadError {
     /// The kernel's types make no sense.
     #[expect(private_interfaces, reason = "it is only shown")]
     BadTypes(BtfError),
+    /// The process, or the machine, has no descriptor left.
+    NoDescriptor(io::Error),
     /// A field of the kernel is gone.
     NoField(String),
     /// A tracepoint is missing.
@@ -335,6 +338,11 @@ impl fmt::Display for LoadError {
             Self::BadTypes(why) => write!(
                 f,
                 "the kernel's types ({TYPES}) cannot be read: {why}; use the unprivileged mode, and tell us the version (uname -r) if the file is whole"
+            ),
+            Self::NoDescriptor(e) => write!(
+                f,
+                "no descriptor is left for the programs ({e}): who loads them has to {}",
+                more_descriptors(e)
             ),
             Self::NoField(field) => write!(
                 f,
@@ -383,6 +391,21 @@ fn is_unknown(cause: &io::Error) -> bool {
     cause.raw_os_error().is_some_and(|e| unknown.contains(&e))
 }
 
+/// Whether this is what a verifier says: it is asked again to hear why, and others may have refused the
+/// first time.
+fn is_verdict(cause: &io::Error) -> bool {
+    let verdicts = [
+        libc::EACCES,
+        libc::EINVAL,
+        libc::E2BIG,
+        libc::EFAULT,
+        libc::ENOENT,
+        libc::EOPNOTSUPP,
+        ENOTSUPP,
+    ];
+    cause.raw_os_error().is_some_and(|e| verdicts.contains(&e))
+}
+
 fn load(
     btf: &Btf,
     layout: &Layout,
@@ -401,10 +424,10 @@ fn load(
         let loaded = syscall::load_tracepoint(name, target, &program.code);
         let loaded = loaded.map(|program| Some((name, program)));
         loaded.map_err(|(cause, log)| {
-            if log.is_empty() || cause.raw_os_error() == Some(libc::EPERM) {
-                refused(&format!("the program for {name}"), cause)
-            } else {
+            if is_verdict(&cause) && !log.is_empty() {
                 LoadError::Verifier { program: name, log }
+            } else {
+                refused(&format!("the program for {name}"), cause)
             }
         })
     };
@@ -442,9 +465,18 @@ fn make(spec: &MapSpec<'_>) -> Result<OwnedFd, LoadError> {
 }
 
 fn refused(what: &str, cause: io::Error) -> LoadError {
-    LoadError::Refused {
+    or_short(cause, |cause| LoadError::Refused {
         what: what.into(),
         cause,
+    })
+}
+
+/// That there is no descriptor is the same whatever was to get it.
+fn or_short(cause: io::Error, otherwise: impl FnOnce(io::Error) -> LoadError) -> LoadError {
+    if is_short(&cause) {
+        LoadError::NoDescriptor(cause)
+    } else {
+        otherwise(cause)
     }
 }
 

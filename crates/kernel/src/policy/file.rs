@@ -27,6 +27,10 @@ pub(super) fn read(text: &str) -> Result<Policy, String> {
         notes.push(
             "nobody may have anything, not even root: add a rule, [[allow]] with `users`, `events` and `variables`".into(),
         );
+    } else if !rules.iter().any(|rule| rule.wanted.has_events()) {
+        notes.push(
+            "nobody hears of anything but the end of a connection: name other `events` in a rule, or \"all\"".into(),
+        );
     }
     Ok(Policy {
         rules,

@@ -15,6 +15,7 @@ use crate::passing;
 use crate::peer::Peer;
 use crate::policy::Limits;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
+use crate::system;
 use crate::tcp;
 use crate::variables::VariableSet;
 
@@ -252,12 +253,13 @@ impl Client {
         if self.is_open() {
             return Err("the ring has been given already".into());
         }
-        let most = self.limits.ring_kib << 10;
-        if !size.is_power_of_two() || !(4_096..=most).contains(&size) {
+        if !size.is_power_of_two() || size < SMALLEST {
             return Err(format!(
-                "a ring of {size} bytes: ask for a power of two from 4096 to {most}"
+                "a ring of {size} bytes: ask for a power of two from {SMALLEST} on"
             ));
         }
+        // Who asks for more than the policy gives gets what it gives, and is told how much that is.
+        let size = size.min(self.limits.ring_kib << 10);
         let now = Instant::now();
         let number = shared.rings.take(self.peer.user, now);
         let (number, _) = number.ok_or("all rings are taken: try again later")?;
@@ -268,6 +270,10 @@ impl Client {
         });
         let ring = ring.map_err(|e| {
             shared.rings.give(number, now);
+            if system::is_short(&e) {
+                let mend = system::more_descriptors(&e);
+                return format!("the daemon has no descriptor left for a ring ({e}): {mend}");
+            }
             format!("the kernel gives no ring: {e}")
         })?;
         self.ring = Some(number);
@@ -423,6 +429,8 @@ impl Budget {
 
 const NO_SOCKET: &str = "no socket came with the request: hand it over (SCM_RIGHTS)";
 const FULL: &str = "the daemon has no descriptor left for this socket: try again later, or raise its limit of open files (ulimit -n, LimitNOFILE=)";
+/// Bytes of the least ring.
+const SMALLEST: u32 = 4_096;
 /// How long a client may take to ask for its ring.
 const OPEN_WITHIN: Duration = Duration::from_secs(5);
 

@@ -31,18 +31,7 @@ impl Door {
         if let Some(parent) = path.parent() {
             folders.make(parent).map_err(error)?;
         }
-        match connect(path) {
-            Ok(_) => return Err(ServeError::InUse(path.into())),
-            // It does not answer, but it is there.
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                return Err(ServeError::InUse(path.into()));
-            }
-            Err(_) => {}
-        }
-        // What a daemon left behind that was killed. Other files are not ours to remove.
-        if fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
-            fs::remove_file(path).map_err(error)?;
-        }
+        make_way(path)?;
         let socket = system::local_socket().map_err(error)?;
         let (address, size) = system::local_address(path).map_err(error)?;
         let bars_descriptors = let_pass(socket.as_fd(), false).is_ok();
@@ -99,6 +88,40 @@ impl Drop for Door {
     }
 }
 
+/// Removes what a daemon left behind that was killed: a socket on which nobody listens. All else is
+/// not ours to remove.
+fn make_way(path: &Path) -> Result<(), ServeError> {
+    let error = |cause| ServeError::Socket {
+        path: path.into(),
+        cause,
+    };
+    let Err(why) = connect(path) else {
+        return Err(ServeError::InUse(path.into()));
+    };
+    let remove = || -> io::Result<bool> {
+        let is_socket = fs::symlink_metadata(path)?.file_type().is_socket();
+        if is_socket {
+            fs::remove_file(path)?;
+        }
+        Ok(is_socket)
+    };
+    match why.raw_os_error() {
+        // Nobody listens there, nothing is there, or a link that leads nowhere.
+        Some(libc::ECONNREFUSED | libc::ENOENT) => match remove() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ServeError::NoSocket(path.into())),
+            // It may just have gone.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(error(e)),
+        },
+        // It does not answer, but it is there.
+        Some(libc::EAGAIN) => Err(ServeError::InUse(path.into())),
+        // It is of another kind.
+        Some(libc::EPROTOTYPE) => Err(ServeError::Others(path.into())),
+        _ => Err(error(why)),
+    }
+}
+
 /// Whether descriptors can be handed over to a local socket; those that it accepts are as it is.
 /// Kernels before 6.16 do not know it.
 fn let_pass(socket: BorrowedFd<'_>, may: bool) -> io::Result<()> {
@@ -145,6 +168,8 @@ impl Drop for Folders {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
     use crate::passing;
 
@@ -241,6 +266,35 @@ mod tests {
         assert_eq!(entries(&there.join("a")), 1);
         drop(Door::open(&there.join("events.sock")).unwrap());
         assert!(there.exists());
+        fs::remove_dir_all(there).unwrap();
+    }
+
+    #[test]
+    fn what_others_have_put_there_stays() {
+        use std::os::unix::net::{UnixDatagram, UnixListener};
+        let there = own("others");
+        let stays = |name: &str, word: &str| {
+            let path = there.join(name);
+            let why = Door::open(&path).unwrap_err().to_string();
+            assert!(why.contains(word) && why.contains("--socket"), "{why}");
+            assert!(fs::symlink_metadata(path).is_ok(), "{name} is gone");
+        };
+        let stream = UnixListener::bind(there.join("stream")).unwrap();
+        let datagram = UnixDatagram::bind(there.join("datagram")).unwrap();
+        fs::write(there.join("file"), "x").unwrap();
+        fs::create_dir(there.join("folder")).unwrap();
+        symlink("nowhere", there.join("link")).unwrap();
+        for live in ["stream", "datagram"] {
+            stays(live, "another program's socket is at");
+        }
+        for file in ["file", "folder", "link"] {
+            stays(file, "a file that is no socket is there");
+        }
+        drop((stream, datagram));
+        // Nobody has these any more.
+        for left in ["stream", "datagram"] {
+            drop(Door::open(&there.join(left)).unwrap());
+        }
         fs::remove_dir_all(there).unwrap();
     }
 

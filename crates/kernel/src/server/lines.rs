@@ -1,14 +1,17 @@
-//! What the daemon logs, of which no user can make too much.
+//! What the daemon logs, of which no user can make too much, and for which nobody waits.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::{Duration, Instant};
 
+use super::scribe::{Scribe, Sink};
 use crate::peer::Peer;
 
 /// The log.
+#[derive(Debug)]
 pub(super) struct Lines {
-    sink: Box<dyn FnMut(&str) + Send>,
+    scribe: Scribe,
+    /// Nothing is said of clients.
+    hushed: bool,
     /// What was to be said of each user of late.
     users: BTreeMap<u32, Said>,
 }
@@ -21,16 +24,29 @@ struct Said {
 }
 
 impl Lines {
-    pub(super) fn new(sink: Box<dyn FnMut(&str) + Send>) -> Self {
+    pub(super) fn new(sink: Sink) -> Self {
         Self {
-            sink,
+            scribe: Scribe::new(sink),
+            hushed: false,
             users: BTreeMap::new(),
         }
     }
 
+    /// Says nothing of clients from now on.
+    pub(super) fn hush(&mut self) {
+        self.hushed = true;
+    }
+
+    /// A line of whoever has the daemon.
+    pub(super) fn announce(&mut self, line: impl Into<String>) {
+        self.scribe.put(line.into());
+    }
+
     /// A line that no user can bring about at will.
-    pub(super) fn say(&mut self, line: &str) {
-        (self.sink)(line);
+    pub(super) fn say(&mut self, line: impl Into<String>) {
+        if !self.hushed {
+            self.scribe.put(line.into());
+        }
     }
 
     /// A line about a client, unless there are too many about its user.
@@ -43,34 +59,25 @@ impl Lines {
         let said = self.users.entry(peer.user).or_insert(new);
         said.lines = said.lines.saturating_add(1);
         if said.lines <= MOST {
-            (self.sink)(&format!("{peer} {what}"));
+            self.say(format!("{peer} {what}"));
         }
     }
 
     /// Says how many lines were left out, where that is over.
     pub(super) fn sweep(&mut self, now: Instant) {
-        let sink = &mut self.sink;
-        self.users.retain(|user, said| {
-            let over = now.duration_since(said.since) >= SPAN;
-            if over && said.lines > MOST {
-                let left_out = said.lines - MOST;
-                sink(&format!("user {user}: {left_out} more lines left out"));
-            }
-            !over
-        });
+        self.scribe.catch_up();
+        let over = |said: &Said| now.duration_since(said.since) >= SPAN;
+        let past = self.users.extract_if(.., |_, said| over(said));
+        let told: Vec<_> = past.filter(|(_, said)| said.lines > MOST).collect();
+        for (user, said) in told {
+            let left_out = said.lines - MOST;
+            self.say(format!("user {user}: {left_out} more lines left out"));
+        }
     }
 
     /// Whether lines were left out of which nothing was said yet.
     pub(super) fn any_left_out(&self) -> bool {
-        self.users.values().any(|said| said.lines > MOST)
-    }
-}
-
-impl fmt::Debug for Lines {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines")
-            .field("users", &self.users)
-            .finish_non_exhaustive()
+        self.scribe.is_behind() || self.users.values().any(|said| said.lines > MOST)
     }
 }
 
@@ -102,9 +109,16 @@ mod tests {
         assert!(lines.any_left_out());
         lines.sweep(start + SPAN);
         assert!(!lines.any_left_out());
+        lines.hush();
+        lines.tell(&peer(9), "connects", start);
+        lines.say("full");
+        lines.announce("ends");
+        // All is written then.
+        drop(lines);
         let heard = heard.lock().unwrap();
-        assert_eq!(heard.len(), MOST as usize + 2);
+        assert_eq!(heard.len(), MOST as usize + 3);
         assert_eq!(heard[MOST as usize], "process 1 of user 8 connects");
         assert_eq!(heard[MOST as usize + 1], "user 7: 5 more lines left out");
+        assert_eq!(heard[MOST as usize + 2], "ends");
     }
 }

@@ -259,6 +259,37 @@ fn the_end_waits_for_no_descriptor() {
     assert!(start.elapsed() < LINGER / 2, "{:?}", start.elapsed());
 }
 
+/// What the policy gives is less than clients ask for unless told.
+#[test]
+fn who_asks_for_more_ring_than_there_is_gets_what_there_is() {
+    let policy = format!("[limits]\nring-kib = 8\n{ANYTHING}");
+    let Some(daemon) = Daemon::start("ring", &policy) else {
+        return;
+    };
+    let client = raw_client(&daemon.path);
+    let open = br#"{"request":"open","version":1,"ring":1048576}"#;
+    assert!(hand_over(&client, open, &[]));
+    let opened = reply(&client, LINGER).unwrap();
+    assert!(opened.contains(r#""ring":8192"#), "{opened}");
+    // Both ends of it have that size.
+    let events = Events::connect(&daemon.path).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let first = listener.accept().unwrap();
+    let id = events.subscribe(&socket, states()).unwrap();
+    let second = flap(&socket, &listener, 100);
+    let tally = events.tally(id).unwrap();
+    let read = std::iter::from_fn(|| events.try_next()).count() as u64;
+    assert!((12..=24).contains(&read), "{read}");
+    assert_eq!(read + tally.lost, tally.events);
+    for size in [2_048, 5_000] {
+        let refusal = Events::connect_with(&daemon.path, size).unwrap_err();
+        let refusal = refusal.to_string();
+        assert!(refusal.contains("a power of two from 4096"), "{refusal}");
+    }
+    drop((first, second));
+}
+
 #[test]
 fn what_is_no_socket_is_refused_and_closed() {
     let Some(daemon) = Daemon::start("pipe", ANYTHING) else {
@@ -295,5 +326,6 @@ fn a_look_at_any_socket_is_no_refusal() {
     events.subscribe(&socket, Wanted::default()).unwrap();
     let state = events.probe(&socket).unwrap();
     assert!(state.get(Variable::AcksSlowStart).is_some());
-    assert!(!daemon.logged("refused"), "{:?}", daemon.log);
+    let log = daemon.ends();
+    assert!(!log.iter().any(|l| l.contains("refused")), "{log:?}");
 }

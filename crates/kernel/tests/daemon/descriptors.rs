@@ -27,10 +27,10 @@ fn without_descriptors_the_daemon_waits_and_says_so() {
     assert_eq!(sent, 3);
     // It is let in after all, and thrown out.
     assert_eq!(crowd::answer(&late, Duration::from_secs(20)), Some(0));
-    let log = daemon.log.lock().unwrap();
+    drop(early);
+    let log = daemon.ends();
     let said = log.iter().filter(|l| l.contains("nobody can be let in"));
     assert_eq!(said.count(), 1, "{log:?}");
-    drop((log, early));
 }
 
 /// A socket is handed over all the same, and arrives nowhere.
@@ -56,6 +56,32 @@ fn without_descriptors_a_subscription_is_refused_with_the_mend() {
     );
     assert!(daemon.logged("no descriptor left"));
     events.subscribe(&socket, states()).unwrap();
+}
+
+/// Wherever they run out.
+#[test]
+fn without_descriptors_programs_are_not_loaded_and_the_limit_is_named() {
+    if is_parent("descriptors::without_descriptors_programs_are_not_loaded_and_the_limit_is_named")
+    {
+        return;
+    }
+    if let Err(why) = Events::in_process() {
+        return skip("in-process", &why.to_string());
+    }
+    let usual = allow_descriptors(3);
+    for many in 4..64 {
+        let events = Events::in_process();
+        allow_descriptors(many);
+        let Err(why) = events else { continue };
+        let text = why.to_string();
+        assert!(text.contains("limit of open files"), "below {many}: {text}");
+    }
+    // The daemon takes what it may have.
+    let policy = Policy::root_only();
+    let limit = policy.limits().clients;
+    allow_descriptors(8);
+    Server::new(policy, |_| ()).unwrap();
+    assert!(allow_descriptors(usual) > limit.into());
 }
 
 /// Whether this is not yet the process of its own: then the test runs in one, to its end.

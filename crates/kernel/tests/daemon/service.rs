@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
 use tidegate_kernel::{Policy, Server};
@@ -87,8 +88,25 @@ impl Daemon {
         })
     }
 
+    /// Whether there is a line with this word, for which the daemon itself does not wait.
     pub(super) fn logged(&self, word: &str) -> bool {
-        self.log.lock().unwrap().iter().any(|l| l.contains(word))
+        let patience = Instant::now() + PATIENCE;
+        let is_there = || self.log.lock().unwrap().iter().any(|l| l.contains(word));
+        while !is_there() {
+            if Instant::now() >= patience {
+                return false;
+            }
+            thread::yield_now();
+        }
+        true
+    }
+
+    /// All that it logged until its end.
+    pub(super) fn ends(self) -> Vec<String> {
+        let log = Arc::clone(&self.log);
+        drop(self);
+        let mut log = log.lock().unwrap();
+        std::mem::take(&mut *log)
     }
 }
 
@@ -101,6 +119,9 @@ impl Drop for Daemon {
         assert!(!self.path.exists(), "the socket stayed behind");
     }
 }
+
+/// For a line of the log.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Leaves a daemon's thread of the descriptors of this process a copy of one, as if it were a process
 /// of its own: other tests start programs, which have copies of everything until they run.

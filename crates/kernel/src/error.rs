@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::{fmt, io};
 
 use crate::bpf::monitor::LoadError;
+use crate::system::{is_short, more_descriptors};
 use crate::tcp::NotTcp;
 
 /// Why something about events does not work. Each message names the cause and what to do.
@@ -37,6 +38,8 @@ pub enum EventsError {
     Strange(String),
     /// The system fails.
     System(io::Error),
+    /// The socket is not connected, as it has to be where there is no daemon.
+    Unconnected,
     /// Who serves is none of those to whom this process hands its sockets.
     Untrusted {
         /// Where.
@@ -79,11 +82,15 @@ impl fmt::Display for EventsError {
                 f,
                 "the event daemon says what makes no sense ({what}): install it and this library from one release"
             ),
-            Self::System(e) if e.raw_os_error() == Some(libc::EMFILE) => write!(
+            Self::System(e) if is_short(e) => write!(
                 f,
-                "this process has no descriptor left for events ({e}): close some, or raise its limit of open files (ulimit -n)"
+                "this process has no descriptor left for events ({e}): close some, or {}",
+                more_descriptors(e)
             ),
             Self::System(e) => write!(f, "events: {e}"),
+            Self::Unconnected => f.write_str(
+                "the socket is not connected, as it has to be in the unprivileged mode: connect it first, or use the daemon (tidegate events serve)",
+            ),
             Self::Untrusted { path, user, own } => write!(
                 f,
                 "user {user} serves at {}, and this process of user {own} hands its sockets to root and itself only: start the daemon as root (tidegate events serve), name another path, or use the unprivileged mode",

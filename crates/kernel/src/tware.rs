@@ -6,6 +6,7 @@
 //! the state are in its environment: `TIDEGATE_SOCKET`, `TIDEGATE_EVENT`, `TIDEGATE_TIME`,
 //! `TIDEGATE_DETAILS`, and `TIDEGATE_CWND` and so on for each variable that may be read.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -64,6 +65,8 @@ pub enum Fault {
     TooMany(usize),
     /// It took too long and was killed.
     TooSlow(Duration),
+    /// Nobody tells this library how it ended. Said once of each program.
+    Unknown(io::Error),
 }
 
 impl fmt::Display for Report {
@@ -71,6 +74,10 @@ impl fmt::Display for Report {
         write!(f, "{} for {}: ", self.program.display(), self.event)?;
         match &self.fault {
             Fault::Failed(status) => write!(f, "it failed ({status}); see what it wrote"),
+            Fault::NotStarted(e) if e.raw_os_error() == Some(libc::ENOEXEC) => write!(
+                f,
+                "it cannot be started ({e}); begin a script with #!, and take programs of this machine"
+            ),
             Fault::NotStarted(e) => write!(f, "it cannot be started ({e}); check path and rights"),
             Fault::TooMany(many) => write!(
                 f,
@@ -80,6 +87,10 @@ impl fmt::Display for Report {
                 f,
                 "killed after {} ms: make it faster, or give it more time (`limit`, in C `limit_ms`)",
                 limit.as_millis()
+            ),
+            Fault::Unknown(e) => write!(
+                f,
+                "how it ends cannot be known ({e}), which is said once: have this process neither ignore SIGCHLD nor wait for children that are not its own"
             ),
         }
     }
@@ -112,7 +123,11 @@ impl Place {
 
 /// Those that run.
 #[derive(Debug, Default)]
-pub(crate) struct Programs(Vec<Running>);
+pub(crate) struct Programs {
+    running: Vec<Running>,
+    /// Those of which it was said that their ends are not known.
+    unknown: BTreeSet<PathBuf>,
+}
 
 #[derive(Debug)]
 struct Running {
@@ -132,12 +147,12 @@ impl Programs {
         socket: Option<RawFd>,
     ) -> Option<Report> {
         let kind = event.what.kind();
-        let fault = if self.0.len() >= what.at_once {
-            Fault::TooMany(self.0.len())
+        let fault = if self.running.len() >= what.at_once {
+            Fault::TooMany(self.running.len())
         } else {
             match command(what, event, socket).spawn() {
                 Ok(child) => {
-                    self.0.push(Running {
+                    self.running.push(Running {
                         child,
                         program: what.program.clone(),
                         event: kind,
@@ -158,13 +173,13 @@ impl Programs {
 
     /// Whether there are any.
     pub(crate) fn are_running(&self) -> bool {
-        !self.0.is_empty()
+        !self.running.is_empty()
     }
 
     /// Lets go of those that have ended and kills those that take too long.
     pub(crate) fn look_after(&mut self) -> Vec<Report> {
         let mut reports = Vec::new();
-        self.0.retain_mut(|running| {
+        self.running.retain_mut(|running| {
             let fault = match running.child.try_wait() {
                 Ok(Some(status)) if status.success() => return false,
                 Ok(Some(status)) => Fault::Failed(status),
@@ -173,8 +188,10 @@ impl Programs {
                     running.kill();
                     Fault::TooSlow(running.limit)
                 }
-                // Somebody else waits for the children of this process.
-                Err(_) => return false,
+                // Somebody else waits for the children of this process, or the system is told that
+                // nobody does.
+                Err(_) if !self.unknown.insert(running.program.clone()) => return false,
+                Err(e) => Fault::Unknown(e),
             };
             reports.push(Report {
                 program: running.program.clone(),
@@ -189,7 +206,7 @@ impl Programs {
 
 impl Drop for Programs {
     fn drop(&mut self) {
-        for running in &mut self.0 {
+        for running in &mut self.running {
             running.kill();
         }
     }
@@ -226,10 +243,12 @@ fn command(what: &Executable, event: &Event, socket: Option<RawFd>) -> Command {
         let value = event.state.get(variable).unwrap_or_default();
         command.env(name, value.to_string());
     }
-    let Some(socket) = socket else {
-        return command;
-    };
+    // Also where there is no socket: with it the system's library starts programs in one way, and
+    // without it in another one, which runs other files.
     let hand_on = move || {
+        let Some(socket) = socket else {
+            return Ok(());
+        };
         // A copy does not close when the program starts; a descriptor that is there already has to
         // be told.
         // SAFETY: these take numbers and touch no memory.
@@ -252,3 +271,62 @@ fn command(what: &Executable, event: &Event, socket: Option<RawFd>) -> Command {
 
 /// The descriptor that a program finds its socket at.
 const SOCKET: RawFd = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::{env, fs, thread};
+
+    use super::*;
+    use crate::event::{Happening, SubscriptionId};
+    use crate::variables::Snapshot;
+
+    fn ended() -> Event {
+        Event {
+            time: Duration::ZERO,
+            subscription: SubscriptionId(1),
+            number: 1,
+            what: Happening::Ended,
+            state: Snapshot::new(),
+        }
+    }
+
+    /// With its socket and without.
+    #[test]
+    fn a_script_that_names_no_program_runs_always_or_never() {
+        let script = env::temp_dir().join(format!("tg-{}-script", std::process::id()));
+        // Another process writes it: what this one had open for writing could not be started while
+        // the children of other tests have copies of that.
+        let write = format!("echo 'exit 7' >{0}; chmod +x {0}", script.display());
+        let wrote = Command::new("/bin/sh").args(["-c", &write]).status();
+        assert!(wrote.unwrap().success());
+        let (reader, _writer) = io::pipe().unwrap();
+        let program = Executable::new(&script);
+        let outcome = |socket| {
+            let mut programs = Programs::default();
+            if let Some(report) = programs.start(&program, &ended(), socket) {
+                return report.to_string();
+            }
+            loop {
+                if let Some(report) = programs.look_after().pop() {
+                    return report.to_string();
+                }
+                thread::yield_now();
+            }
+        };
+        let with = outcome(Some(reader.as_fd().as_raw_fd()));
+        assert_eq!(outcome(None), with);
+        fs::remove_file(script).unwrap();
+    }
+
+    #[test]
+    fn what_no_machine_runs_is_told_with_the_mend() {
+        let report = Report {
+            program: "notes".into(),
+            event: EventKind::Ended,
+            fault: Fault::NotStarted(io::Error::from_raw_os_error(libc::ENOEXEC)),
+        };
+        let text = report.to_string();
+        assert!(text.contains("begin a script with #!"), "{text}");
+    }
+}

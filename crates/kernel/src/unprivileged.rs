@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
-use crate::event::{Event, EventKind, Happening, SubscriptionId};
+use crate::event::{Event, EventKind, Happening, SubscriptionId, TcpState};
 use crate::system::{Bell, check, cookie, monotonic, option, owned};
 use crate::tcp;
 use crate::variables::{Variable, VariableSet};
@@ -170,7 +170,13 @@ impl Unprivileged {
                 // It is there no more if it was closed.
                 let _ = remove(&self.epoll, fd);
             }
-            stamps::ask(socket, cookie).map_err(EventsError::System)?;
+            stamps::ask(socket, cookie).map_err(|e| match e.raw_os_error() {
+                // Places in a stream that there is not yet, or no more, cannot be stamped.
+                Some(libc::EINVAL) if seen.state.tcp_state() == Some(TcpState::Closed) => {
+                    EventsError::Unconnected
+                }
+                _ => EventsError::System(e),
+            })?;
             // Errors and hang-ups are told without being asked for; each once.
             if let Err(error) = add(&self.epoll, fd, libc::EPOLLET as u32) {
                 stamps::give_back(fd, cookie);

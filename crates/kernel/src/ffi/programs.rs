@@ -257,5 +257,6 @@ fn numbers(fault: &Fault) -> (u32, i64) {
         Fault::NotStarted(e) => (1, e.raw_os_error().unwrap_or_default().into()),
         Fault::TooMany(many) => (2, *many as i64),
         Fault::TooSlow(limit) => (3, limit.as_millis() as i64),
+        Fault::Unknown(e) => (4, e.raw_os_error().unwrap_or_default().into()),
     }
 }

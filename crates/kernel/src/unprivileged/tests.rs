@@ -257,6 +257,18 @@ fn late_stamps_are_taken_too() {
     }
 }
 
+#[test]
+fn a_socket_has_to_be_connected() {
+    let events = Unprivileged::start().unwrap();
+    // SAFETY: takes numbers and touches no memory.
+    let socket = owned(unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) }).unwrap();
+    let early = events.subscribe(socket.as_fd(), all()).unwrap_err();
+    assert!(matches!(early, EventsError::Unconnected), "{early}");
+    assert!(early.to_string().contains("connect it first"), "{early}");
+    let (stream, _peer) = pair();
+    events.subscribe(stream.as_fd(), all()).unwrap();
+}
+
 /// What an application asks for meanwhile is its own affair.
 #[test]
 fn options_that_were_changed_meanwhile_stay() {

@@ -2,6 +2,7 @@
  * them. The argument is a file for the program to write to. */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,7 +13,7 @@
 static atomic_int calls;
 static struct {
     const tg_events *events;
-    atomic_int failed, not_started, too_many, too_slow;
+    atomic_int failed, not_started, too_many, too_slow, unknown, unknown_false;
 } reports;
 
 static void on_event(const tg_event *event, void *user) {
@@ -40,6 +41,13 @@ static void on_report(const tg_report *report, void *user) {
     case TG_FAULT_TOO_SLOW:
         CHECK(report->detail == 300);
         atomic_fetch_add(&reports.too_slow, 1);
+        break;
+    case TG_FAULT_UNKNOWN:
+        CHECK(report->detail == ECHILD && strstr(report->text, "SIGCHLD") != NULL);
+        if (strcmp(report->program, "/bin/false") == 0) {
+            CHECK(atomic_fetch_add(&reports.unknown_false, 1) == 0);
+        }
+        atomic_fetch_add(&reports.unknown, 1);
         break;
     default:
         CHECK(!"a fault that there is");
@@ -152,6 +160,17 @@ int main(int count, char **words) {
     run(events, &last);
     wait_for(&reports.not_started);
     CHECK(access(file, F_OK) != 0);
+
+    /* Where the system keeps no ends of children, that is told once of each program. */
+    CHECK(signal(SIGCHLD, SIG_IGN) != SIG_ERR);
+    const char *programs[] = {"/bin/false", "/bin/false", "/bin/sh"};
+    for (int number = 0; number < 3; number++) {
+        run(events, &(tg_program){.program = programs[number], .arguments = fails});
+    }
+    for (int tries = 0; atomic_load(&reports.unknown) < 2; tries++) {
+        CHECK(tries < 10000);
+        CHECK(poll(NULL, 0, 1) == 0);
+    }
     CHECK(tg_events_on_report(events, NULL, NULL) == 0);
     tg_events_close(events);
     puts("programs are started");

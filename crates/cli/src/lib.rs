@@ -28,16 +28,17 @@ mod tcp;
 mod transcode;
 mod validate;
 
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
-    let result = match cli.verb {
+    let result = match Cli::parse_from(words(env::args_os())).verb {
         Verb::Demo(args) => demo::run(&args),
         Verb::Events(args) => events::run(&args),
         Verb::Lab(args) => lab::run(&args),
@@ -53,23 +54,37 @@ pub fn main() -> ExitCode {
         if is_broken_pipe(&error) {
             return ExitCode::SUCCESS;
         }
-        eprintln!("tidegate: {}", told(&error));
+        progress::say(format_args!("tidegate: {}", told(&error)));
         ExitCode::FAILURE
     })
 }
 
-/// All verbs and options. What looks like a negative number is a value: whoever wrote it hears what the
-/// option takes, rather than that there is no option `-1`.
-fn command() -> Command {
-    fn with_numbers(command: Command) -> Command {
-        command
-            .mut_args(|arg| {
-                let takes_values = arg.get_action().takes_values();
-                arg.allow_negative_numbers(takes_values)
-            })
-            .mut_subcommands(with_numbers)
+/// The words of a command line, in which what looks like a negative number, with a unit or without, is
+/// joined to the option before it: whoever wrote it hears what the option takes, rather than that there
+/// is no option `-1`.
+fn words(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let is_negative = |word: &OsStr| {
+        let digits = word.as_encoded_bytes().strip_prefix(b"-");
+        digits.is_some_and(|digits| matches!(digits, [b'0'..=b'9', ..] | [b'.', b'0'..=b'9', ..]))
+    };
+    let is_option = |word: &OsStr| {
+        let name = word.as_encoded_bytes().strip_prefix(b"--");
+        name.is_some_and(|name| !name.is_empty() && !name.contains(&b'='))
+    };
+    let mut words: Vec<OsString> = Vec::new();
+    // Behind `--` there are no options.
+    let mut options = true;
+    for word in given {
+        options &= word != "--";
+        match words.last_mut() {
+            Some(option) if options && is_option(option) && is_negative(&word) => {
+                option.push("=");
+                option.push(word);
+            }
+            _ => words.push(word),
+        }
     }
-    with_numbers(Cli::command())
+    words
 }
 
 /// Rate control for live media, in symbiosis with the network.
@@ -139,6 +154,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use anyhow::anyhow;
+    use clap::CommandFactory as _;
 
     use super::*;
 
@@ -152,17 +168,31 @@ mod tests {
         assert_eq!(told(&other), "cannot read x: no such file");
     }
 
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        let given = ["tidegate"].into_iter().chain(line.split_whitespace());
+        Cli::try_parse_from(words(given.map(OsString::from)))
+    }
+
     #[test]
     fn a_negative_number_is_a_value() {
-        command().debug_assert();
-        for line in ["sim run --seed -1 x.toml", "papers run all --seeds -1"] {
-            let words = ["tidegate"].into_iter().chain(line.split_whitespace());
-            let error = command().try_get_matches_from(words).unwrap_err();
-            assert!(error.to_string().contains("a whole number from"), "{error}");
+        Cli::command().debug_assert();
+        for (line, word) in [
+            ("sim run --seed -1 x.toml", "a whole number from"),
+            ("papers run all --seeds -1", "a whole number from"),
+            ("events watch --for -1s", "\"-1s\" is negative"),
+            ("events watch --rate -.5Mb/s", "invalid value '-.5Mb/s' for"),
+            ("events watch --json -1s", "value '-1s' for '--json'"),
+            // What follows is an option of its own.
+            ("events watch --for --json", "a value is required"),
+            ("sim run x.toml -1", "unexpected argument '-1'"),
+        ] {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains(word), "{line}: {error}");
         }
-        let (papers, run) = ("papers", ["tidegate", "papers", "run"]);
-        let matches = command().try_get_matches_from(run).expect(papers);
-        let Verb::Papers(args) = Cli::from_arg_matches(&matches).expect(papers).verb else {
+        let behind = ["sim", "run", "--", "--seed", "-1"].map(OsString::from);
+        assert_eq!(words(behind.clone()), behind);
+        let papers = "papers";
+        let Verb::Papers(args) = parse("papers run").expect(papers).verb else {
             unreachable!("it is {papers}")
         };
         let error = papers::run(&args).unwrap_err().to_string();

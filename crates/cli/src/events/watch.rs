@@ -4,23 +4,22 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_kernel::{
-    EventKind, EventSet, Events, EventsError, Snapshot, Variable, VariableSet, Wanted, monotonic,
+    Event, EventSet, Events, EventsError, Snapshot, Variable, VariableSet, Wanted, monotonic,
 };
 use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_sim::scenario::quantity;
 
 use super::show;
-use super::transfer::{Connection, Path};
-use crate::lab;
-use crate::progress::counted;
+use super::transfer::{Connection, GLANCE, Path, Patience};
+use crate::progress::{counted, say};
+use crate::{interrupted, lab};
 
 /// What to transfer and what to watch.
 #[derive(Debug, clap::Args)]
@@ -50,7 +49,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Write at this rate; as much as goes unless told
-    #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
+    #[arg(long, value_name = "RATE", value_parser = send_rate)]
     send: Option<Rate>,
     /// For so long
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = quantity::duration)]
@@ -104,58 +103,75 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     if args.to.is_none() {
         lab::prepare().context("no path can be made: name a host with --to")?;
     }
+    // The second one ends the program, also where it waits for a reader or for a daemon.
+    let interrupts = Interrupts::catch_first(&StopFlag::new()?);
+    let interrupts = interrupts.context("Ctrl-C cannot be caught")?;
     let named = named(args);
-    let connection = connect(args)?;
+    let Some(connection) = connect(args, &interrupts)? else {
+        say("interrupted before there was a connection");
+        return Ok(interrupted::exit_code());
+    };
     let events = Arc::new(connection.inside(|| source(args, named))??);
     let wanted = wanted(named, events.allowed());
     if !events.from_kernel() {
         let missing = wanted.variables.without(events.allowed().variables);
         if !missing.is_empty() {
-            eprintln!("events: without privilege there is no {missing}");
+            say(format_args!(
+                "events: without privilege there is no {missing}"
+            ));
         }
     }
     let id = events.subscribe(&*connection.stream, wanted)?;
-    let interrupts = Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")?;
-    let stop = Arc::new(AtomicBool::new(false));
     let start = monotonic();
-    let writer = connection.write(&events, args.send, args.span, &stop);
-    let (mut seen, mut out) = (0_u64, io::stdout().lock());
-    while !writer.is_finished() {
-        if interrupts.count() > 0 {
-            stop.store(true, Ordering::Relaxed);
-        }
-        let Some(event) = events.next(Some(GLANCE))? else {
-            continue;
-        };
+    let mut transfer = connection.write(&events, args.send, args.span);
+    let mut seen = 0_u64;
+    let mut show = |event: &Event| {
         seen += 1;
-        let now = monotonic();
-        if args.json {
-            writeln!(out, "{}", show::object(&event, now))?;
-        } else {
-            writeln!(out, "{}", show::line(&event, start, now))?;
+        print(event, start, args.json).context("standard output cannot be written")
+    };
+    while !transfer.is_over() {
+        if interrupts.count() > 0 {
+            transfer.stop();
         }
+        if let Some(event) = events.next(Some(GLANCE))? {
+            show(&event)?;
+        }
+    }
+    let took = monotonic().saturating_sub(start).as_secs_f64();
+    // No more come, so that those that are there are all.
+    events.change(id, Wanted::default())?;
+    while let Some(event) = events.try_next() {
+        show(&event)?;
     }
     let tally = events.tally(id)?;
     let state = events.probe(&*connection.stream)?;
-    let written = writer.join().expect("the writer does not panic");
-    // As words: an error of the system here is not one of who reads what is printed.
-    let written = written.map_err(|why| anyhow!("the transfer broke: {why}"))?;
-    let took = monotonic().saturating_sub(start).as_secs_f64();
-    eprintln!(
+    let written = transfer.written()?;
+    say(format_args!(
         "events: {seen} of {} seen, {} dropped; {} written in {took:.1} s",
         tally.events,
         tally.lost,
         counted(written, "byte")
-    );
+    ));
     tell_counts(&state);
     connection.end()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn connect(args: &WatchArgs) -> Result<Connection> {
-    let congestion = args.congestion.as_deref();
-    if let Some(host) = &args.to {
-        return Connection::to(host, congestion);
+fn print(event: &Event, start: Duration, json: bool) -> io::Result<()> {
+    let (now, mut out) = (monotonic(), io::stdout().lock());
+    if json {
+        writeln!(out, "{}", show::object(event, now))
+    } else {
+        writeln!(out, "{}", show::line(event, start, now))
+    }
+}
+
+/// `None` after Ctrl-C.
+fn connect(args: &WatchArgs, interrupts: &Interrupts) -> Result<Option<Connection>> {
+    let span = args.span;
+    let (patience, congestion) = (Patience { interrupts, span }, args.congestion.as_deref());
+    if let Some(host) = args.to.clone() {
+        return Connection::to(host, congestion, patience);
     }
     let path = Path {
         rate: args.rate,
@@ -165,7 +181,7 @@ fn connect(args: &WatchArgs) -> Result<Connection> {
         outage: args.outage,
         seed: Seed(args.seed),
     };
-    Connection::emulated(&path, congestion)
+    Connection::emulated(&path, congestion, patience)
 }
 
 /// What TCP itself has counted, as far as it can be read.
@@ -173,7 +189,7 @@ fn tell_counts(state: &Snapshot) {
     let counts = COUNTS.iter().filter_map(|&v| Some((v, state.get(v)?)));
     let counts: Vec<String> = counts.map(|(v, n)| format!("{} {n}", v.name())).collect();
     if !counts.is_empty() {
-        eprintln!("events: {}", counts.join(", "));
+        say(format_args!("events: {}", counts.join(", ")));
     }
 }
 
@@ -190,7 +206,7 @@ fn named(args: &WatchArgs) -> Wanted {
 fn wanted(named: Wanted, allowed: Wanted) -> Wanted {
     Wanted {
         events: match named.events {
-            EventSet::ALL if hears(allowed) => allowed.events,
+            EventSet::ALL if allowed.has_events() => allowed.events,
             some => some,
         },
         variables: match named.variables {
@@ -198,12 +214,6 @@ fn wanted(named: Wanted, allowed: Wanted) -> Wanted {
             some => some,
         },
     }
-}
-
-/// Whether any event is allowed; the end of a connection is told to everybody.
-fn hears(allowed: Wanted) -> bool {
-    let end = EventSet::NONE.with(EventKind::Ended);
-    !allowed.events.without(end).is_empty()
 }
 
 fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
@@ -215,40 +225,50 @@ fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
         SourceArg::Unprivileged => Events::unprivileged()?,
         SourceArg::Auto => match Events::connect(&path) {
             Err(why @ (EventsError::NoDaemon { .. } | EventsError::Untrusted { .. })) => {
-                if matches!(why, EventsError::Untrusted { .. }) {
-                    eprintln!("events: {why}");
+                // That there is none is worth a word where one was named.
+                if args.socket.is_some() || matches!(why, EventsError::Untrusted { .. }) {
+                    say(format_args!("events: {why}"));
                 }
                 match Events::in_process() {
                     Ok(events) => events,
                     Err(why) => {
-                        eprintln!("events: {why}");
+                        say(format_args!("events: {why}"));
                         Events::unprivileged()?
                     }
                 }
             }
             Err(why @ EventsError::Barred) if named.events == EventSet::ALL => {
-                eprintln!("events: {why}");
+                say(format_args!("events: {why}"));
                 Events::unprivileged()?
             }
-            Ok(daemon) if named.events == EventSet::ALL && !hears(daemon.allowed()) => {
-                eprintln!(
+            Ok(daemon) if named.events == EventSet::ALL && !daemon.allowed().has_events() => {
+                say(format_args!(
                     "events: the policy of the daemon at {} allows this user no events: ask the administrator",
                     path.display()
-                );
+                ));
                 Events::unprivileged()?
             }
             other => other?,
         },
     };
     if !events.from_kernel() {
-        eprintln!(
-            "events: without privilege; writes are cut into segments of their own, and these events are weaker:"
+        say(
+            "events: without privilege; writes are cut into segments of their own, and these events are weaker:",
         );
         for (kind, how) in events.weaker() {
-            eprintln!("events:   {kind}: {how}");
+            say(format_args!("events:   {kind}: {how}"));
         }
     }
     Ok(events)
+}
+
+fn send_rate(text: &str) -> Result<Rate> {
+    let rate = quantity::rate(text)?;
+    ensure!(
+        rate > Rate::ZERO,
+        "a transfer of no rate writes nothing: give it more, or leave --send out"
+    );
+    Ok(rate)
 }
 
 fn path_rate(text: &str) -> Result<Rate> {
@@ -301,11 +321,11 @@ const COUNTS: [Variable; 6] = [
 ];
 /// Options of the emulated path, which is not there where a host is named.
 const PATH: [&str; 6] = ["rate", "delay", "queue", "loss", "outage", "seed"];
-/// How often it is looked whether the transfer is over.
-const GLANCE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
+    use tidegate_kernel::EventKind;
+
     use super::*;
 
     #[test]
@@ -316,6 +336,8 @@ mod tests {
                 .to_string()
                 .contains("no rate")
         );
+        let nothing = send_rate("0b/s").unwrap_err().to_string();
+        assert!(nothing.contains("--send"), "{nothing}");
         assert!(queue("0B").unwrap_err().to_string().contains("no size"));
         assert!(loss("200%").unwrap_err().to_string().contains("100%"));
         assert!((loss("100%").unwrap() - 1.0).abs() < f64::EPSILON);

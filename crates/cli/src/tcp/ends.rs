@@ -105,7 +105,11 @@ fn listen(at: &str) -> Result<TcpListener> {
     })
 }
 
-fn connect_to(
+/// A connection to who listens there. `None` if somebody ended the wait.
+///
+/// # Errors
+/// It is no HOST:PORT, or nobody listens there.
+pub(crate) fn connect_to(
     to: &str,
     conditions: &Conditions,
     mut asked: impl FnMut() -> bool,

@@ -1,7 +1,7 @@
 //! Ctrl-C, and the polite signal of service managers.
 
 use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::{io, mem, ptr};
 
 use super::StopFlag;
@@ -23,7 +23,7 @@ impl Interrupts {
     /// The system says why.
     pub fn catch(flag: &StopFlag) -> io::Result<Self> {
         EVENT.store(flag.event.as_raw_fd(), Ordering::SeqCst);
-        for signal in [libc::SIGINT, libc::SIGTERM] {
+        for signal in SIGNALS {
             // SAFETY: a sigaction is integers and a pointer, for which zero is a value.
             let mut action: libc::sigaction = unsafe { mem::zeroed() };
             let handler: extern "C" fn(libc::c_int) = on_signal;
@@ -37,6 +37,17 @@ impl Interrupts {
         })
     }
 
+    /// Takes the first of them as [`Self::catch`] does. The next one ends the process, whatever that
+    /// waits for.
+    ///
+    /// # Errors
+    ///
+    /// The system says why.
+    pub fn catch_first(flag: &StopFlag) -> io::Result<Self> {
+        ONCE.store(true, Ordering::SeqCst);
+        Self::catch(flag)
+    }
+
     /// How many signals came.
     pub fn count(&self) -> u32 {
         COUNT.load(Ordering::SeqCst)
@@ -46,10 +57,17 @@ impl Interrupts {
 impl Drop for Interrupts {
     fn drop(&mut self) {
         EVENT.store(-1, Ordering::SeqCst);
+        ONCE.store(false, Ordering::SeqCst);
     }
 }
 
 extern "C" fn on_signal(_: libc::c_int) {
+    if ONCE.load(Ordering::SeqCst) {
+        for signal in SIGNALS {
+            // SAFETY: safe in signals, and takes numbers.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
     COUNT.fetch_add(1, Ordering::SeqCst);
     let event = EVENT.load(Ordering::SeqCst);
     if event >= 0 {
@@ -57,5 +75,7 @@ extern "C" fn on_signal(_: libc::c_int) {
     }
 }
 
+const SIGNALS: [libc::c_int; 2] = [libc::SIGINT, libc::SIGTERM];
+static ONCE: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU32 = AtomicU32::new(0);
 static EVENT: AtomicI32 = AtomicI32::new(-1);

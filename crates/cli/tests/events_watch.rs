@@ -1,0 +1,300 @@
+//! `tidegate events watch`: how it ends, and that it tells all. What takes root is skipped without
+//! it, and says so.
+
+#[expect(dead_code, reason = "the streams' tests use the rest")]
+mod daemon;
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod party;
+mod skip;
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, mem, thread};
+
+use daemon::is_without_rights;
+use party::{Ended, Party, Scratch, text};
+use skip::is_without_lab;
+
+/// A peer, and the option that leads to it.
+fn peer() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("--to {}", listener.local_addr().unwrap());
+    (listener, to)
+}
+
+fn watch(options: &str) -> Party {
+    Party::tidegate(&format!("events watch {options}"))
+}
+
+/// The transfer that a watcher makes to a peer, of which the peer has read a byte and reads no more.
+fn begun(listener: &TcpListener) -> TcpStream {
+    let mut stream = listener.accept().unwrap().0;
+    stream.read_exact(&mut [0]).unwrap();
+    stream
+}
+
+fn tells_of_its_end(ended: &Ended) {
+    ended.succeeded();
+    assert!(ended.said.contains(" written in "), "{}", ended.said);
+}
+
+#[test]
+fn it_ends_in_time_where_little_or_nothing_is_taken() {
+    for rate in ["", "--send 1b/s", "--send 8Mb/s"] {
+        let (listener, to) = peer();
+        let watched = watch(&format!("{to} --source unprivileged --for 300ms {rate}"));
+        let stream = begun(&listener);
+        tells_of_its_end(&watched.ends());
+        drop(stream);
+    }
+}
+
+#[test]
+fn it_ends_in_time_on_a_path_that_carries_nothing() {
+    if is_without_lab("it_ends_in_time_on_a_path_that_carries_nothing") {
+        return;
+    }
+    let path = "--source unprivileged --delay 1ms --for 500ms";
+    tells_of_its_end(&watch(&format!("{path} --outage 200ms+1h")).ends());
+    let never = watch(&format!("{path} --loss 100%")).ends();
+    never.failed_with("no connection within 500ms: give it more time with --for");
+}
+
+/// Whether it writes just then, or waits for hours to write more.
+#[test]
+fn a_signal_ends_a_transfer_that_nobody_takes() {
+    for (signal, rate) in [
+        (libc::SIGINT, ""),
+        (libc::SIGTERM, ""),
+        (libc::SIGINT, "--send 1b/s"),
+        (libc::SIGTERM, "--send 1b/s"),
+    ] {
+        let (listener, to) = peer();
+        let watched = watch(&format!("{to} --source unprivileged --for 1h {rate}"));
+        let stream = begun(&listener);
+        send(signal, watched.id());
+        tells_of_its_end(&watched.ends());
+        drop(stream);
+    }
+}
+
+#[test]
+fn a_signal_ends_an_attempt_to_connect() {
+    if is_without_lab("a_signal_ends_an_attempt_to_connect") {
+        return;
+    }
+    let watched = watch("--source unprivileged --loss 100% --for 1h");
+    watched.heeds();
+    watched.interrupt();
+    let ended = watched.ends();
+    assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
+    assert!(ended.said.contains("before there was a connection"));
+}
+
+/// Here it waits for the answer of a daemon that gives none.
+#[test]
+fn the_second_signal_ends_it_whatever_it_waits_for() {
+    let scratch = Scratch::new("second");
+    let path = scratch.path("mute.sock");
+    let mute = listen(text(&path));
+    let (_listener, to) = peer();
+    let watched = watch(&format!("{to} --source daemon --socket {}", text(&path)));
+    let asked = accept(&mute);
+    let mut byte = 0_u8;
+    // SAFETY: takes at most one byte.
+    let got = unsafe { libc::recv(raw(&asked), (&raw mut byte).cast(), 1, 0) };
+    assert_eq!(got, 1);
+    watched.heeds();
+    watched.interrupt();
+    // Two that come at once are one.
+    let status = format!("/proc/{}/status", watched.id());
+    let end = Instant::now() + PATIENCE;
+    while caught(&fs::read_to_string(&status).unwrap()) & (1 << (libc::SIGINT - 1)) != 0 {
+        assert!(Instant::now() < end, "it takes them all");
+        thread::yield_now();
+    }
+    watched.interrupt();
+    let ended = watched.ends();
+    assert_eq!(ended.status.signal(), Some(libc::SIGINT), "{}", ended.said);
+}
+
+/// Also what came while its reader took its time.
+#[test]
+fn all_that_was_seen_is_told() {
+    if is_without_rights("all_that_was_seen_is_told") {
+        return;
+    }
+    let (listener, to) = peer();
+    let (mut reader, mut writer) = io::pipe().unwrap();
+    fill(&mut writer);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command
+        .args(["events", "watch", "--source", "in-process", "--json"])
+        .args(["--for", "300ms"])
+        .args(to.split(' '))
+        .stdout(writer)
+        .stderr(Stdio::piped());
+    let mut child = Killed(command.spawn().unwrap());
+    drop(command);
+    let mut stream = begun(&listener);
+    let swallow = thread::spawn(move || io::copy(&mut stream, &mut io::sink()));
+    // The thread that writes has no name of its own, like the first one.
+    let end = Instant::now() + PATIENCE;
+    while nameless(child.0.id()) > 1 {
+        assert!(Instant::now() < end, "the transfer does not end");
+        thread::yield_now();
+    }
+    let mut told = String::new();
+    reader.read_to_string(&mut told).unwrap();
+    let mut said = String::new();
+    let mut errors = child.0.stderr.take().unwrap();
+    errors.read_to_string(&mut said).unwrap();
+    assert!(child.0.wait().unwrap().success(), "{said}");
+    let told = told.lines().filter(|line| line.starts_with('{')).count();
+    assert!(told > 1, "{said}");
+    let words = format!("events: {told} of {told} seen, 0 dropped");
+    assert!(said.contains(&words), "{words}:\n{said}");
+    swallow.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_disk_that_is_full_is_named() {
+    let (listener, to) = peer();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    command
+        .args(["events", "watch", "--source", "unprivileged", "--for", "1h"])
+        .args(to.split(' '))
+        .stdout(full);
+    let swallow = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        // It goes on until the other end breaks off.
+        let _ = io::copy(&mut stream, &mut io::sink());
+    });
+    let ended = command.output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("standard output cannot be written"), "{said}");
+    swallow.join().unwrap();
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_the_mend() {
+    for (options, word) in [
+        ("--send 0b/s", "leave --send out"),
+        ("--for -1s", "\"-1s\" is negative"),
+        ("--rate -1Mb/s", "\"-1Mb/s\" is negative"),
+        ("--delay -1ms", "\"-1ms\" is negative"),
+        ("--send -1b/s", "\"-1b/s\" is negative"),
+        ("--for --json", "a value is required for '--for <TIME>'"),
+    ] {
+        let ended = watch(options).ends();
+        // Of the command line, as clap has it.
+        assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
+        assert!(ended.said.contains(word), "{options}: {}", ended.said);
+    }
+    for to in ["localhost", "127.0.0.1"] {
+        let ended = watch(&format!("--to {to}")).ends();
+        ended.failed_with("has no port: give it as HOST:PORT");
+    }
+}
+
+#[test]
+fn a_daemon_that_was_named_and_is_not_there_is_told() {
+    let (listener, to) = peer();
+    let watched = watch(&format!("{to} --socket /nosuch/typo.sock --for 100ms"));
+    let mut stream = begun(&listener);
+    let _ = io::copy(&mut stream, &mut io::sink());
+    let ended = watched.ends();
+    tells_of_its_end(&ended);
+    let word = "no event daemon answers at /nosuch/typo.sock";
+    assert!(ended.said.contains(word), "{}", ended.said);
+}
+
+/// As shells do it who unset nothing.
+#[test]
+fn a_path_that_is_empty_is_none() {
+    let (_listener, to) = peer();
+    let mut command = daemon::client(&format!("events watch --source daemon {to}"), "".as_ref());
+    let ended = Party::start(&mut command).ends();
+    ended.failed_with("at /run/tidegate/events.sock");
+}
+
+fn send(signal: libc::c_int, process: u32) {
+    let process = libc::pid_t::try_from(process).unwrap();
+    // SAFETY: a system call that takes numbers. The child has not been waited for, so the id is its
+    // own.
+    assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+}
+
+/// Signals that a process takes itself, a bit each.
+fn caught(status: &str) -> u64 {
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    u64::from_str_radix(caught.unwrap().trim(), 16).unwrap()
+}
+
+/// How many threads of a process are called as the program is.
+fn nameless(process: u32) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")));
+    // One may have ended meanwhile.
+    let is_its = |name: &String| name.trim() == "tidegate";
+    names.filter_map(Result::ok).filter(is_its).count()
+}
+
+/// Leaves no room in a pipe.
+fn fill(pipe: &mut io::PipeWriter) {
+    // SAFETY: takes numbers and touches no memory.
+    let size = unsafe { libc::fcntl(raw(pipe), libc::F_GETPIPE_SZ) };
+    let lines = vec![b'\n'; usize::try_from(size).unwrap()];
+    pipe.write_all(&lines).unwrap();
+}
+
+fn raw(fd: &impl std::os::fd::AsRawFd) -> i32 {
+    fd.as_raw_fd()
+}
+
+/// A local socket as that of the daemon, on which nobody answers.
+fn listen(path: &str) -> OwnedFd {
+    // SAFETY: an address is integers, for which zero is a value; it is passed with its size. The
+    // socket is nobody else's.
+    unsafe {
+        let mut address: libc::sockaddr_un = mem::zeroed();
+        address.sun_family = libc::AF_UNIX as u16;
+        for (to, from) in address.sun_path.iter_mut().zip(path.bytes()) {
+            *to = from as libc::c_char;
+        }
+        let size = mem::size_of_val(&address) as u32;
+        let socket = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0);
+        assert_eq!(libc::bind(socket, (&raw const address).cast(), size), 0);
+        assert_eq!(libc::listen(socket, 1), 0);
+        OwnedFd::from_raw_fd(socket)
+    }
+}
+
+fn accept(listener: &OwnedFd) -> OwnedFd {
+    // SAFETY: no address is asked for; the socket is nobody else's.
+    unsafe {
+        let (nowhere, no_size) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let socket = libc::accept(raw(listener), nowhere, no_size);
+        assert!(socket >= 0);
+        OwnedFd::from_raw_fd(socket)
+    }
+}
+
+/// A child that is killed, by its id, when the test ends before it does.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended, and been waited for, already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(40);

@@ -1,5 +1,6 @@
 //! `tidegate papers`: figures and tables of papers, ours beside the published.
 
+mod asked;
 mod bursts;
 mod hosts;
 mod lab;
@@ -14,15 +15,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate_core::units::Rate;
 use tidegate_live::driver::Interrupts;
 use tidegate_sim::papers::{
-    Bottleneck, ENTRIES, Encoder, Entry, Figure, ITCP_VIDEO, Options, Simulator, Tcp, World,
+    Bottleneck, ENTRIES, Encoder, Entry, Figure, Options, Simulator, Tcp, World,
 };
 use tidegate_sim::scenario::quantity;
 
+use self::asked::Asked;
 use self::bursts::BurstArgs;
 use self::hosts::HostsArgs;
 use self::lab::Lab;
@@ -102,7 +104,7 @@ struct RunArgs {
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
     bottleneck: Option<Rate>,
     /// Queue in front of it, in bandwidth-delay products; 1 unless told
-    #[arg(long, value_name = "PRODUCTS")]
+    #[arg(long, value_name = "PRODUCTS", value_parser = products)]
     queue: Option<f64>,
     #[command(flatten)]
     bursts: BurstArgs,
@@ -145,44 +147,44 @@ fn list(json: bool) -> Result<ExitCode> {
 }
 
 fn play(args: &RunArgs) -> Result<ExitCode> {
-    ensure!(
-        !args.names.is_empty(),
-        "papers run: which? `tidegate papers list` has the names; \"itcp/\" stands for all that begin so, \
-         and \"all\" for all"
-    );
-    let entries = chosen(&args.names)?;
-    let without = refuse_idle(args, &entries)?;
-    let bursts = args.bursts.read(ITCP_VIDEO)?;
-    let bottleneck = bottleneck(args)?;
+    let asked = asked::read(args)?;
     args.rto_max.filter(|_| args.lab).map_or(Ok(()), rto_max)?;
-    let made = Made::by(&args.out);
+    let runs = args.out.join("lab");
+    let made = Made::by(&runs);
     // Known now and not when the first figure is played.
     fs::create_dir_all(&args.out).with_context(|| {
         let dir = args.out.display();
         format!("cannot make the folder {dir}: choose another --out")
     })?;
+    let exit = play_asked(args, &asked, runs);
+    made.undo();
+    exit
+}
+
+/// Plays one entry after the other; of the lab the runs are kept in `runs`.
+fn play_asked(args: &RunArgs, asked: &Asked, runs_in: PathBuf) -> Result<ExitCode> {
     let interrupts = Arc::new(interrupted::catch()?);
-    let lab = args.lab.then(|| {
-        let out = args.out.join("lab");
-        Lab::new(out, args.injector, Arc::clone(&interrupts))
-    });
+    let lab = args
+        .lab
+        .then(|| Lab::new(runs_in, args.injector, Arc::clone(&interrupts)));
     let lab = lab.transpose()?.map(Arc::new);
     let options = Options {
-        bottleneck,
-        bursts,
+        bottleneck: asked.bottleneck,
+        bursts: asked.bursts.clone(),
         ..options(args, lab.as_ref())
     };
-    for note in without {
+    let entries = &asked.entries;
+    for note in &asked.notes {
         eprintln!("{note}");
     }
     let mut figures = Vec::with_capacity(entries.len());
     // The lab ends its runs itself, and what they were is drawn.
     let heeded = lab.is_none().then_some(&*interrupts);
     let mut at = "";
-    for entry in &entries {
+    for entry in entries {
         at = entry.name;
         let options = Options {
-            seeds: runs(args, entry),
+            seeds: how_often(args, entry),
             ..options.clone()
         };
         let Some(mut figure) = play_one(entry, &options, heeded)? else {
@@ -206,7 +208,6 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
         }
     }
     if interrupts.count() > 0 && (lab.is_some() || figures.len() < entries.len()) {
-        made.undo();
         eprintln!("{}", kept(&figures, entries.len(), at, args));
         return Ok(interrupted::exit_code());
     }
@@ -216,16 +217,8 @@ fn play(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What limits the path.
-fn bottleneck(args: &RunArgs) -> Result<Bottleneck> {
-    let usual = Bottleneck::default();
-    let rate = args.bottleneck.unwrap_or(usual.rate());
-    let products = args.queue.unwrap_or(usual.products());
-    Bottleneck::new(rate, products).context("--bottleneck and --queue")
-}
-
 /// How many of each kind an entry has.
-fn runs(args: &RunArgs, entry: &Entry) -> u64 {
+fn how_often(args: &RunArgs, entry: &Entry) -> u64 {
     let usual = if args.lab {
         entry.published_runs().unwrap_or(LAB_RUNS)
     } else {
@@ -293,57 +286,6 @@ fn kept(figures: &[Figure], wanted: usize, at: &str, args: &RunArgs) -> String {
     format!("interrupted in {at}: {kept}")
 }
 
-/// Refuses options that would change nothing: what is asked for by its name has to take them. Of
-/// entries that were asked for with others a note says so.
-fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
-    type Takes = fn(&Entry) -> bool;
-    let only_bsd = !args.tcps.is_empty() && args.tcps.iter().all(|tcp| *tcp == Tcp::Bsd);
-    ensure!(
-        args.rto_backoff.is_none() || !only_bsd,
-        "--rto-backoff changes nothing over bsd, whose time-outs always double: leave it out, or add \
-         a TCP of today, as --tcp cubic"
-    );
-    let with_nodes: Takes = Entry::has_nodes;
-    let with_cuts: Takes = Entry::has_cuts;
-    let with_lengths: Takes = |entry| entry.takes_bursts() && !entry.has_lengths();
-    let cuts_otherwise = args.injector != Injector::default();
-    let options = [
-        ("--seeds", args.seeds.is_some(), with_nodes),
-        ("--runs", args.runs.is_some(), with_nodes),
-        ("--node", !args.nodes.is_empty(), with_nodes),
-        ("--encoder", args.encoder.is_some(), with_nodes),
-        ("--bottleneck", args.bottleneck.is_some(), with_nodes),
-        ("--queue", args.queue.is_some(), with_nodes),
-        ("--rto-max", args.rto_max.is_some(), with_nodes),
-        ("--rto-backoff", args.rto_backoff.is_some(), with_nodes),
-        ("--injector", cuts_otherwise, with_cuts),
-        ("--cut", !args.bursts.cuts.is_empty(), with_lengths),
-        ("--gap", args.bursts.gap.is_some(), Entry::takes_bursts),
-    ];
-    let mut notes = Vec::new();
-    for entry in entries {
-        let idle = options.iter();
-        let idle = idle.filter(|(_, is_given, takes)| *is_given && !takes(entry));
-        let idle: Vec<_> = idle.collect();
-        if idle.is_empty() {
-            continue;
-        }
-        let names: Vec<&str> = idle.iter().map(|(name, ..)| *name).collect();
-        let (name, names) = (entry.name, names.join(" or "));
-        if args.names.iter().any(|asked| asked == name) {
-            let takes_all = |entry: &&Entry| idle.iter().all(|(.., takes)| takes(entry));
-            let others = ENTRIES.iter().filter(takes_all);
-            let others: Vec<&str> = others.map(|entry| entry.name).collect();
-            bail!(
-                "{name} takes no {names}: leave that out, or name what takes it: {}",
-                others.join(", ")
-            );
-        }
-        notes.push(format!("{name} takes no {names}: it is played without"));
-    }
-    Ok(notes)
-}
-
 /// One object, or an array of several.
 fn print_json(figures: &[Figure]) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
@@ -355,29 +297,16 @@ fn print_json(figures: &[Figure]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The entries that are called so, or whose names begin so.
-fn chosen(names: &[String]) -> Result<Vec<&'static Entry>> {
-    let wanted = |entry: &Entry, name: &str| {
-        name == "all" || entry.name == name || (name.ends_with('/') && entry.name.starts_with(name))
-    };
-    for name in names {
-        if !ENTRIES.iter().any(|entry| wanted(entry, name)) {
-            let known: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
-            bail!(
-                "there is no figure or table \"{name}\"; write one of {}, itcp/, abone/ or all",
-                known.join(", ")
-            );
-        }
-    }
-    let any = |entry: &&Entry| names.iter().any(|name| wanted(entry, name));
-    Ok(ENTRIES.iter().filter(any).collect())
-}
-
 fn tcp(text: &str) -> Result<Tcp, String> {
     let known = Tcp::ALL.into_iter().find(|tcp| tcp.name() == text);
     known.ok_or_else(|| {
         format!("there is no TCP \"{text}\" here; write bsd, linux-reno, cubic or bbr")
     })
+}
+
+fn products(text: &str) -> Result<f64, String> {
+    let number = text.parse();
+    number.map_err(|_| "write how many bandwidth-delay products, as 0.5".to_owned())
 }
 
 fn encoder(text: &str) -> Result<Encoder, String> {
@@ -390,7 +319,8 @@ fn keep(figure: &Figure, dir: &Path) -> Result<PathBuf> {
     let stem = dir.join(figure.name.replace('/', "-"));
     let write = |end: &str, bytes: &[u8]| {
         let path = stem.with_extension(end);
-        fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        fs::write(&path, bytes)
+            .with_context(|| format!("cannot write {}: choose another --out", path.display()))?;
         Ok::<PathBuf, anyhow::Error>(path)
     };
     write("json", serde_json::to_string_pretty(figure)?.as_bytes())?;
@@ -412,110 +342,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_select_and_unknown_ones_are_refused() {
-        let names = |names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
-            chosen(&names).map(|entries| entries.iter().map(|e| e.name).collect::<Vec<_>>())
-        };
-        assert_eq!(names(&["all"]).unwrap().len(), ENTRIES.len());
-        assert_eq!(names(&["itcp/fig9"]).unwrap(), ["itcp/fig9"]);
-        let abone = names(&["abone/"]).unwrap();
-        assert!(abone.len() == 7 && abone.iter().all(|n| n.starts_with("abone/")));
-        let error = names(&["itcp/fig99"]).unwrap_err().to_string();
-        assert!(error.contains("fig99") && error.contains("itcp/table4"));
-        // Only a beginning that ends in a stroke stands for several.
-        assert!(names(&["itcp"]).is_err());
-    }
-
-    #[derive(Debug, clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        run: RunArgs,
-    }
-
-    #[test]
-    fn options_that_a_figure_does_not_take_are_refused() {
-        let refused = |line: &str| {
-            let words = ["run"].into_iter().chain(line.split_whitespace());
-            let args = <Line as clap::Parser>::try_parse_from(words).unwrap().run;
-            let entries = chosen(&args.names).unwrap();
-            refuse_idle(&args, &entries).map_err(|e| e.to_string())
-        };
-        for option in [
-            "--node princeton",
-            "--seeds 3",
-            "--runs 3",
-            "--encoder x264",
-            "--rto-max 1s",
-            "--bottleneck 3Mb/s",
-            "--queue 2",
-        ] {
-            let name = option.split(' ').next().unwrap();
-            let error = refused(&format!("itcp/fig3 {option}")).unwrap_err();
-            let parts = ["itcp/fig3 takes no", name, "itcp/cuts", "abone/fig10"];
-            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
-            assert!(!error.contains(", itcp/fig3"), "{error}");
-            // Who asks for all of them means those that take it.
-            let note = refused(&format!("itcp/ {option}")).unwrap();
-            assert_eq!(note.len(), 1);
-            assert!(note[0].contains(name), "{note:?}");
-            assert_eq!(refused(&format!("itcp/fig9 {option}")), Ok(Vec::new()));
-        }
-        assert_eq!(refused("itcp/fig3 --tcp cubic"), Ok(Vec::new()));
-        let error = refused("itcp/fig9 --tcp bsd --rto-backoff linear").unwrap_err();
-        assert!(error.contains("add a TCP of today"), "{error}");
-        let both = "itcp/fig9 --tcp bsd --tcp cubic --rto-backoff linear";
-        assert_eq!(refused(both), Ok(Vec::new()));
-        let route = "--lab --injector route";
-        assert_eq!(refused(&format!("itcp/fig3 {route}")), Ok(Vec::new()));
-        let error = refused(&format!("abone/fig6 {route}")).unwrap_err();
-        assert!(error.contains("itcp/cuts"), "{error}");
-        assert!(!error.contains("abone/table5"), "{error}");
-        assert_eq!(refused(&format!("all {route}")).unwrap().len(), 7);
-        // One that varies the lengths itself takes the gap only.
-        let error = refused("itcp/cuts --cut 2s").unwrap_err();
-        assert!(error.contains("itcp/cuts takes no --cut"), "{error}");
-        assert_eq!(refused("itcp/cuts --gap 5s"), Ok(Vec::new()));
-        assert_eq!(refused("itcp/table4 --cut 2s --gap 5s"), Ok(Vec::new()));
-        for entry in ["itcp/fig3", "abone/fig6"] {
-            assert!(refused(&format!("{entry} --gap 5s")).is_err());
-        }
-    }
-
-    #[test]
-    fn a_bottleneck_is_within_reason() {
-        let read = |line: &str| {
-            let words = ["run", "abone/"].into_iter().chain(line.split_whitespace());
-            let line = <Line as clap::Parser>::try_parse_from(words);
-            line.map_err(|e| e.to_string())
-                .and_then(|line| bottleneck(&line.run).map_err(|e| crate::told(&e)))
-        };
-        assert_eq!(read("").unwrap(), Bottleneck::default());
-        let both = read("--bottleneck 4.5Mb/s --queue 0.5").unwrap();
-        assert_eq!((both.rate(), both.products()), (Rate::kbps(4_500), 0.5));
-        for (line, says) in [
-            (
-                "--bottleneck 50kb/s",
-                "a bottleneck of 50 kb/s: give 100 kb/s",
-            ),
-            (
-                "--queue 0",
-                "a queue of 0 bandwidth-delay products: give 0.01",
-            ),
-            ("--queue inf", "a queue of inf"),
-            ("--bottleneck 4", "has no unit"),
-        ] {
-            let error = read(line).unwrap_err();
-            assert!(error.contains(says), "{line}: {error}");
-        }
-    }
-
-    #[test]
     fn the_report_has_as_many_runs_in_the_lab_as_were_published() {
         let runs = |line: &str| {
-            let words = ["run"].into_iter().chain(line.split_whitespace());
-            let args = <Line as clap::Parser>::try_parse_from(words).unwrap().run;
-            runs(&args, chosen(&args.names).unwrap()[0])
+            let args = asked::tests::args(line).unwrap();
+            how_often(&args, asked::read(&args).unwrap().entries[0])
         };
         assert_eq!(runs("abone/table5 --lab"), 5);
         assert_eq!(runs("itcp/table4 --lab"), 2);

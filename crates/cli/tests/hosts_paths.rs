@@ -267,7 +267,7 @@ fn the_route_is_back_after_ctrl_c_and_when_the_process_is_killed() {
     assert!(hosts.routes().contains(FAR));
     let first = hosts.device();
     play.interrupt();
-    let results = results(play.ends().succeeded());
+    let results = results(play.ends().was_interrupted());
     assert_eq!(
         results["runs"][0]["cuts"].as_array().unwrap().len(),
         1,

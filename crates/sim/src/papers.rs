@@ -109,7 +109,7 @@ pub struct Options {
     pub world: Arc<dyn World>,
     /// Seeds from one on.
     pub seeds: u64,
-    /// Over which TCP; what each entry takes unless told if there is none.
+    /// Over which TCP, each once; over the entry's own if there is none.
     pub tcps: Vec<Tcp>,
     /// To the nodes whose names begin so; to all if there is none.
     pub nodes: Vec<String>,
@@ -144,6 +144,11 @@ impl Options {
         longest + backoff
     }
 
+    /// Whether paths and time-outs are as they are unless told.
+    fn is_usual(&self) -> bool {
+        self.bottleneck.is_usual() && self.linear.is_none() && self.rto_max.is_none()
+    }
+
     /// Runs are worth their memory: they take as long as their video, or pictures.
     fn remembers(&self) -> bool {
         self.world.name().is_some() || self.encoder() != Encoder::Model
@@ -159,12 +164,24 @@ impl Options {
         self.bursts.clone().unwrap_or_else(Bursts::published)
     }
 
+    /// What was asked for, each once, or else `usual`.
+    fn tcps_or(&self, usual: &[Tcp]) -> Vec<Tcp> {
+        let asked = if self.tcps.is_empty() {
+            usual
+        } else {
+            &self.tcps
+        };
+        let mut each = Vec::with_capacity(asked.len());
+        for tcp in asked {
+            if !each.contains(tcp) {
+                each.push(*tcp);
+            }
+        }
+        each
+    }
+
     fn wants(&self, node: &str) -> bool {
-        self.nodes.is_empty()
-            || self.nodes.iter().any(|n| {
-                let begins = node.get(..n.len());
-                begins.is_some_and(|begins| begins.eq_ignore_ascii_case(n))
-            })
+        self.nodes.is_empty() || self.nodes.iter().any(|asked| means(asked, node))
     }
 }
 
@@ -187,6 +204,8 @@ pub struct Entry {
     nodes: Nodes,
     /// What makes its video unless told.
     encoder: Encoder,
+    /// Over which TCP it plays unless told.
+    tcps: &'static [Tcp],
     make: Make,
 }
 
@@ -199,6 +218,12 @@ enum Nodes {
     Itcp,
     /// To nobody: once, over a path of its own, with time-outs as they are.
     None,
+}
+
+/// Whether a node is meant by what was asked for, which is how its name begins.
+pub fn means(asked: &str, node: &str) -> bool {
+    let begins = node.get(..asked.len());
+    begins.is_some_and(|begins| begins.eq_ignore_ascii_case(asked))
 }
 
 impl Nodes {
@@ -224,14 +249,24 @@ impl Entry {
     }
 
     /// Whether its cuts may be others than published: `bursts` of [`Options`] counts. Only the gap
-    /// does where the [lengths are its own](Self::has_lengths).
+    /// does where the [lengths are its own](Self::longest_cut).
     pub fn takes_bursts(&self) -> bool {
         self.nodes == Nodes::Itcp
     }
 
-    /// Whether it varies the lengths of the cuts itself.
-    pub fn has_lengths(&self) -> bool {
-        self.name == itcp::CUTS.name
+    /// The longest cut of one that varies their lengths itself.
+    pub fn longest_cut(&self) -> Option<Duration> {
+        (self.name == itcp::CUTS.name).then(itcp::longest_cut)
+    }
+
+    /// The nodes that it plays to.
+    pub fn node_names(&self) -> Vec<&'static str> {
+        self.nodes.names()
+    }
+
+    /// Over which TCP it plays unless told.
+    pub fn tcps(&self) -> &'static [Tcp] {
+        self.tcps
     }
 
     /// How many runs of each kind were published, if that was told.
@@ -254,9 +289,11 @@ impl Entry {
         }
         let own = Options {
             encoder: Some(options.encoder.unwrap_or(self.encoder)),
+            tcps: options.tcps_or(self.tcps),
             ..options.clone()
         };
         let mut figure = (self.make)(self, &own, progress)?;
+        figure.set_aside();
         if let Some(encoder) = options.encoder.filter(|_| self.has_nodes()) {
             figure.source = format!("{}; video by {}", figure.source, encoder.name());
         }
@@ -279,7 +316,7 @@ impl Entry {
         }
         let bursts = options.bursts.as_ref().filter(|_| self.takes_bursts());
         let others = bursts.filter(|bursts| **bursts != Bursts::published());
-        if let Some(bursts) = others.filter(|_| !self.has_lengths()) {
+        if let Some(bursts) = others.filter(|_| self.longest_cut().is_none()) {
             figure.source = format!("{}; cut for {bursts}", figure.source);
             figure.withhold();
         }
@@ -299,6 +336,22 @@ impl Entry {
 }
 
 impl Figure {
+    /// Takes out the claims that divide by nothing, as of runs without an event, and says so.
+    fn set_aside(&mut self) {
+        let claims = core::mem::take(&mut self.claims);
+        let (told, idle): (Vec<_>, Vec<_>) = claims
+            .into_iter()
+            .partition(|c| c.ours.is_none_or(f64::is_finite));
+        self.claims = told;
+        let notes = idle.iter().map(|claim| {
+            format!(
+                "Nothing can be said of this, as what it is compared with is zero: {}.",
+                claim.text
+            )
+        });
+        self.notes.extend(notes);
+    }
+
     /// Takes out what was published, of an experiment that nobody has published.
     fn withhold(&mut self) {
         for claim in &mut self.claims {

@@ -19,11 +19,16 @@ pub(super) struct BurstArgs {
 
 impl BurstArgs {
     /// What is asked for in a video of such a length; those of the first paper where nothing is said
-    /// of the lengths, or of the gap. None if nothing is said at all.
+    /// of the lengths, or of the gap. None if nothing is said at all. Three cuts that are as long as
+    /// the `longest` have to fit in as well.
     ///
     /// # Errors
     /// Names the option that makes no sense, and the mend.
-    pub(super) fn read(&self, video: Duration) -> Result<Option<Bursts>> {
+    pub(super) fn read(
+        &self,
+        longest: Option<Duration>,
+        video: Duration,
+    ) -> Result<Option<Bursts>> {
         if *self == Self::default() {
             return Ok(None);
         }
@@ -35,7 +40,10 @@ impl BurstArgs {
         };
         let gap = self.gap.unwrap_or(published.gap());
         let bursts = Bursts::new(lengths, gap).context("--cut and --gap")?;
-        let last = bursts.cuts().last().map_or(Duration::ZERO, |(at, _)| at);
+        let begins = |bursts: &Bursts| bursts.cuts().last().map(|(at, _)| at);
+        let alike = longest.map(|longest| Bursts::alike(longest, gap));
+        let alike = alike.as_ref().and_then(begins);
+        let last = alike.max(begins(&bursts)).unwrap_or_default();
         ensure!(
             last < video,
             "the last cut would begin after {} s, and the video is over after {} s: give fewer or \
@@ -62,8 +70,22 @@ mod tests {
     fn read(line: &str) -> Result<Option<Bursts>, String> {
         let words = ["run"].into_iter().chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|e| e.to_string())?;
-        let bursts = line.bursts.read(Duration::from_secs(75));
+        let bursts = line.bursts.read(None, Duration::from_secs(75));
         bursts.map_err(|e| crate::told(&e))
+    }
+
+    #[test]
+    fn the_longest_cuts_fit_in() {
+        let s = Duration::from_secs;
+        let with = |gap: u64| {
+            let bursts = BurstArgs {
+                gap: Some(s(gap)),
+                ..BurstArgs::default()
+            };
+            bursts.read(Some(s(5)), s(75)).is_ok()
+        };
+        // Those of 3 s would still fit: the last one begins after 72 s, of 5 s after 76.
+        assert!(with(21) && !with(22));
     }
 
     #[test]

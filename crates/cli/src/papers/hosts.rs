@@ -32,6 +32,7 @@ use self::injector::{Cut, Guard, Means};
 use self::list::Host;
 use self::outcome::{Kind, Measured, Outcome};
 use self::player::{Player, Ssh};
+use crate::interrupted::{self, Made};
 use crate::live::Surroundings;
 use crate::papers::bursts::BurstArgs;
 use crate::send::once::Once;
@@ -66,9 +67,9 @@ pub(crate) struct HostsArgs {
     #[command(flatten)]
     bursts: BurstArgs,
     /// With --cut or --gap: what cuts the path to the player. "route" takes this host's route away;
-    /// a command is run with "cut ADDRESS" or "mend ADDRESS" behind its words
-    #[arg(long, value_name = "route|COMMAND", default_value = "route")]
-    injector: Means,
+    /// a command is run with "cut ADDRESS" or "mend ADDRESS" behind its words [default: route]
+    #[arg(long, value_name = "route|COMMAND")]
+    injector: Option<Means>,
     /// `[USER@]HOST[:PORT],rate=RATE[,on=TIME,off=TIME][,to=player|sender|ADDRESS][,tidegate=PATH][,name=NAME]`:
     /// a host that sends cross traffic over UDP while the video plays; may be given again
     #[arg(long, value_name = "HOST")]
@@ -95,15 +96,32 @@ pub(crate) struct HostsArgs {
 pub(super) fn run(args: &HostsArgs) -> Result<ExitCode> {
     let hosts = list::all(&args.host, args.hosts.as_deref())?;
     let _ready = check(args)?;
+    let made = Made::by(&args.out);
+    fs::create_dir_all(&args.out).with_context(|| {
+        let dir = args.out.display();
+        format!("cannot make the folder {dir}: choose another --out")
+    })?;
+    let exit = play_all(args, hosts);
+    made.undo();
+    exit
+}
+
+/// Plays one run after the other.
+fn play_all(args: &HostsArgs, hosts: Vec<Host>) -> Result<ExitCode> {
     let mut play = Play {
         args,
-        bursts: args.bursts.read(args.duration)?,
+        bursts: args.bursts.read(None, args.duration)?,
         ssh: Ssh::new(&args.ssh)?,
         around: Surroundings::enter()?,
         outcomes: Vec::new(),
         failed: Vec::new(),
+        wanted: 0,
     };
     let mut there = play.reached(hosts)?;
+    if play.interrupted() {
+        eprintln!("interrupted in the log-in to the hosts: nothing was played");
+        return Ok(interrupted::exit_code());
+    }
     let each = args.duration.as_secs_f64() * f64::from(args.runs) * args.modes.len() as f64;
     eprintln!(
         "hosts: {}, modes: {}, runs of each: {}; {:.0} min at least, run folders in {}",
@@ -113,6 +131,7 @@ pub(super) fn run(args: &HostsArgs) -> Result<ExitCode> {
         (each * there.len() as f64 / 60.0).ceil(),
         args.out.display()
     );
+    play.wanted = there.len() * args.modes.len() * args.runs as usize;
     for run in 1..=args.runs {
         there.retain(|host| args.modes.iter().all(|mode| play.plays(host, mode, run)));
     }
@@ -125,6 +144,22 @@ fn check(args: &HostsArgs) -> Result<Vec<Ready>> {
         !args.duration.is_zero(),
         "a --duration of zero has no frames: give it more"
     );
+    ensure!(
+        args.injector.is_none() || args.bursts != BurstArgs::default(),
+        "--injector cuts nothing by itself: say when with --cut or --gap, or leave it out"
+    );
+    for own in OWN {
+        let names = |word: &String| word == own || word.starts_with(&format!("{own}="));
+        ensure!(
+            !args.stream.iter().any(names),
+            "{own} behind -- is what `papers hosts` gives to `send` itself: leave it out there{}",
+            if HERE.contains(&own) {
+                ", and give it before --"
+            } else {
+                ""
+            }
+        );
+    }
     let mut all_ready = Vec::with_capacity(args.modes.len());
     for (n, mode) in args.modes.iter().enumerate() {
         let ready = line(args, mode, "127.0.0.1:9", Path::new("x")).and_then(|line| line.ready());
@@ -137,6 +172,18 @@ fn check(args: &HostsArgs) -> Result<Vec<Ready>> {
     }
     Ok(all_ready)
 }
+
+/// What [`line`] says.
+const OWN: [&str; 6] = [
+    "--transport",
+    "--to",
+    "--duration",
+    "--delay-bound",
+    "--run",
+    "--mode",
+];
+/// What of it is an option here.
+const HERE: [&str; 3] = ["--duration", "--delay-bound", "--mode"];
 
 /// What `send` is asked for.
 fn line(args: &HostsArgs, mode: &str, to: &str, dir: &Path) -> Result<Once> {
@@ -164,11 +211,18 @@ struct Play<'a> {
     outcomes: Vec<Outcome>,
     /// Host, mode and run, and why.
     failed: Vec<Value>,
+    /// Runs that there are to be.
+    wanted: usize,
 }
 
 impl Play<'_> {
     fn interrupted(&self) -> bool {
         self.around.interrupts.count() > 0
+    }
+
+    /// What cuts the paths.
+    fn means(&self) -> &Means {
+        self.args.injector.as_ref().unwrap_or(&Means::Route)
     }
 
     /// The hosts on which a player can be started.
@@ -181,7 +235,7 @@ impl Play<'_> {
         let checked = self.checked(&hosts.iter().collect::<Vec<_>>());
         let mut there = Vec::with_capacity(hosts.len());
         for (host, checked) in hosts.into_iter().zip(checked) {
-            let cut = self.bursts.as_ref().map(|_| &self.args.injector);
+            let cut = self.bursts.as_ref().map(|_| self.means());
             let cut = cut.map_or(Ok(()), |means| injector::check(means, &host));
             match checked.and_then(|is_there| cut.map(|()| is_there)) {
                 Ok(true) => there.push(host),
@@ -349,7 +403,7 @@ impl Play<'_> {
         Ok(match &self.bursts {
             None => (send(), Ok(Vec::new())),
             Some(bursts) => {
-                let guard = Guard::start(&self.args.injector, injector::address(host)?)?;
+                let guard = Guard::start(self.means(), injector::address(host)?)?;
                 guard.during(bursts, &self.around, send)
             }
         })
@@ -365,7 +419,6 @@ impl Play<'_> {
         results["failed"] = json!(self.failed);
         results["interrupted"] = json!(self.interrupted());
         let out = &self.args.out;
-        fs::create_dir_all(out).with_context(|| out.display().to_string())?;
         let file = out.join("results.json");
         let text = serde_json::to_string_pretty(&results)?;
         fs::write(&file, text).with_context(|| file.display().to_string())?;
@@ -386,6 +439,15 @@ impl Play<'_> {
                 writeln!(stdout, "\n{note}")?;
             }
         }
+        if self.interrupted() {
+            eprintln!(
+                "interrupted: {} of {} runs are kept in {}",
+                self.outcomes.len(),
+                self.wanted,
+                out.display()
+            );
+            return Ok(interrupted::exit_code());
+        }
         let lost = !self.failed.is_empty() || self.outcomes.is_empty();
         Ok(if lost {
             ExitCode::FAILURE
@@ -397,3 +459,46 @@ impl Play<'_> {
 
 /// What waits at the end of the video may take so long to arrive.
 const CATCH_UP: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        hosts: HostsArgs,
+    }
+
+    fn refused(line: &str) -> String {
+        let words = ["hosts"].into_iter().chain(line.split_whitespace());
+        let args = Line::try_parse_from(words).unwrap().hosts;
+        crate::told(&run(&args).unwrap_err())
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_before_anybody_logs_in() {
+        let file = std::env::temp_dir().join(format!("tidegate-hosts-{}", std::process::id()));
+        fs::write(&file, "").unwrap();
+        let in_file = format!("isi.example --out {}", file.display());
+        for (line, says) in [
+            (
+                "isi.example --injector /opt/cut",
+                "say when with --cut or --gap",
+            ),
+            ("isi.example -- --to=10.0.0.1:5004", "leave it out there"),
+            (
+                "isi.example -- --mode iopt",
+                "leave it out there, and give it before --",
+            ),
+            ("isi.example --mode foo", "possible values: classic"),
+            (&in_file, "choose another --out"),
+        ] {
+            let why = refused(line);
+            assert!(why.contains(says), "{line}: {why}");
+        }
+        fs::remove_file(file).unwrap();
+    }
+}

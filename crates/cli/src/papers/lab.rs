@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, ensure};
 use tidegate_core::random::Seed;
+use tidegate_core::units::Time;
 use tidegate_live::driver::Interrupts;
 use tidegate_sim::cast::{Role, Takings};
 use tidegate_sim::papers::{Job, PapersError, Pictures, World};
@@ -197,9 +198,10 @@ impl World for Lab {
         let last: Duration = jobs.iter().map(lasts).sum();
         let whole = last.as_secs_f64() / at_a_time.max(1) as f64 / 60.0;
         eprintln!(
-            "runs in real time: {}, side by side: {at_a_time}, about {whole:.0} minutes; run \
-             folders in {}",
+            "runs in real time: {}, side by side: {at_a_time}, about {} minutes; run folders \
+             in {}",
             jobs.len(),
+            whole.ceil(),
             self.out.display()
         );
     }
@@ -230,12 +232,18 @@ impl fmt::Debug for Lab {
     }
 }
 
-/// How long a run takes: until its last frame, and what goes on around it.
+/// How long a run takes: until its last frame, which comes behind the last cut, and what goes on
+/// around it.
 fn lasts(job: &Job) -> Duration {
+    let whole = job.scenario.duration;
     let video = job.video();
     let frames = video.and_then(|video| Some((video, video.stream.as_ref()?.frames?)));
-    frames.map_or(job.scenario.duration, |(video, frames)| {
-        video.frame_rate.at(frames).min(job.scenario.duration)
+    let links = job.scenario.links.iter();
+    let cuts = links.flat_map(|link| &link.outages);
+    let mended = cuts.map(|cut| cut.to.since(Time::ZERO)).max();
+    frames.map_or(whole, |(video, frames)| {
+        let last = video.frame_rate.at(frames);
+        last.max(mended.unwrap_or_default()).min(whole)
     }) + AROUND
 }
 

@@ -69,13 +69,24 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
     };
     let (x_from, x_to) = bounds(&|p| p.x, &|p| p.x);
     let (y_from, y_to) = bounds(&|p| p.lo, &|p| p.hi);
-    let x_scale = Scale {
-        from: x_from,
-        to: if x_to > x_from { x_to } else { x_from + 1.0 },
-        start: area.x + 24.0,
-        end: area.right() - 24.0,
+    let counted = series.iter().any(|s| is_counted(&s.x_unit));
+    let x_scale = if counted {
+        // Room for the bars beside what is counted first and last.
+        Scale {
+            from: x_from - 0.5,
+            to: x_to + 0.5,
+            start: area.x,
+            end: area.right(),
+        }
+    } else {
+        Scale {
+            from: x_from,
+            to: if x_to > x_from { x_to } else { x_from + 1.0 },
+            start: area.x + 24.0,
+            end: area.right() - 24.0,
+        }
     };
-    let floor = if series.iter().any(|s| is_counted(&s.x_unit)) {
+    let floor = if counted {
         0.0
     } else if y_from < 0.0 {
         -round_top(-y_from, 4)
@@ -84,10 +95,13 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
     } else {
         0.0
     };
+    let moments = series.iter().filter(|s| is_moments(s)).count();
+    // Their rows are above the lines.
+    let room = 1.0 / (1.0 - (moments as f64 * ROW + 4.0) / area.height);
     let y_scale = Scale {
         from: floor,
         to: if y_to > floor {
-            floor + round_top(y_to - floor, 4)
+            floor + round_top((y_to - floor) * if moments > 0 { room } else { 1.0 }, 4)
         } else {
             floor + 1.0
         },
@@ -96,11 +110,20 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
     };
     axes(svg, area, (x_scale, y_scale), name, series);
     let count = series.len() as f64;
+    let each = (x_scale.at(x_from + 1.0) - x_scale.at(x_from)) / (count + 1.0);
+    let width = each.min(BAR);
+    let mut row = y_scale.end + 2.0;
     for (index, series) in series.iter().enumerate() {
-        if is_counted(&series.x_unit) {
-            // Side by side.
-            let shift = (index as f64 - (count - 1.0) / 2.0) * BAR;
-            bars(svg, series, theme::flow(index), (x_scale, y_scale), shift);
+        if is_moments(series) {
+            strokes(svg, series, theme::flow(index), x_scale, row);
+            row += ROW;
+        } else if is_counted(&series.x_unit) {
+            let aside = Aside {
+                // Side by side.
+                shift: (index as f64 - (count - 1.0) / 2.0) * width,
+                width,
+            };
+            bars(svg, series, theme::flow(index), (x_scale, y_scale), aside);
         } else {
             draw(svg, series, theme::flow(index), (x_scale, y_scale));
         }
@@ -162,15 +185,22 @@ fn axes(svg: &mut Svg, area: Area, (x, y): (Scale, Scale), panel: &str, series: 
     }
 }
 
+/// Where the bars of a series stand beside what they are of.
+#[derive(Clone, Copy)]
+struct Aside {
+    shift: f64,
+    width: f64,
+}
+
 /// A bar for each point, with its spread.
-fn bars(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale), shift: f64) {
+fn bars(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale), aside: Aside) {
     let mut spread = String::new();
     for p in &series.points {
-        let (middle, top) = (x.at(p.x) + shift, y.at(p.y));
+        let (middle, top) = (x.at(p.x) + aside.shift, y.at(p.y));
         let bar = Area {
-            x: middle - BAR / 2.0,
+            x: middle - aside.width / 2.0,
             y: top,
-            width: BAR - 1.0,
+            width: 0.875 * aside.width,
             height: y.start - top,
         };
         svg.rect(&format!("{class} solid"), bar);
@@ -180,12 +210,21 @@ fn bars(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale), shi
     svg.path("axis", &spread);
 }
 
+/// An upright stroke for each moment when something happened.
+fn strokes(svg: &mut Svg, series: &Series, class: &str, x: Scale, top: f64) {
+    let mut path = String::new();
+    for p in &series.points {
+        let at = x.at(p.x);
+        polyline(&mut path, [(at, top), (at, top + ROW - 2.0)].into_iter());
+    }
+    svg.path(&format!("{class} line"), &path);
+}
+
 fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
     let at = |p: &Point, value: f64| (x.at(p.x), y.at(value));
     let points = &series.points;
     let ordered = points.windows(2).all(|pair| pair[0].x < pair[1].x);
-    let moments = split(&series.name).1.starts_with("event ");
-    if !ordered || moments || points.len() == 1 {
+    if !ordered || points.len() == 1 {
         let mut dots = String::new();
         for p in points {
             let (x, y) = at(p, p.y);
@@ -216,14 +255,21 @@ fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
     }
 }
 
+/// Whether it tells when something happened, and not how much of something there was.
+fn is_moments(series: &Series) -> bool {
+    split(&series.name).1.starts_with("event ")
+}
+
 fn is_counted(unit: &str) -> bool {
     COUNTED.iter().any(|counted| unit.starts_with(counted))
 }
 
 /// Between these there is nothing that a line could mean.
 const COUNTED: [&str; 4] = ["event", "mode", "node", "plane"];
-/// Width of a bar.
+/// Width of a bar where there is room.
 const BAR: f64 = 8.0;
+/// Height of a row of moments.
+const ROW: f64 = 9.0;
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 16.0;
 

@@ -30,9 +30,11 @@ impl Once {
     /// Names the one that makes no sense.
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self> {
         let once = Self::try_parse_from(arguments).map_err(|e| {
+            // What is behind the first paragraph is of a command line that nobody wrote.
             let told = e.to_string();
-            let first = told.lines().next().unwrap_or_default();
-            anyhow!("{}", first.trim_start_matches("error: "))
+            let first = told.lines().take_while(|line| !line.is_empty());
+            let first: Vec<&str> = first.map(str::trim).collect();
+            anyhow!("{}", first.join(" ").trim_start_matches("error: "))
         })?;
         if once.args.transport != Transport::Tcp {
             bail!("players on other hosts are for --transport tcp");

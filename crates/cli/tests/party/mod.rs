@@ -162,6 +162,11 @@ impl Ended {
         self
     }
 
+    pub(crate) fn was_interrupted(&self) -> &Self {
+        assert_eq!(self.status.code(), Some(130), "{}", self.said);
+        self
+    }
+
     pub(crate) fn failed_with(&self, words: &str) -> &Self {
         assert_eq!(self.status.code(), Some(1), "{}", self.said);
         assert!(

@@ -19,6 +19,7 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
         source: SOURCE,
         nodes: Nodes::Abone,
         encoder: Encoder::Mpeg2,
+        tcps: &[Tcp::Bsd],
         make,
     }
 }
@@ -212,7 +213,7 @@ fn assumptions(options: &Options) -> Vec<String> {
 fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String> {
     let mut notes = assumptions(options);
     notes.extend(always.iter().map(|&text| text.to_owned()));
-    if options.bottleneck.is_usual() {
+    if options.is_usual() {
         notes.extend(Differs::of(differs, &*options.world));
     }
     notes
@@ -253,13 +254,8 @@ impl Group {
 }
 
 pub(super) fn groups(options: &Options, progress: Progress<'_>) -> Result<Vec<Group>, PapersError> {
-    let tcps = if options.tcps.is_empty() {
-        vec![Tcp::Bsd]
-    } else {
-        options.tcps.clone()
-    };
     let (mut groups, mut jobs) = (Vec::new(), Vec::new());
-    for tcp in tcps {
+    for &tcp in &options.tcps {
         for node in NODES.iter().filter(|node| options.wants(node.name)) {
             for arm in 0..ARMS.len() {
                 let job = experiment(node, tcp, arm, options)?;

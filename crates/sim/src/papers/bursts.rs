@@ -37,7 +37,7 @@ impl Bursts {
     }
 
     /// As many as the paper has, of one length.
-    pub(super) fn alike(length: Duration, gap: Duration) -> Self {
+    pub fn alike(length: Duration, gap: Duration) -> Self {
         Self {
             lengths: vec![length; PUBLISHED],
             gap,

@@ -25,6 +25,7 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
         source: SOURCE,
         nodes: Nodes::Itcp,
         encoder: Encoder::Model,
+        tcps: &[Tcp::Bsd],
         make,
     }
 }
@@ -63,12 +64,18 @@ pub(super) const FIG12: Entry = entry(
     "how long it takes to send the whole video",
     figures::fig12,
 );
-pub(super) const TABLE4: Entry = entry(
-    "itcp/table4",
-    "mean delay and share of frames in time",
-    tables::table4,
-);
-pub(super) const TABLE5: Entry = entry("itcp/table5", "bits kept", tables::table5);
+pub(super) const TABLE4: Entry = Entry {
+    tcps: &Tcp::ALL,
+    ..entry(
+        "itcp/table4",
+        "mean delay and share of frames in time",
+        tables::table4,
+    )
+};
+pub(super) const TABLE5: Entry = Entry {
+    tcps: &Tcp::ALL,
+    ..entry("itcp/table5", "bits kept", tables::table5)
+};
 pub(super) const TABLE6: Entry = entry(
     "itcp/table6",
     "the reduced rate and how long it lasts",
@@ -81,6 +88,7 @@ pub(super) const CUTS: Entry = Entry {
     source: "our own, on the path of the first paper",
     nodes: Nodes::Itcp,
     encoder: Encoder::Model,
+    tcps: &[Tcp::Cubic],
     make: cuts::play,
 };
 
@@ -131,6 +139,11 @@ pub(super) fn node_names() -> [&'static str; 4] {
     NODES.map(|node| node.name)
 }
 
+/// Of [`CUTS`].
+pub(super) fn longest_cut() -> Duration {
+    Duration::from_millis(cuts::CUTS_MS.into_iter().max().unwrap_or_default())
+}
+
 /// The delay bounds of the paper, in seconds.
 const BOUNDS: [u64; 3] = [2, 4, 6];
 /// So many a run has.
@@ -163,7 +176,7 @@ fn assumptions(options: &Options) -> Vec<String> {
 fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String> {
     let mut notes = assumptions(options);
     notes.extend(always.iter().map(|&text| text.to_owned()));
-    if is_published(options) && options.bottleneck.is_usual() {
+    if is_published(options) && options.is_usual() {
         notes.extend(Differs::of(differs, &*options.world));
     }
     if !is_published(options) {
@@ -282,8 +295,6 @@ impl Group {
 
 /// What an entry plays, at all nodes that are asked for.
 struct Grid<'a> {
-    /// Unless others are asked for.
-    tcps: &'a [Tcp],
     bounds: &'a [u64],
     /// Lengths that are played one after another; as the injector has it if there is none.
     cuts_ms: &'a [u64],
@@ -291,10 +302,9 @@ struct Grid<'a> {
 }
 
 impl Grid<'_> {
-    /// Over the TCP of the papers' time, with a bound of 4 s.
+    /// With a bound of 4 s.
     fn of_figure(modes: &[usize]) -> Grid<'_> {
         Grid {
-            tcps: &[Tcp::Bsd],
             bounds: &[4],
             cuts_ms: &[],
             modes,
@@ -319,11 +329,6 @@ impl Grid<'_> {
     }
 
     fn groups(&self, options: &Options) -> Vec<Group> {
-        let tcps = if options.tcps.is_empty() {
-            self.tcps
-        } else {
-            &options.tcps
-        };
         let alike = |ms: &u64| Bursts::alike(Duration::from_millis(*ms), options.bursts().gap());
         let bursts = if self.cuts_ms.is_empty() {
             vec![options.bursts()]
@@ -331,7 +336,7 @@ impl Grid<'_> {
             self.cuts_ms.iter().map(alike).collect()
         };
         let mut groups = Vec::new();
-        for tcp in tcps {
+        for tcp in &options.tcps {
             for node in NODES.iter().filter(|node| options.wants(node.name)) {
                 for bound in self.bounds {
                     for bursts in &bursts {

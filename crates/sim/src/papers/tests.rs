@@ -378,7 +378,7 @@ fn beside_cuts_of_ones_own_nothing_published_stands() {
         ..options.clone()
     };
     let itcp = ENTRIES.iter().filter(|entry| entry.takes_bursts());
-    for entry in itcp.filter(|entry| !entry.has_lengths()) {
+    for entry in itcp.filter(|entry| entry.longest_cut().is_none()) {
         let figure = entry.play(&options, &|_| {}).unwrap();
         let name = entry.name;
         assert!(
@@ -457,6 +457,28 @@ fn other_path() -> Options {
         bottleneck: Bottleneck::new(Rate::kbps(4_500), 2.0).unwrap(),
         ..options(3, &[Tcp::Bsd], &[])
     }
+}
+
+#[test]
+fn a_tcp_that_is_asked_for_twice_is_played_once() {
+    let once = play("itcp/fig3", 1, &[Tcp::Bsd]);
+    assert_eq!(play("itcp/fig3", 1, &[Tcp::Bsd, Tcp::Bsd]), once);
+}
+
+#[test]
+fn nothing_is_claimed_of_what_divides_by_nothing() {
+    // Cuts that no time-out notices: nobody is late, with any mode.
+    let ms = core::time::Duration::from_millis;
+    let options = Options {
+        bursts: Some(Bursts::new(vec![ms(100)], ms(10_000)).unwrap()),
+        ..options(1, &[Tcp::Cubic], &["princeton"])
+    };
+    let entry = ENTRIES.iter().find(|e| e.name == "itcp/fig9").unwrap();
+    let figure = entry.play(&options, &|_| {}).unwrap();
+    let is_number = |claim: &Claim| claim.ours.is_none_or(f64::is_finite);
+    assert!(figure.claims.iter().all(is_number), "{:?}", figure.claims);
+    let told = |note: &String| note.starts_with("Nothing can be said of this");
+    assert!(figure.notes.iter().any(told), "{:?}", figure.notes);
 }
 
 #[test]

@@ -92,7 +92,11 @@ pub(super) fn check(means: &Means, host: &Host) -> Result<()> {
              with CAP_NET_ADMIN, or give --injector a command that may",
             host.name
         ),
-        Err(why) => bail!("{}: the injector cannot work: {why}", host.name),
+        Err(why) => bail!(
+            "{}: the injector cannot work: {why}; give --injector a command that runs here with \
+             \"cut ADDRESS\" and \"mend ADDRESS\" behind its words",
+            host.name
+        ),
     }
 }
 

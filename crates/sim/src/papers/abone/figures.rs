@@ -51,11 +51,11 @@ fn lines(groups: &[Group], metric: usize) -> Vec<Series> {
     for (arm, (arm_name, _)) in ARMS.iter().enumerate() {
         for published in [false, true] {
             let point = |(node, n): (usize, &super::Node)| {
+                let mut groups = groups.iter();
+                let group = groups.find(|g| g.arm == arm && g.node.name == n.name)?;
                 if published {
                     return Some(Point::single(node as f64, n.table5[arm][metric]));
                 }
-                let mut groups = groups.iter();
-                let group = groups.find(|g| g.arm == arm && g.node.name == n.name)?;
                 group.point(node as f64, of)
             };
             let points = NODES.iter().enumerate().filter_map(point).collect();

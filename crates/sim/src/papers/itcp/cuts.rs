@@ -19,7 +19,7 @@ const PLAYED: [usize; 3] = [EXACT, IEXP, CLASSIC];
 const BOUNDS: [u64; 2] = [2, 4];
 /// Not in steps of [`LINEAR_LEAST`](tidegate_core::symbiosis::LINEAR_LEAST), so that time-outs of that
 /// length end now behind a cut and now before.
-const CUTS_MS: [u64; 9] = [
+pub(super) const CUTS_MS: [u64; 9] = [
     1_900, 2_175, 2_450, 2_725, 3_000, 3_275, 3_550, 3_825, 4_100,
 ];
 
@@ -29,7 +29,6 @@ pub(super) fn play(
     progress: Progress<'_>,
 ) -> Result<Figure, PapersError> {
     let grid = Grid {
-        tcps: &[Tcp::Cubic],
         bounds: &BOUNDS,
         cuts_ms: &CUTS_MS,
         modes: &PLAYED,

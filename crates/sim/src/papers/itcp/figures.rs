@@ -17,12 +17,8 @@ pub(super) fn fig3(
     progress: Progress<'_>,
 ) -> Result<Figure, PapersError> {
     let mut figure = entry.figure();
-    let tcps = if options.tcps.is_empty() {
-        vec![Tcp::Bsd]
-    } else {
-        options.tcps.clone()
-    };
-    let jobs = jobs3(&tcps)?;
+    let tcps = &options.tcps;
+    let jobs = jobs3(tcps)?;
     let outcomes = play_all(&jobs, options, progress)?;
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for (number, outcome) in outcomes.iter().enumerate() {

@@ -16,7 +16,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::{SymbiosisConfig, TcpView};
+use super::{CongestionControl, SymbiosisConfig, TcpView};
 use crate::units::{Bytes, Rate, Time};
 
 /// Learned from the states of a connection, in order of time.
@@ -117,8 +117,11 @@ impl Capacity {
         fastest: Duration,
         config: &SymbiosisConfig,
     ) {
-        let late = now.since(captured) > config.interval * 2;
-        self.busy = late.then(|| self.busy.unwrap_or(now));
+        // BBR measures what it is given itself: while it paces less than the path carries, that is no
+        // limit of the path.
+        let by_window = !matches!(view.control, CongestionControl::Bbr { .. });
+        let busy = by_window && now.since(captured) > config.interval * 2;
+        self.busy = busy.then(|| self.busy.unwrap_or(now));
         let mark = Mark {
             at: now,
             sent: view.sent,
@@ -270,6 +273,8 @@ mod tests {
         resumed: Option<Time>,
         /// For how long the oldest frame waits, in ms.
         waits: u64,
+        /// What BBR believes in, where it is that.
+        bbr: Option<Rate>,
     }
 
     impl Played {
@@ -286,7 +291,14 @@ mod tests {
         }
 
         fn look(&mut self, queue: u64) {
+            let bbr = self.bbr.map(|bandwidth| CongestionControl::Bbr {
+                bandwidth,
+                min_rtt: FASTEST,
+                next_probe: Duration::from_secs(9),
+                starting: false,
+            });
             let view = TcpView {
+                control: bbr.unwrap_or(CongestionControl::Cubic),
                 unacked: Bytes(self.sent - self.acknowledged + 10_000),
                 sent: Bytes(self.sent + 10_000),
                 resumed: self.resumed,
@@ -328,6 +340,18 @@ mod tests {
             ..Played::default()
         };
         assert_eq!(it.play(2_000, 9, (600, 600)), None);
+    }
+
+    #[test]
+    fn what_bbr_paces_is_no_limit_of_the_path() {
+        let mut it = Played {
+            waits: 300,
+            bbr: Some(Rate::kbps(600)),
+            ..Played::default()
+        };
+        assert_eq!(it.play(2_000, 20, (600, 600)), None);
+        it.it.lost(&view(0), &config());
+        assert_eq!(it.it.rate(), None);
     }
 
     #[test]

@@ -127,14 +127,13 @@ pub(crate) fn run(args: &PapersArgs) -> Result<ExitCode> {
 }
 
 fn list(json: bool) -> Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
     if json {
         let entry = |e: &Entry| json!({ "name": e.name, "about": e.about, "source": e.source });
         let entries: Vec<_> = ENTRIES.iter().map(entry).collect();
-        serde_json::to_writer(&mut out, &entries)?;
-        writeln!(out)?;
+        crate::print_json(&entries)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let mut out = std::io::stdout().lock();
     let mut source = "";
     for entry in ENTRIES {
         if entry.source != source {
@@ -288,12 +287,10 @@ fn kept(figures: &[Figure], wanted: usize, at: &str, args: &RunArgs) -> String {
 
 /// One object, or an array of several.
 fn print_json(figures: &[Figure]) -> Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
     match figures {
-        [only] => serde_json::to_writer(&mut out, only)?,
-        several => serde_json::to_writer(&mut out, several)?,
+        [only] => crate::print_json(only)?,
+        several => crate::print_json(&several)?,
     }
-    writeln!(out)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -21,7 +21,8 @@ const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 fn skip(test: &str, why: &str) {
     let required = env::var_os("TIDEGATE_REQUIRE_SSHD").is_some_and(|v| v == "1");
     assert!(!required, "an ssh server is required: {why}");
-    writeln!(io::stderr(), "skipped {test}: {why}").unwrap();
+    let mut terminal = io::stderr();
+    writeln!(terminal, "skipped {test}: {why}").unwrap();
 }
 
 /// An ssh server that ends with the test.

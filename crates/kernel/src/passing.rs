@@ -80,6 +80,27 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
     })
 }
 
+/// Whether the next message has descriptors along. It stays where it is.
+pub(crate) fn brings_descriptors(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: a msghdr is integers and pointers, for which zero is a value: there is room for nothing.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    retry(|| {
+        // SAFETY: the header points to no buffers.
+        unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_PEEK) }
+    })?;
+    Ok(header.msg_flags & libc::MSG_CTRUNC != 0)
+}
+
+/// Throws the next message away. The system closes what came along, without a number for any of it,
+/// and the caller waits for that.
+pub(crate) fn discard(socket: BorrowedFd<'_>) -> io::Result<()> {
+    retry(|| {
+        // SAFETY: there is room for nothing.
+        unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 0, 0) }
+    })
+    .map(drop)
+}
+
 fn descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
     let mut found = Vec::new();
     // SAFETY: the kernel has written whole control messages within the buffer; the macros stay
@@ -119,8 +140,10 @@ fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     }
 }
 
-/// Room for as many descriptors as a message can have (`SCM_MAX_FD`, 253): the system would close
-/// the others itself, and have the receiver wait for it.
+/// Descriptors that one message can have (`SCM_MAX_FD` of the kernel).
+pub(crate) const MOST_ALONG: u32 = 253;
+
+/// Room for all of them: the system would close the others itself, and have the receiver wait for it.
 struct Control([u64; 129]);
 
 const FD_SIZE: u32 = mem::size_of::<RawFd>() as u32;

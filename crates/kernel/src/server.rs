@@ -24,7 +24,7 @@ use crate::bpf::monitor::{LoadError, Monitor, Wanted};
 use crate::capability::{self, Capability};
 use crate::passing;
 use crate::peer::Peer;
-use crate::policy::Policy;
+use crate::policy::{Limits, Policy};
 use crate::protocol::Reply;
 use crate::system::{self, Polled, check, group_of, owned, user_and_group};
 use client::{Client, Outcome};
@@ -60,9 +60,8 @@ impl Server {
     ///
     /// The kernel cannot or does not let us; the message says what to do.
     pub fn new(policy: Policy, log: impl FnMut(&str) + Send + 'static) -> Result<Self, LoadError> {
-        // One for each client, and some for what they hand over and for the programs. If there are
-        // fewer the daemon serves as many as there are.
-        let _ = system::allow_descriptors(policy.limits().clients + HANDED_OVER);
+        // If there are fewer the daemon serves as many as there are.
+        let _ = system::allow_descriptors(descriptors(policy.limits()));
         Self::load(policy, Box::new(log))
     }
 
@@ -154,7 +153,11 @@ impl Server {
             let first = polled.len();
             let mut numbers = Vec::new();
             for (&number, client) in &mut self.clients {
-                let wait = client.must_wait(now);
+                let wait = if client.is_unread() {
+                    UNREAD
+                } else {
+                    client.must_wait(now)
+                };
                 if wait.is_zero() {
                     numbers.push(number);
                     polled.push(Polled::input(client.socket()));
@@ -188,6 +191,10 @@ impl Server {
 
     fn let_in(&mut self) {
         let Some(door) = &self.door else { return };
+        // Those who are in need the others.
+        if system::descriptors_left() <= passing::MOST_ALONG.into() {
+            return self.wait_for_descriptors(&io::Error::from_raw_os_error(libc::EMFILE));
+        }
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no address is asked for.
         let socket = owned(unsafe {
@@ -287,7 +294,13 @@ impl Server {
             if !client.must_wait(Instant::now()).is_zero() {
                 return;
             }
-            match client.serve(&mut self.shared) {
+            // Those of a server that nobody can reach are all its own.
+            let outcome = if self.door.is_some() && client.brings_too_much() {
+                client.put_off(&mut self.shared)
+            } else {
+                client.serve(&mut self.shared)
+            };
+            match outcome {
                 Outcome::Served => {}
                 Outcome::Idle => return,
                 Outcome::Gone(why) => return self.dismiss(number, why),
@@ -356,6 +369,13 @@ struct Shared {
     rings: Places,
     lines: Lines,
     closing: Closing,
+}
+
+/// How many descriptors a daemon needs: for its clients, for what they may hand over until it is
+/// closed, room for one more message, and its own.
+fn descriptors(limits: Limits) -> u32 {
+    let handed_over = Closing::most_kept(limits.clients_per_user);
+    limits.clients + handed_over + passing::MOST_ALONG + OWN
 }
 
 /// User and group of a name, or of a number that a user has.
@@ -472,9 +492,10 @@ impl std::error::Error for ServeError {}
 
 /// How long nobody is let in once there are no descriptors left.
 const FULL: Duration = Duration::from_secs(1);
-/// Descriptors for what clients have handed over, until it is closed: eight users with as much as
-/// one may have.
-const HANDED_OVER: u32 = 4_096;
+/// How soon it is seen that a message was taken by whoever closes.
+const UNREAD: Duration = Duration::from_millis(20);
+/// Descriptors for the programs and the door.
+const OWN: u32 = 64;
 /// How long a client waits for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How often ended subscriptions are looked for.

@@ -1,6 +1,7 @@
 //! System calls that the rest of the crate shares.
 
 use std::ffi::CStr;
+use std::fs;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -119,18 +120,42 @@ pub(crate) fn more_descriptors(error: &io::Error) -> &'static str {
 
 /// Lets this process have so many descriptors, or as many as it may.
 pub(crate) fn allow_descriptors(many: u32) -> io::Result<()> {
+    let mut limit = descriptor_limit()?;
+    limit.rlim_cur = libc::rlim_t::from(many)
+        .min(limit.rlim_max)
+        .max(limit.rlim_cur);
+    // SAFETY: `limit` is whole.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
+}
+
+/// How many more descriptors this thread may have; where the system does not tell, no end of them.
+pub(crate) fn descriptors_left() -> u64 {
+    let Ok(limit) = descriptor_limit() else {
+        return u64::MAX;
+    };
+    let told = fs::metadata(DESCRIPTORS).map_or(0, |folder| folder.len());
+    // Before Linux 6.2 they have to be counted, which takes one.
+    let count = || match fs::read_dir(DESCRIPTORS) {
+        Ok(list) => list.count() as u64,
+        Err(e) if is_short(&e) => u64::MAX,
+        Err(_) => 0,
+    };
+    let there = if told > 0 { told } else { count() };
+    limit.rlim_cur.saturating_sub(there)
+}
+
+fn descriptor_limit() -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: `limit` is whole.
     check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    limit.rlim_cur = libc::rlim_t::from(many)
-        .min(limit.rlim_max)
-        .max(limit.rlim_cur);
-    // SAFETY: as above.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
+    Ok(limit)
 }
+
+/// Those of this thread, which may have a table of its own.
+const DESCRIPTORS: &str = "/proc/thread-self/fd";
 
 /// The number that tells a socket from all others since the machine started.
 pub(crate) fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {

@@ -32,6 +32,8 @@ pub(super) struct Client {
     places: BTreeMap<u64, u32>,
     /// What became of those that have ended, by token, until it was asked for; the oldest first.
     ended: VecDeque<(u64, Tally)>,
+    /// Whoever closes descriptors has to take its next message.
+    unread: bool,
     limits: Limits,
     budget: Budget,
 }
@@ -63,6 +65,7 @@ impl Client {
             ring: None,
             places: BTreeMap::new(),
             ended: VecDeque::new(),
+            unread: false,
             limits,
             budget: Budget::new(limits.requests_per_second),
         }
@@ -91,8 +94,40 @@ impl Client {
         self.budget.wait(now)
     }
 
+    /// Whether its next message is still to be taken by whoever closes descriptors: until then nobody
+    /// else looks at it.
+    pub(super) fn is_unread(&mut self) -> bool {
+        self.unread = self.unread && Arc::strong_count(&self.socket) > 1;
+        self.unread
+    }
+
+    /// Whether it hands over what there may be no room for. The system would close that at once, and
+    /// have the thread that serves wait for it.
+    pub(super) fn brings_too_much(&self) -> bool {
+        let brings = passing::brings_descriptors(self.socket()).unwrap_or(false);
+        brings && system::descriptors_left() < passing::MOST_ALONG.into()
+    }
+
+    /// Refuses its next message without taking it.
+    pub(super) fn put_off(&mut self, shared: &mut Shared) -> Outcome {
+        self.budget.spend();
+        self.unread = true;
+        let line = format!("refused: {FULL}");
+        shared.lines.tell(&self.peer, &line, Instant::now());
+        let why = FULL.to_owned();
+        let refusal = Reply::Refused { why }.message();
+        shared
+            .closing
+            .discard(self.peer.user, &self.socket, refusal);
+        Outcome::Idle
+    }
+
     /// Takes a request and answers it.
     pub(super) fn serve(&mut self, shared: &mut Shared) -> Outcome {
+        // Asked first: what is taken has to be kept until it is closed.
+        if shared.closing.is_too_much(self.peer.user) {
+            return Outcome::Gone("its user hands over more than can be closed");
+        }
         let mut buffer = [0; LONGEST];
         let received = match passing::receive(self.socket(), &mut buffer) {
             Ok(received) => received,
@@ -110,9 +145,6 @@ impl Client {
         }
         if received.cut {
             return Outcome::Gone("it sent a message that is too long");
-        }
-        if first.is_ok() && shared.closing.is_too_much(self.peer.user) {
-            return Outcome::Gone("its user hands over more than can be closed");
         }
         self.budget.spend();
         let Ok(request) = serde_json::from_slice(&buffer[..received.length]) else {

@@ -31,20 +31,39 @@ impl Closing {
         Item::Client(Arc::new(socket)).close();
     }
 
+    /// Throws the next message of a client away and then answers it. What came along is closed without
+    /// a number, so this needs none.
+    pub(super) fn discard(&self, user: u32, socket: &Arc<OwnedFd>, message: Vec<u8>) {
+        let to = Arc::clone(socket);
+        let answer = Some(Answer { to, message });
+        let socket = Arc::clone(socket);
+        self.put(user, Item::Message { socket, answer });
+    }
+
+    /// Descriptors that are open at most until they are closed here: of as many users as may hang at
+    /// once what waits, what came with one message more, and what they leave when they are thrown out.
+    pub(super) const fn most_kept(clients_per_user: u32) -> u32 {
+        MOST_THREADS * (MOST_WAITING as u32 + passing::MOST_ALONG + clients_per_user)
+    }
+
     /// Whether anything is not closed yet.
     pub(super) fn is_busy(&self) -> bool {
         !self.0.lock().lanes.is_empty()
     }
 
-    /// Answers those whose descriptors hang, who would wait for ever.
+    /// Answers those whose descriptors hang, who would wait for ever, and has another look for threads
+    /// where there were none.
     pub(super) fn answer_late(&self, now: Instant) {
         let mut late = Vec::new();
-        for lane in self.0.lock().lanes.values_mut() {
+        let mut state = self.0.lock();
+        for lane in state.lanes.values_mut() {
             if lane.hangs(now).is_some() {
                 late.extend(lane.answer.take());
                 late.extend(lane.waiting.iter_mut().filter_map(Item::take_answer));
             }
         }
+        self.call(&mut state);
+        drop(state);
         late.into_iter().for_each(Answer::send);
     }
 
@@ -53,6 +72,12 @@ impl Closing {
         let state = self.0.lock();
         let lane = state.lanes.get(&user)?;
         let (what, for_long) = match lane.hangs(now) {
+            Some(t) if !lane.is_at_work => {
+                return Some(format!(
+                    "what user {user} handed over waits since {} s for a thread that closes it, and nothing more is taken from this user until it is done: raise the daemon's limit of threads (ulimit -u, TasksMax=), or end clients of other users whose descriptors hang",
+                    t.as_secs()
+                ));
+            }
             Some(t) => ("closing a descriptor", format!(" since {} s", t.as_secs())),
             None if lane.waiting.len() >= MOST_WAITING => ("closing descriptors", String::new()),
             None => return None,
@@ -71,22 +96,31 @@ impl Closing {
 
     fn put(&self, user: u32, item: Item) {
         let mut state = self.0.lock();
-        let lane = state.lanes.entry(user).or_default();
-        let is_cared_for = lane.closing_since.is_some() || !lane.waiting.is_empty();
+        let lane = state.lanes.entry(user).or_insert_with(Lane::new);
         lane.waiting.push_back(item);
-        if is_cared_for {
-            return;
-        }
-        if state.idle > state.called {
-            state.called += 1;
-            self.0.changed.notify_one();
-        } else if state.threads < MOST_THREADS {
-            let shared = Arc::clone(&self.0);
-            let thread = thread::Builder::new().name(NAME.into());
-            // Where there can be none, the next that has time does it.
-            if thread.spawn(move || shared.work()).is_ok() {
+        self.call(&mut state);
+    }
+
+    /// Calls a thread for each lane at which nobody is, as far as there are any.
+    fn call(&self, state: &mut State) {
+        let is_left = |lane: &&Lane| !lane.is_at_work;
+        let left = state.lanes.values().filter(is_left).count();
+        while (state.called as usize) < left {
+            if state.idle > state.called {
+                self.0.changed.notify_one();
+            } else if state.threads < MOST_THREADS {
+                let shared = Arc::clone(&self.0);
+                let thread = thread::Builder::new().name(NAME.into());
+                // Where there can be none, the next that has time does it, or one that is called later.
+                if thread.spawn(move || shared.work()).is_err() {
+                    return;
+                }
                 state.threads += 1;
+                state.idle += 1;
+            } else {
+                return;
             }
+            state.called += 1;
         }
     }
 }
@@ -154,25 +188,37 @@ impl Answer {
 #[derive(Debug)]
 enum Item {
     Client(Arc<OwnedFd>),
-    Handed { fd: OwnedFd, answer: Option<Answer> },
+    Handed {
+        fd: OwnedFd,
+        answer: Option<Answer>,
+    },
+    /// The next one in a socket.
+    Message {
+        socket: Arc<OwnedFd>,
+        answer: Option<Answer>,
+    },
 }
 
 impl Item {
     fn take_answer(&mut self) -> Option<Answer> {
         match self {
             Self::Client(_) => None,
-            Self::Handed { answer, .. } => answer.take(),
+            Self::Handed { answer, .. } | Self::Message { answer, .. } => answer.take(),
         }
     }
 
     fn close(self) {
         match self {
             Self::Handed { fd, .. } => drop(fd),
+            Self::Message { socket, .. } => {
+                // One that is gone has taken it along.
+                let _ = passing::discard(socket.as_fd());
+            }
             Self::Client(socket) => {
                 // What is not read would be told the client as an error, before our last words. A
                 // message may be empty, which looks like the end; this is more than a queue holds.
                 for _ in 0..MOST_QUEUED {
-                    if passing::receive(socket.as_fd(), &mut [0]).is_err() {
+                    if passing::discard(socket.as_fd()).is_err() {
                         break;
                     }
                 }
@@ -192,26 +238,37 @@ struct State {
     /// By users. Those with nothing to do are not here.
     lanes: BTreeMap<u32, Lane>,
     threads: u32,
-    /// Of these, asleep.
+    /// Of these, asleep or not there yet.
     idle: u32,
     /// Of these, about to wake up.
     called: u32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lane {
     waiting: VecDeque<Item>,
-    /// When the present one began to be closed, if a thread is at it.
-    closing_since: Option<Instant>,
-    /// For who waits for that.
+    /// Whether a thread is at the present one.
+    is_at_work: bool,
+    /// When it began to close that, or the next one began to wait for a thread.
+    since: Instant,
+    /// For who waits for the present one.
     answer: Option<Answer>,
 }
 
 impl Lane {
+    fn new() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            is_at_work: false,
+            since: Instant::now(),
+            answer: None,
+        }
+    }
+
     /// For how long it has hung, if it does.
     fn hangs(&self, now: Instant) -> Option<Duration> {
-        let since = self.closing_since.map(|t| now.saturating_duration_since(t));
-        since.filter(|&t| t >= HANGS)
+        let long = now.saturating_duration_since(self.since);
+        (long >= HANGS).then_some(long)
     }
 }
 
@@ -220,12 +277,13 @@ impl State {
     fn next(&mut self) -> Option<(u32, Item)> {
         let mut lanes = self.lanes.iter_mut();
         lanes.find_map(|(&user, lane)| {
-            if lane.closing_since.is_some() {
+            if lane.is_at_work {
                 return None;
             }
             let mut item = lane.waiting.pop_front()?;
             lane.answer = item.take_answer();
-            lane.closing_since = Some(Instant::now());
+            lane.is_at_work = true;
+            lane.since = Instant::now();
             Some((user, item))
         })
     }
@@ -233,7 +291,8 @@ impl State {
     /// Ends the present item of a lane; who waits for that is to be answered.
     fn done(&mut self, user: u32) -> Option<Answer> {
         let lane = self.lanes.get_mut(&user)?;
-        lane.closing_since = None;
+        lane.is_at_work = false;
+        lane.since = Instant::now();
         let answer = lane.answer.take();
         if lane.waiting.is_empty() {
             self.lanes.remove(&user);
@@ -245,14 +304,19 @@ impl State {
 impl Shared {
     fn work(&self) {
         let mut state = self.lock();
+        // Whoever starts a thread has called it.
+        state.idle -= 1;
+        state.called = state.called.saturating_sub(1);
         loop {
             if let Some((user, item)) = state.next() {
                 drop(state);
                 item.close();
-                if let Some(answer) = self.lock().done(user) {
-                    answer.send();
-                }
                 state = self.lock();
+                if let Some(answer) = state.done(user) {
+                    drop(state);
+                    answer.send();
+                    state = self.lock();
+                }
                 continue;
             }
             state.idle += 1;
@@ -277,7 +341,7 @@ impl Shared {
 /// How long closing may take before its user is told: it is over in far less unless somebody makes
 /// it last.
 const HANGS: Duration = Duration::from_secs(2);
-/// Items of one user that wait: more than one message has (`SCM_MAX_FD`, 253).
+/// Items of one user that wait: more than one message has.
 const MOST_WAITING: usize = 512;
 /// So many users may hang at once and others' descriptors are still closed.
 const MOST_THREADS: u32 = 64;
@@ -376,7 +440,7 @@ mod tests {
         let (hangs, peer) = lingering();
         answer(hangs, 2);
         answer(marked().1, 3);
-        let is_at_it = |lane: &Lane| lane.closing_since.is_some();
+        let is_at_it = |lane: &Lane| lane.is_at_work;
         while !closing.0.lock().lanes.get(&7).is_some_and(is_at_it) {
             thread::yield_now();
         }
@@ -394,12 +458,39 @@ mod tests {
         assert_eq!(hear(long), Some(4));
     }
 
+    /// A thread that could not be started is started later, and whoever waits meanwhile is told.
+    #[test]
+    fn a_lane_without_a_thread_gets_one_as_soon_as_there_is_one() {
+        for again in [Closing::answer_late, put_another] {
+            let closing = Closing::default();
+            // As if all were at other lanes.
+            closing.0.lock().threads = MOST_THREADS;
+            let [client, ours] = system::local_pair().unwrap();
+            let (reader, writer) = marked();
+            Handed::new(writer, 7, &closing).close_and_answer(&Arc::new(ours), vec![1]);
+            let late = Instant::now() + HANGS;
+            closing.answer_late(late);
+            let mut said = [0; 8];
+            passing::receive(client.as_fd(), &mut said).unwrap();
+            assert_eq!(said[0], 1);
+            let why = closing.trouble(7, late).unwrap();
+            assert!(why.contains("limit of threads"), "{why}");
+            closing.0.lock().threads = 0;
+            again(&closing, Instant::now());
+            hear_end(reader);
+        }
+    }
+
+    fn put_another(closing: &Closing, _now: Instant) {
+        drop(Handed::new(marked().1, 7, closing));
+    }
+
     #[test]
     fn what_one_user_may_leave_is_bounded() {
         let closing = Closing::default();
         let (hangs, peer) = lingering();
         drop(Handed::new(hangs, 7, &closing));
-        while closing.0.lock().lanes[&7].closing_since.is_none() {
+        while !closing.0.lock().lanes[&7].is_at_work {
             thread::yield_now();
         }
         for _ in 0..MOST_WAITING {

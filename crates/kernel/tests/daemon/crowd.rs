@@ -48,7 +48,7 @@ pub(super) fn answer(client: &OwnedFd, limit: Duration) -> Option<usize> {
 }
 
 /// The next message to a client, if one comes within `limit`.
-fn reply(client: &OwnedFd, limit: Duration) -> Option<String> {
+pub(super) fn reply(client: &OwnedFd, limit: Duration) -> Option<String> {
     let limit = libc::timeval {
         tv_sec: limit.as_secs() as libc::time_t,
         tv_usec: limit.subsec_micros().into(),
@@ -93,7 +93,7 @@ fn the_daemon_waits_for_no_descriptor() {
 }
 
 /// A socket whose closing takes `LINGER`, and its peer, which reads nothing.
-fn lingering() -> (TcpStream, TcpStream) {
+pub(super) fn lingering() -> (TcpStream, TcpStream) {
     let (ours, peer) = connection();
     ours.set_nonblocking(true).unwrap();
     while (&ours).write(&[0; 1 << 13]).is_ok() {}
@@ -119,7 +119,7 @@ fn set_linger(socket: &TcpStream, long: Duration) {
 }
 
 /// Whether a message went with descriptors along: not that of a client that was thrown out already.
-fn hand_over(client: &OwnedFd, message: &[u8], along: &[i32]) -> bool {
+pub(super) fn hand_over(client: &OwnedFd, message: &[u8], along: &[i32]) -> bool {
     let bytes = mem::size_of_val(along);
     let mut control = [0_u64; 129];
     // SAFETY: a message header is integers and pointers, for which zero is a value; all that it
@@ -143,11 +143,11 @@ fn hand_over(client: &OwnedFd, message: &[u8], along: &[i32]) -> bool {
     }
 }
 
-fn numbers(descriptors: &[impl AsRawFd]) -> Vec<i32> {
+pub(super) fn numbers(descriptors: &[impl AsRawFd]) -> Vec<i32> {
     descriptors.iter().map(AsRawFd::as_raw_fd).collect()
 }
 
-const LINGER: Duration = Duration::from_secs(20);
+pub(super) const LINGER: Duration = Duration::from_secs(20);
 
 #[test]
 fn one_user_does_not_take_all_subscriptions() {

@@ -1,5 +1,6 @@
 //! Without descriptors. Each in a process of its own, since their limit is everybody's.
 
+use super::crowd::{LINGER, answer, hand_over, lingering, numbers, reply};
 use super::*;
 
 #[test]
@@ -17,7 +18,7 @@ fn without_descriptors_the_daemon_waits_and_says_so() {
     let usual = allow_descriptors(3);
     let late = connect_raw(late, &daemon.path);
     let before = processor_time();
-    assert_eq!(crowd::answer(&late, Duration::from_millis(1_500)), None);
+    assert_eq!(answer(&late, Duration::from_millis(1_500)), None);
     let spent = processor_time().saturating_sub(before);
     assert!(spent < Duration::from_millis(300), "{spent:?}");
     allow_descriptors(usual);
@@ -26,7 +27,7 @@ fn without_descriptors_the_daemon_waits_and_says_so() {
     let sent = unsafe { libc::send(late.as_raw_fd(), nonsense.as_ptr().cast(), 3, 0) };
     assert_eq!(sent, 3);
     // It is let in after all, and thrown out.
-    assert_eq!(crowd::answer(&late, Duration::from_secs(20)), Some(0));
+    assert_eq!(answer(&late, Duration::from_secs(20)), Some(0));
     drop(early);
     let log = daemon.ends();
     let said = log.iter().filter(|l| l.contains("nobody can be let in"));
@@ -83,6 +84,83 @@ fn without_descriptors_programs_are_not_loaded_and_the_limit_is_named() {
     Server::new(policy, |_| ()).unwrap();
     assert!(allow_descriptors(usual) > limit.into());
 }
+
+/// What finds no room is closed all the same, which takes as long as its owner likes.
+#[test]
+fn without_descriptors_the_daemon_waits_for_none_either() {
+    if is_parent("descriptors::without_descriptors_the_daemon_waits_for_none_either") {
+        return;
+    }
+    let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
+    let Some(daemon) = Daemon::start_alone("roomless", &policy) else {
+        return;
+    };
+    let good = Events::connect(&daemon.path).unwrap();
+    let (socket, _peer) = connection();
+    let id = good.subscribe(&socket, states()).unwrap();
+    let bad = raw_client(&daemon.path);
+    let (hangs, peer) = lingering();
+    // After this one it is not heard for a second, in which our copy goes.
+    assert!(hand_over(&bad, TALLY, &[]));
+    assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
+    assert!(hand_over(&bad, TALLY, &numbers(&[hangs])));
+    // Whoever polls may not name more than that.
+    let usual = allow_descriptors(8);
+    let refusal = reply(&bad, LINGER / 2).expect("it is told meanwhile");
+    assert!(refusal.contains("no descriptor left"), "{refusal}");
+    // Requests that bring nothing are served as ever.
+    good.change(id, Wanted::default()).unwrap();
+    allow_descriptors(usual);
+    assert!(hand_over(&bad, TALLY, &[]));
+    drop(peer);
+    let heard = reply(&bad, LINGER / 2).expect("it is heard again");
+    assert!(heard.contains("`open`"), "{heard}");
+}
+
+/// However many clients he has: what they bring once that is too much is not even taken.
+#[test]
+fn one_user_fills_no_table() {
+    if is_parent("descriptors::one_user_fills_no_table") {
+        return;
+    }
+    let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
+    let Some(daemon) = Daemon::start_alone("table", &policy) else {
+        return;
+    };
+    let first = raw_client(&daemon.path);
+    let (hangs, _peer) = lingering();
+    assert!(hand_over(&first, TALLY, &[]));
+    assert!(answer(&first, LINGER).is_some_and(|length| length > 0));
+    assert!(hand_over(&first, TALLY, &numbers(&[hangs])));
+    // It is told when it has hung for two seconds.
+    assert!(answer(&first, LINGER / 2).is_some_and(|length| length > 0));
+    let nothing = fs::File::open("/dev/null").unwrap();
+    let clients: Vec<_> = (0..8).map(|_| raw_client(&daemon.path)).collect();
+    for client in &clients {
+        assert!(hand_over(client, TALLY, &[]));
+        assert!(answer(client, LINGER).is_some_and(|length| length > 0));
+        // It is let in by now.
+        assert!(hand_over(client, TALLY, &[nothing.as_raw_fd(); 253]));
+    }
+    let is_thrown_out = |client: &&OwnedFd| answer(client, LINGER / 2) == Some(0);
+    assert_eq!(clients.iter().filter(is_thrown_out).count(), 5);
+    // What one may leave, one message more, the clients, and the daemon's own.
+    let open = descriptors_of("tg-close");
+    assert!((760..512 + 253 + 60).contains(&open), "{open}");
+}
+
+/// How many descriptors a thread with this name has.
+fn descriptors_of(name: &str) -> usize {
+    let has_name = |task: &PathBuf| {
+        let its = fs::read_to_string(task.join("comm"));
+        its.is_ok_and(|its| its.trim() == name)
+    };
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let task = tasks.map(|task| task.unwrap().path()).find(has_name);
+    fs::read_dir(task.unwrap().join("fd")).unwrap().count()
+}
+
+const TALLY: &[u8] = br#"{"request":"tally","id":1}"#;
 
 /// Whether this is not yet the process of its own: then the test runs in one, to its end.
 pub(super) fn is_parent(test: &str) -> bool {

@@ -265,7 +265,7 @@ impl Events {
     ///
     /// The daemon is gone, or the system fails.
     pub fn next(&self, limit: Option<Duration>) -> Result<Option<Event>, EventsError> {
-        let end = limit.map(|limit| Instant::now() + limit);
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             if let Some(event) = self.try_next() {
                 return Ok(Some(event));

@@ -144,6 +144,13 @@ pub(crate) fn descriptors_left() -> u64 {
     limit.rlim_cur.saturating_sub(there)
 }
 
+/// The descriptors of this thread.
+pub(crate) fn descriptors() -> io::Result<Vec<RawFd>> {
+    let all = fs::read_dir(DESCRIPTORS)?;
+    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    Ok(all.filter_map(number).collect())
+}
+
 fn descriptor_limit() -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

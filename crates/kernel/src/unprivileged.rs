@@ -14,7 +14,7 @@ mod view;
 mod watch;
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, Happening, SubscriptionId, TcpState};
-use crate::system::{Bell, check, cookie, monotonic, option, owned};
+use crate::system::{Bell, check, cookie, is_short, monotonic, option, owned};
 use crate::tcp;
 use crate::variables::{Variable, VariableSet};
 use view::View;
@@ -94,21 +94,21 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Event>,
-    /// By descriptor.
-    sockets: BTreeMap<RawFd, Watched>,
+    /// By their cookies: a descriptor may be closed or another socket's by now.
+    sockets: BTreeMap<u64, Watched>,
     /// Which of them a subscription is to.
-    places: BTreeMap<u64, RawFd>,
-    /// Sockets without subscriptions that still get stamps, of what was written before, with their
-    /// cookies. An application that polls them must not find those.
-    fading: BTreeMap<RawFd, u64>,
+    places: BTreeMap<u64, u64>,
+    /// Sockets without subscriptions that still get stamps, of what was written before, by their
+    /// cookies with a descriptor of each. An application that polls them must not find those.
+    fading: BTreeMap<u64, RawFd>,
     last: u64,
 }
 
 /// A socket, how it was seen last, and who wants to hear of it.
 #[derive(Debug)]
 struct Watched {
-    /// Of the socket, which tells it from another one with the same descriptor.
-    cookie: u64,
+    /// One of its descriptors, unless that was closed since.
+    fd: RawFd,
     seen: View,
     /// By their numbers.
     subscriptions: BTreeMap<u64, Subscription>,
@@ -123,7 +123,7 @@ struct Subscription {
 /// What is asked of a socket that may come to a time-out.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    cookie: u64,
+    fd: RawFd,
     acknowledged: u64,
     rto: Duration,
 }
@@ -137,7 +137,8 @@ impl Unprivileged {
         // SAFETY: takes a number and touches no memory.
         let epoll = Arc::new(owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?);
         let stop = Arc::new(Bell::new()?);
-        add(&epoll, stop.as_fd().as_raw_fd(), libc::EPOLLIN as u32)?;
+        let events = libc::EPOLLIN as u32;
+        add(&epoll, stop.as_fd().as_raw_fd(), events, watch::STOP)?;
         let watcher = (Arc::clone(&shared), Arc::clone(&epoll), Arc::clone(&stop));
         let thread = thread::Builder::new()
             .name("tcp-events".into())
@@ -160,16 +161,7 @@ impl Unprivileged {
         let seen = View::of(socket, None).map_err(EventsError::System)?;
         let fd = socket.as_raw_fd();
         let mut state = self.state();
-        if state.sockets.get(&fd).is_some_and(|s| s.cookie != cookie) {
-            // It was closed, and the thread has not looked since.
-            state.end(fd, monotonic());
-            self.shared.bell.ring();
-        }
-        if !state.sockets.contains_key(&fd) {
-            if state.fading.remove(&fd).is_some() {
-                // It is there no more if it was closed.
-                let _ = remove(&self.epoll, fd);
-            }
+        if !state.sockets.contains_key(&cookie) {
             stamps::ask(socket, cookie).map_err(|e| match e.raw_os_error() {
                 // Places in a stream that there is not yet, or no more, cannot be stamped.
                 Some(libc::EINVAL) if seen.state.tcp_state() == Some(TcpState::Closed) => {
@@ -178,19 +170,28 @@ impl Unprivileged {
                 _ => EventsError::System(e),
             })?;
             // Errors and hang-ups are told without being asked for; each once.
-            if let Err(error) = add(&self.epoll, fd, libc::EPOLLET as u32) {
-                stamps::give_back(fd, cookie);
-                return Err(EventsError::System(error));
+            match add(&self.epoll, fd, libc::EPOLLET as u32, cookie) {
+                // It is in there as long as any of its descriptors is open.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    stamps::give_back(fd, cookie);
+                    return Err(EventsError::System(error));
+                }
+                Ok(()) => {}
             }
+            state.fading.remove(&cookie);
         }
         state.last += 1;
         let id = state.last;
-        state.places.insert(id, fd);
-        let watched = state.sockets.entry(fd).or_insert_with(|| Watched {
-            cookie,
+        state.places.insert(id, cookie);
+        let watched = state.sockets.entry(cookie).or_insert_with(|| Watched {
+            fd,
             seen,
             subscriptions: BTreeMap::new(),
         });
+        if stamps::still(watched.fd, cookie).is_none() {
+            watched.fd = fd;
+        }
         let tally = Tally::default();
         watched
             .subscriptions
@@ -206,11 +207,11 @@ impl Unprivileged {
     pub(crate) fn cancel(&self, id: SubscriptionId) -> Result<(), EventsError> {
         let mut state = self.state();
         let place = state.places.remove(&id.0);
-        let fd = place.ok_or(EventsError::NoSubscription)?;
-        if let Entry::Occupied(mut watched) = state.sockets.entry(fd) {
+        let cookie = place.ok_or(EventsError::NoSubscription)?;
+        if let Entry::Occupied(mut watched) = state.sockets.entry(cookie) {
             watched.get_mut().subscriptions.remove(&id.0);
             if watched.get().subscriptions.is_empty() {
-                let cookie = watched.remove().cookie;
+                let fd = watched.remove().fd;
                 state.let_go(&self.epoll, fd, cookie);
             }
         }
@@ -250,8 +251,8 @@ impl Unprivileged {
 impl Drop for Unprivileged {
     fn drop(&mut self) {
         let mut state = self.state();
-        for (fd, watched) in std::mem::take(&mut state.sockets) {
-            state.let_go(&self.epoll, fd, watched.cookie);
+        for (cookie, watched) in std::mem::take(&mut state.sockets) {
+            state.let_go(&self.epoll, watched.fd, cookie);
         }
         let lasts = !state.fading.is_empty();
         drop(state);
@@ -269,46 +270,81 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sockets(&self) -> Vec<RawFd> {
+    /// A descriptor of a socket that is watched or still gets stamps.
+    fn place(&self, cookie: u64) -> Option<RawFd> {
+        let fd = self.lock().place(cookie)?;
+        if stamps::still(fd, cookie).is_some() {
+            return Some(fd);
+        }
+        self.follow();
+        self.lock().place(cookie)
+    }
+
+    /// Finds sockets whose descriptors were closed at others of this process, where they go on.
+    /// Those that have none are gone.
+    fn follow(&self) {
+        let missing = self.lock().missing();
+        if missing.is_empty() {
+            return;
+        }
+        let found = match stamps::find(&missing) {
+            Ok(found) => found,
+            // It takes a descriptor: another time.
+            Err(e) if is_short(&e) => return,
+            Err(_) => BTreeMap::new(),
+        };
+        let now = monotonic();
+        let mut state = self.lock();
+        // Some may have come or gone meanwhile.
+        for cookie in state.missing().intersection(&missing) {
+            match found.get(cookie) {
+                Some(&fd) => state.move_to(*cookie, fd),
+                None => state.end(*cookie, now),
+            }
+        }
+        self.tell_of(&state);
+    }
+
+    /// Nobody is to look for events where there are none.
+    fn tell_of(&self, state: &State) {
+        if !state.queue.is_empty() {
+            self.bell.ring();
+        }
+    }
+
+    fn sockets(&self) -> Vec<u64> {
         self.lock().sockets.keys().copied().collect()
     }
 
     /// Sockets that may come to a time-out, of which somebody wants to hear.
-    fn await_timeouts(&self) -> BTreeMap<RawFd, Waiting> {
+    fn await_timeouts(&self) -> BTreeMap<u64, Waiting> {
         let state = self.lock();
         let waiting = state
             .sockets
             .iter()
-            .filter_map(|(&fd, watched)| Some((fd, watched.waiting()?)));
+            .filter_map(|(&cookie, watched)| Some((cookie, watched.waiting()?)));
         waiting.collect()
     }
 
     /// The same of one socket.
-    fn awaits_timeout(&self, fd: RawFd) -> Option<Waiting> {
-        self.lock().sockets.get(&fd)?.waiting()
+    fn awaits_timeout(&self, cookie: u64) -> Option<Waiting> {
+        self.lock().sockets.get(&cookie)?.waiting()
     }
 
     /// Looks at a socket and tells its subscribers what has changed. The answer is when a time-out
     /// was seen, if one was.
-    fn look(&self, fd: RawFd) -> Option<Duration> {
+    fn look(&self, cookie: u64) -> Option<Duration> {
         let mut state = self.lock();
-        let watched = state.sockets.get(&fd)?;
+        let watched = state.sockets.get_mut(&cookie)?;
         let now = monotonic();
         let before = watched.seen;
-        let socket = stamps::still(fd, watched.cookie);
-        let view = socket.and_then(|socket| View::of(socket, before.phase).ok());
-        let Some(mut view) = view else {
-            state.end(fd, now);
-            self.bell.ring();
-            return None;
-        };
+        let socket = stamps::still(watched.fd, cookie)?;
+        let mut view = View::of(socket, before.phase).ok()?;
         let happened = view.since(&before);
-        if let Some(watched) = state.sockets.get_mut(&fd) {
-            watched.seen = view;
-        }
+        watched.seen = view;
         if !happened.is_empty() {
-            state.tell(fd, now, &happened);
-            self.bell.ring();
+            state.tell(cookie, now, &happened);
+            self.tell_of(&state);
         }
         let timeout = |what: &Happening| what.kind() == EventKind::Timeout;
         happened.iter().any(timeout).then_some(now)
@@ -317,9 +353,10 @@ impl Shared {
     /// Lets go of sockets whose last stamps have come. Whether any are left.
     fn fade(&self, epoll: &OwnedFd) -> bool {
         let mut state = self.lock();
-        state.fading.retain(|&fd, &mut cookie| {
+        state.fading.retain(|&cookie, &mut fd| {
             let Some(socket) = stamps::still(fd, cookie) else {
-                return false;
+                // Until it is found elsewhere, or nowhere.
+                return true;
             };
             let pending = stamps::is_pending(socket);
             stamps::drain(fd);
@@ -336,14 +373,14 @@ impl Shared {
 impl State {
     fn subscription(&mut self, id: SubscriptionId) -> Result<&mut Subscription, EventsError> {
         let place = self.places.get(&id.0);
-        let watched = place.and_then(|fd| self.sockets.get_mut(fd));
+        let watched = place.and_then(|cookie| self.sockets.get_mut(cookie));
         let found = watched.and_then(|watched| watched.subscriptions.get_mut(&id.0));
         found.ok_or(EventsError::NoSubscription)
     }
 
     /// Tells those who want to hear it what happened to a socket.
-    fn tell(&mut self, socket: RawFd, time: Duration, happened: &[Happening]) {
-        let Some(watched) = self.sockets.get_mut(&socket) else {
+    fn tell(&mut self, cookie: u64, time: Duration, happened: &[Happening]) {
+        let Some(watched) = self.sockets.get_mut(&cookie) else {
             return;
         };
         for (&id, subscription) in &mut watched.subscriptions {
@@ -370,19 +407,50 @@ impl State {
 
     /// Nobody wants to hear of a socket any more: it is as it was before.
     fn let_go(&mut self, epoll: &OwnedFd, fd: RawFd, cookie: u64) {
+        let fd = match stamps::still(fd, cookie) {
+            Some(_) => fd,
+            None => {
+                let found = stamps::find(&BTreeSet::from([cookie]));
+                found.unwrap_or_default().remove(&cookie).unwrap_or(fd)
+            }
+        };
         if stamps::give_back(fd, cookie) {
-            self.fading.insert(fd, cookie);
-        } else {
-            // A socket that is closed already is not in there any more.
+            self.fading.insert(cookie, fd);
+        } else if stamps::still(fd, cookie).is_some() {
+            // By a descriptor that is closed it cannot be removed, and nobody is told of it.
             let _ = remove(epoll, fd);
         }
     }
 
+    fn place(&self, cookie: u64) -> Option<RawFd> {
+        let watched = self.sockets.get(&cookie).map(|watched| watched.fd);
+        watched.or_else(|| self.fading.get(&cookie).copied())
+    }
+
+    /// Sockets that are not at their descriptors any more.
+    fn missing(&self) -> BTreeSet<u64> {
+        let watched = self.sockets.iter().map(|(&cookie, w)| (cookie, w.fd));
+        let fading = self.fading.iter().map(|(&cookie, &fd)| (cookie, fd));
+        let missing = |&(cookie, fd): &(u64, RawFd)| stamps::still(fd, cookie).is_none();
+        let all = watched.chain(fading).filter(missing);
+        all.map(|(cookie, _)| cookie).collect()
+    }
+
+    fn move_to(&mut self, cookie: u64, to: RawFd) {
+        if let Some(watched) = self.sockets.get_mut(&cookie) {
+            watched.fd = to;
+        }
+        if let Some(fd) = self.fading.get_mut(&cookie) {
+            *fd = to;
+        }
+    }
+
     /// A socket is gone.
-    fn end(&mut self, socket: RawFd, time: Duration) {
-        self.tell(socket, time, &[Happening::Ended]);
-        if let Some(watched) = self.sockets.remove(&socket) {
-            stamps::give_back(socket, watched.cookie);
+    fn end(&mut self, cookie: u64, time: Duration) {
+        self.tell(cookie, time, &[Happening::Ended]);
+        self.fading.remove(&cookie);
+        if let Some(watched) = self.sockets.remove(&cookie) {
+            stamps::give_back(watched.fd, cookie);
             for id in watched.subscriptions.keys() {
                 self.places.remove(id);
             }
@@ -398,7 +466,7 @@ impl Watched {
         let on_the_way = seen.get(Variable::PacketsOut).is_some_and(|n| n > 0);
         let expected = on_the_way && self.subscriptions.values().any(timeouts);
         expected.then(|| Waiting {
-            cookie: self.cookie,
+            fd: self.fd,
             acknowledged: seen.get(Variable::BytesAcked).unwrap_or_default(),
             rto: seen.rto().unwrap_or_default(),
         })
@@ -431,11 +499,8 @@ pub(crate) fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     Ok(written)
 }
 
-fn add(epoll: &OwnedFd, fd: RawFd, events: u32) -> io::Result<()> {
-    let mut event = libc::epoll_event {
-        events,
-        u64: fd as u64,
-    };
+fn add(epoll: &OwnedFd, fd: RawFd, events: u32, name: u64) -> io::Result<()> {
+    let mut event = libc::epoll_event { events, u64: name };
     // SAFETY: `event` is whole.
     let added =
         unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };

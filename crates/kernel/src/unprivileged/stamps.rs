@@ -1,13 +1,13 @@
 //! The time stamps that are asked of sockets, and what sockets were asked for before.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::system::{cookie, option, set_option};
+use crate::system::{cookie, descriptors, option, set_option};
 use crate::tcp::Info;
 use crate::variables::Variable;
 
@@ -81,6 +81,17 @@ pub(super) fn still<'a>(fd: RawFd, its: u64) -> Option<BorrowedFd<'a>> {
     // socket, the cookie tells.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     cookie(socket).is_ok_and(|c| c == its).then_some(socket)
+}
+
+/// Descriptors of this process that are these sockets'.
+pub(super) fn find(cookies: &BTreeSet<u64>) -> io::Result<BTreeMap<u64, RawFd>> {
+    let numbers = descriptors()?;
+    let of = |&fd: &RawFd| {
+        // SAFETY: it is only passed to the kernel, which says what it is.
+        let its = cookie(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+        cookies.contains(&its).then_some((its, fd))
+    };
+    Ok(numbers.iter().filter_map(of).collect())
 }
 
 /// Empties an error queue: that there is something is all that matters.

@@ -94,7 +94,7 @@ fn the_thread_is_awake_while_a_timer_is_due_and_no_longer() {
     stream.write_all(&[0]).unwrap();
     // The next one is then more than a second away.
     let timeouts: Vec<_> = (0..3).map(|_| next(&events, EventKind::Timeout)).collect();
-    let (shared, fd) = (&events.shared, stream.as_raw_fd());
+    let (shared, its) = (&events.shared, cookie(stream.as_fd()).unwrap());
     let mut alarms = watch::Alarms::with(Timers::open().ok());
     alarms.compare(shared);
     assert_eq!(
@@ -107,12 +107,12 @@ fn the_thread_is_awake_while_a_timer_is_due_and_no_longer() {
     let start = now + alarms.next(now);
     let rto = timeouts[2].state.rto().unwrap();
     assert!(start > timeouts[2].time + rto / 2, "{timeouts:?}");
-    assert!(!alarms.awake(fd));
+    assert!(!alarms.awake(its));
     alarms.ask_again(shared, start);
-    assert!(alarms.awake(fd));
+    assert!(alarms.awake(its));
     assert_eq!(alarms.next(start), Duration::ZERO);
     alarms.ask_again(shared, start + rto / 2);
-    assert!(!alarms.awake(fd), "it did not run out");
+    assert!(!alarms.awake(its), "it did not run out");
     alarms.compare(shared);
     assert!(alarms.next(start) < rto);
     events.cancel(id).unwrap();
@@ -169,11 +169,10 @@ fn has_error(stream: &TcpStream) -> bool {
 
 /// Until all that was written is acknowledged, which also the stamps tell of.
 fn settle(stream: &TcpStream) {
-    let end = monotonic() + PATIENCE;
-    while stamps::is_pending(stream.as_fd()) {
-        assert!(monotonic() < end, "nothing is acknowledged");
-        thread::yield_now();
-    }
+    until(
+        || !stamps::is_pending(stream.as_fd()),
+        "nothing is acknowledged",
+    );
 }
 
 fn pair() -> (TcpStream, TcpStream) {
@@ -247,11 +246,7 @@ fn late_stamps_are_taken_too() {
         assert_eq!(options(&stream), 0);
         assert!(!shared.lock().fading.is_empty(), "nothing was on the way");
         peer.read_exact(&mut vec![0; written]).unwrap();
-        let end = monotonic() + PATIENCE;
-        while !shared.lock().fading.is_empty() {
-            assert!(monotonic() < end, "still on the way");
-            thread::yield_now();
-        }
+        until(|| shared.lock().fading.is_empty(), "still on the way");
         assert!(!has_error(&stream), "stamps were left");
         drop(kept);
     }
@@ -267,6 +262,113 @@ fn a_socket_has_to_be_connected() {
     assert!(early.to_string().contains("connect it first"), "{early}");
     let (stream, _peer) = pair();
     events.subscribe(stream.as_fd(), all()).unwrap();
+}
+
+/// A connection goes on, and so does what is heard of it, where the application has another
+/// descriptor than the one that was subscribed. Whatever has that number then is left alone.
+#[test]
+fn a_socket_is_followed_to_its_other_descriptors() {
+    let (mut stream, _peer) = pair();
+    let events = Unprivileged::start().unwrap();
+    let copy = stream.try_clone().unwrap();
+    let id = events.subscribe(copy.as_fd(), all()).unwrap();
+    let other = with_error();
+    // SAFETY: both are open, and stay so.
+    let number = unsafe { libc::dup2(other.as_raw_fd(), copy.as_raw_fd()) };
+    assert_eq!(number, copy.as_raw_fd());
+    for _ in 0..2 {
+        stream.write_all(&[0]).unwrap();
+        settle(&stream);
+        until(|| !has_error(&stream), "stamps are left");
+    }
+    assert!(has_error(&copy), "another socket was robbed");
+    events.tally(id).unwrap();
+    // With the same number as before, and with a new one.
+    // SAFETY: as above.
+    let number = unsafe { libc::dup2(stream.as_raw_fd(), copy.as_raw_fd()) };
+    assert_eq!(number, copy.as_raw_fd());
+    events.cancel(id).unwrap();
+    assert_eq!(options(&stream), 0);
+    let again = events.subscribe(copy.as_fd(), all()).unwrap();
+    drop(copy);
+    events.cancel(again).unwrap();
+    assert_eq!(options(&stream), 0, "it is found by whoever cancels, too");
+    let last = events.subscribe(stream.as_fd(), all()).unwrap();
+    drop(stream);
+    assert_eq!(next(&events, EventKind::Ended).subscription, last);
+}
+
+/// A socket without peer, which has been told so.
+fn with_error() -> TcpStream {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(nobody.local_addr().unwrap()).unwrap();
+    drop(nobody);
+    set_option(socket.as_fd(), libc::SOL_IP, libc::IP_RECVERR, &1_i32).unwrap();
+    socket.send(&[0]).unwrap();
+    let socket = TcpStream::from(OwnedFd::from(socket));
+    until(|| has_error(&socket), "nobody said so");
+    socket
+}
+
+fn until(is_so: impl Fn() -> bool, otherwise: &str) {
+    let end = monotonic() + PATIENCE;
+    while !is_so() {
+        assert!(monotonic() < end, "{otherwise}");
+        thread::yield_now();
+    }
+}
+
+/// The last stamps are taken also where whoever subscribed had a descriptor of its own.
+#[test]
+fn late_stamps_are_taken_elsewhere() {
+    let (mut stream, mut peer) = pair();
+    let events = Unprivileged::start().unwrap();
+    let copy = stream.try_clone().unwrap();
+    let id = events.subscribe(copy.as_fd(), all()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let mut written = 0;
+    while let Ok(many) = stream.write(&[0; 4096]) {
+        written += many;
+    }
+    events.cancel(id).unwrap();
+    drop(copy);
+    peer.read_exact(&mut vec![0; written]).unwrap();
+    settle(&stream);
+    until(|| !has_error(&stream), "stamps were left");
+}
+
+/// Whoever waits for events finds some.
+#[test]
+fn what_nobody_wants_wakes_nobody() {
+    let (stream, _peer) = pair();
+    let events = Unprivileged::start().unwrap();
+    let id = events.subscribe(stream.as_fd(), all()).unwrap();
+    let nothing = Wanted {
+        events: EventSet::NONE,
+        ..all()
+    };
+    events.change(id, nothing).unwrap();
+    // It may have heard of something before.
+    while events.try_next().is_some() {}
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let its = cookie(stream.as_fd()).unwrap();
+    events.shared.look(its);
+    let mut polled = [Polled::input(events.readable())];
+    poll(&mut polled, Some(Duration::ZERO)).unwrap();
+    assert!(!polled[0].is_ready());
+}
+
+/// A limit that no clock reaches is none.
+#[test]
+fn who_waits_for_ever_hears_of_it_all_the_same() {
+    let (stream, _peer) = pair();
+    let events = crate::events::Events::unprivileged().unwrap();
+    let id = events.subscribe(&stream, events.allowed()).unwrap();
+    drop(stream);
+    let last = std::iter::from_fn(|| events.next(Some(Duration::MAX)).unwrap())
+        .find(|event| event.what == Happening::Ended);
+    assert_eq!(last.unwrap().subscription, id);
 }
 
 /// What an application asks for meanwhile is its own affair.

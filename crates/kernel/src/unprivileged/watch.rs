@@ -33,7 +33,7 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
             )
         };
         let ready = &ready[..usize::try_from(many).unwrap_or(0)];
-        if ready.iter().any(|r| { r.u64 } == stop as u64) {
+        if ready.iter().any(|r| { r.u64 } == STOP) {
             ending = true;
             // It is closed where this fails.
             let _ = remove(epoll, stop);
@@ -42,24 +42,26 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
             return;
         }
         for event in ready {
-            let fd = event.u64 as RawFd;
-            if fd == stop {
+            // Of the bell, and of sockets that nobody watches any more, there is nothing to be seen.
+            let cookie = event.u64;
+            let Some(fd) = shared.place(cookie) else {
                 continue;
-            }
+            };
             // Whoever stays awake for a socket looks before anything else.
-            let early = alarms.awake(fd).then(|| shared.look(fd)).flatten();
+            let early = alarms.awake(cookie).then(|| shared.look(cookie)).flatten();
             drain(fd);
-            let timeout = early.or(shared.look(fd));
-            alarms.stamped(shared, fd, timeout);
+            let timeout = early.or(shared.look(cookie));
+            alarms.stamped(shared, cookie, timeout);
         }
         let now = monotonic();
         alarms.ask_again(shared, now);
         if now.saturating_sub(looked) >= IDLE {
             looked = now;
+            shared.follow();
             shared.fade(epoll);
-            for fd in shared.sockets() {
-                if let Some(at) = shared.look(fd) {
-                    alarms.stamped(shared, fd, Some(at));
+            for cookie in shared.sockets() {
+                if let Some(at) = shared.look(cookie) {
+                    alarms.stamped(shared, cookie, Some(at));
                 }
             }
             alarms.compare(shared);
@@ -75,7 +77,7 @@ pub(super) struct Alarms {
     timers: Option<Timers>,
     wheel: Wheel,
     /// Of sockets with something on the way.
-    stalls: BTreeMap<RawFd, Stall>,
+    stalls: BTreeMap<u64, Stall>,
 }
 
 /// How far a socket has come, and when its timer runs out if it comes no further.
@@ -115,14 +117,15 @@ impl Alarms {
     }
 
     /// Whether the thread is awake for a socket.
-    pub(super) fn awake(&self, fd: RawFd) -> bool {
-        let alarm = self.stalls.get(&fd).and_then(|stall| stall.alarm.as_ref());
+    pub(super) fn awake(&self, cookie: u64) -> bool {
+        let stall = self.stalls.get(&cookie);
+        let alarm = stall.and_then(|stall| stall.alarm.as_ref());
         alarm.is_some_and(|alarm| alarm.confirmed)
     }
 
     /// There was something on the error queue of a socket, and perhaps a time-out.
-    fn stamped(&mut self, shared: &Shared, fd: RawFd, timeout: Option<Duration>) {
-        let alarm = self.stalls.remove(&fd).and_then(|stall| stall.alarm);
+    fn stamped(&mut self, shared: &Shared, cookie: u64, timeout: Option<Duration>) {
+        let alarm = self.stalls.remove(&cookie).and_then(|stall| stall.alarm);
         let Some(at) = timeout else {
             return;
         };
@@ -133,38 +136,38 @@ impl Alarms {
                 self.wheel.forget();
             }
         }
-        if let Some(waiting) = shared.awaits_timeout(fd) {
+        if let Some(waiting) = shared.awaits_timeout(cookie) {
             // The timer has just been set, so what it says is for how long.
-            self.set(fd, waiting, true);
+            self.set(cookie, waiting, true);
         }
     }
 
     /// Asks for the timers of sockets that have come no further since the last time.
     pub(super) fn compare(&mut self, shared: &Shared) {
         let all = shared.await_timeouts();
-        self.stalls.retain(|fd, _| all.contains_key(fd));
-        for (fd, waiting) in all {
+        self.stalls.retain(|cookie, _| all.contains_key(cookie));
+        for (cookie, waiting) in all {
             let acknowledged = waiting.acknowledged;
-            let stall = self.stalls.get(&fd);
+            let stall = self.stalls.get(&cookie);
             match stall.filter(|stall| stall.acknowledged == acknowledged) {
-                Some(stall) if stall.alarm.is_none() => self.set(fd, waiting, false),
+                Some(stall) if stall.alarm.is_none() => self.set(cookie, waiting, false),
                 Some(_) => {}
-                None => self.insert(fd, acknowledged, None),
+                None => self.insert(cookie, acknowledged, None),
             }
         }
     }
 
     /// Of windows that have begun: whether the timer still stands as it did.
     pub(super) fn ask_again(&mut self, shared: &Shared, now: Duration) {
-        let begun = self.stalls.iter_mut().filter_map(|(&fd, stall)| {
+        let begun = self.stalls.iter_mut().filter_map(|(&cookie, stall)| {
             let begun = |alarm: &mut Alarm| alarm.window.start <= now;
             let alarm = stall.alarm.take_if(begun)?;
-            Some((fd, alarm))
+            Some((cookie, alarm))
         });
-        for (fd, alarm) in begun.collect::<Vec<_>>() {
+        for (cookie, alarm) in begun.collect::<Vec<_>>() {
             let lasts = alarm.window.end > now;
-            if lasts && (alarm.confirmed || self.stands(shared, fd, &alarm)) {
-                let stall = self.stalls.get_mut(&fd);
+            if lasts && (alarm.confirmed || self.stands(shared, cookie, &alarm)) {
+                let stall = self.stalls.get_mut(&cookie);
                 let alarm = Alarm {
                     confirmed: true,
                     ..alarm
@@ -175,24 +178,22 @@ impl Alarms {
     }
 
     /// Whether a timer still runs out in the window of an alarm. If not, its next one is set.
-    fn stands(&mut self, shared: &Shared, fd: RawFd, alarm: &Alarm) -> bool {
-        let Some(waiting) = shared.awaits_timeout(fd) else {
+    fn stands(&mut self, shared: &Shared, cookie: u64, alarm: &Alarm) -> bool {
+        let Some(waiting) = shared.awaits_timeout(cookie) else {
             return false;
         };
-        self.set(fd, waiting, false);
-        let newer = self.stalls.get(&fd).and_then(|stall| stall.alarm.as_ref());
+        self.set(cookie, waiting, false);
+        let stall = self.stalls.get(&cookie);
+        let newer = stall.and_then(|stall| stall.alarm.as_ref());
         newer.is_some_and(|newer| newer.window.start < alarm.window.end)
     }
 
     /// Asks when the timer of a socket runs out.
-    fn set(&mut self, fd: RawFd, waiting: Waiting, just_set: bool) {
+    fn set(&mut self, cookie: u64, waiting: Waiting, just_set: bool) {
         // SAFETY: the descriptor may be closed or another socket by now, which the cookie tells.
-        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let socket = unsafe { BorrowedFd::borrow_raw(waiting.fd) };
         let now = monotonic();
-        let due = self
-            .timers
-            .as_ref()
-            .and_then(|t| t.due(socket, waiting.cookie));
+        let due = self.timers.as_ref().and_then(|t| t.due(socket, cookie));
         let alarm = due.map(|due| {
             let exact = just_set && due.backed_off;
             // It was not set for longer than that.
@@ -205,17 +206,19 @@ impl Alarms {
                 confirmed: false,
             }
         });
-        self.insert(fd, waiting.acknowledged, alarm);
+        self.insert(cookie, waiting.acknowledged, alarm);
     }
 
-    fn insert(&mut self, fd: RawFd, acknowledged: u64, alarm: Option<Alarm>) {
+    fn insert(&mut self, cookie: u64, acknowledged: u64, alarm: Option<Alarm>) {
         let stall = Stall {
             acknowledged,
             alarm,
         };
-        self.stalls.insert(fd, stall);
+        self.stalls.insert(cookie, stall);
     }
 }
 
+/// What the bell that ends the thread is called: no socket's cookie.
+pub(super) const STOP: u64 = 0;
 /// How often sockets are looked at that leave no stamps.
 const IDLE: Duration = Duration::from_millis(50);

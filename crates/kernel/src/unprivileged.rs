@@ -407,12 +407,11 @@ impl State {
 
     /// Nobody wants to hear of a socket any more: it is as it was before.
     fn let_go(&mut self, epoll: &OwnedFd, fd: RawFd, cookie: u64) {
-        let fd = match stamps::still(fd, cookie) {
-            Some(_) => fd,
-            None => {
-                let found = stamps::find(&BTreeSet::from([cookie]));
-                found.unwrap_or_default().remove(&cookie).unwrap_or(fd)
-            }
+        let fd = if stamps::still(fd, cookie).is_some() {
+            fd
+        } else {
+            let found = stamps::find(&BTreeSet::from([cookie]));
+            found.unwrap_or_default().remove(&cookie).unwrap_or(fd)
         };
         if stamps::give_back(fd, cookie) {
             self.fading.insert(cookie, fd);

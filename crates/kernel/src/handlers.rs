@@ -242,7 +242,7 @@ impl Binding {
     fn handle(&mut self, programs: &Starter, event: &Event) {
         match &mut self.handler {
             Handler::Call(call) => call(event),
-            Handler::Run(program) => programs.start(program, event, self.socket.descriptor()),
+            Handler::Run(program) => programs.start(program, event, self.socket),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Looks after programs that were started for events, on a thread of its own: whatever handlers are
 //! at, and whether or not events still come.
 
-use std::os::fd::RawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::{fmt, io};
 
 use crate::event::Event;
 use crate::system::join;
-use crate::tware::{Executable, Programs, Report};
+use crate::tware::{Executable, Place, Programs, Report};
 
 /// Hears of programs in trouble.
 type Hear = Box<dyn FnMut(&Report) + Send>;
@@ -67,7 +66,7 @@ impl Keeper {
 
 impl Starter {
     /// Starts a program for an event, or reports why not.
-    pub(crate) fn start(&self, what: &Executable, event: &Event, socket: Option<RawFd>) {
+    pub(crate) fn start(&self, what: &Executable, event: &Event, socket: Place) {
         let mut care = self.0.lock();
         let report = care.programs.start(what, event, socket);
         care.unheard.extend(report);

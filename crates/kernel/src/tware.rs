@@ -7,7 +7,7 @@
 //! `TIDEGATE_DETAILS`, and `TIDEGATE_CWND` and so on for each variable that may be read.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use crate::event::{Event, EventKind};
-use crate::system::cookie;
+use crate::system::{cookie, owned};
 
 /// A program to be started for each event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,12 +112,26 @@ impl Place {
         })
     }
 
-    /// The descriptor, if it is still the socket's.
-    pub(crate) fn descriptor(self) -> Option<RawFd> {
+    /// A copy for a program, if the descriptor is still the socket's. It lies beyond the standard three,
+    /// which a program gets others of, and at its place if that is free: nothing that is opened to
+    /// start the program can be there then.
+    fn copy(self) -> io::Result<Option<OwnedFd>> {
         // SAFETY: it is only passed to the kernel, and the cookie tells whether it is the same.
         let socket = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        let same = cookie(socket).is_ok_and(|c| c == self.cookie);
-        same.then_some(self.fd)
+        if !self.is(socket) {
+            return Ok(None);
+        }
+        // SAFETY: takes numbers and touches no memory.
+        match owned(unsafe { libc::fcntl(self.fd, libc::F_DUPFD_CLOEXEC, SOCKET) }) {
+            Ok(copy) => Ok(Some(copy).filter(|copy| self.is(copy.as_fd()))),
+            // It was closed in between.
+            Err(e) if e.raw_os_error() == Some(libc::EBADF) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn is(self, socket: BorrowedFd<'_>) -> bool {
+        cookie(socket).is_ok_and(|c| c == self.cookie)
     }
 }
 
@@ -144,13 +158,16 @@ impl Programs {
         &mut self,
         what: &Executable,
         event: &Event,
-        socket: Option<RawFd>,
+        socket: Place,
     ) -> Option<Report> {
         let kind = event.what.kind();
         let fault = if self.running.len() >= what.at_once {
             Fault::TooMany(self.running.len())
         } else {
-            match command(what, event, socket).spawn() {
+            let started = socket
+                .copy()
+                .and_then(|socket| command(what, event, socket).spawn());
+            match started {
                 Ok(child) => {
                     self.running.push(Running {
                         child,
@@ -218,16 +235,18 @@ impl Running {
         // SAFETY: takes numbers and touches no memory. The child is not waited for yet, so its
         // number is nobody else's.
         unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
+        // It may have gone to another group. One that has ended is beyond it.
+        let _ = self.child.kill();
         // It is dead, or as good as; then this returns at once.
         let _ = self.child.wait();
     }
 }
 
-fn command(what: &Executable, event: &Event, socket: Option<RawFd>) -> Command {
+fn command(what: &Executable, event: &Event, socket: Option<OwnedFd>) -> Command {
     let name = event.what.kind().name();
     let time = event.time.as_nanos().to_string();
     let (first, second) = event.what.details();
-    let place = socket.map_or("-".into(), |_| SOCKET.to_string());
+    let place = socket.as_ref().map_or("-".into(), |_| SOCKET.to_string());
     let mut command = Command::new(&what.program);
     command
         .args(&what.arguments)
@@ -246,7 +265,7 @@ fn command(what: &Executable, event: &Event, socket: Option<RawFd>) -> Command {
     // Also where there is no socket: with it the system's library starts programs in one way, and
     // without it in another one, which runs other files.
     let hand_on = move || {
-        let Some(socket) = socket else {
+        let Some(socket) = socket.as_ref().map(AsRawFd::as_raw_fd) else {
             return Ok(());
         };
         // A copy does not close when the program starts; a descriptor that is there already has to
@@ -274,11 +293,11 @@ const SOCKET: RawFd = 3;
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
     use std::{env, fs, thread};
 
     use super::*;
     use crate::event::{Happening, SubscriptionId};
+    use crate::system::local_pair;
     use crate::variables::Snapshot;
 
     fn ended() -> Event {
@@ -300,7 +319,9 @@ mod tests {
         let write = format!("echo 'exit 7' >{0}; chmod +x {0}", script.display());
         let wrote = Command::new("/bin/sh").args(["-c", &write]).status();
         assert!(wrote.unwrap().success());
-        let (reader, _writer) = io::pipe().unwrap();
+        let [socket, other] = local_pair().unwrap();
+        let [open, closed] = [&socket, &other].map(|s| Place::of(s.as_fd()).unwrap());
+        drop(other);
         let program = Executable::new(&script);
         let outcome = |socket| {
             let mut programs = Programs::default();
@@ -314,10 +335,46 @@ mod tests {
                 thread::yield_now();
             }
         };
-        let with = outcome(Some(reader.as_fd().as_raw_fd()));
-        assert_eq!(outcome(None), with);
+        assert_eq!(outcome(open), outcome(closed));
         fs::remove_file(script).unwrap();
     }
+
+    /// This very test, as a program that goes to its parent's group.
+    #[test]
+    fn who_leaves_its_group_is_killed_too() {
+        // SAFETY: these take numbers and touch no memory.
+        let group = |of| unsafe { libc::getpgid(of) };
+        if env::var_os("TIDEGATE_EVENT").is_some() {
+            // SAFETY: as above.
+            let left = unsafe { libc::setpgid(0, group(libc::getppid())) };
+            assert_eq!(left, 0);
+            thread::sleep(2 * PATIENCE);
+            return;
+        }
+        let [socket, _other] = local_pair().unwrap();
+        let program = Executable {
+            arguments: vec![
+                "--exact".into(),
+                "tware::tests::who_leaves_its_group_is_killed_too".into(),
+            ],
+            ..Executable::new(env::current_exe().unwrap())
+        };
+        let mut programs = Programs::default();
+        let place = Place::of(socket.as_fd()).unwrap();
+        assert!(programs.start(&program, &ended(), place).is_none());
+        let its = programs.running[0].child.id() as libc::pid_t;
+        let start = Instant::now();
+        while group(its) == its {
+            assert!(start.elapsed() < PATIENCE, "it stays in its group");
+            thread::yield_now();
+        }
+        programs.running[0].limit = Duration::ZERO;
+        let report = programs.look_after().pop().unwrap().to_string();
+        assert!(report.contains("killed after 0 ms"), "{report}");
+        assert!(start.elapsed() < PATIENCE, "it was waited for");
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     #[test]
     fn what_no_machine_runs_is_told_with_the_mend() {

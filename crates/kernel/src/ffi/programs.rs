@@ -179,7 +179,7 @@ impl Programs {
             return false;
         };
         if let Some(keeper) = &*lock(&self.keeper) {
-            keeper.starter().start(program, event, place.descriptor());
+            keeper.starter().start(program, event, *place);
         }
         if event.what.kind() == EventKind::Ended {
             bound.remove(&event.subscription);

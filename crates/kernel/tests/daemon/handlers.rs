@@ -1,5 +1,8 @@
 //! Callbacks, programs and signals, and what a probe may see.
 
+use std::io::Read as _;
+use std::os::fd::FromRawFd as _;
+
 use super::*;
 
 #[test]
@@ -72,6 +75,78 @@ fn handlers_programs_and_signals_are_served() {
     assert!(words[2].parse::<u64>().is_ok_and(|ns| ns > 0), "{note}");
     assert!(words[4].parse::<u64>().is_ok_and(|cwnd| cwnd > 0), "{note}");
     assert!(words[5].starts_with("socket:"), "{note}");
+}
+
+/// In a process of its own, where another file becomes the standard input.
+#[test]
+fn a_program_finds_its_socket_wherever_that_is() {
+    if descriptors::is_parent("handlers::a_program_finds_its_socket_wherever_that_is") {
+        return;
+    }
+    let handlers = Handlers::start(Events::unprivileged().unwrap()).unwrap();
+    let (socket, mut peer) = connection();
+    // SAFETY: both are open, and the second is not used as what it was.
+    assert_eq!(unsafe { libc::dup2(socket.as_raw_fd(), 0) }, 0);
+    let says = Executable {
+        arguments: vec!["-c".into(), "echo here >&$1".into(), "tware".into()],
+        ..Executable::new("/bin/sh")
+    };
+    handlers
+        .bind(io::stdin(), states(), Handler::Run(says))
+        .unwrap();
+    peer.shutdown(std::net::Shutdown::Write).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let mut said = [0; 5];
+    peer.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"here\n");
+}
+
+/// Where the standard descriptors are closed, what is opened to start a program takes their place and
+/// that of the socket. Nothing of it may come into the stream.
+#[test]
+fn a_program_that_is_not_there_writes_nothing() {
+    if descriptors::is_parent("handlers::a_program_that_is_not_there_writes_nothing") {
+        return;
+    }
+    // SAFETY: takes numbers and touches no memory.
+    let copy = |fd| unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 100) };
+    let (ours, mut peer) = connection();
+    // SAFETY: it is new, and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(copy(ours.as_raw_fd())) };
+    drop(ours);
+    // Kept until then: it is free, or somebody's of before.
+    // SAFETY: takes numbers and touches no memory.
+    assert_eq!(unsafe { libc::dup2(0, 3) }, 3);
+    let handlers = Handlers::start(Events::unprivileged().unwrap()).unwrap();
+    let (report, reports) = mpsc::channel();
+    handlers.on_report(move |r| report.send(r.to_string()).unwrap());
+    // Whoever has told of something opens nothing more.
+    let (other, its_peer) = connection();
+    let (tell, told) = mpsc::channel();
+    let call = Handler::Call(Box::new(move |event| tell.send(event.what).unwrap()));
+    handlers.bind(&other, Wanted::default(), call).unwrap();
+    drop((other, its_peer));
+    let end = told.recv_timeout(Duration::from_secs(20));
+    assert_eq!(end, Ok(Happening::Ended));
+    let missing = Handler::Run(Executable::new("/no/such/program"));
+    handlers.bind(&socket, states(), missing).unwrap();
+    let kept = [0, 2].map(|fd| (fd, copy(fd)));
+    for fd in [0, 2, 3] {
+        // SAFETY: nobody uses them until they are back.
+        assert_eq!(unsafe { libc::close(fd) }, 0);
+    }
+    peer.shutdown(std::net::Shutdown::Write).unwrap();
+    let heard = reports.recv_timeout(Duration::from_secs(20));
+    for (fd, copy) in kept {
+        // SAFETY: the copy is open.
+        assert_eq!(unsafe { libc::dup2(copy, fd) }, fd);
+    }
+    assert!(heard.unwrap().contains("cannot be started"));
+    drop((handlers, socket));
+    let mut said = Vec::new();
+    peer.read_to_end(&mut said).unwrap();
+    assert!(said.is_empty(), "{said:?}");
 }
 
 /// What may not be in events is not in what is asked for either.

@@ -12,8 +12,10 @@ use tidegate_sim::scenario::Scenario;
 
 use crate::folder::{self, Script};
 use crate::interrupted::{self, End};
+use crate::output::{output, print_json};
+use crate::progress::say;
 use crate::studio::Studio;
-use crate::{lab, print_json, report, sim, table};
+use crate::{lab, report, sim, table};
 
 /// What to show.
 #[derive(Debug, clap::Args)]
@@ -80,21 +82,23 @@ fn choose(simulate: bool) -> Result<World> {
     if std::env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1") {
         bail!("{missing:#}\nTIDEGATE_REQUIRE_NETNS=1 forbids to simulate instead");
     }
-    eprintln!("{missing:#}\nSo the demo is simulated: same links, same sender, virtual time.\n");
+    say(format_args!(
+        "{missing:#}\nSo the demo is simulated: same links, same sender, virtual time.\n"
+    ));
     Ok(World::Sim)
 }
 
 fn announce(script: &Script, world: World) {
     let scenario = &script.scenario;
-    eprintln!("{}", scenario.about);
-    eprint!("{}", scenario.topology());
+    say(&scenario.about);
+    say(scenario.topology().trim_end());
     if world == World::Lab {
         let runs = 1 + scenario.baselines.len() as u64;
         let minutes = (scenario.duration.as_secs() + 4) * runs / 60;
-        eprintln!(
+        say(format_args!(
             "Real time, real sockets, the kernel's own network stack: {runs} runs, about \
              {minutes} minutes."
-        );
+        ));
     }
 }
 
@@ -104,7 +108,7 @@ fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
         .summary
         .as_ref()
         .expect("a run that was just written has one");
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     if json {
         print_json(summary)?;
         return Ok(ExitCode::SUCCESS);

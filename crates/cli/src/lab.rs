@@ -33,6 +33,7 @@ pub(crate) use self::stage::{Played, Stage, describe};
 use crate::folder::{self, Script};
 use crate::interrupted::{self, End, Made};
 use crate::memory;
+use crate::progress::say;
 use crate::sim::{self, Bar, RunArgs};
 
 /// What to play in the lab.
@@ -128,7 +129,7 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
             Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0], seed)],
         };
         let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);
-        eprintln!("playing {} in real time", cast[0].name);
+        say(format_args!("playing {} in real time", cast[0].name));
         let played = stage.play(cast, &mut progress)?;
         let name = &played.take.flows[0].0.name;
         manifest.notes.push(describe(name, &played.report));
@@ -142,12 +143,15 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
     if is_cut {
         let Some(last) = takes.last() else {
             made.undo();
-            eprintln!("interrupted before anything was played: nothing is kept");
+            say("interrupted before anything was played: nothing is kept");
             return Ok(End::Nothing);
         };
         let name = &last.flows[0].0.name;
         let note = format!("interrupted in the run of {name}: what comes after is missing");
-        eprintln!("{note}; what was played is kept in {}", dir.display());
+        say(format_args!(
+            "{note}; what was played is kept in {}",
+            dir.display()
+        ));
         manifest.notes.push(note);
         // There is nothing to measure of what was not played.
         let planned = manifest.measured();

@@ -3,6 +3,9 @@
 //! Each verb is a module with its arguments and a function `run`. `folder` puts what was played
 //! into a run folder, `judge` looks at the pictures, [`report`] draws.
 
+// They panic where nobody reads: `progress::say` and `output` do not.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod demo;
 mod events;
 mod folder;
@@ -12,6 +15,7 @@ mod lab;
 mod live;
 mod memory;
 mod numbers;
+mod output;
 mod pace;
 mod papers;
 mod progress;
@@ -30,10 +34,8 @@ mod validate;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 /// Runs the program with the arguments of this process.
@@ -51,7 +53,7 @@ pub fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         // A reader that went away (`tidegate ... | head`) is no failure of ours.
-        if is_broken_pipe(&error) {
+        if output::is_unread(&error) {
             return ExitCode::SUCCESS;
         }
         progress::say(format_args!("tidegate: {}", told(&error)));
@@ -131,29 +133,9 @@ fn told(error: &anyhow::Error) -> String {
     told
 }
 
-/// Prints what `--json` asks for, on a line.
-///
-/// # Errors
-/// When standard output is closed or full.
-fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    let text = serde_json::to_string(value)?;
-    writeln!(io::stdout(), "{text}").context("standard output does not take the numbers of --json")
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = |cause: &(dyn std::error::Error + 'static)| {
-        // It does not name the error of the system as its cause.
-        let json = cause.downcast_ref::<serde_json::Error>();
-        let json = json.and_then(serde_json::Error::io_error_kind);
-        json.or_else(|| cause.downcast_ref::<io::Error>().map(io::Error::kind))
-    };
-    let mut kinds = error.chain().filter_map(kind);
-    kinds.any(|kind| kind == io::ErrorKind::BrokenPipe)
-}
-
 #[cfg(test)]
 mod tests {
-    use anyhow::anyhow;
+    use anyhow::{Context as _, anyhow};
     use clap::CommandFactory as _;
 
     use super::*;

@@ -3,6 +3,8 @@
 use anyhow::{Result, bail};
 use tidegate_sim::scenario::{Logged, Scenario};
 
+use crate::progress::say;
+
 /// Sees before a run whether the machine has memory for its log of packets, so many times, and warns if
 /// that might not be.
 ///
@@ -18,7 +20,9 @@ pub(crate) fn fits(scenario: &Scenario, times: usize) -> Result<()> {
         bail!("{why}");
     }
     if let Some(why) = lacks(&logged, available, |_| true) {
-        eprintln!("warning: {why}, if the path is filled all the time");
+        say(format_args!(
+            "warning: {why}, if the path is filled all the time"
+        ));
     }
     Ok(())
 }

@@ -32,6 +32,8 @@ use self::text::text;
 use self::traffic::TrafficArgs;
 use crate::interrupted::{self, Made};
 use crate::lab::Injector;
+use crate::output::{self, output};
+use crate::progress::say;
 use crate::studio::Studio;
 use crate::tcp::RtoBackoff;
 use crate::tcp::ready::rto_max;
@@ -130,10 +132,10 @@ fn list(json: bool) -> Result<ExitCode> {
     if json {
         let entry = |e: &Entry| json!({ "name": e.name, "about": e.about, "source": e.source });
         let entries: Vec<_> = ENTRIES.iter().map(entry).collect();
-        crate::print_json(&entries)?;
+        output::print_json(&entries)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     let mut source = "";
     for entry in ENTRIES {
         if entry.source != source {
@@ -174,7 +176,7 @@ fn play_asked(args: &RunArgs, asked: &Asked, runs_in: PathBuf) -> Result<ExitCod
     };
     let entries = &asked.entries;
     for note in &asked.notes {
-        eprintln!("{note}");
+        say(note);
     }
     let mut figures = Vec::with_capacity(entries.len());
     // The lab ends its runs itself, and what they were is drawn.
@@ -197,7 +199,7 @@ fn play_asked(args: &RunArgs, asked: &Asked, runs_in: PathBuf) -> Result<ExitCod
         }
         let drawing = keep(&figure, &args.out)?;
         if !args.json {
-            let mut out = std::io::stdout().lock();
+            let mut out = output();
             write!(out, "{}", text(&figure))?;
             writeln!(out, "drawing: {}\n", drawing.display())?;
         }
@@ -207,7 +209,7 @@ fn play_asked(args: &RunArgs, asked: &Asked, runs_in: PathBuf) -> Result<ExitCod
         }
     }
     if interrupts.count() > 0 && (lab.is_some() || figures.len() < entries.len()) {
-        eprintln!("{}", kept(&figures, entries.len(), at, args));
+        say(kept(&figures, entries.len(), at, args));
         return Ok(interrupted::exit_code());
     }
     if args.json {
@@ -288,8 +290,8 @@ fn kept(figures: &[Figure], wanted: usize, at: &str, args: &RunArgs) -> String {
 /// One object, or an array of several.
 fn print_json(figures: &[Figure]) -> Result<ExitCode> {
     match figures {
-        [only] => crate::print_json(only)?,
-        several => crate::print_json(&several)?,
+        [only] => output::print_json(only)?,
+        several => output::print_json(&several)?,
     }
     Ok(ExitCode::SUCCESS)
 }

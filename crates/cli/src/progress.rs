@@ -39,8 +39,7 @@ impl Progress {
     /// The line that changes.
     pub(crate) fn show(&mut self, line: &str) {
         if self.terminal {
-            // Nobody reads it if this fails, and the stream is what matters.
-            let _ = write!(stderr(), "\r{line}\x1b[K");
+            draw(format_args!("\r{line}\x1b[K"));
             self.dirty = true;
         } else {
             say(line);
@@ -68,7 +67,12 @@ impl Drop for Progress {
 
 /// A line on standard error, unless nobody takes it any more: what is at work goes on.
 pub(crate) fn say(line: impl Display) {
-    let _ = writeln!(stderr(), "{line}");
+    draw(format_args!("{line}\n"));
+}
+
+/// As [`say`], without a line's end.
+pub(crate) fn draw(text: impl Display) {
+    let _ = write!(stderr(), "{text}");
 }
 
 /// A duration in whole milliseconds, or tenths of one below ten.

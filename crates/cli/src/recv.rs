@@ -27,7 +27,7 @@ use tidegate_sim::run::{FlowInfo, Side, Way};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, FLOW, Folder, Surroundings, Transport};
-use crate::print_json;
+use crate::output::print_json;
 use crate::send::source;
 use report::Reporter;
 use viewer::{Viewer, Watch};

@@ -1,11 +1,14 @@
 //! `tidegate report`
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use tidegate_sim::run::RunReader;
 
+use crate::output::output;
+use crate::progress::say;
 use crate::report;
 
 /// What to draw.
@@ -24,10 +27,10 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
     let runs = args.runs.iter().map(RunReader::load);
     let runs = runs.collect::<Result<Vec<_>, _>>()?;
     for note in runs.iter().flat_map(|run| &run.notes) {
-        eprintln!("note: {note}");
+        say(format_args!("note: {note}"));
     }
     let out = args.out.as_ref().unwrap_or(&args.runs[0]);
     let written = report::write(&runs, out)?;
-    println!("{}", written.page.display());
+    writeln!(output(), "{}", written.page.display())?;
     Ok(ExitCode::SUCCESS)
 }

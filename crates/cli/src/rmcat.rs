@@ -19,7 +19,9 @@ use tidegate_sim::rmcat::{
 use tidegate_sim::scenario::Scenario;
 
 use crate::interrupted::{self, Made, Share};
-use crate::{numbers, print_json, report};
+use crate::output::{output, print_json};
+use crate::progress::say;
+use crate::{numbers, report};
 
 /// What to put to the test.
 #[derive(Debug, clap::Args)]
@@ -149,7 +151,7 @@ pub(crate) fn run(args: &RmcatArgs) -> Result<ExitCode> {
     let Some(entries) = entries else {
         made.undo();
         let what = "the comparison of controllers";
-        eprintln!("{}", interrupted::without_trace(what, &args.out));
+        say(interrupted::without_trace(what, &args.out));
         return Ok(interrupted::exit_code());
     };
     finish(args, entries?, others)
@@ -178,7 +180,7 @@ fn finish(args: &RmcatArgs, mut entries: Vec<Entry>, others: Vec<Entry>) -> Resu
     let place = |case: &Case| CASES.iter().position(|known| known.id == case.id);
     entries.sort_by_key(|entry| (place(entry.case), entry.peer));
     let page = report::scorecard(&entries, &args.out)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     if args.json {
         print_json(&as_json(&entries))?;
     } else {

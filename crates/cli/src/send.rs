@@ -6,13 +6,14 @@ mod report;
 pub(crate) mod source;
 pub(crate) mod tcp;
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ArgGroup;
 use tidegate_core::control::{Algorithm as _, Demand, Start};
 use tidegate_core::controller::ControllerConfig;
@@ -34,8 +35,8 @@ use tidegate_sim::run::{FlowInfo, Side, Way};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, FLOW, Folder, Limits, Notebook, Surroundings, Transport};
+use crate::output::{output, print_json};
 use crate::pace::Timed;
-use crate::print_json;
 use crate::tcp::TcpArgs;
 use addresses::Route;
 use report::Reporter;
@@ -362,8 +363,8 @@ fn write_sdp(
         rtcp_reduced_size: true,
     };
     if file.as_os_str() == "-" {
-        print!("{sdp}");
-        return Ok(());
+        // Nothing is sent then, so this is no success even where the reader only went away.
+        return write!(output(), "{sdp}").map_err(|e| anyhow!("--sdp: {e}"));
     }
     std::fs::write(file, sdp.to_string())
         .with_context(|| format!("cannot write {}", file.display()))

@@ -14,10 +14,12 @@ use tidegate_sim::run::World;
 
 use crate::folder::{self, Script};
 use crate::interrupted::{self, End, Made};
+use crate::output::{output, print_json};
+use crate::progress::{draw, say};
 use crate::rmcat::{self, RmcatArgs};
 use crate::sweep::{self, SweepArgs};
 use crate::validate::{self, ValidateArgs};
-use crate::{memory, numbers, print_json, report, table};
+use crate::{memory, numbers, report, table};
 
 /// What to simulate.
 #[derive(Debug, clap::Args)]
@@ -93,16 +95,16 @@ pub(crate) fn simulate(script: Script, seed: Seed, dir: &Path) -> Result<End> {
     });
     let Some(run) = run else {
         made.undo();
-        eprintln!("{}", interrupted::without_trace(&what, dir));
+        say(interrupted::without_trace(&what, dir));
         return Ok(End::Nothing);
     };
     let run = folder::keep(dir, run?)?;
     if interrupts.count() > 0 {
         let dir = dir.display();
-        eprintln!(
+        say(format_args!(
             "interrupted after {what}, which is kept in {dir} without a report: tidegate report {dir} \
              draws one"
-        );
+        ));
         return Ok(End::Nothing);
     }
     Ok(End::Whole(run))
@@ -120,7 +122,7 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
         .summary
         .as_ref()
         .expect("a run that was just written has one");
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     let page = if args.no_report {
         None
     } else {
@@ -166,13 +168,13 @@ impl Bar {
     pub(crate) fn show(&mut self, share: f64) {
         let percent = (share.clamp(0.0, 1.0) * 100.0) as u32;
         if std::io::stderr().is_terminal() && self.last.replace(percent) != Some(percent) {
-            eprint!("\r{} {percent:3} %", self.what);
+            draw(format_args!("\r{} {percent:3} %", self.what));
         }
     }
 
     pub(crate) fn done(&mut self) {
         if self.last.is_some() && std::io::stderr().is_terminal() {
-            eprint!("\r\x1b[K");
+            draw("\r\x1b[K");
         }
     }
 }

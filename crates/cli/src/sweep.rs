@@ -20,8 +20,8 @@ use tidegate_sim::scenario::{Point, Sweep};
 use crate::folder::Script;
 use crate::interrupted;
 use crate::memory;
-use crate::print_json;
-use crate::progress::counted;
+use crate::output::{output, print_json};
+use crate::progress::{counted, say};
 use crate::studio::Studio;
 use book::{Book, Job};
 use crew::{Crew, End, rough};
@@ -66,12 +66,14 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
     if play(threads, &sweep, &dir, &mut book)? == End::Interrupted {
         let (done, all) = (book.done(), sweep.runs());
         let all = counted(all as u64, "run");
-        eprintln!("interrupted after {done} of {all}; the same command does the rest");
+        say(format_args!(
+            "interrupted after {done} of {all}; the same command does the rest"
+        ));
         return Ok(interrupted::exit_code());
     }
     let figures = book.finish()?;
     let failures = book.failures();
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     if args.json {
         print_json(&as_json(&sweep, &figures, &failures))?;
     } else {
@@ -107,7 +109,9 @@ fn play(threads: usize, sweep: &Sweep, dir: &Path, book: &mut Book<'_>) -> Resul
     if book.done() > 0 {
         let (dir, done, all) = (dir.display(), book.done(), sweep.runs());
         let all = counted(all as u64, "run");
-        eprintln!("{dir} has {done} of {all}, {runs} to be played");
+        say(format_args!(
+            "{dir} has {done} of {all}, {runs} to be played"
+        ));
     }
     if runs == 0 {
         return Ok(End::Done { busy: 1.0 });
@@ -122,13 +126,13 @@ fn play(threads: usize, sweep: &Sweep, dir: &Path, book: &mut Book<'_>) -> Resul
     let crew = Crew::start(scripts, sweep.seeds.clone(), jobs, threads);
     let end = crew.attend(&mut |job, rows| book.add(job, rows))?;
     if let End::Done { busy } = end {
-        eprintln!(
+        say(format_args!(
             "{} in {}, {} at a time; threads were busy {:.1} % of it",
             counted(runs as u64, "run"),
             rough(began.elapsed()),
             threads.min(runs),
             busy * 100.0
-        );
+        ));
     }
     Ok(end)
 }

@@ -17,7 +17,8 @@ use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Limits, Surroundings};
-use crate::print_json;
+use crate::output::print_json;
+use crate::progress::say;
 use crate::send::source::{self, Encoding};
 use crate::tcp::ends::End;
 use crate::tcp::ready::{ready, remarks};
@@ -88,12 +89,12 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     let open = |name: &String| FileSource::open(name, FileOptions::default());
     let stored = args.input.as_ref().map(open).transpose()?;
     for remark in remarks(&args.tcp) {
-        eprintln!("{remark}");
+        say(&remark);
     }
     let mut around = Surroundings::enter()?;
     let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref())?;
     if let Some(port) = end.port() {
-        eprintln!("waiting for players at port {port}");
+        say(format_args!("waiting for players at port {port}"));
     }
     let Some(input) = open_input(args, stored, &around)? else {
         return Ok(ExitCode::SUCCESS);
@@ -148,7 +149,7 @@ fn open_input(
     }
     let server = End::new(args.from.as_deref(), args.listen.as_deref())?;
     if let Some(port) = server.port() {
-        eprintln!("waiting for a stream at port {port}");
+        say(format_args!("waiting for a stream at port {port}"));
     }
     let interrupted = || around.interrupts.count() > 0;
     let Some(stream) = server.open(&around.conditions(), interrupted)? else {

@@ -17,8 +17,8 @@ use tidegate_sim::validate::{self, Case, CaseError, Played, Row};
 
 use crate::interrupted::{self, Made, Share};
 use crate::numbers;
-use crate::print_json;
-use crate::progress::counted;
+use crate::output::{output, print_json};
+use crate::progress::{counted, say};
 use crate::report;
 
 /// What to compare with ns-2, and how thoroughly.
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
     });
     let Some(played) = played else {
         made.iter().for_each(Made::undo);
-        eprintln!("interrupted in the validation: no row is complete, and nothing is kept");
+        say("interrupted in the validation: no row is complete, and nothing is kept");
         return Ok(interrupted::exit_code());
     };
     let played = played?;
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<ExitCode> {
         Some(dir) => draw(&rows, dir)?,
         None => Vec::new(),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     if args.json {
         print_json(&rows)?;
     } else {

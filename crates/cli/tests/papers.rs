@@ -53,16 +53,3 @@ fn mpeg_2_follows_what_events_make_of_the_target() {
     let source = figure["source"].as_str().unwrap();
     assert!(!source.contains("video by"), "{source}");
 }
-
-/// As `tidegate papers list --json | head -c 100` has it: that is no failure, and nothing to talk
-/// of.
-#[test]
-fn a_reader_that_goes_away_is_no_failure() {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(["papers", "list", "--json"]).stdout(writer);
-    let ran = command.output().unwrap();
-    assert_eq!(text(&ran.stderr), "");
-    assert!(ran.status.success(), "{}", ran.status);
-}

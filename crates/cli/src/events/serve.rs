@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use tidegate_kernel::{Policy, Server, default_path, interruptions};
 
+use crate::output::output;
 use crate::progress::say;
 
 /// How to serve.
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
         None => Policy::root_only(),
     };
     if args.check {
-        check(&policy).context("standard output cannot be written")?;
+        check(&policy)?;
         return Ok(ExitCode::SUCCESS);
     }
     for note in policy.notes() {
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
 
 /// Says that the policy can be used, and what in it is hardly meant.
 fn check(policy: &Policy) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = output();
     if policy.notes().is_empty() {
         return writeln!(out, "the policy is right");
     }

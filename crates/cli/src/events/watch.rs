@@ -18,6 +18,7 @@ use tidegate_sim::scenario::quantity;
 
 use super::show;
 use super::transfer::{Connection, GLANCE, Path, Patience};
+use crate::output::output;
 use crate::progress::{counted, say};
 use crate::{interrupted, lab};
 
@@ -127,7 +128,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     let mut seen = 0_u64;
     let mut show = |event: &Event| {
         seen += 1;
-        print(event, start, args.json).context("standard output cannot be written")
+        print(event, start, args.json)
     };
     while !transfer.is_over() {
         if interrupts.count() > 0 {
@@ -158,7 +159,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
 }
 
 fn print(event: &Event, start: Duration, json: bool) -> io::Result<()> {
-    let (now, mut out) = (monotonic(), io::stdout().lock());
+    let (now, mut out) = (monotonic(), output());
     if json {
         writeln!(out, "{}", show::object(event, now))
     } else {

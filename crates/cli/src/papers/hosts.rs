@@ -34,7 +34,9 @@ use self::outcome::{Kind, Measured, Outcome};
 use self::player::{Player, Ssh};
 use crate::interrupted::{self, Made};
 use crate::live::Surroundings;
+use crate::output::{output, print_json};
 use crate::papers::bursts::BurstArgs;
+use crate::progress::say;
 use crate::send::once::Once;
 use crate::tcp::ready::Ready;
 use crate::tcp::sending::Played;
@@ -119,18 +121,18 @@ fn play_all(args: &HostsArgs, hosts: Vec<Host>) -> Result<ExitCode> {
     };
     let mut there = play.reached(hosts)?;
     if play.interrupted() {
-        eprintln!("interrupted in the log-in to the hosts: nothing was played");
+        say("interrupted in the log-in to the hosts: nothing was played");
         return Ok(interrupted::exit_code());
     }
     let each = args.duration.as_secs_f64() * f64::from(args.runs) * args.modes.len() as f64;
-    eprintln!(
+    say(format_args!(
         "hosts: {}, modes: {}, runs of each: {}; {:.0} min at least, run folders in {}",
         there.len(),
         args.modes.len(),
         args.runs,
         (each * there.len() as f64 / 60.0).ceil(),
         args.out.display()
-    );
+    ));
     play.wanted = there.len() * args.modes.len() * args.runs as usize;
     for run in 1..=args.runs {
         there.retain(|host| args.modes.iter().all(|mode| play.plays(host, mode, run)));
@@ -268,7 +270,7 @@ impl Play<'_> {
 
     fn fail(&mut self, mut what: Value, why: &anyhow::Error) {
         let why = crate::told(why);
-        eprintln!("{why}");
+        say(&why);
         what["why"] = json!(why);
         self.failed.push(what);
     }
@@ -287,10 +289,10 @@ impl Play<'_> {
                 if !remarks.is_empty() {
                     remarks.insert_str(0, "; ");
                 }
-                eprintln!(
+                say(format_args!(
                     "{}, {mode}, run {run}: {} of {} frames in time{remarks}",
-                    host.name, frames.in_time, frames.made,
-                );
+                    host.name, frames.in_time, frames.made
+                ));
                 self.outcomes.push(outcome);
                 true
             }
@@ -298,7 +300,7 @@ impl Play<'_> {
             Err(why) => {
                 self.fail(what, &why);
                 if !begun {
-                    eprintln!("{}: no more runs to this host", host.name);
+                    say(format_args!("{}: no more runs to this host", host.name));
                 }
                 begun
             }
@@ -422,13 +424,12 @@ impl Play<'_> {
         let file = out.join("results.json");
         let text = serde_json::to_string_pretty(&results)?;
         fs::write(&file, text).with_context(|| file.display().to_string())?;
-        let mut stdout = std::io::stdout().lock();
         if self.args.json {
-            serde_json::to_writer(&mut stdout, &results)?;
-            writeln!(stdout)?;
+            print_json(&results)?;
         } else {
+            let mut out = output();
             write!(
-                stdout,
+                out,
                 "{}",
                 figure
                     .table
@@ -436,16 +437,16 @@ impl Play<'_> {
                     .map_or_else(String::new, super::text::columns)
             )?;
             for note in &figure.notes {
-                writeln!(stdout, "\n{note}")?;
+                writeln!(out, "\n{note}")?;
             }
         }
         if self.interrupted() {
-            eprintln!(
+            say(format_args!(
                 "interrupted: {} of {} runs are kept in {}",
                 self.outcomes.len(),
                 self.wanted,
                 out.display()
-            );
+            ));
             return Ok(interrupted::exit_code());
         }
         let lost = !self.failed.is_empty() || self.outcomes.is_empty();

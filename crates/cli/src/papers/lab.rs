@@ -17,6 +17,7 @@ use tidegate_sim::{run, staging};
 
 use crate::folder::{self, Script};
 use crate::lab::{self, Injector, Played, Service, Stage, describe};
+use crate::progress::say;
 use crate::studio::Studio;
 
 /// Labs of this process.
@@ -173,10 +174,10 @@ impl Lab {
         let told = told.unwrap_or_default();
         let all = self.all.load(Ordering::Relaxed);
         self.kept.fetch_add(1, Ordering::Relaxed);
-        eprintln!(
+        say(format_args!(
             "run {number} of {all}, {} seed {}{told}{late}",
             job.label, job.seed
-        );
+        ));
         Ok(())
     }
 }
@@ -197,13 +198,13 @@ impl World for Lab {
         self.all.store(jobs.len(), Ordering::Relaxed);
         let last: Duration = jobs.iter().map(lasts).sum();
         let whole = last.as_secs_f64() / at_a_time.max(1) as f64 / 60.0;
-        eprintln!(
+        say(format_args!(
             "runs in real time: {}, side by side: {at_a_time}, about {} minutes; run folders \
              in {}",
             jobs.len(),
             whole.ceil(),
             self.out.display()
-        );
+        ));
     }
 
     fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
@@ -211,7 +212,7 @@ impl World for Lab {
         if let Err(why) = &played {
             // The others took time, too.
             let failed = format!("run {} of seed {} failed: {why:#}", job.label, job.seed);
-            eprintln!("{failed}");
+            say(&failed);
             if let Ok(mut said) = self.said.lock() {
                 said.insert(failed);
             }

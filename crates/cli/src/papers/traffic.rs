@@ -15,6 +15,7 @@ use tidegate_sim::scenario::quantity;
 use tidegate_sim::traffic::udp::{Source, SourceConfig, Spacing};
 
 use crate::live::{self, Surroundings};
+use crate::progress::say;
 
 /// What to send, or where to count it.
 #[derive(Debug, clap::Args)]
@@ -47,12 +48,12 @@ pub(super) fn run(args: &TrafficArgs) -> Result<ExitCode> {
         (None, port) => count(args, port.unwrap_or(0), &around)?,
     };
     let seconds = count.lasted().as_secs_f64().max(1e-3);
-    eprintln!(
+    say(format_args!(
         "{} {} packets, {} on the wire in {seconds:.1} s",
         if args.to.is_some() { SENT } else { CAME },
         count.packets,
         Bytes(count.bytes) / Duration::from_secs_f64(seconds)
-    );
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -107,7 +108,7 @@ fn send(args: &TrafficArgs, to: &str, around: &Surroundings) -> Result<Count> {
     };
     let source = Source::new(config).map_err(|fault| anyhow!("no such cross traffic: {fault}"))?;
     let source = source.until(Time::ZERO + args.duration);
-    eprintln!("{SENDS}{peer}");
+    say(format_args!("{SENDS}{peer}"));
     pass(Actor::Udp(Box::new(source)), socket, args, around)
 }
 
@@ -118,7 +119,7 @@ fn count(args: &TrafficArgs, port: u16, around: &Surroundings) -> Result<Count> 
     let socket = socket.with_context(|| format!("cannot count at port {port}: choose another"))?;
     let port = socket.local_addr().context("a socket has no port")?.port();
     let socket = Socket::listening(socket, |_| true).context("no socket for cross traffic")?;
-    eprintln!("{COUNTS}{port}");
+    say(format_args!("{COUNTS}{port}"));
     pass(Actor::UdpSink(Box::default()), socket, args, around)
 }
 

@@ -21,7 +21,7 @@ use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
 use super::{RecvArgs, flow_info};
 use crate::live::{self, Folder, Surroundings};
-use crate::print_json;
+use crate::output::print_json;
 use crate::progress::{Progress, millis};
 use crate::tcp::ends::End;
 

@@ -10,7 +10,8 @@ use tidegate_live::tcp::TcpSocket;
 use super::source::Picked;
 use super::{SendArgs, frames_in, pick, slow_encoder};
 use crate::live::{self, Surroundings};
-use crate::print_json;
+use crate::output::print_json;
+use crate::progress::say;
 use crate::tcp::Making;
 use crate::tcp::ends::End;
 use crate::tcp::ready::{ready, remarks};
@@ -26,11 +27,11 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     let mut picked = Some(pick(args)?);
     let mut around = Surroundings::enter()?;
     for remark in remarks(&args.tcp) {
-        eprintln!("{remark}");
+        say(&remark);
     }
     let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref())?;
     if let Some(port) = end.port() {
-        eprintln!("waiting for players at port {port}");
+        say(format_args!("waiting for players at port {port}"));
     }
     let each = |around: &Surroundings, socket: &mut TcpSocket, player| {
         // Every player gets the video from its beginning.

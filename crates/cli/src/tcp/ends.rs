@@ -8,6 +8,7 @@ use tidegate_live::driver::Conditions;
 use tidegate_live::tcp::{Sent, TcpOptions, TcpSocket, accept, connect};
 
 use crate::live::Surroundings;
+use crate::progress::say;
 use crate::recv::address::bind_any;
 use crate::told;
 
@@ -67,7 +68,10 @@ impl End {
             match (played, self) {
                 (Err(error), Self::To(_)) => return Err(error),
                 (Err(error), Self::At(_)) => {
-                    eprintln!("{}; waiting for the next player", told(&error));
+                    say(format_args!(
+                        "{}; waiting for the next player",
+                        told(&error)
+                    ));
                 }
                 (Ok(_), Self::To(_)) => break,
                 (Ok(_), Self::At(_)) => {}

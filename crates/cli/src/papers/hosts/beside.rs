@@ -13,6 +13,7 @@ use super::injector::Cut;
 use super::list::Host;
 use super::player::Ssh;
 use crate::live::Surroundings;
+use crate::progress::say;
 
 /// What was started beside a run.
 #[derive(Debug, Default)]
@@ -83,7 +84,7 @@ impl Beside {
 
     fn miss(&mut self, why: &anyhow::Error) {
         let why = crate::told(why);
-        eprintln!("{why}");
+        say(&why);
         self.without.push(why);
     }
 

@@ -25,6 +25,7 @@ use tidegate_sim::papers::Bursts;
 use super::helper::here;
 use super::list::Host;
 use crate::live::Surroundings;
+use crate::progress::say;
 
 /// What cuts the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,11 +226,11 @@ impl Guard {
             self.order("cut")
                 .map_err(|why| anyhow!("the injector: {why}"))?;
             let from = clock.now();
-            eprintln!(
+            say(format_args!(
                 "the path to {} is cut for {} s",
                 self.to,
                 length.as_secs_f64()
-            );
+            ));
             let on = wait(from + length);
             self.order("mend")
                 .map_err(|why| anyhow!("the injector: {why}"))?;
@@ -259,7 +260,7 @@ impl Drop for Guard {
             child.wait()
         });
         if !matches!(again, Ok(Ok(status)) if status.success()) {
-            eprintln!("{}", self.stays_cut());
+            say(self.stays_cut());
         }
     }
 }

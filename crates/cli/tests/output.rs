@@ -1,0 +1,110 @@
+//! Where nobody takes what is printed: a reader that went away, a disk that is full.
+
+mod command;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use command::{folder, text, tidegate};
+
+/// Short ones of every kind.
+const LINES: [&str; 6] = [
+    "papers list",
+    "sim run run.toml --out run --no-report",
+    "papers list --json",
+    "papers run itcp/fig3 --out figures",
+    "sim sweep sweep.toml --out points",
+    "report drawn",
+];
+
+const SCENARIO: &str = r#"name = "short"
+duration = "4s"
+
+[[link]]
+name = "up"
+rate = "1Mb/s"
+delay = "20ms"
+queue = { droptail = "20 packets" }
+
+[[link]]
+name = "down"
+delay = "20ms"
+
+[[flow]]
+name = "tfrc"
+path = ["up"]
+back = ["down"]
+control = "tfrc"
+bulk = { packet = "1200B" }
+"#;
+
+fn play(line: &str, dir: &Path, out: Stdio, err: Stdio) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(line.split(' ')).current_dir(dir);
+    command.stdout(out).stderr(err).output().unwrap()
+}
+
+/// With what the commands read.
+fn prepared(name: &str) -> PathBuf {
+    let dir = folder(name);
+    std::fs::write(dir.join("run.toml"), SCENARIO).unwrap();
+    let sweep = "\n[sweep]\nseeds = 2\n\"link.up.rate\" = [\"1Mb/s\"]\n";
+    std::fs::write(dir.join("sweep.toml"), [SCENARIO, sweep].concat()).unwrap();
+    let line = "sim run run.toml --out drawn --no-report --json";
+    let ran = tidegate(&line.split(' ').collect::<Vec<_>>(), &dir);
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    dir
+}
+
+fn full() -> Stdio {
+    File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap()
+        .into()
+}
+
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn a_disk_that_is_full_is_named() {
+    let dir = prepared("output-full");
+    for line in LINES {
+        let ran = play(line, &dir, full(), Stdio::piped());
+        let said = text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(1), "{line}: {said}");
+        assert!(said.contains("standard output"), "{line}: {said}");
+        assert!(said.contains("No space left on device"), "{line}: {said}");
+        assert!(!said.contains("panicked"), "{line}: {said}");
+    }
+}
+
+/// As `tidegate papers list | head -1` has it: that is no failure, and nothing to talk of.
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let dir = prepared("output-closed");
+    for line in LINES {
+        let ran = play(line, &dir, closed(), Stdio::piped());
+        let said = text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(0), "{line}: {said}");
+        assert!(!said.contains("standard output"), "{line}: {said}");
+    }
+}
+
+/// What is told on the way is not the work.
+#[test]
+fn the_work_goes_on_where_nobody_hears_of_it() {
+    let dir = prepared("output-unheard");
+    for line in LINES {
+        for err in [full(), closed()] {
+            let ran = play(line, &dir, Stdio::piped(), err);
+            assert_eq!(ran.status.code(), Some(0), "{line}");
+            assert!(!ran.stdout.is_empty(), "{line}");
+        }
+    }
+}

@@ -182,6 +182,7 @@ int tg_events_allowed(const tg_events *events, uint32_t *kinds, uint64_t *variab
 int tg_events_subscribe(const tg_events *events, int socket, uint32_t kinds, uint64_t variables,
                         uint64_t *id);
 int tg_events_change(const tg_events *events, uint64_t id, uint32_t kinds, uint64_t variables);
+/* Events that are on their way still come, but none for a program (tg_events_run). */
 int tg_events_cancel(const tg_events *events, uint64_t id);
 /* How many events a subscription had, and how many of them were dropped because nobody read. */
 int tg_events_tally(const tg_events *events, uint64_t id, uint64_t *count, uint64_t *lost);
@@ -246,7 +247,8 @@ typedef void (*tg_report_callback)(const tg_report *report, void *user);
  * copied. A program gets the socket as long as it is open at the same descriptor. From the first call
  * on, a thread of the library takes all events of this handle: those of other subscriptions go to the
  * callback of tg_events_call, and are dropped where there is none. To take some with tg_events_next,
- * open a second handle. tg_events_cancel ends it; programs that run go on. */
+ * open a second handle. tg_events_cancel ends it, and what is on its way then goes nowhere; programs that
+ * run go on. */
 int tg_events_run(const tg_events *events, int socket, uint32_t kinds, uint64_t variables,
                   const tg_program *program, uint64_t *id);
 /* Calls this for each program that could not be started, failed, or took too long, and once for one whose

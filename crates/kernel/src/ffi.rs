@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::bpf::monitor::Wanted;
 use crate::error::EventsError;
@@ -43,6 +43,18 @@ impl Handle {
         let before = place.take();
         *place = Some(Caller::start(self, None, before)?);
         Ok(())
+    }
+
+    /// The oldest event that nobody took and that is not for a program that was cancelled.
+    fn next(&self, limit: Option<Duration>) -> Result<Option<Event>, EventsError> {
+        let start = Instant::now();
+        loop {
+            let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
+            match self.events.next(left)? {
+                Some(event) if self.programs.is_late(&event) => {}
+                next => return Ok(next),
+            }
+        }
     }
 }
 
@@ -221,8 +233,7 @@ unsafe extern "C" fn tg_events_cancel(handle: *const Handle, id: u64) -> c_int {
     let Some(handle) = (unsafe { handle.as_ref() }) else {
         return fail(NO_HANDLE, -1);
     };
-    handle.programs.forget(SubscriptionId(id));
-    status(handle.events.cancel(SubscriptionId(id)))
+    status(handle.programs.cancel(&handle.events, SubscriptionId(id)))
 }
 
 #[unsafe(no_mangle)]
@@ -260,7 +271,7 @@ unsafe extern "C" fn tg_events_next(
         return fail(NO_HANDLE, -1);
     };
     let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-    match handle.events.next(limit) {
+    match handle.next(limit) {
         Ok(Some(next)) => {
             // SAFETY: null or a place for the event.
             unsafe { put(event, to_c(&next)) };

@@ -104,12 +104,9 @@ fn take(events: &Events, stop: &Stop, programs: &Programs, hearer: Option<&Heare
     let is_over = || stop.is_rung.load(Ordering::Acquire);
     while !is_over() && events.wait(None, Some(stop.bell.as_fd())).is_ok() {
         while !is_over()
-            && let Some(event) = events.try_next()
+            && let Some((event, is_for_the_rest)) = programs.take(events)
         {
-            if programs.start(&event) {
-                continue;
-            }
-            if let Some(hearer) = hearer {
+            if let Some(hearer) = hearer.filter(|_| is_for_the_rest) {
                 hearer.call(&event);
             }
         }

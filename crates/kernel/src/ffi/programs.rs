@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::texts::{fail, status};
 use super::{Handle, NO_HANDLE, borrow, lock, put, wanted};
@@ -73,9 +73,8 @@ unsafe extern "C" fn tg_events_run(
         Err(e) => return fail(&e.to_string(), -1),
     };
     if let Err(e) = handle.keep_taking() {
-        handle.programs.forget(new);
         // The daemon may be gone, and that says more.
-        return match handle.events.cancel(new) {
+        return match handle.programs.cancel(&handle.events, new) {
             Ok(()) => fail(&format!("no thread takes the events: {e}"), -1),
             error => status(error),
         };
@@ -138,10 +137,19 @@ impl CProgram {
 /// Which programs are started for what.
 #[derive(Default)]
 pub(super) struct Programs {
-    bound: Mutex<BTreeMap<SubscriptionId, (Executable, Place)>>,
+    /// Locked from the taking of an event until it is known whose it is.
+    bound: Mutex<Bound>,
     /// From the first program on.
     keeper: Mutex<Option<Keeper>>,
     reporter: Arc<Reporter>,
+}
+
+#[derive(Default)]
+struct Bound {
+    programs: BTreeMap<SubscriptionId, (Executable, Place)>,
+    /// What is still on its way from these is nobody's. With each when the source of events had
+    /// forgotten it, if it has.
+    cancelled: BTreeMap<SubscriptionId, Option<Instant>>,
 }
 
 impl Programs {
@@ -154,10 +162,11 @@ impl Programs {
     ) -> Result<SubscriptionId, EventsError> {
         let place = Place::of(socket).map_err(EventsError::System)?;
         self.wake_keeper().map_err(EventsError::System)?;
-        // Nothing is started in between, so no event finds no program.
+        // Nothing is taken in between, so no event finds no program.
         let mut bound = lock(&self.bound);
         let id = events.subscribe(socket.as_fd(), wanted)?;
-        bound.insert(id, (program, place));
+        bound.programs.insert(id, (program, place));
+        bound.tidy(events, Instant::now());
         Ok(id)
     }
 
@@ -172,28 +181,66 @@ impl Programs {
         Ok(())
     }
 
-    /// Starts a program, if there is one for this event.
-    pub(super) fn start(&self, event: &Event) -> bool {
+    /// Takes the oldest event that nobody took, and starts the program for it, if it has one. Comes
+    /// with whether it is for whoever hears of the rest.
+    pub(super) fn take(&self, events: &Events) -> Option<(Event, bool)> {
         let mut bound = lock(&self.bound);
-        let Some((program, place)) = bound.get(&event.subscription) else {
-            return false;
+        let event = events.try_next()?;
+        let id = event.subscription;
+        let Some((program, place)) = bound.programs.get(&id) else {
+            let is_late = bound.cancelled.contains_key(&id);
+            return Some((event, !is_late));
         };
         if let Some(keeper) = &*lock(&self.keeper) {
-            keeper.starter().start(program, event, *place);
+            keeper.starter().start(program, &event, *place);
         }
         if event.what.kind() == EventKind::Ended {
-            bound.remove(&event.subscription);
+            bound.programs.remove(&id);
         }
-        true
+        Some((event, false))
     }
 
-    /// Starts none for this subscription any more.
-    pub(super) fn forget(&self, id: SubscriptionId) {
-        lock(&self.bound).remove(&id);
+    /// Ends a subscription. If it has a program that is started no more, and what is on its way is
+    /// for nobody.
+    ///
+    /// # Errors
+    ///
+    /// As [`Events::cancel`].
+    pub(super) fn cancel(&self, events: &Events, id: SubscriptionId) -> Result<(), EventsError> {
+        let mut bound = lock(&self.bound);
+        if bound.programs.remove(&id).is_some() {
+            bound.cancelled.insert(id, None);
+        }
+        drop(bound);
+        // Programs for others start meanwhile.
+        let cancelled = events.cancel(id);
+        let mut bound = lock(&self.bound);
+        if let Some(forgotten) = bound.cancelled.get_mut(&id) {
+            *forgotten = Some(Instant::now());
+        }
+        bound.tidy(events, Instant::now());
+        cancelled
+    }
+
+    /// Whether this is for a program that was cancelled.
+    pub(super) fn is_late(&self, event: &Event) -> bool {
+        let bound = lock(&self.bound);
+        bound.cancelled.contains_key(&event.subscription)
     }
 
     pub(super) fn are_none(&self) -> bool {
-        lock(&self.bound).is_empty()
+        lock(&self.bound).programs.is_empty()
+    }
+}
+
+impl Bound {
+    /// Forgets those of which nothing can come any more.
+    fn tidy(&mut self, events: &Events, now: Instant) {
+        let is_over =
+            |forgotten: &Option<Instant>| forgotten.is_some_and(|f| now.duration_since(f) > LATEST);
+        if self.cancelled.values().any(is_over) && events.is_empty() {
+            self.cancelled.retain(|_, forgotten| !is_over(forgotten));
+        }
     }
 }
 
@@ -258,5 +305,43 @@ fn numbers(fault: &Fault) -> (u32, i64) {
         Fault::TooMany(many) => (2, *many as i64),
         Fault::TooSlow(limit) => (3, limit.as_millis() as i64),
         Fault::Unknown(e) => (4, e.raw_os_error().unwrap_or_default().into()),
+    }
+}
+
+/// A processor that was at an event when its subscription was cancelled has told of it by then, as
+/// the daemon's places of subscriptions suppose, too.
+const LATEST: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn what_was_cancelled_is_not_remembered_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (events, programs) = (Events::unprivileged().unwrap(), Programs::default());
+        let program = Executable::new("/bin/true");
+        let id = programs
+            .bind(&events, stream.as_fd(), Wanted::ALL, program)
+            .unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // Until its change of state is on its way, which wakes nobody up here.
+        events.wait(None, None).unwrap();
+        programs.cancel(&events, id).unwrap();
+        assert!(programs.are_none());
+        let (now, later) = (Instant::now(), Instant::now() + 2 * LATEST);
+        let known = |now| {
+            let mut bound = lock(&programs.bound);
+            bound.tidy(&events, now);
+            bound.cancelled.len()
+        };
+        assert_eq!((known(now), known(later)), (1, 1), "it still waits");
+        while let Some((event, is_for_the_rest)) = programs.take(&events) {
+            assert!(!is_for_the_rest, "{event:?}");
+        }
+        assert_eq!((known(now), known(later)), (1, 0));
     }
 }

@@ -82,6 +82,81 @@ static void reads(const char *path, char *text, size_t size) {
     fclose(notes);
 }
 
+static struct {
+    const tg_events *events;
+    atomic_int held, go, ends, heard;
+    uint64_t marker, first;
+} holding;
+
+/* Holds what comes behind its first event until it may go on. */
+static void on_held(const tg_event *event, void *user) {
+    CHECK(user == &holding);
+    if (event->subscription != holding.marker) {
+        if (atomic_load(&holding.heard) == 0) {
+            holding.first = event->subscription;
+        }
+        atomic_store(&holding.heard, 1);
+        return;
+    }
+    atomic_store(&holding.held, 1);
+    for (int tries = 0; atomic_load(&holding.go) == 0; tries++) {
+        CHECK(tries < 10000);
+        CHECK(poll(NULL, 0, 1) == 0);
+    }
+    if (atomic_load(&holding.ends) != 0) {
+        CHECK(tg_events_call(holding.events, NULL, NULL) == 0);
+    }
+    atomic_store(&holding.held, 0);
+}
+
+/* The change of state of a connection that a program was to be started for waits behind another event
+ * while that is cancelled: nobody gets it, neither the callback nor who takes events himself. */
+static void what_was_cancelled_is_for_nobody(void) {
+    tg_events *events = tg_events_unprivileged();
+    CHECK(events != NULL);
+    holding.events = events;
+    tg_program none = {.program = "/no/such/program"};
+    for (int ends = 0; ends < 2; ends++) {
+        int peer, ours = connected(&peer), other_peer, other = connected(&other_peer);
+        uint64_t id, events_of_it = 0;
+        atomic_store(&holding.go, 0);
+        atomic_store(&holding.ends, ends);
+        atomic_store(&holding.heard, 0);
+        CHECK(tg_events_subscribe(events, ours, 1u << TG_STATE, 0, &holding.marker) == 0);
+        CHECK(tg_events_call(events, on_held, &holding) == 0);
+        CHECK(tg_events_run(events, other, 1u << TG_STATE, 0, &none, &id) == 0);
+        CHECK(shutdown(ours, SHUT_WR) == 0);
+        wait_for(&holding.held);
+        CHECK(shutdown(other, SHUT_WR) == 0);
+        for (int tries = 0; events_of_it == 0; tries++) {
+            CHECK(tries < 10000);
+            CHECK(poll(NULL, 0, 1) == 0);
+            CHECK(tg_events_tally(events, id, &events_of_it, NULL) == 0);
+        }
+        CHECK(tg_events_cancel(events, id) == 0);
+        CHECK(tg_events_cancel(events, holding.marker) == 0);
+        atomic_store(&holding.go, 1);
+        for (int tries = 0; atomic_load(&holding.held) != 0; tries++) {
+            CHECK(tries < 10000);
+            CHECK(poll(NULL, 0, 1) == 0);
+        }
+        /* What comes later is heard, so the rest was passed by. */
+        int last_peer, last = connected(&last_peer);
+        uint64_t last_id;
+        tg_event event;
+        CHECK(tg_events_subscribe(events, last, 1u << TG_STATE, 0, &last_id) == 0);
+        CHECK(shutdown(last, SHUT_WR) == 0);
+        if (ends) {
+            CHECK(tg_events_next(events, &event, 10000) == 1);
+            CHECK(event.subscription == last_id);
+        } else {
+            wait_for(&holding.heard);
+            CHECK(holding.first == last_id);
+        }
+    }
+    tg_events_close(events);
+}
+
 int main(int count, char **words) {
     CHECK(count == 2);
     tg_events *events = tg_events_unprivileged();
@@ -160,6 +235,8 @@ int main(int count, char **words) {
     run(events, &last);
     wait_for(&reports.not_started);
     CHECK(access(file, F_OK) != 0);
+
+    what_was_cancelled_is_for_nobody();
 
     /* Where the system keeps no ends of children, that is told once of each program. */
     CHECK(signal(SIGCHLD, SIG_IGN) != SIG_ERR);

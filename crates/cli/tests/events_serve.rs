@@ -321,18 +321,22 @@ fn another_user_serves_with_one_capability_that_sleeps() {
     daemon.interrupted();
 }
 
-/// Users have numbers, by which policies know them too.
+/// Users have numbers, by which policies know them too; those of containers often have nothing else.
 #[test]
 fn another_user_can_be_given_by_number() {
-    let Some(daemon) = Daemon::start("number", ANYTHING, "--user 65534") else {
-        return;
-    };
-    let threads = rights(daemon.party.id());
-    let ids = |thread: &BTreeMap<_, String>| (thread["Uid"].clone(), thread["Gid"].clone());
-    let nobody = || "65534".to_owned();
-    assert!(threads.iter().all(|t| ids(t) == (nobody(), nobody())));
-    hear_of_an_end(&daemon.socket());
-    daemon.interrupted();
+    for (user, uid, gid) in [
+        ("65534", "65534", "65534"),
+        ("4000000001:4000000002", "4000000001", "4000000002"),
+    ] {
+        let Some(daemon) = Daemon::start("number", ANYTHING, &format!("--user {user}")) else {
+            return;
+        };
+        for thread in rights(daemon.party.id()) {
+            assert_eq!((thread["Uid"].as_str(), thread["Gid"].as_str()), (uid, gid));
+        }
+        hear_of_an_end(&daemon.socket());
+        daemon.interrupted();
+    }
 }
 
 /// Also what another user may not remove, and when nobody is left to say so.
@@ -369,6 +373,9 @@ fn a_daemon_that_cannot_start_says_why() {
             .ends()
             .failed_with(&format!("there is no user `{user}`"));
     }
+    Party::tidegate(&format!("events serve --socket {other} --user 4000000001"))
+        .ends()
+        .failed_with("give that, too, as --user 4000000001:GID");
     assert!(!daemon.scratch.path("other").exists());
     daemon.interrupted();
 }

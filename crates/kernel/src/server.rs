@@ -11,9 +11,9 @@ mod lines;
 mod places;
 mod porter;
 mod scribe;
+mod user;
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::passing;
 use crate::peer::Peer;
 use crate::policy::{Limits, Policy};
 use crate::protocol::Reply;
-use crate::system::{self, Polled, check, group_of, owned, user_and_group};
+use crate::system::{self, Polled, check, owned};
 use client::{Client, Outcome};
 use closing::Closing;
 use door::Door;
@@ -111,15 +111,16 @@ impl Server {
     }
 
     /// Gives up every privilege but the one to make rings, and becomes another user if one is
-    /// named, or given by number. What was made for clients to come in is then removed by a process
+    /// given: `USER` or `USER:GROUP`, each by name or number. A number needs no entry on this system
+    /// if its group is given, too. What was made for clients to come in is then removed by a process
     /// that stays who this was, also if this is killed.
     ///
     /// # Errors
     ///
-    /// There is no such user, or the kernel does not allow it.
+    /// There is no such user or group, the user's group is not known, or the kernel does not allow
+    /// it.
     pub fn drop_privileges(&mut self, user: Option<&str>) -> Result<(), ServeError> {
-        let ids = user.map(|user| who(user).ok_or_else(|| ServeError::NoUser(user.into())));
-        let ids = ids.transpose()?;
+        let ids = user.map(user::ids).transpose()?;
         if let Some(door) = &mut self.door {
             door.leave_to_porter().map_err(ServeError::Privileges)?;
         }
@@ -378,15 +379,6 @@ fn descriptors(limits: Limits) -> u32 {
     limits.clients + handed_over + passing::MOST_ALONG + OWN
 }
 
-/// User and group of a name, or of a number that a user has.
-fn who(user: &str) -> Option<(u32, u32)> {
-    let name = CString::new(user).ok()?;
-    user_and_group(&name).or_else(|| {
-        let number = user.parse().ok()?;
-        Some((number, group_of(number)?))
-    })
-}
-
 /// Whether the system has no descriptors or no memory left.
 fn is_full(error: &io::Error) -> bool {
     let full = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
@@ -429,8 +421,12 @@ pub fn interruptions() -> io::Result<OwnedFd> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
+    /// The user has no entry on this system, and nobody said of which group it is.
+    GroupUnknown(u32),
     /// Somebody serves already.
     InUse(PathBuf),
+    /// There is no such group.
+    NoGroup(String),
     /// A file is there that is no socket.
     NoSocket(PathBuf),
     /// There is no such user.
@@ -451,10 +447,19 @@ pub enum ServeError {
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::GroupUnknown(user) => write!(
+                f,
+                "user {user} has no entry on this system, so its group is not known: give that, too, \
+                 as --user {user}:GID"
+            ),
             Self::InUse(path) => write!(
                 f,
                 "another daemon serves at {}: stop it, or choose another --socket",
                 path.display()
+            ),
+            Self::NoGroup(name) => write!(
+                f,
+                "there is no group `{name}` on this system: make one, or give a number"
             ),
             Self::NoSocket(path) => write!(
                 f,
@@ -463,7 +468,8 @@ impl fmt::Display for ServeError {
             ),
             Self::NoUser(name) => write!(
                 f,
-                "there is no user `{name}` on this system: make one, or leave --user out"
+                "there is no user `{name}` on this system: make one, give numbers as UID:GID, or leave \
+                 --user out"
             ),
             Self::Others(path) => write!(
                 f,

@@ -21,8 +21,9 @@ pub(crate) struct ServeArgs {
     /// Who may subscribe to what and read what; only root and everything unless told
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Become this user, by name or number, once the programs are in the kernel
-    #[arg(long, value_name = "USER")]
+    /// Become this user, by name or number, once the programs are in the kernel; the group is the
+    /// user's own unless told, and has to be told of a number that no user has
+    #[arg(long, value_name = "USER[:GROUP]")]
     user: Option<String>,
     /// Say nothing of clients that come, go or are refused
     #[arg(long)]

@@ -204,8 +204,8 @@ pub fn receive(
             return Ok(Received::Goodbye);
         }
         if asked || conditions.until.is_some_and(|until| now >= until) {
-            // Who does not hear it any more has gone itself.
-            let _ = socket.leave(&receiver.farewell(), conditions);
+            // Who does not hear it has gone itself, or hears nothing at all: it ends either way.
+            let _ = socket.leave(&receiver.farewell(), LAST_WORDS, conditions);
             return Ok(Received::Asked);
         }
         let read = socket.read(&mut buffer);
@@ -315,5 +315,8 @@ impl std::error::Error for TcpError {}
 /// The system tells nobody that an acknowledgement has come: a frame that waits for room is tried
 /// again after this. A look costs some microseconds.
 const ROOM: Duration = Duration::from_millis(5);
+/// A player waits so long for its sender to close.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 #[cfg(test)]
 mod tests;

@@ -212,25 +212,41 @@ impl AsFd for TcpSocket {
 }
 
 impl TcpSocket {
-    /// Says these last words and waits a moment until the peer has gone, so that what still comes
-    /// from it does not make the system take them back.
-    pub(super) fn leave(&mut self, words: &[u8], conditions: &Conditions) -> io::Result<()> {
-        self.write(words)?;
-        self.stream.shutdown(Shutdown::Write)?;
+    /// Says these last words and waits so long at most until the peer has gone, so that what still
+    /// comes from it does not make the system take them back. What the socket does not take at once
+    /// goes meanwhile.
+    ///
+    /// # Errors
+    /// The peer has gone before all was said, or does not take it (`TimedOut`).
+    pub(super) fn leave(
+        &mut self,
+        words: &[u8],
+        patience: Duration,
+        conditions: &Conditions,
+    ) -> io::Result<()> {
+        let mut unsaid = Some(words);
         let mut buffer = vec![0; 1 << 16];
-        let end = conditions.clock.now() + LAST_WORDS;
+        let end = conditions.clock.now() + patience;
         loop {
             let now = conditions.clock.now();
-            match self.read(&mut buffer)? {
-                Some(0) => return Ok(()),
-                _ if now >= end => return Ok(()),
-                Some(_) => {}
-                None => wait(
-                    &[(self.stream.as_raw_fd(), libc::POLLIN)],
-                    conditions,
-                    now,
-                    end,
-                )?,
+            if let Some(words) = unsaid {
+                let rest = &words[self.write(words)?..];
+                unsaid = (!rest.is_empty()).then_some(rest);
+                if unsaid.is_none() {
+                    self.stream.shutdown(Shutdown::Write)?;
+                }
+            }
+            match (self.read(&mut buffer)?, unsaid.is_none()) {
+                (Some(0), true) => return Ok(()),
+                (Some(0), false) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                (_, true) if now >= end => return Ok(()),
+                (_, false) if now >= end => return Err(io::ErrorKind::TimedOut.into()),
+                (Some(_), _) => {}
+                (None, said) => {
+                    let events = libc::POLLIN | if said { 0 } else { libc::POLLOUT };
+                    let own = (self.stream.as_raw_fd(), events);
+                    wait(&[own], conditions, now, end)?;
+                }
             }
         }
     }
@@ -299,8 +315,6 @@ fn queue(fd: RawFd, request: libc::Ioctl) -> io::Result<Bytes> {
     Ok(Bytes(u64::try_from(bytes).unwrap_or(0)))
 }
 
-/// A player waits so long for its sender to close.
-const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Of the kernel's `include/uapi/linux/tcp.h`.
 pub(super) const TCP_RTO_MAX_MS: libc::c_int = 44;
 /// In milliseconds: how long the kernel tries to get something through without a longest time-out

@@ -1,5 +1,6 @@
 //! Senders and receivers on connections over loopback.
 
+use std::io::Read as _;
 use std::thread;
 
 use tidegate_core::media::{Codec, EncodeError, Encoded, FrameEncoder, FrameOrder, FrameRate};
@@ -169,6 +170,57 @@ fn the_backlog_stays_in_the_application() {
     // One write may pass the mark by the segment that it is in: 64 kB on loopback.
     assert!(seen.0 <= mark + Bytes(1 << 17), "{seen:?}");
     assert!(seen.1 > Bytes(300_000));
+}
+
+/// As when a player goes whose words nobody has read so far.
+#[test]
+fn a_goodbye_for_which_there_is_no_room_goes_later() {
+    let (mut near, far) = pair(&TcpOptions::default());
+    let conditions = conditions();
+    let block = vec![7; 1 << 16];
+    let mut before = 0;
+    loop {
+        match near.write(&block).unwrap() {
+            0 => break,
+            count => before += count,
+        }
+    }
+    // Longer than any piece that the socket takes at once.
+    let words: Vec<u8> = (0..1 << 20).map(|n| (n % 251) as u8).collect();
+    let leaving = {
+        let (words, conditions) = (words.clone(), conditions.clone());
+        thread::spawn(move || near.leave(&words, Duration::from_mins(1), &conditions))
+    };
+    let mut heard = Vec::new();
+    far.stream.set_nonblocking(false).unwrap();
+    (&far.stream).read_to_end(&mut heard).unwrap();
+    drop(far);
+    assert_eq!(heard.len(), before + words.len());
+    assert!(heard[before..] == words);
+    leaving.join().unwrap().unwrap();
+}
+
+/// Of a stream that was never there.
+#[test]
+fn who_has_nothing_to_say_goes_all_the_same() {
+    let (mut near, far) = pair(&TcpOptions::default());
+    let leaving = thread::spawn(move || near.leave(&[], Duration::from_mins(1), &conditions()));
+    far.stream.set_nonblocking(false).unwrap();
+    assert_eq!((&far.stream).read(&mut [0]).unwrap(), 0);
+    drop(far);
+    leaving.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_goodbye_that_nobody_takes_is_no_success() {
+    let (mut near, far) = pair(&TcpOptions::default());
+    // More than there is room for at both ends.
+    let words = vec![7; 1 << 25];
+    let mut leave = |patience| near.leave(&words, patience, &conditions());
+    let late = leave(Duration::from_millis(10)).unwrap_err();
+    assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+    drop(far);
+    assert!(leave(Duration::from_mins(1)).is_err());
 }
 
 /// Ends a connection as a scan of ports does.

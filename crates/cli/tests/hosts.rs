@@ -1,6 +1,6 @@
 //! Players on "other" hosts: an ssh server of our own on the loopback, with keys that are thrown away.
 
-#[expect(dead_code, reason = "nobody is killed here, and ports are told")]
+#[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
 use std::io::{self, Write as _};

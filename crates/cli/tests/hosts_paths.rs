@@ -1,7 +1,7 @@
 //! Players on "other" hosts, over a path of our own that is cut and has cross traffic: two network
 //! namespaces with a wire between them, and a script that stands for ssh.
 
-#[expect(dead_code, reason = "ports are told, and nobody waits for a player")]
+#[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 mod skip;
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::{fs, io, thread};
 
-use party::{Party, Scratch, text};
+use party::{Party, Scratch, load, text};
 use rand_core::Rng as _;
 use tidegate_core::control::Ecn;
 use tidegate_core::endpoint::Transmit;
@@ -21,7 +21,7 @@ use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::clock::Clock;
 use tidegate_live::udp::Socket;
-use tidegate_sim::run::{Run, RunReader};
+use tidegate_sim::run::Run;
 
 /// A receiver at a port of its choice.
 fn receiver(options: &str) -> (Party, u16) {
@@ -34,10 +34,6 @@ fn receiver(options: &str) -> (Party, u16) {
 fn sender(port: u16, options: &str) -> Party {
     let size = "--size 320x180 --ceiling 2Mb/s --preset ultrafast";
     Party::tidegate(&format!("send --to 127.0.0.1:{port} {size} {options}"))
-}
-
-fn load(dir: &std::path::Path) -> Run {
-    RunReader::load(dir).unwrap()
 }
 
 #[test]

@@ -8,36 +8,18 @@ mod daemon;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
 
 use daemon::{ANYTHING, Daemon, client};
-use party::{Party, Scratch, text};
+use party::{Party, Scratch, load, player, text, to};
 use tidegate_core::trace::Event;
-use tidegate_sim::run::{FrameKind, Run, RunReader};
-
-/// A player at a port of its choice.
-fn player(options: &str) -> (Party, u16) {
-    // No machine is so busy that a frame comes too late.
-    let options = format!("--listen 127.0.0.1:0 --discard-threshold 30s {options}");
-    let mut player = Party::tidegate(&format!("recv --transport tcp {options}"));
-    let port = player.number("waiting for a stream at port ");
-    (player, port)
-}
+use tidegate_sim::run::FrameKind;
 
 /// A sender of small pictures.
 fn server(way: &str, options: &str) -> Party {
     let size = "--size 320x180 --preset ultrafast --codec mpeg2 --rate 1Mb/s";
     Party::tidegate(&format!("send --transport tcp {way} {size} {options}"))
-}
-
-fn to(port: u16) -> String {
-    format!("--to 127.0.0.1:{port}")
-}
-
-fn load(dir: &Path) -> Run {
-    RunReader::load(dir).unwrap()
 }
 
 /// Figure 7 of the first paper. The rate is told in a file, as the papers' `rate.par`, and passed on
@@ -179,7 +161,7 @@ fn ctrl_c_is_a_clean_end_for_all_three() {
         assert!(run.summary.is_some(), "{:?}", run.notes);
     }
 
-    let (mut player, port) = self::player("");
+    let (mut player, port) = party::player("");
     let server = self::server(&to(port), "");
     player.says("frames/s");
     player.interrupt();
@@ -229,7 +211,7 @@ fn unreadable_and_truncated_media_are_named() {
     assert!(remuxed.success());
     let bytes = fs::read(&whole).unwrap();
     fs::write(&cut, &bytes[..bytes.len() / 3]).unwrap();
-    let (player, port) = self::player("");
+    let (player, port) = party::player("");
     let transcoder = Party::tidegate(&format!("transcode --input {} {}", text(&cut), to(port)));
     transcoder.ends().failed_with("truncated");
     // What was whole arrived, with a goodbye behind it.

@@ -7,27 +7,16 @@ use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use party::{Party, Scratch, text};
+use party::{Party, Scratch, load, player, text, to};
 use tidegate_core::media::{Codec, Encoded, FrameRate};
 use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSender, TcpSenderConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
-use tidegate_sim::run::{Run, RunReader};
-
-/// A player at a port of its choice.
-fn player(options: &str) -> (Party, u16) {
-    // No machine is so busy that a frame comes too late.
-    let options = format!("--listen 127.0.0.1:0 --discard-threshold 30s {options}");
-    let mut player = Party::tidegate(&format!("recv --transport tcp {options}"));
-    let port = player.number("waiting for a stream at port ");
-    (player, port)
-}
 
 /// Of a player for a server at this port.
 fn from(port: u16, options: &str) -> Party {
@@ -42,14 +31,6 @@ fn server(way: &str, options: &str) -> Party {
 }
 
 const SMALL: &str = "--size 160x90 --preset ultrafast --codec mpeg2 --rate 500kb/s";
-
-fn to(port: u16) -> String {
-    format!("--to 127.0.0.1:{port}")
-}
-
-fn load(dir: &Path) -> Run {
-    RunReader::load(dir).unwrap()
-}
 
 /// Two pictures of a stream of which 384 between them never came, and a goodbye, as bytes.
 fn with_a_gap() -> Vec<u8> {

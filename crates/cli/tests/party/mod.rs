@@ -8,6 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{env, fs, process};
 
+use tidegate_sim::run::{Run, RunReader};
+
 /// A running program. It is killed, by its id, when the test ends before it does.
 pub(crate) struct Party {
     child: Child,
@@ -197,6 +199,25 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// A player of a stream over TCP, at a port of its choice.
+pub(crate) fn player(options: &str) -> (Party, u16) {
+    // No machine is so busy that a frame comes too late.
+    let options = format!("--listen 127.0.0.1:0 --discard-threshold 30s {options}");
+    let mut player = Party::tidegate(&format!("recv --transport tcp {options}"));
+    let port = player.number("waiting for a stream at port ");
+    (player, port)
+}
+
+/// For whoever sends to this port.
+pub(crate) fn to(port: u16) -> String {
+    format!("--to 127.0.0.1:{port}")
+}
+
+/// What a run folder holds.
+pub(crate) fn load(dir: &Path) -> Run {
+    RunReader::load(dir).unwrap()
 }
 
 /// For the arguments of a program; temporary folders have no spaces in their names here.

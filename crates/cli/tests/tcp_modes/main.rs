@@ -6,7 +6,7 @@ mod daemon;
 #[expect(dead_code, reason = "these tests capture no packets")]
 mod lab;
 #[path = "../party/mod.rs"]
-#[expect(dead_code, reason = "nobody is waited for until he takes Ctrl-C")]
+#[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
 mod kernel_events;

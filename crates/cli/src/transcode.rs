@@ -12,7 +12,7 @@ use clap::ArgGroup;
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::tcp::Capture;
 use tidegate_core::units::Bytes;
-use tidegate_live::tcp::{TcpOptions, TcpSocket};
+use tidegate_live::tcp::TcpSocket;
 use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
 use tidegate_sim::scenario::quantity;
 
@@ -20,7 +20,7 @@ use crate::live::{self, Limits, Surroundings};
 use crate::output::print_json;
 use crate::progress::say;
 use crate::send::source::{self, Encoding};
-use crate::tcp::ends::End;
+use crate::tcp::ends::{End, Incoming};
 use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Played, Sending, numbered};
 use crate::tcp::{Making, TcpArgs, most_pictures};
@@ -152,10 +152,11 @@ fn open_input(
         say(format_args!("waiting for a stream at port {port}"));
     }
     let interrupted = || around.interrupts.count() > 0;
-    let Some(stream) = server.open(&around.conditions(), interrupted)? else {
+    // It may be silent until somebody ends it.
+    let incoming = server.open_stream(&around.conditions(), Duration::MAX, interrupted)?;
+    let Some(Incoming { socket, .. }) = incoming else {
         return Ok(None);
     };
-    let socket = TcpSocket::new(stream, &TcpOptions::default())?;
     // Twice what may wait: some come between what the sender knows and what the encoder asks for.
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
     let kept = 2 * most_pictures(args.delay_bound, fps) + 60;

@@ -9,7 +9,7 @@ use std::net::{Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use party::{Party, Scratch, load, player, text, to};
 use tidegate_core::media::{Codec, Encoded, FrameRate};
@@ -32,8 +32,9 @@ fn server(way: &str, options: &str) -> Party {
 
 const SMALL: &str = "--size 160x90 --preset ultrafast --codec mpeg2 --rate 500kb/s";
 
-/// Two pictures of a stream of which 384 between them never came, and a goodbye, as bytes.
-fn with_a_gap() -> Vec<u8> {
+/// Two pictures of a stream of which 384 between them never came, as bytes, and what comes behind them:
+/// a goodbye.
+fn with_a_gap() -> (Vec<u8>, Vec<u8>) {
     let config = TcpSenderConfig {
         codec: Codec::Mpeg2,
         ssrc: 1,
@@ -49,12 +50,12 @@ fn with_a_gap() -> Vec<u8> {
     };
     let now = Time::ZERO;
     let mut sender = TcpSender::new(config, Box::new(Classic::new(Rate::kbps(500))));
-    let mut bytes = Vec::new();
-    let mut write = |sender: &mut TcpSender| {
-        let count = sender.poll_write(now).len();
-        bytes.extend_from_slice(sender.poll_write(now));
-        sender.on_written(now, count);
+    let write = |sender: &mut TcpSender| {
+        let bytes = sender.poll_write(now).to_vec();
+        sender.on_written(now, bytes.len());
+        bytes
     };
+    let mut pictures = Vec::new();
     for frame in [0, 385] {
         sender.on_picture(now, frame, now);
         let order = sender.poll_order(now).unwrap();
@@ -66,11 +67,10 @@ fn with_a_gap() -> Vec<u8> {
             quality: None,
         };
         sender.on_encoded(now, Duration::ZERO, Ok(coded));
-        write(&mut sender);
+        pictures.extend(write(&mut sender));
     }
     sender.stop_capture();
-    write(&mut sender);
-    bytes
+    (pictures, write(&mut sender))
 }
 
 /// `tidegate` with what a shell makes of standard input and output.
@@ -86,7 +86,31 @@ fn scan(party: &Party, port: u16) {
     while !fs::read_to_string(&status).unwrap().contains(") T ") {
         thread::yield_now();
     }
-    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    reset(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    signal(party, libc::SIGCONT);
+}
+
+/// Until the other end, on this host, has it from the system: then it has an inode.
+fn wait_until_accepted(stream: &TcpStream) {
+    let ports = [stream.peer_addr(), stream.local_addr()].map(|at| at.unwrap().port());
+    let [here, there] = ports.map(|port| format!(":{port:04X}"));
+    let is_accepted = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words[1].ends_with(&here) && words[2].ends_with(&there) && words[9] != "0"
+    };
+    let end = Instant::now() + Duration::from_secs(40);
+    let accepted = || {
+        let list = fs::read_to_string("/proc/net/tcp").unwrap();
+        list.lines().any(is_accepted)
+    };
+    while !accepted() {
+        assert!(Instant::now() < end, "nobody takes the connection");
+        thread::yield_now();
+    }
+}
+
+/// Ends a connection as a scan of ports does.
+fn reset(stream: TcpStream) {
     let at_once = libc::linger {
         l_onoff: 1,
         l_linger: 0,
@@ -103,7 +127,6 @@ fn scan(party: &Party, port: u16) {
     };
     assert_eq!(set, 0);
     drop(stream);
-    signal(party, libc::SIGCONT);
 }
 
 fn signal(party: &Party, signal: libc::c_int) {
@@ -119,7 +142,8 @@ fn frames_that_never_came_were_not_on_the_screen() {
     let seen = scratch.path("seen");
     let (player, port) = player(&format!("--run {}", text(&seen)));
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.write_all(&with_a_gap()).unwrap();
+    let (pictures, goodbye) = with_a_gap();
+    stream.write_all(&[pictures, goodbye].concat()).unwrap();
     player.ends().succeeded();
     let seen = load(&seen);
     let flow = &seen.flows[0];
@@ -150,6 +174,56 @@ fn who_resets_a_connection_is_nobody() {
     server.interrupt();
     let server = server.ends();
     assert!(!server.succeeded().said.contains("next player"));
+}
+
+/// Also when the program has seen it, and it was not reset.
+#[test]
+fn who_connects_and_says_nothing_is_no_stream() {
+    let scratch = Scratch::new("nothing");
+    let seen = scratch.path("seen");
+    let (mut player, seen_at) = player(&format!("--run {}", text(&seen)));
+    let mut transcoder =
+        Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
+    let port = transcoder.number("waiting for a stream at port ");
+    for (party, port) in [(&mut player, seen_at), (&mut transcoder, port)] {
+        for go in [reset, drop] {
+            let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let name = stream.local_addr().unwrap();
+            wait_until_accepted(&stream);
+            go(stream);
+            party.says(&format!("{name} connected and sent nothing"));
+        }
+    }
+    server(&to(port), "--duration 1s").ends().succeeded();
+    transcoder.ends().succeeded();
+    player.ends().succeeded();
+    assert_eq!(load(&seen).manifest.notes.len(), 1);
+}
+
+/// What came is kept and summed up; the exit code and the words tell of the end.
+#[test]
+fn who_is_reset_in_mid_stream_keeps_what_came_and_says_so() {
+    let scratch = Scratch::new("reset");
+    let [seen, film] = ["seen", "film.m2v"].map(|n| scratch.path(n));
+    let (mut player, port) = player(&format!(
+        "--json --run {} --out {}",
+        text(&seen),
+        text(&film)
+    ));
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let name = stream.local_addr().unwrap();
+    let (pictures, _) = with_a_gap();
+    stream.write_all(&pictures).unwrap();
+    player.says("the stream is there");
+    reset(stream);
+    let player = player.ends();
+    player.failed_with(&format!("the connection to {name} broke in mid-stream"));
+    player.failed_with("reset by peer");
+    player.failed_with("received 2 whole frames");
+    let json: serde_json::Value = serde_json::from_str(&player.output).unwrap();
+    assert_eq!(json["flows"][0]["name"], "stream");
+    assert_eq!(load(&seen).flows[0].received.len(), 2);
+    assert!(fs::read(film).unwrap().starts_with(&[0, 0, 1, 0xb3]));
 }
 
 /// The times of each run begin with it.

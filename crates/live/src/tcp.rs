@@ -20,7 +20,8 @@ pub use connect::connect;
 use socket::wait;
 pub use socket::{TcpOptions, TcpSocket, Watch, set_rto_max};
 
-/// Waits for somebody to connect, until the stop flag is set or `asked` says so.
+/// Waits for somebody to connect, until the stop flag is set or `asked` says so. Comes with who it
+/// is.
 ///
 /// # Errors
 /// When the listener fails.
@@ -28,7 +29,7 @@ pub fn accept(
     listener: &TcpListener,
     conditions: &Conditions,
     mut asked: impl FnMut() -> bool,
-) -> Result<Option<TcpStream>, TcpError> {
+) -> Result<Option<(TcpStream, SocketAddr)>, TcpError> {
     listener.set_nonblocking(true).map_err(TcpError::System)?;
     loop {
         if conditions.stop.is_set() || asked() {
@@ -38,7 +39,7 @@ pub fn accept(
             // Who has gone again before we looked is nobody.
             Ok((stream, _)) if is_gone(&stream) => {}
             Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
-            Ok((stream, _)) => return Ok(Some(stream)),
+            Ok(connected) => return Ok(Some(connected)),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let now = conditions.clock.now();
                 let fd = listener.as_raw_fd();

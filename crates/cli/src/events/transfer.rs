@@ -103,7 +103,8 @@ impl Connection {
         };
         let connect = move || {
             let stream = ends::connect_to(&host, &conditions, || false);
-            stream.and_then(|stream| stream.context("the attempt to connect broke off"))
+            let (stream, _) = stream?.context("the attempt to connect broke off")?;
+            Ok(stream)
         };
         // As above.
         thread::spawn(move || drop(answer.send(connect())));

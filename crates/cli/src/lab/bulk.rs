@@ -148,7 +148,7 @@ impl Writer {
 pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result<()> {
     let end = conditions.until.unwrap_or(Time::FAR);
     let over = || conditions.stop.is_set() || conditions.clock.now() >= end;
-    let Some(mut stream) = accept(listener, conditions, over)? else {
+    let Some((mut stream, _)) = accept(listener, conditions, over)? else {
         return Ok(());
     };
     stream.set_nonblocking(false)?;

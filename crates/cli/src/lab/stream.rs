@@ -220,10 +220,10 @@ pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result
         ..conditions.clone()
     };
     let over = || conditions.clock.now() >= end;
-    let Some(stream) = tcp::accept(listener, conditions, over)? else {
+    let Some((stream, peer)) = tcp::accept(listener, conditions, over)? else {
         return Ok((takings, Said::new()));
     };
-    let mut socket = TcpSocket::new(stream, &TcpOptions::default())?;
+    let mut socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
     let mut receiver = TcpReceiver::new();
     let fetch = |receiver: &mut TcpReceiver, takings: &mut Takings| {
         takings.received.extend(from_fn(|| receiver.poll_frame()));

@@ -11,7 +11,7 @@ use tidegate_core::session::assembler::ReceivedFrame;
 use tidegate_core::session::tcp::{Punctuality, TcpReceiver};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::{Conditions, StopFlag};
-use tidegate_live::tcp::{Received, TcpOptions, TcpSocket, receive};
+use tidegate_live::tcp::{Received, receive};
 use tidegate_sim::cast::received_row;
 use tidegate_sim::run::{ShownFrame, Side, Summary};
 
@@ -23,7 +23,7 @@ use super::{RecvArgs, flow_info};
 use crate::live::{self, Folder, Surroundings};
 use crate::output::print_json;
 use crate::progress::{Progress, millis};
-use crate::tcp::ends::End;
+use crate::tcp::ends::{End, Incoming};
 
 /// Plays one stream. The exit code is 1 when the sender leaves without a goodbye.
 pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
@@ -42,7 +42,8 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
         until: args.duration.map(|span| Time::ZERO + span),
         ..around.conditions()
     };
-    let Some(mut socket) = meet(args, &around, &conditions, &mut progress)? else {
+    let Some(Incoming { mut socket, since }) = meet(args, &around, &conditions, &mut progress)?
+    else {
         return Ok(ExitCode::SUCCESS);
     };
     let name = format!("receive from {} over TCP", socket.peer());
@@ -50,7 +51,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
     let keeper = Keeper::new(film, progress, folder);
     let stop = around.stop.clone();
-    let mut player = Player::new(args, fps, keeper, stop, around.clock.now())?;
+    let mut player = Player::new(args, fps, keeper, stop, since)?;
     let mut receiver = TcpReceiver::new();
     let mut idle = false;
     let ended = receive(&mut receiver, &mut socket, &conditions, |receiver, now| {
@@ -98,7 +99,7 @@ fn meet(
     around: &Surroundings,
     conditions: &Conditions,
     progress: &mut Progress,
-) -> Result<Option<TcpSocket>> {
+) -> Result<Option<Incoming>> {
     let end = End::new(args.from.as_deref(), args.listen.as_deref())?;
     if let Some(port) = end.port() {
         progress.say(&format!("waiting for a stream at port {port}"));
@@ -107,7 +108,8 @@ fn meet(
         let late = conditions.until.is_some_and(|at| around.clock.now() >= at);
         around.interrupts.count() > 0 || late
     };
-    let Some(stream) = end.open(conditions, over)? else {
+    let incoming = end.open_stream(conditions, args.idle_timeout, over)?;
+    if incoming.is_none() {
         let after = around.clock.now().as_secs_f64();
         match &args.from {
             _ if around.interrupts.count() > 0 => return Ok(None),
@@ -119,8 +121,8 @@ fn meet(
                  address"
             ),
         }
-    };
-    Ok(Some(TcpSocket::new(stream, &TcpOptions::default())?))
+    }
+    Ok(incoming)
 }
 
 struct Player<'a> {

@@ -71,8 +71,8 @@ impl Once {
         };
         let end = End::new(self.args.to.as_deref(), None)?;
         let stream = end.open(&conditions, || around.interrupts.count() > 0)?;
-        let stream = stream.ok_or_else(|| anyhow!("there is no connection"))?;
-        let mut socket = TcpSocket::new(stream, &self.args.tcp.options())?;
+        let (stream, peer) = stream.ok_or_else(|| anyhow!("there is no connection"))?;
+        let mut socket = TcpSocket::of_peer(stream, peer, &self.args.tcp.options())?;
         tcp::play(&self.args, around, &conditions, &mut socket, picked, 1)
     }
 }

@@ -4,8 +4,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use tidegate_core::units::Time;
 use tidegate_live::driver::Conditions;
-use tidegate_live::tcp::{Sent, TcpOptions, TcpSocket, accept, connect};
+use tidegate_live::tcp::{Sent, TcpError, TcpOptions, TcpSocket, accept, connect};
 
 use crate::live::Surroundings;
 use crate::progress::say;
@@ -57,11 +58,11 @@ impl End {
     ) -> Result<()> {
         for player in 1.. {
             let asked = || around.interrupts.count() > 0 || over();
-            let Some(stream) = self.open(&around.conditions(), asked)? else {
+            let Some((stream, peer)) = self.open(&around.conditions(), asked)? else {
                 break;
             };
             around.renew();
-            let played = match TcpSocket::new(stream, options) {
+            let played = match TcpSocket::of_peer(stream, peer, options) {
                 Ok(mut socket) => play(around, &mut socket, player)?,
                 Err(error) => Err(error.into()),
             };
@@ -80,7 +81,7 @@ impl End {
         Ok(())
     }
 
-    /// A connection. `None` if somebody ended the wait.
+    /// A connection, and who is at its other end. `None` if somebody ended the wait.
     ///
     /// # Errors
     /// When nobody listens there.
@@ -88,12 +89,54 @@ impl End {
         &self,
         conditions: &Conditions,
         asked: impl FnMut() -> bool,
-    ) -> Result<Option<TcpStream>> {
+    ) -> Result<Option<(TcpStream, SocketAddr)>> {
         match self {
             Self::To(to) => connect_to(to, conditions, asked),
             Self::At(listener) => Ok(accept(listener, conditions, asked)?),
         }
     }
+
+    /// A connection from which a stream can be read. Who waits goes on doing so when somebody
+    /// connects and goes without a word, as scans of ports and looks at whether a server lives do,
+    /// and says so; who is silent is somebody after `patience`. `None` if somebody ended the wait.
+    ///
+    /// # Errors
+    /// When nobody listens there, or the system refuses.
+    pub(crate) fn open_stream(
+        &self,
+        conditions: &Conditions,
+        patience: Duration,
+        mut asked: impl FnMut() -> bool,
+    ) -> Result<Option<Incoming>> {
+        loop {
+            let Some((stream, peer)) = self.open(conditions, &mut asked)? else {
+                return Ok(None);
+            };
+            let since = conditions.clock.now();
+            let socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
+            let there = match self {
+                // Who was named is the one, whatever becomes of it.
+                Self::To(_) => Ok(()),
+                Self::At(_) => socket.wait_for_words(since + patience, conditions, &mut asked),
+            };
+            match there {
+                Ok(()) => return Ok(Some(Incoming { socket, since })),
+                Err(TcpError::Closed { peer, cause }) => say(format_args!(
+                    "{peer} connected and sent nothing{}; waiting for another sender",
+                    cause.map_or(String::new(), |cause| format!(" ({cause})"))
+                )),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// A connection from which a stream is to come.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) socket: TcpSocket,
+    /// When it came about.
+    pub(crate) since: Time,
 }
 
 fn listen(at: &str) -> Result<TcpListener> {
@@ -117,7 +160,7 @@ pub(crate) fn connect_to(
     to: &str,
     conditions: &Conditions,
     mut asked: impl FnMut() -> bool,
-) -> Result<Option<TcpStream>> {
+) -> Result<Option<(TcpStream, SocketAddr)>> {
     let mend = "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";
     if !to.contains(':') {
         bail!("\"{to}\" has no port: {mend}");
@@ -129,7 +172,7 @@ pub(crate) fn connect_to(
     let mut failure = None;
     for peer in addresses {
         match connect(peer, PATIENCE, conditions, &mut asked) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => return Ok(stream.map(|stream| (stream, peer))),
             Err(e) => failure = Some((peer, e)),
         }
     }

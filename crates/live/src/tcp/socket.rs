@@ -12,7 +12,7 @@ use tidegate_core::units::{Bytes, Time};
 
 use super::TcpError;
 use super::linear::LinearTimeouts;
-use crate::driver::Conditions;
+use crate::driver::{Conditions, TICK};
 use crate::netns::check;
 
 /// What a socket is asked for before it sends.
@@ -71,7 +71,20 @@ impl TcpSocket {
     /// # Errors
     /// Names the option that the system refuses.
     pub fn new(stream: TcpStream, options: &TcpOptions) -> Result<Self, TcpError> {
-        let mut peer = stream.peer_addr().map_err(TcpError::System)?;
+        let peer = stream.peer_addr().map_err(TcpError::System)?;
+        Self::of_peer(stream, peer, options)
+    }
+
+    /// The same where it is known who the peer is, which the system no longer tells of a connection
+    /// that was reset meanwhile. It is taken over all the same, and the first use of it fails.
+    ///
+    /// # Errors
+    /// Names the option that the system refuses.
+    pub fn of_peer(
+        stream: TcpStream,
+        mut peer: SocketAddr,
+        options: &TcpOptions,
+    ) -> Result<Self, TcpError> {
         // A socket of IPv6 has players of IPv4, too.
         peer.set_ip(peer.ip().to_canonical());
         stream.set_nonblocking(true).map_err(TcpError::System)?;
@@ -180,6 +193,37 @@ impl TcpSocket {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 written => return written,
             }
+        }
+    }
+
+    /// Waits until the peer has said something, the stop flag is set, `asked` says so, or it is
+    /// `until`. Nothing is read.
+    ///
+    /// # Errors
+    /// [`TcpError::Closed`] when the peer went without a word, and what else the system says.
+    pub fn wait_for_words(
+        &self,
+        until: Time,
+        conditions: &Conditions,
+        mut asked: impl FnMut() -> bool,
+    ) -> Result<(), TcpError> {
+        let peer = self.peer;
+        loop {
+            match self.stream.peek(&mut [0]) {
+                Ok(0) => return Err(TcpError::Closed { peer, cause: None }),
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
+                    return Err(TcpError::of(e, peer));
+                }
+                Err(_) => {}
+            }
+            let now = conditions.clock.now();
+            if conditions.stop.is_set() || now >= until || asked() {
+                return Ok(());
+            }
+            let own = (self.stream.as_raw_fd(), libc::POLLIN);
+            wait(&[own], conditions, now, until.min(now + TICK)).map_err(TcpError::System)?;
         }
     }
 

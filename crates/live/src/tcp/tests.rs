@@ -70,7 +70,7 @@ fn conditions() -> Conditions {
 fn pair(options: &TcpOptions) -> (TcpSocket, TcpSocket) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let far = accept(&listener, &conditions(), || false).unwrap().unwrap();
+    let (far, _) = accept(&listener, &conditions(), || false).unwrap().unwrap();
     let plain = TcpOptions::default();
     (
         TcpSocket::new(near, options).unwrap(),
@@ -249,8 +249,49 @@ fn who_has_gone_before_anybody_looked_is_nobody() {
     let at = listener.local_addr().unwrap();
     reset(TcpStream::connect(at).unwrap());
     let near = TcpStream::connect(at).unwrap();
-    let far = accept(&listener, &conditions(), || false).unwrap().unwrap();
-    assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
+    let (far, peer) = accept(&listener, &conditions(), || false).unwrap().unwrap();
+    assert_eq!(peer, near.local_addr().unwrap());
+    assert_eq!(far.peer_addr().unwrap(), peer);
+}
+
+#[test]
+fn who_goes_without_a_word_is_named_however_soon() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    for (go, words) in [(drop as fn(_), "closed the connection"), (reset, "reset")] {
+        let near = TcpStream::connect(at).unwrap();
+        let name = near.local_addr().unwrap().to_string();
+        let (far, peer) = accept(&listener, &conditions(), || false).unwrap().unwrap();
+        go(near);
+        // From then on the system does not tell who it was.
+        while words == "reset" && far.peer_addr().is_ok() {
+            thread::yield_now();
+        }
+        let far = TcpSocket::of_peer(far, peer, &TcpOptions::default()).unwrap();
+        let error = far.wait_for_words(Time::FAR, &conditions(), || false);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(&name) && error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn words_are_waited_for_and_stay_to_be_read() {
+    let (mut near, mut far) = pair(&TcpOptions::default());
+    let mut looks = 0;
+    let asked = || {
+        looks += 1;
+        looks > 2
+    };
+    far.wait_for_words(Time::FAR, &conditions(), asked).unwrap();
+    assert_eq!(looks, 3);
+    far.wait_for_words(Time::ZERO, &conditions(), || unreachable!())
+        .unwrap();
+    near.write(b"hello").unwrap();
+    far.wait_for_words(Time::FAR, &conditions(), || false)
+        .unwrap();
+    let mut heard = [0; 8];
+    assert_eq!(far.read(&mut heard).unwrap(), Some(5));
+    assert!(heard.starts_with(b"hello"));
 }
 
 #[test]

@@ -187,6 +187,11 @@ impl Tally {
         self.frames
     }
 
+    /// Together, without what carries them.
+    pub(crate) fn size(&self) -> Bytes {
+        Bytes(self.bits / 8)
+    }
+
     /// How long all of them took together.
     pub(crate) fn span(&self) -> Duration {
         self.span
@@ -209,7 +214,7 @@ impl Tally {
 
     /// Their bits over that time.
     pub(crate) fn rate(&self) -> Rate {
-        Bytes(self.bits / 8) / self.span().max(Duration::from_millis(1))
+        self.size() / self.span().max(Duration::from_millis(1))
     }
 }
 

@@ -113,7 +113,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
             .as_ref()
             .filter(|_| args.json)
             .map_or(Ok(()), print_json)?;
-        Ok(played.ended)
+        Ok(played)
     };
     end.each(&mut around, &args.tcp.options(), over, each)?;
     match input {

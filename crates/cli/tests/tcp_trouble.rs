@@ -81,12 +81,17 @@ fn with_shell(arguments: &str) -> Party {
 
 /// Comes and goes at once, as a scan of ports does, before the program has looked.
 fn scan(party: &Party, port: u16) {
+    look(party, port, reset);
+}
+
+/// The same in the way that is told.
+fn look(party: &Party, port: u16, go: impl FnOnce(TcpStream)) {
     signal(party, libc::SIGSTOP);
     let status = format!("/proc/{}/stat", party.id());
     while !fs::read_to_string(&status).unwrap().contains(") T ") {
         thread::yield_now();
     }
-    reset(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    go(TcpStream::connect(("127.0.0.1", port)).unwrap());
     signal(party, libc::SIGCONT);
 }
 
@@ -252,6 +257,49 @@ fn each_player_has_a_run_of_its_own_or_none() {
     };
     let (first, third) = (captured(&run), captured(&third));
     assert!(third.first() < first.last(), "{third:?}");
+}
+
+/// What looks whether a server lives is no player: it has neither a run folder nor numbers.
+#[test]
+fn who_takes_nothing_has_no_run() {
+    let scratch = Scratch::new("no-player");
+    let folder = |name| scratch.path(name);
+    // Of an earlier time.
+    let before = folder("run-2");
+    let (player, port) = player("");
+    let earlier = format!("--duration 1s --run {}", text(&before));
+    server(&to(port), &earlier).ends().succeeded();
+    player.ends().succeeded();
+    let earlier = load(&before).manifest.scenario;
+
+    let options = format!("--duration 1s --json --run {}", text(&folder("run")));
+    let mut server = server("--serve 127.0.0.1:0", &options);
+    let port = server.number("waiting for players at port ");
+    let nobody = |server: &mut Party| {
+        look(server, port, drop);
+        server.says("waiting for the next player");
+    };
+    nobody(&mut server);
+    from(port, "").ends().succeeded();
+    nobody(&mut server);
+    nobody(&mut server);
+    assert_eq!(
+        load(&before).manifest.scenario,
+        earlier,
+        "it is not touched"
+    );
+    from(port, "").ends().succeeded();
+    server.interrupt();
+    let server = server.ends();
+    let numbers = serde_json::Deserializer::from_str(&server.succeeded().output);
+    let numbers = numbers.into_iter::<serde_json::Value>().map(Result::unwrap);
+    assert_eq!(numbers.count(), 2);
+    for run in ["run", "run-2"].map(folder) {
+        assert!(load(&run).manifest.scenario.ends_with("over TCP"));
+        assert_eq!(load(&run).flows[0].sent.len(), 30);
+    }
+    assert_ne!(load(&before).manifest.scenario, earlier);
+    assert!(!folder("run-3").exists());
 }
 
 /// The input as well is known before anybody has come.

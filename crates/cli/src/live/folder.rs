@@ -22,6 +22,8 @@ pub(crate) struct Folder {
     manifest: Manifest,
     side: Side,
     next_flush: Time,
+    /// Where it is to be made, if it is one that is made later.
+    due: Option<PathBuf>,
     /// Made for the summary only.
     scratch: Option<PathBuf>,
 }
@@ -45,42 +47,45 @@ impl Folder {
         side: Side,
         manifest: Manifest,
     ) -> Result<Self> {
-        let mut folder = Self::none(summary, side, manifest);
-        folder.scratch = (dir.is_none() && summary).then(scratch_dir);
-        let Some(dir) = dir.or(folder.scratch.as_deref()) else {
-            return Ok(folder);
-        };
-        let mut writer = RunWriter::create(dir)?;
-        writer.manifest(&folder.manifest)?;
-        folder.writer = Some(writer);
+        let mut folder = Self::later(dir, summary, side, manifest);
+        folder.make()?;
         Ok(folder)
     }
 
-    /// The same for a stream that goes on without one if it cannot be made; the line says why.
-    pub(crate) fn create_or_not(
-        dir: Option<&Path>,
-        summary: bool,
-        side: Side,
-        manifest: Manifest,
-    ) -> (Self, Option<String>) {
-        match Self::create(dir, summary, side, manifest.clone()) {
-            Ok(folder) => (folder, None),
-            Err(error) => {
-                let trouble = format!("there is no run folder: {}", told(&error));
-                (Self::none(summary, side, manifest), Some(trouble))
-            }
-        }
-    }
-
-    fn none(summary: bool, side: Side, manifest: Manifest) -> Self {
+    /// One that is made by [`Self::begin`], if it comes to that: until then nothing is touched.
+    pub(crate) fn later(dir: Option<&Path>, summary: bool, side: Side, manifest: Manifest) -> Self {
+        let scratch = (dir.is_none() && summary).then(scratch_dir);
         Self {
             writer: None,
             summary,
             manifest,
             side,
             next_flush: Time::ZERO + FLUSH,
-            scratch: None,
+            due: dir.map(Path::to_owned).or_else(|| scratch.clone()),
+            scratch,
         }
+    }
+
+    /// Makes it, unless that is done. The stream goes on without one if it cannot be made; the line
+    /// says why.
+    pub(crate) fn begin(&mut self) -> Option<String> {
+        let error = self.make().err()?;
+        Some(format!("there is no run folder: {}", told(&error)))
+    }
+
+    /// Whether it is still to be made.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.is_some()
+    }
+
+    fn make(&mut self) -> Result<()> {
+        let Some(dir) = self.due.take() else {
+            return Ok(());
+        };
+        let mut writer = RunWriter::create(dir)?;
+        writer.manifest(&self.manifest)?;
+        self.writer = Some(writer);
+        Ok(())
     }
 
     /// Writes what `rows` writes, and the events, and flushes when it is time. When the disk
@@ -109,7 +114,8 @@ impl Folder {
         Some(format!("the run folder ends here: {error}"))
     }
 
-    /// Writes how long the run was and its numbers, and returns these.
+    /// Writes how long the run was and its numbers, and returns these; none of a folder that was
+    /// never begun.
     ///
     /// # Errors
     /// When the disk refuses, or does not give back what was written; and when it refused before, if
@@ -117,7 +123,7 @@ impl Folder {
     pub(crate) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
         let Some(mut writer) = self.writer.take() else {
             ensure!(
-                !self.summary,
+                !self.summary || self.is_due(),
                 "there are no numbers for --json, which come from the run folder: see above why \
                  that is not whole, and choose a --run with room"
             );
@@ -176,9 +182,34 @@ mod tests {
         }
         std::fs::write(dir.join("thesis.txt"), "years").unwrap();
         let other = dir.join("thesis.txt");
-        let (folder, trouble) = Folder::create_or_not(Some(&other), true, Side::Sender, manifest);
+        let mut folder = Folder::later(Some(&other), true, Side::Sender, manifest);
+        let trouble = folder.begin();
         assert!(trouble.is_some_and(|t| t.contains("there is no run folder")));
+        assert_eq!(folder.begin(), None, "it is said once");
         assert!(folder.finish(Time::ZERO).is_err());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_never_begun_is_not_there_and_missed_by_nobody() {
+        let dir = scratch_dir();
+        let manifest = Manifest::new(World::Live, "test", Duration::ZERO);
+        for named in [Some(dir.as_path()), None] {
+            let begun = |begins: bool| {
+                let manifest = manifest.clone();
+                let mut folder = Folder::later(named, true, Side::Sender, manifest);
+                let place = folder.due.clone().unwrap();
+                assert!(!place.exists());
+                if begins {
+                    assert_eq!((folder.begin(), place.exists()), (None, true));
+                }
+                let summary = folder.finish(Time::ZERO).unwrap();
+                assert_eq!(place.exists(), begins && named.is_some());
+                summary.is_some()
+            };
+            assert!(!begun(false));
+            assert!(begun(true));
+        }
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

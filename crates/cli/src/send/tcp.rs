@@ -42,7 +42,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
             .as_ref()
             .filter(|_| args.json)
             .map_or(Ok(()), print_json)?;
-        Ok(played.ended)
+        Ok(played)
     };
     end.each(&mut around, &args.tcp.options(), || false, each)?;
     Ok(ExitCode::SUCCESS)

@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use tidegate_core::units::Time;
 use tidegate_live::driver::Conditions;
-use tidegate_live::tcp::{Sent, TcpError, TcpOptions, TcpSocket, accept, connect};
+use tidegate_live::tcp::{TcpError, TcpOptions, TcpSocket, accept, connect};
 
+use super::sending::Played;
 use crate::live::Surroundings;
 use crate::progress::say;
 use crate::recv::address::bind_any;
@@ -44,8 +45,8 @@ impl End {
     }
 
     /// Has `play` send to the one player there, or to one after the other of those who come, until
-    /// `over` or Ctrl-C. It is told which player it is, from one, and says how its connection ended.
-    /// The clock starts anew for each.
+    /// `over` or Ctrl-C. It is told which player it is, from one; who takes nothing is none, and the
+    /// next one has its number. The clock starts anew for each.
     ///
     /// # Errors
     /// When nobody listens there, `play` fails, or the connection to the only player broke.
@@ -54,16 +55,21 @@ impl End {
         around: &mut Surroundings,
         options: &TcpOptions,
         mut over: impl FnMut() -> bool,
-        mut play: impl FnMut(&Surroundings, &mut TcpSocket, u32) -> Result<Result<Sent>>,
+        mut play: impl FnMut(&Surroundings, &mut TcpSocket, u32) -> Result<Played>,
     ) -> Result<()> {
-        for player in 1.. {
+        let mut player = 1;
+        loop {
             let asked = || around.interrupts.count() > 0 || over();
             let Some((stream, peer)) = self.open(&around.conditions(), asked)? else {
                 break;
             };
             around.renew();
             let played = match TcpSocket::of_peer(stream, peer, options) {
-                Ok(mut socket) => play(around, &mut socket, player)?,
+                Ok(mut socket) => {
+                    let played = play(around, &mut socket, player)?;
+                    player += u32::from(played.took);
+                    played.ended
+                }
                 Err(error) => Err(error.into()),
             };
             match (played, self) {

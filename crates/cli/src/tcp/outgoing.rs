@@ -37,6 +37,8 @@ pub(crate) struct Reporter {
     recent: Recent,
     total: Total,
     leaving_since: Option<Time>,
+    /// Something has come to the player.
+    took: bool,
 }
 
 /// Since the last progress line.
@@ -90,6 +92,7 @@ impl Reporter {
             recent: Recent::default(),
             total: Total::default(),
             leaving_since: None,
+            took: false,
         })
     }
 
@@ -121,8 +124,15 @@ impl Reporter {
         if let Ok(Sent::PlayerLeft) = played {
             self.progress.say("the player has left");
         }
+        // Who broke off may have come for nothing.
+        self.took |= played.is_ok();
         self.keep(stream, now);
         played
+    }
+
+    /// Whether anything has come to the player. A folder that is made later is there only then.
+    pub(crate) fn took(&self) -> bool {
+        self.took
     }
 
     /// How often the rate was changed because of an event.
@@ -204,6 +214,9 @@ impl Reporter {
                 .say(&format!("nobody is told the rate any more: {e}"));
             self.outgoing = None;
         }
+        // What left by the last time, and what of all that is acknowledged by now.
+        let backlog = stream.sender.backlog();
+        self.took |= self.total.left.size() > backlog.unsent + backlog.unacknowledged;
         self.keep(stream, now);
         if let Some(slow) = self.pace.look(now) {
             self.progress.say(&slow);
@@ -215,8 +228,9 @@ impl Reporter {
     }
 
     fn keep<P: EncodePipe>(&mut self, stream: &mut TcpStreamer<P>, now: Time) {
+        let (rows, events) = (self.rows.len(), self.events.len());
         stream.sender.drain(&mut self.rows, &mut self.events);
-        for (_, event) in &self.events {
+        for (_, event) in &self.events[events..] {
             match event {
                 Event::Transport { event } => self.total.told[*event as usize] += 1,
                 Event::Reacted { reaction, .. } => {
@@ -228,12 +242,20 @@ impl Reporter {
         let answers = stream.sender.take_answers();
         self.total.answers += answers.len();
         self.recent.answers.extend(answers);
-        for frame in &self.rows {
+        for frame in &self.rows[rows..] {
             self.total.frames += 1;
             let Some(left) = frame.left else { continue };
             self.total.left.add(frame.bits, frame.captured, left);
             self.recent.bits += frame.bits;
             self.recent.slowest = self.recent.slowest.max(left.since(frame.captured));
+        }
+        if self.took
+            && let Some(trouble) = self.folder.begin()
+        {
+            self.progress.say(&trouble);
+        }
+        if self.folder.is_due() {
+            return;
         }
         let rows = &self.rows;
         let trouble = self.folder.record(now, &self.events, |writer| {

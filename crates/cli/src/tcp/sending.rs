@@ -44,6 +44,8 @@ pub(crate) struct Played {
     pub(crate) summary: Option<Summary>,
     /// How often the rate was changed because of an event.
     pub(crate) answers: usize,
+    /// Whether anything has come to the player.
+    pub(crate) took: bool,
     /// How it ended. What failed concerns this player alone: its connection, or its run folder.
     pub(crate) ended: Result<Sent>,
 }
@@ -67,13 +69,16 @@ impl Sending<'_> {
                 return Ok(Played {
                     summary: None,
                     answers: 0,
+                    took: false,
                     ended: Err(error),
                 });
             }
         };
         let manifest = live::manifest(&self.name, self.duration, self.flow_info());
-        let (folder, trouble) =
-            Folder::create_or_not(self.dir.as_deref(), self.json, Side::Sender, manifest);
+        let mut folder = Folder::later(self.dir.as_deref(), self.json, Side::Sender, manifest);
+        // Of many who come some take nothing, as scans of ports: they have none.
+        let at_once = self.tcp.serve.is_none();
+        let trouble = at_once.then(|| folder.begin()).flatten();
         let (encoder, pace) = Timed::new(self.encoder, conditions.clock, self.mend);
         let mut reporter = Reporter::new(self.tcp, folder, sayings, pace)?;
         if let Some(trouble) = trouble {
@@ -86,7 +91,7 @@ impl Sending<'_> {
             Threaded::start(encoder, around.stop.clone()).context("no thread for the encoder")?;
         let mut stream = TcpStreamer::new(sender, pipe);
         let ended = reporter.play(&mut stream, socket, conditions, around, on_turn);
-        let answers = reporter.answers();
+        let (answers, took) = (reporter.answers(), reporter.took());
         let finished = reporter.finish(conditions.clock.now());
         if let Some(error) = stream.error() {
             bail!("{error}");
@@ -99,6 +104,7 @@ impl Sending<'_> {
         Ok(Played {
             summary,
             answers,
+            took,
             ended,
         })
     }

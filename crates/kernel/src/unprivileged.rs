@@ -6,6 +6,8 @@
 //! and time-outs are seen at once. Waking up takes longer than all else, so the thread is awake when
 //! a retransmission timer runs out.
 
+mod disorder;
+mod shared;
 mod stamps;
 #[cfg(test)]
 mod tests;
@@ -13,20 +15,20 @@ mod timer;
 mod view;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
-use crate::event::{Event, EventKind, Happening, SubscriptionId, TcpState};
-use crate::system::{Bell, check, cookie, is_short, monotonic, option, owned};
+use crate::event::{Event, EventKind, SubscriptionId, TcpState};
+use crate::system::{Bell, check, cookie, option, owned};
 use crate::tcp;
-use crate::variables::{Variable, VariableSet};
+use crate::variables::VariableSet;
+use shared::{Shared, State, Subscription, Waiting, Watched};
 use view::View;
 
 /// Which events are weaker here, and how.
@@ -82,50 +84,6 @@ pub(crate) struct Unprivileged {
     epoll: Arc<OwnedFd>,
     stop: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
-    /// Readable while the queue has events.
-    bell: Bell,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    queue: VecDeque<Event>,
-    /// By their cookies: a descriptor may be closed or another socket's by now.
-    sockets: BTreeMap<u64, Watched>,
-    /// Which of them a subscription is to.
-    places: BTreeMap<u64, u64>,
-    /// Sockets without subscriptions that still get stamps, of what was written before, by their
-    /// cookies with a descriptor of each. An application that polls them must not find those.
-    fading: BTreeMap<u64, RawFd>,
-    last: u64,
-}
-
-/// A socket, how it was seen last, and who wants to hear of it.
-#[derive(Debug)]
-struct Watched {
-    /// One of its descriptors, unless that was closed since.
-    fd: RawFd,
-    seen: View,
-    /// By their numbers.
-    subscriptions: BTreeMap<u64, Subscription>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Subscription {
-    wanted: Wanted,
-    tally: Tally,
-}
-
-/// What is asked of a socket that may come to a time-out.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    fd: RawFd,
-    acknowledged: u64,
-    rto: Duration,
 }
 
 impl Unprivileged {
@@ -265,213 +223,6 @@ impl Drop for Unprivileged {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A descriptor of a socket that is watched or still gets stamps.
-    fn place(&self, cookie: u64) -> Option<RawFd> {
-        let fd = self.lock().place(cookie)?;
-        if stamps::still(fd, cookie).is_some() {
-            return Some(fd);
-        }
-        self.follow();
-        self.lock().place(cookie)
-    }
-
-    /// Finds sockets whose descriptors were closed at others of this process, where they go on.
-    /// Those that have none are gone.
-    fn follow(&self) {
-        let missing = self.lock().missing();
-        if missing.is_empty() {
-            return;
-        }
-        let found = match stamps::find(&missing) {
-            Ok(found) => found,
-            // It takes a descriptor: another time.
-            Err(e) if is_short(&e) => return,
-            Err(_) => BTreeMap::new(),
-        };
-        let now = monotonic();
-        let mut state = self.lock();
-        // Some may have come or gone meanwhile.
-        for cookie in state.missing().intersection(&missing) {
-            match found.get(cookie) {
-                Some(&fd) => state.move_to(*cookie, fd),
-                None => state.end(*cookie, now),
-            }
-        }
-        self.tell_of(&state);
-    }
-
-    /// Nobody is to look for events where there are none.
-    fn tell_of(&self, state: &State) {
-        if !state.queue.is_empty() {
-            self.bell.ring();
-        }
-    }
-
-    fn sockets(&self) -> Vec<u64> {
-        self.lock().sockets.keys().copied().collect()
-    }
-
-    /// Sockets that may come to a time-out, of which somebody wants to hear.
-    fn await_timeouts(&self) -> BTreeMap<u64, Waiting> {
-        let state = self.lock();
-        let waiting = state
-            .sockets
-            .iter()
-            .filter_map(|(&cookie, watched)| Some((cookie, watched.waiting()?)));
-        waiting.collect()
-    }
-
-    /// The same of one socket.
-    fn awaits_timeout(&self, cookie: u64) -> Option<Waiting> {
-        self.lock().sockets.get(&cookie)?.waiting()
-    }
-
-    /// Looks at a socket and tells its subscribers what has changed. The answer is when a time-out
-    /// was seen, if one was.
-    fn look(&self, cookie: u64) -> Option<Duration> {
-        let mut state = self.lock();
-        let watched = state.sockets.get_mut(&cookie)?;
-        let now = monotonic();
-        let before = watched.seen;
-        let socket = stamps::still(watched.fd, cookie)?;
-        let mut view = View::of(socket, before.phase).ok()?;
-        let happened = view.since(&before);
-        watched.seen = view;
-        if !happened.is_empty() {
-            state.tell(cookie, now, &happened);
-            self.tell_of(&state);
-        }
-        let timeout = |what: &Happening| what.kind() == EventKind::Timeout;
-        happened.iter().any(timeout).then_some(now)
-    }
-
-    /// Lets go of sockets whose last stamps have come. Whether any are left.
-    fn fade(&self, epoll: &OwnedFd) -> bool {
-        let mut state = self.lock();
-        state.fading.retain(|&cookie, &mut fd| {
-            let Some(socket) = stamps::still(fd, cookie) else {
-                // Until it is found elsewhere, or nowhere.
-                return true;
-            };
-            let pending = stamps::is_pending(socket);
-            stamps::drain(fd);
-            if !pending {
-                // A socket that has just been closed is not in there any more.
-                let _ = remove(epoll, fd);
-            }
-            pending
-        });
-        !state.fading.is_empty()
-    }
-}
-
-impl State {
-    fn subscription(&mut self, id: SubscriptionId) -> Result<&mut Subscription, EventsError> {
-        let place = self.places.get(&id.0);
-        let watched = place.and_then(|cookie| self.sockets.get_mut(cookie));
-        let found = watched.and_then(|watched| watched.subscriptions.get_mut(&id.0));
-        found.ok_or(EventsError::NoSubscription)
-    }
-
-    /// Tells those who want to hear it what happened to a socket.
-    fn tell(&mut self, cookie: u64, time: Duration, happened: &[Happening]) {
-        let Some(watched) = self.sockets.get_mut(&cookie) else {
-            return;
-        };
-        for (&id, subscription) in &mut watched.subscriptions {
-            for &what in happened {
-                let kind = what.kind();
-                if kind != EventKind::Ended && !subscription.wanted.events.contains(kind) {
-                    continue;
-                }
-                subscription.tally.events += 1;
-                if self.queue.len() >= LONGEST_QUEUE {
-                    subscription.tally.lost += 1;
-                    continue;
-                }
-                self.queue.push_back(Event {
-                    time,
-                    subscription: SubscriptionId(id),
-                    number: subscription.tally.events,
-                    what,
-                    state: watched.seen.state.only(subscription.wanted.variables),
-                });
-            }
-        }
-    }
-
-    /// Nobody wants to hear of a socket any more: it is as it was before.
-    fn let_go(&mut self, epoll: &OwnedFd, fd: RawFd, cookie: u64) {
-        let fd = if stamps::still(fd, cookie).is_some() {
-            fd
-        } else {
-            let found = stamps::find(&BTreeSet::from([cookie]));
-            found.unwrap_or_default().remove(&cookie).unwrap_or(fd)
-        };
-        if stamps::give_back(fd, cookie) {
-            self.fading.insert(cookie, fd);
-        } else if stamps::still(fd, cookie).is_some() {
-            // By a descriptor that is closed it cannot be removed, and nobody is told of it.
-            let _ = remove(epoll, fd);
-        }
-    }
-
-    fn place(&self, cookie: u64) -> Option<RawFd> {
-        let watched = self.sockets.get(&cookie).map(|watched| watched.fd);
-        watched.or_else(|| self.fading.get(&cookie).copied())
-    }
-
-    /// Sockets that are not at their descriptors any more.
-    fn missing(&self) -> BTreeSet<u64> {
-        let watched = self.sockets.iter().map(|(&cookie, w)| (cookie, w.fd));
-        let fading = self.fading.iter().map(|(&cookie, &fd)| (cookie, fd));
-        let missing = |&(cookie, fd): &(u64, RawFd)| stamps::still(fd, cookie).is_none();
-        let all = watched.chain(fading).filter(missing);
-        all.map(|(cookie, _)| cookie).collect()
-    }
-
-    fn move_to(&mut self, cookie: u64, to: RawFd) {
-        if let Some(watched) = self.sockets.get_mut(&cookie) {
-            watched.fd = to;
-        }
-        if let Some(fd) = self.fading.get_mut(&cookie) {
-            *fd = to;
-        }
-    }
-
-    /// A socket is gone.
-    fn end(&mut self, cookie: u64, time: Duration) {
-        self.tell(cookie, time, &[Happening::Ended]);
-        self.fading.remove(&cookie);
-        if let Some(watched) = self.sockets.remove(&cookie) {
-            stamps::give_back(watched.fd, cookie);
-            for id in watched.subscriptions.keys() {
-                self.places.remove(id);
-            }
-        }
-    }
-}
-
-impl Watched {
-    /// Whether it may come to a time-out that somebody wants to hear of.
-    fn waiting(&self) -> Option<Waiting> {
-        let timeouts = |s: &Subscription| s.wanted.events.contains(EventKind::Timeout);
-        let seen = &self.seen.state;
-        let on_the_way = seen.get(Variable::PacketsOut).is_some_and(|n| n > 0);
-        let expected = on_the_way && self.subscriptions.values().any(timeouts);
-        expected.then(|| Waiting {
-            fd: self.fd,
-            acknowledged: seen.get(Variable::BytesAcked).unwrap_or_default(),
-            rto: seen.rto().unwrap_or_default(),
-        })
-    }
-}
-
 /// Writes pieces of at most one segment that the kernel does not join (`MSG_EOR`).
 pub(crate) fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let mss: i32 = option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG)?;
@@ -518,6 +269,3 @@ fn remove(epoll: &OwnedFd, fd: RawFd) -> io::Result<()> {
     };
     check(removed).map(drop)
 }
-
-/// Events that nobody takes, before they are dropped.
-const LONGEST_QUEUE: usize = 3_000;

@@ -2,11 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use super::timer::Timers;
 use super::*;
-use crate::event::EventSet;
-use crate::system::{Polled, check, poll, set_option};
+use crate::event::{EventSet, Happening};
+use crate::system::{Polled, check, monotonic, poll, set_option};
 
 /// A connection of which nothing is acknowledged. That takes no privilege: the listener takes no
 /// connection before its data (`TCP_DEFER_ACCEPT`), and has no room by then.

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::thread;
 use std::time::Duration;
 
+use super::disorder::Disorders;
 use super::stamps::drain;
 use super::timer::{Span, Timers, Wheel};
 use super::{Shared, Waiting, remove};
@@ -16,13 +17,20 @@ use crate::system::{be_brisk, monotonic};
 /// Looks at sockets until `stop` can be read and the last stamps have come.
 pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
     be_brisk();
-    let mut alarms = Alarms::new();
+    let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    let mut alarms = Alarms::new(several);
+    let mut disorders = Disorders::new(monotonic(), several);
     // SAFETY: an event is integers, for which zero is a value.
     let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
     let mut looked = monotonic();
     let mut ending = false;
     loop {
-        let limit = alarms.next(monotonic()).min(IDLE);
+        let now = monotonic();
+        let limit = if disorders.any(now) {
+            Duration::ZERO
+        } else {
+            alarms.next(now).min(IDLE)
+        };
         // SAFETY: `ready` is passed with its length.
         let many = unsafe {
             libc::epoll_wait(
@@ -48,10 +56,12 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
                 continue;
             };
             // Whoever stays awake for a socket looks before anything else.
-            let early = alarms.awake(cookie).then(|| shared.look(cookie)).flatten();
+            let awake = alarms.awake(cookie) || disorders.awake(cookie, now);
+            let early = awake.then(|| shared.look(cookie)).flatten();
             drain(fd);
             let timeout = early.or(shared.look(cookie));
             alarms.stamped(shared, cookie, timeout);
+            disorders.saw(cookie, shared.disorder(cookie), monotonic());
         }
         let now = monotonic();
         alarms.ask_again(shared, now);
@@ -59,7 +69,9 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
             looked = now;
             shared.follow();
             shared.fade(epoll);
-            for cookie in shared.sockets() {
+            let sockets = shared.sockets();
+            disorders.keep(&sockets);
+            for cookie in sockets {
                 if let Some(at) = shared.look(cookie) {
                     alarms.stamped(shared, cookie, Some(at));
                 }
@@ -96,8 +108,7 @@ struct Alarm {
 }
 
 impl Alarms {
-    fn new() -> Self {
-        let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    fn new(several: bool) -> Self {
         Self::with(several.then(Timers::open).and_then(Result::ok))
     }
 

@@ -1,0 +1,287 @@
+//! What is known of the sockets that are watched, and what is told of them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::view::View;
+use super::{remove, stamps};
+use crate::bpf::monitor::{Tally, Wanted};
+use crate::error::EventsError;
+use crate::event::{CaState, Event, EventKind, Happening, SubscriptionId};
+use crate::system::{Bell, is_short, monotonic};
+use crate::variables::Variable;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    /// Readable while the queue has events.
+    pub(super) bell: Bell,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) queue: VecDeque<Event>,
+    /// By their cookies: a descriptor may be closed or another socket's by now.
+    pub(super) sockets: BTreeMap<u64, Watched>,
+    /// Which of them a subscription is to.
+    pub(super) places: BTreeMap<u64, u64>,
+    /// Sockets without subscriptions that still get stamps, of what was written before, by their
+    /// cookies with a descriptor of each. An application that polls them must not find those.
+    pub(super) fading: BTreeMap<u64, RawFd>,
+    pub(super) last: u64,
+}
+
+/// A socket, how it was seen last, and who wants to hear of it.
+#[derive(Debug)]
+pub(super) struct Watched {
+    /// One of its descriptors, unless that was closed since.
+    pub(super) fd: RawFd,
+    pub(super) seen: View,
+    /// By their numbers.
+    pub(super) subscriptions: BTreeMap<u64, Subscription>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subscription {
+    pub(super) wanted: Wanted,
+    pub(super) tally: Tally,
+}
+
+/// What is asked of a socket that may come to a time-out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) fd: RawFd,
+    pub(super) acknowledged: u64,
+    pub(super) rto: Duration,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A descriptor of a socket that is watched or still gets stamps.
+    pub(super) fn place(&self, cookie: u64) -> Option<RawFd> {
+        let fd = self.lock().place(cookie)?;
+        if stamps::still(fd, cookie).is_some() {
+            return Some(fd);
+        }
+        self.follow();
+        self.lock().place(cookie)
+    }
+
+    /// Finds sockets whose descriptors were closed at others of this process, where they go on.
+    /// Those that have none are gone.
+    pub(super) fn follow(&self) {
+        let missing = self.lock().missing();
+        if missing.is_empty() {
+            return;
+        }
+        let found = match stamps::find(&missing) {
+            Ok(found) => found,
+            // It takes a descriptor: another time.
+            Err(e) if is_short(&e) => return,
+            Err(_) => BTreeMap::new(),
+        };
+        let now = monotonic();
+        let mut state = self.lock();
+        // Some may have come or gone meanwhile.
+        for cookie in state.missing().intersection(&missing) {
+            match found.get(cookie) {
+                Some(&fd) => state.move_to(*cookie, fd),
+                None => state.end(*cookie, now),
+            }
+        }
+        self.tell_of(&state);
+    }
+
+    /// Nobody is to look for events where there are none.
+    pub(super) fn tell_of(&self, state: &State) {
+        if !state.queue.is_empty() {
+            self.bell.ring();
+        }
+    }
+
+    pub(super) fn sockets(&self) -> Vec<u64> {
+        self.lock().sockets.keys().copied().collect()
+    }
+
+    /// Sockets that may come to a time-out, of which somebody wants to hear.
+    pub(super) fn await_timeouts(&self) -> BTreeMap<u64, Waiting> {
+        let state = self.lock();
+        let waiting = state
+            .sockets
+            .iter()
+            .filter_map(|(&cookie, watched)| Some((cookie, watched.waiting()?)));
+        waiting.collect()
+    }
+
+    /// The same of one socket.
+    pub(super) fn awaits_timeout(&self, cookie: u64) -> Option<Waiting> {
+        self.lock().sockets.get(&cookie)?.waiting()
+    }
+
+    /// The smoothed round trip of a socket in disorder, if somebody wants to hear of recoveries.
+    pub(super) fn disorder(&self, cookie: u64) -> Option<Duration> {
+        self.lock().sockets.get(&cookie)?.disorder()
+    }
+
+    /// Looks at a socket and tells its subscribers what has changed. The answer is when a time-out
+    /// was seen, if one was.
+    pub(super) fn look(&self, cookie: u64) -> Option<Duration> {
+        let mut state = self.lock();
+        let watched = state.sockets.get_mut(&cookie)?;
+        let now = monotonic();
+        let before = watched.seen;
+        let socket = stamps::still(watched.fd, cookie)?;
+        let mut view = View::of(socket, before.phase).ok()?;
+        let happened = view.since(&before);
+        watched.seen = view;
+        if !happened.is_empty() {
+            state.tell(cookie, now, &happened);
+            self.tell_of(&state);
+        }
+        let timeout = |what: &Happening| what.kind() == EventKind::Timeout;
+        happened.iter().any(timeout).then_some(now)
+    }
+
+    /// Lets go of sockets whose last stamps have come. Whether any are left.
+    pub(super) fn fade(&self, epoll: &OwnedFd) -> bool {
+        let mut state = self.lock();
+        state.fading.retain(|&cookie, &mut fd| {
+            let Some(socket) = stamps::still(fd, cookie) else {
+                // Until it is found elsewhere, or nowhere.
+                return true;
+            };
+            let pending = stamps::is_pending(socket);
+            stamps::drain(fd);
+            if !pending {
+                // A socket that has just been closed is not in there any more.
+                let _ = remove(epoll, fd);
+            }
+            pending
+        });
+        !state.fading.is_empty()
+    }
+}
+
+impl State {
+    pub(super) fn subscription(
+        &mut self,
+        id: SubscriptionId,
+    ) -> Result<&mut Subscription, EventsError> {
+        let place = self.places.get(&id.0);
+        let watched = place.and_then(|cookie| self.sockets.get_mut(cookie));
+        let found = watched.and_then(|watched| watched.subscriptions.get_mut(&id.0));
+        found.ok_or(EventsError::NoSubscription)
+    }
+
+    /// Tells those who want to hear it what happened to a socket.
+    pub(super) fn tell(&mut self, cookie: u64, time: Duration, happened: &[Happening]) {
+        let Some(watched) = self.sockets.get_mut(&cookie) else {
+            return;
+        };
+        for (&id, subscription) in &mut watched.subscriptions {
+            for &what in happened {
+                let kind = what.kind();
+                if kind != EventKind::Ended && !subscription.wanted.events.contains(kind) {
+                    continue;
+                }
+                subscription.tally.events += 1;
+                if self.queue.len() >= LONGEST_QUEUE {
+                    subscription.tally.lost += 1;
+                    continue;
+                }
+                self.queue.push_back(Event {
+                    time,
+                    subscription: SubscriptionId(id),
+                    number: subscription.tally.events,
+                    what,
+                    state: watched.seen.state.only(subscription.wanted.variables),
+                });
+            }
+        }
+    }
+
+    /// Nobody wants to hear of a socket any more: it is as it was before.
+    pub(super) fn let_go(&mut self, epoll: &OwnedFd, fd: RawFd, cookie: u64) {
+        let fd = if stamps::still(fd, cookie).is_some() {
+            fd
+        } else {
+            let found = stamps::find(&BTreeSet::from([cookie]));
+            found.unwrap_or_default().remove(&cookie).unwrap_or(fd)
+        };
+        if stamps::give_back(fd, cookie) {
+            self.fading.insert(cookie, fd);
+        } else if stamps::still(fd, cookie).is_some() {
+            // By a descriptor that is closed it cannot be removed, and nobody is told of it.
+            let _ = remove(epoll, fd);
+        }
+    }
+
+    pub(super) fn place(&self, cookie: u64) -> Option<RawFd> {
+        let watched = self.sockets.get(&cookie).map(|watched| watched.fd);
+        watched.or_else(|| self.fading.get(&cookie).copied())
+    }
+
+    /// Sockets that are not at their descriptors any more.
+    pub(super) fn missing(&self) -> BTreeSet<u64> {
+        let watched = self.sockets.iter().map(|(&cookie, w)| (cookie, w.fd));
+        let fading = self.fading.iter().map(|(&cookie, &fd)| (cookie, fd));
+        let missing = |&(cookie, fd): &(u64, RawFd)| stamps::still(fd, cookie).is_none();
+        let all = watched.chain(fading).filter(missing);
+        all.map(|(cookie, _)| cookie).collect()
+    }
+
+    pub(super) fn move_to(&mut self, cookie: u64, to: RawFd) {
+        if let Some(watched) = self.sockets.get_mut(&cookie) {
+            watched.fd = to;
+        }
+        if let Some(fd) = self.fading.get_mut(&cookie) {
+            *fd = to;
+        }
+    }
+
+    /// A socket is gone.
+    pub(super) fn end(&mut self, cookie: u64, time: Duration) {
+        self.tell(cookie, time, &[Happening::Ended]);
+        self.fading.remove(&cookie);
+        if let Some(watched) = self.sockets.remove(&cookie) {
+            stamps::give_back(watched.fd, cookie);
+            for id in watched.subscriptions.keys() {
+                self.places.remove(id);
+            }
+        }
+    }
+}
+
+impl Watched {
+    /// Whether it may come to a time-out that somebody wants to hear of.
+    pub(super) fn waiting(&self) -> Option<Waiting> {
+        let seen = &self.seen.state;
+        let on_the_way = seen.get(Variable::PacketsOut).is_some_and(|n| n > 0);
+        let expected = on_the_way && self.wants(EventKind::Timeout);
+        expected.then(|| Waiting {
+            fd: self.fd,
+            acknowledged: seen.get(Variable::BytesAcked).unwrap_or_default(),
+            rto: seen.rto().unwrap_or_default(),
+        })
+    }
+
+    pub(super) fn disorder(&self) -> Option<Duration> {
+        let seen = &self.seen.state;
+        let expected =
+            seen.ca_state() == Some(CaState::Disorder) && self.wants(EventKind::Recovery);
+        expected.then(|| seen.srtt().unwrap_or_default())
+    }
+
+    pub(super) fn wants(&self, kind: EventKind) -> bool {
+        let mut all = self.subscriptions.values();
+        all.any(|s| s.wanted.events.contains(kind))
+    }
+}
+
+/// Events that nobody takes, before they are dropped.
+const LONGEST_QUEUE: usize = 3_000;

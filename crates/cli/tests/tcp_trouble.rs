@@ -277,7 +277,8 @@ fn who_takes_nothing_has_no_run() {
     let port = server.number("waiting for players at port ");
     let nobody = |server: &mut Party| {
         look(server, port, drop);
-        server.says("waiting for the next player");
+        let line = server.says("connected and took nothing");
+        assert!(line.ends_with("waiting for the next player"), "{line}");
     };
     nobody(&mut server);
     from(port, "").ends().succeeded();

@@ -252,8 +252,8 @@ typedef void (*tg_report_callback)(const tg_report *report, void *user);
 int tg_events_run(const tg_events *events, int socket, uint32_t kinds, uint64_t variables,
                   const tg_program *program, uint64_t *id);
 /* Calls this for each program that could not be started, failed, or took too long, and once for one whose
- * end cannot be known, on the thread that looks after programs; NULL ends that. When it comes back the last call of the one before is over, unless that
- * asks for it itself. The callback must not close events. */
+ * end cannot be known, on the thread that looks after programs; NULL ends that. When it comes back the last
+ * call of the one before is over, unless that asks for it itself. The callback must not close events. */
 int tg_events_on_report(const tg_events *events, tg_report_callback callback, void *user);
 
 /* Why the last call of this thread failed. Valid until the next one fails. */

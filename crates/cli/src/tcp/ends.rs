@@ -1,5 +1,6 @@
 //! The two ends of a connection: who connects, and who waits.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
@@ -64,21 +65,27 @@ impl End {
                 break;
             };
             around.renew();
-            let played = match TcpSocket::of_peer(stream, peer, options) {
+            let (took, ended) = match TcpSocket::of_peer(stream, peer, options) {
                 Ok(mut socket) => {
                     let played = play(around, &mut socket, player)?;
                     player += u32::from(played.took);
-                    played.ended
+                    (played.took, played.ended)
                 }
-                Err(error) => Err(error.into()),
+                Err(error) => (false, Err(error.into())),
             };
-            match (played, self) {
+            match (ended, self) {
                 (Err(error), Self::To(_)) => return Err(error),
                 (Err(error), Self::At(_)) => {
-                    say(format_args!(
-                        "{}; waiting for the next player",
-                        told(&error)
-                    ));
+                    let why = match error.downcast_ref::<TcpError>() {
+                        Some(TcpError::Closed { peer, cause }) if !took => {
+                            format!(
+                                "{peer} connected and took nothing{}",
+                                in_brackets(cause.as_ref())
+                            )
+                        }
+                        _ => told(&error),
+                    };
+                    say(format_args!("{why}; waiting for the next player"));
                 }
                 (Ok(_), Self::To(_)) => break,
                 (Ok(_), Self::At(_)) => {}
@@ -129,12 +136,17 @@ impl End {
                 Ok(()) => return Ok(Some(Incoming { socket, since })),
                 Err(TcpError::Closed { peer, cause }) => say(format_args!(
                     "{peer} connected and sent nothing{}; waiting for another sender",
-                    cause.map_or(String::new(), |cause| format!(" ({cause})"))
+                    in_brackets(cause.as_ref())
                 )),
                 Err(error) => return Err(error.into()),
             }
         }
     }
+}
+
+/// What the system says of it, if it says anything.
+fn in_brackets(cause: Option<&io::Error>) -> String {
+    cause.map_or_else(String::new, |cause| format!(" ({cause})"))
 }
 
 /// A connection from which a stream is to come.

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 use std::{fmt, io};
 
-use crate::system::{check as succeeded, option};
+use crate::system::{check as succeeded, monotonic, option};
 use crate::variables::{Snapshot, Variable};
 
 /// Sees that it is a TCP socket that events can come from.
@@ -113,6 +113,8 @@ fn settle(
 pub(crate) struct Info {
     bytes: [u8; SIZE],
     filled: usize,
+    /// When it had been told, on `CLOCK_MONOTONIC`.
+    pub(crate) told: Duration,
 }
 
 impl Info {
@@ -132,6 +134,7 @@ impl Info {
         Ok(Self {
             bytes,
             filled: size as usize,
+            told: monotonic(),
         })
     }
 
@@ -285,8 +288,11 @@ mod tests {
         bytes[120..128].copy_from_slice(&acked.to_le_bytes());
         bytes[144..148].copy_from_slice(&unsent.to_le_bytes());
         bytes[200..208].copy_from_slice(&sent.to_le_bytes());
-        let filled = SIZE;
-        Info { bytes, filled }
+        Info {
+            bytes,
+            filled: SIZE,
+            told: Duration::ZERO,
+        }
     }
 
     /// What comes of these answers, and how often the kernel was asked what waits.

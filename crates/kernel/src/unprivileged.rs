@@ -47,7 +47,7 @@ pub(crate) const WEAKER: &[(EventKind, &str)] = &[
     ),
     (
         EventKind::Recovery,
-        "seen when a segment is sent again, which is up to 2 ms later now and then; the number of duplicates is that of segments acknowledged selectively",
+        "seen at once behind duplicate ACKs for which something new was sent, else when a segment is sent again, up to 2 ms later; the number of duplicates is that of segments acknowledged selectively",
     ),
     (
         EventKind::Recovered,

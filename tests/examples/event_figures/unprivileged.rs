@@ -11,7 +11,6 @@ use tidegate_kernel::{Event, EventKind, Events, Wanted, monotonic};
 use tidegate_live::emulator::{Emulator, Host, Nowhere};
 use tidegate_live::netns::Namespace;
 
-use crate::trace::Trace;
 use crate::verdict::Verdict;
 use crate::{path, quantiles};
 
@@ -21,7 +20,7 @@ use crate::{path, quantiles};
 pub(crate) fn run() -> Vec<Verdict> {
     println!("on the machine as it is");
     let mut aims = Compared::over(ROUNDS).verdicts([
-        "without privilege, all recoveries that send again at once seen, p99 within 100 µs",
+        "without privilege, all recoveries seen, p99 within 100 µs",
         "without privilege, all time-outs seen, p99 within 100 µs",
     ]);
     let Some(_awake) = keep_awake() else {
@@ -49,9 +48,6 @@ struct Compared {
     late: [Vec<Duration>; 3],
     missed: [u32; 3],
     made_up: [usize; 3],
-    /// Recoveries that sent nothing again at once, so that there was nothing to see: those seen when
-    /// they did, and those that never did.
-    silent: [u32; 2],
     /// From when a time-out was seen to a thread that waits for events.
     handed_on: Vec<Duration>,
 }
@@ -59,16 +55,10 @@ struct Compared {
 impl Compared {
     fn over(rounds: u64) -> Self {
         let mut this = Self::default();
-        let filter = format!("dport == {}", path::PORT);
-        let trace = Trace::start("tcp", "tcp_retransmit_skb", &filter);
-        let both: Vec<_> = (0..rounds).map(|round| this.watch(round)).collect();
-        let again = trace.map(Trace::times);
-        if again.is_none() {
-            println!("what is sent again is not known here: there is no tracefs");
-        }
-        for (exact, weak) in both {
+        for round in 0..rounds {
+            let (exact, weak) = this.watch(round);
             for number in 0..KINDS.len() {
-                this.compare(number, &exact, &weak, again.as_deref());
+                this.compare(number, &exact, &weak);
             }
         }
         this
@@ -105,14 +95,8 @@ impl Compared {
         (exact.collect(), told)
     }
 
-    /// Finds for each event of a kind when it was seen. `again` has when segments were sent again.
-    fn compare(
-        &mut self,
-        number: usize,
-        exact: &[Event],
-        weak: &[Event],
-        again: Option<&[Duration]>,
-    ) {
+    /// Finds for each event of a kind when it was seen.
+    fn compare(&mut self, number: usize, exact: &[Event], weak: &[Event]) {
         let kind = KINDS[number];
         let of = |all: &[Event]| -> Vec<Duration> {
             let all = all.iter().filter(|e| e.what.kind() == kind);
@@ -121,22 +105,10 @@ impl Compared {
         let mut seen = of(weak);
         for time in of(exact) {
             let near = |&s: &Duration| s + SLACK >= time && s < time + NEAR;
-            let found = seen.iter().position(near);
-            let found = found.map(|at| seen.remove(at));
-            // The trace has whole microseconds.
-            let repeated = again.and_then(|again| {
-                again
-                    .iter()
-                    .find(|&&at| at + Duration::from_micros(1) >= time)
-            });
-            let silent = kind == EventKind::Recovery
-                && again.is_some()
-                && repeated.is_none_or(|&at| at > time + AT_ONCE);
-            match (found, silent) {
-                (Some(at), false) => self.late[number].push(at.saturating_sub(time)),
-                (Some(_), true) => self.silent[0] += 1,
-                (None, true) if repeated.is_none_or(|&at| at > time + NEAR) => self.silent[1] += 1,
-                (None, _) => self.missed[number] += 1,
+            let found = seen.iter().position(near).map(|at| seen.remove(at));
+            match found {
+                Some(at) => self.late[number].push(at.saturating_sub(time)),
+                None => self.missed[number] += 1,
             }
         }
         self.made_up[number] += seen.len();
@@ -144,10 +116,6 @@ impl Compared {
 
     /// Prints what was seen, and judges it.
     fn verdicts(self, aims: [&'static str; 2]) -> Vec<Verdict> {
-        let [later, never] = self.silent;
-        println!(
-            "recoveries that sent nothing again at once, so that there was nothing to see: {later} seen when they did, {never} never did"
-        );
         let late = self.late.into_iter().enumerate().map(|(number, late)| {
             println!(
                 "{}: {} missed, {} made up",
@@ -228,6 +196,3 @@ const CUT: Duration = Duration::from_millis(900);
 const NEAR: Duration = Duration::from_millis(100);
 /// The threshold is seen earlier here, where the acknowledgement that leads to it is done with.
 const SLACK: Duration = Duration::from_millis(10);
-/// Linux sends again within some 20 µs of entering recovery, unless it waits for its timer of
-/// reordering first (RFC 8985), which runs for half a millisecond and more.
-const AT_ONCE: Duration = Duration::from_micros(200);

@@ -2,7 +2,8 @@
 //!
 //! Duplicate ACKs leave no time stamp, but what the kernel sends for them does (limited transmit, RFC
 //! 3042), and the connection is in disorder then. Recovery follows with the next duplicates or after a
-//! quarter of the round trip (RFC 8985), unless it was a reordering.
+//! quarter of the round trip (RFC 8985), unless it was a reordering. It leaves a stamp when it sends a
+//! segment again, which is not always at once, so the state is asked for as well.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +18,8 @@ pub(super) struct Disorders {
     saved: Duration,
     most: Duration,
     counted: Duration,
+    /// When the state was asked for.
+    asked: Duration,
 }
 
 impl Disorders {
@@ -28,6 +31,7 @@ impl Disorders {
             saved: most,
             most,
             counted: now,
+            asked: now,
         }
     }
 
@@ -58,6 +62,16 @@ impl Disorders {
         self.until.values().any(|&until| now < until)
     }
 
+    /// Those for which it is awake whose state should be asked for now.
+    pub(super) fn asks(&mut self, now: Duration) -> Vec<u64> {
+        if now.saturating_sub(self.asked) < PAUSE {
+            return Vec::new();
+        }
+        self.asked = now;
+        let awake = self.until.iter().filter(|&(_, &until)| now < until);
+        awake.map(|(&cookie, _)| cookie).collect()
+    }
+
     /// Forgets sockets that are not among these.
     pub(super) fn keep(&mut self, sockets: &[u64]) {
         self.until.retain(|cookie, _| sockets.contains(cookie));
@@ -76,6 +90,8 @@ impl Disorders {
 /// Three duplicates come within this time where a path carries a megabit in a second and more.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(25);
+/// Asking takes the socket's lock for a microsecond, which is not to be in the kernel's way.
+const PAUSE: Duration = Duration::from_micros(10);
 /// One part of so many, but for what was saved.
 const SHARE: u32 = 20;
 const MOST: Duration = Duration::from_millis(50);
@@ -106,6 +122,17 @@ mod tests {
         assert!(!disorders.awake(2, ms(140)));
         disorders.keep(&[2]);
         assert!(!disorders.awake(ONE, ms(140)));
+    }
+
+    #[test]
+    fn states_are_asked_for_now_and_then_while_it_is_awake() {
+        let mut disorders = Disorders::new(ms(0), true);
+        assert!(disorders.asks(ms(100)).is_empty());
+        disorders.saw(ONE, Some(ms(40)), ms(100));
+        assert_eq!(disorders.asks(ms(101)), [ONE]);
+        assert!(disorders.asks(ms(101) + PAUSE / 2).is_empty());
+        assert_eq!(disorders.asks(ms(101) + PAUSE), [ONE]);
+        assert!(disorders.asks(ms(110)).is_empty());
     }
 
     #[test]

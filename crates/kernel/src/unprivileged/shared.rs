@@ -133,18 +133,17 @@ impl Shared {
     pub(super) fn look(&self, cookie: u64) -> Option<Duration> {
         let mut state = self.lock();
         let watched = state.sockets.get_mut(&cookie)?;
-        let now = monotonic();
         let before = watched.seen;
         let socket = stamps::still(watched.fd, cookie)?;
         let mut view = View::of(socket, before.phase).ok()?;
         let happened = view.since(&before);
         watched.seen = view;
         if !happened.is_empty() {
-            state.tell(cookie, now, &happened);
+            state.tell(cookie, view.at, &happened);
             self.tell_of(&state);
         }
         let timeout = |what: &Happening| what.kind() == EventKind::Timeout;
-        happened.iter().any(timeout).then_some(now)
+        happened.iter().any(timeout).then_some(view.at)
     }
 
     /// Lets go of sockets whose last stamps have come. Whether any are left.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use crate::event::{CaState, Happening, Phase, TcpState};
 use crate::tcp;
@@ -11,6 +12,8 @@ use crate::variables::{Snapshot, Variable};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) state: Snapshot,
+    /// When it looked so.
+    pub(super) at: Duration,
     timeouts: Option<u64>,
     waits: Option<[u64; 3]>,
     pub(super) phase: Option<Phase>,
@@ -21,6 +24,7 @@ impl View {
         let (info, state) = tcp::read(socket)?;
         Ok(Self {
             state,
+            at: info.told,
             timeouts: info.timeouts(),
             waits: info.waits(),
             phase,

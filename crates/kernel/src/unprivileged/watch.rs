@@ -17,27 +17,19 @@ use crate::system::{be_brisk, monotonic};
 /// Looks at sockets until `stop` can be read and the last stamps have come.
 pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
     be_brisk();
-    let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
-    let mut alarms = Alarms::new(several);
-    let mut disorders = Disorders::new(monotonic(), several);
+    let mut watcher = Watcher::new(shared, epoll);
     // SAFETY: an event is integers, for which zero is a value.
     let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
-    let mut looked = monotonic();
     let mut ending = false;
     loop {
         let now = monotonic();
-        let limit = if disorders.any(now) {
-            Duration::ZERO
-        } else {
-            alarms.next(now).min(IDLE)
-        };
         // SAFETY: `ready` is passed with its length.
         let many = unsafe {
             libc::epoll_wait(
                 epoll.as_raw_fd(),
                 ready.as_mut_ptr(),
                 ready.len() as i32,
-                limit.as_millis() as i32,
+                watcher.sleeps(now).as_millis() as i32,
             )
         };
         let ready = &ready[..usize::try_from(many).unwrap_or(0)];
@@ -50,33 +42,88 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
             return;
         }
         for event in ready {
-            // Of the bell, and of sockets that nobody watches any more, there is nothing to be seen.
-            let cookie = event.u64;
-            let Some(fd) = shared.place(cookie) else {
-                continue;
-            };
-            // Whoever stays awake for a socket looks before anything else.
-            let awake = alarms.awake(cookie) || disorders.awake(cookie, now);
-            let early = awake.then(|| shared.look(cookie)).flatten();
-            drain(fd);
-            let timeout = early.or(shared.look(cookie));
-            alarms.stamped(shared, cookie, timeout);
-            disorders.saw(cookie, shared.disorder(cookie), monotonic());
+            watcher.stamped(event.u64, now);
         }
         let now = monotonic();
-        alarms.ask_again(shared, now);
-        if now.saturating_sub(looked) >= IDLE {
-            looked = now;
-            shared.follow();
-            shared.fade(epoll);
-            let sockets = shared.sockets();
-            disorders.keep(&sockets);
-            for cookie in sockets {
-                if let Some(at) = shared.look(cookie) {
-                    alarms.stamped(shared, cookie, Some(at));
-                }
-            }
-            alarms.compare(shared);
+        watcher.ask(now);
+        if now.saturating_sub(watcher.looked) >= IDLE {
+            watcher.look_at_all(now);
+        }
+    }
+}
+
+struct Watcher<'a> {
+    shared: &'a Shared,
+    epoll: &'a OwnedFd,
+    alarms: Alarms,
+    disorders: Disorders,
+    /// When all sockets were looked at.
+    looked: Duration,
+}
+
+impl<'a> Watcher<'a> {
+    fn new(shared: &'a Shared, epoll: &'a OwnedFd) -> Self {
+        let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+        let now = monotonic();
+        Self {
+            shared,
+            epoll,
+            alarms: Alarms::new(several),
+            disorders: Disorders::new(now, several),
+            looked: now,
+        }
+    }
+
+    /// For how long, unless something comes; not at all while it is awake.
+    fn sleeps(&mut self, now: Duration) -> Duration {
+        if self.disorders.any(now) {
+            return Duration::ZERO;
+        }
+        self.alarms.next(now).min(IDLE)
+    }
+
+    /// There is something on the error queue of a socket.
+    fn stamped(&mut self, cookie: u64, now: Duration) {
+        // Whoever stays awake for a socket looks before anything else.
+        let awake = self.alarms.awake(cookie) || self.disorders.awake(cookie, now);
+        let early = awake.then(|| self.shared.look(cookie)).flatten();
+        // Of the bell, and of sockets that nobody watches any more, there is nothing to be seen.
+        let Some(fd) = self.shared.place(cookie) else {
+            return;
+        };
+        drain(fd);
+        let timeout = early.or(self.shared.look(cookie));
+        self.alarms.stamped(self.shared, cookie, timeout);
+        let disorder = self.shared.disorder(cookie);
+        self.disorders.saw(cookie, disorder, monotonic());
+    }
+
+    /// Asks sockets for which it is awake what there is no stamp of.
+    fn ask(&mut self, now: Duration) {
+        for cookie in self.disorders.asks(now) {
+            self.look(cookie);
+            self.disorders
+                .saw(cookie, self.shared.disorder(cookie), now);
+        }
+        self.alarms.ask_again(self.shared, now);
+    }
+
+    fn look_at_all(&mut self, now: Duration) {
+        self.looked = now;
+        self.shared.follow();
+        self.shared.fade(self.epoll);
+        let sockets = self.shared.sockets();
+        self.disorders.keep(&sockets);
+        for cookie in sockets {
+            self.look(cookie);
+        }
+        self.alarms.compare(self.shared);
+    }
+
+    /// Looks at a socket that may have no stamp.
+    fn look(&mut self, cookie: u64) {
+        if let Some(at) = self.shared.look(cookie) {
+            self.alarms.stamped(self.shared, cookie, Some(at));
         }
     }
 }

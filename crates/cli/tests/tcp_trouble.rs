@@ -231,6 +231,23 @@ fn who_is_reset_in_mid_stream_keeps_what_came_and_says_so() {
     assert!(fs::read(film).unwrap().starts_with(&[0, 0, 1, 0xb3]));
 }
 
+/// A server that ends at once, or a port that is another's, is not a stream that broke.
+#[test]
+fn a_server_that_goes_without_a_word_has_sent_nothing() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = server.local_addr().unwrap();
+    let player = from(name.port(), "");
+    drop(server.accept().unwrap());
+    player.ends().failed_with(&format!(
+        "{name} closed the connection and had sent nothing"
+    ));
+    let player = from(name.port(), "");
+    reset(server.accept().unwrap().0);
+    player.ends().failed_with(&format!(
+        "{name} closed the connection and had sent nothing (Connection reset"
+    ));
+}
+
 /// The times of each run begin with it.
 #[test]
 fn each_player_has_a_run_of_its_own_or_none() {

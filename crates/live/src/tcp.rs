@@ -188,8 +188,8 @@ pub enum Received {
 /// every [`TICK`]; it fetches the frames.
 ///
 /// # Errors
-/// [`TcpError::Closed`] when the sender left without a goodbye, [`TcpError::NoStream`] when it says
-/// something else, and what the system says.
+/// [`TcpError::Closed`] when the sender left without a goodbye, [`TcpError::Silent`] when it had not
+/// even begun, [`TcpError::NoStream`] when it says something else, and what the system says.
 pub fn receive(
     receiver: &mut TcpReceiver,
     socket: &mut TcpSocket,
@@ -198,6 +198,7 @@ pub fn receive(
 ) -> Result<Received, TcpError> {
     let peer = socket.peer;
     let mut buffer = vec![0; 1 << 16];
+    let mut silent = true;
     loop {
         let now = conditions.clock.now();
         let asked = on_turn(receiver, now).is_break() || conditions.stop.is_set();
@@ -211,14 +212,16 @@ pub fn receive(
         }
         let read = socket.read(&mut buffer);
         let now = conditions.clock.now();
-        match read.map_err(|cause| TcpError::of(cause, peer))? {
+        let gone = |error: TcpError| if silent { error.before_a_word() } else { error };
+        match read.map_err(|cause| gone(TcpError::of(cause, peer)))? {
             Some(0) => {
                 receiver.finish();
                 // It ends either way.
                 let _ = on_turn(receiver, now);
-                return Err(TcpError::Closed { peer, cause: None });
+                return Err(gone(TcpError::Closed { peer, cause: None }));
             }
             Some(count) => {
+                silent = false;
                 receiver
                     .on_bytes(now, &buffer[..count])
                     .map_err(|fault| TcpError::NoStream {
@@ -241,6 +244,13 @@ pub fn receive(
 pub enum TcpError {
     /// The peer has gone before the stream was over.
     Closed {
+        /// The peer.
+        peer: SocketAddr,
+        /// What the system says; nothing if it closed in order.
+        cause: Option<io::Error>,
+    },
+    /// The peer has gone and had not sent anything.
+    Silent {
         /// The peer.
         peer: SocketAddr,
         /// What the system says; nothing if it closed in order.
@@ -277,6 +287,14 @@ impl TcpError {
             _ => Self::System(cause),
         }
     }
+
+    /// The same of a peer that has not sent anything.
+    fn before_a_word(self) -> Self {
+        match self {
+            Self::Closed { peer, cause } => Self::Silent { peer, cause },
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for TcpError {
@@ -295,6 +313,13 @@ impl fmt::Display for TcpError {
                 "the connection to {peer} broke in mid-stream: {cause}; look at what the other end \
                  said last, and at the path"
             ),
+            Self::Silent { peer, cause } => {
+                write!(f, "{peer} closed the connection and had sent nothing")?;
+                if let Some(cause) = cause {
+                    write!(f, " ({cause})")?;
+                }
+                f.write_str("; look at what it said last")
+            }
             Self::NoStream { peer, fault } => write!(
                 f,
                 "{peer} sends no stream of RTP packets (RFC 4571): {fault}; is it `tidegate send \

@@ -134,7 +134,7 @@ impl End {
             };
             match there {
                 Ok(()) => return Ok(Some(Incoming { socket, since })),
-                Err(TcpError::Closed { peer, cause }) => say(format_args!(
+                Err(TcpError::Silent { peer, cause }) => say(format_args!(
                     "{peer} connected and sent nothing{}; waiting for another sender",
                     in_brackets(cause.as_ref())
                 )),

@@ -200,7 +200,7 @@ impl TcpSocket {
     /// `until`. Nothing is read.
     ///
     /// # Errors
-    /// [`TcpError::Closed`] when the peer went without a word, and what else the system says.
+    /// [`TcpError::Silent`] when the peer went without a word, and what else the system says.
     pub fn wait_for_words(
         &self,
         until: Time,
@@ -210,11 +210,11 @@ impl TcpSocket {
         let peer = self.peer;
         loop {
             match self.stream.peek(&mut [0]) {
-                Ok(0) => return Err(TcpError::Closed { peer, cause: None }),
+                Ok(0) => return Err(TcpError::Silent { peer, cause: None }),
                 Ok(_) => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
-                    return Err(TcpError::of(e, peer));
+                    return Err(TcpError::of(e, peer).before_a_word());
                 }
                 Err(_) => {}
             }

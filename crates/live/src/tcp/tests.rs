@@ -131,6 +131,14 @@ fn who_leaves_in_mid_stream_is_named() {
     let error = receive(&mut TcpReceiver::new(), &mut far, &conditions(), |_, _| {
         ControlFlow::Continue(())
     });
+    assert!(matches!(error, Err(TcpError::Silent { .. })), "{error:?}");
+
+    let (mut near, mut far) = pair(&TcpOptions::default());
+    near.write(&[0]).unwrap();
+    drop(near);
+    let error = receive(&mut TcpReceiver::new(), &mut far, &conditions(), |_, _| {
+        ControlFlow::Continue(())
+    });
     assert!(matches!(error, Err(TcpError::Closed { .. })), "{error:?}");
 }
 

@@ -7,6 +7,7 @@ mod bottleneck;
 mod bursts;
 mod differs;
 mod itcp;
+mod outcome;
 mod stage;
 
 #[cfg(test)]

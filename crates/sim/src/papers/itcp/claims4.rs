@@ -1,7 +1,8 @@
 //! What Table 4 is to show: who accepts more, who is faster, and what events cost.
 
 use super::super::Claim;
-use super::super::stage::{Outcome, Tcp, mean};
+use super::super::outcome::{Outcome, mean};
+use super::super::stage::Tcp;
 use super::tables::find;
 use super::{CLASSIC, EXACT, FRAMES, Group, IEXP, IOFF, PAPER};
 

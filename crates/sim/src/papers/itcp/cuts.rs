@@ -3,7 +3,8 @@
 
 use core::time::Duration;
 
-use super::super::stage::{Outcome, PapersError, Tcp, mean};
+use super::super::outcome::{Outcome, mean};
+use super::super::stage::{PapersError, Tcp};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::published::NODES;
 use super::{CLASSIC, EXACT, Grid, Group, IEXP, MODES, assumptions};

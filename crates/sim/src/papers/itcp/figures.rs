@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tidegate_core::symbiosis::TcpEvent;
 
 use super::super::differs::Differs::{Everywhere, Kernel, Simulated};
-use super::super::stage::{Frame, Job, Outcome, PapersError, Tcp, mean, play_all};
+use super::super::outcome::{Frame, Outcome, mean};
+use super::super::stage::{Job, PapersError, Tcp, play_all};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::{CLASSIC, EXACT, Grid, Group, IEXP, IOFF, MODES, PAPER, notes};
 use crate::interactive::Sample;

@@ -1,7 +1,8 @@
 //! Tables 4, 5 and 6.
 
 use super::super::differs::Differs::{self, Everywhere, Kernel, Simulated};
-use super::super::stage::{Outcome, PapersError, mean};
+use super::super::outcome::{Outcome, mean};
+use super::super::stage::PapersError;
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::published::column;
 use super::{

@@ -238,13 +238,13 @@ fn a_server_that_goes_without_a_word_has_sent_nothing() {
     let name = server.local_addr().unwrap();
     let player = from(name.port(), "");
     drop(server.accept().unwrap());
-    player.ends().failed_with(&format!(
-        "{name} closed the connection and had sent nothing"
-    ));
+    player
+        .ends()
+        .failed_with(&format!("{name} closed the connection without a word"));
     let player = from(name.port(), "");
     reset(server.accept().unwrap().0);
     player.ends().failed_with(&format!(
-        "{name} closed the connection and had sent nothing (Connection reset"
+        "{name} closed the connection without a word (Connection reset"
     ));
 }
 

@@ -249,7 +249,7 @@ pub enum TcpError {
         /// What the system says; nothing if it closed in order.
         cause: Option<io::Error>,
     },
-    /// The peer has gone and had not sent anything.
+    /// The peer took the connection and has gone without having sent anything.
     Silent {
         /// The peer.
         peer: SocketAddr,
@@ -314,11 +314,11 @@ impl fmt::Display for TcpError {
                  said last, and at the path"
             ),
             Self::Silent { peer, cause } => {
-                write!(f, "{peer} closed the connection and had sent nothing")?;
+                write!(f, "{peer} closed the connection without a word")?;
                 if let Some(cause) = cause {
                     write!(f, " ({cause})")?;
                 }
-                f.write_str("; look at what it said last")
+                f.write_str("; look at what it says of it where it runs")
             }
             Self::NoStream { peer, fault } => write!(
                 f,

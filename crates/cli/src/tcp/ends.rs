@@ -194,14 +194,19 @@ pub(crate) fn connect_to(
             Err(e) => failure = Some((peer, e)),
         }
     }
-    match failure {
-        Some((peer, e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
+    let Some((peer, e)) = failure else {
+        bail!("\"{to}\" has no address: {mend}")
+    };
+    match e.kind() {
+        io::ErrorKind::ConnectionRefused => {
             bail!("nobody listens at {peer}: start the other end first, or mend the address")
         }
-        Some((peer, e)) => {
-            Err(e).with_context(|| format!("{peer} cannot be reached: check address and routes"))
+        // Somebody is there, and has gone before we looked.
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            let cause = Some(e);
+            Err(TcpError::Silent { peer, cause }.into())
         }
-        None => bail!("\"{to}\" has no address: {mend}"),
+        _ => Err(e).with_context(|| format!("{peer} cannot be reached: check address and routes")),
     }
 }
 

@@ -13,14 +13,25 @@ use crate::netns::check;
 /// Connects to `peer`, until the stop flag is set or `asked` says so: then there is none.
 ///
 /// # Errors
-/// Nobody listens there, or none answers for so long as `patience`.
+/// [`io::ErrorKind::ConnectionRefused`] when nobody listens there, [`io::ErrorKind::TimedOut`] when
+/// none answers for so long as `patience`, [`io::ErrorKind::ConnectionReset`] when who answered has
+/// reset it before we looked, and what else the system says.
 pub fn connect(
     peer: SocketAddr,
     patience: Duration,
     conditions: &Conditions,
+    asked: impl FnMut() -> bool,
+) -> io::Result<Option<TcpStream>> {
+    answer(begin(peer)?, patience, conditions, asked)
+}
+
+/// The connection, as soon as the peer has answered.
+pub(super) fn answer(
+    stream: TcpStream,
+    patience: Duration,
+    conditions: &Conditions,
     mut asked: impl FnMut() -> bool,
 ) -> io::Result<Option<TcpStream>> {
-    let stream = begin(peer)?;
     let end = conditions.clock.now() + patience;
     loop {
         if let Some(refused) = stream.take_error()? {
@@ -43,7 +54,7 @@ pub fn connect(
 }
 
 /// A socket on its way to `peer`.
-fn begin(peer: SocketAddr) -> io::Result<TcpStream> {
+pub(super) fn begin(peer: SocketAddr) -> io::Result<TcpStream> {
     let family = if peer.is_ipv4() {
         libc::AF_INET
     } else {

@@ -262,6 +262,16 @@ fn who_has_gone_before_anybody_looked_is_nobody() {
     assert_eq!(far.peer_addr().unwrap(), peer);
 }
 
+/// The kernel tells it of the connection only: it was neither refused nor late.
+#[test]
+fn who_answers_and_resets_before_anybody_looked_was_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = connect::begin(listener.local_addr().unwrap()).unwrap();
+    reset(listener.accept().unwrap().0);
+    let answer = connect::answer(near, Duration::from_secs(10), &conditions(), || false);
+    assert_eq!(answer.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+}
+
 #[test]
 fn who_goes_without_a_word_is_named_however_soon() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

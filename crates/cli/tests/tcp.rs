@@ -6,7 +6,7 @@ mod party;
 mod daemon;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::{fs, io};
@@ -249,9 +249,11 @@ fn a_player_that_is_not_served_in_time_says_so() {
 
 #[test]
 fn what_is_no_stream_is_refused() {
-    let (player, port) = player("");
-    let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let player = Party::tidegate(&format!("recv --transport tcp --from 127.0.0.1:{port}"));
+    let (mut stranger, _) = server.accept().unwrap();
+    stranger.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
     player.ends().failed_with("no stream of RTP packets");
 }
 

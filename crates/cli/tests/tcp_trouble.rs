@@ -181,9 +181,9 @@ fn who_resets_a_connection_is_nobody() {
     assert!(!server.succeeded().said.contains("next player"));
 }
 
-/// Also when the program has seen it, and it was not reset.
+/// Also when the program has seen it, and it was not reset, or spoke another protocol.
 #[test]
-fn who_connects_and_says_nothing_is_no_stream() {
+fn who_connects_and_sends_no_stream_does_not_end_the_wait() {
     let scratch = Scratch::new("nothing");
     let seen = scratch.path("seen");
     let (mut player, seen_at) = player(&format!("--run {}", text(&seen)));
@@ -198,6 +198,12 @@ fn who_connects_and_says_nothing_is_no_stream() {
             go(stream);
             party.says(&format!("{name} connected and sent nothing"));
         }
+        let mut scan = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        scan.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let name = scan.local_addr().unwrap();
+        party.says(&format!(
+            "{name} connected and sent no stream of RTP packets"
+        ));
     }
     server(&to(port), "--duration 1s").ends().succeeded();
     transcoder.ends().succeeded();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use tidegate_core::session::stream::EncodePipe;
-use tidegate_core::session::tcp::{Listener, TcpReceiver, TcpSender, TcpStreamer};
+use tidegate_core::session::tcp::{Listener, StreamFault, TcpReceiver, TcpSender, TcpStreamer};
 use tidegate_core::units::Time;
 
 use crate::driver::{Conditions, TICK};
@@ -224,10 +224,7 @@ pub fn receive(
                 silent = false;
                 receiver
                     .on_bytes(now, &buffer[..count])
-                    .map_err(|fault| TcpError::NoStream {
-                        peer,
-                        fault: fault.to_string(),
-                    })?;
+                    .map_err(|fault| TcpError::no_stream(peer, fault))?;
             }
             None => {
                 let fd = socket.stream.as_raw_fd();
@@ -261,7 +258,7 @@ pub enum TcpError {
         /// The peer.
         peer: SocketAddr,
         /// What is wrong with it.
-        fault: String,
+        fault: StreamFault,
     },
     /// The system does not take an option.
     Option {
@@ -286,6 +283,10 @@ impl TcpError {
             }
             _ => Self::System(cause),
         }
+    }
+
+    const fn no_stream(peer: SocketAddr, fault: StreamFault) -> Self {
+        Self::NoStream { peer, fault }
     }
 
     /// The same of a peer that has not sent anything.

@@ -110,8 +110,9 @@ impl End {
     }
 
     /// A connection from which a stream can be read. Who waits goes on doing so when somebody
-    /// connects and goes without a word, as scans of ports and looks at whether a server lives do,
-    /// and says so; who is silent is somebody after `patience`. `None` if somebody ended the wait.
+    /// connects and goes without a word or speaks another protocol, as scans of ports and looks at
+    /// whether a server lives do, and says so; who is silent is somebody after `patience`. `None` if
+    /// somebody ended the wait.
     ///
     /// # Errors
     /// When nobody listens there, or the system refuses.
@@ -137,6 +138,10 @@ impl End {
                 Err(TcpError::Silent { peer, cause }) => say(format_args!(
                     "{peer} connected and sent nothing{}; waiting for another sender",
                     in_brackets(cause.as_ref())
+                )),
+                Err(TcpError::NoStream { peer, fault }) => say(format_args!(
+                    "{peer} connected and sent no stream of RTP packets (RFC 4571): {fault}; waiting \
+                     for another sender"
                 )),
                 Err(error) => return Err(error.into()),
             }

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 use std::{mem, ptr};
 
+use tidegate_core::session::tcp::TcpReceiver;
 use tidegate_core::symbiosis::{TcpView, Told};
 use tidegate_core::units::{Bytes, Time};
 
@@ -200,7 +201,8 @@ impl TcpSocket {
     /// `until`. Nothing is read.
     ///
     /// # Errors
-    /// [`TcpError::Silent`] when the peer went without a word, and what else the system says.
+    /// [`TcpError::Silent`] when the peer went without a word, [`TcpError::NoStream`] when its first
+    /// ones are of another protocol, and what else the system says.
     pub fn wait_for_words(
         &self,
         until: Time,
@@ -208,10 +210,15 @@ impl TcpSocket {
         mut asked: impl FnMut() -> bool,
     ) -> Result<(), TcpError> {
         let peer = self.peer;
+        let mut words = [0; 64];
         loop {
-            match self.stream.peek(&mut [0]) {
+            match self.stream.peek(&mut words) {
                 Ok(0) => return Err(TcpError::Silent { peer, cause: None }),
-                Ok(_) => return Ok(()),
+                Ok(count) => {
+                    let judged =
+                        TcpReceiver::new().on_bytes(conditions.clock.now(), &words[..count]);
+                    return judged.map_err(|fault| TcpError::no_stream(peer, fault));
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
                     return Err(TcpError::of(e, peer).before_a_word());

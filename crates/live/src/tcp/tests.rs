@@ -304,12 +304,17 @@ fn words_are_waited_for_and_stay_to_be_read() {
     assert_eq!(looks, 3);
     far.wait_for_words(Time::ZERO, &conditions(), || unreachable!())
         .unwrap();
-    near.write(b"hello").unwrap();
+    // The first bytes of a packet of twelve.
+    let begun = [0, 12, 0x80];
+    near.write(&begun).unwrap();
     far.wait_for_words(Time::FAR, &conditions(), || false)
         .unwrap();
     let mut heard = [0; 8];
-    assert_eq!(far.read(&mut heard).unwrap(), Some(5));
-    assert!(heard.starts_with(b"hello"));
+    assert_eq!(far.read(&mut heard).unwrap(), Some(3));
+    assert!(heard.starts_with(&begun));
+    near.write(b"GET / HTTP/1.1").unwrap();
+    let other = far.wait_for_words(Time::FAR, &conditions(), || false);
+    assert!(matches!(other, Err(TcpError::NoStream { .. })), "{other:?}");
 }
 
 #[test]

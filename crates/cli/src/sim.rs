@@ -12,7 +12,7 @@ use tidegate_sim::papers::Pictures as _;
 use tidegate_sim::play;
 use tidegate_sim::run::World;
 
-use crate::folder::{self, Script};
+use crate::folder::{self, Held, Script};
 use crate::interrupted::{self, End, Made};
 use crate::output::{output, print_json};
 use crate::progress::{draw, say};
@@ -144,12 +144,13 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
             None => writeln!(out, "\nrun folder: {}", dir.display())?,
         }
     }
-    Ok(if is_cut {
-        interrupted::exit_code()
-    } else if folder::all_hold(summary) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    if is_cut {
+        return Ok(interrupted::exit_code());
+    }
+    Ok(match folder::all_held(summary) {
+        Held::Yes => ExitCode::SUCCESS,
+        Held::Unsure => ExitCode::from(TRY_AGAIN),
+        Held::No => ExitCode::FAILURE,
     })
 }
 
@@ -178,3 +179,6 @@ impl Bar {
         }
     }
 }
+
+/// `EX_TEMPFAIL` of `sysexits.h`: nothing is known to be wrong, and another try may tell.
+const TRY_AGAIN: u8 = 75;

@@ -6,6 +6,7 @@ use tidegate_core::units::{Bytes, Rate};
 use tidegate_sim::run::metrics::LinkSummary;
 use tidegate_sim::run::{FlowInfo, Run, Summary};
 
+use crate::folder::{self, Held};
 use crate::report::class::{Class, classes};
 
 /// Videos, other flows and links, each one below the other, then what was expected. Columns for which
@@ -53,7 +54,11 @@ pub(crate) fn render(run: &Run, summary: &Summary, room: Option<usize>) -> Strin
 fn verdicts(summary: &Summary) -> String {
     let mut out = String::new();
     for verdict in &summary.expect {
-        let mark = if verdict.holds { "holds" } else { "FAILS" };
+        let mark = match folder::held(summary, verdict.holds) {
+            Held::Yes => "holds",
+            Held::Unsure => "unsure",
+            Held::No => "FAILS",
+        };
         let measured = number(verdict.measured, 4);
         let _ = writeln!(out, "{mark}  {}  (measured {measured})", verdict.text);
     }

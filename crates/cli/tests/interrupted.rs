@@ -87,20 +87,34 @@ fn the_lab_keeps_what_was_played() {
         return;
     }
     let dir = folder("interrupted-lab");
-    let long = scenario(&dir, "long", "1000s", 1);
-    let out = dir.join("out");
-    let command = format!("lab run {long} --json --no-report --out {}", out.display());
-    let mut lab = Party::tidegate(&command);
-    lab.says("playing u in real time");
-    lab.interrupt();
-    let ended = cut(lab.ends());
-    let words = format!(
-        "interrupted in the run of u: what comes after is missing; what was played is kept in {}",
-        out.display()
-    );
-    assert!(ended.said.contains(&words), "{}", ended.said);
-    let manifest = fs::read_to_string(out.join("manifest.json")).unwrap();
-    assert!(manifest.contains("interrupted in the run of u"));
+    let packets = scenario(&dir, "long", "1000s", 1);
+    // Ctrl-C comes before the connection is there.
+    let video = dir.join("video.toml").display().to_string();
+    let over_tcp = "name = \"video\"\nduration = \"100s\"\n\
+                    [[link]]\nname = \"up\"\ndelay = \"50ms\"\n\
+                    [[link]]\nname = \"down\"\ndelay = \"50ms\"\n\
+                    [[flow]]\nname = \"u\"\npath = [\"up\"]\nback = [\"down\"]\n\
+                    video = { size = \"176x120\", fps = 10 }\ndelay_bound = \"1s\"\n\
+                    transport = { tcp = \"cubic\", mode = \"classic\" }\n";
+    fs::write(&video, over_tcp).unwrap();
+    for (name, scenario) in [("packets", packets), ("video", video)] {
+        let out = dir.join(name);
+        let command = format!(
+            "lab run {scenario} --json --no-report --out {}",
+            out.display()
+        );
+        let mut lab = Party::tidegate(&command);
+        lab.says("playing u in real time");
+        lab.interrupt();
+        let ended = cut(lab.ends());
+        let words = format!(
+            "interrupted in the run of u: what comes after is missing; what was played is kept in {}",
+            out.display()
+        );
+        assert!(ended.said.contains(&words), "{}", ended.said);
+        let manifest = fs::read_to_string(out.join("manifest.json")).unwrap();
+        assert!(manifest.contains("interrupted in the run of u"));
+    }
 }
 
 /// What came of a command that Ctrl-C reached as soon as it was heeded.

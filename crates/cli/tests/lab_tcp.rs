@@ -1,5 +1,6 @@
 //! Video and transfers over the kernel's TCP in the lab, beside the simulator's models.
 
+mod calm;
 mod skip;
 
 use std::fs;
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
+use calm::judged;
 use tidegate_core::symbiosis::TcpEvent;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
@@ -55,9 +57,10 @@ const OLD: &str = r#"{ kind = "reno", packet = "1500B", window = "44 packets", m
 
 #[test]
 fn the_kernel_and_the_model_agree_on_a_cut() {
-    if skip::is_without_lab("the_kernel_and_the_model_agree_on_a_cut") {
-        return;
-    }
+    in_real_time("the_kernel_and_the_model_agree_on_a_cut", agree_on_a_cut);
+}
+
+fn agree_on_a_cut() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-tcp");
     fs::create_dir_all(&dir).unwrap();
     let (scenario, old) = (dir.join("cut.toml"), dir.join("old.toml"));
@@ -111,9 +114,13 @@ fn the_kernel_and_the_model_agree_on_a_cut() {
 /// has time-outs, which are told, and the video goes on behind each.
 #[test]
 fn the_route_leads_nowhere_and_back_for_each_outage() {
-    if skip::is_without_lab("the_route_leads_nowhere_and_back_for_each_outage") {
-        return;
-    }
+    in_real_time(
+        "the_route_leads_nowhere_and_back_for_each_outage",
+        cut_the_route,
+    );
+}
+
+fn cut_the_route() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-routes");
     fs::create_dir_all(&dir).unwrap();
     // A probe of the tail comes first, so that a time-out takes about 0.6 s.
@@ -171,9 +178,10 @@ fn cut_video(name: &str, seconds: u32, keys: &str) -> String {
 /// time-outs, after which the kernel gives up by default, are only 14.4 s.
 #[test]
 fn time_outs_are_linear_on_the_kernel() {
-    if skip::is_without_lab("time_outs_are_linear_on_the_kernel") {
-        return;
-    }
+    in_real_time("time_outs_are_linear_on_the_kernel", time_outs);
+}
+
+fn time_outs() {
     let text = "name = \"back-off\"\nduration = \"22s\"\n\
                 [[link]]\nname = \"back\"\ndelay = \"1ms\"\n";
     let flows = [
@@ -216,9 +224,10 @@ fn time_outs_are_linear_on_the_kernel() {
 /// measures it by what the kernel tells of the connection.
 #[test]
 fn a_narrow_path_is_measured_on_the_kernel() {
-    if skip::is_without_lab("a_narrow_path_is_measured_on_the_kernel") {
-        return;
-    }
+    in_real_time("a_narrow_path_is_measured_on_the_kernel", narrow_path);
+}
+
+fn narrow_path() {
     let text = "name = \"narrow\"\nduration = \"20s\"\n\
                 [[link]]\nname = \"path\"\nrate = \"400kb/s\"\ndelay = \"30ms\"\n\
                 queue = { droptail = \"100kB\" }\n[[link]]\nname = \"back\"\ndelay = \"30ms\"\n\
@@ -248,6 +257,13 @@ fn video(folder: &Path) -> (Run, Vec<Option<Time>>) {
     (run, in_cut)
 }
 
+/// Where the lab can work, and as long as the machine lets it.
+fn in_real_time(test: &str, body: fn()) {
+    if !skip::is_without_lab(test) {
+        judged(test, body);
+    }
+}
+
 /// The summary and the run folder.
 fn play(world: &str, scenario: &Path, to: &str, with: &[&str]) -> (serde_json::Value, PathBuf) {
     let folder = scenario.with_file_name(to);
@@ -264,9 +280,10 @@ fn play(world: &str, scenario: &Path, to: &str, with: &[&str]) -> (serde_json::V
 /// the paper draws them.
 #[test]
 fn a_figure_is_played_over_the_kernels_tcp() {
-    if skip::is_without_lab("a_figure_is_played_over_the_kernels_tcp") {
-        return;
-    }
+    in_real_time("a_figure_is_played_over_the_kernels_tcp", figure_3);
+}
+
+fn figure_3() {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("papers-lab");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["papers", "run", "itcp/fig3", "--lab", "--json", "--out"]);

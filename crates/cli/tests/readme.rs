@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -37,8 +38,14 @@ fn every_block_runs() {
             println!("left out: line {}: {missing}", block.line);
             continue;
         }
-        let printed = block.run(&folder.0);
         run += 1;
+        let Some(printed) = block.run(&folder.0) else {
+            // Past the test harness, which would swallow what a test prints that passes.
+            let mut terminal = io::stderr();
+            let why = "as the machine was too busy for the emulator";
+            writeln!(terminal, "not judged: README.md:{}, {why}", block.line).unwrap();
+            continue;
+        };
         let shown = blocks
             .get(number + 1)
             .filter(|next| next.language == "text");
@@ -138,8 +145,9 @@ impl Block {
         }
     }
 
-    /// Runs it and returns what it printed, or wrote to the file behind a `>`.
-    fn run(&self, folder: &Path) -> String {
+    /// Runs it and returns what it printed, or wrote to the file behind a `>`; nothing where the machine
+    /// could not tell.
+    fn run(&self, folder: &Path) -> Option<String> {
         let path = std::env::var("PATH").unwrap();
         let programs = Path::new(TIDEGATE).parent().unwrap().display();
         // What still runs when the block is over ends with it.
@@ -153,6 +161,9 @@ impl Block {
             .current_dir(folder)
             .output()
             .unwrap();
+        if output.status.code() == Some(TRY_AGAIN) {
+            return None;
+        }
         assert!(
             output.status.success(),
             "README.md:{}: {} of\n{}\n{}{}",
@@ -162,12 +173,12 @@ impl Block {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        match self.body.trim_end().rsplit_once(" > ") {
+        Some(match self.body.trim_end().rsplit_once(" > ") {
             Some((_, file)) if self.is_simulated() => {
                 fs::read_to_string(folder.join(file)).unwrap()
             }
             _ => String::from_utf8_lossy(&output.stdout).into_owned(),
-        }
+        })
     }
 
     /// One per line, other than lines that go on behind a backslash.
@@ -336,6 +347,9 @@ impl Drop for Folder {
 }
 
 const HOST: &str = "127.0.0.1:";
+
+/// What the lab ends with where something does not hold and the emulator could not keep up.
+const TRY_AGAIN: i32 = 75;
 
 /// Seconds, per block.
 const PATIENCE: &str = "420";

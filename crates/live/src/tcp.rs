@@ -21,7 +21,7 @@ use socket::wait;
 pub use socket::{TcpOptions, TcpSocket, Watch, set_rto_max};
 
 /// Waits for somebody to connect, until the stop flag is set or `asked` says so. Comes with who it
-/// is.
+/// is, which the system no longer tells of one who has reset the connection meanwhile.
 ///
 /// # Errors
 /// When the listener fails.
@@ -36,8 +36,6 @@ pub fn accept(
             return Ok(None);
         }
         match listener.accept() {
-            // Who has gone again before we looked is nobody.
-            Ok((stream, _)) if is_gone(&stream) => {}
             Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
             Ok(connected) => return Ok(Some(connected)),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -49,12 +47,6 @@ pub fn accept(
             Err(e) => return Err(TcpError::System(e)),
         }
     }
-}
-
-/// Whether the peer reset the connection.
-fn is_gone(stream: &TcpStream) -> bool {
-    let peer = stream.peer_addr();
-    peer.is_err_and(|e| e.kind() == io::ErrorKind::NotConnected)
 }
 
 /// How a stream ended at its sender.

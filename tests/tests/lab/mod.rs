@@ -15,7 +15,7 @@ use tidegate_live::netns::{Availability, availability, user_namespaced};
 /// Runs `body` where namespaces and TUN devices are to be had: here, or in a child of the test
 /// called `test` in a user namespace. Where there are none the test says so and passes, unless
 /// `TIDEGATE_REQUIRE_NETNS` is 1.
-pub(crate) fn in_lab(test: &str, body: fn()) {
+pub(crate) fn in_lab(test: &str, body: impl FnOnce()) {
     let inside = env::var_os(INSIDE).is_some();
     match availability() {
         Availability::Root => body(),

@@ -233,8 +233,8 @@ pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result
         ControlFlow::Continue(())
     });
     match received {
-        // A sender that is told to stop says no goodbye.
-        Ok(_) | Err(TcpError::Closed { .. }) => {}
+        // A sender that is told to stop says no goodbye, and early on nothing at all.
+        Ok(_) | Err(TcpError::Closed { .. } | TcpError::Silent { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     receiver.finish();

@@ -11,6 +11,7 @@ use super::figures::FIGURES;
 use super::svg::escape;
 use super::view::View;
 use super::{table, theme, words};
+use crate::folder::{self, Held};
 
 /// One run, ready for the page.
 #[derive(Debug)]
@@ -170,10 +171,10 @@ fn expectations(html: &mut String, summary: &Summary) {
     }
     html.push_str("<h3>What was expected</h3><ul class=\"expect\">");
     for verdict in &summary.expect {
-        let (class, sign, word) = if verdict.holds {
-            ("holds", '✓', "holds")
-        } else {
-            ("fails", '✗', "fails")
+        let (class, sign, word) = match folder::held(summary, verdict.holds) {
+            Held::Yes => ("holds", '✓', "holds"),
+            Held::Unsure => ("unsure", '?', "unsure: the emulator was late"),
+            Held::No => ("fails", '✗', "fails"),
         };
         let measured = verdict.measured.map(words::measured);
         let measured = measured.map_or("not measured".to_owned(), |m| format!("measured {m}"));

@@ -4,6 +4,7 @@ use tidegate_sim::run::metrics::{FlowSummary, on_time_of_savable};
 use tidegate_sim::run::{FlowInfo, Run, Summary, World};
 
 use super::class::{Class, classes};
+use crate::folder::{self, Held};
 
 /// What a reader should know first.
 pub(super) fn headline(run: &Run, summary: &Summary) -> Vec<String> {
@@ -153,13 +154,18 @@ fn expectations(summary: &Summary) -> Option<String> {
         .iter()
         .filter(|verdict| !verdict.holds)
         .count();
-    match (all, failed) {
-        (0, _) => None,
-        (1, 0) => Some("What was expected holds.".to_owned()),
-        (1, _) => Some("What was expected does not hold.".to_owned()),
-        (_, 0) => Some(format!("All {all} expectations hold.")),
-        _ => Some(format!("{failed} of {all} expectations do not hold.")),
-    }
+    let told = match (all, failed) {
+        (0, _) => return None,
+        (1, 0) => "What was expected holds.".to_owned(),
+        (1, _) => "What was expected does not hold.".to_owned(),
+        (_, 0) => format!("All {all} expectations hold."),
+        _ => format!("{failed} of {all} expectations do not hold."),
+    };
+    let late = "The emulator was late, so that this is no verdict.";
+    Some(match folder::all_held(summary) {
+        Held::Unsure => format!("{told} {late}"),
+        Held::Yes | Held::No => told,
+    })
 }
 
 /// How a run came about.

@@ -66,6 +66,8 @@ impl Sending<'_> {
         let sayings = match watch(self.tcp, socket) {
             Ok(sayings) => sayings,
             Err(error) => {
+                // Nothing can be watched of a connection that was reset meanwhile.
+                let error = socket.broken().map_or(error, Into::into);
                 return Ok(Played {
                     summary: None,
                     answers: 0,

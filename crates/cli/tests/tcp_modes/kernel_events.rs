@@ -9,7 +9,7 @@ use tidegate_core::trace::DropCause;
 use tidegate_core::units::Rate;
 
 use crate::daemon::{ANYTHING, Daemon};
-use crate::lab::in_lab;
+use crate::in_real_time;
 use crate::party::Party;
 use crate::played::{Played, cut_path};
 use crate::tell;
@@ -42,7 +42,7 @@ fn check(name: &str, run: &Played) {
 
 #[test]
 fn iopt_that_hears_the_kernel_is_in_time_after_a_cut() {
-    in_lab(
+    in_real_time(
         "kernel_events::iopt_that_hears_the_kernel_is_in_time_after_a_cut",
         hears,
     );
@@ -68,7 +68,7 @@ fn hears() {
 
 #[test]
 fn a_stream_whose_daemon_is_killed_goes_on_and_says_so() {
-    in_lab(
+    in_real_time(
         "kernel_events::a_stream_whose_daemon_is_killed_goes_on_and_says_so",
         outlives,
     );

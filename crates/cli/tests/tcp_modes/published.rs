@@ -16,7 +16,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::emulator::EmulatorConfig;
 use tidegate_sim::run::EventRow;
 
-use crate::lab::in_lab;
+use crate::in_real_time;
 use crate::party::{Party, Scratch, text};
 use crate::played::{Played, path};
 
@@ -44,7 +44,7 @@ fn published_modes_take_their_course() {
     //= itcp-6.3-iexp (test)
     //= itcp-5.2-recovery-timer (test)
     //= itcp-4.4-symbiosis (test)
-    in_lab("published::published_modes_take_their_course", body);
+    in_real_time("published::published_modes_take_their_course", body);
 }
 
 fn body() {

@@ -10,7 +10,7 @@ use tidegate_live::emulator::{Emulator, Host, Hosts};
 use tidegate_sim::run::{Run, RunReader};
 
 use crate::daemon::{ANYTHING, Daemon, client};
-use crate::lab::in_lab;
+use crate::in_real_time;
 use crate::party::{Party, Scratch, text};
 use crate::played::{came, course, cut_path, player, told};
 
@@ -67,7 +67,7 @@ impl Figure7 {
 #[test]
 fn a_transcoder_that_hears_its_tcp_is_in_time_after_a_cut() {
     //= itcp-4.4-symbiosis (test)
-    in_lab(
+    in_real_time(
         "transcoder::a_transcoder_that_hears_its_tcp_is_in_time_after_a_cut",
         compare,
     );

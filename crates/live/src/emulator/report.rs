@@ -48,7 +48,8 @@ pub struct EmulatorReport {
     /// Whether it ran with real-time priority (`SCHED_FIFO`).
     pub realtime_priority: bool,
     /// Whether the network that the hosts saw was the one that was asked for: no overruns, no
-    /// failed writes, and `timing_p99` and `unread_p99` within the tolerance.
+    /// failed writes, `timing_p99` and `unread_p99` within the tolerance, and the worst of both within
+    /// 50 times that.
     pub kept_up: bool,
 }
 

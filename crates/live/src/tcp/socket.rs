@@ -172,6 +172,16 @@ impl TcpSocket {
         self.peer
     }
 
+    /// Why it is of no use any more, if the peer has reset the connection.
+    pub fn broken(&self) -> Option<TcpError> {
+        let name = self.stream.peer_addr();
+        let gone = name.is_err_and(|e| e.kind() == io::ErrorKind::NotConnected);
+        gone.then(|| TcpError::Closed {
+            peer: self.peer,
+            cause: self.stream.take_error().ok().flatten(),
+        })
+    }
+
     /// What the kernel holds: not yet sent, and sent but not acknowledged.
     ///
     /// # Errors
@@ -197,27 +207,42 @@ impl TcpSocket {
         }
     }
 
-    /// Waits until the peer has said something, the stop flag is set, `asked` says so, or it is
-    /// `until`. Nothing is read.
+    /// Waits until the peer has begun with a stream of packets, the stop flag is set, `asked` says so,
+    /// or it is `until`. Nothing is read. A peer whose host has vanished has gone after a minute.
     ///
     /// # Errors
-    /// [`TcpError::Silent`] when the peer went without a word, [`TcpError::NoStream`] when its first
-    /// ones are of another protocol, and what else the system says.
+    /// [`TcpError::Silent`] when the peer went before it began, [`TcpError::NoStream`] when its first
+    /// words are of another protocol, and what else the system says.
     pub fn wait_for_words(
         &self,
         until: Time,
         conditions: &Conditions,
         mut asked: impl FnMut() -> bool,
     ) -> Result<(), TcpError> {
-        let peer = self.peer;
-        let mut words = [0; 64];
+        let (peer, fd) = (self.peer, self.stream.as_raw_fd());
+        keep_asking(fd).map_err(TcpError::System)?;
+        let wake_at = |least: usize| {
+            let least = least as libc::c_int;
+            let level = libc::SOL_SOCKET;
+            set_at(fd, level, libc::SO_RCVLOWAT, &least.to_ne_bytes()).map_err(TcpError::System)
+        };
+        let (mut words, mut known) = ([0; WORDS], 0);
         loop {
             match self.stream.peek(&mut words) {
                 Ok(0) => return Err(TcpError::Silent { peer, cause: None }),
                 Ok(count) => {
-                    let judged =
-                        TcpReceiver::new().on_bytes(conditions.clock.now(), &words[..count]);
-                    return judged.map_err(|fault| TcpError::no_stream(peer, fault));
+                    let (now, words) = (conditions.clock.now(), &words[..count]);
+                    let judged = TcpReceiver::new().on_bytes(now, words);
+                    judged.map_err(|fault| TcpError::no_stream(peer, fault))?;
+                    if has_begun(words) || count == WORDS {
+                        return wake_at(1);
+                    }
+                    // What was heard stays there, so that it would wake us up again.
+                    if count == known && has_ended(fd).map_err(TcpError::System)? {
+                        return Err(TcpError::Silent { peer, cause: None });
+                    }
+                    known = count;
+                    wake_at(count + 1)?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
@@ -227,10 +252,15 @@ impl TcpSocket {
             }
             let now = conditions.clock.now();
             if conditions.stop.is_set() || now >= until || asked() {
-                return Ok(());
+                return wake_at(1);
             }
-            let own = (self.stream.as_raw_fd(), libc::POLLIN);
-            wait(&[own], conditions, now, until.min(now + TICK)).map_err(TcpError::System)?;
+            wait(
+                &[(fd, libc::POLLIN)],
+                conditions,
+                now,
+                until.min(now + TICK),
+            )
+            .map_err(TcpError::System)?;
         }
     }
 
@@ -301,6 +331,38 @@ impl TcpSocket {
             }
         }
     }
+}
+
+/// Whether the first byte of a packet is there, by which a stream is told from other protocols. Empty
+/// packets are none.
+fn has_begun(mut words: &[u8]) -> bool {
+    while let [0, 0, rest @ ..] = words {
+        words = rest;
+    }
+    words.len() > 2
+}
+
+/// Whether the peer will say no more.
+fn has_ended(fd: RawFd) -> io::Result<bool> {
+    let mut polled = libc::pollfd {
+        fd,
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    // SAFETY: `polled` is whole, and one.
+    check(unsafe { libc::poll(&raw mut polled, 1, 0) })?;
+    Ok(polled.revents != 0)
+}
+
+/// Has the kernel find out whether the peer's host is still there: it asks after half a minute of
+/// silence, and three times in all.
+fn keep_asking(fd: RawFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    set_at(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, &on.to_ne_bytes())?;
+    let [silence, pause, times]: [libc::c_int; 3] = [30, 10, 3];
+    set(fd, libc::TCP_KEEPIDLE, &silence.to_ne_bytes())?;
+    set(fd, libc::TCP_KEEPINTVL, &pause.to_ne_bytes())?;
+    set(fd, libc::TCP_KEEPCNT, &times.to_ne_bytes())
 }
 
 /// Sleeps until a descriptor is ready (a negative one never is), the driver is woken, or `until`.
@@ -375,6 +437,9 @@ pub(super) const PATIENCE: u32 = 924_600;
 const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 
 const _: () = assert!(mem::size_of::<libc::c_int>() == 4, "as the ioctls write it");
+
+/// How much of what a peer says first is looked at.
+const WORDS: usize = 64;
 
 /// In bytes per second, 34 Gb/s: one more would say that nothing is paced.
 const FASTEST: u32 = u32::MAX - 1;

@@ -252,14 +252,21 @@ fn reset(stream: TcpStream) {
 }
 
 #[test]
-fn who_has_gone_before_anybody_looked_is_nobody() {
+fn who_has_gone_before_anybody_looked_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    reset(TcpStream::connect(at).unwrap());
-    let near = TcpStream::connect(at).unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let name = near.local_addr().unwrap();
+    reset(near);
     let (far, peer) = accept(&listener, &conditions(), || false).unwrap().unwrap();
-    assert_eq!(peer, near.local_addr().unwrap());
-    assert_eq!(far.peer_addr().unwrap(), peer);
+    assert_eq!(peer, name);
+    let far = TcpSocket::of_peer(far, peer, &TcpOptions::default()).unwrap();
+    let broken = far.broken().unwrap().to_string();
+    assert!(
+        broken.contains(&name.to_string()) && broken.contains("reset"),
+        "{broken}"
+    );
+    let (_near, far) = pair(&TcpOptions::default());
+    assert!(far.broken().is_none());
 }
 
 /// The kernel tells it of the connection only: it was neither refused nor late.
@@ -293,6 +300,17 @@ fn who_goes_without_a_word_is_named_however_soon() {
 }
 
 #[test]
+fn who_goes_before_it_began_has_gone_without_a_word() {
+    for early in [&[b'\n'][..], &[0, 0, 0, 0]] {
+        let (mut near, far) = pair(&TcpOptions::default());
+        near.write(early).unwrap();
+        drop(near);
+        let error = far.wait_for_words(Time::FAR, &conditions(), || false);
+        assert!(matches!(error, Err(TcpError::Silent { .. })), "{error:?}");
+    }
+}
+
+#[test]
 fn words_are_waited_for_and_stay_to_be_read() {
     let (mut near, mut far) = pair(&TcpOptions::default());
     let mut looks = 0;
@@ -304,12 +322,24 @@ fn words_are_waited_for_and_stay_to_be_read() {
     assert_eq!(looks, 3);
     far.wait_for_words(Time::ZERO, &conditions(), || unreachable!())
         .unwrap();
+    // Less than tells it from other protocols, and an empty packet, are no beginning.
+    for early in [&[0][..], &[0, 0]] {
+        near.write(early).unwrap();
+        let mut looks = 0;
+        let asked = || {
+            looks += 1;
+            looks > 3
+        };
+        far.wait_for_words(Time::FAR, &conditions(), asked).unwrap();
+        assert_eq!(looks, 4);
+    }
+    let mut heard = [0; 8];
+    assert_eq!(far.read(&mut heard).unwrap(), Some(3));
     // The first bytes of a packet of twelve.
     let begun = [0, 12, 0x80];
     near.write(&begun).unwrap();
     far.wait_for_words(Time::FAR, &conditions(), || false)
         .unwrap();
-    let mut heard = [0; 8];
     assert_eq!(far.read(&mut heard).unwrap(), Some(3));
     assert!(heard.starts_with(&begun));
     near.write(b"GET / HTTP/1.1").unwrap();

@@ -34,6 +34,9 @@ pub struct Manifest {
     pub measure: Option<Span>,
     /// What a reader should know before believing the numbers.
     pub notes: Vec<String>,
+    /// How well the emulator kept time, once per take; none in other worlds.
+    #[serde(default)]
+    pub timing: Vec<Timing>,
     /// The flows, in the order in which tables and legends show them.
     pub flows: Vec<FlowInfo>,
     /// The links.
@@ -55,6 +58,7 @@ impl Manifest {
             duration,
             measure: None,
             notes: Vec::new(),
+            timing: Vec::new(),
             flows: Vec::new(),
             links: Vec::new(),
         }
@@ -73,6 +77,40 @@ impl Manifest {
         };
         self.measure.unwrap_or(whole)
     }
+
+    /// Whether the network was the one that was asked for in all takes; none where nothing had to be
+    /// in time.
+    pub fn kept_up(&self) -> Option<bool> {
+        let mut takes = self.timing.iter();
+        (!self.timing.is_empty()).then(|| takes.all(|take| take.kept_up))
+    }
+}
+
+/// How well the emulator kept time in one take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// The first flow of the take.
+    pub run: String,
+    /// Packets that came out of any host.
+    pub packets: u64,
+    /// Half of them were written within this after their time.
+    #[serde(rename = "p50_ms", with = "millis")]
+    pub p50: Duration,
+    /// And 99 of 100 within this.
+    #[serde(rename = "p99_ms", with = "millis")]
+    pub p99: Duration,
+    /// The largest such delay.
+    #[serde(rename = "worst_ms", with = "millis")]
+    pub worst: Duration,
+    /// 99 of 100 were read within this after the device was known to be empty.
+    #[serde(rename = "read_p99_ms", with = "millis")]
+    pub read_p99: Duration,
+    /// How many the kernel threw away before they could be read.
+    pub lost_unread: u64,
+    /// Whether the emulator had real-time priority.
+    pub real_time: bool,
+    /// Whether the network was the one that was asked for.
+    pub kept_up: bool,
 }
 
 /// Where a run took place.

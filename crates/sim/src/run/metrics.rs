@@ -33,6 +33,7 @@ pub fn summarise(run: &Run, expect: &[Expectation]) -> Summary {
         flows: flows.collect(),
         links: of_links(run),
         expect: Vec::new(),
+        kept_up: run.manifest.kept_up(),
     };
     summary.expect = expect.iter().map(|e| e.judge(run, &summary)).collect();
     summary
@@ -51,6 +52,10 @@ pub struct Summary {
     pub links: Vec<LinkSummary>,
     /// What had to hold, and whether it does.
     pub expect: Vec<Verdict>,
+    /// Whether the emulator kept time; none where there was none. If it did not, what does not hold is
+    /// no verdict on what was played.
+    #[serde(default)]
+    pub kept_up: Option<bool>,
 }
 
 /// The numbers of one flow.

@@ -18,7 +18,9 @@ mod writer;
 
 pub use expect::{ExpectError, Expectation};
 pub use links::{Iter as LinkSamples, LinkLog};
-pub use manifest::{CapacityStep, FORMAT, FlowInfo, LinkInfo, Manifest, Span, TOOL, Way, World};
+pub use manifest::{
+    CapacityStep, FORMAT, FlowInfo, LinkInfo, Manifest, Span, TOOL, Timing, Way, World,
+};
 pub use metrics::{Summary, summarise};
 pub use reader::{FlowRun, LoadError, Run, RunReader};
 pub use rows::{

@@ -159,7 +159,7 @@ fn frames_that_never_came_were_not_on_the_screen() {
 }
 
 #[test]
-fn who_resets_a_connection_is_nobody() {
+fn who_resets_a_connection_at_once_ends_nothing() {
     let (player, seen_at) = player("");
     scan(&player, seen_at);
     let mut transcoder =
@@ -178,7 +178,11 @@ fn who_resets_a_connection_is_nobody() {
     from(port, "").ends().succeeded();
     server.interrupt();
     let server = server.ends();
-    assert!(!server.succeeded().said.contains("next player"));
+    let told = server
+        .succeeded()
+        .said
+        .matches("connected and took nothing");
+    assert_eq!(told.count(), 2, "{}", server.said);
 }
 
 /// Also when the program has seen it, and it was not reset, or spoke another protocol.
@@ -332,12 +336,12 @@ fn what_can_be_read_once_is_read_once() {
     let scratch = Scratch::new("once");
     let [film, fifo] = ["film.m2v", "fifo.m2v"].map(|name| scratch.path(name));
     let (taker, port) = player(&format!("--out {}", text(&film)));
-    server(&to(port), "--duration 1s").ends().succeeded();
-    taker.ends().succeeded();
+    server(&to(port), "--duration 2s").ends().succeeded();
     let frames = |said: &str| {
         let (_, rest) = said.split_once("received ").unwrap();
         rest.split(' ').next().unwrap().parse::<u32>().unwrap()
     };
+    let all = frames(&taker.ends().succeeded().said);
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
     let writer = {
@@ -353,7 +357,9 @@ fn what_can_be_read_once_is_read_once() {
             .ends()
             .succeeded();
         let said = player.ends().said;
-        assert!(frames(&said) >= 25, "{input}: {said}");
+        // A busy machine leaves some out.
+        let came = frames(&said);
+        assert!(came > all / 2, "{input}: {came} of {all}: {said}");
     }
     writer.join().unwrap().unwrap();
     for verb in ["send --transport tcp", "transcode"] {

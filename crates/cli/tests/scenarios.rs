@@ -42,7 +42,7 @@ fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() 
     );
     assert!(out.status.success(), "{}", text(&out.stderr));
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-    let top = ["scenario", "seed", "flows", "links", "expect"];
+    let top = ["scenario", "seed", "flows", "links", "expect", "kept_up"];
     assert_eq!(keys(&json), sorted(top));
     let flow = &json["flows"][0];
     let expected = [

@@ -266,8 +266,10 @@ impl Server {
 
     /// Why there is no room for another client of a user. Rings that rest are not free either.
     fn no_room(&mut self, user: u32, now: Instant) -> Option<String> {
-        if self.shared.closing.is_too_much(user) {
-            return self.shared.closing.trouble(user, now);
+        if self.shared.closing.is_too_much(user)
+            && let Some(trouble) = self.shared.closing.trouble(user, now)
+        {
+            return Some(trouble);
         }
         let limits = self.shared.policy.limits();
         let waiting = self.clients.values().filter(|c| !c.is_open());

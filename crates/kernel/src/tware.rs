@@ -224,7 +224,10 @@ impl Programs {
 impl Drop for Programs {
     fn drop(&mut self) {
         for running in &mut self.running {
-            running.kill();
+            // Of one that was waited for elsewhere the number may be another's.
+            if matches!(running.child.try_wait(), Ok(None)) {
+                running.kill();
+            }
         }
     }
 }

@@ -170,7 +170,7 @@ impl Unprivileged {
             watched.get_mut().subscriptions.remove(&id.0);
             if watched.get().subscriptions.is_empty() {
                 let fd = watched.remove().fd;
-                state.let_go(&self.epoll, fd, cookie);
+                state.let_go(&self.epoll, &[(cookie, fd)]);
             }
         }
         Ok(())
@@ -209,9 +209,11 @@ impl Unprivileged {
 impl Drop for Unprivileged {
     fn drop(&mut self) {
         let mut state = self.state();
-        for (cookie, watched) in std::mem::take(&mut state.sockets) {
-            state.let_go(&self.epoll, watched.fd, cookie);
-        }
+        let sockets = std::mem::take(&mut state.sockets).into_iter();
+        let sockets: Vec<_> = sockets
+            .map(|(cookie, watched)| (cookie, watched.fd))
+            .collect();
+        state.let_go(&self.epoll, &sockets);
         let lasts = !state.fading.is_empty();
         drop(state);
         self.stop.ring();

@@ -110,7 +110,8 @@ fn meet(
     };
     let incoming = end.open_stream(conditions, args.idle_timeout, over)?;
     if incoming.is_none() {
-        let after = around.clock.now().as_secs_f64();
+        let end = conditions.until.unwrap_or(around.clock.now());
+        let after = end.as_secs_f64();
         match &args.from {
             _ if around.interrupts.count() > 0 => return Ok(None),
             Some(from) => bail!(

@@ -6,31 +6,61 @@
 //! segment again, which is not always at once, so the state is asked for as well.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Which sockets to be awake for. On a path that reorders all the time that is a twentieth of the
-/// time at most.
-#[derive(Debug, Default)]
-pub(super) struct Disorders {
+/// Which sockets to be awake for.
+#[derive(Debug)]
+pub(super) struct Disorders<'a> {
     /// Until when to be awake for each socket in disorder; once for each time that it is.
     until: BTreeMap<u64, Duration>,
-    /// How long it may be awake, as of `counted`.
-    saved: Duration,
-    most: Duration,
-    counted: Duration,
+    /// None where there is no second processor.
+    purse: Option<&'a Mutex<Purse>>,
     /// When the state was asked for.
     asked: Duration,
 }
 
-impl Disorders {
-    /// Never awake where there is no second processor for that.
-    pub(super) fn new(now: Duration, second: bool) -> Self {
-        let most = if second { MOST } else { Duration::ZERO };
+/// For how long all threads of a process together may be awake: on a path that reorders all the time
+/// that is a twentieth of the time, and what was saved.
+#[derive(Debug)]
+pub(super) struct Purse {
+    saved: Duration,
+    /// As of then.
+    counted: Duration,
+}
+
+/// That of this process.
+pub(super) static PURSE: Mutex<Purse> = Mutex::new(Purse::full());
+
+impl Purse {
+    pub(super) const fn full() -> Self {
+        Self {
+            saved: MOST,
+            counted: Duration::ZERO,
+        }
+    }
+
+    /// Takes as much of `wish` as is there.
+    fn take(&mut self, wish: Duration, now: Duration) -> Duration {
+        let earned = now.saturating_sub(self.counted) / SHARE;
+        self.counted = self.counted.max(now);
+        self.saved = (self.saved + earned).min(MOST);
+        let taken = wish.min(self.saved);
+        self.saved -= taken;
+        taken
+    }
+
+    fn give_back(&mut self, rest: Duration) {
+        self.saved = (self.saved + rest).min(MOST);
+    }
+}
+
+impl<'a> Disorders<'a> {
+    /// Never awake without a purse.
+    pub(super) fn new(now: Duration, purse: Option<&'a Mutex<Purse>>) -> Self {
         Self {
             until: BTreeMap::new(),
-            saved: most,
-            most,
-            counted: now,
+            purse,
             asked: now,
         }
     }
@@ -38,17 +68,27 @@ impl Disorders {
     /// A socket was looked at. `rtt` is its smoothed round trip if it is in disorder and somebody wants
     /// to hear of recoveries.
     pub(super) fn saw(&mut self, cookie: u64, rtt: Option<Duration>, now: Duration) {
-        self.count(now);
         let Some(rtt) = rtt else {
-            self.until.remove(&cookie);
+            self.forget(now, |other| other == cookie);
             return;
         };
-        let patience = (rtt / 4).clamp(SHORTEST, LONGEST).min(self.saved);
-        let until = now
-            + Some(patience)
-                .filter(|p| *p >= SHORTEST)
-                .unwrap_or_default();
-        self.until.entry(cookie).or_insert(until);
+        if self.until.contains_key(&cookie) {
+            return;
+        }
+        let patience = (rtt / 4).clamp(SHORTEST, LONGEST);
+        // The time for which it is awake anyway costs nothing.
+        let awake = self.latest(now);
+        let more = (now + patience).saturating_sub(awake);
+        let mut until = now;
+        if let Some(mut purse) = self.purse() {
+            let taken = purse.take(more, now);
+            until = (awake + taken).min(now + patience);
+            if until < now + SHORTEST {
+                purse.give_back(taken);
+                until = now;
+            }
+        }
+        self.until.insert(cookie, until);
     }
 
     /// Whether the thread is awake for a socket.
@@ -57,8 +97,7 @@ impl Disorders {
     }
 
     /// Whether it is awake for any.
-    pub(super) fn any(&mut self, now: Duration) -> bool {
-        self.count(now);
+    pub(super) fn any(&self, now: Duration) -> bool {
         self.until.values().any(|&until| now < until)
     }
 
@@ -73,17 +112,31 @@ impl Disorders {
     }
 
     /// Forgets sockets that are not among these.
-    pub(super) fn keep(&mut self, sockets: &[u64]) {
-        self.until.retain(|cookie, _| sockets.contains(cookie));
+    pub(super) fn keep(&mut self, sockets: &[u64], now: Duration) {
+        self.forget(now, |cookie| !sockets.contains(&cookie));
     }
 
-    /// Takes what was spent since the last time from what is saved.
-    fn count(&mut self, now: Duration) {
-        let latest = self.until.values().max().copied().unwrap_or_default();
-        let awake = latest.min(now).saturating_sub(self.counted);
-        let asleep = now.saturating_sub(self.counted).saturating_sub(awake);
-        self.saved = (self.saved.saturating_sub(awake) + asleep / SHARE).min(self.most);
-        self.counted = now;
+    /// What it need not be awake for any more is saved.
+    fn forget(&mut self, now: Duration, which: impl Fn(u64) -> bool) {
+        let before = self.latest(now);
+        self.until.retain(|&cookie, _| !which(cookie));
+        let rest = before.saturating_sub(self.latest(now));
+        if !rest.is_zero()
+            && let Some(mut purse) = self.purse()
+        {
+            purse.give_back(rest);
+        }
+    }
+
+    /// Until when it is awake, from now on.
+    fn latest(&self, now: Duration) -> Duration {
+        let latest = self.until.values().max().copied();
+        latest.unwrap_or_default().max(now)
+    }
+
+    fn purse(&self) -> Option<MutexGuard<'a, Purse>> {
+        let purse = self.purse?;
+        Some(purse.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -108,7 +161,8 @@ mod tests {
 
     #[test]
     fn each_disorder_is_watched_once_and_for_a_quarter_of_the_round_trip() {
-        let mut disorders = Disorders::new(ms(0), true);
+        let purse = Mutex::new(Purse::full());
+        let mut disorders = Disorders::new(ms(0), Some(&purse));
         disorders.saw(ONE, Some(ms(40)), ms(100));
         assert!(disorders.any(ms(109)) && disorders.awake(ONE, ms(109)));
         // It is no longer for being seen again.
@@ -120,13 +174,14 @@ mod tests {
         disorders.saw(ONE, Some(ms(4_000)), ms(130));
         assert!(disorders.awake(ONE, ms(154)) && !disorders.awake(ONE, ms(155)));
         assert!(!disorders.awake(2, ms(140)));
-        disorders.keep(&[2]);
+        disorders.keep(&[2], ms(140));
         assert!(!disorders.awake(ONE, ms(140)));
     }
 
     #[test]
     fn states_are_asked_for_now_and_then_while_it_is_awake() {
-        let mut disorders = Disorders::new(ms(0), true);
+        let purse = Mutex::new(Purse::full());
+        let mut disorders = Disorders::new(ms(0), Some(&purse));
         assert!(disorders.asks(ms(100)).is_empty());
         disorders.saw(ONE, Some(ms(40)), ms(100));
         assert_eq!(disorders.asks(ms(101)), [ONE]);
@@ -137,7 +192,7 @@ mod tests {
 
     #[test]
     fn one_processor_is_left_to_others() {
-        let mut disorders = Disorders::new(ms(0), false);
+        let mut disorders = Disorders::new(ms(0), None);
         disorders.saw(ONE, Some(ms(40)), ms(100_000));
         assert!(!disorders.any(ms(100_000)) && !disorders.awake(ONE, ms(100_000)));
     }
@@ -145,7 +200,8 @@ mod tests {
     #[test]
     fn it_is_a_twentieth_of_the_time_at_most() {
         let tick = Duration::from_micros(100);
-        let mut disorders = Disorders::new(ms(0), true);
+        let purse = Mutex::new(Purse::full());
+        let mut disorders = Disorders::new(ms(0), Some(&purse));
         let mut awake = Duration::ZERO;
         for number in 0..100_000 {
             let now = tick * number;
@@ -160,6 +216,25 @@ mod tests {
             };
         }
         assert!(awake <= ms(10_000) / SHARE + MOST + ms(20), "{awake:?}");
-        assert!(awake >= ms(10_000) / SHARE, "{awake:?}");
+        assert!(awake + ms(20) >= ms(10_000) / SHARE, "{awake:?}");
+    }
+
+    #[test]
+    fn all_threads_have_one_purse() {
+        let purse = Mutex::new(Purse::full());
+        let mut all = [(); 20].map(|()| Disorders::new(ms(0), Some(&purse)));
+        for disorders in &mut all {
+            disorders.saw(ONE, Some(ms(400)), ms(1));
+        }
+        let awake = |at| all.iter().filter(|d| d.any(ms(at))).count();
+        assert_eq!((awake(1), awake(25)), (2, 2));
+        // Who is awake for one socket is so for another at no cost, and who need not be any more leaves
+        // it to others.
+        let [first, second, third, ..] = &mut all;
+        first.saw(2, Some(ms(400)), ms(1));
+        assert!(first.awake(2, ms(25)));
+        second.saw(ONE, None, ms(6));
+        third.saw(2, Some(ms(400)), ms(6));
+        assert!(third.awake(2, ms(25)) && !third.awake(2, ms(27)));
     }
 }

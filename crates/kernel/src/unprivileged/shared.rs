@@ -69,7 +69,9 @@ impl Shared {
             return Some(fd);
         }
         self.follow();
-        self.lock().place(cookie)
+        let fd = self.lock().place(cookie)?;
+        // Where descriptors are short it was not looked for.
+        stamps::still(fd, cookie).map(|_| fd)
     }
 
     /// Finds sockets whose descriptors were closed at others of this process, where they go on.
@@ -204,14 +206,21 @@ impl State {
         }
     }
 
-    /// Nobody wants to hear of a socket any more: it is as it was before.
-    pub(super) fn let_go(&mut self, epoll: &OwnedFd, fd: RawFd, cookie: u64) {
-        let fd = if stamps::still(fd, cookie).is_some() {
-            fd
+    /// Nobody wants to hear of these sockets any more: they are as they were before.
+    pub(super) fn let_go(&mut self, epoll: &OwnedFd, sockets: &[(u64, RawFd)]) {
+        let is_closed = |&&(cookie, fd): &&(u64, RawFd)| stamps::still(fd, cookie).is_none();
+        let closed: BTreeSet<u64> = sockets.iter().filter(is_closed).map(|s| s.0).collect();
+        let found = if closed.is_empty() {
+            BTreeMap::new()
         } else {
-            let found = stamps::find(&BTreeSet::from([cookie]));
-            found.unwrap_or_default().remove(&cookie).unwrap_or(fd)
+            stamps::find(&closed).unwrap_or_default()
         };
+        for &(cookie, fd) in sockets {
+            self.give_back(epoll, found.get(&cookie).copied().unwrap_or(fd), cookie);
+        }
+    }
+
+    fn give_back(&mut self, epoll: &OwnedFd, fd: RawFd, cookie: u64) {
         if stamps::give_back(fd, cookie) {
             self.fading.insert(cookie, fd);
         } else if stamps::still(fd, cookie).is_some() {

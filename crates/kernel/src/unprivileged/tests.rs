@@ -176,7 +176,7 @@ fn settle(stream: &TcpStream) {
     );
 }
 
-fn pair() -> (TcpStream, TcpStream) {
+pub(super) fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (ours, listener.accept().unwrap().0)

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::thread;
 use std::time::Duration;
 
-use super::disorder::Disorders;
+use super::disorder::{Disorders, PURSE};
 use super::stamps::drain;
 use super::timer::{Span, Timers, Wheel};
 use super::{Shared, Waiting, remove};
@@ -56,7 +56,7 @@ struct Watcher<'a> {
     shared: &'a Shared,
     epoll: &'a OwnedFd,
     alarms: Alarms,
-    disorders: Disorders,
+    disorders: Disorders<'a>,
     /// When all sockets were looked at.
     looked: Duration,
 }
@@ -69,13 +69,13 @@ impl<'a> Watcher<'a> {
             shared,
             epoll,
             alarms: Alarms::new(several),
-            disorders: Disorders::new(now, several),
+            disorders: Disorders::new(now, several.then_some(&PURSE)),
             looked: now,
         }
     }
 
     /// For how long, unless something comes; not at all while it is awake.
-    fn sleeps(&mut self, now: Duration) -> Duration {
+    fn sleeps(&self, now: Duration) -> Duration {
         if self.disorders.any(now) {
             return Duration::ZERO;
         }
@@ -113,7 +113,7 @@ impl<'a> Watcher<'a> {
         self.shared.follow();
         self.shared.fade(self.epoll);
         let sockets = self.shared.sockets();
-        self.disorders.keep(&sockets);
+        self.disorders.keep(&sockets, now);
         for cookie in sockets {
             self.look(cookie);
         }
@@ -280,3 +280,48 @@ impl Alarms {
 pub(super) const STOP: u64 = 0;
 /// How often sockets are looked at that leave no stamps.
 const IDLE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::sync::Mutex;
+
+    use super::super::shared::Watched;
+    use super::super::tests::pair;
+    use super::super::view::View;
+    use super::*;
+    use crate::system::{Bell, cookie, owned};
+
+    /// Without its bookkeeping it would sleep until a stamp comes.
+    #[test]
+    fn the_thread_stays_awake_and_asks_while_recovery_is_near() {
+        let (stream, _peer) = pair();
+        let its = cookie(stream.as_fd()).unwrap();
+        let shared = Shared {
+            state: Mutex::default(),
+            bell: Bell::new().unwrap(),
+        };
+        let seen = View::of(stream.as_fd(), None).unwrap();
+        let watched = Watched {
+            fd: stream.as_raw_fd(),
+            seen,
+            subscriptions: BTreeMap::new(),
+        };
+        shared.lock().sockets.insert(its, watched);
+        // SAFETY: takes a number and touches no memory.
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).unwrap();
+        let purse = Mutex::new(super::super::disorder::Purse::full());
+        let mut watcher = Watcher::new(&shared, &epoll);
+        let now = monotonic();
+        watcher.disorders = Disorders::new(now, Some(&purse));
+        let last = || shared.lock().sockets[&its].seen.at;
+        let ms = Duration::from_millis;
+        watcher.ask(now + ms(1));
+        assert_eq!((watcher.sleeps(now), last()), (IDLE, seen.at));
+        watcher.disorders.saw(its, Some(ms(40)), now);
+        assert_eq!(watcher.sleeps(now + ms(9)), Duration::ZERO);
+        watcher.ask(now + ms(9));
+        assert!(last() > seen.at, "it was not asked");
+        assert_eq!(watcher.sleeps(now + ms(10)), IDLE);
+    }
+}

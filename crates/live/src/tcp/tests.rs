@@ -103,7 +103,12 @@ fn a_stream_arrives_and_ends_with_a_goodbye() {
     .unwrap();
     let (ended, frames) = receiving.join().unwrap();
     assert_eq!(ended, Received::Goodbye);
-    assert_eq!(frames.len(), 30);
+    let (mut rows, mut events) = (Vec::new(), Vec::new());
+    stream.sender.drain(&mut rows, &mut events);
+    // For some a busy machine may have been too late.
+    let made = rows.iter().filter(|row| row.dropped.is_none()).count();
+    assert_eq!((rows.len(), frames.len()), (30, made));
+    assert!(made > 0);
     assert!(
         frames
             .iter()

@@ -130,7 +130,7 @@ fn the_text_of_a_summary_has_these_keys() {
         r#""queue_ms":{"mean":null,"p95":null},"frames":{"made":null,"sent":null,"on_time":null,"#,
         r#""savable":null,"late":null,"dropped":null},"psnr_y_db":null,"ssim":null,"#,
         r#""freezes":null}],"links":[{"name":"l","utilisation":null,"drops":null,"drops_queue":null,"drops_random":null,"drops_outage":null,"marks":null,"#,
-        r#""queue_p95_ms":null}],"expect":[]}"#
+        r#""queue_p95_ms":null}],"expect":[],"kept_up":null}"#
     );
     assert_eq!(text, expected);
 }

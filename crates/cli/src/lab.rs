@@ -109,7 +109,7 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
     let mut manifest = folder::manifest(World::Lab, scenario);
     let mut takes: Vec<Take> = Vec::with_capacity(runs);
     let mut kept = Vec::with_capacity(runs);
-    let mut ended = Time::FAR;
+    let (mut ended, mut is_whole) = (Time::FAR, false);
     let (service, missing) = service(scenario);
     manifest.notes.extend(missing);
     let stage = Stage {
@@ -142,6 +142,7 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
         manifest.timing.push(timing);
         kept.push(captures(&played));
         ended = played.ended;
+        is_whole = played.is_whole;
         manifest.notes.extend(played.notes);
         takes.push(played.take);
     }
@@ -154,18 +155,26 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
             return Ok(End::Nothing);
         };
         let name = &last.flows[0].0.name;
-        let note = format!("interrupted in the run of {name}: what comes after is missing");
+        let note = if is_whole && takes.len() == runs {
+            format!("interrupted while {name} was played once more: the first time counts")
+        } else if is_whole {
+            format!("interrupted after the run of {name}: what comes after is missing")
+        } else {
+            format!("interrupted in the run of {name}: what comes after is missing")
+        };
         say(format_args!(
             "{note}; what was played is kept in {}",
             dir.display()
         ));
         manifest.notes.push(note);
         // There is nothing to measure of what was not played.
-        let planned = manifest.measured();
-        manifest.measure = Some(Span {
-            from: planned.from.min(ended),
-            to: planned.to.min(ended),
-        });
+        if !is_whole {
+            let planned = manifest.measured();
+            manifest.measure = Some(Span {
+                from: planned.from.min(ended),
+                to: planned.to.min(ended),
+            });
+        }
     }
     let run = folder::write(dir, script, manifest, seed, takes)?;
     kept.iter().try_for_each(|captures| captures.write(dir))?;

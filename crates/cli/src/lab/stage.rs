@@ -55,6 +55,8 @@ pub(crate) struct Played {
     pub(crate) take: Take,
     /// When it was over, or was interrupted.
     pub(crate) ended: Time,
+    /// Whether all of it was played.
+    pub(crate) is_whole: bool,
     pub(crate) report: EmulatorReport,
     /// What the kernel does in its own way.
     pub(crate) notes: Vec<String>,
@@ -104,12 +106,12 @@ impl Stage<'_> {
     ) -> Result<Played> {
         let first = self.play(cast.to_vec(), progress)?;
         let report = &first.report;
-        if report.kept_up || !report.realtime_priority || self.interrupts.count() > 0 {
+        if report.kept_up || !report.realtime_priority || !first.is_whole {
             return Ok(first);
         }
         again();
         match self.play(cast.to_vec(), progress) {
-            Ok(second) if self.interrupts.count() == 0 => Ok(second),
+            Ok(second) if second.is_whole => Ok(second),
             _ => Ok(first),
         }
     }
@@ -165,6 +167,7 @@ impl Stage<'_> {
         let injectors = injectors.collect::<Result<Vec<_>>>()?;
         self.watch(&performers, config.clock, progress);
         let ended = config.clock.now();
+        let is_whole = self.interrupts.count() == 0;
         stop.set();
         for injector in injectors {
             injector
@@ -181,6 +184,7 @@ impl Stage<'_> {
         Ok(Played {
             take,
             ended,
+            is_whole,
             report,
             notes,
             captures,

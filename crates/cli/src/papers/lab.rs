@@ -128,7 +128,7 @@ impl Lab {
         let cast = staging::roles(&script.scenario, seed);
         let played = stage.play_in_time(&cast, &mut |_| {}, &|| {})?;
         // What was cut short says nothing.
-        if self.is_interrupted() {
+        if !played.is_whole {
             return Ok(None);
         }
         if !played.report.kept_up {

@@ -155,10 +155,8 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
             return Ok(End::Nothing);
         };
         let name = &last.flows[0].0.name;
-        let note = if is_whole && takes.len() == runs {
-            format!("interrupted while {name} was played once more: the first time counts")
-        } else if is_whole {
-            format!("interrupted after the run of {name}: what comes after is missing")
+        let note = if is_whole {
+            format!("interrupted after the run of {name}, which is whole")
         } else {
             format!("interrupted in the run of {name}: what comes after is missing")
         };

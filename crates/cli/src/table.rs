@@ -53,6 +53,10 @@ pub(crate) fn render(run: &Run, summary: &Summary, room: Option<usize>) -> Strin
 
 fn verdicts(summary: &Summary) -> String {
     let mut out = String::new();
+    let width = match folder::all_held(summary) {
+        Held::Unsure => 6,
+        Held::Yes | Held::No => 5,
+    };
     for verdict in &summary.expect {
         let mark = match folder::held(summary, verdict.holds) {
             Held::Yes => "holds",
@@ -60,7 +64,11 @@ fn verdicts(summary: &Summary) -> String {
             Held::No => "FAILS",
         };
         let measured = number(verdict.measured, 4);
-        let _ = writeln!(out, "{mark}  {}  (measured {measured})", verdict.text);
+        let _ = writeln!(
+            out,
+            "{mark:width$}  {}  (measured {measured})",
+            verdict.text
+        );
     }
     out
 }

@@ -13,8 +13,8 @@ use std::{io, mem};
 use tidegate_kernel::{Events, Wanted, set_congestion_control};
 use tidegate_live::netns::{Interface, Namespace};
 
-use crate::median;
 use crate::verdict::Verdict;
+use crate::{median, wait_until};
 
 /// Throughput with nothing in the kernel against throughput with programs at work, for a socket
 /// that nobody has subscribed to and for one with all events.
@@ -130,7 +130,7 @@ impl Window {
     fn measure(count: &AtomicU64) -> Self {
         let (start, before, cpu) = (Instant::now(), count.load(Ordering::Relaxed), cpu());
         // The length of the measurement itself: this thread must not take part in it.
-        thread::sleep(WINDOW);
+        wait_until(start, WINDOW);
         let gigabits = (count.load(Ordering::Relaxed) - before) as f64 * 8.0 / 1e9;
         Self {
             rate: gigabits / start.elapsed().as_secs_f64(),

@@ -15,7 +15,7 @@ use tidegate_kernel::{
 
 use crate::trace::Trace;
 use crate::verdict::Verdict;
-use crate::{median, quantiles};
+use crate::{median, quantiles, wait_until};
 
 /// A thousand events per second into a callback, while another thread keeps a core busy. The aims are
 /// those of who sleeps while he waits, as everybody does who asks for nothing else.
@@ -105,8 +105,7 @@ pub(crate) fn of_a_thousand_sockets() -> Vec<Verdict> {
     for _ in 0..10 {
         for flapper in &mut flappers {
             let due = Duration::from_secs(1) * made / 10_000;
-            // The load is so many events a second; nothing tells when the next is due but time.
-            thread::sleep(due.saturating_sub(start.elapsed()));
+            wait_until(start, due);
             flapper.flap();
             made += 3;
         }
@@ -170,8 +169,7 @@ fn into_callback(flapper: &mut Flapper, rate: u32, listening: Listening) -> (Vec
     let (start, mut made) = (Instant::now(), 0_u64);
     while start.elapsed() < SPAN {
         let due = Duration::from_secs_f64(made as f64 / f64::from(rate));
-        // The load is so many events a second; nothing tells when the next is due but time.
-        thread::sleep(due.saturating_sub(start.elapsed()));
+        wait_until(start, due);
         flapper.flap();
         made += 3;
     }

@@ -11,7 +11,8 @@ mod triples;
 mod unprivileged;
 mod verdict;
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use verdict::Verdict;
 
@@ -79,6 +80,11 @@ fn quantiles(what: &str, mut times: Vec<Duration>) -> Quantiles {
         p50: at(0.5),
         p99: at(0.99),
     }
+}
+
+/// Waits for a moment that a load or a measurement has on its clock: nothing but time tells of it.
+fn wait_until(start: Instant, due: Duration) {
+    thread::sleep(due.saturating_sub(start.elapsed()));
 }
 
 /// The middle one.

@@ -12,7 +12,7 @@ use tidegate_live::emulator::{Emulator, Host, Nowhere};
 use tidegate_live::netns::Namespace;
 
 use crate::verdict::Verdict;
-use crate::{path, quantiles};
+use crate::{path, quantiles, wait_until};
 
 /// Both watch the same transfers, which have losses and outages: once on the machine as it is, and once
 /// on processors that never sleep. To get a processor of a virtual machine going takes its host tens of
@@ -159,7 +159,7 @@ fn cut(host: &Namespace, round: u64) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         for begin in [2_000, 7_000].map(|at| Duration::from_millis(at + 130 * round)) {
             for (at, lost) in [(begin, true), (begin + CUT, false)] {
-                thread::sleep(at.saturating_sub(start.elapsed()));
+                wait_until(start, at);
                 nowhere.lead(lost).unwrap();
             }
         }

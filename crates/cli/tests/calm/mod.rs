@@ -6,8 +6,7 @@
 
 use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{mem, ptr};
@@ -48,7 +47,8 @@ fn tell(what: &str) {
 
 /// A thread that has nothing to do but to be in time.
 struct Witness {
-    over: Arc<AtomicBool>,
+    /// It looks until nobody has this any more.
+    end: Sender<()>,
     thread: JoinHandle<Duration>,
 }
 
@@ -60,27 +60,25 @@ impl Witness {
     }
 
     fn on(processor: usize) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let heeded = Arc::clone(&over);
+        let (end, over) = channel::<()>();
         let thread = thread::spawn(move || {
             if !settle(processor) {
                 return Duration::ZERO;
             }
             let (mut worst, mut before) = (Duration::ZERO, Instant::now());
-            while !heeded.load(Ordering::Relaxed) {
-                thread::sleep(GLANCE);
+            while over.recv_timeout(GLANCE) == Err(RecvTimeoutError::Timeout) {
                 let now = Instant::now();
                 worst = worst.max((now - before).saturating_sub(GLANCE));
                 before = now;
             }
             worst
         });
-        Self { over, thread }
+        Self { end, thread }
     }
 
     /// For how long it was not let run, at the worst.
     fn end(self) -> Duration {
-        self.over.store(true, Ordering::Relaxed);
+        drop(self.end);
         self.thread.join().unwrap()
     }
 }

@@ -19,8 +19,10 @@ mod capacity;
 mod event;
 mod linear;
 mod mode;
+mod ordeal;
 mod past;
 mod reaction;
+mod rhythm;
 mod view;
 
 #[cfg(test)]
@@ -315,8 +317,9 @@ impl Symbiosis {
         let drains = open.at(c.drain) - view.ahead().bits() as f64;
         let span = (now.since(oldest) + c.drain + c.interval).saturating_sub(self.past.arrears());
         let drains = Rate::from_f64(drains / span.as_secs_f64().max(1e-3));
+        let small = self.past.limit(now, view).unwrap_or(c.ceiling);
         self.target = match answer {
-            Plan::Feasible { rate, .. } => rate.min(drains).max(c.floor),
+            Plan::Feasible { rate, .. } => rate.min(drains).min(small).max(c.floor),
             Plan::Infeasible { .. } => c.floor,
         };
         answer

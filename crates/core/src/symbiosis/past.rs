@@ -3,6 +3,8 @@
 use core::time::Duration;
 
 use super::capacity::Capacity;
+use super::ordeal::Ordeal;
+use super::rhythm::Rhythm;
 use super::{SymbiosisConfig, TcpView};
 use crate::promise::ServiceCurve;
 use crate::promise::window::WindowMin;
@@ -16,6 +18,8 @@ pub(super) struct Past {
     /// By how much the video might have been late when each outage began, without a frame of it
     /// missing the bound, in nanoseconds.
     arrears: WindowMin,
+    /// When the next outage may come.
+    rhythm: Rhythm,
     capacity: Capacity,
     /// What stood in the queue on the way there, and when.
     queue: (Duration, Time),
@@ -34,6 +38,7 @@ impl Past {
         Self {
             round_trips: WindowMin::new(BUCKET),
             arrears: WindowMin::new(BUCKET),
+            rhythm: Rhythm::default(),
             capacity: Capacity::default(),
             queue: (Duration::ZERO, Time::ZERO),
             sampled: (Duration::ZERO, Bytes::ZERO),
@@ -66,8 +71,8 @@ impl Past {
             self.silent = self.silent.or(view.silent_since);
         } else if let Some(since) = self.silent.take() {
             // When the path was last heard of, however late this is.
-            let silence = view.silent_since.unwrap_or(now).since(since);
-            self.survived(now, silence, view, config);
+            let end = view.silent_since.unwrap_or(now);
+            self.survived(now, since, end.since(since), view, config);
         }
     }
 
@@ -89,17 +94,39 @@ impl Past {
         self.capacity.lost(view, config);
     }
 
-    /// An outage is over that lasted for `silence`, and `view` is what it left of the connection.
-    fn survived(&mut self, now: Time, silence: Duration, view: &TcpView, config: &SymbiosisConfig) {
+    /// An outage is over that began at `onset` and lasted for `silence`, and `view` is what it left of
+    /// the connection.
+    fn survived(
+        &mut self,
+        now: Time,
+        onset: Time,
+        silence: Duration,
+        view: &TcpView,
+        config: &SymbiosisConfig,
+    ) {
         // A time-out that no outage made says nothing of one.
         if silence < SHORTEST + view.srtt * 2 {
             return;
         }
         let restart = self.forecast(now, view, config.bound.saturating_mul(2));
-        let rate = self.carries().unwrap_or(config.ceiling);
-        let arrears = forgiven(config, silence, view.srtt, (rate, &restart));
-        self.arrears.insert(now, signed(arrears));
+        let ordeal = Ordeal {
+            config,
+            silence,
+            round_trip: view.srtt,
+            rate: self
+                .carries()
+                .map_or(config.ceiling, |rate| rate.min(config.ceiling)),
+            restart: &restart,
+        };
+        self.arrears.insert(now, signed(ordeal.forgiven()));
+        self.rhythm.beat(onset, config.interval, ordeal.endured());
         self.tries = now + config.bound;
+    }
+
+    /// What frames that are written now may be made at, if an outage is expected that larger ones would
+    /// not survive.
+    pub(super) fn limit(&self, now: Time, view: &TcpView) -> Option<Rate> {
+        self.rhythm.limit(now, view.srtt)
     }
 
     /// The law sees a way again.
@@ -161,38 +188,6 @@ impl Past {
     }
 }
 
-/// By how much the video may be late when an outage begins that lasts for `silence` and after which
-/// the connection carries `restart`, so that what is in flight by then, or is written before the
-/// outage is noticed, is in time, frames being as large as the encoder and the path let them. The
-/// whole bound if the silence alone breaks it: then nothing that is held in reserve would help.
-fn forgiven(
-    config: &SymbiosisConfig,
-    silence: Duration,
-    round_trip: Duration,
-    (rate, restart): (Rate, &ServiceCurve),
-) -> Duration {
-    let budget = config.bound.saturating_sub(round_trip / 2);
-    if silence >= budget {
-        return config.bound;
-    }
-    let interval = config.interval.max(Duration::from_millis(1));
-    let frame = rate.min(config.ceiling).as_f64() * interval.as_secs_f64();
-    let unnoticed = round_trip + interval;
-    let survives = |late: Duration| {
-        let frames = (late + unnoticed).as_nanos().div_ceil(interval.as_nanos()) as u32;
-        (0..frames).all(|n| {
-            let left = (budget + interval * n).saturating_sub(silence + late);
-            restart.at(left) >= frame * f64::from(n + 1)
-        })
-    };
-    let left = budget.saturating_sub(silence);
-    let steps = (0..=STEPS).map(|n| left * n / STEPS);
-    steps
-        .take_while(|late| survives(*late))
-        .last()
-        .unwrap_or_default()
-}
-
 fn signed(span: Duration) -> i64 {
     i64::try_from(nanos(span)).unwrap_or(i64::MAX - 1)
 }
@@ -207,8 +202,6 @@ const BUCKET: Duration = Duration::from_secs(50);
 /// No outage is shorter than this and two round trips: a time-out of Linux makes a silence of two round
 /// trips and 200 ms.
 const SHORTEST: Duration = Duration::from_millis(500);
-/// What may be owed is found to a 256th of what is left of the bound.
-const STEPS: u32 = 256;
 
 #[cfg(test)]
 mod tests {

@@ -53,6 +53,7 @@ fn every_scenario_is_sound() {
             "video-tcp",
             "video-tcp-fades",
             "video-tcp-narrow",
+            "video-tcp-recurring",
             "video-tcp-rto"
         ]
     );

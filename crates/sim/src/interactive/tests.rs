@@ -39,13 +39,18 @@ video = {{ size = "176x120", fps = 10, ceiling = "2Mb/s" }}
 transport = {{ frames = 150, {transport} }}
 "#
     );
+    play_scenario(&text, seed).swap_remove(0)
+}
+
+/// What came of each flow.
+fn play_scenario(text: &str, seed: u64) -> Vec<Takings> {
     let none = |_: &str| Err(String::new());
-    let scenario = Scenario::parse("t", &text, &none).unwrap_or_else(|e| panic!("{e}"));
+    let scenario = Scenario::parse("t", text, &none).unwrap_or_else(|e| panic!("{e}"));
     let encoder = |flow: &str, plan: &crate::scenario::VideoPlan, seed| {
         Ok(plan.modelled(flow, seed).expect("the model"))
     };
     let take = play::flows(&scenario, Seed(seed), Keep::default(), &encoder).unwrap();
-    take.flows.into_iter().next().unwrap().1
+    take.flows.into_iter().map(|(_, takings)| takings).collect()
 }
 
 /// Captured, and when it was there, of every frame that came.
@@ -339,5 +344,32 @@ fn a_linear_back_off_saves_frames() {
     };
     for seed in 1..=3 {
         assert!(in_time("linear", seed) > in_time("exponential", seed));
+    }
+}
+
+/// The third of outages that come every 12 s is expected, and those behind it. Frames are small when
+/// it begins, so that those in flight and those that wait meanwhile are in time.
+#[test]
+fn an_outage_that_is_expected_costs_few_frames() {
+    let text = include_str!("../../../../scenarios/video-tcp-recurring.toml");
+    let bound = Duration::from_millis(2_400);
+    for seed in 1..=3 {
+        let takings = &play_scenario(text, seed)[1];
+        let arrived = arrivals(takings);
+        let in_time = arrived.iter().filter(|(_, delay)| *delay <= bound);
+        let in_time: std::collections::HashSet<u64> = in_time.map(|(frame, _)| *frame).collect();
+        let missing = |outage: u64| {
+            let from = Time::from_secs(6 + 12 * outage);
+            let captured = from..from + Duration::from_secs(12);
+            let frames = takings.sent.iter();
+            let frames = frames.filter(|frame| captured.contains(&frame.captured));
+            frames
+                .filter(|frame| !in_time.contains(&frame.frame))
+                .count()
+        };
+        let missing: Vec<usize> = (0..13).map(missing).collect();
+        let (unexpected, expected) = missing.split_at(2);
+        assert!(unexpected.iter().all(|n| *n >= 15), "{seed}: {missing:?}");
+        assert!(expected.iter().all(|n| *n <= 10), "{seed}: {missing:?}");
     }
 }

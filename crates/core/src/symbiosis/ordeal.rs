@@ -35,12 +35,16 @@ impl Ordeal<'_> {
             .unwrap_or_default()
     }
 
-    /// The rate that the video should have when the outage begins, if it is not late at all by then
-    /// and its full rate would be too much. None if nothing above the floor is little enough.
+    /// The rate that the video should have when the outage begins, if it is not late at all by then;
+    /// the floor where nothing above it is little enough. None if the silence alone breaks the bound.
     pub(super) fn endured(&self) -> Option<Rate> {
+        self.left()?;
         let most = self.passes(Duration::ZERO);
-        let rate = Rate::from_f64(most * self.config.margin);
-        (most < self.rate.as_f64() && rate >= self.config.floor).then_some(rate)
+        if most >= self.rate.as_f64() {
+            return Some(self.rate);
+        }
+        let small = Rate::from_f64(most * self.config.margin);
+        Some(small.max(self.config.floor))
     }
 
     /// Of the bound, behind the silence; none if that alone breaks it.
@@ -116,11 +120,10 @@ mod tests {
         assert!((endured.as_f64() - 922e3).abs() < 10e3, "{endured}");
         // The less is left, the smaller they have to be, down to the floor.
         assert!(ordeal(4.0, 3.4, |it| it.endured()) < Some(endured));
-        assert!(ordeal(4.0, 3.4, |it| it.endured()).is_some());
-        assert_eq!(ordeal(4.0, 3.85, |it| it.endured()), None);
+        assert_eq!(ordeal(4.0, 3.85, |it| it.endured()), Some(Rate::kbps(150)));
         // Silent for longer than the bound, or so short that frames of any size are in time.
         assert_eq!(ordeal(2.0, 3.2, |it| it.endured()), None);
-        assert_eq!(ordeal(6.0, 3.2, |it| it.endured()), None);
+        assert_eq!(ordeal(6.0, 3.2, |it| it.endured()), Some(Rate::kbps(2_000)));
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub(super) struct Past {
     /// By how much the video might have been late when each outage began, without a frame of it
     /// missing the bound, in nanoseconds.
     arrears: WindowMin,
-    /// When the next outage may come.
+    /// At what rate frames would have survived each outage that could be survived, in b/s.
+    endured: WindowMin,
     rhythm: Rhythm,
     capacity: Capacity,
     /// What stood in the queue on the way there, and when.
@@ -38,6 +39,7 @@ impl Past {
         Self {
             round_trips: WindowMin::new(BUCKET),
             arrears: WindowMin::new(BUCKET),
+            endured: WindowMin::new(BUCKET),
             rhythm: Rhythm::default(),
             capacity: Capacity::default(),
             queue: (Duration::ZERO, Time::ZERO),
@@ -67,6 +69,7 @@ impl Past {
         }
         // Ages the others.
         self.arrears.insert(now, i64::MAX);
+        self.endured.insert(now, i64::MAX);
         if view.stalled {
             self.silent = self.silent.or(view.silent_since);
         } else if let Some(since) = self.silent.take() {
@@ -119,14 +122,19 @@ impl Past {
             restart: &restart,
         };
         self.arrears.insert(now, signed(ordeal.forgiven()));
-        self.rhythm.beat(onset, config.interval, ordeal.endured());
+        if let Some(rate) = ordeal.endured() {
+            self.endured.insert(now, rate.as_bps().cast_signed());
+        }
+        self.rhythm.beat(onset, config.interval);
         self.tries = now + config.bound;
     }
 
-    /// What frames that are written now may be made at, if an outage is expected that larger ones would
-    /// not survive.
+    /// What frames that are written now may be made at, so that they would survive the worst of the
+    /// last outages. None while no outage is due.
     pub(super) fn limit(&self, now: Time, view: &TcpView) -> Option<Rate> {
-        self.rhythm.limit(now, view.srtt)
+        let due = self.rhythm.is_due(now, view.srtt);
+        let rate = self.endured.min().filter(|_| due)?;
+        Some(Rate::bps(rate.cast_unsigned()))
     }
 
     /// The law sees a way again.

@@ -2,42 +2,32 @@
 
 use core::time::Duration;
 
-use crate::units::{Rate, Time};
+use crate::units::Time;
 
 /// Two outages announce a third one, as long after the second as that came after the first:
 /// antennas turn, satellites are handed over by the clock, drones fly in circles.
-///
-/// Frames that are to survive an outage have to be small before anybody can know of it. That is
-/// worth its bits only about the moment at which one is expected, and so little is lost if it does
-/// not come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rhythm {
     /// When the last outage began.
     last: Option<Time>,
-    /// When another one is expected, and how far off that may be.
+    /// When another one is due, and how far off that may be.
     next: Option<(Time, Duration)>,
-    /// Frames of this rate survive one like the last, and larger ones do not.
-    endures: Option<Rate>,
 }
 
 impl Rhythm {
-    /// An outage began at `onset`, give or take a `step`. Frames of a rate of `endures` that leave just
-    /// before such a one are in time; none if there is no such rate, or no need of one.
-    pub(super) fn beat(&mut self, onset: Time, step: Duration, endures: Option<Rate>) {
+    /// An outage began at `onset`, give or take a `step`.
+    pub(super) fn beat(&mut self, onset: Time, step: Duration) {
         self.next = self.last.map(|last| {
             let period = onset.since(last);
             (onset + period, period / PRECISION + step)
         });
         self.last = Some(onset);
-        self.endures = endures;
     }
 
-    /// What frames that leave now are to be made at, if an outage is so close that it may come while
-    /// they are on their way, which takes `flight`.
-    pub(super) fn limit(&self, now: Time, flight: Duration) -> Option<Rate> {
-        let (next, off) = self.next?;
-        let is_close = now + flight + off >= next && now <= next + off;
-        self.endures.filter(|_| is_close)
+    /// Whether an outage may come while what leaves now is on its way, which takes `flight`.
+    pub(super) fn is_due(&self, now: Time, flight: Duration) -> bool {
+        self.next
+            .is_some_and(|(next, off)| now + flight + off >= next && now <= next + off)
     }
 }
 
@@ -53,16 +43,15 @@ mod tests {
     }
 
     const FLIGHT: Duration = Duration::from_millis(100);
-    const SMALL: Option<Rate> = Some(Rate::kbps(500));
 
     const STEP: Duration = Duration::from_millis(50);
 
     fn announced(onsets: &[u64], asked: [u64; 4]) -> [bool; 4] {
         let mut rhythm = Rhythm::default();
         for onset in onsets {
-            rhythm.beat(at(*onset), STEP, SMALL);
+            rhythm.beat(at(*onset), STEP);
         }
-        asked.map(|ms| rhythm.limit(at(ms), FLIGHT) == SMALL)
+        asked.map(|ms| rhythm.is_due(at(ms), FLIGHT))
     }
 
     #[test]
@@ -89,13 +78,5 @@ mod tests {
             announced(&[10_000, 26_000, 30_000], [34_000, 42_000, 46_000, 50_000]),
             [true, false, false, false]
         );
-    }
-
-    #[test]
-    fn the_last_outage_says_how_large_frames_may_be() {
-        let mut rhythm = Rhythm::default();
-        rhythm.beat(at(10_000), STEP, SMALL);
-        rhythm.beat(at(26_000), STEP, None);
-        assert_eq!(rhythm.limit(at(42_000), FLIGHT), None);
     }
 }

@@ -35,16 +35,19 @@ impl Ordeal<'_> {
             .unwrap_or_default()
     }
 
-    /// The rate that the video should have when the outage begins, if it is not late at all by then;
-    /// the floor where nothing above it is little enough. None if the silence alone breaks the bound.
+    /// The rate that the video may have when the outage begins, if it is not late at all by then: the
+    /// ceiling where its full rate is little enough, and the floor where nothing is, which saves what
+    /// is small by chance and what comes behind. None if the silence alone breaks the bound.
     pub(super) fn endured(&self) -> Option<Rate> {
         self.left()?;
-        let most = self.passes(Duration::ZERO);
-        if most >= self.rate.as_f64() {
-            return Some(self.rate);
-        }
-        let small = Rate::from_f64(most * self.config.margin);
-        Some(small.max(self.config.floor))
+        let c = self.config;
+        let most = Rate::from_f64(self.passes(Duration::ZERO) * c.margin);
+        // What the path carries now says nothing of what it carries when the next one comes.
+        Some(if most >= self.rate {
+            c.ceiling
+        } else {
+            most.max(c.floor)
+        })
     }
 
     /// Of the bound, behind the silence; none if that alone breaks it.
@@ -86,6 +89,10 @@ mod tests {
 
     /// Of a path of 166 ms, whose window starts again at two segments and grows by one per round trip.
     fn ordeal<T>(bound: f64, silence: f64, ask: impl Fn(Ordeal<'_>) -> T) -> T {
+        on_a_path_of(Rate::kbps(2_000), bound, silence, ask)
+    }
+
+    fn on_a_path_of<T>(rate: Rate, bound: f64, silence: f64, ask: impl Fn(Ordeal<'_>) -> T) -> T {
         let config = SymbiosisConfig {
             mode: Mode::Classic,
             subscribed: Subscription::NONE,
@@ -101,13 +108,13 @@ mod tests {
         let path = TcpPath {
             mss: Bytes(1_460),
             rtt: secs(0.166),
-            limit: None,
+            limit: Some(rate),
         };
         ask(Ordeal {
             config: &config,
             silence: secs(silence),
             round_trip: path.rtt,
-            rate: config.ceiling,
+            rate,
             restart: &path.reno_from(Bytes(2_920), Bytes(2_920)),
         })
     }
@@ -119,11 +126,18 @@ mod tests {
         let endured = ordeal(4.0, 3.2, |it| it.endured()).expect("smaller frames");
         assert!((endured.as_f64() - 922e3).abs() < 10e3, "{endured}");
         // The less is left, the smaller they have to be, down to the floor.
-        assert!(ordeal(4.0, 3.4, |it| it.endured()) < Some(endured));
+        let less = ordeal(4.0, 3.4, |it| it.endured()).expect("a rate");
+        assert!(less > Rate::kbps(150) && less < endured, "{less}");
         assert_eq!(ordeal(4.0, 3.85, |it| it.endured()), Some(Rate::kbps(150)));
         // Silent for longer than the bound, or so short that frames of any size are in time.
         assert_eq!(ordeal(2.0, 3.2, |it| it.endured()), None);
         assert_eq!(ordeal(6.0, 3.2, |it| it.endured()), Some(Rate::kbps(2_000)));
+    }
+
+    #[test]
+    fn a_path_that_is_narrow_now_limits_nothing_later() {
+        let endured = on_a_path_of(Rate::kbps(300), 4.0, 2.5, |it| it.endured());
+        assert_eq!(endured, Some(Rate::kbps(2_000)));
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) struct Past {
     /// By how much the video might have been late when each outage began, without a frame of it
     /// missing the bound, in nanoseconds.
     arrears: WindowMin,
-    /// At what rate frames would have survived each outage that could be survived, in b/s.
+    /// At what rate frames could have met each outage that was shorter than the bound, in b/s.
     endured: WindowMin,
     rhythm: Rhythm,
     capacity: Capacity,
@@ -125,12 +125,13 @@ impl Past {
         if let Some(rate) = ordeal.endured() {
             self.endured.insert(now, rate.as_bps().cast_signed());
         }
-        self.rhythm.beat(onset, config.interval);
+        let repaired = now + config.bound;
+        self.rhythm.beat(onset, config.interval, repaired);
         self.tries = now + config.bound;
     }
 
-    /// What frames that are written now may be made at, so that they would survive the worst of the
-    /// last outages. None while no outage is due.
+    /// What frames that are written now may be made at to be ready for the worst of the last outages
+    /// that were shorter than the bound. None while no outage is due, or none was so.
     pub(super) fn limit(&self, now: Time, view: &TcpView) -> Option<Rate> {
         let due = self.rhythm.is_due(now, view.srtt);
         let rate = self.endured.min().filter(|_| due)?;
@@ -370,6 +371,42 @@ mod tests {
         suffer(&mut past, &six, 500.0, 0.8);
         assert_eq!(past.arrears(), Duration::ZERO);
         assert!(!past.is_blind(at(500.9)));
+    }
+
+    #[test]
+    fn frames_are_ready_for_the_worst_of_the_last_outages() {
+        let limit = |silences: [f64; 3], now: f64| {
+            let mut past = Past::new();
+            for (n, silence) in silences.iter().enumerate() {
+                suffer(&mut past, &config(4.0), 10.0 + 13.0 * n as f64, *silence);
+            }
+            past.look(at(now), &view(0.166), &config(4.0));
+            past.limit(at(now), &view(0.166))
+        };
+        let [long, short] = [[3.2; 3], [3.0; 3]].map(|silences| limit(silences, 49.0));
+        assert!(
+            long > Some(Rate::kbps(150)) && long < short,
+            "{long:?} {short:?}"
+        );
+        for order in [[3.2, 3.0, 3.0], [3.0, 3.2, 3.0], [3.2, 3.8, 3.9]] {
+            let expected = if order[1] < 3.5 {
+                long
+            } else {
+                Some(Rate::kbps(150))
+            };
+            assert_eq!(limit(order, 49.0), expected, "{order:?}");
+        }
+        // Against one that is longer than the bound nothing helps, and it changes nothing.
+        assert_eq!(limit([3.2, 3.0, 5.0], 49.0), long);
+        assert_eq!(limit([5.0; 3], 49.0), None);
+        assert_eq!(limit([3.2; 3], 46.0), None);
+        // Those from before the last five minutes are forgotten.
+        let mut past = Past::new();
+        for (from, silence) in [(10.0, 3.2), (200.0, 5.0), (390.0, 5.0)] {
+            suffer(&mut past, &config(4.0), from, silence);
+        }
+        past.look(at(580.0), &view(0.166), &config(4.0));
+        assert_eq!(past.limit(at(580.0), &view(0.166)), None);
     }
 
     #[test]

@@ -8,20 +8,24 @@ use crate::units::Time;
 /// antennas turn, satellites are handed over by the clock, drones fly in circles.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rhythm {
-    /// When the last outage began.
-    last: Option<Time>,
+    /// When the last outage began, and until when another one would belong to it.
+    last: Option<(Time, Time)>,
     /// When another one is due, and how far off that may be.
     next: Option<(Time, Duration)>,
 }
 
 impl Rhythm {
-    /// An outage began at `onset`, give or take a `step`.
-    pub(super) fn beat(&mut self, onset: Time, step: Duration) {
-        self.next = self.last.map(|last| {
+    /// An outage began at `onset`, give or take a `step`. One that begins before `repaired` is no other
+    /// one: a time-out in the repair, with which the same trouble goes on.
+    pub(super) fn beat(&mut self, onset: Time, step: Duration, repaired: Time) {
+        if self.last.is_some_and(|(_, repaired)| onset < repaired) {
+            return;
+        }
+        self.next = self.last.map(|(last, _)| {
             let period = onset.since(last);
             (onset + period, period / PRECISION + step)
         });
-        self.last = Some(onset);
+        self.last = Some((onset, repaired));
     }
 
     /// Whether an outage may come while what leaves now is on its way, which takes `flight`.
@@ -49,7 +53,7 @@ mod tests {
     fn announced(onsets: &[u64], asked: [u64; 4]) -> [bool; 4] {
         let mut rhythm = Rhythm::default();
         for onset in onsets {
-            rhythm.beat(at(*onset), STEP);
+            rhythm.beat(at(*onset), STEP, at(*onset + 3_000));
         }
         asked.map(|ms| rhythm.is_due(at(ms), FLIGHT))
     }
@@ -77,6 +81,17 @@ mod tests {
         assert_eq!(
             announced(&[10_000, 26_000, 30_000], [34_000, 42_000, 46_000, 50_000]),
             [true, false, false, false]
+        );
+    }
+
+    #[test]
+    fn a_time_out_in_a_repair_is_no_other_outage() {
+        assert_eq!(
+            announced(
+                &[10_000, 12_900, 26_000, 28_000, 20_000],
+                [15_800, 30_000, 42_000, 58_000]
+            ),
+            [false, false, true, false]
         );
     }
 }

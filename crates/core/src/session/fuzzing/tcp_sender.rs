@@ -220,6 +220,7 @@ impl Scene {
 
 fn steering(mode: u8) -> Box<dyn Steering> {
     let (floor, ceiling) = (*LIMITS.start(), *LIMITS.end());
+    let is_patient = mode & 8 != 0;
     let mode = match mode % 8 {
         0 => return Box::new(Classic::new(ceiling)),
         1 => return Box::new(Follow::new(ceiling, (floor, ceiling))),
@@ -230,12 +231,14 @@ fn steering(mode: u8) -> Box<dyn Steering> {
         6 => Mode::Iopt(Law::PaperM),
         _ => Mode::Iopt(Law::Exact),
     };
+    // With the longer one there are outages that a frame can survive.
+    let bound = Duration::from_millis(if is_patient { 4_000 } else { 500 });
     let config = SymbiosisConfig {
         mode,
         subscribed: Subscription::ALL,
         floor,
         ceiling,
-        bound: Duration::from_millis(500),
+        bound,
         interval: Duration::from_millis(40),
         obeys_after: Duration::from_millis(20),
         reaction: Duration::from_millis(20),

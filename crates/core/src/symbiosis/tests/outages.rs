@@ -88,7 +88,7 @@ fn frames_are_small_when_an_outage_is_expected_that_large_ones_do_not_survive() 
         for from in outages {
             suffer(&mut it, *from, 3_200);
         }
-        // Twice 13 s after the first, less a second, and a second later.
+        // One is due 13 s after the second; a second before, then, and a second behind it.
         [35_000, 36_000, 37_000].map(|now| match it.admit(at(now), at(now), &wide) {
             Admit::Make(rate) => rate,
             other => panic!("{other:?}"),

@@ -106,7 +106,7 @@ const DIFFERS4: [Differs; 9] = [
     Simulated(
         "bsd at 148 and 166 ms, d = 4 s: one or two frames of full size are in flight when the path \
          dies, before anybody can know, and are late by their size. Frames at the floor would fit \
-         in.",
+         in. The third cut is expected, and finds small ones.",
     ),
     Kernel(
         "bsd is the kernel's Reno with a window of 64 kB and a time-out of a second at least, whose \

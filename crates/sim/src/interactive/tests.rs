@@ -51,7 +51,10 @@ fn play_scenario(text: &str, flow: &str, seed: u64) -> Takings {
     };
     let take = play::flows(&scenario, Seed(seed), Keep::default(), &encoder).unwrap();
     let mut flows = take.flows.into_iter();
-    flows.find(|(name, _)| name == flow).expect("the flow").1
+    flows
+        .find(|(role, _)| role.name == flow)
+        .expect("the flow")
+        .1
 }
 
 /// Captured, and when it was there, of every frame that came.

@@ -361,7 +361,7 @@ fn an_outage_that_is_expected_costs_few_frames() {
         let takings = play_scenario(text, "iopt", seed);
         let arrived = arrivals(&takings);
         let in_time = arrived.iter().filter(|(_, delay)| *delay <= bound);
-        let in_time: std::collections::HashSet<u64> = in_time.map(|(frame, _)| *frame).collect();
+        let in_time: std::collections::BTreeSet<u64> = in_time.map(|(frame, _)| *frame).collect();
         let missing = |outage: u64| {
             let from = Time::from_secs(6 + 12 * outage);
             let captured = from..from + Duration::from_secs(12);

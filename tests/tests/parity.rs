@@ -5,7 +5,6 @@ mod lab;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use lab::{Capture, in_lab, set_ecn};
@@ -17,6 +16,7 @@ use tidegate_core::link::{
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::clock::Clock;
+use tidegate_live::driver::{Conditions, StopFlag};
 use tidegate_live::emulator::{
     Arrival, Departure, Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host,
 };
@@ -157,18 +157,15 @@ fn blast(clock: Clock) {
     let socket = UdpSocket::bind((Host::A.address(), PORT)).unwrap();
     set_ecn(&socket, Ecn::Ect0);
     let mut rng = Seed(1).stream("blaster");
+    let load = Conditions {
+        clock,
+        until: None,
+        stop: StopFlag::new().unwrap(),
+    };
     let mut next = clock.now();
     for _ in 0..PACKETS {
         next += Duration::from_secs_f64(0.0012 * unit(&mut rng));
-        while clock.now() < next {
-            // A sleep is some 60 µs too long: spin the rest.
-            let rest = clock.until(next).saturating_sub(Duration::from_micros(100));
-            if rest.is_zero() {
-                std::hint::spin_loop();
-            } else {
-                thread::sleep(rest);
-            }
-        }
+        load.sleep_until(next);
         let size = 200 + (1_272.0 * unit(&mut rng)) as usize;
         let _ = socket.send_to(&vec![0; size], (Host::B.address(), PORT));
     }

@@ -8,7 +8,6 @@ use crate::units::Rate;
 
 /// An outage, and the video that it comes upon. What is in flight when it begins, or is written before
 /// it is noticed, can be neither dropped nor made smaller any more; all of that should be in time.
-#[derive(Clone, Copy)]
 pub(super) struct Ordeal<'a> {
     pub(super) config: &'a SymbiosisConfig,
     /// From the last acknowledgement before it to the first one behind it.
@@ -80,7 +79,7 @@ const STEPS: u32 = 256;
 mod tests {
     use super::*;
     use crate::promise::TcpPath;
-    use crate::symbiosis::{Mode, Subscription};
+    use crate::symbiosis::{Mode, tests};
     use crate::units::Bytes;
 
     fn secs(n: f64) -> Duration {
@@ -94,16 +93,8 @@ mod tests {
 
     fn on_a_path_of<T>(rate: Rate, bound: f64, silence: f64, ask: impl Fn(Ordeal<'_>) -> T) -> T {
         let config = SymbiosisConfig {
-            mode: Mode::Classic,
-            subscribed: Subscription::NONE,
-            floor: Rate::kbps(150),
-            ceiling: Rate::kbps(2_000),
             bound: secs(bound),
-            interval: secs(0.1),
-            obeys_after: Duration::ZERO,
-            reaction: Duration::ZERO,
-            margin: SymbiosisConfig::MARGIN,
-            drain: secs(3.0),
+            ..tests::config(Mode::Classic)
         };
         let path = TcpPath {
             mss: Bytes(1_460),

@@ -215,7 +215,7 @@ const SHORTEST: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbiosis::{CongestionControl, Mode, Subscription};
+    use crate::symbiosis::{CongestionControl, Mode, tests};
     use crate::units::Rate;
 
     fn secs(n: f64) -> Duration {
@@ -224,16 +224,8 @@ mod tests {
 
     fn config(bound: f64) -> SymbiosisConfig {
         SymbiosisConfig {
-            mode: Mode::Classic,
-            subscribed: Subscription::NONE,
-            floor: Rate::kbps(150),
-            ceiling: Rate::kbps(2_000),
             bound: secs(bound),
-            interval: secs(0.1),
-            obeys_after: Duration::ZERO,
-            reaction: Duration::ZERO,
-            margin: SymbiosisConfig::MARGIN,
-            drain: secs(3.0),
+            ..tests::config(Mode::Classic)
         }
     }
 

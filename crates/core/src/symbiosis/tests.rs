@@ -11,7 +11,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-fn config(mode: Mode) -> SymbiosisConfig {
+pub(super) fn config(mode: Mode) -> SymbiosisConfig {
     SymbiosisConfig {
         mode,
         subscribed: Subscription::LOSSES,

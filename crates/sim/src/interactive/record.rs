@@ -31,6 +31,8 @@ pub struct Record {
     /// What the stream had beside the access unit of each frame, in order of capture: headers, and
     /// the report before it. Of a frame that was never written, the least that another one had.
     pub framing: Vec<Bytes>,
+    /// The access unit of each frame, in order of capture; none of a frame that was never written.
+    pub units: Vec<Option<Bytes>>,
 }
 
 /// The state of the connection at one moment.
@@ -66,15 +68,18 @@ impl Record {
             slots: &self.slots,
             blocked: &self.blocked,
             framing: &self.framing,
+            units: &self.units,
         }
     }
 
-    /// Fills in the framing of all `frames`, which are in order of capture.
+    /// Fills in the framing and the access units of all `frames`, which are in order of capture.
     pub fn note_frames(&mut self, frames: &[SentFrame]) {
-        let framing = |f: &SentFrame| (f.wire > Bytes::ZERO).then(|| f.wire - Bytes(f.bits / 8));
+        let unit = |f: &SentFrame| (f.wire > Bytes::ZERO).then_some(Bytes(f.bits / 8));
+        let framing = |f: &SentFrame| unit(f).map(|unit| f.wire - unit);
         let least = frames.iter().filter_map(framing).min();
         let of = |f| framing(f).or(least).unwrap_or_default();
         self.framing = frames.iter().map(of).collect();
+        self.units = frames.iter().map(unit).collect();
     }
 
     /// The frames that a receiver has of what was written, given in its `pieces`.

@@ -22,6 +22,8 @@ pub struct Connection<'a> {
     /// What the stream has beside the access unit of each frame, in order of capture. None of
     /// frames that are not in it.
     pub framing: &'a [Bytes],
+    /// The access unit of each frame, as it was made; none of those that are not in the stream.
+    pub units: &'a [Option<Bytes>],
 }
 
 impl Connection<'_> {
@@ -53,26 +55,25 @@ impl Connection<'_> {
 impl FloorSender {
     /// Which of the frames that were captured at these moments, in order, could have been saved
     /// over `connection`. The headers of TCP's segments are the connection's; the stream has the
-    /// frame at the floor and the framing that the one in its place had.
+    /// frame at the floor, or as it was made where that is smaller, as sizes scatter, and the framing
+    /// that the one in its place had.
     pub fn savable_over(&self, connection: &Connection<'_>, captured: &[Time]) -> Vec<bool> {
-        let size: u64 = self
-            .packets()
-            .iter()
-            .map(|p| (*p - self.overhead).get())
-            .sum();
+        let floor: Bytes = self.packets().iter().map(|p| *p - self.overhead).sum();
         let (transit, troubled) = (connection.transit(), connection.troubled());
         let slots = connection.slots;
         // The first segment with room, and what is used of it.
         let mut cursor = (0, 0);
         let mut save = |(number, captured): (usize, &Time)| {
             let framing = connection.framing.get(number).copied().unwrap_or_default();
+            let unit = connection.units.get(number).copied().flatten();
+            let size = unit.map_or(floor, |unit| unit.min(floor)) + framing;
             let deadline = *captured + self.bound;
             let made = made(slots, *captured);
             let free = first_outside(&troubled, made);
             if free + transit <= deadline && free == made {
                 return true;
             }
-            let found = place(slots, cursor, *captured, size + framing.get());
+            let found = place(slots, cursor, *captured, size.get());
             if let Some((next, arrival)) = found
                 && arrival <= deadline
             {
@@ -216,6 +217,7 @@ mod tests {
             slots: &slots,
             blocked: &blocked,
             framing: &[Bytes(8); 30],
+            units: &[],
         };
         let captured: Vec<Time> = (0..30).map(|n| at(100 * n)).collect();
         // Five segments from 2050 on hold seven frames (7,056 of 7,240 bytes). Those of 1000 and
@@ -240,6 +242,20 @@ mod tests {
         };
         let saved = sender(500).savable_over(&real, &captured);
         assert_eq!(lost(&saved), [10, 11, 12, 13, 14, 15]);
+        // At twice the floor that of 1600 needs two segments, unless it was made smaller.
+        let large = FloorSender {
+            floor: Rate::kbps(160),
+            ..sender(500)
+        };
+        let small = Connection {
+            units: &[Some(Bytes(1_000)); 30],
+            ..connection
+        };
+        assert!(!large.savable_over(&connection, &captured)[16]);
+        assert_eq!(
+            lost(&large.savable_over(&small, &captured)),
+            [10, 11, 12, 13, 14, 15]
+        );
         // Whoever knows of the time-outs alone sends all at 1900.
         let saved = sender(500).savable_after_time_outs(&connection, &captured);
         assert_eq!(lost(&saved), [10, 11, 12, 13, 14]);

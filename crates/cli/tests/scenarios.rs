@@ -13,24 +13,6 @@ mod command;
 mod party;
 mod skip;
 
-/// But the demo, whose encoder takes half a minute; `make demo` plays it.
-#[test]
-fn scenarios_that_come_with_the_project_keep_what_they_expect() {
-    let dir = folder("scenarios-kept");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let files = fs::read_dir(root)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let files = files.filter(|file| file.extension().is_some_and(|end| end == "toml"));
-    for file in files.filter(|file| file.file_stem().unwrap() != "demo") {
-        let run = ["sim", "run", path(&file), "--no-report"];
-        let out = tidegate(&run, &dir);
-        let (said, complained) = (text(&out.stdout), text(&out.stderr));
-        assert!(out.status.success(), "{run:?}:\n{said}{complained}");
-        assert!(said.contains("holds  "), "{run:?}:\n{said}");
-    }
-}
-
 #[test]
 fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() {
     let dir = folder("scenarios-json");

@@ -11,11 +11,13 @@ use tidegate_sim::run::{Run, World};
 use tidegate_sim::scenario::Scenario;
 
 use crate::folder::{self, Script};
-use crate::interrupted::{self, End};
-use crate::output::{output, print_json};
-use crate::progress::say;
+use crate::sim::End;
 use crate::studio::Studio;
-use crate::{lab, report, sim, table};
+use crate::{lab, sim, table};
+use tidegate_console::output::{output, print_json};
+use tidegate_console::progress::say;
+use tidegate_console::signals;
+use tidegate_report as report;
 
 /// What to show.
 #[derive(Debug, clap::Args)]
@@ -66,8 +68,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     match &end {
         End::Whole(run) => show(run, &dir, args.json),
         // Of a part there is no JSON, which would look like that of a whole run.
-        End::Cut(run) if !args.json => show(run, &dir, false).map(|_| interrupted::exit_code()),
-        End::Cut(_) | End::Nothing => Ok(interrupted::exit_code()),
+        End::Cut(run) if !args.json => show(run, &dir, false).map(|_| signals::exit_code()),
+        End::Cut(_) | End::Nothing => Ok(signals::exit_code()),
     }
 }
 

@@ -11,7 +11,7 @@ use tidegate_sim::oracle::FloorSender;
 use tidegate_sim::play::Take;
 use tidegate_sim::run::{
     BinRow, FlowInfo, FlowRun, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter,
-    SavableRow, SentFrame, ShownFrame, Span, Summary, TotalsRow, World, summarise,
+    SavableRow, SentFrame, ShownFrame, Span, TotalsRow, World, summarise,
 };
 use tidegate_sim::scenario::{EncoderKind, Scenario};
 
@@ -265,59 +265,6 @@ pub(crate) fn default_dir(world: &str, scenario: &Scenario, seed: Seed) -> PathB
     PathBuf::from("runs").join(format!("{}-{world}-{}", scenario.name, seed.0))
 }
 
-/// What became of an expectation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Held {
-    Yes,
-    /// It does not hold, but the emulator was late: the network was not the one that was asked for.
-    Unsure,
-    No,
-}
-
-/// What became of one that does, or does not, hold in this run.
-pub(crate) fn held(summary: &Summary, holds: bool) -> Held {
-    match (holds, summary.kept_up) {
-        (true, _) => Held::Yes,
-        (false, Some(false)) => Held::Unsure,
-        (false, _) => Held::No,
-    }
-}
-
-/// The worst of all.
-pub(crate) fn all_held(summary: &Summary) -> Held {
-    let each = summary.expect.iter().map(|v| held(summary, v.holds));
-    each.max().unwrap_or(Held::Yes)
-}
-
 /// Payload of a packet of 1,200 bytes, and its headers: IPv4, UDP, RTP.
 const PAYLOAD: Bytes = Bytes(1_160);
 const HEADERS: Bytes = Bytes(40);
-
-#[cfg(test)]
-mod tests {
-    use tidegate_sim::run::metrics::Verdict;
-
-    use super::*;
-
-    #[test]
-    fn what_does_not_hold_on_a_machine_that_was_too_busy_is_unsure() {
-        let of = |kept_up, each: &[bool]| {
-            let verdict = |holds| Verdict {
-                text: "a.loss > 0".to_owned(),
-                measured: None,
-                holds,
-            };
-            let expect = each.iter().copied().map(verdict).collect();
-            all_held(&Summary {
-                kept_up,
-                expect,
-                ..Summary::default()
-            })
-        };
-        assert_eq!(of(Some(false), &[true, true]), Held::Yes);
-        assert_eq!(of(Some(false), &[true, false]), Held::Unsure);
-        assert_eq!(of(Some(true), &[true, false]), Held::No);
-        assert_eq!(of(None, &[false]), Held::No);
-        assert_eq!(of(None, &[]), Held::Yes);
-    }
-}

@@ -31,10 +31,12 @@ pub(crate) use self::keep::captures;
 pub(crate) use self::service::Service;
 pub(crate) use self::stage::{Played, Stage, describe, timing};
 use crate::folder::{self, Script};
-use crate::interrupted::{self, End, Made};
 use crate::memory;
-use crate::progress::say;
-use crate::sim::{self, Bar, RunArgs};
+use crate::sim::End;
+use crate::sim::{self, RunArgs};
+use tidegate_console::progress::Bar;
+use tidegate_console::progress::say;
+use tidegate_console::signals::{self, Made};
 
 /// What to play in the lab.
 #[derive(Debug, clap::Args)]
@@ -101,7 +103,7 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
     fits(&Crowd::of(scenario), limits::open_files()?)?;
     can_play(scenario)?;
     // Ctrl-C ends the take that is on; what was played until then is kept.
-    let interrupts = interrupted::catch()?;
+    let interrupts = signals::catch()?;
     let made = Made::by(dir);
     folder::claim(dir)?;
     let runs = 1 + scenario.baselines.len();

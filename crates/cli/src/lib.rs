@@ -1,7 +1,7 @@
 //! The program: verbs, and what they share.
 //!
 //! Each verb is a module with its arguments and a function `run`. `folder` puts what was played
-//! into a run folder, `judge` looks at the pictures, [`report`] draws.
+//! into a run folder, `judge` looks at the pictures, `tidegate_report` draws.
 
 // They panic where nobody reads: `progress::say` and `output` do not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
@@ -9,20 +9,14 @@
 mod demo;
 mod events;
 mod folder;
-mod interrupted;
 mod judge;
 mod lab;
 mod live;
 mod memory;
-mod numbers;
-mod output;
 mod pace;
 mod papers;
-mod progress;
 mod recv;
-pub mod report;
 mod report_verb;
-mod rmcat;
 mod send;
 mod sim;
 mod studio;
@@ -30,13 +24,14 @@ mod sweep;
 mod table;
 mod tcp;
 mod transcode;
-mod validate;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tidegate_console::{describe, output, progress};
+use tidegate_studies::papers::verb::{self as paper_verb, PapersArgs};
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -44,7 +39,7 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Events(args) => events::run(&args),
         Verb::Lab(args) => lab::run(&args),
-        Verb::Papers(args) => papers::run(&args),
+        Verb::Papers(args) => paper_verb::run(&args, &papers::Parts),
         Verb::Recv(args) => recv::run(&args),
         Verb::Report(args) => report_verb::run(&args),
         Verb::Send(args) => send::run(&args),
@@ -56,7 +51,7 @@ pub fn main() -> ExitCode {
         if output::is_unread(&error) {
             return ExitCode::SUCCESS;
         }
-        progress::say(format_args!("tidegate: {}", told(&error)));
+        progress::say(format_args!("tidegate: {}", describe(&error)));
         ExitCode::FAILURE
     })
 }
@@ -106,7 +101,7 @@ enum Verb {
     /// Play a scenario on the real network stack, between network namespaces
     Lab(lab::LabArgs),
     /// Play figures and tables of papers, and put ours beside the published
-    Papers(papers::PapersArgs),
+    Papers(PapersArgs),
     /// Receive live video
     Recv(recv::RecvArgs),
     /// Draw a report of runs: one HTML page, SVG and PNG
@@ -119,36 +114,11 @@ enum Verb {
     Transcode(transcode::TranscodeArgs),
 }
 
-/// The error and its causes, each once: some of our errors name their cause themselves, so that
-/// they are complete wherever they are shown.
-fn told(error: &anyhow::Error) -> String {
-    let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if told.is_empty() {
-            told = cause;
-        } else if !told.contains(&cause) {
-            told = format!("{told}: {cause}");
-        }
-    }
-    told
-}
-
 #[cfg(test)]
 mod tests {
-    use anyhow::{Context as _, anyhow};
     use clap::CommandFactory as _;
 
     use super::*;
-
-    #[test]
-    fn a_cause_is_told_once() {
-        let cause = || Err::<(), _>(anyhow!("no such file"));
-        let named = cause().context("cannot read x: no such file; give another");
-        let named = told(&named.expect_err("it failed"));
-        assert_eq!(named, "cannot read x: no such file; give another");
-        let other = cause().context("cannot read x").expect_err("it failed");
-        assert_eq!(told(&other), "cannot read x: no such file");
-    }
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         let given = ["tidegate"].into_iter().chain(line.split_whitespace());
@@ -177,7 +147,8 @@ mod tests {
         let Verb::Papers(args) = parse("papers run").expect(papers).verb else {
             unreachable!("it is {papers}")
         };
-        let error = papers::run(&args).unwrap_err().to_string();
+        let error = paper_verb::run(&args, &papers::Parts);
+        let error = error.unwrap_err().to_string();
         assert!(error.contains("papers list"), "{error}");
     }
 }

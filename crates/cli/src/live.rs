@@ -5,74 +5,27 @@ mod folder;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use rand_core::Rng;
 use tidegate_core::media::FrameRate;
-use tidegate_core::random::Seed;
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
-use tidegate_live::clock::Clock;
-use tidegate_live::driver::{Conditions, Interrupts, StopFlag};
 use tidegate_media::Size;
 use tidegate_sim::run::{FlowInfo, Manifest, World};
 use tidegate_sim::scenario::quantity;
 
-use crate::progress::counted;
 pub(crate) use folder::{Folder, claim};
+use tidegate_console::context::since_1970;
+use tidegate_console::progress::counted;
 
 /// The name of the one flow of a live run.
 pub(crate) const FLOW: &str = "stream";
 
 /// The generated scene is the same for every sender, so that a receiver can compare.
 pub(crate) const SCENE_SEED: u64 = 1;
-
-/// The world around a live session.
-#[derive(Debug)]
-pub(crate) struct Surroundings {
-    pub(crate) clock: Clock,
-    /// Wall-clock time at the clock's zero.
-    pub(crate) epoch: Ntp,
-    /// Wakes and stops the driver.
-    pub(crate) stop: StopFlag,
-    pub(crate) interrupts: Interrupts,
-}
-
-impl Surroundings {
-    /// Starts the clock and takes Ctrl-C.
-    ///
-    /// # Errors
-    /// The system has no descriptor or no signal handler for us.
-    pub(crate) fn enter() -> Result<Self> {
-        let stop = StopFlag::new().context("no event to wake the driver by")?;
-        let interrupts = Interrupts::catch(&stop).context("Ctrl-C cannot be caught")?;
-        Ok(Self {
-            clock: Clock::start(),
-            epoch: Ntp::from_unix(since_1970()),
-            stop,
-            interrupts,
-        })
-    }
-
-    /// Starts the clock again, for another session of this process.
-    pub(crate) fn renew(&mut self) {
-        self.clock = Clock::start();
-        self.epoch = Ntp::from_unix(since_1970());
-    }
-
-    /// Under which a connection is driven until it ends or is interrupted.
-    pub(crate) fn conditions(&self) -> Conditions {
-        Conditions {
-            clock: self.clock,
-            until: None,
-            stop: self.stop.clone(),
-        }
-    }
-}
 
 /// Of the encoder's rate.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -112,17 +65,6 @@ pub(crate) enum Transport {
     Tcp,
 }
 
-/// Reads a time span in which something can happen.
-pub(crate) fn lasting(text: &str) -> Result<Duration, String> {
-    let span = quantity::duration(text).map_err(|error| error.to_string())?;
-    if span.is_zero() {
-        return Err(
-            "nothing happens in no time: give more, as 10s, or leave the option out".to_owned(),
-        );
-    }
-    Ok(span)
-}
-
 /// Reads the name of a transport.
 pub(crate) fn transport(text: &str) -> Result<Transport, String> {
     match text {
@@ -132,13 +74,6 @@ pub(crate) fn transport(text: &str) -> Result<Transport, String> {
             "\"{other}\" is no transport of this version: choose rtp or tcp"
         )),
     }
-}
-
-/// A seed that nobody can guess: SSRCs and first sequence numbers come from it (RFC 3550
-/// section 5.1).
-pub(crate) fn secret_seed() -> Seed {
-    // Every `RandomState` has keys that come from the system's randomness.
-    Seed(RandomState::new().build_hasher().finish())
 }
 
 /// A name that says nothing about this host (RFC 7022 section 4.2).
@@ -277,12 +212,6 @@ fn decimal_rate(text: &str) -> Option<FrameRate> {
     };
     let num = whole.checked_mul(den)?.checked_add(part)?;
     Some(FrameRate { num, den })
-}
-
-fn since_1970() -> Duration {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default()
 }
 
 /// A moment as RFC 3339 writes it, in UTC and whole seconds.

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use tidegate_sim::scenario::{Logged, Scenario};
 
-use crate::progress::say;
+use tidegate_console::progress::say;
 
 /// Sees before a run whether the machine has memory for its log of packets, so many times, and warns if
 /// that might not be.

@@ -7,7 +7,7 @@ use tidegate_core::media::{EncodeError, Encoded, FrameEncoder, FrameOrder, Frame
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 
-use crate::progress::{counted, millis};
+use tidegate_console::progress::{counted, millis};
 
 /// An encoder whose work is measured.
 #[derive(Debug)]

@@ -26,10 +26,12 @@ use tidegate_live::driver::{Conditions, drive};
 use tidegate_sim::run::{FlowInfo, Side, Way};
 use tidegate_sim::scenario::quantity;
 
-use crate::live::{self, FLOW, Folder, Surroundings, Transport};
-use crate::output::print_json;
+use crate::live::{self, FLOW, Folder, Transport};
 use crate::send::source;
 use report::Reporter;
+use tidegate_console::arguments;
+use tidegate_console::context::{self, LiveContext};
+use tidegate_console::output::print_json;
 use viewer::{Viewer, Watch};
 
 /// What to receive, and what to do with it.
@@ -71,11 +73,11 @@ pub(crate) struct RecvArgs {
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Stop after this time
-    #[arg(long, value_name = "TIME", value_parser = live::lasting)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::lasting)]
     duration: Option<Duration>,
     /// Give up when a stream that flowed has been silent for this long; with TCP also a connection on
     /// which none has begun
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = live::lasting)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = arguments::lasting)]
     idle_timeout: Duration,
     /// Print the numbers of the run as one JSON object at its end
     #[arg(long)]
@@ -125,13 +127,13 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let port = sockets[0].local_addr()?.port();
     let described = sdp.as_ref().and_then(|sdp| sdp.frame_rate);
     let fps = args.fps.or(described).unwrap_or(FrameRate::fps(30));
-    let around = Surroundings::enter()?;
+    let around = LiveContext::enter()?;
     let name = format!("receive at port {port}");
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
     let viewer = viewer(args, payload::codec(types.0), fps, &around)?;
     let mut reporter = Reporter::new(args, port, fps, folder, viewer)?;
-    let mut rng = live::secret_seed().stream("session");
+    let mut rng = context::secret_seed().stream("session");
     let config = receiver_config(args, sdp.as_ref(), &around, &mut rng);
     let mut receiver = MediaReceiver::new(config);
     let conditions = Conditions {
@@ -191,7 +193,7 @@ fn viewer(
     args: &RecvArgs,
     codec: Codec,
     rate: FrameRate,
-    around: &Surroundings,
+    around: &LiveContext,
 ) -> Result<Option<Viewer>> {
     let Some(reference) = args.reference.as_deref() else {
         return Ok(None);
@@ -223,7 +225,7 @@ fn flow_info(args: &RecvArgs, fps: FrameRate) -> FlowInfo {
 fn receiver_config(
     args: &RecvArgs,
     sdp: Option<&Sdp>,
-    around: &Surroundings,
+    around: &LiveContext,
     rng: &mut dyn rand_core::Rng,
 ) -> ReceiverConfig {
     let name = live::random_name(rng);

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use tidegate_sim::run::RunReader;
 
-use crate::output::output;
-use crate::progress::say;
-use crate::report;
+use tidegate_console::output::output;
+use tidegate_console::progress::say;
+use tidegate_report as report;
 
 /// What to draw.
 #[derive(Debug, clap::Args)]

@@ -34,13 +34,15 @@ use tidegate_sim::cast::FIXED_PACE;
 use tidegate_sim::run::{FlowInfo, Side, Way};
 use tidegate_sim::scenario::quantity;
 
-use crate::live::{self, FLOW, Folder, Limits, Notebook, Surroundings, Transport};
-use crate::output::{output, print_json};
+use crate::live::{self, FLOW, Folder, Limits, Notebook, Transport};
 use crate::pace::Timed;
 use crate::tcp::TcpArgs;
 use addresses::Route;
 use report::Reporter;
 use source::{Encoding, Picked};
+use tidegate_console::arguments;
+use tidegate_console::context::{self, LiveContext};
+use tidegate_console::output::{output, print_json};
 
 /// What to send, and how.
 #[derive(Debug, clap::Args)]
@@ -75,7 +77,7 @@ pub(crate) struct SendArgs {
     #[command(flatten)]
     limits: Limits,
     /// Stop after this much video
-    #[arg(long, value_name = "TIME", value_parser = live::lasting)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::lasting)]
     duration: Option<Duration>,
     /// Length of a full IP packet
     #[arg(long, value_name = "SIZE", default_value = "1200B", value_parser = quantity::size)]
@@ -130,8 +132,8 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let to = receiver(args)?;
     let picked = pick(args)?;
     let route = addresses::resolve(to)?;
-    let mut rng = live::secret_seed().stream("session");
-    let around = Surroundings::enter()?;
+    let mut rng = context::secret_seed().stream("session");
+    let around = LiveContext::enter()?;
     let config = sender_config(args, &picked, &around, &mut rng);
     if let Some(file) = &args.sdp {
         write_sdp(file, &route, &config, &picked)?;
@@ -296,7 +298,7 @@ fn check(args: &SendArgs) -> Result<()> {
 fn sender_config(
     args: &SendArgs,
     picked: &Picked,
-    around: &Surroundings,
+    around: &LiveContext,
     rng: &mut dyn rand_core::Rng,
 ) -> SenderConfig {
     let mut streams = Streams::with_ssrcs(rng.next_u32(), rng.next_u32());

@@ -1,25 +1,26 @@
 //! `tidegate sim`
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use tidegate_console::arguments;
+use tidegate_console::output::{output, print_json};
+use tidegate_console::progress::say;
+use tidegate_console::signals::{self, Made};
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
-use tidegate_sim::papers::Pictures as _;
+use tidegate_report as report;
 use tidegate_sim::play;
-use tidegate_sim::run::World;
+use tidegate_sim::run::{Held, Run, World};
+use tidegate_studies::rmcat::comparison::{self as rmcat, RmcatArgs};
+use tidegate_studies::validate::verb::{self as validate, ValidateArgs};
 
-use crate::folder::{self, Held, Script};
-use crate::interrupted::{self, End, Made};
-use crate::output::{output, print_json};
-use crate::progress::{draw, say};
-use crate::rmcat::{self, RmcatArgs};
+use crate::folder::{self, Script};
 use crate::sweep::{self, SweepArgs};
-use crate::validate::{self, ValidateArgs};
-use crate::{memory, numbers, report, table};
+use crate::{memory, table};
 
 /// What to simulate.
 #[derive(Debug, clap::Args)]
@@ -46,7 +47,7 @@ pub(crate) struct RunArgs {
     /// The scenario file (TOML)
     pub(crate) scenario: PathBuf,
     /// Seed of all luck; the scenario's own unless told
-    #[arg(long, value_name = "N", value_parser = numbers::seed)]
+    #[arg(long, value_name = "N", value_parser = arguments::seed)]
     pub(crate) seed: Option<u64>,
     /// The run folder; `runs/<scenario>-<world>-<seed>` unless told
     #[arg(long, value_name = "DIR")]
@@ -57,6 +58,17 @@ pub(crate) struct RunArgs {
     /// Do not draw the report
     #[arg(long)]
     pub(crate) no_report: bool,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// All of it.
+    Whole(Run),
+    /// What was played until Ctrl-C.
+    Cut(Run),
+    /// Nothing to show; why has been said.
+    Nothing,
 }
 
 /// Plays. The exit code is 1 when an expectation of the scenario does not hold, and 130 after
@@ -81,11 +93,11 @@ fn run_one(args: &RunArgs) -> Result<ExitCode> {
 /// Plays a scenario in the simulator and leaves a run folder, a whole one or none.
 pub(crate) fn simulate(script: Script, seed: Seed, dir: &Path) -> Result<End> {
     memory::fits(&script.scenario, 1)?;
-    let interrupts = interrupted::catch()?;
+    let interrupts = signals::catch()?;
     let made = Made::by(dir);
     folder::claim(dir)?;
     let what = format!("the run of {}, seed {}", script.scenario.name, seed.0);
-    let run = interrupted::attend(Some(&interrupts), "simulating", move |done| {
+    let run = signals::attend(Some(&interrupts), "simulating", move |done| {
         let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
         let takes = play::scenario(&script.scenario, seed, &encoder, &mut |share| {
             done.set(share);
@@ -95,7 +107,7 @@ pub(crate) fn simulate(script: Script, seed: Seed, dir: &Path) -> Result<End> {
     });
     let Some(run) = run else {
         made.undo();
-        say(interrupted::without_trace(&what, dir));
+        say(signals::without_trace(&what, dir));
         return Ok(End::Nothing);
     };
     let run = folder::keep(dir, run?)?;
@@ -116,7 +128,7 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
     let (run, is_cut) = match end {
         End::Whole(run) => (run, false),
         End::Cut(run) => (run, true),
-        End::Nothing => return Ok(interrupted::exit_code()),
+        End::Nothing => return Ok(signals::exit_code()),
     };
     let summary = run
         .summary
@@ -129,7 +141,7 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
         Some(report::write(std::slice::from_ref(run), dir)?.page)
     };
     if args.json && is_cut {
-        return Ok(interrupted::exit_code());
+        return Ok(signals::exit_code());
     }
     if args.json {
         print_json(summary)?;
@@ -145,39 +157,13 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
         }
     }
     if is_cut {
-        return Ok(interrupted::exit_code());
+        return Ok(signals::exit_code());
     }
-    Ok(match folder::all_held(summary) {
+    Ok(match summary.all_held() {
         Held::Yes => ExitCode::SUCCESS,
         Held::Unsure => ExitCode::from(TRY_AGAIN),
         Held::No => ExitCode::FAILURE,
     })
-}
-
-/// A line on a terminal that says how far something is.
-#[derive(Debug)]
-pub(crate) struct Bar {
-    what: &'static str,
-    last: Option<u32>,
-}
-
-impl Bar {
-    pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, last: None }
-    }
-
-    pub(crate) fn show(&mut self, share: f64) {
-        let percent = (share.clamp(0.0, 1.0) * 100.0) as u32;
-        if std::io::stderr().is_terminal() && self.last.replace(percent) != Some(percent) {
-            draw(format_args!("\r{} {percent:3} %", self.what));
-        }
-    }
-
-    pub(crate) fn done(&mut self) {
-        if self.last.is_some() && std::io::stderr().is_terminal() {
-            draw("\r\x1b[K");
-        }
-    }
 }
 
 /// `EX_TEMPFAIL` of `sysexits.h`: nothing is known to be wrong, and another try may tell.

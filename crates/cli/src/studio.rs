@@ -7,8 +7,9 @@ use tidegate_core::random::Seed;
 use tidegate_media::{
     FileOptions, FileSource, Picture, Preset, Scene, SceneSource, Size, VideoSource, variance,
 };
-use tidegate_sim::papers::Pictures;
 use tidegate_sim::scenario::VideoPlan;
+
+use tidegate_studies::papers::Pictures;
 
 use crate::send::source::Encoding;
 
@@ -44,10 +45,12 @@ impl Studio {
         let file = FileSource::open(&name, options).map_err(|e| bad(&e))?;
         Ok(Box::new(file))
     }
-}
 
-impl Pictures for Studio {
-    fn encoder(
+    /// An encoder for the video of `flow`.
+    ///
+    /// # Errors
+    /// When the input cannot be read.
+    pub(crate) fn encoder(
         &self,
         flow: &str,
         plan: &VideoPlan,
@@ -62,6 +65,17 @@ impl Pictures for Studio {
             preset: Preset::Superfast,
         };
         Ok(Box::new(encoding.session(source)?))
+    }
+}
+
+impl Pictures for Studio {
+    fn encoder(
+        &self,
+        flow: &str,
+        plan: &VideoPlan,
+        seed: Seed,
+    ) -> Result<Box<dyn FrameEncoder>, EncodeError> {
+        Self::encoder(self, flow, plan, seed)
     }
 
     fn variances(

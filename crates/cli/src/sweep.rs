@@ -18,14 +18,14 @@ use tidegate_live::terminal;
 use tidegate_sim::scenario::{Point, Sweep};
 
 use crate::folder::Script;
-use crate::interrupted;
 use crate::memory;
-use crate::output::{output, print_json};
-use crate::progress::{counted, say};
 use crate::studio::Studio;
 use book::{Book, Job};
 use crew::{Crew, End, rough};
 use rows::{Figure, Row};
+use tidegate_console::output::{output, print_json};
+use tidegate_console::progress::{counted, say};
+use tidegate_console::signals;
 
 /// What to sweep.
 #[derive(Debug, clap::Args)]
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
         say(format_args!(
             "interrupted after {done} of {all}; the same command does the rest"
         ));
-        return Ok(interrupted::exit_code());
+        return Ok(signals::exit_code());
     }
     let figures = book.finish()?;
     let failures = book.failures();

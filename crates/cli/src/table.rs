@@ -4,10 +4,9 @@ use core::fmt::Write as _;
 
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_sim::run::metrics::LinkSummary;
-use tidegate_sim::run::{FlowInfo, Run, Summary};
+use tidegate_sim::run::{FlowInfo, Held, Run, Summary};
 
-use crate::folder::{self, Held};
-use crate::report::class::{Class, classes};
+use tidegate_report::class::{Class, classes};
 
 /// Videos, other flows and links, each one below the other, then what was expected. Columns for which
 /// there is no `room` are left out by their rank, down to one.
@@ -53,12 +52,12 @@ pub(crate) fn render(run: &Run, summary: &Summary, room: Option<usize>) -> Strin
 
 fn verdicts(summary: &Summary) -> String {
     let mut out = String::new();
-    let width = match folder::all_held(summary) {
+    let width = match summary.all_held() {
         Held::Unsure => 6,
         Held::Yes | Held::No => 5,
     };
     for verdict in &summary.expect {
-        let mark = match folder::held(summary, verdict.holds) {
+        let mark = match summary.held(verdict.holds) {
             Held::Yes => "holds",
             Held::Unsure => "unsure",
             Held::No => "FAILS",

@@ -21,9 +21,11 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::tcp::TcpOptions;
 use tidegate_sim::scenario::quantity;
 
-use crate::live::{self, Limits, Surroundings};
+use crate::live::{self, Limits};
 use modes::{Choice, ModeArgs};
 use rates::Channel;
+use tidegate_console::arguments::{self, RtoBackoff};
+use tidegate_console::context::{self, LiveContext};
 
 /// How to send over TCP.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,33 +58,8 @@ pub(crate) struct TcpArgs {
     #[arg(long, value_enum)]
     rto_backoff: Option<RtoBackoff>,
     /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later); the kernel's unless told
-    #[arg(long, value_name = "TIME", value_parser = rto_max)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::rto_max)]
     pub(crate) rto_max: Option<Duration>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum RtoBackoff {
-    /// Each is twice as long as the one before
-    Exponential,
-    /// Behind the second each lasts 100 ms less than the first, 250 ms at least, and after 33 of them 1 s at least
-    Linear,
-}
-
-impl RtoBackoff {
-    pub(crate) fn is_linear(self) -> bool {
-        self == Self::Linear
-    }
-}
-
-/// A longest time-out, as the kernel takes it.
-pub(crate) fn rto_max(text: &str) -> Result<Duration, String> {
-    let longest = quantity::duration(text).map_err(|error| error.to_string())?;
-    let spans = Duration::from_secs(1)..=Duration::from_mins(2);
-    if spans.contains(&longest) {
-        Ok(longest)
-    } else {
-        Err("the kernel takes 1s to 120s".to_owned())
-    }
 }
 
 impl TcpArgs {
@@ -206,8 +183,8 @@ pub(crate) struct Making {
 impl Making {
     /// A sender of such a stream over a connection that was opened at `now`, with numbers that
     /// nobody can guess.
-    pub(crate) fn sender(&self, args: &TcpArgs, around: &Surroundings, now: Time) -> TcpSender {
-        let mut rng = live::secret_seed().stream("session");
+    pub(crate) fn sender(&self, args: &TcpArgs, around: &LiveContext, now: Time) -> TcpSender {
+        let mut rng = context::secret_seed().stream("session");
         let config = TcpSenderConfig {
             codec: self.codec,
             ssrc: rng.next_u32(),
@@ -309,14 +286,14 @@ mod tests {
 
     #[test]
     fn the_longest_time_out_is_one_that_the_kernel_takes() {
-        assert_eq!(rto_max("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(rto_max("2min"), Ok(Duration::from_mins(2)));
+        assert_eq!(arguments::rto_max("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(arguments::rto_max("2min"), Ok(Duration::from_mins(2)));
         for (text, part) in [
             ("1ms", "1s to 120s"),
             ("121s", "1s to 120s"),
             ("soon", "soon"),
         ] {
-            let error = rto_max(text).unwrap_err();
+            let error = arguments::rto_max(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

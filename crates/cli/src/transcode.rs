@@ -16,15 +16,16 @@ use tidegate_live::tcp::TcpSocket;
 use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
 use tidegate_sim::scenario::quantity;
 
-use crate::live::{self, Limits, Surroundings};
-use crate::output::print_json;
-use crate::progress::say;
+use crate::live::{self, Limits};
 use crate::send::source::{self, Encoding};
 use crate::tcp::ends::{End, Incoming};
 use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Played, Sending, numbered};
 use crate::tcp::{Making, TcpArgs, most_pictures};
 use relay::Relay;
+use tidegate_console::context::LiveContext;
+use tidegate_console::output::print_json;
+use tidegate_console::progress::say;
 
 /// What to transcode, for whom, and how.
 #[derive(Debug, clap::Args)]
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     for remark in remarks(&args.tcp) {
         say(&remark);
     }
-    let mut around = Surroundings::enter()?;
+    let mut around = LiveContext::enter()?;
     let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref())?;
     if let Some(port) = end.port() {
         say(format_args!("waiting for players at port {port}"));
@@ -106,7 +107,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
         }
         Input::Stored(..) => false,
     };
-    let each = |around: &Surroundings, socket: &mut TcpSocket, player| {
+    let each = |around: &LiveContext, socket: &mut TcpSocket, player| {
         let played = play(args, &input, around, socket, player)?;
         played
             .summary
@@ -139,7 +140,7 @@ fn check(args: &TranscodeArgs) -> Result<()> {
 fn open_input(
     args: &TranscodeArgs,
     stored: Option<FileSource>,
-    around: &Surroundings,
+    around: &LiveContext,
 ) -> Result<Option<Input>> {
     if let Some(name) = &args.input {
         return Ok(Some(Input::Stored(
@@ -171,7 +172,7 @@ fn open_input(
 fn play(
     args: &TranscodeArgs,
     input: &Input,
-    around: &Surroundings,
+    around: &LiveContext,
     socket: &mut TcpSocket,
     player: u32,
 ) -> Result<Played> {

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use tidegate_kernel::{Policy, Server, default_path, interruptions};
 
-use crate::output::output;
-use crate::progress::say;
+use tidegate_console::output::output;
+use tidegate_console::progress::say;
 
 /// How to serve.
 #[derive(Debug, clap::Args)]

@@ -16,8 +16,8 @@ use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Conditions, Interrupts, StopFlag};
 use tidegate_live::emulator::{Emulator, EmulatorConfig, Host};
 
-use crate::progress::say;
 use crate::tcp::ends;
+use tidegate_console::progress::say;
 
 /// What the path is like.
 #[derive(Clone, Debug)]

@@ -18,9 +18,10 @@ use tidegate_sim::scenario::quantity;
 
 use super::show;
 use super::transfer::{Connection, GLANCE, Path, Patience};
-use crate::output::output;
-use crate::progress::{counted, say};
-use crate::{interrupted, lab};
+use crate::lab;
+use tidegate_console::output::output;
+use tidegate_console::progress::{counted, say};
+use tidegate_console::signals;
 
 /// What to transfer and what to watch.
 #[derive(Debug, clap::Args)]
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     let named = named(args);
     let Some(connection) = connect(args, &interrupts)? else {
         say("interrupted before there was a connection");
-        return Ok(interrupted::exit_code());
+        return Ok(signals::exit_code());
     };
     let events = Arc::new(connection.inside(|| source(args, named))??);
     let wanted = wanted(named, events.allowed());

@@ -20,7 +20,6 @@ use tidegate_live::pipe::Threaded;
 use tidegate_sim::cast::{Passage, Role, Takings, packet_row};
 use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
-use tidegate_sim::papers::Pictures as _;
 use tidegate_sim::play::{BIN, Take};
 use tidegate_sim::run::{self, Timing};
 use tidegate_sim::scenario::{MediaPlan, TcpPlan, TcpSender, VideoPlan};

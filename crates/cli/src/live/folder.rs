@@ -9,8 +9,10 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 use tidegate_sim::run::{Manifest, RunReader, RunWriter, Side, Summary, WriteError, summarise};
 
-use super::{FLOW, secret_seed};
-use crate::told;
+use tidegate_console::context::secret_seed;
+
+use super::FLOW;
+use tidegate_console::describe;
 
 /// The run folder of a live run, if one is wanted. Its rows reach the system every second, so
 /// that a process that is killed leaves what it did until then.
@@ -70,7 +72,7 @@ impl Folder {
     /// says why.
     pub(crate) fn begin(&mut self) -> Option<String> {
         let error = self.make().err()?;
-        Some(format!("there is no run folder: {}", told(&error)))
+        Some(format!("there is no run folder: {}", describe(&error)))
     }
 
     /// Whether it is still to be made.

@@ -12,13 +12,14 @@ use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_live::driver::Interrupts;
 use tidegate_sim::cast::{Role, Takings};
-use tidegate_sim::papers::{Job, PapersError, Pictures, World};
 use tidegate_sim::{run, staging};
+use tidegate_studies::papers::verb;
+use tidegate_studies::papers::{Job, PapersError, Pictures, World};
 
 use crate::folder::{self, Script};
 use crate::lab::{self, Injector, Played, Service, Stage, describe};
-use crate::progress::say;
 use crate::studio::Studio;
+use tidegate_console::progress::say;
 
 /// Labs of this process.
 pub(super) struct Lab {
@@ -69,41 +70,6 @@ impl Lab {
     /// Whether somebody wants it to end.
     fn is_interrupted(&self) -> bool {
         self.interrupts.count() > 0
-    }
-
-    /// Whether a figure can be made of the runs that there were.
-    ///
-    /// # Errors
-    /// All of them failed.
-    pub(super) fn has_runs(&self) -> Result<bool> {
-        if self.kept.load(Ordering::Relaxed) > 0 {
-            return Ok(true);
-        }
-        ensure!(
-            self.is_interrupted(),
-            "no run came about; what they said is above"
-        );
-        Ok(false)
-    }
-
-    /// What a figure's reader should know.
-    pub(super) fn notes(&self) -> Vec<String> {
-        let said = self.said.lock();
-        let mut notes: Vec<String> =
-            said.map_or_else(|_| Vec::new(), |said| said.iter().cloned().collect());
-        let count = |number: &AtomicUsize| number.load(Ordering::Relaxed);
-        let late = count(&self.late);
-        if late > 0 {
-            notes.push(format!(
-                "in {late} of {} runs the emulator was late by more than a millisecond for one of \
-                 a hundred packets, or by 50 ms for any: this machine was too busy",
-                count(&self.all)
-            ));
-        }
-        if self.is_interrupted() {
-            notes.push("interrupted: runs are missing".to_owned());
-        }
-        notes
     }
 
     fn try_play(&self, job: &Job) -> Result<Option<(Role, Takings)>> {
@@ -174,6 +140,38 @@ impl Lab {
             job.label, job.seed
         ));
         Ok(())
+    }
+}
+
+impl verb::Lab for Lab {
+    fn has_runs(&self) -> Result<bool> {
+        if self.kept.load(Ordering::Relaxed) > 0 {
+            return Ok(true);
+        }
+        ensure!(
+            self.is_interrupted(),
+            "no run came about; what they said is above"
+        );
+        Ok(false)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let said = self.said.lock();
+        let mut notes: Vec<String> =
+            said.map_or_else(|_| Vec::new(), |said| said.iter().cloned().collect());
+        let count = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+        let late = count(&self.late);
+        if late > 0 {
+            notes.push(format!(
+                "in {late} of {} runs the emulator was late by more than a millisecond for one of \
+                 a hundred packets, or by 50 ms for any: this machine was too busy",
+                count(&self.all)
+            ));
+        }
+        if self.is_interrupted() {
+            notes.push("interrupted: runs are missing".to_owned());
+        }
+        notes
     }
 }
 

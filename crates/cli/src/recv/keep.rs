@@ -11,7 +11,7 @@ use tidegate_sim::run::{ReceivedFrame, ShownFrame, Summary};
 use super::numbering::{MISFIT, Numbering};
 use super::viewer::Judged;
 use crate::live::{FLOW, Folder, Tally};
-use crate::progress::{Progress, counted};
+use tidegate_console::progress::{Progress, counted};
 
 /// The file that takes the bytes of the stream.
 pub(super) struct Film {

@@ -15,7 +15,7 @@ use super::keep::{Film, Keeper};
 use super::numbering::Numbering;
 use super::viewer::Viewer;
 use crate::live::Folder;
-use crate::progress::{Progress, counted, millis};
+use tidegate_console::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
     keeper: Keeper,
@@ -47,7 +47,11 @@ impl Reporter {
         folder: Folder,
         viewer: Option<Viewer>,
     ) -> Result<Self> {
-        let mut keeper = Keeper::new(Film::create(args.out.as_deref())?, Progress::new(), folder);
+        let mut keeper = Keeper::new(
+            Film::create(args.out.as_deref())?,
+            Progress::default(),
+            folder,
+        );
         keeper
             .progress
             .say(&format!("waiting for a stream at port {port}"));

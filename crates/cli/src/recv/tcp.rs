@@ -20,10 +20,11 @@ use super::numbering::{Numbering, Turns};
 use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
 use super::{RecvArgs, flow_info};
-use crate::live::{self, Folder, Surroundings};
-use crate::output::print_json;
-use crate::progress::{Progress, millis};
+use crate::live::{self, Folder};
 use crate::tcp::ends::{End, Incoming};
+use tidegate_console::context::LiveContext;
+use tidegate_console::output::print_json;
+use tidegate_console::progress::{Progress, millis};
 
 /// Plays one stream. The exit code is 1 when the sender leaves without a goodbye.
 pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
@@ -32,12 +33,12 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
         "--sdp, --feedback and --codec are for --transport rtp: leave them out"
     );
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
-    let around = Surroundings::enter()?;
+    let around = LiveContext::enter()?;
     // Before a sender has connected, which would be broken off.
     live::claim(args.run.as_deref())?;
     args.reference.as_deref().map_or(Ok(()), viewer::look)?;
     let film = Film::create(args.out.as_deref())?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::default();
     let conditions = Conditions {
         until: args.duration.map(|span| Time::ZERO + span),
         ..around.conditions()
@@ -96,7 +97,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
 /// A connection to the sender. `None` if somebody ended the wait.
 fn meet(
     args: &RecvArgs,
-    around: &Surroundings,
+    around: &LiveContext,
     conditions: &Conditions,
     progress: &mut Progress,
 ) -> Result<Option<Incoming>> {

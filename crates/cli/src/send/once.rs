@@ -10,10 +10,11 @@ use tidegate_live::tcp::TcpSocket;
 
 use super::tcp;
 use super::{SendArgs, check, pick};
-use crate::live::{Surroundings, Transport};
+use crate::live::Transport;
 use crate::tcp::ends::End;
 use crate::tcp::ready::{Ready, ready};
 use crate::tcp::sending::Played;
+use tidegate_console::context::LiveContext;
 
 /// What `tidegate send` would have been asked for.
 #[derive(Debug, Parser)]
@@ -62,7 +63,7 @@ impl Once {
     ///
     /// # Errors
     /// When nobody listens there, or the source cannot be read.
-    pub(crate) fn play(&self, around: &Surroundings, until: Time) -> Result<Played> {
+    pub(crate) fn play(&self, around: &LiveContext, until: Time) -> Result<Played> {
         let _ready = self.ready()?;
         let picked = pick(&self.args)?;
         let conditions = Conditions {

@@ -16,7 +16,7 @@ use super::addresses::Route;
 use super::{SendArgs, Stream};
 use crate::live::{FLOW, Folder, Tally};
 use crate::pace::Pace;
-use crate::progress::{Progress, counted, millis};
+use tidegate_console::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
     progress: Progress,
@@ -71,7 +71,7 @@ impl Reporter {
         folder: Folder,
         pace: Pace,
     ) -> Self {
-        let mut progress = Progress::new();
+        let mut progress = Progress::default();
         let port = route.sockets[0].local_addr().map_or(0, |a| a.port());
         let control = args.control().name();
         progress.say(&format!(

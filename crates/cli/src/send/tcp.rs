@@ -9,13 +9,14 @@ use tidegate_live::tcp::TcpSocket;
 
 use super::source::Picked;
 use super::{SendArgs, frames_in, pick, slow_encoder};
-use crate::live::{self, Surroundings};
-use crate::output::print_json;
-use crate::progress::say;
+use crate::live;
 use crate::tcp::Making;
 use crate::tcp::ends::End;
 use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Played, Sending, numbered};
+use tidegate_console::context::LiveContext;
+use tidegate_console::output::print_json;
+use tidegate_console::progress::say;
 
 /// Sends to one player, or to one after the other. The exit code is 1 when the only one leaves in
 /// mid-stream.
@@ -25,7 +26,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     live::claim(args.run.as_deref())?;
     let _ready = ready(&args.tcp)?;
     let mut picked = Some(pick(args)?);
-    let mut around = Surroundings::enter()?;
+    let mut around = LiveContext::enter()?;
     for remark in remarks(&args.tcp) {
         say(&remark);
     }
@@ -33,7 +34,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     if let Some(port) = end.port() {
         say(format_args!("waiting for players at port {port}"));
     }
-    let each = |around: &Surroundings, socket: &mut TcpSocket, player| {
+    let each = |around: &LiveContext, socket: &mut TcpSocket, player| {
         // Every player gets the video from its beginning.
         let picked = picked.take().map_or_else(|| pick(args), Ok)?;
         let played = play(args, around, &around.conditions(), socket, picked, player)?;
@@ -66,7 +67,7 @@ pub(super) fn check(args: &SendArgs) -> Result<()> {
 /// Sends to the player at the other end of `socket`.
 pub(super) fn play(
     args: &SendArgs,
-    around: &Surroundings,
+    around: &LiveContext,
     conditions: &Conditions,
     socket: &mut TcpSocket,
     picked: Picked,

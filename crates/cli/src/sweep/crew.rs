@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::random::Seed;
-use tidegate_sim::papers::Pictures as _;
 use tidegate_sim::play;
 use tidegate_sim::run::World;
 use tidegate_sim::scenario::Scenario;
@@ -18,7 +17,7 @@ use tidegate_sim::scenario::Scenario;
 use super::book::Job;
 use super::rows::{self, Row};
 use crate::folder::{self, Script};
-use crate::interrupted::{self, GLANCE};
+use tidegate_console::signals::{self, GLANCE};
 
 /// The runs that are to be played.
 #[derive(Debug)]
@@ -85,7 +84,7 @@ impl Crew {
     /// # Errors
     /// The first of a run, or of `keep`.
     pub(super) fn attend(self, keep: &mut dyn FnMut(Job, Vec<Row>) -> Result<()>) -> Result<End> {
-        let interrupts = interrupted::catch()?;
+        let interrupts = signals::catch()?;
         let shared = &self.shared;
         let mut gauge = Gauge::new(shared.jobs.iter().map(|job| shared.work_of(*job)).sum());
         let mut done = 0;

@@ -10,10 +10,10 @@ use tidegate_live::driver::Conditions;
 use tidegate_live::tcp::{TcpError, TcpOptions, TcpSocket, accept, connect};
 
 use super::sending::Played;
-use crate::live::Surroundings;
-use crate::progress::say;
 use crate::recv::address::bind_any;
-use crate::told;
+use tidegate_console::context::LiveContext;
+use tidegate_console::describe;
+use tidegate_console::progress::say;
 
 /// How to come to a connection.
 #[derive(Debug)]
@@ -53,10 +53,10 @@ impl End {
     /// When nobody listens there, `play` fails, or the connection to the only player broke.
     pub(crate) fn each(
         &self,
-        around: &mut Surroundings,
+        around: &mut LiveContext,
         options: &TcpOptions,
         mut over: impl FnMut() -> bool,
-        mut play: impl FnMut(&Surroundings, &mut TcpSocket, u32) -> Result<Played>,
+        mut play: impl FnMut(&LiveContext, &mut TcpSocket, u32) -> Result<Played>,
     ) -> Result<()> {
         let mut player = 1;
         loop {
@@ -83,7 +83,7 @@ impl End {
                                 in_brackets(cause.as_ref())
                             )
                         }
-                        _ => told(&error),
+                        _ => describe(&error),
                     };
                     say(format_args!("{why}; waiting for the next player"));
                 }

@@ -19,9 +19,10 @@ use tidegate_sim::run::Summary;
 
 use super::TcpArgs;
 use super::rates::{Channel, Incoming, Outgoing};
-use crate::live::{FLOW, Folder, Surroundings, Tally};
+use crate::live::{FLOW, Folder, Tally};
 use crate::pace::Pace;
-use crate::progress::{Progress, counted, millis};
+use tidegate_console::context::LiveContext;
+use tidegate_console::progress::{Progress, counted, millis};
 
 /// What a stream over TCP tells.
 pub(crate) struct Reporter {
@@ -72,7 +73,7 @@ impl Reporter {
         sayings: Option<Receiver<String>>,
         pace: Pace,
     ) -> Result<Self> {
-        let mut progress = Progress::new();
+        let mut progress = Progress::default();
         if let Some(path) = args.rate_from.as_ref().and_then(Channel::missing) {
             progress.say(&format!(
                 "there is no {} yet: the rate is {} until somebody writes one there",
@@ -105,7 +106,7 @@ impl Reporter {
         stream: &mut TcpStreamer<P>,
         socket: &mut TcpSocket,
         conditions: &Conditions,
-        around: &Surroundings,
+        around: &LiveContext,
         mut on_turn: impl FnMut(&mut TcpStreamer<P>, &mut Progress, Time),
     ) -> Result<Sent, TcpError> {
         let played = send(stream, socket, conditions, |stream, now| {

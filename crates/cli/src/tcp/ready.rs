@@ -242,7 +242,7 @@ mod tests {
     fn a_kernel_without_a_longest_time_out_is_told_before_anybody_connects() {
         let older = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let error = rto_max_of(older.as_fd(), Duration::from_secs(2)).unwrap_err();
-        let error = crate::told(&error);
+        let error = tidegate_console::describe(&error);
         for part in [
             "--rto-max",
             "6.15",

@@ -15,10 +15,11 @@ use tidegate_sim::run::{FlowInfo, Side, Summary, Way};
 use super::outgoing::Reporter;
 use super::watch::watch;
 use super::{Making, TcpArgs};
-use crate::live::{self, FLOW, Folder, Surroundings};
+use crate::live::{self, FLOW, Folder};
 use crate::pace::Timed;
-use crate::progress::Progress;
-use crate::told;
+use tidegate_console::context::LiveContext;
+use tidegate_console::describe;
+use tidegate_console::progress::Progress;
 
 /// What is sent, and what is kept of it.
 pub(crate) struct Sending<'a> {
@@ -58,7 +59,7 @@ impl Sending<'_> {
     /// When the encoder or its pictures fail.
     pub(crate) fn play(
         self,
-        around: &Surroundings,
+        around: &LiveContext,
         conditions: &Conditions,
         socket: &mut TcpSocket,
         on_turn: impl FnMut(&mut TcpStreamer<Threaded>, &mut Progress, Time),
@@ -101,7 +102,7 @@ impl Sending<'_> {
         let (summary, ended) = match (finished, ended) {
             (Ok(summary), ended) => (summary, ended.map_err(Into::into)),
             (Err(error), Ok(_)) => (None, Err(error)),
-            (Err(error), Err(ended)) => (None, Err(anyhow!("{ended}; {}", told(&error)))),
+            (Err(error), Err(ended)) => (None, Err(anyhow!("{ended}; {}", describe(&error)))),
         };
         Ok(Played {
             summary,

@@ -8,6 +8,7 @@
 //! `docs/run-folder.md` describes the files for those who read them with other tools.
 
 mod cells;
+mod conclusion;
 pub mod expect;
 mod links;
 mod manifest;
@@ -16,6 +17,7 @@ mod reader;
 mod rows;
 mod writer;
 
+pub use conclusion::Held;
 pub use expect::{ExpectError, Expectation};
 pub use links::{Iter as LinkSamples, LinkLog};
 pub use manifest::{

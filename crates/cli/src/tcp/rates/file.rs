@@ -10,8 +10,8 @@ use tidegate_core::random::Seed;
 use tidegate_core::session::tcp::Advice;
 
 use super::{MOST_TEXT, NONBLOCK, parse};
-use crate::live::secret_seed;
-use crate::told;
+use tidegate_console::context::secret_seed;
+use tidegate_console::describe;
 
 /// Sees that rates can be read from a file, or from one that is not there yet.
 ///
@@ -69,7 +69,7 @@ impl LastLine {
 
     fn trouble<T>(&mut self, error: &anyhow::Error) -> Option<Result<T, String>> {
         let is_news = !std::mem::replace(&mut self.told, true);
-        is_news.then(|| Err(told(error)))
+        is_news.then(|| Err(describe(error)))
     }
 }
 
@@ -230,7 +230,7 @@ mod tests {
         pipe(&fifo);
         for wrong in [&fifo, &folder, Path::new("/dev/null")] {
             for error in [readable(wrong), writable(wrong)] {
-                let error = told(&error.unwrap_err());
+                let error = describe(&error.unwrap_err());
                 assert!(error.contains("is pipe:PATH"), "{error}");
                 assert!(error.contains(&wrong.display().to_string()), "{error}");
             }

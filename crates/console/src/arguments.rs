@@ -1,0 +1,103 @@
+//! Values of options; errors say what to write.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use tidegate_sim::scenario::quantity;
+
+/// Parses the seed of a run.
+///
+/// # Errors
+/// The text is no whole number from 0 to 2⁶⁴ - 1.
+pub fn seed(text: &str) -> Result<u64, String> {
+    let number = text.parse();
+    number.map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
+}
+
+/// Parses a number of seeds.
+///
+/// # Errors
+/// The text is no whole number from 1 to 1,000.
+pub fn seeds(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|n| (1..=MOST_SEEDS).contains(n));
+    number.ok_or_else(|| format!("write a whole number from 1 to {MOST_SEEDS}"))
+}
+
+/// Parses a number of parallel runs.
+///
+/// # Errors
+/// The text is no whole number from 1 to 1,024.
+pub fn jobs(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|n: &NonZeroUsize| n.get() <= MOST_JOBS);
+    number.ok_or_else(|| format!("write a whole number from 1 to {MOST_JOBS}"))
+}
+
+/// Parses a duration that is not zero.
+///
+/// # Errors
+/// The text is no duration, or zero.
+pub fn lasting(text: &str) -> Result<Duration, String> {
+    let span = quantity::duration(text).map_err(|error| error.to_string())?;
+    if span.is_zero() {
+        return Err(
+            "nothing happens in no time: give more, as 10s, or leave the option out".to_owned(),
+        );
+    }
+    Ok(span)
+}
+
+/// Growth of retransmission time-outs in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum RtoBackoff {
+    /// Each is twice as long as the one before
+    Exponential,
+    /// Behind the second each lasts 100 ms less than the first, 250 ms at least, and after 33 of them 1 s at least
+    Linear,
+}
+
+impl RtoBackoff {
+    /// Whether it is linear.
+    pub fn is_linear(self) -> bool {
+        self == Self::Linear
+    }
+}
+
+/// Parses an upper limit of retransmission time-outs.
+///
+/// # Errors
+/// The text is no duration, or outside of the range of the kernel (`TCP_RTO_MAX_MS`), 1 s to 120 s.
+pub fn rto_max(text: &str) -> Result<Duration, String> {
+    let longest = quantity::duration(text).map_err(|error| error.to_string())?;
+    let spans = Duration::from_secs(1)..=Duration::from_mins(2);
+    if spans.contains(&longest) {
+        Ok(longest)
+    } else {
+        Err("the kernel takes 1s to 120s".to_owned())
+    }
+}
+
+const MOST_SEEDS: u64 = 1_000;
+const MOST_JOBS: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_say_what_to_write() {
+        assert_eq!((seed("0"), seeds("1000")), (Ok(0), Ok(1_000)));
+        assert_eq!(jobs("1024").map(NonZeroUsize::get), Ok(1_024));
+        let wrong = ["-1", "", "x", "1.5", "99999999999999999999"];
+        for text in wrong {
+            assert!(seed(text).unwrap_err().contains("whole number from 0"));
+        }
+        for text in wrong.into_iter().chain(["0", "1025"]) {
+            let wanted = "write a whole number from 1 to 10";
+            assert!(seeds(text).unwrap_err().starts_with(wanted));
+            assert!(jobs(text).unwrap_err().starts_with(wanted));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The report: one page that needs nothing else, and its drawings as files.
+//!
+//! It reads run folders and nothing more, so it looks the same for simulated, emulated and live
+//! runs. The page has no script and asks no network for anything; it follows the reader's choice
+//! of light or dark, and carries each drawing twice, for wide screens and for phones.
+
+pub mod chart;
+pub mod class;
+mod figures;
+mod page;
+pub mod plot;
+pub mod png;
+pub mod scale;
+pub mod series;
+mod states;
+pub mod svg;
+mod table;
+#[cfg(test)]
+mod testing;
+pub mod theme;
+mod view;
+pub mod words;
+
+use core::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tidegate_sim::run::{Run, Summary, summarise};
+
+use chart::Form;
+use figures::{FIGURES, Figure};
+use view::View;
+
+/// Writes `report.html` and `figures/*.svg` and `*.png` to the folder `out`, which is made if
+/// need be.
+///
+/// Several runs become one page with an overview first; the names of their drawings then begin
+/// with the number of the run.
+///
+/// # Errors
+/// When a file cannot be written, or a drawing cannot be turned into pixels.
+pub fn write(runs: &[Run], out: &Path) -> Result<Written, ReportError> {
+    let folder = out.join("figures");
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReportError::Io { path, source }
+    };
+    fs::create_dir_all(&folder).map_err(failed(&folder))?;
+    let mut figures = Vec::new();
+    let mut chapters = Vec::new();
+    for (i, run) in runs.iter().enumerate() {
+        let prefix = if runs.len() > 1 {
+            format!("{}-", i + 1)
+        } else {
+            String::new()
+        };
+        let view = View::new(run);
+        for figure in &FIGURES {
+            let Some(svg) = standalone(figure, &view, i) else {
+                continue;
+            };
+            let path = folder.join(format!("{prefix}{}.svg", figure.name));
+            let pixels = path.with_extension("png");
+            fs::write(&path, &svg).map_err(failed(&path))?;
+            let png = png::render(&svg).map_err(|reason| ReportError::Draw {
+                path: pixels.clone(),
+                reason,
+            })?;
+            fs::write(&pixels, png).map_err(failed(&pixels))?;
+            figures.extend([path, pixels]);
+        }
+        let summary = summary(run);
+        chapters.push(page::Chapter { view, summary });
+    }
+    let page = out.join("report.html");
+    fs::write(&page, page::page(&chapters)).map_err(failed(&page))?;
+    Ok(Written { page, figures })
+}
+
+/// What [`write()`] wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The page.
+    pub page: PathBuf,
+    /// The drawings, each as SVG and as PNG. Fewer than usual if a run has nothing to draw.
+    pub figures: Vec<PathBuf>,
+}
+
+/// Why there is no report.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// A drawing cannot be turned into pixels.
+    Draw {
+        /// The file that is missing therefore.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// The disk refused.
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Draw { path, reason } => write!(
+                f,
+                "cannot draw {}: {reason}; the SVG beside it can be used instead",
+                path.display()
+            ),
+            Self::Io { path, source } => write!(
+                f,
+                "cannot write {}: {source}; choose a folder where you may write",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReportError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Draw { .. } => None,
+            Self::Io { source, .. } => Some(source),
+        }
+    }
+}
+
+/// The numbers that the run left, or those of a run that left none.
+fn summary(run: &Run) -> Summary {
+    let own = run.summary.clone();
+    own.unwrap_or_else(|| summarise(run, &[]))
+}
+
+fn standalone(figure: &Figure, view: &View<'_>, index: usize) -> Option<String> {
+    let chart = figure.draw(view, &format!("r{index}"), Form::Wide)?;
+    let (svg, height) = chart.finish();
+    let title = format!("{}: {}", view.run.manifest.scenario, figure.title);
+    Some(svg.into_file(height, &theme::file_style(), &title))
+}
+
+#[cfg(test)]
+mod tests;

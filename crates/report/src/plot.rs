@@ -1,0 +1,470 @@
+//! Figures of papers: a panel for each group of series, as lines, bands or clouds.
+
+use core::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::scale::{Scale, Ticks, round_top};
+use crate::svg::{Anchor, Area, Svg, number, polyline, text_width, wrapped};
+use crate::{png, theme};
+
+/// A figure or a table, as numbers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// As on the command line.
+    pub name: String,
+    /// Where it was published.
+    pub source: String,
+    /// What is drawn.
+    pub series: Vec<Series>,
+    /// What is printed.
+    pub table: Option<Table>,
+    /// What the paper says, and whether it is so here.
+    pub claims: Vec<Claim>,
+    /// What was assumed, and why ours differs where it does.
+    pub notes: Vec<String>,
+}
+
+/// A line or a cloud of a figure. Of a name "panel: line" the part before the colon says where it
+/// is drawn.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Series {
+    /// Unique in its figure.
+    pub name: String,
+    /// Of `x`.
+    pub x_unit: String,
+    /// Of `y`.
+    pub y_unit: String,
+    /// In order of `x` for a line.
+    pub points: Vec<Point>,
+}
+
+/// One value, of one run or over several.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Where.
+    pub x: f64,
+    /// The mean.
+    pub y: f64,
+    /// The least and the largest.
+    pub lo: f64,
+    /// See `lo`.
+    pub hi: f64,
+    /// Over how many runs.
+    pub n: usize,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Table {
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// One cell per column.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Cell {
+    /// A word.
+    Text(String),
+    /// A number.
+    Number(f64),
+    /// There is none.
+    Empty,
+}
+
+/// A statement of the paper, or one of ours about the same thing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Claim {
+    /// In words.
+    pub text: String,
+    /// The published number, if there is one.
+    pub published: Option<f64>,
+    /// Ours.
+    pub ours: Option<f64>,
+    /// Whether it is so here.
+    pub holds: bool,
+}
+
+impl Figure {
+    /// The drawing as SVG and as PNG.
+    ///
+    /// # Errors
+    /// When it is too large for memory.
+    pub fn draw(&self) -> Result<(String, Vec<u8>), String> {
+        let mut panels: Vec<(&str, Vec<&Series>)> = Vec::new();
+        for series in &self.series {
+            let name = split(&series.name).0;
+            match panels.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, list)) => list.push(series),
+                None => panels.push((name, vec![series])),
+            }
+        }
+        let mut svg = Svg::new(WIDTH);
+        svg.text("ink bold", (MARGIN, 22.0), Anchor::Start, &self.name);
+        let mut y: f64 = 22.0;
+        for line in wrapped(&self.source, 11.0, WIDTH - 2.0 * MARGIN) {
+            y += 16.0;
+            svg.text("soft small", (MARGIN, y), Anchor::Start, &line);
+        }
+        let columns: u32 = if panels.len() > 1 { 2 } else { 1 };
+        let width = (WIDTH - MARGIN) / f64::from(columns);
+        y += 12.0;
+        for pair in panels.chunks(columns as usize) {
+            let mut lowest = y;
+            for (column, (name, series)) in pair.iter().enumerate() {
+                let x = MARGIN / 2.0 + width * column as f64;
+                lowest = lowest.max(panel(&mut svg, name, series, (x, y), width));
+            }
+            y = lowest;
+        }
+        let svg = svg.into_file(y + 8.0, &theme::file_style(), &self.name);
+        let pixels = png::render(&svg).map_err(|why| format!("{}: {why}", self.name))?;
+        Ok((svg, pixels))
+    }
+}
+
+impl Point {
+    /// Mean, least and largest of `values` at `x`; none if there are none.
+    pub fn over(x: f64, values: &[f64]) -> Option<Self> {
+        let n = values.len();
+        let lo = values.iter().copied().reduce(f64::min)?;
+        let hi = values.iter().copied().reduce(f64::max)?;
+        let y = values.iter().sum::<f64>() / n as f64;
+        Some(Self { x, y, lo, hi, n })
+    }
+
+    /// One value at `x`.
+    pub fn single(x: f64, y: f64) -> Self {
+        Self {
+            x,
+            y,
+            lo: y,
+            hi: y,
+            n: 1,
+        }
+    }
+}
+
+impl Series {
+    /// A series of `points`, with the units of both axes.
+    pub fn new(name: String, (x_unit, y_unit): (&str, &str), points: Vec<Point>) -> Self {
+        Self {
+            name,
+            x_unit: x_unit.to_owned(),
+            y_unit: y_unit.to_owned(),
+            points,
+        }
+    }
+}
+
+impl Claim {
+    /// A claim about a number of ours.
+    pub fn new(text: String, published: Option<f64>, ours: f64, holds: bool) -> Self {
+        Self {
+            text,
+            published,
+            ours: Some(ours),
+            holds,
+        }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<f64> for Cell {
+    /// Rounded to what can be told apart.
+    fn from(number: f64) -> Self {
+        Self::Number((number * 1e4).round() / 1e4)
+    }
+}
+
+impl From<Option<f64>> for Cell {
+    fn from(number: Option<f64>) -> Self {
+        number.map_or(Self::Empty, Self::from)
+    }
+}
+
+/// Panel and line of the name of a series.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once(": ").unwrap_or(("", name))
+}
+
+/// Draws one, and says how far down it goes.
+fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), width: f64) -> f64 {
+    let left = x + 58.0;
+    svg.text("ink bold", (left, y + 14.0), Anchor::Start, name);
+    let top = legend(svg, series, (left, y + 32.0), x + width - 12.0);
+    let area = Area {
+        x: left,
+        y: top,
+        width: x + width - 12.0 - left,
+        height: 190.0,
+    };
+    let points = || series.iter().flat_map(|s| &s.points);
+    let bounds = |low: &dyn Fn(&Point) -> f64, high: &dyn Fn(&Point) -> f64| {
+        let from = points().map(low).fold(f64::INFINITY, f64::min);
+        let to = points().map(high).fold(f64::NEG_INFINITY, f64::max);
+        if from > to { (0.0, 1.0) } else { (from, to) }
+    };
+    let (x_from, x_to) = bounds(&|p| p.x, &|p| p.x);
+    let (y_from, y_to) = bounds(&|p| p.lo, &|p| p.hi);
+    let counted = series.iter().any(|s| is_counted(&s.x_unit));
+    let x_scale = if counted {
+        // Room for the bars beside what is counted first and last.
+        Scale {
+            from: x_from - 0.5,
+            to: x_to + 0.5,
+            start: area.x,
+            end: area.right(),
+        }
+    } else {
+        Scale {
+            from: x_from,
+            to: if x_to > x_from { x_to } else { x_from + 1.0 },
+            start: area.x + 24.0,
+            end: area.right() - 24.0,
+        }
+    };
+    let floor = if counted {
+        0.0
+    } else if y_from < 0.0 {
+        -round_top(-y_from, 4)
+    } else if y_from > 0.6 * y_to {
+        (y_from - (0.25 * (y_to - y_from)).max(0.02 * y_to)).max(0.0)
+    } else {
+        0.0
+    };
+    let moments = series.iter().filter(|s| is_moments(s)).count();
+    // Their rows are above the lines.
+    let room = 1.0 / (1.0 - (moments as f64 * ROW + 4.0) / area.height);
+    let y_scale = Scale {
+        from: floor,
+        to: if y_to > floor {
+            floor + round_top((y_to - floor) * if moments > 0 { room } else { 1.0 }, 4)
+        } else {
+            floor + 1.0
+        },
+        start: area.bottom(),
+        end: area.y,
+    };
+    axes(svg, area, (x_scale, y_scale), name, series);
+    let count = series.len() as f64;
+    let each = (x_scale.at(x_from + 1.0) - x_scale.at(x_from)) / (count + 1.0);
+    let width = each.min(BAR);
+    let mut row = y_scale.end + 2.0;
+    for (index, series) in series.iter().enumerate() {
+        if is_moments(series) {
+            strokes(svg, series, theme::flow(index), x_scale, row);
+            row += ROW;
+        } else if is_counted(&series.x_unit) {
+            let aside = Aside {
+                // Side by side.
+                shift: (index as f64 - (count - 1.0) / 2.0) * width,
+                width,
+            };
+            bars(svg, series, theme::flow(index), (x_scale, y_scale), aside);
+        } else {
+            draw(svg, series, theme::flow(index), (x_scale, y_scale));
+        }
+    }
+    area.bottom() + 40.0
+}
+
+fn legend(svg: &mut Svg, series: &[&Series], (left, top): (f64, f64), right: f64) -> f64 {
+    let (mut x, mut y) = (left, top);
+    for (index, series) in series.iter().enumerate() {
+        let name = split(&series.name).1;
+        let width = 24.0 + text_width(name, 11.0);
+        if x > left && x + width > right {
+            (x, y) = (left, y + 16.0);
+        }
+        let class = format!("{} line", theme::flow(index));
+        svg.line(&class, (x, y - 4.0), (x + 16.0, y - 4.0));
+        svg.text("soft small", (x + 20.0, y), Anchor::Start, name);
+        x += width + 12.0;
+    }
+    y + 28.0
+}
+
+/// What the upright axis has is not said again where the panel is called so.
+fn axes(svg: &mut Svg, area: Area, (x, y): (Scale, Scale), panel: &str, series: &[&Series]) {
+    let mut lines = String::new();
+    let unit = if y.to >= 1e5 { 1e6 } else { 1.0 };
+    for (value, label) in Ticks::round(y.from / unit, y.to / unit, 4).labelled() {
+        let at = y.at(value * unit);
+        polyline(&mut lines, [(area.x, at), (area.right(), at)].into_iter());
+        svg.text("soft small", (area.x - 5.0, at + 4.0), Anchor::End, &label);
+    }
+    let across = series.first().map_or("", |first| &first.x_unit);
+    // What is counted may have names, as in "node: isi, columbia".
+    let (across, names) = across.split_once(": ").unwrap_or((across, ""));
+    let names: Vec<&str> = names.split(", ").filter(|name| !name.is_empty()).collect();
+    let counted = is_counted(across);
+    for (value, label) in Ticks::round(x.from, x.to, 6).labelled() {
+        let number = format!("{value}");
+        let label = match names.get(value as usize) {
+            _ if !counted => &label,
+            _ if value.fract() != 0.0 => continue,
+            Some(name) => *name,
+            None => &number,
+        };
+        let at = (x.at(value), area.bottom() + 14.0);
+        svg.text("soft small", at, Anchor::Middle, label);
+    }
+    svg.path("grid", &lines);
+    let foot = [(area.x, area.bottom()), (area.right(), area.bottom())];
+    svg.line("axis", foot[0], foot[1]);
+    let at = (area.right(), area.bottom() + 28.0);
+    svg.text("soft small", at, Anchor::End, across);
+    if let Some(first) = series.first().filter(|first| first.y_unit != panel) {
+        let prefix = if unit > 1.0 { "M" } else { "" };
+        let at = (area.x - 50.0, area.y - 12.0);
+        let upright = format!("{prefix}{}", first.y_unit);
+        svg.text("soft small", at, Anchor::Start, &upright);
+    }
+}
+
+/// Where the bars of a series stand beside what they are of.
+#[derive(Clone, Copy)]
+struct Aside {
+    shift: f64,
+    width: f64,
+}
+
+/// A bar for each point, with its spread.
+fn bars(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale), aside: Aside) {
+    let mut spread = String::new();
+    for p in &series.points {
+        let (middle, top) = (x.at(p.x) + aside.shift, y.at(p.y));
+        let bar = Area {
+            x: middle - aside.width / 2.0,
+            y: top,
+            width: 0.875 * aside.width,
+            height: y.start - top,
+        };
+        svg.rect(&format!("{class} solid"), bar);
+        let ends = [(middle, y.at(p.lo)), (middle, y.at(p.hi))];
+        polyline(&mut spread, ends.into_iter());
+    }
+    svg.path("axis", &spread);
+}
+
+/// An upright stroke for each moment when something happened.
+fn strokes(svg: &mut Svg, series: &Series, class: &str, x: Scale, top: f64) {
+    let mut path = String::new();
+    for p in &series.points {
+        let at = x.at(p.x);
+        polyline(&mut path, [(at, top), (at, top + ROW - 2.0)].into_iter());
+    }
+    svg.path(&format!("{class} line"), &path);
+}
+
+fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
+    let at = |p: &Point, value: f64| (x.at(p.x), y.at(value));
+    let points = &series.points;
+    let ordered = points.windows(2).all(|pair| pair[0].x < pair[1].x);
+    if !ordered || points.len() == 1 {
+        let mut dots = String::new();
+        for p in points {
+            let (x, y) = at(p, p.y);
+            let _ = write!(dots, "M{} {}h0", number(x), number(y));
+        }
+        svg.path(&format!("{class} dots"), &dots);
+    } else {
+        let spread = points.iter().any(|p| p.hi - p.lo > 1e-9);
+        if spread {
+            let mut band = String::new();
+            let above = points.iter().map(|p| at(p, p.hi));
+            let below = points.iter().rev().map(|p| at(p, p.lo));
+            polyline(&mut band, above.chain(below));
+            band.push('Z');
+            svg.path(&format!("{class} band"), &band);
+        }
+        let mut line = String::new();
+        polyline(&mut line, points.iter().map(|p| at(p, p.y)));
+        svg.path(&format!("{class} line"), &line);
+    }
+    // Few points have their spread drawn one by one.
+    if points.len() <= 8 {
+        let mut bars = String::new();
+        for p in points {
+            polyline(&mut bars, [at(p, p.lo), at(p, p.hi)].into_iter());
+        }
+        svg.path(&format!("{class} tick"), &bars);
+    }
+}
+
+/// Whether it tells when something happened, and not how much of something there was.
+fn is_moments(series: &Series) -> bool {
+    split(&series.name).1.starts_with("event ")
+}
+
+fn is_counted(unit: &str) -> bool {
+    COUNTED.iter().any(|counted| unit.starts_with(counted))
+}
+
+/// Between these there is nothing that a line could mean.
+const COUNTED: [&str; 4] = ["event", "mode", "node", "plane"];
+/// Width of a bar where there is room.
+const BAR: f64 = 8.0;
+/// Height of a row of moments.
+const ROW: f64 = 9.0;
+const WIDTH: f64 = 960.0;
+const MARGIN: f64 = 16.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_has_a_panel_for_each_group_of_series() {
+        let point = |x: f64| Point {
+            x,
+            y: x * 2.0,
+            lo: x,
+            hi: x * 3.0,
+            n: 3,
+        };
+        let series = |name: &str, points: Vec<Point>| Series {
+            name: name.to_owned(),
+            x_unit: "s".to_owned(),
+            y_unit: "dB".to_owned(),
+            points,
+        };
+        let it = Figure {
+            name: "itcp/fig11".to_owned(),
+            source: "a paper with a long name ".repeat(12),
+            series: vec![
+                series("isi: iOPT", vec![point(0.0), point(1.0), point(2.0)]),
+                series("isi: Classic", vec![point(2.0), point(1.0)]),
+                series("willab: iOPT", Vec::new()),
+            ],
+            table: None,
+            claims: Vec::new(),
+            notes: Vec::new(),
+        };
+        let (svg, png) = it.draw().unwrap();
+        for text in [
+            ">isi<",
+            ">willab<",
+            ">Classic<",
+            ">dB<",
+            ">s<",
+            " band\"",
+            " dots\"",
+        ] {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(png.starts_with(b"\x89PNG"));
+        let lines = wrapped(&it.source, 11.0, WIDTH - 2.0 * MARGIN);
+        assert!(lines.len() > 1 && lines.iter().all(|line| text_width(line, 11.0) < WIDTH));
+        assert_eq!(lines.join(" "), it.source.trim_end());
+    }
+}

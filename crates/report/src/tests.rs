@@ -1,0 +1,250 @@
+//! Whole reports.
+
+use core::time::Duration;
+use std::env;
+
+use tidegate_sim::run::{FlowInfo, Manifest, RunReader, RunWriter, World};
+
+use super::*;
+
+/// A folder for one test: removed at its end, or kept under `TIDEGATE_REPORT_DIR` to be looked at.
+struct Out {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Out {
+    fn new(test: &str) -> Self {
+        match env::var_os("TIDEGATE_REPORT_DIR") {
+            Some(dir) => Self {
+                path: Path::new(&dir).join(test),
+                keep: true,
+            },
+            None => Self {
+                path: env::temp_dir()
+                    .join(format!("tidegate-report-{test}-{}", std::process::id())),
+                keep: false,
+            },
+        }
+    }
+
+    fn page(&self, runs: &[Run]) -> String {
+        let written = write(runs, &self.path).expect("a folder of our own");
+        fs::read_to_string(written.page).expect("just written")
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+#[test]
+fn a_full_run_gives_a_page_and_all_drawings() {
+    let out = Out::new("full");
+    let run = testing::run();
+    let written = write(&[run], &out.path).expect("a folder of our own");
+    assert_eq!(written.figures.len(), 2 * FIGURES.len());
+    for path in &written.figures {
+        assert!(
+            fs::metadata(path).expect("just written").len() > 2_000,
+            "{}",
+            path.display()
+        );
+    }
+    let page = fs::read_to_string(written.page).expect("just written");
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
+    assert!(page.contains("a train &lt;through&gt; a tunnel"));
+    assert!(page.contains("# &lt;&amp;&gt;"));
+    assert!(page.contains("✓ holds") && page.contains("✗ fails"));
+    assert!(page.contains("tidegate delivered"));
+    for figure in &FIGURES {
+        assert!(page.contains(figure.title) && page.contains(figure.caption));
+    }
+}
+
+#[test]
+fn the_page_asks_nobody_for_anything() {
+    let page = Out::new("alone").page(&[testing::run()]);
+    for way_out in [
+        "<script", "<link", "src=", "http:", "https:", "@import", "url(h",
+    ] {
+        assert!(!page.contains(way_out), "{way_out}");
+    }
+}
+
+#[test]
+fn the_page_is_well_formed() {
+    let page = Out::new("formed").page(&[testing::run(), testing::run()]);
+    let mut ids: Vec<&str> = page
+        .split(" id=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "an id is used twice");
+    for tag in [
+        "svg", "figure", "table", "section", "div", "g", "clipPath", "ul", "details",
+    ] {
+        let opened =
+            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        let closed = page.matches(&format!("</{tag}>")).count();
+        assert_eq!(opened, closed, "{tag}");
+    }
+    assert!(!page.contains("NaN") && !page.contains("inf"));
+}
+
+#[test]
+fn several_runs_have_an_overview() {
+    let out = Out::new("several");
+    let page = out.page(&[testing::run(), testing::run()]);
+    assert!(page.contains("<h1>2 runs</h1>") && page.contains("href=\"#run-2\""));
+    assert!(out.path.join("figures/2-rates.png").exists());
+}
+
+#[test]
+fn a_run_on_the_disk_gives_the_same_report() {
+    let out = Out::new("disk");
+    let run = testing::run();
+    let dir = out.path.join("run");
+    let mut writer = RunWriter::create(&dir).expect("a folder of our own");
+    writer.manifest(&run.manifest).expect("disk");
+    for row in &run.events {
+        let event = writer.event(row.at, &row.flow, row.side, &row.event);
+        event.expect("disk");
+    }
+    for flow in &run.flows {
+        let name = &flow.info.name;
+        let sent = flow
+            .sent
+            .iter()
+            .try_for_each(|row| writer.sent_frame(name, row));
+        sent.expect("disk");
+        let received = flow
+            .received
+            .iter()
+            .try_for_each(|row| writer.received_frame(name, row));
+        received.expect("disk");
+        let shown = flow
+            .shown
+            .iter()
+            .try_for_each(|row| writer.shown_frame(name, row));
+        shown.expect("disk");
+        let packets = flow
+            .packets
+            .iter()
+            .try_for_each(|row| writer.packet(name, row));
+        packets.expect("disk");
+        let savable = flow
+            .savable
+            .iter()
+            .try_for_each(|row| writer.savable(name, row));
+        savable.expect("disk");
+    }
+    let links = run
+        .links
+        .iter()
+        .try_for_each(|row| writer.link_sample(&row));
+    links.expect("disk");
+    let summary = run.summary.as_ref().expect("the run is whole");
+    writer.summary(summary).expect("disk");
+    writer.flush().expect("disk");
+
+    let read = RunReader::load(&dir).expect("just written");
+    assert_eq!(read.notes, Vec::<String>::new());
+    let expect: Vec<_> = summary
+        .expect
+        .iter()
+        .map(|v| v.text.parse().expect("as before"))
+        .collect();
+    // Texts have three decimals of a dB, which a mean of many may show in its last digit.
+    let again = summarise(&read, &expect);
+    for (one, other) in summary.flows.iter().zip(&again.flows) {
+        assert_eq!(
+            (&one.frames, &one.delay_ms, &one.queue_ms),
+            (&other.frames, &other.delay_ms, &other.queue_ms)
+        );
+        assert_eq!(
+            (one.rate_bps, one.loss, one.freezes),
+            (other.rate_bps, other.loss, other.freezes)
+        );
+    }
+    assert_eq!(summary.links, again.links);
+    assert_eq!(read.summary, run.summary);
+}
+
+#[test]
+fn an_empty_run_says_what_is_missing() {
+    let mut manifest = Manifest::new(World::Live, "nothing yet", Duration::ZERO);
+    let mut flow = testing::run().manifest.flows.remove(0);
+    flow.one_clock = false;
+    manifest.flows.push(flow);
+    let mut run = Run::new(Path::new("none"), manifest);
+    run.notes.push("events.jsonl is missing".to_owned());
+    let page = Out::new("empty").page(&[run]);
+    assert!(page.contains("events.jsonl is missing"));
+    assert!(page.contains("This run recorded nothing"));
+    for figure in &FIGURES {
+        assert!(page.contains(figure.missing), "{}", figure.missing);
+    }
+    assert!(Out::new("none").page(&[]).contains("Nothing to report"));
+}
+
+#[test]
+fn a_run_that_was_cut_is_drawn_as_far_as_it_goes() {
+    let mut run = testing::run();
+    let end = tidegate_core::units::Time::from_secs(22);
+    run.summary = None;
+    run.events.retain(|row| row.at < end);
+    run.links = run.links.iter().filter(|row| row.at < end).collect();
+    for flow in &mut run.flows {
+        flow.sent.retain(|row| row.captured < end);
+        flow.received.clear();
+        flow.shown.clear();
+        flow.savable.clear();
+        flow.packets
+            .retain(|row| row.sent < end && row.arrived.is_none_or(|at| at < end));
+    }
+    let page = Out::new("cut").page(&[run]);
+    assert!(page.contains("was to last 60 s, and what it recorded ends after 22 s"));
+    assert!(!page.contains(">outage<"));
+    assert!(page.contains("Rates over time"));
+}
+
+#[test]
+fn a_receiver_alone_shows_the_variation_of_delays() {
+    let mut run = testing::run();
+    run.summary = None;
+    run.manifest.world = World::Live;
+    run.flows.truncate(1);
+    let flow = &mut run.flows[0];
+    flow.info = FlowInfo {
+        one_clock: false,
+        active: None,
+        ..flow.info.clone()
+    };
+    flow.sent.clear();
+    flow.packets.clear();
+    let page = Out::new("receiver").page(&[run]);
+    assert!(page.contains("variation above the smallest"));
+}
+
+#[test]
+fn flows_of_a_class_share_a_column_and_a_panel() {
+    let page = Out::new("crowd").page(&[testing::crowd(21)]);
+    assert!(page.contains("web<small>21 flows</small>"), "one column");
+    assert!(!page.contains("web-1"), "no member has one of its own");
+    // The mean of 1 to 21 kb/s, and the ends.
+    assert!(page.contains("11 kb/s<small>1 kb/s to 21 kb/s</small>"));
+    let panels = page.matches("class=\"ink bold\"").count();
+    let alone = Out::new("crowd-alone").page(&[testing::run()]);
+    // In the figure of rates, for wide screens and for narrow ones.
+    assert_eq!(panels, alone.matches("class=\"ink bold\"").count() + 2);
+    let larger = Out::new("crowd-larger").page(&[testing::crowd(200)]);
+    assert!(larger.len() < page.len() + page.len() / 20);
+}

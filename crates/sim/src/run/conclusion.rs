@@ -1,0 +1,60 @@
+//! Whether what was expected of a run held.
+
+use super::metrics::Summary;
+
+/// Result of an expectation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Held {
+    /// It holds.
+    Yes,
+    /// It does not hold, but the emulator was late: the network was not the configured one.
+    Unsure,
+    /// It does not hold.
+    No,
+}
+
+impl Summary {
+    /// Result of an expectation that does, or does not, hold in the numbers of this run.
+    pub fn held(&self, holds: bool) -> Held {
+        match (holds, self.kept_up) {
+            (true, _) => Held::Yes,
+            (false, Some(false)) => Held::Unsure,
+            (false, _) => Held::No,
+        }
+    }
+
+    /// The worst result of all expectations.
+    pub fn all_held(&self) -> Held {
+        let each = self.expect.iter().map(|verdict| self.held(verdict.holds));
+        each.max().unwrap_or(Held::Yes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::metrics::Verdict;
+
+    #[test]
+    fn a_failed_expectation_is_unsure_when_the_emulator_was_late() {
+        let of = |kept_up, each: &[bool]| {
+            let verdict = |holds| Verdict {
+                text: "a.loss > 0".to_owned(),
+                measured: None,
+                holds,
+            };
+            let expect = each.iter().copied().map(verdict).collect();
+            let summary = Summary {
+                expect,
+                kept_up,
+                ..Summary::default()
+            };
+            summary.all_held()
+        };
+        assert_eq!(of(Some(false), &[true, true]), Held::Yes);
+        assert_eq!(of(Some(false), &[true, false]), Held::Unsure);
+        assert_eq!(of(Some(true), &[true, false]), Held::No);
+        assert_eq!(of(None, &[false]), Held::No);
+        assert_eq!(of(None, &[]), Held::Yes);
+    }
+}

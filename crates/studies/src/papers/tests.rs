@@ -1,0 +1,530 @@
+use std::sync::Mutex;
+
+use tidegate_core::units::Rate;
+
+use super::*;
+use tidegate_sim::cast::{Role, Takings};
+
+/// In the simulator, with the model.
+fn options(seeds: u64, tcps: &[Tcp], nodes: &[&str]) -> Options {
+    Options {
+        world: Arc::new(Simulator::new(Arc::new(NoPictures))),
+        encoder: Some(Encoder::Model),
+        nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+        rto_max: None,
+        linear: None,
+        bottleneck: Bottleneck::default(),
+        bursts: None,
+        seeds,
+        tcps: tcps.to_vec(),
+        threads: 2,
+        memory: Arc::default(),
+    }
+}
+
+fn play(name: &str, seeds: u64, tcps: &[Tcp]) -> Figure {
+    let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+    let options = options(seeds, tcps, &[]);
+    entry
+        .play(&options, &|_| {})
+        .unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn number(figure: &Figure, row: &[(&str, &str)], column: &str) -> f64 {
+    let table = figure.table.as_ref().unwrap();
+    let place = |name: &str| table.columns.iter().position(|c| c == name).unwrap();
+    let is = |cells: &&Vec<Cell>| {
+        row.iter().all(|(name, value)| match &cells[place(name)] {
+            Cell::Text(text) => text == value,
+            Cell::Number(n) => value.parse() == Ok(*n),
+            Cell::Empty => false,
+        })
+    };
+    let cells = table
+        .rows
+        .iter()
+        .find(is)
+        .unwrap_or_else(|| panic!("{row:?}"));
+    match cells[place(column)] {
+        Cell::Number(n) => n,
+        _ => panic!("{column} of {row:?} is no number"),
+    }
+}
+
+#[test]
+fn names_are_unique_and_all_that_was_promised_is_there() {
+    let names: Vec<&str> = ENTRIES.iter().map(|e| e.name).collect();
+    let itcp = [
+        "fig3", "fig9", "fig10", "fig11", "fig12", "table4", "table5", "table6", "cuts",
+    ];
+    let abone = ["table5", "table6", "fig6", "fig7", "fig8", "fig9", "fig10"];
+    let wanted = itcp.map(|n| format!("itcp/{n}")).into_iter();
+    let wanted = wanted.chain(abone.map(|n| format!("abone/{n}")));
+    assert_eq!(names, wanted.collect::<Vec<_>>());
+}
+
+#[test]
+fn the_exact_law_saves_what_the_published_ones_lose() {
+    let figure = play("itcp/table4", 2, &[Tcp::LinuxReno]);
+    for node in ["princeton.edu", "willab.fi"] {
+        for d in ["2", "4", "6"] {
+            let at = |mode| [("node", node), ("d s", d), ("mode", mode)];
+            let saved = number(&figure, &at("iOPT exact"), "of savable");
+            assert!(saved >= 0.995, "{node} {d}: {saved}");
+            let classic = number(&figure, &at("Classic"), "accepted");
+            assert!(number(&figure, &at("iOPT exact"), "accepted") >= classic);
+            assert!((number(&figure, &at("iOFF"), "accepted") - classic).abs() < 1e-9);
+        }
+    }
+    let claims = figure.claims.iter();
+    let means = claims.filter(|c| c.text.contains("in the mean over nodes and d"));
+    assert_eq!(means.clone().count(), 4);
+    assert!(means.clone().all(|c| c.holds), "{means:?}");
+}
+
+#[test]
+fn more_bits_are_kept_than_with_a_preset_ratio() {
+    let figure = play("itcp/table5", 2, &[Tcp::Cubic]);
+    let keeps = figure
+        .claims
+        .iter()
+        .filter(|c| c.text.contains("more than iEXP"));
+    assert_eq!(keeps.clone().count(), 12);
+    assert!(
+        keeps.clone().all(|c| c.holds),
+        "{:?}",
+        keeps.collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn every_figure_has_series_claims_and_one_shape() {
+    for entry in ENTRIES
+        .iter()
+        .filter(|e| !e.name.starts_with("itcp/table4"))
+    {
+        let figure = play(entry.name, 1, &[Tcp::Bsd]);
+        assert!(
+            !figure.series.is_empty() && !figure.claims.is_empty(),
+            "{}",
+            entry.name
+        );
+        assert!(!figure.notes.is_empty(), "{}", entry.name);
+        for series in &figure.series {
+            let fine = |p: &Point| p.lo <= p.y && p.y <= p.hi && p.n >= 1 && p.x.is_finite();
+            assert!(
+                series.points.iter().all(fine),
+                "{} {}",
+                entry.name,
+                series.name
+            );
+        }
+        if let Some(table) = &figure.table {
+            let columns = table.columns.len();
+            assert!(
+                table.rows.iter().all(|row| row.len() == columns),
+                "{}",
+                entry.name
+            );
+        }
+        let json = serde_json::to_value(&figure).unwrap();
+        for key in ["name", "source", "series", "table", "claims"] {
+            assert!(json.get(key).is_some(), "{} {key}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn each_event_of_table_6_stands_beside_the_published_one() {
+    let figure = play("itcp/table6", 1, &[Tcp::Bsd]);
+    let table = figure.table.as_ref().unwrap();
+    let papers: Vec<usize> = (0..table.columns.len())
+        .filter(|n| table.columns[*n] == "paper")
+        .collect();
+    let published = |node: &str, d: f64| -> Vec<(Cell, Cell)> {
+        let wanted = [Cell::from(node), Cell::from(d), Cell::from("iOPT paper")];
+        let rows = table.rows.iter().filter(|row| row[1..4] == wanted);
+        rows.map(|row| (row[papers[0]].clone(), row[papers[1]].clone()))
+            .collect()
+    };
+    let finland = [
+        (1_443_311.0, 15.685_62),
+        (1_292_875.0, 14.048_08),
+        (1_309_004.0, 14.226_61),
+    ];
+    let finland = finland.map(|(rate, lasts)| (Cell::from(rate), Cell::from(lasts)));
+    assert_eq!(published("willab.fi", 2.0), finland);
+    let princeton = [
+        (186_117.0, 0.573_669),
+        (173_629.0, 0.525_55),
+        (172_046.0, 0.539_606),
+    ];
+    let princeton = princeton.map(|(rate, lasts)| (Cell::from(rate), Cell::from(lasts)));
+    assert_eq!(published("princeton.edu", 6.0), princeton);
+    assert_eq!(
+        published("isi.edu", 2.0),
+        vec![(Cell::Empty, Cell::Empty); 3]
+    );
+    // The claim is made of the numbers that stand in the table.
+    let rate = |d: &str, event: &str| {
+        let at = [
+            ("node", "willab.fi"),
+            ("d s", d),
+            ("law", "iOPT paper"),
+            ("event", event),
+        ];
+        number(&figure, &at, "h_best b/s")
+    };
+    let sum = |d| {
+        ["e1", "e2", "e3"]
+            .map(|event| rate(d, event))
+            .iter()
+            .sum::<f64>()
+    };
+    let mut claims = figure.claims.iter();
+    let claim = claims.find(|c| c.text.contains("willab.fi")).unwrap();
+    assert!((claim.ours.unwrap() - sum("6") / sum("2")).abs() < 1e-6);
+}
+
+/// The points of a cloud have any x.
+fn is_cloud(series: &Series) -> bool {
+    (series.x_unit.as_str(), series.y_unit.as_str()) == ("s", "dB")
+}
+
+#[test]
+fn over_two_tcps_nothing_has_the_name_of_another() {
+    let options = options(1, &[Tcp::Bsd, Tcp::Cubic], &["princeton"]);
+    for entry in ENTRIES {
+        let figure = entry.play(&options, &|_| {}).unwrap();
+        let unique = |mut names: Vec<String>, what: &str| {
+            names.sort();
+            let twice = names.windows(2).find(|two| two[0] == two[1]);
+            assert_eq!(twice, None, "{what} of {}", entry.name);
+        };
+        let names = figure.series.iter().map(|s| s.name.clone());
+        unique(names.collect(), "series");
+        let claims = figure.claims.iter().map(|c| c.text.clone());
+        unique(claims.collect(), "claims");
+        for series in figure.series.iter().filter(|s| !is_cloud(s)) {
+            let places = series.points.iter().map(|p| p.x.to_string());
+            unique(places.collect(), &series.name);
+        }
+        let tcps = ["bsd ", "bsd:", "cubic ", "cubic:"];
+        let series = figure.series.iter().map(|s| &s.name);
+        for text in series.chain(figure.claims.iter().map(|c| &c.text)) {
+            let named = tcps.iter().any(|tcp| text.starts_with(tcp));
+            assert!(named, "{} {text}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn bars_of_one_node_stand_beside_what_was_published_of_it() {
+    let options = options(1, &[Tcp::Cubic], &["princeton"]);
+    let entry = ENTRIES.iter().find(|e| e.name == "abone/fig6").unwrap();
+    let figure = entry.play(&options, &|_| {}).unwrap();
+    let mut claims = figure.claims.iter();
+    let bits = claims.find(|c| c.text.contains("bits per frame")).unwrap();
+    let published = bits.published.unwrap();
+    assert!(
+        (published - 50_332.0 / 54_673.0).abs() < 1e-9,
+        "{published}"
+    );
+}
+
+#[test]
+fn the_same_seeds_give_the_same_numbers() {
+    let once = play("abone/fig6", 1, &[Tcp::Bsd]);
+    assert_eq!(once, play("abone/fig6", 1, &[Tcp::Bsd]));
+}
+
+/// The simulator, until somebody interrupts.
+#[derive(Debug, Default)]
+struct Interrupted {
+    /// After so many runs.
+    after: usize,
+    played: Mutex<Vec<(String, u64)>>,
+    /// How many runs were announced, time by time.
+    begun: Mutex<Vec<usize>>,
+}
+
+impl World for Interrupted {
+    fn name(&self) -> Option<String> {
+        Some("a world that ends".to_owned())
+    }
+
+    fn begin(&self, jobs: &[Job], at_a_time: usize) {
+        assert_eq!(at_a_time, 1);
+        self.begun.lock().unwrap().push(jobs.len());
+    }
+
+    fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+        let mut played = self.played.lock().unwrap();
+        if played.len() == self.after {
+            return Ok(None);
+        }
+        played.push((job.label.clone(), job.seed));
+        Simulator::new(Arc::new(NoPictures)).play(job)
+    }
+}
+
+#[test]
+fn a_node_that_no_paper_has_is_refused_by_every_entry_with_nodes() {
+    let with_nodes = ENTRIES.iter().filter(|entry| entry.has_nodes());
+    assert_eq!(with_nodes.clone().count(), ENTRIES.len() - 1);
+    for entry in with_nodes {
+        let options = options(1, &[], &["nosuch"]);
+        let error = entry.play(&options, &|_| {}).unwrap_err().to_string();
+        assert!(error.contains("nosuch"), "{}: {error}", entry.name);
+    }
+}
+
+#[test]
+fn runs_take_turns_and_what_was_played_is_kept() {
+    let world = Arc::new(Interrupted {
+        after: 5,
+        ..Interrupted::default()
+    });
+    let entry = ENTRIES.iter().find(|e| e.name == "abone/table5").unwrap();
+    let options = Options {
+        world: Arc::clone(&world) as Arc<dyn World>,
+        threads: 1,
+        ..options(2, &[Tcp::Cubic], &["columbia", "isi"])
+    };
+    let figure = entry.play(&options, &|_| {}).unwrap();
+    assert!(figure.source.ends_with("; played on a world that ends"));
+    assert_eq!(*world.begun.lock().unwrap(), [8]);
+    let played = world.played.lock().unwrap();
+    let expected = [
+        ("cubic-columbia-sym-on", 1),
+        ("cubic-columbia-sym-off", 1),
+        ("cubic-isi-sym-on", 1),
+        ("cubic-isi-sym-off", 1),
+        ("cubic-columbia-sym-on", 2),
+    ];
+    assert_eq!(
+        *played,
+        expected.map(|(label, seed)| (label.to_owned(), seed))
+    );
+    drop(played);
+    // One run of each is enough for a table; where there is none there is no row.
+    let rows = |figure: &Figure| figure.table.as_ref().map_or(0, |table| table.rows.len());
+    assert_eq!(rows(&figure), 4 * 3);
+    world.played.lock().unwrap().clear();
+    let short = Arc::new(Interrupted {
+        after: 3,
+        ..Interrupted::default()
+    });
+    let world = short as Arc<dyn World>;
+    let memory = Arc::default();
+    let anew = Options {
+        world,
+        memory,
+        ..options
+    };
+    let figure = entry.play(&anew, &|_| {}).unwrap();
+    assert_eq!(rows(&figure), 3 * 3);
+}
+
+#[test]
+fn what_is_remembered_is_not_played_again() {
+    let world = Arc::new(Interrupted {
+        after: 5,
+        ..Interrupted::default()
+    });
+    let endless = Arc::new(Interrupted {
+        after: usize::MAX,
+        ..Interrupted::default()
+    });
+    let options = Options {
+        world: Arc::clone(&world) as Arc<dyn World>,
+        threads: 1,
+        ..options(2, &[Tcp::Cubic], &["columbia", "isi"])
+    };
+    let play = |name: &str, options: &Options| {
+        let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+        entry.play(options, &|_| {}).unwrap()
+    };
+    play("abone/table5", &options);
+    let on = |world: &Arc<Interrupted>| Options {
+        world: Arc::clone(world) as Arc<dyn World>,
+        ..options.clone()
+    };
+    let whole = play("abone/table5", &on(&endless));
+    assert_eq!(world.played.lock().unwrap().len(), 5);
+    assert_eq!(*endless.begun.lock().unwrap(), [3]);
+    // Another table of the same runs, and the same again.
+    play("abone/table6", &on(&endless));
+    let again = play("abone/table5", &on(&endless));
+    assert_eq!(*endless.begun.lock().unwrap(), [3]);
+    assert_eq!(endless.played.lock().unwrap().len(), 3);
+    assert_eq!(whole, again);
+}
+
+/// Two cuts, the second one longer, to one node.
+fn other_cuts() -> Options {
+    let s = Duration::from_secs;
+    Options {
+        bursts: Some(Bursts::new(vec![s(1), s(5)], s(7)).unwrap()),
+        ..options(1, &[Tcp::Cubic], &["princeton"])
+    }
+}
+
+#[test]
+fn beside_cuts_of_ones_own_nothing_published_stands() {
+    let options = other_cuts();
+    let of_paper = Options {
+        bursts: Some(Bursts::published()),
+        ..options.clone()
+    };
+    let itcp = ENTRIES.iter().filter(|entry| entry.takes_bursts());
+    for entry in itcp.filter(|entry| entry.longest_cut().is_none()) {
+        let figure = entry.play(&options, &|_| {}).unwrap();
+        let name = entry.name;
+        assert!(
+            figure.claims.iter().all(|c| c.published.is_none()),
+            "{name}"
+        );
+        let about = |text: &str| text.contains("1 s, 5 s with 7 s before each");
+        assert!(about(&figure.source), "{name}: {}", figure.source);
+        assert!(figure.notes.iter().any(|note| about(note)), "{name}");
+        let published = entry.play(&of_paper, &|_| {}).unwrap();
+        assert_ne!(figure.series, published.series, "{name}");
+        assert!(!about(&published.source), "{name}");
+        let (Some(ours), Some(theirs)) = (figure.table, published.table) else {
+            continue;
+        };
+        assert!(!ours.columns.iter().any(|c| c == PUBLISHED), "{name}");
+        let columns = ours.columns.len();
+        assert!(ours.rows.iter().all(|row| row.len() == columns), "{name}");
+        let kept: Vec<&String> = theirs.columns.iter().filter(|c| *c != PUBLISHED).collect();
+        assert_eq!(ours.columns.iter().collect::<Vec<_>>(), kept, "{name}");
+    }
+}
+
+/// Plays nothing, and remembers what it should have played.
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<Job>>);
+
+impl World for Heard {
+    fn name(&self) -> Option<String> {
+        None
+    }
+
+    fn begin(&self, jobs: &[Job], _: usize) {
+        self.0.lock().unwrap().extend_from_slice(jobs);
+    }
+
+    fn play(&self, _: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn cuts_are_where_and_as_long_as_was_asked_for() {
+    let heard = Arc::new(Heard::default());
+    let options = Options {
+        world: Arc::clone(&heard) as Arc<dyn World>,
+        ..other_cuts()
+    };
+    for name in ["itcp/table4", "itcp/cuts"] {
+        let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+        entry.play(&options, &|_| {}).unwrap();
+    }
+    let jobs = heard.0.lock().unwrap();
+    let cuts = |job: &Job| -> Vec<(u64, u64)> {
+        let outages = job.scenario.links.iter().flat_map(|link| &link.outages);
+        let ms = |at: tidegate_core::units::Time| at.as_nanos() / 1_000_000;
+        outages
+            .map(|outage| (ms(outage.from), ms(outage.to)))
+            .collect()
+    };
+    assert_eq!(cuts(&jobs[0]), [(7_000, 8_000), (15_000, 20_000)]);
+    assert!(
+        jobs[0].label.ends_with("-1000ms-5000ms-every-7000ms"),
+        "{}",
+        jobs[0].label
+    );
+    // Its lengths are its own.
+    let first = jobs.iter().find(|job| cuts(job).len() == 3).unwrap();
+    let alike = [(7_000, 8_900), (15_900, 17_800), (24_800, 26_700)];
+    assert_eq!(cuts(first), alike);
+}
+
+/// Half the usual rate and twice the queue.
+fn other_path() -> Options {
+    Options {
+        bottleneck: Bottleneck::new(Rate::kbps(4_500), 2.0).unwrap(),
+        ..options(3, &[Tcp::Bsd], &[])
+    }
+}
+
+#[test]
+fn a_tcp_that_is_asked_for_twice_is_played_once() {
+    let once = play("itcp/fig3", 1, &[Tcp::Bsd]);
+    assert_eq!(play("itcp/fig3", 1, &[Tcp::Bsd, Tcp::Bsd]), once);
+}
+
+#[test]
+fn nothing_is_claimed_of_what_divides_by_nothing() {
+    // Cuts that no time-out notices: nobody is late, with any mode.
+    let ms = core::time::Duration::from_millis;
+    let options = Options {
+        bursts: Some(Bursts::new(vec![ms(100)], ms(10_000)).unwrap()),
+        ..options(1, &[Tcp::Cubic], &["princeton"])
+    };
+    let entry = ENTRIES.iter().find(|e| e.name == "itcp/fig9").unwrap();
+    let figure = entry.play(&options, &|_| {}).unwrap();
+    let is_number = |claim: &Claim| claim.ours.is_none_or(f64::is_finite);
+    assert!(figure.claims.iter().all(is_number), "{:?}", figure.claims);
+    let told = |note: &String| note.starts_with("Nothing can be said of this");
+    assert!(figure.notes.iter().any(told), "{:?}", figure.notes);
+}
+
+#[test]
+fn the_bottleneck_is_what_was_asked_for() {
+    let heard = Arc::new(Heard::default());
+    let options = Options {
+        world: Arc::clone(&heard) as Arc<dyn World>,
+        nodes: vec!["princeton".to_owned()],
+        ..other_path()
+    };
+    for name in ["itcp/table4", "abone/table5"] {
+        let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
+        let figure = entry.play(&options, &|_| {}).unwrap();
+        let path = "4.5 Mb/s with 2 bandwidth-delay products of queue";
+        assert!(figure.source.ends_with(path), "{}", figure.source);
+        let about = |text: &String| text.contains(path);
+        assert!(figure.notes.iter().any(about), "{:?}", figure.notes);
+        let usual = |text: &String| text.contains("10 Mb/s");
+        assert!(!figure.notes.iter().any(usual), "{:?}", figure.notes);
+    }
+    for job in heard.0.lock().unwrap().iter() {
+        assert!(job.label.ends_with("-4500000bps-2bdp"), "{}", job.label);
+        // 40 ms at 4.5 Mb/s, twice.
+        assert!(job.text.contains("rate = \"4500000b/s\""), "{}", job.text);
+        assert!(job.text.contains("droptail = \"45000B\""), "{}", job.text);
+    }
+    assert!(Bottleneck::new(Rate::kbps(99), 1.0).is_err());
+    for queue in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(Bottleneck::new(Rate::kbps(1_000), queue).is_err());
+    }
+}
+
+/// 10 Mb/s have so much to spare that a backlog is gone in a second or two, and nothing that
+/// follows from one comes out as in the report.
+#[test]
+fn over_a_path_with_less_to_spare_the_report_comes_out_as_published() {
+    let options = Options {
+        bottleneck: Bottleneck::new(Rate::kbps(4_500), 1.0).unwrap(),
+        ..other_path()
+    };
+    let entry = ENTRIES.iter().find(|e| e.name == "abone/table5").unwrap();
+    let figure = entry.play(&options, &|_| {}).unwrap();
+    assert_eq!(figure.claims.len(), 8);
+    for claim in &figure.claims {
+        assert!(claim.holds, "{}: {:?}", claim.text, claim.ours);
+    }
+    let usual = play("abone/table5", 3, &[Tcp::Bsd]);
+    assert!(usual.claims.iter().any(|claim| !claim.holds));
+}

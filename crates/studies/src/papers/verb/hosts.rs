@@ -1,0 +1,468 @@
+//! `tidegate papers hosts`: the modes over real paths, to players that ssh starts on other hosts.
+
+mod beside;
+mod capture;
+mod cross;
+mod helper;
+mod injector;
+mod list;
+mod outcome;
+mod player;
+
+use std::any::Any;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use crate::papers::Bursts;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use serde_json::{Value, json};
+use tidegate_core::units::Time;
+use tidegate_live::tcp::Sent;
+use tidegate_sim::run::RunReader;
+use tidegate_sim::scenario::quantity;
+
+use self::beside::{At, Beside};
+use self::cross::Cross;
+use self::injector::{Cut, Guard, Means};
+use self::list::Host;
+use self::outcome::{Kind, Measured, Outcome};
+use self::player::{Player, Ssh};
+use super::bursts::BurstArgs;
+use super::{Program, Sender, Streamed};
+use tidegate_console::context::LiveContext;
+use tidegate_console::output::{output, print_json};
+use tidegate_console::progress::say;
+use tidegate_console::signals::{self, Made};
+
+/// Whom to stream to, and how often.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HostsArgs {
+    /// `[USER@]HOST[:PORT][,to=ADDRESS[:PORT]][,tidegate=PATH][,name=NAME]`: how ssh comes there,
+    /// where video goes (port 5004 of the same host unless told), and the program there
+    #[arg(required_unless_present = "hosts")]
+    host: Vec<Host>,
+    /// A file with a host per line; `#` begins a comment
+    #[arg(long, value_name = "FILE")]
+    hosts: Option<PathBuf>,
+    /// A mode of `send`, with options that only it takes, as "iopt --law paper"; may be given again
+    #[arg(long = "mode", value_name = "MODE", default_values = ["classic", "ioff", "iexp", "iopt"])]
+    modes: Vec<String>,
+    /// Runs of each mode to each host; first one of each, then another of each
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    runs: u32,
+    /// Length of the video
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = quantity::duration)]
+    duration: Duration,
+    /// A frame is worth nothing this long after its capture
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = quantity::duration)]
+    delay_bound: Duration,
+    /// Give a run up after this time; the video and a minute unless told
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    limit: Option<Duration>,
+    #[command(flatten)]
+    bursts: BurstArgs,
+    /// With --cut or --gap: what cuts the path to the player. "route" takes this host's route away;
+    /// a command is run with "cut ADDRESS" or "mend ADDRESS" behind its words [default: route]
+    #[arg(long, value_name = "route|COMMAND")]
+    injector: Option<Means>,
+    /// `[USER@]HOST[:PORT],rate=RATE[,on=TIME,off=TIME][,to=player|sender|ADDRESS][,tidegate=PATH][,name=NAME]`:
+    /// a host that sends cross traffic over UDP while the video plays; may be given again
+    #[arg(long, value_name = "HOST")]
+    cross: Vec<Cross>,
+    /// Capture packets at both ends, where tcpdump is there and may
+    #[arg(long)]
+    capture: bool,
+    /// How to run ssh, with options of its own, as "ssh -i KEY"
+    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
+    ssh: String,
+    /// Folders of both sides and the numbers go there
+    #[arg(long, value_name = "DIR", default_value = "runs/hosts")]
+    out: PathBuf,
+    /// Print the numbers as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Options of `tidegate send --transport tcp` for all runs, as `--rate 1Mb/s --congestion reno`
+    #[arg(last = true, value_name = "OPTIONS OF SEND")]
+    stream: Vec<String>,
+}
+
+/// Plays. Hosts and runs that fail are named, and the others go on; the exit code is 1 if there was
+/// such a one.
+pub(super) fn run(args: &HostsArgs, program: &dyn Program) -> Result<ExitCode> {
+    let hosts = list::all(&args.host, args.hosts.as_deref())?;
+    let _ready = check(args, program)?;
+    let made = Made::by(&args.out);
+    fs::create_dir_all(&args.out).with_context(|| {
+        let dir = args.out.display();
+        format!("cannot make the folder {dir}: choose another --out")
+    })?;
+    let exit = play_all(args, program, hosts);
+    made.undo();
+    exit
+}
+
+/// Plays one run after the other.
+fn play_all(args: &HostsArgs, program: &dyn Program, hosts: Vec<Host>) -> Result<ExitCode> {
+    let mut play = Play {
+        args,
+        program,
+        bursts: args.bursts.read(None, args.duration)?,
+        ssh: Ssh::new(&args.ssh)?,
+        around: LiveContext::enter()?,
+        outcomes: Vec::new(),
+        failed: Vec::new(),
+        wanted: 0,
+    };
+    let mut there = play.reached(hosts)?;
+    if play.interrupted() {
+        say("interrupted in the log-in to the hosts: nothing was played");
+        return Ok(signals::exit_code());
+    }
+    let each = args.duration.as_secs_f64() * f64::from(args.runs) * args.modes.len() as f64;
+    say(format_args!(
+        "hosts: {}, modes: {}, runs of each: {}; {:.0} min at least, run folders in {}",
+        there.len(),
+        args.modes.len(),
+        args.runs,
+        (each * there.len() as f64 / 60.0).ceil(),
+        args.out.display()
+    ));
+    play.wanted = there.len() * args.modes.len() * args.runs as usize;
+    for run in 1..=args.runs {
+        there.retain(|host| args.modes.iter().all(|mode| play.plays(host, mode, run)));
+    }
+    play.tell()
+}
+
+/// What would fail in every run fails before the first one. To be kept until the last one is over.
+fn check(args: &HostsArgs, program: &dyn Program) -> Result<Vec<Box<dyn Any>>> {
+    ensure!(
+        !args.duration.is_zero(),
+        "a --duration of zero has no frames: give it more"
+    );
+    ensure!(
+        args.injector.is_none() || args.bursts != BurstArgs::default(),
+        "--injector cuts nothing by itself: say when with --cut or --gap, or leave it out"
+    );
+    for own in OWN {
+        let names = |word: &String| word == own || word.starts_with(&format!("{own}="));
+        ensure!(
+            !args.stream.iter().any(names),
+            "{own} behind -- is what `papers hosts` gives to `send` itself: leave it out there{}",
+            if HERE.contains(&own) {
+                ", and give it before --"
+            } else {
+                ""
+            }
+        );
+    }
+    let mut all_ready = Vec::with_capacity(args.modes.len());
+    for (n, mode) in args.modes.iter().enumerate() {
+        let ready = words(args, mode, "127.0.0.1:9", Path::new("x"));
+        let ready = program.sender(ready).and_then(|sender| sender.ready());
+        all_ready.push(ready.with_context(|| format!("mode \"{mode}\""))?);
+        let name = list::folder(mode);
+        ensure!(
+            args.modes[..n].iter().all(|m| list::folder(m) != name),
+            "--mode \"{mode}\" is given twice: leave one out"
+        );
+    }
+    Ok(all_ready)
+}
+
+/// Options that [`words`] gives.
+const OWN: [&str; 6] = [
+    "--transport",
+    "--to",
+    "--duration",
+    "--delay-bound",
+    "--run",
+    "--mode",
+];
+/// What of it is an option here.
+const HERE: [&str; 3] = ["--duration", "--delay-bound", "--mode"];
+
+/// What `send` is asked for.
+fn words(args: &HostsArgs, mode: &str, to: &str, dir: &Path) -> Vec<OsString> {
+    let mut words: Vec<OsString> = ["--transport", "tcp", "--to", to].map(Into::into).into();
+    words.extend(["--duration".into(), time(args.duration).into()]);
+    words.extend(["--delay-bound".into(), time(args.delay_bound).into()]);
+    words.extend(["--run".into(), dir.join("sender").into()]);
+    words.extend(args.stream.iter().map(Into::into));
+    words.push("--mode".into());
+    words.extend(mode.split_whitespace().map(Into::into));
+    words
+}
+
+/// As options have it.
+fn time(span: Duration) -> String {
+    format!("{}ms", span.as_millis())
+}
+
+struct Play<'a> {
+    args: &'a HostsArgs,
+    program: &'a dyn Program,
+    /// None if nothing cuts the path.
+    bursts: Option<Bursts>,
+    ssh: Ssh,
+    around: LiveContext,
+    outcomes: Vec<Outcome>,
+    /// Host, mode and run, and why.
+    failed: Vec<Value>,
+    /// Runs that there are to be.
+    wanted: usize,
+}
+
+impl Play<'_> {
+    fn sender(&self, mode: &str, to: &str, dir: &Path) -> Result<Box<dyn Sender>> {
+        self.program.sender(words(self.args, mode, to, dir))
+    }
+
+    fn interrupted(&self) -> bool {
+        self.around.interrupts.count() > 0
+    }
+
+    /// What cuts the paths.
+    fn means(&self) -> &Means {
+        self.args.injector.as_ref().unwrap_or(&Means::Route)
+    }
+
+    /// The hosts on which a player can be started.
+    fn reached(&mut self, hosts: Vec<Host>) -> Result<Vec<Host>> {
+        let crosses = self.args.cross.iter().map(|cross| &cross.host);
+        let crosses: Vec<&Host> = crosses.collect();
+        for checked in self.checked(&crosses) {
+            checked.context("cross traffic")?;
+        }
+        let checked = self.checked(&hosts.iter().collect::<Vec<_>>());
+        let mut there = Vec::with_capacity(hosts.len());
+        for (host, checked) in hosts.into_iter().zip(checked) {
+            let cut = self.bursts.as_ref().map(|_| self.means());
+            let cut = cut.map_or(Ok(()), |means| injector::check(means, &host));
+            match checked.and_then(|is_there| cut.map(|()| is_there)) {
+                Ok(true) => there.push(host),
+                // Interrupted.
+                Ok(false) => {}
+                Err(why) => self.fail(json!({ "host": host.name }), &why),
+            }
+        }
+        ensure!(
+            !there.is_empty() || self.interrupted(),
+            "no player can be started on any host; why is above"
+        );
+        Ok(there)
+    }
+
+    /// Whether these can be logged in to and have the program.
+    fn checked(&self, hosts: &[&Host]) -> Vec<Result<bool>> {
+        // All at once: each that is not there takes its time.
+        let (ssh, around) = (&self.ssh, &self.around);
+        thread::scope(|scope| {
+            let check = |host| scope.spawn(move || ssh.check(host, around));
+            let checks: Vec<_> = hosts.iter().copied().map(check).collect();
+            let died = |_| Err(anyhow!("the check of a host died"));
+            let checks = checks.into_iter();
+            checks
+                .map(|check| check.join().unwrap_or_else(died))
+                .collect()
+        })
+    }
+
+    fn fail(&mut self, mut what: Value, why: &anyhow::Error) {
+        let why = tidegate_console::describe(why);
+        say(&why);
+        what["why"] = json!(why);
+        self.failed.push(what);
+    }
+
+    /// Plays a run. Whether there is any use in another one to this host.
+    fn plays(&mut self, host: &Host, mode: &str, run: u32) -> bool {
+        if self.interrupted() {
+            return false;
+        }
+        let what = json!({ "host": host.name, "mode": mode, "run": run });
+        let mut begun = false;
+        match self.play(host, mode, run, &mut begun) {
+            Ok(Some(outcome)) => {
+                let frames = &outcome.measured;
+                let mut remarks = outcome.remarks();
+                if !remarks.is_empty() {
+                    remarks.insert_str(0, "; ");
+                }
+                say(format_args!(
+                    "{}, {mode}, run {run}: {} of {} frames in time{remarks}",
+                    host.name, frames.in_time, frames.made
+                ));
+                self.outcomes.push(outcome);
+                true
+            }
+            Ok(None) => false,
+            Err(why) => {
+                self.fail(what, &why);
+                if !begun {
+                    say(format_args!("{}: no more runs to this host", host.name));
+                }
+                begun
+            }
+        }
+    }
+
+    /// `begun` is set once there is a stream.
+    fn play(
+        &mut self,
+        host: &Host,
+        mode: &str,
+        run: u32,
+        begun: &mut bool,
+    ) -> Result<Option<Outcome>> {
+        let dir = self.args.out.join(list::folder(&host.name));
+        let dir = dir.join(format!("{}-{run}", list::folder(mode).display()));
+        self.around.renew();
+        let limit = self.args.limit;
+        let limit = limit.unwrap_or(self.args.duration + CATCH_UP);
+        let mut player = self.start(host, mode, &dir, limit)?;
+        let Some(port) = player.port(host, &self.around)? else {
+            return Ok(None);
+        };
+        let at = At {
+            ssh: &self.ssh,
+            player: host,
+            port,
+            dir: &dir,
+            limit: limit + CATCH_UP,
+            around: &self.around,
+        };
+        let Some(beside) = Beside::start(at, &self.args.cross, self.args.capture)? else {
+            return Ok(None);
+        };
+        // The times of the folder begin now.
+        self.around.renew();
+        let until = Time::ZERO + limit;
+        let (played, cuts) = self.stream(host, port, (mode, &dir), until)?;
+        let played = played?;
+        *begun = true;
+        let cut_short = self.interrupted();
+        let now = self.around.clock.now();
+        let whole = matches!(played.ended, Ok(Sent::Everything));
+        let fetched = player.fetch(host, &dir, &self.around, if whole { until } else { now });
+        let met = cuts.and_then(|cuts| beside.end(cuts));
+        let note = match &played.ended {
+            Ok(Sent::Everything) => None,
+            Ok(Sent::Asked) if cut_short => Some("cut short".to_owned()),
+            Ok(Sent::Asked) => Some(format!("given up after {} s", limit.as_secs_f64())),
+            Ok(Sent::PlayerLeft) => Some("the player left".to_owned()),
+            Err(why) => return Err(anyhow!("{}: {why}", host.name)),
+        };
+        let [sent, seen] = [dir.join("sender"), fetched?].map(RunReader::load);
+        Ok(Some(Outcome {
+            host: host.name.clone(),
+            mode: mode.to_owned(),
+            run,
+            measured: Measured::new(&sent?, &seen?, self.args.delay_bound),
+            dir,
+            answers: played.answers,
+            cut_short,
+            note,
+            met: met.with_context(|| host.name.clone())?,
+        }))
+    }
+
+    /// Starts the player of a run.
+    fn start(&self, host: &Host, mode: &str, dir: &Path, limit: Duration) -> Result<Player> {
+        let mut player = vec!["--transport".to_owned(), "tcp".to_owned()];
+        player.extend(["--listen".to_owned(), host.listen()]);
+        player.extend(["--delay-bound".to_owned(), time(self.args.delay_bound)]);
+        // If even the end of the connection does not come through.
+        player.extend(["--duration".to_owned(), time(limit + CATCH_UP)]);
+        let any = self.sender(mode, "127.0.0.1:9", dir)?;
+        player.extend(any.fps().into_iter().flat_map(|fps| ["--fps".into(), fps]));
+        Player::start(&self.ssh, host, &player, dir)
+    }
+
+    /// Streams to `port` of a host, and cuts the path meanwhile if that is asked for.
+    fn stream(
+        &self,
+        host: &Host,
+        port: u16,
+        (mode, dir): (&str, &Path),
+        until: Time,
+    ) -> Result<(Result<Streamed>, Result<Vec<Cut>>)> {
+        let to = match &self.bursts {
+            // What is cut is where video goes.
+            Some(_) => SocketAddr::new(injector::address(host)?, port).to_string(),
+            None => format!("{}:{port}", host.address),
+        };
+        let send = self.sender(mode, &to, dir)?;
+        let send = || {
+            send.play(&self.around, until).with_context(|| {
+                format!(
+                    "{}: no stream to {to}; if that is not where video should go, give \
+                     \",to=ADDRESS:PORT\"",
+                    host.name
+                )
+            })
+        };
+        Ok(match &self.bursts {
+            None => (send(), Ok(Vec::new())),
+            Some(bursts) => {
+                let guard = Guard::start(self.means(), injector::address(host)?)?;
+                guard.during(bursts, &self.around, send)
+            }
+        })
+    }
+
+    /// Leaves the numbers and prints them.
+    fn tell(self) -> Result<ExitCode> {
+        let kinds = Kind::all(&self.outcomes);
+        let figure = outcome::figure(&kinds, self.args.delay_bound);
+        let mut results = serde_json::to_value(&figure)?;
+        results["delay_bound_ms"] = json!(self.args.delay_bound.as_secs_f64() * 1e3);
+        results["runs"] = self.outcomes.iter().map(Outcome::json).collect();
+        results["failed"] = json!(self.failed);
+        results["interrupted"] = json!(self.interrupted());
+        let out = &self.args.out;
+        let file = out.join("results.json");
+        let text = serde_json::to_string_pretty(&results)?;
+        fs::write(&file, text).with_context(|| file.display().to_string())?;
+        if self.args.json {
+            print_json(&results)?;
+        } else {
+            let mut out = output();
+            write!(
+                out,
+                "{}",
+                figure
+                    .table
+                    .as_ref()
+                    .map_or_else(String::new, super::text::columns)
+            )?;
+            for note in &figure.notes {
+                writeln!(out, "\n{note}")?;
+            }
+        }
+        if self.interrupted() {
+            say(format_args!(
+                "interrupted: {} of {} runs are kept in {}",
+                self.outcomes.len(),
+                self.wanted,
+                out.display()
+            ));
+            return Ok(signals::exit_code());
+        }
+        let lost = !self.failed.is_empty() || self.outcomes.is_empty();
+        Ok(if lost {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        })
+    }
+}
+
+/// What waits at the end of the video may take so long to arrive.
+const CATCH_UP: Duration = Duration::from_mins(1);

@@ -1,0 +1,251 @@
+//! Cross traffic from other hosts, to the player or to this one, and where it is counted.
+
+use std::env;
+use std::path::Path;
+use std::process::Stdio;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use tidegate_core::units::Rate;
+use tidegate_sim::scenario::quantity;
+
+use super::super::traffic::{CAME, COUNTS, SENDS, SENT};
+use super::helper::{Helper, here};
+use super::list::{Host, folder};
+use super::player::{CHECK, Ssh, version};
+use super::time;
+use tidegate_console::context::LiveContext;
+
+/// A host that sends cross traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cross {
+    pub(super) host: Host,
+    rate: Rate,
+    /// Mean times on and off; it is always on without.
+    bursts: Option<(Duration, Duration)>,
+    to: Toward,
+}
+
+/// Where cross traffic goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Toward {
+    Player,
+    /// To this host, under an address; under the one that ssh comes from unless told.
+    Sender(Option<String>),
+}
+
+impl FromStr for Cross {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let how = "write it as [USER@]HOST[:PORT],rate=RATE[,on=TIME,off=TIME][,to=player|sender|\
+                   ADDRESS][,tidegate=PATH][,name=NAME]";
+        let wrong = |why: &str| format!("\"{text}\" is no host with cross traffic: {why}; {how}");
+        let (mut rate, mut on, mut off, mut to) = (None, None, None, Toward::Player);
+        let mut of_host = Vec::new();
+        let span = |text: &str| {
+            let span = quantity::duration(text).map_err(|e| wrong(&e.to_string()))?;
+            (!span.is_zero())
+                .then_some(span)
+                .ok_or_else(|| wrong("a time of zero is none"))
+        };
+        for part in text.split(',').map(str::trim) {
+            match part.split_once('=') {
+                Some(("rate", value)) => {
+                    rate = Some(quantity::rate(value).map_err(|e| wrong(&e.to_string()))?);
+                }
+                Some(("on", value)) => on = Some(span(value)?),
+                Some(("off", value)) => off = Some(span(value)?),
+                Some(("to", "player")) => to = Toward::Player,
+                Some(("to", "sender")) => to = Toward::Sender(None),
+                Some(("to", address)) if !address.is_empty() => {
+                    to = Toward::Sender(Some(address.to_owned()));
+                }
+                _ => of_host.push(part),
+            }
+        }
+        let host = of_host.join(",").parse::<Host>().map_err(|why| {
+            let cause = why
+                .split_once(": ")
+                .map_or(why.as_str(), |(_, cause)| cause);
+            wrong(cause.split("; ").next().unwrap_or_default())
+        })?;
+        let rate = rate.filter(|rate| *rate > Rate::ZERO);
+        let bursts = match (on, off) {
+            (None, None) => None,
+            (Some(on), Some(off)) => Some((on, off)),
+            _ => return Err(wrong("on and off go together")),
+        };
+        Ok(Self {
+            host,
+            rate: rate.ok_or_else(|| wrong("it has no rate"))?,
+            bursts,
+            to,
+        })
+    }
+}
+
+/// Cross traffic that was started and not yet ended.
+#[derive(Debug)]
+pub(super) struct Crossing {
+    name: String,
+    to: &'static str,
+    source: Helper,
+    sink: Helper,
+}
+
+impl Crossing {
+    /// Starts it for `limit` at most. None if somebody interrupts.
+    ///
+    /// # Errors
+    /// It cannot be sent or counted: why.
+    pub(super) fn start(
+        cross: &Cross,
+        ssh: &Ssh,
+        player: &Host,
+        (dir, limit): (&Path, Duration),
+        around: &LiveContext,
+    ) -> Result<Option<Self>> {
+        let name = folder(&cross.host.name);
+        let log = |what: &str| dir.join(format!("cross-{}-{what}.log", name.display()));
+        let mut counts = vec!["--listen".to_owned(), "0".to_owned()];
+        counts.extend(["--duration".to_owned(), time(limit)]);
+        let here_name = "this host".to_owned();
+        let (to, place, address) = match &cross.to {
+            Toward::Player => ("player", &player.name, player.address.clone()),
+            Toward::Sender(address) => ("sender", &here_name, address.clone().unwrap_or_default()),
+        };
+        let sink = match cross.to {
+            Toward::Player => ssh.command(player, &traffic(""), &checked(&player.tidegate, counts)),
+            Toward::Sender(_) => {
+                let program = env::current_exe().context("this program has no path")?;
+                here(
+                    &traffic(""),
+                    &checked(&program.display().to_string(), counts),
+                )
+            }
+        };
+        let what = format!("{place}: cross traffic to the {to} cannot be counted");
+        let mut sink = Helper::start(what, sink, Stdio::null(), &log("counted"))?;
+        let Some(port) = sink.says(COUNTS, around)? else {
+            return Ok(None);
+        };
+        let mut sends = vec![address, port];
+        sends.extend(["--rate".to_owned(), format!("{}b/s", cross.rate.as_bps())]);
+        if let Some((on, off)) = cross.bursts {
+            sends.extend(["--on".to_owned(), time(on), "--off".to_owned(), time(off)]);
+        }
+        sends.extend(["--duration".to_owned(), time(limit)]);
+        let source = checked(&cross.host.tidegate, sends);
+        let source = ssh.command(&cross.host, &traffic(ADDRESS), &source);
+        let what = format!("{}: no cross traffic comes from there", cross.host.name);
+        let mut source = Helper::start(what, source, Stdio::null(), &log("sent"))?;
+        if source.says(SENDS, around)?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            name: cross.host.name.clone(),
+            to,
+            source,
+            sink,
+        }))
+    }
+
+    /// Ends it, and says how much was sent and how much came, in packets.
+    ///
+    /// # Errors
+    /// One of both failed, so that nobody knows what the path carried.
+    pub(super) fn end(self) -> Result<Value> {
+        let (sent, came) = (self.source.end()?, self.sink.end()?);
+        Ok(json!({
+            "host": self.name,
+            "to": self.to,
+            "sent": number(&sent, SENT),
+            "received": number(&came, CAME),
+        }))
+    }
+}
+
+/// The number behind a word that begins a line.
+fn number(said: &[String], word: &str) -> Option<u64> {
+    let mut said = said.iter().rev();
+    said.find_map(|line| {
+        let rest = line.strip_prefix(word)?.trim_start();
+        rest.split(' ').next()?.parse().ok()
+    })
+}
+
+/// What [`CHECK`] takes, before the rest.
+fn checked(tidegate: &str, rest: Vec<String>) -> Vec<String> {
+    let mut all = vec![tidegate.to_owned(), version()];
+    all.extend(rest);
+    all
+}
+
+/// Runs `tidegate papers traffic` with the arguments behind those of [`CHECK`]; `first` makes some of
+/// them. It ends when its life, the standard input, is over.
+fn traffic(first: &str) -> String {
+    format!(
+        "{CHECK}; shift 2; {first} exec 3<&0; \
+         \"$t\" papers traffic \"$@\" </dev/null >/dev/null 3<&- & p=$!; \
+         {{ read -r x; kill -TERM $p; }} <&3 >/dev/null 2>&1 & w=$!; \
+         wait $p; r=$?; kill $w 2>/dev/null; exit $r"
+    )
+}
+
+/// `$1` is an address, or nothing for that of this ssh's client, and `$2` a port.
+const ADDRESS: &str = "a=${1:-${SSH_CONNECTION%% *}}; \
+    test -n \"$a\" || { echo \"ssh does not say where it comes from: give to=ADDRESS\" >&2; exit 85; }; \
+    case $a in \\[*) ;; *:*) a=\"[$a]\" ;; esac; \
+    a=$a:$2; shift 2; set -- --to \"$a\" \"$@\";";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_and_a_rate_are_enough() {
+        let plain: Cross = "ann@gw.example,rate=1800kb/s".parse().unwrap();
+        assert_eq!(plain.host, "ann@gw.example".parse().unwrap());
+        assert_eq!((plain.rate, plain.bursts), (Rate::kbps(1_800), None));
+        assert_eq!(plain.to, Toward::Player);
+        let all = "gw:22,to=sender,rate=1Mb/s,on=1s,off=4s,tidegate=/opt/t,name=mk";
+        let all: Cross = all.parse().unwrap();
+        assert_eq!(all.host, "gw:22,tidegate=/opt/t,name=mk".parse().unwrap());
+        let s = Duration::from_secs;
+        assert_eq!(
+            (all.bursts, all.to),
+            (Some((s(1), s(4))), Toward::Sender(None))
+        );
+        let there: Cross = "gw,rate=1Mb/s,to=192.0.2.9".parse().unwrap();
+        assert_eq!(there.to, Toward::Sender(Some("192.0.2.9".to_owned())));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, word) in [
+            ("gw", "no rate"),
+            ("gw,rate=0b/s", "no rate"),
+            ("gw,rate=fast", "fast"),
+            ("gw,rate=1Mb/s,on=1s", "go together"),
+            ("gw,rate=1Mb/s,on=0s,off=1s", "zero"),
+            ("gw,rate=1Mb/s,path=/x", "\"path\""),
+            (",rate=1Mb/s", "no address"),
+        ] {
+            let why = text.parse::<Cross>().unwrap_err();
+            assert!(
+                why.contains(word) && why.contains("rate=RATE"),
+                "{text}: {why}"
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_from_what_was_said() {
+        let said = ["cross traffic goes to x", "sent 1234 packets, 1.80 Mb/s"].map(str::to_owned);
+        assert_eq!(number(&said, SENT), Some(1234));
+        assert_eq!(number(&said, CAME), None);
+    }
+}

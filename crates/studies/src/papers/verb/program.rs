@@ -1,0 +1,93 @@
+//! What the program supplies: encoders, runs on the kernel's TCP, senders.
+
+use std::any::Any;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use tidegate_console::context::LiveContext;
+use tidegate_core::units::Time;
+use tidegate_live::driver::Interrupts;
+use tidegate_live::tcp::Sent;
+
+use crate::papers::{Pictures, World};
+
+/// The parts of the program that this crate does not link to.
+pub trait Program {
+    /// Encoders of a generated scene.
+    fn pictures(&self) -> Arc<dyn Pictures>;
+
+    /// Runs over the kernel's TCP in network namespaces; run folders go to `out`. To be called
+    /// before the process has threads.
+    ///
+    /// # Errors
+    /// The system has no namespaces for this process, or no events of kernel TCP.
+    fn lab(
+        &self,
+        out: PathBuf,
+        injector: Injector,
+        interrupts: Arc<Interrupts>,
+    ) -> Result<Arc<dyn Lab>>;
+
+    /// # Errors
+    /// The kernel cannot limit retransmission time-outs.
+    fn check_rto_max(&self, longest: Duration) -> Result<()>;
+
+    /// Parses arguments of `tidegate send --transport tcp`.
+    ///
+    /// # Errors
+    /// Names the argument that is wrong.
+    fn sender(&self, arguments: Vec<OsString>) -> Result<Box<dyn Sender>>;
+}
+
+/// Runs in real time.
+pub trait Lab: World {
+    /// Whether a figure can be made of the runs so far.
+    ///
+    /// # Errors
+    /// All of them failed.
+    fn has_runs(&self) -> Result<bool>;
+
+    /// Remarks for a figure made of the runs so far.
+    fn notes(&self) -> Vec<String>;
+}
+
+/// One stream over TCP to one player.
+pub trait Sender {
+    /// Checks that this system has what the options ask for. The result is to be kept until the
+    /// last stream is over.
+    ///
+    /// # Errors
+    /// Names the option that cannot be had, and what there is instead.
+    fn ready(&self) -> Result<Box<dyn Any>>;
+
+    /// Frames per second as an argument, if they were given.
+    fn fps(&self) -> Option<String>;
+
+    /// Connects and sends until the video is over, Ctrl-C, or `until`.
+    ///
+    /// # Errors
+    /// The player does not listen, or the source cannot be read.
+    fn play(&self, context: &LiveContext, until: Time) -> Result<Streamed>;
+}
+
+/// Result of a stream.
+#[derive(Debug)]
+pub struct Streamed {
+    /// How often the rate was changed because of an event.
+    pub answers: usize,
+    /// How it ended.
+    pub ended: Result<Sent>,
+}
+
+/// What cuts the path of a video over TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Injector {
+    /// The link loses what it carries, as in the simulator
+    #[default]
+    Link,
+    /// The sender's host has a route by which all is lost
+    Route,
+}

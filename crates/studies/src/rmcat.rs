@@ -1,0 +1,178 @@
+//! The test cases of RFC 8867 and, as far as links can carry them, of RFC 8869, with the metrics of
+//! RFC 8868.
+//!
+//! A [`Case`] is a scenario, embedded in the program, in which flows called `media…` are under test,
+//! and the limits that it is judged by. Played with a controller it leaves an [`Outcome`], curves in
+//! bins of 200 ms, which other programs can write as well; [`score`] makes [`Scores`] of it, and
+//! [`judge`] holds them against the limits. `docs/rmcat.md` gives definitions and reasons.
+
+mod cases;
+pub mod comparison;
+mod fair;
+mod fairness;
+mod outcome;
+mod scorecard;
+mod scores;
+mod view;
+
+use core::time::Duration;
+
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::media::{EncodeError, FrameEncoder};
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Bytes, Rate, Time};
+
+use tidegate_sim::paced::Workload;
+use tidegate_sim::play::{self, PlayError};
+use tidegate_sim::scenario::{BulkPlan, FlowPlan, MediaPlan, Scenario, ScenarioError, VideoPlan};
+use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
+
+pub use cases::{Bound, CASES, Case, Limit, Metric};
+pub use fair::Shares;
+pub use fairness::Fairness;
+pub use outcome::{FlowOutcome, Outcome};
+pub use scores::{Change, FlowScore, Scores, score};
+pub use view::{CHANGED, DROUGHT, NEAR, SETTLED, SETTLING, SMOOTH, STAYS};
+
+/// A limit, and whether it held.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Verdict {
+    /// What was limited.
+    pub metric: Metric,
+    /// By how much.
+    pub bound: Bound,
+    /// What was measured; none where there was nothing to measure, which fails.
+    pub measured: Option<f64>,
+    /// Whether it held.
+    pub holds: bool,
+    /// Why it has to.
+    pub why: &'static str,
+}
+
+impl Case {
+    /// The scenario as it stands in its file.
+    ///
+    /// # Errors
+    /// When the file is none; a test sees to it that it is.
+    pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        let file = format!("{}.toml", self.scenario_name());
+        Scenario::parse(&file, self.text, &|name| match name {
+            "../traces/cellular.mahi" => Ok(CELLULAR.to_owned()),
+            _ => Err("no such trace comes with the program".to_owned()),
+        })
+    }
+
+    /// The scenario in which all media flows send `source`.
+    ///
+    /// # Errors
+    /// As [`scenario`](Self::scenario).
+    pub fn scenario_sending(&self, source: Source) -> Result<Scenario, ScenarioError> {
+        let mut scenario = self.scenario()?;
+        for flow in media(&mut scenario) {
+            if let (Source::Greedy, MediaPlan::Video(video)) = (source, &flow.media) {
+                flow.media = MediaPlan::Bulk(greedy(video));
+            }
+        }
+        Ok(scenario)
+    }
+
+    /// The same with `control` in place of that of all media flows.
+    ///
+    /// # Errors
+    /// As [`scenario`](Self::scenario).
+    pub fn scenario_with(
+        &self,
+        control: &ControllerConfig,
+        source: Source,
+    ) -> Result<Scenario, ScenarioError> {
+        let mut scenario = self.scenario_sending(source)?;
+        for flow in media(&mut scenario) {
+            flow.control = Some(control.clone());
+        }
+        Ok(scenario)
+    }
+
+    /// What the scenario is called: `rmcat-5-1` for case `5.1`.
+    pub fn scenario_name(&self) -> String {
+        format!("rmcat-{}", self.id.replace('.', "-"))
+    }
+}
+
+fn media(scenario: &mut Scenario) -> impl Iterator<Item = &mut FlowPlan> {
+    let flows = scenario.flows.iter_mut();
+    flows.filter(|flow| is_media(&flow.name))
+}
+
+/// What the flows under test send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// Full packets whenever the controller allows, except in pauses: the controller alone.
+    Greedy,
+    /// Video under a delay promise, as in a call.
+    #[default]
+    Video,
+}
+
+/// What is sent in place of `video`.
+fn greedy(video: &VideoPlan) -> BulkPlan {
+    let mut steps = vec![(Time::ZERO, Rate::MAX)];
+    for (from, to) in &video.pauses {
+        steps.push((Time::ZERO + *from, Rate::ZERO));
+        steps.push((Time::ZERO + *to, Rate::MAX));
+    }
+    BulkPlan {
+        packet: Bytes(1_200),
+        workload: match video.pauses.as_slice() {
+            [] => Workload::Greedy,
+            _ => Workload::Application(steps),
+        },
+        overhead: Duration::ZERO,
+    }
+}
+
+/// Whether a flow of this name is under test.
+pub fn is_media(name: &str) -> bool {
+    name.starts_with("media")
+}
+
+/// Plays `scenario`, whose video comes from the model of an encoder. `control` is only a name.
+///
+/// # Errors
+/// When a network, an encoder or a party fails; the message names it.
+pub fn play(scenario: &Scenario, control: &str, seed: Seed) -> Result<Outcome, PlayError> {
+    let encoder = |flow: &str, plan: &VideoPlan, seed: Seed| {
+        let config = VideoModelConfig {
+            width: plan.width,
+            height: plan.height,
+            frame_rate: plan.frame_rate,
+        };
+        let model = VideoModel::new(config, seed.stream(&format!("video/{flow}")));
+        Ok::<Box<dyn FrameEncoder>, EncodeError>(Box::new(model))
+    };
+    let takes = play::scenario(scenario, seed, &encoder, &mut |_| {})?;
+    Ok(Outcome::of(scenario, control, seed, &takes[0]))
+}
+
+/// Holds what was measured against the limits of `case`.
+pub fn judge(case: &Case, scores: &Scores) -> Vec<Verdict> {
+    let verdict = |limit: &Limit| {
+        let measured = scores.get(limit.metric);
+        Verdict {
+            metric: limit.metric,
+            bound: limit.bound,
+            measured,
+            holds: measured.is_some_and(|value| limit.bound.holds(value)),
+            why: limit.why,
+        }
+    };
+    case.limits.iter().map(verdict).collect()
+}
+
+/// The made-up trace that comes with the scenarios.
+const CELLULAR: &str = include_str!("../../../scenarios/traces/cellular.mahi");
+
+#[cfg(test)]
+mod rfc8867;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,478 @@
+//! `tidegate sim rmcat`
+
+mod peers;
+
+use core::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use crate::rmcat::{
+    self, CASES, Case, Metric, Outcome, Scores, Source, Verdict, is_media, judge, score, scorecard,
+};
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::{Value, json};
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::random::Seed;
+use tidegate_sim::scenario::Scenario;
+
+use tidegate_console::arguments;
+use tidegate_console::output::{output, print_json};
+use tidegate_console::progress::say;
+use tidegate_console::signals::{self, Made, Share};
+
+/// What to put to the test.
+#[derive(Debug, clap::Args)]
+pub struct RmcatArgs {
+    /// A controller, written as in a scenario, or "fixed" for 1.5 Mb/s, of a video call; with
+    /// "+greedy" behind it alone, with as much data as it lets go; may be given again
+    /// [default: tfrc, rap, tfrc+greedy, rap+greedy, fixed]
+    #[arg(long = "control", value_name = "CONTROL", value_parser = control)]
+    controls: Vec<Control>,
+    /// A case, as 5.1; may be given again [default: all]
+    #[arg(long = "case", value_name = "CASE", value_parser = case)]
+    cases: Vec<&'static Case>,
+    /// How many seeds, from 1
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = arguments::seeds)]
+    seeds: u64,
+    /// Results of other programs, to be put beside: a folder of them, as `make peers` leaves it, or
+    /// one file
+    #[arg(long, value_name = "PATH")]
+    peers: Option<PathBuf>,
+    /// Where the scorecard and the results go
+    #[arg(long, value_name = "DIR", default_value = "runs/rmcat")]
+    out: PathBuf,
+    /// Print the numbers as JSON, a list of runs
+    #[arg(long)]
+    json: bool,
+}
+
+/// A controller and what it is called.
+#[derive(Clone, Debug)]
+struct Control {
+    name: String,
+    config: ControllerConfig,
+    source: Source,
+}
+
+/// One case with one controller, with every seed.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) case: &'static Case,
+    pub(crate) control: String,
+    /// Whether another program played it.
+    pub(crate) peer: bool,
+    /// At least one.
+    pub(crate) runs: Vec<Played>,
+}
+
+/// One run, judged.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) outcome: Outcome,
+    pub(crate) scores: Scores,
+    pub(crate) verdicts: Vec<Verdict>,
+}
+
+impl Entry {
+    /// How many of the runs kept every limit.
+    pub(crate) fn passes(&self) -> usize {
+        self.runs.iter().filter(|run| run.passes()).count()
+    }
+
+    /// Mean, least and most of a metric over the runs that have it.
+    pub(crate) fn spread(&self, metric: Metric) -> Option<[f64; 3]> {
+        let values: Vec<f64> = self
+            .runs
+            .iter()
+            .filter_map(|r| r.scores.get(metric))
+            .collect();
+        let least = values.iter().copied().reduce(f64::min)?;
+        let most = values.iter().copied().reduce(f64::max)?;
+        Some([
+            values.iter().sum::<f64>() / values.len() as f64,
+            least,
+            most,
+        ])
+    }
+
+    /// Whether all runs kept the limit on this metric; yes if there is none.
+    pub(crate) fn keeps(&self, metric: Metric) -> bool {
+        let mut verdicts = self.runs.iter().flat_map(|run| &run.verdicts);
+        verdicts.all(|verdict| verdict.metric != metric || verdict.holds)
+    }
+}
+
+impl Played {
+    /// Whoever played, the fair shares are those of the case; who is greedy claims all that there is.
+    fn new(case: &'static Case, outcome: Outcome) -> Result<Self> {
+        let scenario = case.scenario_sending(outcome.source)?;
+        let scores = score(case, &scenario, &outcome);
+        let verdicts = judge(case, &scores);
+        Ok(Self {
+            outcome,
+            scores,
+            verdicts,
+        })
+    }
+
+    fn passes(&self) -> bool {
+        self.verdicts.iter().all(|verdict| verdict.holds)
+    }
+}
+
+/// Plays, prints the table and draws the scorecard. A limit that is broken is printed, and is no
+/// error. The exit code is 130 after Ctrl-C.
+///
+/// # Errors
+/// An option is wrong, a run fails, or the results cannot be written.
+pub fn run(args: &RmcatArgs) -> Result<ExitCode> {
+    let cases: Vec<&'static Case> = match args.cases.as_slice() {
+        [] => CASES.iter().collect(),
+        some => some.to_vec(),
+    };
+    // What is wrong with the arguments is told before the minutes of playing.
+    let interrupts = signals::catch()?;
+    let results = args.out.join("results");
+    let made = Made::by(&results);
+    make_folder(&results)?;
+    let others = args.peers.as_deref().map(|path| peers::read(path, &cases));
+    let others = others.transpose()?.unwrap_or_default();
+    let controls = match args.controls.as_slice() {
+        [] => {
+            let named = DEFAULT.map(|name| control(name).map_err(|e| anyhow!(e)));
+            named.into_iter().collect::<Result<_>>()?
+        }
+        some => some.to_vec(),
+    };
+    let seeds = args.seeds;
+    let entries = signals::attend(Some(&interrupts), "playing", move |done| {
+        play(&cases, &controls, seeds, done)
+    });
+    let Some(entries) = entries else {
+        made.undo();
+        let what = "the comparison of controllers";
+        say(signals::without_trace(what, &args.out));
+        return Ok(signals::exit_code());
+    };
+    finish(args, entries?, others)
+}
+
+fn make_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|error| {
+        anyhow!(
+            "cannot make the folder {}: {error}; choose another with --out",
+            folder.display()
+        )
+    })
+}
+
+/// `others` is what other programs made of the same cases.
+fn finish(args: &RmcatArgs, mut entries: Vec<Entry>, others: Vec<Entry>) -> Result<ExitCode> {
+    let results = args.out.join("results");
+    for entry in &entries {
+        let outcome = &entry.runs[0].outcome;
+        let path = results.join(outcome.file_name());
+        let text = serde_json::to_string(outcome)?;
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    entries.extend(others);
+    // Cases in their order; our controllers before those of others.
+    let place = |case: &Case| CASES.iter().position(|known| known.id == case.id);
+    entries.sort_by_key(|entry| (place(entry.case), entry.peer));
+    let page = args.out.join("scorecard.html");
+    fs::write(&page, scorecard::page(&entries))
+        .with_context(|| format!("cannot write {}: choose another --out", page.display()))?;
+    let mut out = output();
+    if args.json {
+        print_json(&as_json(&entries))?;
+    } else {
+        write!(out, "{}", table(&entries))?;
+        writeln!(out, "\nscorecard: {}", page.display())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Plays every case with every controller and seed, as many at a time as there are processors.
+fn play(
+    cases: &[&'static Case],
+    controls: &[Control],
+    seeds: u64,
+    share: &Share,
+) -> Result<Vec<Entry>> {
+    let mut jobs = Vec::new();
+    for case in cases {
+        for control in controls {
+            let scenario = case.scenario_with(&control.config, control.source)?;
+            jobs.extend((1..=seeds).map(|seed| (*case, control, scenario.clone(), seed)));
+        }
+    }
+    let count = jobs.len();
+    let queue = Mutex::new(jobs.iter().enumerate());
+    let done: Mutex<Vec<(usize, Result<Played>)>> = Mutex::default();
+    let worker = || {
+        loop {
+            let next = queue.lock().ok().and_then(|mut queue| queue.next());
+            let Some((place, (case, control, scenario, seed))) = next else {
+                return;
+            };
+            let played = rmcat::play(scenario, &control.name, Seed(*seed))
+                .map_err(anyhow::Error::from)
+                .and_then(|outcome| Played::new(case, outcome))
+                .map(|mut played| {
+                    // Only the first is drawn; the curves of hundreds would fill the memory.
+                    if *seed > 1 {
+                        played.outcome.flows.clear();
+                    }
+                    played
+                })
+                .with_context(|| format!("case {} with {}, seed {seed}", case.id, control.name));
+            if let Ok(mut done) = done.lock() {
+                done.push((place, played));
+                share.set(done.len() as f64 / count as f64);
+            }
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers.min(count) {
+            scope.spawn(worker);
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(place, _)| *place);
+    let mut played = done.into_iter().map(|(_, played)| played);
+    let groups = jobs.chunks(seeds as usize);
+    groups
+        .map(|group| {
+            let (case, control, ..) = &group[0];
+            Ok(Entry {
+                case,
+                control: control.name.clone(),
+                peer: false,
+                runs: played.by_ref().take(group.len()).collect::<Result<_>>()?,
+            })
+        })
+        .collect()
+}
+
+fn case(text: &str) -> Result<&'static Case, String> {
+    let known = CASES.map(|case| case.id).join(", ");
+    Case::named(text).ok_or_else(|| format!("there is no case \"{text}\"; use {known}"))
+}
+
+/// Anything that `control` may be in a scenario, read by the same reader.
+fn control(text: &str) -> Result<Control, String> {
+    let name = text.to_owned();
+    let (text, source) = match text.strip_suffix("+greedy") {
+        Some(text) => (text, Source::Greedy),
+        None => (text, Source::Video),
+    };
+    let value = match text {
+        "fixed" => "{ fixed = \"1.5Mb/s\" }".to_owned(),
+        table if table.starts_with('{') => table.to_owned(),
+        word => format!("{word:?}"),
+    };
+    let scenario = format!(
+        "name = \"a\"\nduration = \"1s\"\n[[link]]\nname = \"there\"\n[[link]]\nname = \"back\"\n\
+         [[flow]]\nname = \"b\"\npath = [\"there\"]\nback = [\"back\"]\n\
+         bulk = {{ packet = \"1000B\" }}\ncontrol = {value}\n"
+    );
+    let read = Scenario::parse("", &scenario, &|_| Err("no files here".to_owned()));
+    let config = read.map_err(|error| error.fault.to_string())?.flows[0]
+        .control
+        .clone();
+    let config = config.ok_or("a controller is needed")?;
+    Ok(Control {
+        name,
+        config,
+        source,
+    })
+}
+
+fn as_json(entries: &[Entry]) -> Value {
+    let runs = entries.iter().flat_map(|entry| {
+        entry.runs.iter().map(|run| {
+            let mut told = json!({
+                "case": entry.case.id,
+                "title": entry.case.title,
+                "source": entry.case.source,
+                "control": entry.control,
+                "peer": entry.peer,
+                "seed": run.outcome.seed,
+                "passed": run.passes(),
+                "limits": run.verdicts,
+                "scores": run.scores,
+                "converged": run.scores.converged(),
+                "convergence_s": run.scores.convergence_s(),
+            });
+            // Ours come with the program.
+            if !run.outcome.library.is_empty() {
+                told["library"] = json!(run.outcome.library);
+            }
+            told
+        })
+    });
+    Value::Array(runs.collect())
+}
+
+/// For a terminal: a line for each case and controller. A number that broke its limit has a `!`.
+fn table(entries: &[Entry]) -> String {
+    let mut out = String::new();
+    let width = entries
+        .iter()
+        .map(|entry| entry.control.chars().count())
+        .max();
+    let width = width.unwrap_or(0).max(7);
+    let _ = writeln!(
+        out,
+        "{:<14} {:<width$}  {:<8} {:>9} {:>6} {:>9} {:>8} {:>6} {:>6} {:>6} {:>6}  {:>9}",
+        "case",
+        "control",
+        "passes",
+        "rate",
+        "used",
+        "queue p95",
+        "loss",
+        "Jain",
+        "alike",
+        "share",
+        "least",
+        "converged",
+    );
+    for entry in entries {
+        let cell = |metric: Metric| {
+            let value = entry.spread(metric).map(|[mean, ..]| metric.show(mean));
+            let sign = if entry.keeps(metric) { "" } else { "!" };
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value}{sign}"))
+        };
+        let (followed, of) = converged(entry);
+        let _ = writeln!(
+            out,
+            "{:<14} {:<width$}  {:<8} {:>9} {:>6} {:>9} {:>8} {:>6} {:>6} {:>6} {:>6}  {:>9}",
+            entry.case.id,
+            entry.control,
+            passes(entry),
+            format!("{:.2} Mb/s", rate(entry) / 1e6),
+            cell(Metric::Utilisation),
+            cell(Metric::Queueing),
+            cell(Metric::Loss),
+            cell(Metric::Jain),
+            cell(Metric::Ratio),
+            cell(Metric::Share),
+            cell(Metric::Least),
+            if of > 0 {
+                format!("{followed} of {of}")
+            } else {
+                "-".to_owned()
+            },
+        );
+    }
+    out
+}
+
+/// `yes`, `no`, or how many seeds of how many.
+pub(crate) fn passes(entry: &Entry) -> String {
+    match (entry.passes(), entry.runs.len()) {
+        (0, 1) => "no".to_owned(),
+        (1, 1) => "yes".to_owned(),
+        (some, all) => format!("{some} of {all}"),
+    }
+}
+
+/// Changes of the fair share that were followed, of how many, over all runs.
+pub(crate) fn converged(entry: &Entry) -> (usize, usize) {
+    let counts = entry.runs.iter().map(|run| run.scores.converged());
+    counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+/// Mean rate of a flow under test, in b/s.
+pub(crate) fn rate(entry: &Entry) -> f64 {
+    let flows = entry.runs.iter().flat_map(|run| &run.scores.flows);
+    let rates = flows
+        .filter(|flow| is_media(&flow.name))
+        .map(|flow| flow.rate_bps);
+    let (sum, count) = rates.fold((0.0, 0.0), |(sum, count), rate| (sum + rate, count + 1.0));
+    sum / f64::max(count, 1.0)
+}
+
+/// What is compared unless told: in a call, alone, and what does not adapt at all.
+const DEFAULT: [&str; 5] = ["tfrc", "rap", "tfrc+greedy", "rap+greedy", "fixed"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_stand_beside_and_numbers_have_a_shape() {
+        let folder = std::env::temp_dir().join(format!("tidegate-rmcat-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("rmcat-5-1.half.json"), peers::tests::PEER).unwrap();
+        fs::write(
+            folder.join("other.json"),
+            peers::tests::PEER.replace("rmcat-5-1", "other"),
+        )
+        .unwrap();
+        fs::write(folder.join("notes.txt"), "no result").unwrap();
+        let entries = peers::read(&folder, &[case("5.1").unwrap()]);
+        fs::write(folder.join("broken.json"), "{}").unwrap();
+        let broken = peers::read(&folder, &[]).unwrap_err().to_string();
+        fs::remove_dir_all(&folder).unwrap();
+        let wanted = "broken.json: this is no result of a peer (missing field `scenario`";
+        assert!(broken.contains(wanted), "{broken}");
+        let entries = entries.unwrap();
+        assert_eq!(entries.len(), 1);
+        let json = as_json(&entries);
+        let run = &json[0];
+        assert_eq!(
+            (&run["case"], &run["control"]),
+            (&json!("5.1"), &json!("half"))
+        );
+        assert_eq!(
+            (&run["peer"], &run["passed"]),
+            (&json!(true), &json!(false))
+        );
+        assert!(run.get("library").is_none(), "this peer tells of none");
+        let used = &run["limits"][0];
+        assert_eq!(
+            (&used["metric"], &used["holds"]),
+            (&json!("utilisation"), &json!(false))
+        );
+        assert_eq!(used["bound"], json!({ "at_least": 0.75 }));
+        assert!(
+            used["measured"]
+                .as_f64()
+                .is_some_and(|used| (used - 0.5).abs() < 0.01)
+        );
+        assert_eq!(run["scores"]["queueing_p95_ms"], json!(350.0));
+        let page = scorecard::page(&entries);
+        assert!(page.contains("✗ fails") && page.contains("<small>peer</small>"));
+        assert!(!page.contains("http"), "the page asks for nothing");
+        assert!(table(&entries).contains("350 ms!"));
+    }
+
+    #[test]
+    fn controllers_are_written_as_in_scenarios() {
+        assert_eq!(control("tfrc").unwrap().config.name(), "tfrc");
+        assert_eq!(
+            control("{ rap = { fine_grain = true } }")
+                .unwrap()
+                .config
+                .name(),
+            "rap"
+        );
+        assert_eq!(control("fixed").unwrap().config.name(), "fixed");
+        let error = control("tcp-friendly").unwrap_err();
+        assert!(
+            error.starts_with("there is no controller \"tcp-friendly\"; write "),
+            "{error}"
+        );
+        let error = case("9.9").unwrap_err();
+        assert!(
+            error.starts_with("there is no case \"9.9\"; use 5.1, 5.1-far, "),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! How flows share, and how steady they are (RFC 8868 section 3, items 7 and 9).
+
+use core::time::Duration;
+
+use serde::Serialize;
+
+use super::view::{Member, SETTLED, SMOOTH, View, mean};
+use tidegate_sim::scenario::MediaPlan;
+
+/// How alike flows are over windows of one length, while fair shares rest.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fairness {
+    /// Length of a window in seconds.
+    pub window_s: u64,
+    /// How many there were.
+    pub windows: usize,
+    /// The least over the most of the flows' rates, each over its fair share: that of the middle
+    /// window.
+    pub middle: f64,
+    /// That of the worst window.
+    pub worst: f64,
+}
+
+impl View<'_> {
+    /// Mean rates over fair shares while all flows under test are on; none of a single flow.
+    pub(super) fn relative_rates(&self) -> Option<Vec<f64>> {
+        let on = |bin: usize| self.all_on(bin);
+        let relative = |member: &Member<'_>| {
+            let bins = (0..self.bins()).filter(|bin| on(*bin));
+            let fair = self.shares.flow(&member.name);
+            Some(self.mean(member, on)? / mean(bins.map(|bin| fair[bin]))?)
+        };
+        let rates: Vec<f64> = self.media.iter().map(relative).collect::<Option<_>>()?;
+        (rates.len() > 1).then_some(rates)
+    }
+
+    /// Over the windows that RFC 8868 names, as far as any fits between two changes.
+    pub(super) fn fairness(&self) -> Vec<Fairness> {
+        let all: Vec<&Member<'_>> = self.media.iter().collect();
+        if all.len() < 2 {
+            return Vec::new();
+        }
+        let spans = self.statics(&all);
+        let over = |window_s: u64| {
+            let length = self.bins_in(Duration::from_secs(window_s));
+            let mut ratios: Vec<f64> = Vec::new();
+            for span in &spans {
+                let starts = span.clone().step_by(length);
+                for from in starts.filter(|from| from + length <= span.end) {
+                    let relative = |member: &Member<'_>| {
+                        let rates = (from..from + length).map(|bin| member.rate(bin));
+                        rates.sum::<f64>() / self.shares.flow(&member.name)[from]
+                    };
+                    let rates: Vec<f64> = self.media.iter().map(relative).collect();
+                    ratios.push(ratio(&rates));
+                }
+            }
+            ratios.sort_by(f64::total_cmp);
+            Some(Fairness {
+                window_s,
+                windows: ratios.len(),
+                middle: *ratios.get(ratios.len() / 2)?,
+                worst: *ratios.first()?,
+            })
+        };
+        WINDOWS_S.into_iter().filter_map(over).collect()
+    }
+
+    /// Rate of a flow under test over that of a TCP transfer, while both are on; a transfer has
+    /// [`STOPPED`] at least.
+    pub(super) fn share(&self) -> Option<f64> {
+        let is_tcp = |member: &&Member<'_>| matches!(member.plan.media, MediaPlan::Tcp(_));
+        let tcp = self.others.iter().find(is_tcp)?;
+        let both = |bin: usize| {
+            let at = self.middle(bin);
+            self.all_on(bin) && at >= tcp.plan.start + SETTLED && at < tcp.plan.stop
+        };
+        let rates = self
+            .media
+            .iter()
+            .filter_map(|member| self.mean(member, both));
+        let theirs = self.mean(tcp, both)? / f64::from(tcp.plan.count);
+        Some(mean(rates)? / theirs.max(STOPPED))
+    }
+
+    /// Standard deviation of the sending rate over its mean, of means over [`SMOOTH`] while the
+    /// fair share rests.
+    pub(super) fn variation(&self, member: &Member<'_>) -> Option<f64> {
+        let length = self.bins_in(SMOOTH);
+        let mut squares = Vec::new();
+        for span in self.statics(&[member]) {
+            let middle = mean(span.clone().map(|bin| member.sent(bin)))?.max(1.0);
+            let starts = span.clone().step_by(length);
+            for from in starts.filter(|from| from + length <= span.end) {
+                let rate = mean((from..from + length).map(|bin| member.sent(bin)))?;
+                squares.push((rate / middle - 1.0) * (rate / middle - 1.0));
+            }
+        }
+        mean(squares.into_iter()).map(f64::sqrt)
+    }
+
+    /// How often in a minute the sending rate went from half of its mean or less to twice that or
+    /// more, or back, while the fair share rested.
+    pub(super) fn swings(&self, member: &Member<'_>) -> Option<f64> {
+        let (mut swings, mut bins) = (0_usize, 0_usize);
+        for span in self.statics(&[member]) {
+            let middle = mean(span.clone().map(|bin| member.sent(bin)))?.max(1.0);
+            let outside = span.clone().filter_map(|bin| {
+                let rate = member.sent(bin) / middle;
+                let (low, high) = (rate <= 1.0 / WATERMARK, rate >= WATERMARK);
+                (low || high).then_some(high)
+            });
+            let sides: Vec<bool> = outside.collect();
+            swings += sides.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            bins += span.len();
+        }
+        let minutes = (self.bin * bins as u32).as_secs_f64() / 60.0;
+        (bins > 0).then(|| swings as f64 / minutes)
+    }
+}
+
+/// Jain's fairness index: 1 when all are alike, 1/n when one has everything.
+pub(super) fn jain(values: &[f64]) -> f64 {
+    let sum: f64 = values.iter().sum();
+    let squares: f64 = values.iter().map(|value| value * value).sum();
+    if squares > 0.0 {
+        sum * sum / (values.len() as f64 * squares)
+    } else {
+        0.0
+    }
+}
+
+/// The least of some values over the most.
+pub(super) fn ratio(values: &[f64]) -> f64 {
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    if most > 0.0 { least / most } else { 0.0 }
+}
+
+/// Of values that are sorted and weighted, by nearest rank.
+pub(super) fn percentile(sorted: &[(f64, f64)], share: f64) -> Option<f64> {
+    let whole: f64 = sorted.iter().map(|(_, weight)| weight).sum();
+    let mut seen = 0.0;
+    let reached = sorted.iter().find(|(_, weight)| {
+        seen += weight;
+        seen >= share * whole
+    });
+    reached.or(sorted.last()).map(|(value, _)| *value)
+}
+
+/// In b/s: a packet in ten seconds. A ratio to less says nothing.
+const STOPPED: f64 = 1_000.0;
+/// RFC 8868 section 3, item 7.
+const WINDOWS_S: [u64; 3] = [1, 5, 20];
+/// RFC 8868 section 3, item 9, wants watermarks a factor of four apart: a half of the mean and twice
+/// the mean.
+const WATERMARK: f64 = 2.0;

@@ -1,0 +1,164 @@
+//! A run with what belongs to it, and what is asked of its curves again and again.
+
+use core::ops::Range;
+use core::time::Duration;
+
+use super::fair::{Shares, is_on};
+use super::is_media;
+use super::outcome::{FlowOutcome, Outcome};
+use tidegate_sim::scenario::{FlowPlan, Scenario};
+
+/// A run with what belongs to it.
+pub(super) struct View<'a> {
+    pub(super) scenario: &'a Scenario,
+    /// The length of a bin.
+    pub(super) bin: Duration,
+    pub(super) shares: Shares,
+    /// The flows under test, each by itself.
+    pub(super) media: Vec<Member<'a>>,
+    /// What they compete with; flows of one plan are one.
+    pub(super) others: Vec<Member<'a>>,
+}
+
+/// A flow, or several that count as one, with the curves that there are.
+pub(super) struct Member<'a> {
+    pub(super) name: String,
+    pub(super) plan: &'a FlowPlan,
+    pub(super) curves: Vec<&'a FlowOutcome>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(scenario: &'a Scenario, outcome: &'a Outcome) -> Self {
+        let mut widths = outcome.flows.iter().map(|flow| flow.bins_ms);
+        let width = widths.find(|ms| *ms > 0).unwrap_or(200);
+        let bin = Duration::from_millis(width);
+        let (media, others): (Vec<_>, Vec<_>) =
+            scenario.flows.iter().partition(|plan| is_media(&plan.name));
+        let alone = |plan: &'a FlowPlan, name: String| Member {
+            curves: outcome.flow(&name).into_iter().collect(),
+            name,
+            plan,
+        };
+        let media = media.into_iter().flat_map(|plan: &FlowPlan| {
+            (1..=plan.count).map(move |number| alone(plan, plan.name_of(number)))
+        });
+        let others = others.into_iter().map(|plan: &FlowPlan| {
+            let names = (1..=plan.count).map(|number| plan.name_of(number));
+            Member {
+                name: plan.name.clone(),
+                plan,
+                curves: names.filter_map(|name| outcome.flow(&name)).collect(),
+            }
+        });
+        Self {
+            bin,
+            shares: Shares::of(scenario, bin),
+            media: media.collect(),
+            others: others.collect(),
+            scenario,
+        }
+    }
+
+    pub(super) fn bins(&self) -> usize {
+        self.scenario
+            .duration
+            .as_nanos()
+            .div_ceil(self.bin.as_nanos()) as usize
+    }
+
+    pub(super) fn middle(&self, bin: usize) -> Duration {
+        self.bin * bin as u32 + self.bin / 2
+    }
+
+    pub(super) fn bins_in(&self, span: Duration) -> usize {
+        (span.as_nanos() / self.bin.as_nanos()).max(1) as usize
+    }
+
+    /// Mean of what arrived over the bins that `with` picks, in b/s; none if there are none.
+    pub(super) fn mean(&self, member: &Member<'_>, with: impl Fn(usize) -> bool) -> Option<f64> {
+        let bins = (0..self.bins()).filter(|bin| with(*bin));
+        mean(bins.map(|bin| member.rate(bin)))
+    }
+
+    /// Whether all flows under test are on and had time to find their shares.
+    pub(super) fn all_on(&self, bin: usize) -> bool {
+        let at = self.middle(bin);
+        let ready =
+            |member: &Member<'_>| at >= member.plan.start + SETTLED && is_on(member.plan, at);
+        self.media.iter().all(ready)
+    }
+
+    /// Spans in which the fair shares of all `members` rest, without the first [`SETTLED`] of each.
+    pub(super) fn statics(&self, members: &[&Member<'_>]) -> Vec<Range<usize>> {
+        if self.shares.restless {
+            return Vec::new();
+        }
+        let shares: Vec<&[f64]> = members.iter().map(|m| self.shares.flow(&m.name)).collect();
+        let rests = |bin: &usize| {
+            let same = |fair: &&[f64]| fair[*bin] > 0.0 && !differs(fair[*bin - 1], fair[*bin]);
+            shares.iter().all(same)
+        };
+        let mut spans = Vec::new();
+        let mut from = 0;
+        for bin in 1..=self.bins() {
+            if bin == self.bins() || !rests(&bin) {
+                spans.push(from + self.bins_in(SETTLED)..bin);
+                from = bin;
+            }
+        }
+        let on = |span: &Range<usize>| shares.iter().all(|fair| fair[span.start] > 0.0);
+        spans.retain(|span| span.start < span.end && on(span));
+        spans
+    }
+}
+
+impl Member<'_> {
+    /// What arrived in a bin, in b/s.
+    pub(super) fn rate(&self, bin: usize) -> f64 {
+        let rates = self.curves.iter().filter_map(|flow| flow.rate_bps.get(bin));
+        rates.map(|rate| *rate as f64).sum()
+    }
+
+    /// What was sent in a bin, in b/s; what arrived where that is not known.
+    pub(super) fn sent(&self, bin: usize) -> f64 {
+        let sent = |flow: &&FlowOutcome| {
+            let known = if flow.sent_bps.is_empty() {
+                &flow.rate_bps
+            } else {
+                &flow.sent_bps
+            };
+            known.get(bin).copied()
+        };
+        let rates = self.curves.iter().filter_map(sent);
+        rates.map(|rate| rate as f64).sum()
+    }
+}
+
+pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for value in values {
+        sum += value;
+        count += 1.0;
+    }
+    (count > 0.0).then(|| sum / count)
+}
+
+/// Whether a share has changed.
+pub(super) fn differs(a: f64, b: f64) -> bool {
+    (a - b).abs() > CHANGED * a.max(b)
+}
+
+/// The first seconds of a flow are not judged: there it cannot know the path.
+pub const SETTLING: Duration = Duration::from_secs(5);
+/// Rates are compared when flows had so long to find their shares.
+pub const SETTLED: Duration = Duration::from_secs(10);
+/// Who gets next to nothing for so long starves.
+pub const DROUGHT: Duration = Duration::from_secs(10);
+/// A rate has reached its share when it is within this part of it ...
+pub const NEAR: f64 = 0.2;
+/// ... averaged over so long, since video comes in frames and key frames ...
+pub const SMOOTH: Duration = Duration::from_secs(1);
+/// ... for at least so long.
+pub const STAYS: Duration = Duration::from_secs(5);
+/// A share has changed when it differs by more than this part.
+pub const CHANGED: f64 = 0.05;

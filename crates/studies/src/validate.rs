@@ -1,0 +1,339 @@
+//! Scenarios that ns-2 has played too, and whether the same comes out here.
+//!
+//! What ns-2 did is data (`data/ns2`, means over seeds); what it was given is a handful of scenario
+//! files (`scenarios/validate`), of which a point of the data changes some lines. A [`Case`] is one such
+//! point: it makes the [`Scenario`], [plays](Case::play) it with a seed and [judges](Case::judge) what
+//! the seeds gave. `docs/validation.md` says how much agreement is asked for, and what there is.
+
+mod figures;
+mod measure;
+mod points;
+mod reference;
+pub mod verb;
+
+use core::fmt;
+
+use serde::Serialize;
+use tidegate_core::media::EncodeError;
+use tidegate_core::random::Seed;
+
+use measure::Measured;
+use points::Set;
+use reference::{Mark, Mean};
+use tidegate_report::plot::Figure;
+use tidegate_sim::play::{self, PlayError};
+use tidegate_sim::scenario::{Scenario, ScenarioError};
+
+/// One point: a scenario, and what ns-2 makes of it.
+#[derive(Clone, Debug)]
+pub struct Case {
+    set: Set,
+    point: String,
+    means: Vec<Mean>,
+    marks: Vec<Mark>,
+}
+
+/// One number of one point, ours beside theirs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Set, point and number, as `shared tfrc_vs_tfrc exp_25_125 8: a.pps`.
+    pub what: String,
+    /// The mean over the seeds of the reference.
+    pub theirs: f64,
+    /// The mean over our seeds; none where nothing could be measured.
+    pub ours: Option<f64>,
+    /// Standard deviation over the seeds of the reference.
+    pub spread: f64,
+    /// Standard deviation over ours.
+    pub our_spread: f64,
+    /// How many seeds the reference has.
+    pub n: u32,
+    /// How many ours has.
+    pub our_n: u32,
+    /// How far apart the two may be.
+    pub allowed: f64,
+    /// Whether they are no further apart.
+    pub holds: bool,
+    /// Why they may be further apart, if they are not beyond what that explains.
+    pub excuse: Option<&'static str>,
+}
+
+/// Drawings of rows, theirs beside ours.
+pub fn figures(rows: &[Row]) -> Vec<Figure> {
+    figures::figures(rows)
+}
+
+/// What one seed gave.
+#[derive(Clone, Debug)]
+pub struct Played(Vec<Measured>);
+
+impl Case {
+    /// All of them, or the few that a test has time for.
+    pub fn all(quick: bool) -> Vec<Self> {
+        let mut cases: Vec<Self> = Vec::new();
+        for (set, point, mean) in reference::means() {
+            case(&mut cases, &set, &point).means.push(mean);
+        }
+        for (set, point, mark) in reference::marks() {
+            case(&mut cases, &set, &point).marks.push(mark);
+        }
+        cases.retain(|case| !quick || QUICK.contains(&case.name().as_str()));
+        cases
+    }
+
+    /// Set and point, as `response reno reno 0.01 0.1 26.7 890.2`.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.set.name(), self.point)
+    }
+
+    /// With how many seeds it is compared: those that ns-2 was played with, but more where those are too
+    /// few to tell how much runs differ; one where nothing is random.
+    pub fn seeds(&self) -> u32 {
+        let theirs = self.means.iter().map(|mean| mean.n).max().unwrap_or(1);
+        if self.is_random() {
+            theirs.max(LEAST_SEEDS)
+        } else {
+            1
+        }
+    }
+
+    /// Whether more seeds tell more.
+    pub fn is_random(&self) -> bool {
+        self.marks.is_empty()
+    }
+
+    /// Whether a word of its name begins with this.
+    pub fn matches(&self, pattern: &str) -> bool {
+        format!(" {}", self.name()).contains(&format!(" {pattern}"))
+    }
+
+    /// The scenario.
+    ///
+    /// # Errors
+    /// When a scenario file does not read with the lines of this point: a fault of the program.
+    pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        let text = self.set.text(&self.point);
+        let file = format!("{}.toml", self.set.file());
+        Scenario::parse(&file, &text, &|_| Err("no files here".to_owned()))
+    }
+
+    /// Plays it.
+    ///
+    /// # Errors
+    /// When the scenario does not read or play.
+    pub fn play(&self, seed: Seed) -> Result<Played, CaseError> {
+        let failed = |fault| CaseError {
+            case: self.name(),
+            fault,
+        };
+        let scenario = self.scenario();
+        let scenario = scenario.map_err(|error| failed(CaseFault::Scenario(error)))?;
+        let no_video = |_: &str, _: &_, _| Err(EncodeError::Source("no video here".to_owned()));
+        let keep = measure::keep(&self.means, &self.marks);
+        let take = play::flows(&scenario, seed, keep, &no_video);
+        let take = take.map_err(|error| failed(CaseFault::Play(error)))?;
+        let means = self.means.iter().map(|mean| mean.what.as_str());
+        let mut measured: Vec<Measured> = means
+            .map(|what| measure::number(what, &scenario, &take))
+            .collect();
+        if !self.marks.is_empty() {
+            measured.extend(measure::packets(&self.marks, &scenario, &take));
+        }
+        Ok(Played(measured))
+    }
+
+    /// One row per number of the reference.
+    pub fn judge(&self, played: &[Played]) -> Vec<Row> {
+        let mut whats: Vec<Mean> = self.means.clone();
+        if !self.marks.is_empty() {
+            whats.extend(reference::of_marks(&self.marks));
+        }
+        let rows = whats.iter().enumerate().filter_map(|(i, mean)| {
+            let ours: Vec<f64> = played.iter().filter_map(|p| p.0[i]).collect();
+            let exact = self.set.is_exact(&self.point);
+            // Models that ties lead astray are not meant to send each packet as ns-2 does.
+            let comparable = exact || mean.what != reference::FURTHEST;
+            comparable.then(|| self.row(mean, &ours, exact))
+        });
+        rows.collect()
+    }
+
+    fn row(&self, mean: &Mean, ours: &[f64], exact: bool) -> Row {
+        let (our_mean, our_spread) = mean_and_spread(ours);
+        // One or two runs do not tell how much runs differ.
+        let spread = if mean.n < 3 {
+            mean.spread.max(our_spread)
+        } else {
+            mean.spread
+        };
+        // What two means of this many runs may differ by if they are of the same thing.
+        let error = 2.0
+            * (spread * spread / f64::from(mean.n)
+                + our_spread * our_spread / (ours.len() as f64).max(1.0))
+            .sqrt();
+        let allowed = match mean.what.as_str() {
+            reference::FURTHEST => FURTHEST_US,
+            reference::PACKETS | "dropped" | "sent" if exact => 0.0,
+            what => (tolerance(what) * mean.value).max(spread).max(error),
+        };
+        let off = (our_mean - mean.value).abs();
+        let excuse = self.set.excuse(&self.point, mean);
+        Row {
+            what: format!("{}: {}", self.name(), mean.what),
+            theirs: mean.value,
+            ours: (!ours.is_empty()).then_some(our_mean),
+            spread,
+            our_spread,
+            n: mean.n,
+            our_n: ours.len() as u32,
+            allowed,
+            holds: !ours.is_empty() && off <= allowed,
+            excuse: excuse.and_then(|(why, times)| (off <= times * allowed).then_some(why)),
+        }
+    }
+}
+
+/// The case of this point, which may be new.
+fn case<'a>(cases: &'a mut Vec<Case>, set: &str, point: &str) -> &'a mut Case {
+    let set = Set::named(set);
+    let known = cases
+        .iter()
+        .position(|case| case.set == set && case.point == point);
+    let place = known.unwrap_or(cases.len());
+    if known.is_none() {
+        cases.push(Case {
+            set,
+            point: point.to_owned(),
+            means: Vec::new(),
+            marks: Vec::new(),
+        });
+    }
+    &mut cases[place]
+}
+
+/// Losses are rarer than packets, and so less certain.
+fn tolerance(what: &str) -> f64 {
+    let of_losses = [
+        "dropped",
+        "loss",
+        "loss_events",
+        "queue_loss",
+        "reported_1_p",
+        "reported_p",
+    ];
+    let metric = what.rsplit('.').next().unwrap_or(what);
+    if of_losses.contains(&metric) {
+        0.15
+    } else {
+        0.1
+    }
+}
+
+/// Mean and standard deviation of a sample.
+fn mean_and_spread(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    if values.is_empty() {
+        return (0.0, 0.0);
+    }
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|x| (x - mean) * (x - mean)).sum();
+    (mean, (squares / (count - 1.0).max(1.0)).sqrt())
+}
+
+/// Why a case cannot be played.
+#[derive(Debug)]
+pub struct CaseError {
+    /// Which.
+    pub case: String,
+    /// Why.
+    pub fault: CaseFault,
+}
+
+/// What is wrong with a case.
+#[derive(Debug)]
+pub enum CaseFault {
+    /// Its scenario does not play.
+    Play(PlayError),
+    /// Its scenario does not read.
+    Scenario(ScenarioError),
+}
+
+impl fmt::Display for CaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.case)?;
+        match &self.fault {
+            CaseFault::Play(error) => write!(f, "{error}"),
+            CaseFault::Scenario(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for CaseError {}
+
+/// From two runs nobody knows a spread.
+const LEAST_SEEDS: u32 = 3;
+
+/// A packet that is no further than this from ns-2's is on time: ns-2 adds up floating point numbers and
+/// we nanoseconds, and some decisions are a comparison of two sums.
+const FURTHEST_US: f64 = 50.0;
+
+/// At least one of each set, and of each controller.
+const QUICK: &[&str] = &[
+    "shared sack_vs_tfrc exp_25_125 4",
+    "start std_q50_ov0.0008",
+    "satellite P rap 0.01 0.55 50 0",
+    "response default tfrc 0.01 0.1 26.7 890.2",
+    "response reno reno 0.01 0.1 26.7 890.2",
+    "red exp_25_125 1.1",
+    "queue reno",
+    "queue rap",
+    "every sack",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_reads_and_measures_what_it_is_compared_with() {
+        let cases = Case::all(false);
+        assert!(cases.len() > 150, "{}", cases.len());
+        for case in &cases {
+            let scenario = case.scenario().unwrap_or_else(|error| panic!("{error}"));
+            for mean in &case.means {
+                assert!(measure::is_known(&mean.what, &scenario), "{}", mean.what);
+            }
+        }
+    }
+
+    #[test]
+    fn the_quick_ones_exist() {
+        let names: Vec<String> = Case::all(true).iter().map(Case::name).collect();
+        for quick in QUICK {
+            assert!(names.iter().any(|name| name == quick), "{quick}");
+        }
+    }
+
+    #[test]
+    fn a_row_holds_within_the_tolerance_or_the_spread() {
+        let case = &Case::all(true)[0];
+        let row = |what: &str, spread, n, ours: &[f64]| {
+            let mean = Mean {
+                what: what.to_owned(),
+                value: 100.0,
+                spread,
+                n,
+            };
+            case.row(&mean, ours, false).holds
+        };
+        assert!(row("a.pps", 1.0, 5, &[109.0, 110.0]));
+        assert!(!row("a.pps", 1.0, 5, &[109.0, 112.0]));
+        assert!(row("a.loss", 1.0, 5, &[114.0]));
+        assert!(row("a.pps", 13.0, 5, &[112.0]));
+        // ns-2 ran once: how much runs differ is known from ours.
+        assert!(row("a.pps", 0.0, 1, &[80.0, 120.0, 140.0]));
+        assert!(row("a.pps", 0.0, 5, &[90.0, 110.0, 136.0]));
+        assert!(!row("a.pps", 0.0, 5, &[110.0, 113.0, 115.0]));
+        assert!(!row("a.pps", 1.0, 5, &[]));
+    }
+}

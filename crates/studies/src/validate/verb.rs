@@ -1,0 +1,332 @@
+//! `tidegate sim validate`
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::validate::{self, Case, CaseError, Played, Row};
+use anyhow::{Context as _, Result, anyhow, bail};
+use tidegate_core::random::Seed;
+use tidegate_live::terminal;
+
+use tidegate_console::arguments;
+use tidegate_console::output::{output, print_json};
+use tidegate_console::progress::{counted, say};
+use tidegate_console::signals::{self, Made, Share};
+
+/// What to compare with ns-2, and how thoroughly.
+#[derive(Debug, clap::Args)]
+pub struct ValidateArgs {
+    /// Only cases of which a word begins with this, as "shared" or "rap 0.001"
+    #[arg(long, value_name = "PATTERN")]
+    only: Option<String>,
+    /// Seeds per case; as many as ns-2 had unless told
+    #[arg(long, value_name = "N", value_parser = arguments::seeds)]
+    seeds: Option<u64>,
+    /// Only one or two cases of each kind
+    #[arg(long)]
+    quick: bool,
+    /// Cases played at the same time; one per core unless told
+    #[arg(long, value_name = "N", value_parser = arguments::jobs)]
+    jobs: Option<NonZeroUsize>,
+    /// Print the rows as one JSON array
+    #[arg(long)]
+    json: bool,
+    /// Draw theirs beside ours, as SVG and PNG in this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Compares. The exit code is 1 when a row does not hold and there is no excuse, and 130 after
+/// Ctrl-C.
+///
+/// # Errors
+/// An option is wrong, a run fails, or the drawings cannot be written.
+pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
+    let mut cases = Case::all(args.quick);
+    if let Some(pattern) = &args.only {
+        cases.retain(|case| case.matches(pattern));
+        if cases.is_empty() {
+            bail!(
+                "no case has a word that begins with \"{pattern}\"; use the name of a set (every, queue, red, response, satellite, shared, speed, start) or of a control (reno, newreno, sack, rap, tfrc)"
+            );
+        }
+    }
+    let seeds = |case: &Case| match args.seeds {
+        _ if !case.is_random() => 1,
+        Some(seeds) => seeds,
+        None => u64::from(case.seeds()),
+    };
+    let interrupts = signals::catch()?;
+    let made = args.out.as_deref().map(Made::by);
+    if let Some(dir) = &args.out {
+        fs::create_dir_all(dir).with_context(|| {
+            let dir = dir.display();
+            format!("cannot make the folder {dir}: choose another --out")
+        })?;
+    }
+    let jobs: Vec<(usize, Seed)> = (0..cases.len())
+        .flat_map(|case| (1..=seeds(&cases[case])).map(move |seed| (case, Seed(seed))))
+        .collect();
+    let (cases, jobs, threads) = (Arc::new(cases), Arc::new(jobs), args.jobs);
+    let played = signals::attend(Some(&interrupts), "validating", {
+        let (cases, jobs) = (Arc::clone(&cases), Arc::clone(&jobs));
+        move |done| play_all(&cases, &jobs, threads, done)
+    });
+    let Some(played) = played else {
+        made.iter().for_each(Made::undo);
+        say("interrupted in the validation: no row is complete, and nothing is kept");
+        return Ok(signals::exit_code());
+    };
+    let played = played?;
+    let mut rows = Vec::new();
+    for (number, case) in cases.iter().enumerate() {
+        let of_case = jobs.iter().zip(&played).filter(|((n, _), _)| *n == number);
+        let of_case: Vec<Played> = of_case.map(|(_, played)| played.clone()).collect();
+        rows.extend(case.judge(&of_case));
+    }
+    let drawings = match &args.out {
+        Some(dir) => draw(&rows, dir)?,
+        None => Vec::new(),
+    };
+    let mut out = output();
+    if args.json {
+        print_json(&rows)?;
+    } else {
+        write!(out, "{}", table(&rows, terminal::columns(out.as_fd())))?;
+        for drawing in drawings {
+            writeln!(out, "drawing: {}", drawing.display())?;
+        }
+    }
+    let sound = rows.iter().all(|row| row.holds || row.excuse.is_some());
+    Ok(if sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Draws them into `dir`; returns the drawings made of pixels.
+fn draw(rows: &[Row], dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut drawings = Vec::new();
+    for figure in validate::figures(rows) {
+        let (svg, png) = figure.draw().map_err(|why| anyhow!(why))?;
+        let path = dir.join(&figure.name).with_extension("png");
+        for (path, bytes) in [
+            (path.with_extension("svg"), svg.as_bytes()),
+            (path.clone(), &png),
+        ] {
+            fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        }
+        drawings.push(path);
+    }
+    Ok(drawings)
+}
+
+/// Plays all jobs, as many at a time as there are threads, and returns what they gave in their order.
+fn play_all(
+    cases: &[Case],
+    jobs: &[(usize, Seed)],
+    threads: Option<NonZeroUsize>,
+    share: &Share,
+) -> Result<Vec<Played>, CaseError> {
+    let threads = threads.or_else(|| std::thread::available_parallelism().ok());
+    let threads = threads.map_or(1, NonZeroUsize::get);
+    let next = AtomicUsize::new(0);
+    let done = AtomicUsize::new(0);
+    let work = || {
+        let mut mine = Vec::new();
+        loop {
+            let job = next.fetch_add(1, Ordering::Relaxed);
+            let Some((case, seed)) = jobs.get(job) else {
+                return mine;
+            };
+            mine.push((job, cases[*case].play(*seed)));
+            let done = 1 + done.fetch_add(1, Ordering::Relaxed);
+            share.set(done as f64 / jobs.len() as f64);
+        }
+    };
+    let mut all: Vec<(usize, Result<Played, CaseError>)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let workers = workers.into_iter();
+        workers
+            .flat_map(|worker| {
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    });
+    all.sort_by_key(|(job, _)| *job);
+    all.into_iter().map(|(_, played)| played).collect()
+}
+
+/// One line per row; those that do not hold say so in front. Where that is wider than `room`, the
+/// name of a case has a line of its own above its rows; if it still is, the columns that say how
+/// sure a number is are left out, the last first.
+fn table(rows: &[Row], room: Option<usize>) -> String {
+    let fits = |wide: usize| room.is_none_or(|room| wide <= room);
+    let longest = |of: fn(&Row) -> usize| rows.iter().map(of).max().unwrap_or(0);
+    let mut columns = &COLUMNS[..];
+    let wide = |width: usize, columns: &[(&str, usize)]| {
+        let numbers = columns.iter().map(|(_, width)| width + 1);
+        MARK + width + numbers.sum::<usize>()
+    };
+    let mut width = longest(|row| row.what.len());
+    let apart = !fits(wide(width, columns));
+    if apart {
+        width = INDENT.len() + longest(|row| split(row).1.len());
+        while columns.len() > SURE && !fits(wide(width, columns)) {
+            columns = &columns[..columns.len() - 1];
+        }
+    }
+    let mut text = line("", "what", width, columns, &COLUMNS.map(|(title, _)| title));
+    let mut case = "";
+    for row in rows {
+        let what = if apart {
+            let (of, number) = split(row);
+            if of != case {
+                let _ = writeln!(text, "{of}");
+                case = of;
+            }
+            &format!("{INDENT}{number}")
+        } else {
+            &row.what
+        };
+        let mark = match (row.holds, row.excuse) {
+            (true, _) => "",
+            (false, Some(_)) => "known",
+            (false, None) => "FAILS",
+        };
+        text.push_str(&line(mark, what, width, columns, &cells(row)));
+    }
+    text + &verdict(rows)
+}
+
+/// The case of a row, and which of its numbers it is.
+fn split(row: &Row) -> (&str, &str) {
+    row.what.split_once(": ").unwrap_or(("", &row.what))
+}
+
+/// As many of the cells as there are columns.
+fn line(
+    mark: &str,
+    what: &str,
+    width: usize,
+    columns: &[(&str, usize)],
+    cells: &[impl AsRef<str>],
+) -> String {
+    let mut line = format!("{mark:MARK$}{what:width$}");
+    for ((_, width), cell) in columns.iter().zip(cells) {
+        let _ = write!(line, " {:>width$}", cell.as_ref());
+    }
+    line + "\n"
+}
+
+/// In the order of [`COLUMNS`].
+fn cells(row: &Row) -> [String; COLUMNS.len()] {
+    let ours = row.ours.unwrap_or(f64::NAN);
+    let share = |part: f64| match row.theirs {
+        0.0 => number(part),
+        theirs => format!("{:.1} %", 100.0 * part / theirs),
+    };
+    [
+        number(row.theirs),
+        number(ours),
+        share(ours - row.theirs),
+        share(row.allowed),
+        share(row.spread),
+    ]
+}
+
+/// How many rows do not hold, and how many of those that are known not to, and why.
+fn verdict(rows: &[Row]) -> String {
+    let failing = || rows.iter().filter(|row| !row.holds);
+    let fails = failing().filter(|row| row.excuse.is_none()).count();
+    let mut text = format!(
+        "\n{}, {fails} {} not hold",
+        counted(rows.len() as u64, "row"),
+        if fails == 1 { "does" } else { "do" }
+    );
+    let mut excuses: Vec<(&str, usize)> = Vec::new();
+    for excuse in failing().filter_map(|row| row.excuse) {
+        match excuses.iter_mut().find(|(known, _)| *known == excuse) {
+            Some((_, count)) => *count += 1,
+            None => excuses.push((excuse, 1)),
+        }
+    }
+    for (excuse, count) in excuses {
+        let _ = write!(text, "\nknown: {count}, as {excuse}");
+    }
+    text + "\n"
+}
+
+/// With about five digits that count.
+fn number(x: f64) -> String {
+    match x.abs() {
+        0.0 => "0".to_owned(),
+        large if large >= 1_000.0 => format!("{x:.0}"),
+        middle if middle >= 1.0 => format!("{x:.2}"),
+        _ => format!("{x:.6}"),
+    }
+}
+
+/// What there is to say of a number, and how wide that is.
+const COLUMNS: [(&str, usize); 5] = [
+    ("ns-2", 11),
+    ("ours", 11),
+    ("off", 8),
+    ("allowed", 8),
+    ("spread", 8),
+];
+
+/// Columns that are always there.
+const SURE: usize = 3;
+
+/// The width of the marks.
+const MARK: usize = 7;
+
+/// Before the numbers of a case.
+const INDENT: &str = "  ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_has_a_line_per_case_and_fewer_columns() {
+        let row = |what: &str, ours| Row {
+            what: what.to_owned(),
+            theirs: 100.0,
+            ours: Some(ours),
+            spread: 1.0,
+            our_spread: 1.0,
+            n: 10,
+            our_n: 10,
+            allowed: 10.0,
+            holds: ours < 110.0,
+            excuse: None,
+        };
+        let case = "shared sack_vs_tfrc exp_25_125 8";
+        let rows = ["a.pps", "b.loss_events"].map(|number| format!("{case}: {number}"));
+        let rows = [row(&rows[0], 101.0), row(&rows[1], 120.0)];
+        let widest = |text: &str| text.lines().map(str::len).max();
+        let full = table(&rows, None);
+        assert_eq!(widest(&full), Some(7 + 47 + 51));
+        assert_eq!(table(&rows, widest(&full)), full);
+        // The case is 15 wide with its indent.
+        let all = table(&rows, Some(80));
+        assert_eq!(widest(&all), Some(7 + 15 + 51));
+        assert!(all.contains(&format!("\n{case}\n         a.pps ")), "{all}");
+        assert!(all.contains("\nFAILS    b.loss_events "), "{all}");
+        let few = table(&rows, Some(60));
+        assert_eq!(widest(&few), Some(7 + 15 + 33));
+        assert!(few.contains("20.0 %") && !few.contains("spread"), "{few}");
+    }
+}

@@ -13,7 +13,7 @@ use tidegate_core::control::Ecn;
 use tidegate_core::link::{LinkConfig, LinkId, NamedLink, NetworkConfig, RouteId};
 use tidegate_core::units::Time;
 use tidegate_live::emulator::{
-    Departure, Emulator, EmulatorConfig, EmulatorLog, Host, Nowhere, Way,
+    Blackhole, Departure, Emulator, EmulatorConfig, EmulatorLog, Host, Way,
 };
 use tidegate_live::netns::Namespace;
 
@@ -173,7 +173,7 @@ fn what_leaves_for_nowhere_is_lost_and_what_comes_is_not() {
                 let mut word = [0];
                 socket.recv_from(&mut word).map(|_| word[0]).unwrap()
             };
-            let nowhere = Nowhere::new(emulator.namespace(Host::A)).unwrap();
+            let nowhere = Blackhole::new(emulator.namespace(Host::A)).unwrap();
             for round in 0..2 {
                 nowhere.lead(true).unwrap();
                 // As many as wait in a device, and more.

@@ -21,7 +21,7 @@ use lab::in_lab;
 use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::units::{Rate, Time};
 use tidegate_kernel::{
-    CaState, Event, EventKind, EventSet, Events, EventsError, Happening, TcpState, Variable,
+    CaState, Event, EventKind, EventSet, Events, EventsError, LinkEvent, TcpState, Variable,
     Wanted, set_congestion_control,
 };
 use tidegate_live::emulator::{Emulator, EmulatorConfig, Host};
@@ -83,7 +83,7 @@ fn transfer(emulator: &Emulator, events: &Events, bytes: usize, wanted: Wanted) 
     drop(stream);
     // The end comes when the connection's socket is gone, with its last segments.
     let end = Instant::now() + Duration::from_secs(20);
-    while seen.last().is_none_or(|e| e.what != Happening::Ended) {
+    while seen.last().is_none_or(|e| e.what != LinkEvent::Ended) {
         assert!(Instant::now() < end, "the end did not come");
         seen.extend(events.next(Some(Duration::from_millis(20))).unwrap());
     }
@@ -158,7 +158,7 @@ fn who_looks_before_it_sleeps_hears_the_same() {
 
             let emulator = Emulator::start(&path(LossConfig::NONE, Vec::new())).unwrap();
             let seen = transfer(&emulator, &events, 100_000, Wanted::ALL);
-            assert_eq!(seen.last().unwrap().what, Happening::Ended);
+            assert_eq!(seen.last().unwrap().what, LinkEvent::Ended);
             consistent(&seen);
         }
     });
@@ -172,7 +172,7 @@ fn consistent(seen: &[Event]) {
         assert_eq!(event.number, number);
         let state = &event.state;
         match event.what {
-            Happening::Recovery { .. } => {
+            LinkEvent::Recovery { .. } => {
                 assert!(!repairing);
                 repairing = true;
                 // The kernel tells before it changes the state, and after it has halved the
@@ -181,13 +181,13 @@ fn consistent(seen: &[Event]) {
                 assert!(state.ssthresh() <= state.cwnd());
                 assert!(state.unacknowledged() > Some(tidegate_core::units::Bytes(0)));
             }
-            Happening::Timeout { .. } => repairing = true,
-            Happening::Recovered { from } => {
+            LinkEvent::Timeout { .. } => repairing = true,
+            LinkEvent::Recovered { from } => {
                 assert!(repairing, "{event:?}");
                 repairing = false;
                 assert_eq!(state.ca_state(), Some(from));
             }
-            Happening::Threshold => {
+            LinkEvent::Threshold => {
                 assert!(state.cwnd() >= state.ssthresh());
             }
             _ => {}
@@ -213,7 +213,7 @@ fn an_outage_makes_time_outs_that_back_off() {
         let timeouts: Vec<_> = seen
             .iter()
             .filter_map(|e| match e.what {
-                Happening::Timeout { in_a_row, after } => Some((in_a_row, after, e)),
+                LinkEvent::Timeout { in_a_row, after } => Some((in_a_row, after, e)),
                 _ => None,
             })
             .collect();
@@ -235,7 +235,7 @@ fn an_outage_makes_time_outs_that_back_off() {
         assert_eq!(event.state.get(Variable::Cwnd), Some(1), "{event:?}");
         // After the time-out it is slow start again, up to half of what was.
         let after = seen.iter().filter(|e| e.time > event.time);
-        let reached = after.filter(|e| e.what == Happening::Threshold).count();
+        let reached = after.filter(|e| e.what == LinkEvent::Threshold).count();
         assert_eq!(reached, 1, "{seen:?}");
         consistent(&seen);
     });
@@ -294,11 +294,11 @@ fn states_are_seen_from_the_opening_to_the_end() {
         loop {
             let event = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
             match event.what {
-                Happening::State { from, to } => {
+                LinkEvent::State { from, to } => {
                     assert_eq!(event.state.tcp_state(), Some(from));
                     states.push(to);
                 }
-                Happening::Ended => break,
+                LinkEvent::Ended => break,
                 _ => {}
             }
         }

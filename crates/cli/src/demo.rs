@@ -10,9 +10,9 @@ use tidegate_live::terminal;
 use tidegate_sim::run::{Run, World};
 use tidegate_sim::scenario::Scenario;
 
-use crate::folder::{self, Script};
+use crate::run_folder::{self, LoadedScenario};
 use crate::sim::End;
-use crate::studio::Studio;
+use crate::video_source::VideoInput;
 use crate::{lab, sim, table};
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
@@ -39,12 +39,12 @@ pub(crate) struct DemoArgs {
 /// Shows. Without namespaces or TUN devices it simulates, and says so; it fails instead if
 /// `TIDEGATE_REQUIRE_NETNS` is set to 1.
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
-    let script = Script {
+    let script = LoadedScenario {
         scenario: Scenario::parse("demo.toml", DEMO, &|_| {
             Err("not part of the demo".to_owned())
         })?,
         text: DEMO.to_owned(),
-        studio: Studio {
+        studio: VideoInput {
             input: args.input.clone(),
         },
     };
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let world = choose(args.sim)?;
     let name = if world == World::Lab { "lab" } else { "sim" };
     let dir = args.out.clone();
-    let dir = dir.unwrap_or_else(|| folder::default_dir(name, scenario, scenario.seed));
+    let dir = dir.unwrap_or_else(|| run_folder::default_dir(name, scenario, scenario.seed));
     announce(&script, world);
     let end = match world {
         World::Lab => lab::play(&script, scenario.seed, &dir)?,
@@ -90,7 +90,7 @@ fn choose(simulate: bool) -> Result<World> {
     Ok(World::Sim)
 }
 
-fn announce(script: &Script, world: World) {
+fn announce(script: &LoadedScenario, world: World) {
     let scenario = &script.scenario;
     say(&scenario.about);
     say(scenario.topology().trim_end());

@@ -2,15 +2,15 @@
 
 mod bulk;
 mod capture;
+mod capture_file;
 mod injector;
-mod keep;
 mod kernel;
-mod place;
+mod lab_run;
+mod netns_pair;
 mod replay;
 mod service;
-mod stage;
 mod stream;
-mod watch;
+mod tcp_sampler;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,17 +21,17 @@ use tidegate_core::units::Time;
 use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
 use tidegate_live::limits;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
-use tidegate_sim::play::{Take, baseline};
 use tidegate_sim::run::{Span, World};
+use tidegate_sim::runner::{RunResult, baseline};
 use tidegate_sim::scenario::{FlowPlan, Scenario, TcpPlan, VideoPlan};
-use tidegate_sim::staging;
+use tidegate_sim::topology;
 
+pub(crate) use self::capture_file::captures;
 pub(crate) use self::injector::Injector;
-pub(crate) use self::keep::captures;
+pub(crate) use self::lab_run::{LabRun, Played, describe, timing};
 pub(crate) use self::service::Service;
-pub(crate) use self::stage::{Played, Stage, describe, timing};
-use crate::folder::{self, Script};
 use crate::memory;
+use crate::run_folder::{self, LoadedScenario};
 use crate::sim::End;
 use crate::sim::{self, RunArgs};
 use tidegate_console::progress::Bar;
@@ -68,10 +68,10 @@ pub(crate) fn run(args: &LabArgs) -> Result<ExitCode> {
         run: args,
         injector,
     }) = &args.verb;
-    let script = Script::load(&args.scenario)?;
+    let script = LoadedScenario::load(&args.scenario)?;
     let seed = args.seed.map_or(script.scenario.seed, Seed);
     let dir = args.out.clone();
-    let dir = dir.unwrap_or_else(|| folder::default_dir("lab", &script.scenario, seed));
+    let dir = dir.unwrap_or_else(|| run_folder::default_dir("lab", &script.scenario, seed));
     // Other verbs need a lab too, and no scenario of theirs could be simulated instead.
     prepare().map_err(|e| anyhow!("{e:#}\nThe simulator plays the same file: tidegate sim run"))?;
     let end = play_with(&script, seed, &dir, *injector)?;
@@ -92,11 +92,11 @@ pub(crate) fn prepare() -> Result<()> {
 }
 
 /// Plays a scenario in real time and leaves a run folder. [`prepare`] comes first.
-pub(crate) fn play(script: &Script, seed: Seed, dir: &Path) -> Result<End> {
+pub(crate) fn play(script: &LoadedScenario, seed: Seed, dir: &Path) -> Result<End> {
     play_with(script, seed, dir, Injector::Link)
 }
 
-fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Result<End> {
+fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector) -> Result<End> {
     let scenario = &script.scenario;
     kernel::fits(scenario)?;
     memory::fits(scenario, 1)?;
@@ -105,16 +105,16 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
     // Ctrl-C ends the take that is on; what was played until then is kept.
     let interrupts = signals::catch()?;
     let made = Made::by(dir);
-    folder::claim(dir)?;
+    run_folder::claim(dir)?;
     let runs = 1 + scenario.baselines.len();
     let mut bar = Bar::new("playing in real time");
-    let mut manifest = folder::manifest(World::Lab, scenario);
-    let mut takes: Vec<Take> = Vec::with_capacity(runs);
+    let mut manifest = run_folder::manifest(World::Lab, scenario);
+    let mut takes: Vec<RunResult> = Vec::with_capacity(runs);
     let mut kept = Vec::with_capacity(runs);
     let (mut ended, mut is_whole) = (Time::FAR, false);
     let (service, missing) = service(scenario);
     manifest.notes.extend(missing);
-    let stage = Stage {
+    let stage = LabRun {
         script,
         seed,
         interrupts: &interrupts,
@@ -127,7 +127,7 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
             break;
         }
         let cast = match number.checked_sub(1) {
-            None => staging::roles(scenario, seed),
+            None => topology::roles(scenario, seed),
             Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0], seed)],
         };
         let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);
@@ -176,7 +176,7 @@ fn play_with(script: &Script, seed: Seed, dir: &Path, injector: Injector) -> Res
             });
         }
     }
-    let run = folder::write(dir, script, manifest, seed, takes)?;
+    let run = run_folder::write(dir, script, manifest, seed, takes)?;
     kept.iter().try_for_each(|captures| captures.write(dir))?;
     Ok(if is_cut {
         End::Cut(run)

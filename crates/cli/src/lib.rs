@@ -7,23 +7,23 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod demo;
+mod encoder_speed;
 mod events;
-mod folder;
-mod judge;
 mod lab;
 mod live;
 mod memory;
-mod pace;
 mod papers;
 mod recv;
 mod report_verb;
+mod run_folder;
 mod send;
 mod sim;
-mod studio;
 mod sweep;
 mod table;
 mod tcp;
 mod transcode;
+mod video_quality;
+mod video_source;
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
 //! What sending and receiving over a real network have in common: luck, the run folder, the
 //! end by Ctrl-C, and how sizes and frame rates are written.
 
-mod folder;
+mod run_folder;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use tidegate_media::Size;
 use tidegate_sim::run::{FlowInfo, Manifest, World};
 use tidegate_sim::scenario::quantity;
 
-pub(crate) use folder::{Folder, claim};
+pub(crate) use run_folder::{Folder, claim};
 use tidegate_console::context::since_1970;
 use tidegate_console::progress::counted;
 

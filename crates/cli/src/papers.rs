@@ -17,8 +17,8 @@ use tidegate_studies::papers::verb::{Injector, Lab, Program, Sender, Streamed};
 
 use crate::lab::Injector as LabInjector;
 use crate::send::once::Once;
-use crate::studio::Studio;
 use crate::tcp::ready::rto_max;
+use crate::video_source::VideoInput;
 
 /// The parts of this program that `tidegate papers` uses.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Parts;
 
 impl Program for Parts {
     fn pictures(&self) -> Arc<dyn Pictures> {
-        Arc::new(Studio::default())
+        Arc::new(VideoInput::default())
     }
 
     fn lab(

@@ -278,7 +278,7 @@ fn feedback(wanted: Option<Feedback>, sdp: Option<&Sdp>) -> FeedbackMode {
     match wanted {
         Some(Feedback::PerPacket) => FeedbackMode::PerPacket,
         None if understood => FeedbackMode::PerPacket,
-        Some(Feedback::Reports) | None => FeedbackMode::ReportsOnly,
+        Some(Feedback::Reports) | None => FeedbackMode::RrFallback,
     }
 }
 
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn a_plain_description_asks_for_plain_reports() {
         let sdp = Sdp::parse(SDP).unwrap();
-        assert_eq!(feedback(None, Some(&sdp)), FeedbackMode::ReportsOnly);
+        assert_eq!(feedback(None, Some(&sdp)), FeedbackMode::RrFallback);
         assert_eq!(feedback(None, None), FeedbackMode::PerPacket);
         let told = Some(Feedback::PerPacket);
         assert_eq!(feedback(told, Some(&sdp)), FeedbackMode::PerPacket);

@@ -13,12 +13,12 @@ use tidegate_console::signals::{self, Made};
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 use tidegate_report as report;
-use tidegate_sim::play;
 use tidegate_sim::run::{Held, Run, World};
+use tidegate_sim::runner;
 use tidegate_studies::rmcat::comparison::{self as rmcat, RmcatArgs};
 use tidegate_studies::validate::verb::{self as validate, ValidateArgs};
 
-use crate::folder::{self, Script};
+use crate::run_folder::{self, LoadedScenario};
 use crate::sweep::{self, SweepArgs};
 use crate::{memory, table};
 
@@ -83,34 +83,34 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
 }
 
 fn run_one(args: &RunArgs) -> Result<ExitCode> {
-    let script = Script::load(&args.scenario)?;
+    let script = LoadedScenario::load(&args.scenario)?;
     let seed = args.seed.map_or(script.scenario.seed, Seed);
     let dir = args.out.clone();
-    let dir = dir.unwrap_or_else(|| folder::default_dir("sim", &script.scenario, seed));
+    let dir = dir.unwrap_or_else(|| run_folder::default_dir("sim", &script.scenario, seed));
     finish(&simulate(script, seed, &dir)?, args, &dir)
 }
 
 /// Plays a scenario in the simulator and leaves a run folder, a whole one or none.
-pub(crate) fn simulate(script: Script, seed: Seed, dir: &Path) -> Result<End> {
+pub(crate) fn simulate(script: LoadedScenario, seed: Seed, dir: &Path) -> Result<End> {
     memory::fits(&script.scenario, 1)?;
     let interrupts = signals::catch()?;
     let made = Made::by(dir);
-    folder::claim(dir)?;
+    run_folder::claim(dir)?;
     let what = format!("the run of {}, seed {}", script.scenario.name, seed.0);
     let run = signals::attend(Some(&interrupts), "simulating", move |done| {
         let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
-        let takes = play::scenario(&script.scenario, seed, &encoder, &mut |share| {
+        let takes = runner::scenario(&script.scenario, seed, &encoder, &mut |share| {
             done.set(share);
         })?;
-        let manifest = folder::manifest(World::Sim, &script.scenario);
-        folder::assemble(&script, manifest, seed, takes)
+        let manifest = run_folder::manifest(World::Sim, &script.scenario);
+        run_folder::assemble(&script, manifest, seed, takes)
     });
     let Some(run) = run else {
         made.undo();
         say(signals::without_trace(&what, dir));
         return Ok(End::Nothing);
     };
-    let run = folder::keep(dir, run?)?;
+    let run = run_folder::keep(dir, run?)?;
     if interrupts.count() > 0 {
         let dir = dir.display();
         say(format_args!(

@@ -1,9 +1,9 @@
 //! `tidegate sim sweep`
 
-mod book;
-mod crew;
+mod results_file;
 mod rows;
 mod table;
+mod worker_pool;
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 use tidegate_live::terminal;
 use tidegate_sim::scenario::{Point, Sweep};
 
-use crate::folder::Script;
 use crate::memory;
-use crate::studio::Studio;
-use book::{Book, Job};
-use crew::{Crew, End, rough};
+use crate::run_folder::LoadedScenario;
+use crate::video_source::VideoInput;
+use results_file::{Job, ResultsFile};
 use rows::{Figure, Row};
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::{counted, say};
 use tidegate_console::signals;
+use worker_pool::{End, WorkerPool, rough};
 
 /// What to sweep.
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
     if let Some(largest) = largest {
         memory::fits(&largest.scenario, threads.min(sweep.runs()))?;
     }
-    let mut book = Book::open(&dir, &sweep, args.fresh)?;
+    let mut book = ResultsFile::open(&dir, &sweep, args.fresh)?;
     if play(threads, &sweep, &dir, &mut book)? == End::Interrupted {
         let (done, all) = (book.done(), sweep.runs());
         let all = counted(all as u64, "run");
@@ -101,7 +101,7 @@ fn threads(args: &SweepArgs) -> Result<usize> {
 }
 
 /// Plays what is not done yet, and keeps it in `book`.
-fn play(threads: usize, sweep: &Sweep, dir: &Path, book: &mut Book<'_>) -> Result<End> {
+fn play(threads: usize, sweep: &Sweep, dir: &Path, book: &mut ResultsFile<'_>) -> Result<End> {
     let seeds = sweep.seeds.len();
     let jobs = (0..sweep.points.len()).flat_map(|point| (0..seeds).map(move |seed| (point, seed)));
     let jobs: Vec<Job> = jobs.filter(|job| !book.is_done(*job)).collect();
@@ -116,14 +116,14 @@ fn play(threads: usize, sweep: &Sweep, dir: &Path, book: &mut Book<'_>) -> Resul
     if runs == 0 {
         return Ok(End::Done { busy: 1.0 });
     }
-    let script = |point: &Point| Script {
+    let script = |point: &Point| LoadedScenario {
         scenario: point.scenario.clone(),
         text: sweep.text.clone(),
-        studio: Studio::default(),
+        studio: VideoInput::default(),
     };
     let scripts = sweep.points.iter().map(script).collect();
     let began = Instant::now();
-    let crew = Crew::start(scripts, sweep.seeds.clone(), jobs, threads);
+    let crew = WorkerPool::start(scripts, sweep.seeds.clone(), jobs, threads);
     let end = crew.attend(&mut |job, rows| book.add(job, rows))?;
     if let End::Done { busy } = end {
         say(format_args!(

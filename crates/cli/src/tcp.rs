@@ -14,9 +14,9 @@ use anyhow::{Result, ensure};
 use rand_core::Rng as _;
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::tcp::{
-    Capture, Classic, Follow, Interactive, Steering, TcpSender, TcpSenderConfig,
+    Capture, Classic, Follow, Interactive, RatePolicy, TcpSender, TcpSenderConfig,
 };
-use tidegate_core::symbiosis::{self, SymbiosisConfig};
+use tidegate_core::tcp_rate::{self, TcpRateConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::tcp::TcpOptions;
 use tidegate_sim::scenario::quantity;
@@ -161,7 +161,7 @@ impl TcpArgs {
         let exact = self
             .choice()
             .symbiosis()
-            .is_some_and(symbiosis::Mode::is_exact);
+            .is_some_and(tcp_rate::Mode::is_exact);
         let usual = exact && self.rto_max.is_none();
         self.rto_backoff.map_or(usual, RtoBackoff::is_linear)
     }
@@ -201,13 +201,13 @@ impl Making {
         TcpSender::new(config, self.steering(args, now))
     }
 
-    fn steering(&self, args: &TcpArgs, now: Time) -> Box<dyn Steering> {
+    fn steering(&self, args: &TcpArgs, now: Time) -> Box<dyn RatePolicy> {
         let rate = args.rate();
         match args.choice() {
             Choice::Classic => Box::new(Classic::new(rate)),
             Choice::Follow => Box::new(Follow::new(rate, self.limits)),
-            Choice::Symbiosis(mode) => {
-                let config = SymbiosisConfig {
+            Choice::TcpRateAdapter(mode) => {
+                let config = TcpRateConfig {
                     mode,
                     subscribed: args.modes.subscribed(mode),
                     floor: self.limits.0,

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use daemon::{ANYTHING, Daemon, is_without_rights, socket};
-use party::{Ended, Party, Scratch, text};
-use tidegate_kernel::{Events, EventsError, Happening, Wanted};
+use party::{Ended, Node, Scratch, text};
+use tidegate_kernel::{Events, EventsError, LinkEvent, Wanted};
 
 /// A reader who has gone is no failure, a disk that is full is one.
 #[test]
@@ -48,7 +48,7 @@ fn check(test: &str, policy: &[u8]) -> Ended {
     let scratch = Scratch::new(test);
     let file = scratch.path("policy.toml");
     fs::write(&file, policy).unwrap();
-    Party::tidegate(&format!("events serve --check --policy {}", text(&file))).ends()
+    Node::tidegate(&format!("events serve --check --policy {}", text(&file))).ends()
 }
 
 #[test]
@@ -104,11 +104,11 @@ fn a_policy_that_is_wrong_is_refused_with_line_and_mend() {
         }
         ended.failed_with("policy.toml is wrong");
     }
-    Party::tidegate("events serve --check --policy /nosuch/policy.toml")
+    Node::tidegate("events serve --check --policy /nosuch/policy.toml")
         .ends()
         .failed_with("name a file that is there");
     // Of the command line, as clap has it.
-    let ended = Party::tidegate("events serve --check").ends();
+    let ended = Node::tidegate("events serve --check").ends();
     assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
 }
 
@@ -127,7 +127,7 @@ fn hear_of_an_end(at: &Path) -> Events {
     drop((socket, peer));
     loop {
         let event = events.next(Some(Duration::from_secs(20))).unwrap();
-        if event.unwrap().what == Happening::Ended {
+        if event.unwrap().what == LinkEvent::Ended {
             return events;
         }
     }
@@ -159,7 +159,7 @@ fn watch_sees_a_transfer_through_the_daemon() {
         let _ = io::copy(&mut from, &mut io::sink());
     });
     let socket = daemon.socket();
-    let watched = Party::tidegate(&format!(
+    let watched = Node::tidegate(&format!(
         "events watch --source daemon --socket {} --to 127.0.0.1:{port} --for 300ms --json",
         text(&socket)
     ))
@@ -213,7 +213,7 @@ fn options_of_another_path_or_source_are_refused() {
         "--outage 1s+1s",
         "--seed 2",
     ] {
-        let ended = Party::tidegate(&format!("events watch --to 127.0.0.1:9 {option}")).ends();
+        let ended = Node::tidegate(&format!("events watch --to 127.0.0.1:9 {option}")).ends();
         // Of the command line, as clap has it.
         assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
         let name = option.split(' ').next().unwrap();
@@ -223,7 +223,7 @@ fn options_of_another_path_or_source_are_refused() {
     }
     for source in ["in-process", "unprivileged"] {
         let line = "events watch --to 127.0.0.1:9 --socket /nosuch/x --source";
-        Party::tidegate(&format!("{line} {source}"))
+        Node::tidegate(&format!("{line} {source}"))
             .ends()
             .failed_with(
                 "--socket is for --source daemon or auto: leave it out, or choose one of these",
@@ -362,18 +362,18 @@ fn a_daemon_that_cannot_start_says_why() {
     };
     let socket = daemon.socket();
     let socket = text(&socket);
-    let second = Party::tidegate(&format!("events serve --socket {socket}")).ends();
+    let second = Node::tidegate(&format!("events serve --socket {socket}")).ends();
     second.failed_with("another daemon serves at");
     second.failed_with("choose another --socket");
     let other = daemon.scratch.path("other/events.sock");
     let other = text(&other);
     // The last is what the system takes for "as before".
     for user in ["nosuchuser", "4294967295"] {
-        Party::tidegate(&format!("events serve --socket {other} --user {user}"))
+        Node::tidegate(&format!("events serve --socket {other} --user {user}"))
             .ends()
             .failed_with(&format!("there is no user `{user}`"));
     }
-    Party::tidegate(&format!("events serve --socket {other} --user 4000000001"))
+    Node::tidegate(&format!("events serve --socket {other} --user 4000000001"))
         .ends()
         .failed_with("give that, too, as --user 4000000001:GID");
     assert!(!daemon.scratch.path("other").exists());
@@ -489,7 +489,7 @@ fn without_descriptors_it_names_the_limit() {
                 }
             });
         }
-        Party::start(&mut command)
+        Node::start(&mut command)
     };
     for most in [4, 8, 12, 16, 20] {
         let ended = limited(most, most).ends();
@@ -519,7 +519,7 @@ fn without_capabilities_it_says_which() {
             Ok(())
         });
     }
-    let ended = Party::start(&mut command).ends();
+    let ended = Node::start(&mut command).ends();
     ended.failed_with("run as root or with CAP_BPF and CAP_PERFMON");
     assert!(!scratch.path("made").exists());
 }
@@ -548,7 +548,7 @@ fn without_types_of_the_kernel_it_says_how_to_have_them() {
             done(libc::mount(none, btf, tmpfs, 0, nothing.cast()))
         });
     }
-    let ended = Party::start(&mut command).ends();
+    let ended = Node::start(&mut command).ends();
     ended.failed_with("the kernel does not tell its types (/sys/kernel/btf/vmlinux");
     ended.failed_with("CONFIG_DEBUG_INFO_BTF=y");
     assert!(!scratch.path("made").exists());

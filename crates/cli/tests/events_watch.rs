@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use std::{fs, mem, thread};
 
 use daemon::is_without_rights;
-use party::{Ended, Party, Scratch, text};
+use party::{Ended, Node, Scratch, text};
 use skip::is_without_lab;
 
 /// A peer, and the option that leads to it.
@@ -26,8 +26,8 @@ fn peer() -> (TcpListener, String) {
     (listener, to)
 }
 
-fn watch(options: &str) -> Party {
-    Party::tidegate(&format!("events watch {options}"))
+fn watch(options: &str) -> Node {
+    Node::tidegate(&format!("events watch {options}"))
 }
 
 /// The transfer that a watcher makes to a peer, of which the peer has read a byte and reads no more.
@@ -220,7 +220,7 @@ fn a_daemon_that_was_named_and_is_not_there_is_told() {
 fn a_path_that_is_empty_is_none() {
     let (_listener, to) = peer();
     let mut command = daemon::client(&format!("events watch --source daemon {to}"), "".as_ref());
-    let ended = Party::start(&mut command).ends();
+    let ended = Node::start(&mut command).ends();
     ended.failed_with("at /run/tidegate/events.sock");
 }
 

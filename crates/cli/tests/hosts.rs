@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use party::{Party, Scratch, text};
+use party::{Node, Scratch, text};
 use serde_json::Value;
 use tidegate_sim::run::RunReader;
 
@@ -30,7 +30,7 @@ struct Server {
     scratch: Scratch,
     user: String,
     port: u16,
-    _sshd: Party,
+    _sshd: Node,
 }
 
 impl Server {
@@ -85,7 +85,7 @@ impl Server {
         } else {
             Command::new(sshd)
         };
-        let mut sshd = Party::start(command.args(["-D", "-e", "-f", text(&file)]));
+        let mut sshd = Node::start(command.args(["-D", "-e", "-f", text(&file)]));
         sshd.says("Server listening");
         Some(Self {
             scratch,
@@ -105,7 +105,7 @@ impl Server {
     }
 
     /// Plays small pictures.
-    fn play(&self, hosts: &[String], options: &str) -> Party {
+    fn play(&self, hosts: &[String], options: &str) -> Node {
         let file = |name| self.scratch.path(name).display().to_string();
         let ssh = format!(
             "ssh -F none -i {} -o IdentitiesOnly=yes -o IdentityAgent=none \
@@ -124,7 +124,7 @@ impl Server {
         ]);
         command.args(hosts);
         command.args("-- --size 320x180 --preset ultrafast --rate 1Mb/s".split(' '));
-        Party::start(&mut command)
+        Node::start(&mut command)
     }
 
     /// Players clean up behind themselves.

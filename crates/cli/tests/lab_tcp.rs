@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 
 use calm::judged;
-use tidegate_core::symbiosis::TcpEvent;
+use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 use tidegate_sim::run::{EventRow, ReceivedFrame, Run, RunReader};

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::{fs, io, thread};
 
-use party::{Party, Scratch, load, text};
+use party::{Node, Scratch, load, text};
 use rand_core::Rng as _;
 use tidegate_core::control::Ecn;
 use tidegate_core::endpoint::Transmit;
@@ -24,16 +24,16 @@ use tidegate_live::udp::Socket;
 use tidegate_sim::run::Run;
 
 /// A receiver at a port of its choice.
-fn receiver(options: &str) -> (Party, u16) {
-    let mut receiver = Party::tidegate(&format!("recv --listen 127.0.0.1:0 {options}"));
+fn receiver(options: &str) -> (Node, u16) {
+    let mut receiver = Node::tidegate(&format!("recv --listen 127.0.0.1:0 {options}"));
     let port = receiver.number("waiting for a stream at port ");
     (receiver, port)
 }
 
 /// A sender of small pictures.
-fn sender(port: u16, options: &str) -> Party {
+fn sender(port: u16, options: &str) -> Node {
     let size = "--size 320x180 --ceiling 2Mb/s --preset ultrafast";
-    Party::tidegate(&format!("send --to 127.0.0.1:{port} {size} {options}"))
+    Node::tidegate(&format!("send --to 127.0.0.1:{port} {size} {options}"))
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         ("recv --sdp /nowhere/stream.sdp", "/nowhere/stream.sdp"),
         ("recv --listen 127.0.0.1:0 --duration 100ms", "nothing came"),
     ] {
-        Party::tidegate(arguments).ends().failed_with(mend);
+        Node::tidegate(arguments).ends().failed_with(mend);
     }
-    let waited = Party::tidegate("recv --listen 127.0.0.1:0 --duration 100ms").ends();
+    let waited = Node::tidegate("recv --listen 127.0.0.1:0 --duration 100ms").ends();
     assert!(
         waited.said.contains("no stream came in 0.1 s"),
         "{}",
@@ -139,7 +139,7 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
             "'--sdp <FILE>' cannot be used with '--codec <CODEC>'",
         ),
     ] {
-        let usage = Party::tidegate(arguments).ends();
+        let usage = Node::tidegate(arguments).ends();
         assert_eq!(usage.status.code(), Some(2), "{}", usage.said);
         assert!(usage.said.contains(mend), "{}", usage.said);
     }
@@ -157,7 +157,7 @@ fn the_breaker_stops_the_stream_and_another_receiver_resumes_it() {
     first.says("frames/s");
     first.kill();
     sender.says("circuit breaker stopped");
-    let mut second = Party::tidegate(&format!("recv --listen 127.0.0.1:{port} --idle-timeout 1s"));
+    let mut second = Node::tidegate(&format!("recv --listen 127.0.0.1:{port} --idle-timeout 1s"));
     second.says("the stream is there");
     sender.says("the stream goes on");
     second.says("frames/s");
@@ -202,7 +202,7 @@ fn ctrl_c_is_a_clean_end() {
     second.interrupt();
     second.ends().succeeded();
     sending.says("has left: waiting for another receiver");
-    let mut third = Party::tidegate(&format!("recv --listen 127.0.0.1:{port}"));
+    let mut third = Node::tidegate(&format!("recv --listen 127.0.0.1:{port}"));
     third.says("the stream is there");
     sending.says("the stream goes on");
     third.interrupt();
@@ -376,7 +376,7 @@ fn ffmpeg_plays_the_description() {
     ffmpeg.args(["-protocol_whitelist", "file,udp,rtp", "-i"]);
     ffmpeg.arg(&description).args(["-frames:v", "60"]);
     ffmpeg.args(["-progress", "pipe:1", "-f", "null", "-"]);
-    let played = Party::start(&mut ffmpeg).ends();
+    let played = Node::start(&mut ffmpeg).ends();
     sending.interrupt();
     sending.ends().succeeded();
     played.succeeded();

@@ -14,13 +14,13 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 /// As large as the packets of the simulator, which fit into a cache line.
 #[derive(Debug)]
-struct Parcel {
+struct PacketHandle {
     flow: u32,
     ecn: Ecn,
     _rest: [u64; 7],
 }
 
-impl Packet for Parcel {
+impl Packet for PacketHandle {
     fn size(&self) -> Bytes {
         Bytes(1_000)
     }
@@ -79,8 +79,8 @@ fn hops(c: &mut Criterion) {
 
 /// A packet each `gap` ns after a burst that fills any queue.
 fn hop(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, config: &LinkConfig, gap: u64) {
-    let mut link: Link<Parcel> = Link::new(config, Seed(1), "l").unwrap();
-    let parcel = |i: u32| Parcel {
+    let mut link: Link<PacketHandle> = Link::new(config, Seed(1), "l").unwrap();
+    let parcel = |i: u32| PacketHandle {
         flow: i % 20,
         ecn: Ecn::NotEct,
         _rest: [0; 7],

@@ -16,9 +16,9 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Cx, Ecn};
 use tidegate_core::controller::fixed::Fixed;
+use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD};
 use tidegate_core::media::{Encoded, FrameRate};
-use tidegate_core::promise::PlannerConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
 use tidegate_core::session::receiver::MediaReceiver;
@@ -31,7 +31,7 @@ fn session(c: &mut Criterion) {
     let mut group = c.benchmark_group("session");
     for (name, bound) in [("", None), (", delay promise", Some(BOUND))] {
         for step in STEPS {
-            let mut rounds = Rounds::new(bound);
+            let mut rounds = BatchWakeup::new(bound);
             (0..WARM_UP).for_each(|_| {
                 rounds.round(step);
             });
@@ -58,7 +58,7 @@ enum Step {
 }
 
 /// A sender and a receiver 20 ms apart, a frame each 100 ms.
-struct Rounds {
+struct BatchWakeup {
     sender: MediaSender,
     receiver: MediaReceiver,
     rng: Pcg64Mcg,
@@ -67,7 +67,7 @@ struct Rounds {
     packets: Vec<Vec<u8>>,
 }
 
-impl Rounds {
+impl BatchWakeup {
     fn new(bound: Option<Duration>) -> Self {
         let mut rng = Seed(1).stream("session");
         let name = |s| Cname::new(s).expect("a good name");

@@ -11,16 +11,16 @@
 )]
 #![forbid(unsafe_code)]
 
-pub mod agenda;
 pub mod control;
 pub mod controller;
+pub mod delay_bound;
 pub mod endpoint;
 pub mod link;
 pub mod media;
-pub mod promise;
 pub mod random;
 pub mod session;
-pub mod symbiosis;
+pub mod tcp_rate;
+pub mod timer_queue;
 pub mod trace;
 pub mod units;
 pub mod wire;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::symbiosis::TcpEvent;
+use crate::tcp_rate::TcpEvent;
 use crate::units::{Bytes, Rate, Time};
 
 /// Where state machines say what they did. Structured, so a plot never parses a log line.

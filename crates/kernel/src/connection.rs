@@ -4,18 +4,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use tidegate_core::symbiosis::{CongestionControl, Subscription, TcpEvent, TcpView, Told};
+use tidegate_core::tcp_rate::{CongestionControl, Subscription, TcpEvent, TcpView, Told};
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::bpf::monitor::Wanted;
 use crate::error::EventsError;
-use crate::event::{EventKind, EventSet, Happening, SubscriptionId};
+use crate::event::{EventKind, EventSet, LinkEvent, SubscriptionId};
 use crate::events::Events;
 use crate::system::{monotonic, option};
 use crate::tcp::{self, Info};
 use crate::variables::{Snapshot, Variable};
 
-/// What a [`Symbiosis`](tidegate_core::symbiosis::Symbiosis) is told of one kernel socket.
+/// What a [`TcpRateAdapter`](tidegate_core::tcp_rate::TcpRateAdapter) is told of one kernel socket.
 #[derive(Debug)]
 pub struct Connection {
     events: Events,
@@ -120,7 +120,7 @@ impl Connection {
             let view = self.view_of(now, &info, &state);
             let mut view = view.map_err(EventsError::System)?;
             let age = monotonic().saturating_sub(event.time);
-            if let Happening::Timeout { after, .. } = event.what {
+            if let LinkEvent::Timeout { after, .. } = event.what {
                 // RFC 6298 (5.5): the next one is twice as long, from now on.
                 let next = after.saturating_mul(2).min(self.longest_timeout);
                 view.next_timeout = Some(now + next.saturating_sub(age));
@@ -221,11 +221,11 @@ fn kind(event: TcpEvent) -> Option<EventKind> {
     }
 }
 
-fn table_1(what: &Happening) -> Option<TcpEvent> {
+fn table_1(what: &LinkEvent) -> Option<TcpEvent> {
     match what {
-        Happening::Timeout { .. } => Some(TcpEvent::TimedOut),
-        Happening::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
-        Happening::Recovered { .. } => Some(TcpEvent::Repaired),
+        LinkEvent::Timeout { .. } => Some(TcpEvent::TimedOut),
+        LinkEvent::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
+        LinkEvent::Recovered { .. } => Some(TcpEvent::Repaired),
         _ => None,
     }
 }

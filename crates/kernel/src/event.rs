@@ -137,7 +137,7 @@ pub struct Event {
     /// Which one it is of this subscription, from 1. A gap is what was dropped because nobody read.
     pub number: u64,
     /// What.
-    pub what: Happening,
+    pub what: LinkEvent,
     /// The connection at that moment, as far as the subscription may read it.
     pub state: Snapshot,
 }
@@ -145,7 +145,7 @@ pub struct Event {
 /// What happened, with what goes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Happening {
+pub enum LinkEvent {
     /// [`EventKind::Timeout`].
     Timeout {
         /// How many there were in a row, this one included.
@@ -188,7 +188,7 @@ pub enum Happening {
     Ended,
 }
 
-impl Happening {
+impl LinkEvent {
     /// Its kind.
     pub fn kind(&self) -> EventKind {
         match self {
@@ -243,7 +243,7 @@ impl Happening {
     }
 }
 
-impl fmt::Display for Happening {
+impl fmt::Display for LinkEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind())?;
         match self {
@@ -426,30 +426,30 @@ mod tests {
     #[test]
     fn details_lead_back() {
         for what in [
-            Happening::Timeout {
+            LinkEvent::Timeout {
                 in_a_row: 3,
                 after: Duration::from_millis(800),
             },
-            Happening::Recovery { duplicates: 2 },
-            Happening::Recovered {
+            LinkEvent::Recovery { duplicates: 2 },
+            LinkEvent::Recovered {
                 from: CaState::Loss,
             },
-            Happening::State {
+            LinkEvent::State {
                 from: TcpState::SynSent,
                 to: TcpState::Established,
             },
-            Happening::Phase {
+            LinkEvent::Phase {
                 from: None,
                 to: Phase::SendBuffer,
             },
-            Happening::Ended,
+            LinkEvent::Ended,
         ] {
             let (first, second) = what.details();
             assert_eq!(
-                Happening::from_details(what.kind(), first, second),
+                LinkEvent::from_details(what.kind(), first, second),
                 Some(what)
             );
         }
-        assert_eq!(Happening::from_details(EventKind::State, 99, 1), None);
+        assert_eq!(LinkEvent::from_details(EventKind::State, 99, 1), None);
     }
 }

@@ -24,14 +24,14 @@ use crate::variables::{Snapshot, VariableSet};
 /// ```no_run
 /// use std::net::TcpStream;
 /// use std::time::Duration;
-/// use tidegate_kernel::{Events, Happening};
+/// use tidegate_kernel::{Events, LinkEvent};
 ///
 /// let stream = TcpStream::connect("192.0.2.1:80")?;
 /// let events = Events::open()?;
 /// // All that the policy allows.
 /// events.subscribe(&stream, events.allowed())?;
 /// while let Some(event) = events.next(Some(Duration::from_secs(1)))? {
-///     if let Happening::Timeout { in_a_row, .. } = event.what {
+///     if let LinkEvent::Timeout { in_a_row, .. } = event.what {
 ///         println!("time-out {in_a_row}, unsent {:?}", event.state.unsent());
 ///     }
 /// }

@@ -45,7 +45,7 @@ pub use bpf::monitor::{LoadError, Tally, Wanted};
 pub use connection::Connection;
 pub use error::EventsError;
 pub use event::{
-    CaState, Event, EventKind, EventSet, Happening, Phase, SubscriptionId, TcpState, UnknownName,
+    CaState, Event, EventKind, EventSet, LinkEvent, Phase, SubscriptionId, TcpState, UnknownName,
 };
 pub use events::{Events, default_path};
 pub use handlers::{Handler, Handlers, Signals};

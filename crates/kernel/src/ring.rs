@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::bpf::layout::record;
-use crate::event::{Event, EventKind, Happening, SubscriptionId};
+use crate::event::{Event, EventKind, LinkEvent, SubscriptionId};
 use crate::memory_map::Mapping;
 use crate::variables::{COUNT, Snapshot, VariableSet};
 
@@ -103,7 +103,7 @@ pub(crate) fn parse(bytes: &[u8; record::SIZE]) -> Option<Event> {
         time: Duration::from_nanos(word(record::TIME)),
         subscription: SubscriptionId(word(record::TOKEN)),
         number: word(record::NUMBER),
-        what: Happening::from_details(kind, half(record::FIRST), word(record::SECOND))?,
+        what: LinkEvent::from_details(kind, half(record::FIRST), word(record::SECOND))?,
         state: Snapshot::from_parts(known, &values),
     })
 }

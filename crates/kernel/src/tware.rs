@@ -299,7 +299,7 @@ mod tests {
     use std::{env, fs, thread};
 
     use super::*;
-    use crate::event::{Happening, SubscriptionId};
+    use crate::event::{LinkEvent, SubscriptionId};
     use crate::system::local_pair;
     use crate::variables::Snapshot;
 
@@ -308,7 +308,7 @@ mod tests {
             time: Duration::ZERO,
             subscription: SubscriptionId(1),
             number: 1,
-            what: Happening::Ended,
+            what: LinkEvent::Ended,
             state: Snapshot::new(),
         }
     }

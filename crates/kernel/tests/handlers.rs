@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tidegate_kernel::{
-    EventKind, EventSet, Events, Executable, Handler, Handlers, Happening, Wanted,
+    EventKind, EventSet, Events, Executable, Handler, Handlers, LinkEvent, Wanted,
 };
 
 fn handlers() -> Arc<Handlers> {
@@ -62,7 +62,7 @@ fn a_handler_binds_cancels_and_asks_for_reports() {
     assert_eq!((kind, is_gone), (EventKind::State, true));
     // What it has bound is served, and what it has cancelled is not.
     shut(&other);
-    assert!(matches!(heard(&hear_end), Happening::State { .. }));
+    assert!(matches!(heard(&hear_end), LinkEvent::State { .. }));
     drop((socket, other, its_peer));
     let end = hear.recv_timeout(PATIENCE);
     assert_eq!(end, Err(RecvTimeoutError::Disconnected), "it was cancelled");

@@ -4,9 +4,9 @@
 //! device, enters the [`Network`] at the time of reading, and is written to the device of the host
 //! it is for when the network says that it arrives. The emulator says how late it was with that.
 
+mod blackhole;
 mod engine;
 mod frame;
-mod nowhere;
 mod report;
 mod timing;
 
@@ -29,7 +29,7 @@ use crate::tun::{Tun, TunError};
 use engine::{Conditions, Engine, Finished, Port};
 use frame::Frame;
 
-pub use nowhere::Nowhere;
+pub use blackhole::Blackhole;
 pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport, Segment};
 
 /// What an emulator is made from.

@@ -4,14 +4,14 @@
 pub mod clock;
 pub mod driver;
 pub mod emulator;
+pub mod encoder_thread;
 mod events;
 pub mod limits;
-mod name;
 pub mod netns;
-pub mod pipe;
 mod realtime;
-pub mod stack;
+mod sockaddr;
 pub mod tcp;
+pub mod tcp_sysctls;
 pub mod terminal;
 pub mod tun;
 pub mod udp;

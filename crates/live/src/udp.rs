@@ -10,8 +10,8 @@ use tidegate_core::endpoint::Transmit;
 use tidegate_core::units::{Time, nanos};
 
 use crate::clock::Clock;
-use crate::name::Name;
 use crate::netns::check;
+use crate::sockaddr::Name;
 
 /// A UDP socket that never blocks.
 #[derive(Debug)]

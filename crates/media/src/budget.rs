@@ -63,7 +63,7 @@ impl Budget {
 
 /// Frames over which a difference is made up, as a time constant.
 const REPAID_IN: f64 = 4.0;
-/// Shares. A key frame may take several at once; older debt is forgiven, the queue has seen it.
+/// Shares. A key frame may take several at once; older debt is forgiven, as the queue has seen it.
 const MOST_DEBT: f64 = 3.0;
 /// Shares. More would let a calm scene save up for a burst.
 const MOST_SAVED: f64 = 2.0;

@@ -13,13 +13,13 @@ pub mod png;
 pub mod scale;
 pub mod series;
 mod states;
+pub mod summary_text;
 pub mod svg;
 mod table;
 #[cfg(test)]
 mod testing;
 pub mod theme;
 mod view;
-pub mod words;
 
 use core::fmt;
 use std::fs;

@@ -10,7 +10,7 @@ use super::chart::Form;
 use super::figures::FIGURES;
 use super::svg::escape;
 use super::view::View;
-use super::{table, theme, words};
+use super::{summary_text, table, theme};
 
 /// One run, ready for the page.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, many: bool
         escape(&facts(run, view.span.1))
     );
     html.push_str("<div class=\"headline\">");
-    for sentence in words::headline(run, summary) {
+    for sentence in summary_text::headline(run, summary) {
         let _ = write!(html, "<p>{}</p>", escape(&sentence));
     }
     html.push_str("</div>");
@@ -125,9 +125,9 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, many: bool
 /// One line under the title.
 fn facts(run: &Run, end: f64) -> String {
     let manifest = &run.manifest;
-    let mut facts = vec![words::world(manifest.world).to_owned()];
+    let mut facts = vec![summary_text::world(manifest.world).to_owned()];
     if run.end() > Time::ZERO {
-        facts.push(words::duration(end));
+        facts.push(summary_text::duration(end));
     }
     facts.extend(manifest.seed.map(|seed| format!("seed {seed}")));
     facts.extend(manifest.started.clone());
@@ -144,7 +144,7 @@ fn notes(html: &mut String, run: &Run) {
     // A second is for what is under way at the end.
     let cut =
         (end > 0.0 && planned - end > 1.0 && run.manifest.duration != Duration::MAX).then(|| {
-            let (planned, end) = (words::duration(planned), words::duration(end));
+            let (planned, end) = (summary_text::duration(planned), summary_text::duration(end));
             format!("The run was to last {planned}, and what it recorded ends after {end}.")
         });
     let notes: Vec<&String> = run
@@ -175,7 +175,7 @@ fn expectations(html: &mut String, summary: &Summary) {
             Held::Unsure => ("unsure", '?', "unsure: the emulator was late"),
             Held::No => ("fails", '✗', "fails"),
         };
-        let measured = verdict.measured.map(words::measured);
+        let measured = verdict.measured.map(summary_text::measured);
         let measured = measured.map_or("not measured".to_owned(), |m| format!("measured {m}"));
         let _ = write!(
             html,

@@ -6,9 +6,9 @@ use tidegate_sim::run::Summary;
 use tidegate_sim::run::metrics::{FlowSummary, LinkSummary};
 
 use super::class::{Class, Spread, classes};
+use super::summary_text::{count, on_time, percent, rate};
 use super::svg::escape;
 use super::view::View;
-use super::words::{count, on_time, percent, rate};
 
 /// The flows of one run: a column each, baselines beside the others; flows that are several of a
 /// kind share one, with their mean and spread. Nothing without numbers.

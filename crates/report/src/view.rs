@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use tidegate_core::units::Time;
-use tidegate_sim::play::BIN;
 use tidegate_sim::run::metrics::{FrameStory, stories};
 use tidegate_sim::run::{BinRow, FlowInfo, FlowRun, LinkInfo, Run, Way};
+use tidegate_sim::runner::BIN;
 
 use super::chart::Sample;
 use super::states::joined;
@@ -28,7 +28,7 @@ pub(super) struct FlowView<'a> {
     pub(super) name: &'a str,
     pub(super) colour: &'static str,
     /// Never empty.
-    pub(super) members: Vec<Member<'a>>,
+    pub(super) members: Vec<SimFlow<'a>>,
     /// The links on its way to the receiver, as far as that is known.
     pub(super) path: Vec<&'a LinkInfo>,
     /// Those of the links that it crosses there and back; of all links where its way is not known.
@@ -39,7 +39,7 @@ pub(super) struct FlowView<'a> {
 
 /// One flow.
 #[derive(Debug)]
-pub(super) struct Member<'a> {
+pub(super) struct SimFlow<'a> {
     pub(super) flow: &'a FlowRun,
     pub(super) stories: Vec<FrameStory>,
     /// What was counted of it, in order of time.
@@ -55,7 +55,7 @@ impl<'a> FlowView<'a> {
     }
 
     /// The flow, if it is no class of several.
-    pub(super) fn single(&self) -> Option<&Member<'a>> {
+    pub(super) fn single(&self) -> Option<&SimFlow<'a>> {
         match &self.members[..] {
             [one] => Some(one),
             _ => None,
@@ -135,7 +135,7 @@ fn flows(run: &Run, end: f64) -> Vec<FlowView<'_>> {
             });
         }
         let bins = bins.remove(flow.info.name.as_str()).unwrap_or_default();
-        flows[place].members.push(Member {
+        flows[place].members.push(SimFlow {
             flow,
             stories: stories(flow),
             until: until(run, flow, &bins, end),

@@ -12,8 +12,8 @@ use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_sim::agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
-use tidegate_sim::paced::{Receiver, ReceiverConfig, Sender, ends};
+use tidegate_sim::model_flow::{Receiver, ReceiverConfig, Sender, ends};
+use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
 
 fn packets(c: &mut Criterion) {
     let mut group = c.benchmark_group("paced");

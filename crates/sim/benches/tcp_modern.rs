@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::units::Time;
-use tidegate_sim::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
+use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 use tidegate_sim::tcp::modern::{Config, CongestionConfig, Sender};
 use tidegate_sim::tcp::{Sink, SinkConfig, SourceConfig};
 

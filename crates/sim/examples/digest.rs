@@ -9,7 +9,7 @@ use std::path::Path;
 
 use tidegate_core::media::FrameEncoder;
 use tidegate_core::random::Seed;
-use tidegate_sim::play::{self, Take};
+use tidegate_sim::runner::{self, RunResult};
 use tidegate_sim::scenario::{Scenario, VideoPlan};
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
 
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let model: Box<dyn FrameEncoder> = Box::new(VideoModel::new(config, stream));
             Ok(model)
         };
-        let takes = play::scenario(&scenario, seed, &encoder, &mut |_| {})?;
+        let takes = runner::scenario(&scenario, seed, &encoder, &mut |_| {})?;
         let mut digest = Digest::default();
         for take in &takes {
             digest.add_take(take);
@@ -57,7 +57,7 @@ impl Default for Digest {
 }
 
 impl Digest {
-    fn add_take(&mut self, take: &Take) {
+    fn add_take(&mut self, take: &RunResult) {
         for (role, takings) in &take.flows {
             let (sent, received, packets) = takings.rows();
             self.add(&[&role.name]);

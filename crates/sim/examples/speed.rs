@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tidegate_core::media::EncodeError;
-use tidegate_sim::play;
+use tidegate_sim::runner;
 use tidegate_sim::scenario::Scenario;
 
 fn main() -> ExitCode {
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         }
     }
     let no_video = |_: &str, _: &_, _| Err(EncodeError::Source("no video here".to_owned()));
-    match play::scenario(&scenario, scenario.seed, &no_video, &mut |_| {}) {
+    match runner::scenario(&scenario, scenario.seed, &no_video, &mut |_| {}) {
         Ok(takes) => {
             let take = &takes[0];
             let totals = (0..take.flows.len()).map(|flow| take.meter.totals(flow));

@@ -17,7 +17,7 @@ mod tests;
 use core::time::Duration;
 
 use tidegate_core::session::tcp::{Capture, Interactive, Place, TcpSender, TcpSenderConfig};
-use tidegate_core::symbiosis::{Mode, Subscription, SymbiosisConfig};
+use tidegate_core::tcp_rate::{Mode, Subscription, TcpRateConfig};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
@@ -50,8 +50,8 @@ pub struct StreamPlan {
 
 impl StreamPlan {
     /// The application, for a `video` that is sent so.
-    pub fn symbiosis(&self, video: &VideoPlan) -> SymbiosisConfig {
-        SymbiosisConfig {
+    pub fn symbiosis(&self, video: &VideoPlan) -> TcpRateConfig {
+        TcpRateConfig {
             mode: self.mode,
             subscribed: self.subscribed,
             floor: video.floor,
@@ -63,7 +63,7 @@ impl StreamPlan {
             margin: self.margin,
             drain: self
                 .drain
-                .unwrap_or_else(|| SymbiosisConfig::drain_within(video.delay_bound)),
+                .unwrap_or_else(|| TcpRateConfig::drain_within(video.delay_bound)),
         }
     }
 

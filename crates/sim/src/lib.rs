@@ -1,16 +1,16 @@
 //! Deterministic simulator, scenario language, run folders and metrics.
 
-pub mod agent;
-pub mod cast;
+pub mod flow_endpoints;
 pub mod interactive;
 pub mod meter;
-pub mod oracle;
-pub mod paced;
-pub mod play;
+pub mod model_flow;
+pub mod offline_optimum;
+pub mod packet_agent;
 pub mod run;
+pub mod runner;
 pub mod scenario;
-pub mod staging;
 pub mod tcp;
+pub mod topology;
 pub mod traffic;
 pub mod video_model;
 pub mod world;

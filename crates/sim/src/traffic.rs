@@ -1,7 +1,7 @@
 //! Traffic that shares the links with what is under test: constant and bursty streams, web
 //! browsers, video.
 //!
-//! All of it is made of [agents](crate::agent): packets are values, and a party without a packet
+//! All of it is made of [agents](crate::packet_agent): packets are values, and a party without a packet
 //! in flight costs a place in the agenda. What is random comes from the party's own stream.
 
 mod distribution;

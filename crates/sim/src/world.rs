@@ -9,43 +9,43 @@ use core::mem;
 use core::time::Duration;
 
 use prefetch_index::prefetch_index;
-use tidegate_core::agenda::Agenda;
 use tidegate_core::link::{Exit, LinkId, Network, RouteId, Step};
 use tidegate_core::random::Seed;
+use tidegate_core::timer_queue::TimerQueue;
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::Time;
 
-use crate::agent::{Agent, AgentCx, Arrival, Outbox};
+use crate::packet_agent::{Agent, AgentCx, Arrival, Outbox};
 
-mod ahead;
+mod batch_wakeup;
 mod error;
+mod lookahead;
+mod node;
 mod observer;
 mod packet;
-mod rounds;
-mod seat;
 mod wired;
 
-use ahead::Ahead;
 pub use error::WorldError;
+use lookahead::Lookahead;
+use node::{Aside, NodeState};
 pub use observer::{Flight, Observer, Sample};
 pub use packet::SimPacket;
 use packet::put;
-use seat::{Aside, Seat};
 pub use wired::Wired;
 
 /// A party by its place in the list given to [`World::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PartyId(pub usize);
+pub struct NodeId(pub usize);
 
 /// An agent and its place in the world.
 #[derive(Clone, Debug)]
-pub struct Party<A> {
+pub struct Node<A> {
     /// Names its random stream, `party/<name>`, and shows up in errors.
     pub name: String,
     /// What it does.
     pub agent: A,
     /// Who receives what it sends.
-    pub peer: PartyId,
+    pub peer: NodeId,
     /// The way there.
     pub route: RouteId,
     /// Whose packets these are: what fair queues keep apart and link counters tell apart.
@@ -65,9 +65,9 @@ pub struct Party<A> {
 #[derive(Debug)]
 pub struct World<A> {
     network: Network<SimPacket>,
-    seats: Vec<Seat<A>>,
+    seats: Vec<NodeState<A>>,
     /// When each party wants to be woken, while it takes part: then or later.
-    agenda: Agenda,
+    agenda: TimerQueue,
     /// How many parties are not done.
     busy: usize,
     now: Time,
@@ -78,7 +78,7 @@ pub struct World<A> {
     /// At the present moment.
     deliveries: u32,
     /// Who may be ahead of the others.
-    ahead: Ahead,
+    ahead: Lookahead,
 }
 
 impl<A: Agent> World<A> {
@@ -88,7 +88,7 @@ impl<A: Agent> World<A> {
     /// When a party has a peer that is not in the list.
     pub fn new(
         network: Network<SimPacket>,
-        parties: Vec<Party<A>>,
+        parties: Vec<Node<A>>,
         seed: Seed,
     ) -> Result<Self, WorldError> {
         let count = parties.len();
@@ -98,7 +98,7 @@ impl<A: Agent> World<A> {
                 peer: party.peer,
             });
         }
-        let seat = |party: Party<A>| Seat {
+        let seat = |party: Node<A>| NodeState {
             agent: party.agent,
             start: party.start,
             stop: party.stop,
@@ -119,14 +119,14 @@ impl<A: Agent> World<A> {
         let mut world = Self {
             network,
             seats: parties.into_iter().map(seat).collect(),
-            agenda: Agenda::new(count),
+            agenda: TimerQueue::new(count),
             busy: count,
             now: Time::ZERO,
             moment: 0,
             sampler: None,
             outbox: Outbox::default(),
             deliveries: 0,
-            ahead: Ahead::default(),
+            ahead: Lookahead::default(),
         };
         for id in 0..count {
             let outlook = world.seats[id].outlook();
@@ -200,12 +200,12 @@ impl<A: Agent> World<A> {
     }
 
     /// The agent of a party. Panics if there is no such party.
-    pub fn agent(&self, party: PartyId) -> &A {
+    pub fn agent(&self, party: NodeId) -> &A {
         &self.seats[party.0].agent
     }
 
     /// The same, to take out what it has collected. Panics if there is no such party.
-    pub fn agent_mut(&mut self, party: PartyId) -> &mut A {
+    pub fn agent_mut(&mut self, party: NodeId) -> &mut A {
         &mut self.seats[party.0].agent
     }
 
@@ -233,7 +233,7 @@ impl<A: Agent> World<A> {
     fn look_on<O: Observer + ?Sized>(&mut self, observer: &mut O) {
         for packet in self.network.coming(2) {
             prefetch_index(&self.seats, packet.to as usize);
-            observer.soon(PartyId(packet.to as usize));
+            observer.soon(NodeId(packet.to as usize));
         }
         for packet in self.network.coming(1) {
             let seat = &self.seats[packet.to as usize];
@@ -243,7 +243,7 @@ impl<A: Agent> World<A> {
         for packet in self.network.coming(0) {
             let seat = &self.seats[packet.to as usize];
             self.network.soon(RouteId(seat.route as usize), Step::Place);
-            observer.very_soon(PartyId(packet.to as usize));
+            observer.very_soon(NodeId(packet.to as usize));
         }
     }
 
@@ -336,14 +336,14 @@ impl<A: Agent> World<A> {
             self.network.discard(exit);
             return None;
         }
-        observer.arrived(at, packet.flight(PartyId(id)));
+        observer.arrived(at, packet.flight(NodeId(id)));
         let arrival = Arrival {
             size: packet.size,
             ecn: packet.ecn,
         };
         let mut trace = Voice {
             observer,
-            id: PartyId(id),
+            id: NodeId(id),
         };
         let mut cx = AgentCx::new(at, &mut seat.aside.rng, &mut trace, &mut self.outbox);
         let (timer, done) = seat.agent.take(&mut cx, &arrival, &mut packet.body);
@@ -364,7 +364,7 @@ impl<A: Agent> World<A> {
         let seat = &mut self.seats[id];
         let mut trace = Voice {
             observer,
-            id: PartyId(id),
+            id: NodeId(id),
         };
         let mut cx = AgentCx::new(at, &mut seat.aside.rng, &mut trace, &mut self.outbox);
         let (timer, done) = seat.agent.wake(&mut cx);
@@ -473,7 +473,7 @@ impl<A: Agent> World<A> {
     }
 
     /// Since when a party has been done; none if it is not.
-    pub fn done_at(&self, party: PartyId) -> Option<Time> {
+    pub fn done_at(&self, party: NodeId) -> Option<Time> {
         let seat = &self.seats[party.0];
         seat.done.then_some(seat.aside.done_at)
     }
@@ -489,7 +489,7 @@ struct Sampler {
 /// Adds to what a party says who it is.
 struct Voice<'a, O: ?Sized> {
     observer: &'a mut O,
-    id: PartyId,
+    id: NodeId,
 }
 
 impl<O: Observer + ?Sized> Trace for Voice<'_, O> {

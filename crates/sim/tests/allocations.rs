@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::media::EncodeError;
-use tidegate_sim::play;
+use tidegate_sim::runner;
 use tidegate_sim::scenario::Scenario;
 
 /// The system's allocator, which is told how often it is asked.
@@ -43,7 +43,7 @@ fn count(text: &str, seconds: u64) -> (u64, u64) {
     scenario.duration = Duration::from_secs(seconds);
     let no_video = |_: &str, _: &_, _| Err(EncodeError::Source("no video here".to_owned()));
     let before = ASKED.load(Ordering::Relaxed);
-    let takes = play::scenario(&scenario, scenario.seed, &no_video, &mut |_| {}).unwrap();
+    let takes = runner::scenario(&scenario, scenario.seed, &no_video, &mut |_| {}).unwrap();
     (ASKED.load(Ordering::Relaxed) - before, takes[0].hops)
 }
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use tidegate_core::media::FrameEncoder;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Time};
-use tidegate_sim::cast::{Role, Takings};
-use tidegate_sim::oracle::FloorSender;
-use tidegate_sim::play;
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
+use tidegate_sim::offline_optimum::FloorSender;
+use tidegate_sim::runner;
 use tidegate_sim::scenario::{Scenario, VideoPlan};
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
 
@@ -35,7 +35,7 @@ fn ten_seeds_keep_997_of_1000_savable_frames_on_time() {
     let mut shares = Vec::new();
     println!("seed   of savable   of all   fixed at its mean   fixed 2 Mb/s");
     for seed in 1..=10 {
-        let takes = play::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
+        let takes = runner::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
         let flows = takes.iter().flat_map(|take| &take.flows);
         let counts: Vec<Count> = flows.map(|(role, t)| count(&scenario, role, t)).collect();
         let [own, mean, two] = counts[..] else {
@@ -79,7 +79,7 @@ fn other_falls_at_other_distances_leave_most_frames_on_time() {
 
 /// Share of the savable frames that are on time, and Mb/s in frames that are.
 fn play_fall(scenario: &Scenario, seed: u64) -> (f64, f64) {
-    let takes = play::scenario(scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
+    let takes = runner::scenario(scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
     let (role, takings) = &takes[0].flows[0];
     let bound = role.plan.media.video().unwrap().delay_bound;
     let (sent, received, _) = takings.rows();
@@ -108,7 +108,7 @@ fn fall(to: &str, delay: u64) -> Scenario {
 fn rap_keeps_the_promise_too() {
     let scenario = demo("rap");
     for seed in 1..=3 {
-        let takes = play::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
+        let takes = runner::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
         let (role, takings) = &takes[0].flows[0];
         assert_eq!(role.plan.control_name(), "rap");
         let own = count(&scenario, role, takings);
@@ -148,7 +148,7 @@ fn encoder(
     Ok(Box::new(VideoModel::new(config, rng)))
 }
 
-fn count(scenario: &Scenario, role: &Role, takings: &Takings) -> Count {
+fn count(scenario: &Scenario, role: &FlowInstance, takings: &FlowResult) -> Count {
     let video = role.plan.media.video().unwrap();
     let (sent, received, _) = takings.rows();
     let oracle = FloorSender {

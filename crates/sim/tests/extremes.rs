@@ -5,19 +5,19 @@
 use proptest::prelude::*;
 use tidegate_core::media::FrameEncoder;
 use tidegate_core::random::Seed;
-use tidegate_sim::play::{self, Keep, Take};
+use tidegate_sim::runner::{self, Keep, RunResult};
 use tidegate_sim::scenario::{Scenario, VideoPlan};
 
 /// Plays one kind of flow over links of this rate and delay, for `lasts`, and what is under way then for
 /// as long as a scenario may last.
-fn play(flow: &str, rate: &str, delay: &str, lasts: &str, seed: u64) -> Take {
+fn play(flow: &str, rate: &str, delay: &str, lasts: &str, seed: u64) -> RunResult {
     let queue = "queue = { droptail = \"60kB\" }";
     let link = format!("rate = \"{rate}\"\ndelay = \"{delay}\"\n{queue}");
     play_over(&link, flow, lasts, seed)
 }
 
 /// The same over any kind of link, both ways.
-fn play_over(link: &str, flow: &str, lasts: &str, seed: u64) -> Take {
+fn play_over(link: &str, flow: &str, lasts: &str, seed: u64) -> RunResult {
     let text = format!(
         r#"name = "t"
 duration = "24h"
@@ -40,7 +40,7 @@ stop = "{lasts}"
     let encoder = |flow: &str, plan: &VideoPlan, seed| -> Result<Box<dyn FrameEncoder>, _> {
         Ok(plan.modelled(flow, seed).expect("the model"))
     };
-    let take = play::flows(&scenario, Seed(seed), Keep::default(), &encoder);
+    let take = runner::flows(&scenario, Seed(seed), Keep::default(), &encoder);
     let take = take.unwrap_or_else(|error| panic!("{text}{error}"));
     for flow in 0..take.flows.len() {
         let totals = take.meter.totals(flow);

@@ -7,12 +7,12 @@ use std::path::Path;
 use tidegate_core::control::Ecn;
 use tidegate_core::media::EncodeError;
 use tidegate_core::random::Seed;
-use tidegate_sim::play::{self, Keep, Take};
+use tidegate_sim::runner::{self, Keep, RunResult};
 use tidegate_sim::scenario::{MediaPlan, Scenario};
 
-fn play(scenario: &Scenario, seed: u64) -> Take {
+fn play(scenario: &Scenario, seed: u64) -> RunResult {
     let no_video = |_: &str, _: &_, _| Err(EncodeError::Source("no video here".to_owned()));
-    play::flows(scenario, Seed(seed), Keep::default(), &no_video).unwrap()
+    runner::flows(scenario, Seed(seed), Keep::default(), &no_video).unwrap()
 }
 
 /// The scenario that comes with the project, with other text in some places.
@@ -28,13 +28,13 @@ fn l4s(changes: &[(&str, &str)]) -> Scenario {
 
 /// Delay beyond the propagation of 10 ms and the 0.3 ms that a packet takes to be sent, at its mean
 /// and for 99 of 100 packets.
-fn queueing(take: &Take, flow: usize) -> (f64, f64) {
+fn queueing(take: &RunResult, flow: usize) -> (f64, f64) {
     let totals = take.meter.totals(flow);
     let ms = |delay: Duration| delay.as_secs_f64() * 1e3 - 10.3;
     (ms(totals.delay_mean), ms(totals.delay_p99))
 }
 
-fn mbps(take: &Take, flow: usize) -> f64 {
+fn mbps(take: &RunResult, flow: usize) -> f64 {
     take.meter.totals(flow).receive_rate().as_f64() / 1e6
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tidegate_sim::scenario::{Scenario, Sweep};
-use tidegate_sim::staging;
+use tidegate_sim::topology;
 
 #[path = "../examples/cellular_trace.rs"]
 #[expect(dead_code, reason = "an example has a main function")]
@@ -32,7 +32,7 @@ fn every_scenario_is_sound() {
             "{}",
             plan.name
         );
-        assert!(staging::network(&plan, &staging::roles(&plan, plan.seed)).is_ok());
+        assert!(topology::network(&plan, &topology::roles(&plan, plan.seed)).is_ok());
         seen.push(plan.name);
     }
     seen.sort();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use session_lab::{Play, Played};
 use tidegate_core::control::Outcome;
 use tidegate_core::link::{Capacity, LossConfig, QueueConfig, RedConfig};
-use tidegate_core::session::assembler::LATE_REPAIR;
+use tidegate_core::session::jitter_buffer::LATE_REPAIR;
 use tidegate_core::trace::{Event, KeyCause};
 use tidegate_core::units::{Rate, Time};
 

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::Ecn;
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::Time;
-use tidegate_sim::agent::{Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
+use tidegate_sim::packet_agent::{Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 use tidegate_sim::tcp::classic::{Config, Flavour, NewReno, Sender};
 use tidegate_sim::tcp::{InitialWindow, Sink, SinkConfig, SourceConfig, SourceKind, Stream};
 

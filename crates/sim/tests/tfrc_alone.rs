@@ -12,8 +12,8 @@ use tidegate_core::controller::tfrc::equation;
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
-use tidegate_sim::play;
 use tidegate_sim::run::{EventRow, PacketOutcome, PacketRow};
+use tidegate_sim::runner;
 use tidegate_sim::scenario::Scenario;
 
 #[test]
@@ -22,7 +22,7 @@ fn a_bulk_flow_uses_what_capacity_and_equation_allow() {
     println!("seed   received/allowed   after 2 s   received/capacity");
     let mut sums = [0.0; 3];
     for seed in 1..=10 {
-        let takes = play::scenario(
+        let takes = runner::scenario(
             &scenario,
             Seed(seed),
             &|_, _, _| unreachable!(),

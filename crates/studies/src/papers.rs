@@ -8,7 +8,7 @@ mod bursts;
 mod differs;
 mod itcp;
 mod outcome;
-mod stage;
+mod runs;
 pub mod verb;
 
 #[cfg(test)]
@@ -22,7 +22,7 @@ use tidegate_report::plot::{Cell, Claim, Figure, Point, Series, Table};
 pub use bottleneck::{Bottleneck, BottleneckFault};
 pub use bursts::{Bursts, BurstsFault};
 pub use itcp::VIDEO as ITCP_VIDEO;
-pub use stage::{Encoder, Job, Memory, NoPictures, PapersError, Pictures, Simulator, Tcp, World};
+pub use runs::{Encoder, Job, Memory, NoPictures, PapersError, Pictures, Simulator, Tcp, World};
 
 /// How to play.
 #[derive(Clone, Debug)]

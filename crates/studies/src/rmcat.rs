@@ -22,8 +22,8 @@ use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
-use tidegate_sim::paced::Workload;
-use tidegate_sim::play::{self, PlayError};
+use tidegate_sim::model_flow::Workload;
+use tidegate_sim::runner::{self, PlayError};
 use tidegate_sim::scenario::{BulkPlan, FlowPlan, MediaPlan, Scenario, ScenarioError, VideoPlan};
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
 
@@ -150,7 +150,7 @@ pub fn play(scenario: &Scenario, control: &str, seed: Seed) -> Result<Outcome, P
         let model = VideoModel::new(config, seed.stream(&format!("video/{flow}")));
         Ok::<Box<dyn FrameEncoder>, EncodeError>(Box::new(model))
     };
-    let takes = play::scenario(scenario, seed, &encoder, &mut |_| {})?;
+    let takes = runner::scenario(scenario, seed, &encoder, &mut |_| {})?;
     Ok(Outcome::of(scenario, control, seed, &takes[0]))
 }
 

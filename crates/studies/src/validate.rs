@@ -21,7 +21,7 @@ use measure::Measured;
 use points::Set;
 use reference::{Mark, Mean};
 use tidegate_report::plot::Figure;
-use tidegate_sim::play::{self, PlayError};
+use tidegate_sim::runner::{self, PlayError};
 use tidegate_sim::scenario::{Scenario, ScenarioError};
 
 /// One point: a scenario, and what ns-2 makes of it.
@@ -130,7 +130,7 @@ impl Case {
         let scenario = scenario.map_err(|error| failed(CaseFault::Scenario(error)))?;
         let no_video = |_: &str, _: &_, _| Err(EncodeError::Source("no video here".to_owned()));
         let keep = measure::keep(&self.means, &self.marks);
-        let take = play::flows(&scenario, seed, keep, &no_video);
+        let take = runner::flows(&scenario, seed, keep, &no_video);
         let take = take.map_err(|error| failed(CaseFault::Play(error)))?;
         let means = self.means.iter().map(|mean| mean.what.as_str());
         let mut measured: Vec<Measured> = means

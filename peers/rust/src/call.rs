@@ -6,7 +6,7 @@ use tidegate_core::endpoint::Endpoint;
 use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::cast::Role;
+use tidegate_sim::flow_endpoints::FlowInstance;
 use tidegate_sim::scenario::Scenario;
 
 /// A flow, as a peer needs to know it.
@@ -36,7 +36,7 @@ impl Call {
     /// What `scenario` says of `role`, which is number `place` of those that it has.
     pub fn new(
         scenario: &Scenario,
-        role: &Role,
+        role: &FlowInstance,
         place: usize,
         first_rate: Rate,
         seed: Seed,
@@ -79,7 +79,7 @@ impl Call {
 
 /// What the way of `role` over these `links` of the scenario, and over its own, takes without
 /// queues, transmission and jitter.
-pub fn propagation(scenario: &Scenario, role: &Role, links: &[usize]) -> Duration {
+pub fn propagation(scenario: &Scenario, role: &FlowInstance, links: &[usize]) -> Duration {
     let shared = links.iter().map(|link| scenario.links[*link].delay);
     let own = [&role.access, &role.exit].into_iter().flatten();
     shared.chain(own.map(|link| link.delay)).sum()
@@ -112,7 +112,7 @@ const FLOWS_PER_SEED: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
-    use tidegate_sim::staging::roles;
+    use tidegate_sim::topology::roles;
 
     use super::*;
 

@@ -179,8 +179,8 @@ pub const SETTLING: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use tidegate_core::control::Ecn;
-    use tidegate_sim::agent::Body;
-    use tidegate_sim::world::PartyId;
+    use tidegate_sim::packet_agent::Body;
+    use tidegate_sim::world::NodeId;
 
     use super::*;
 
@@ -188,7 +188,7 @@ mod tests {
 
     fn flight(party: usize, entered: u64) -> Flight<'static> {
         Flight {
-            party: PartyId(party),
+            party: NodeId(party),
             flow: 0,
             size: Bytes(1_000),
             ecn: Ecn::NotEct,

@@ -12,12 +12,12 @@ use tidegate_core::link::{Network, NetworkError, StepsError};
 use tidegate_core::random::Seed;
 use tidegate_core::session::stream::Direct;
 use tidegate_core::units::{Bytes, Rate, Time, nanos};
-use tidegate_sim::agent::{Agent, AgentCx, Arrival, Body};
-use tidegate_sim::cast::{Actor, Role, SimPlayer};
-use tidegate_sim::paced::Workload;
+use tidegate_sim::flow_endpoints::{Actor, FlowInstance, SimPlayer};
+use tidegate_sim::model_flow::Workload;
+use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Body};
 use tidegate_sim::scenario::{BulkPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
-use tidegate_sim::staging::{self, back_of, path_of};
-use tidegate_sim::world::{Party, PartyId, Wired, World, WorldError};
+use tidegate_sim::topology::{self, back_of, path_of};
+use tidegate_sim::world::{Node, NodeId, Wired, World, WorldError};
 
 use crate::call::{Call, Part, propagation};
 use crate::meter::{Meter, Span};
@@ -47,8 +47,8 @@ pub fn scenario(scenario: &Scenario, peer: Peer, options: &Options) -> Result<Ou
     let seed = options.seed;
     let library = peer.library(options.pion.as_deref());
     let library = library.map_err(PlayError::Library)?;
-    let roles = staging::roles(scenario, seed);
-    let network = staging::network(scenario, &roles).map_err(PlayError::Steps)?;
+    let roles = topology::roles(scenario, seed);
+    let network = topology::network(scenario, &roles).map_err(PlayError::Steps)?;
     let network = Network::new(&network, seed).map_err(PlayError::Network)?;
     let parties = parties(scenario, &roles, peer, options)?;
     let mut world = World::new(network, parties, seed).map_err(PlayError::World)?;
@@ -149,10 +149,10 @@ fn is_background(flow: &FlowPlan) -> bool {
 
 fn parties(
     scenario: &Scenario,
-    roles: &[Role],
+    roles: &[FlowInstance],
     peer: Peer,
     options: &Options,
-) -> Result<Vec<Party<Member>>, PlayError> {
+) -> Result<Vec<Node<Member>>, PlayError> {
     let mut parties = Vec::with_capacity(roles.len() * 2);
     for (place, role) in roles.iter().enumerate() {
         let (sender, receiver, linger) = if is_background(&role.plan) {
@@ -171,10 +171,10 @@ fn parties(
         };
         let first = parties.len();
         let stop = Time::ZERO + role.plan.stop;
-        let party = |side: &str, agent, peer: usize, route, flow: usize, stop| Party {
+        let party = |side: &str, agent, peer: usize, route, flow: usize, stop| Node {
             name: format!("{}/{side}", role.name),
             agent,
-            peer: PartyId(peer),
+            peer: NodeId(peer),
             route,
             flow: flow as u32,
             dscp: 0,
@@ -193,7 +193,7 @@ fn parties(
 }
 
 /// Both ends of a flow of ours.
-fn background(role: &Role, seed: Seed) -> (Member, Member) {
+fn background(role: &FlowInstance, seed: Seed) -> (Member, Member) {
     if let Some((sender, receiver)) = role.actors() {
         return (Member::Model(sender), Member::Model(receiver));
     }
@@ -209,7 +209,7 @@ fn background(role: &Role, seed: Seed) -> (Member, Member) {
 fn outcome(
     scenario: &Scenario,
     place: usize,
-    role: &Role,
+    role: &FlowInstance,
     peer: Peer,
     meter: &mut Meter,
 ) -> FlowOutcome {

@@ -19,7 +19,7 @@ use tidegate_core::link::{
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::world::{self, PartyId, Wired, World, WorldError};
+use tidegate_sim::world::{self, NodeId, Wired, World, WorldError};
 
 use crate::call::{Call, Part, Parts};
 use crate::clock::Clock;
@@ -279,10 +279,10 @@ fn connected(call: &Call) -> Result<[Party; 2], SetupError> {
     let mut sender = build(Some(bitrate(call.first_rate)));
     let mut receiver = build(None);
     introduce(&mut sender, &mut receiver)?;
-    let party = |name: &str, endpoint, peer| world::Party {
+    let party = |name: &str, endpoint, peer| world::Node {
         name: name.to_owned(),
         agent: Wired(endpoint),
-        peer: PartyId(peer),
+        peer: NodeId(peer),
         route: RouteId(1 - peer),
         flow: 0,
         dscp: 0,

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_kernel::{Event, EventKind, Events, Wanted, monotonic};
-use tidegate_live::emulator::{Emulator, Host, Nowhere};
+use tidegate_live::emulator::{Blackhole, Emulator, Host};
 use tidegate_live::netns::Namespace;
 
 use crate::verdict::Verdict;
@@ -154,7 +154,7 @@ fn write(stream: &TcpStream, events: &Arc<Events>) -> thread::JoinHandle<()> {
 /// Has all that the host sends lost, twice. Not in the emulator, which stands for a network of other
 /// machines: to hand a packet to that would take the kernel as long as waking a processor.
 fn cut(host: &Namespace, round: u64) -> thread::JoinHandle<()> {
-    let nowhere = Nowhere::new(host).unwrap();
+    let nowhere = Blackhole::new(host).unwrap();
     let start = Instant::now();
     thread::spawn(move || {
         for begin in [2_000, 7_000].map(|at| Duration::from_millis(at + 130 * round)) {

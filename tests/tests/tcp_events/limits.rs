@@ -74,7 +74,7 @@ impl<'a> Limited<'a> {
             let next = self.events.next(Some(Duration::from_secs(1))).unwrap();
             seen.extend(next);
             let last = seen.last().map(|event| event.what);
-            if let Some(Happening::Phase { to, .. }) = last
+            if let Some(LinkEvent::Phase { to, .. }) = last
                 && to == limit
             {
                 coherent(&seen);
@@ -89,7 +89,7 @@ impl<'a> Limited<'a> {
 fn coherent(seen: &[Event]) {
     let mut now = None;
     for (number, event) in (1..).zip(seen) {
-        let Happening::Phase { from, to } = event.what else {
+        let LinkEvent::Phase { from, to } = event.what else {
             panic!("{event:?}");
         };
         assert_eq!(from, now, "{seen:?}");

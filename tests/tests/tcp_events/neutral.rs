@@ -2,7 +2,7 @@
 
 use super::*;
 use tidegate_core::link::RouteId;
-use tidegate_live::stack::Stack;
+use tidegate_live::tcp_sysctls::Stack;
 
 /// A segment as it went into the path: where its first byte is behind the first of the stream, and
 /// how many bytes it has.

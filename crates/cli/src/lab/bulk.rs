@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::Conditions;
 use tidegate_live::tcp::{TcpOptions, TcpSocket, accept};
-use tidegate_sim::cast::Role;
-use tidegate_sim::paced::Application;
+use tidegate_sim::flow_endpoints::FlowInstance;
+use tidegate_sim::model_flow::Application;
 use tidegate_sim::scenario::TcpPlan;
 use tidegate_sim::tcp::SourceKind;
 
@@ -21,7 +21,7 @@ use super::kernel::KernelTcp;
 /// # Errors
 /// The connection failed.
 pub(super) fn send(
-    role: &Role,
+    role: &FlowInstance,
     kernel: &KernelTcp,
     plan: &TcpPlan,
     peer: SocketAddr,

@@ -8,7 +8,7 @@ use tidegate_core::link::{NetworkConfig, Outage, RouteId};
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::StopFlag;
-use tidegate_live::emulator::Nowhere;
+use tidegate_live::emulator::Blackhole;
 use tidegate_live::netns::Namespace;
 
 /// What cuts the path of a video over TCP.
@@ -52,7 +52,7 @@ pub(super) fn divert(
     clock: Clock,
     stop: StopFlag,
 ) -> Result<JoinHandle<Result<()>>> {
-    let nowhere = Nowhere::new(host)?;
+    let nowhere = Blackhole::new(host)?;
     let wait = move |at: Time| {
         while clock.now() < at && !stop.is_set() {
             thread::sleep(clock.until(at).min(GLANCE));

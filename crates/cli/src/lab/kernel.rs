@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use anyhow::{Result, bail};
 use tidegate_core::units::Bytes;
-use tidegate_live::stack::{Limits, Stack};
+use tidegate_live::tcp_sysctls::{Limits, Stack};
 use tidegate_sim::scenario::{MediaPlan, Scenario, TcpPlan, TcpSender};
 use tidegate_sim::tcp::classic::Flavour;
 use tidegate_sim::tcp::modern::{self, CongestionConfig, CubicConfig, Detection};

@@ -11,22 +11,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::session::tcp::{TcpReceiver, TcpStreamer};
-use tidegate_core::symbiosis::{self, Mode, TcpView};
+use tidegate_core::tcp_rate::{self, Mode, TcpView};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_kernel::{Connection, Events};
 use tidegate_live::driver::Conditions;
-use tidegate_live::pipe::Threaded;
+use tidegate_live::encoder_thread::Threaded;
 use tidegate_live::tcp::{self, TcpError, TcpOptions, TcpSocket};
-use tidegate_sim::cast::{Role, Takings};
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::interactive::{Record, StreamPlan};
 use tidegate_sim::scenario::VideoPlan;
 
 use super::kernel::KernelTcp;
-use super::place::Said;
+use super::netns_pair::Said;
 use super::service::Service;
-use super::watch::Watch;
+use super::tcp_sampler::TcpSampler;
 
 /// A sender before the clock starts.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct Sender {
 impl Sender {
     /// Of the video of `role`, which goes over `kernel`.
     pub(super) fn new(
-        role: &Role,
+        role: &FlowInstance,
         video: &VideoPlan,
         plan: &StreamPlan,
         kernel: &KernelTcp,
@@ -82,7 +82,7 @@ impl Sender {
         peer: SocketAddr,
         conditions: &Conditions,
         sources: Sources,
-    ) -> Result<(Takings, Said)> {
+    ) -> Result<(FlowResult, Said)> {
         let clock = conditions.clock;
         conditions.sleep_until(self.start);
         if conditions.stop.is_set() {
@@ -93,7 +93,7 @@ impl Sender {
         let patience = end.since(clock.now()).max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&peer, patience)
             .context("the receiver cannot be reached")?;
-        let watch = Watch::start(sources.watch, &stream, clock)?;
+        let watch = TcpSampler::start(sources.watch, &stream, clock)?;
         let shared = watch.shared();
         let mut socket = TcpSocket::new(stream, &self.options)?;
         if let Some(events) = sources.sender {
@@ -134,8 +134,8 @@ impl Sender {
         self.start + self.interval * gone.div_ceil(self.interval.as_nanos().max(1)) as u32
     }
 
-    fn finish(mut self, now: Time, mut record: Record) -> (Takings, Said) {
-        let (mut takings, mut said) = (Takings::default(), Said::new());
+    fn finish(mut self, now: Time, mut record: Record) -> (FlowResult, Said) {
+        let (mut takings, mut said) = (FlowResult::default(), Said::new());
         let sender = &mut self.streamer.sender;
         sender.on_closed(now);
         sender.drain(&mut takings.sent, &mut said);
@@ -190,7 +190,7 @@ impl Sources {
 struct Told(Connection);
 
 impl tcp::Watch for Told {
-    fn next_event(&mut self, now: Time) -> io::Result<Option<(symbiosis::Told, TcpView)>> {
+    fn next_event(&mut self, now: Time) -> io::Result<Option<(tcp_rate::Told, TcpView)>> {
         self.0.next_event(now).map_err(io::Error::other)
     }
 
@@ -211,8 +211,11 @@ impl tcp::Watch for Told {
 ///
 /// # Errors
 /// The connection failed, or brings something else.
-pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result<(Takings, Said)> {
-    let mut takings = Takings::default();
+pub(super) fn receive(
+    listener: &TcpListener,
+    conditions: &Conditions,
+) -> Result<(FlowResult, Said)> {
+    let mut takings = FlowResult::default();
     // Longer than the sender, which would take its peer's going for a failure.
     let end = conditions.until.map_or(Time::FAR, |until| until + LAST);
     let conditions = &Conditions {
@@ -225,7 +228,7 @@ pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result
     };
     let mut socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
     let mut receiver = TcpReceiver::new();
-    let fetch = |receiver: &mut TcpReceiver, takings: &mut Takings| {
+    let fetch = |receiver: &mut TcpReceiver, takings: &mut FlowResult| {
         takings.received.extend(from_fn(|| receiver.poll_frame()));
     };
     let received = tcp::receive(&mut receiver, &mut socket, conditions, |receiver, _| {

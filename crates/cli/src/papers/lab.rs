@@ -11,20 +11,20 @@ use anyhow::{Context as _, Result, ensure};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_live::driver::Interrupts;
-use tidegate_sim::cast::{Role, Takings};
-use tidegate_sim::{run, staging};
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
+use tidegate_sim::{run, topology};
 use tidegate_studies::papers::verb;
 use tidegate_studies::papers::{Job, PapersError, Pictures, World};
 
-use crate::folder::{self, Script};
-use crate::lab::{self, Injector, Played, Service, Stage, describe};
-use crate::studio::Studio;
+use crate::lab::{self, Injector, LabRun, Played, Service, describe};
+use crate::run_folder::{self, LoadedScenario};
+use crate::video_source::VideoInput;
 use tidegate_console::progress::say;
 
 /// Labs of this process.
 pub(super) struct Lab {
     service: Service,
-    studio: Studio,
+    studio: VideoInput,
     interrupts: Arc<Interrupts>,
     injector: Injector,
     /// Run folders go there.
@@ -55,7 +55,7 @@ impl Lab {
         )?;
         Ok(Self {
             service,
-            studio: Studio::default(),
+            studio: VideoInput::default(),
             interrupts,
             injector,
             out,
@@ -72,15 +72,15 @@ impl Lab {
         self.interrupts.count() > 0
     }
 
-    fn try_play(&self, job: &Job) -> Result<Option<(Role, Takings)>> {
+    fn try_play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>> {
         let number = 1 + self.begun.fetch_add(1, Ordering::Relaxed);
-        let script = Script {
+        let script = LoadedScenario {
             scenario: job.scenario.clone(),
             text: job.text.clone(),
             studio: self.studio.clone(),
         };
         let seed = Seed(job.seed);
-        let stage = Stage {
+        let stage = LabRun {
             script: &script,
             seed,
             interrupts: &self.interrupts,
@@ -91,7 +91,7 @@ impl Lab {
         if self.is_interrupted() {
             return Ok(None);
         }
-        let cast = staging::roles(&script.scenario, seed);
+        let cast = topology::roles(&script.scenario, seed);
         let played = stage.play_in_time(&cast, &mut |_| {}, &|| {})?;
         // What was cut short says nothing.
         if !played.is_whole {
@@ -111,9 +111,15 @@ impl Lab {
     }
 
     /// Leaves the run folder.
-    fn keep(&self, script: &Script, job: &Job, played: Played, number: usize) -> Result<()> {
+    fn keep(
+        &self,
+        script: &LoadedScenario,
+        job: &Job,
+        played: Played,
+        number: usize,
+    ) -> Result<()> {
         let dir = self.out.join(format!("{}-{}", job.label, job.seed));
-        let mut manifest = folder::manifest(run::World::Lab, &script.scenario);
+        let mut manifest = run_folder::manifest(run::World::Lab, &script.scenario);
         let timing = lab::timing("video", &played.report);
         manifest.notes.push(describe(&timing));
         manifest.timing.push(timing);
@@ -123,7 +129,7 @@ impl Lab {
         manifest.notes.extend(played.notes.clone());
         let captures = lab::captures(&played);
         let late = if played.report.kept_up { "" } else { "; LATE" };
-        let run = folder::write(&dir, script, manifest, Seed(job.seed), vec![played.take])?;
+        let run = run_folder::write(&dir, script, manifest, Seed(job.seed), vec![played.take])?;
         captures.write(&dir)?;
         let summary = run.summary.as_ref();
         let flow = summary.and_then(|s| s.flows.iter().find(|f| f.name == "video"));
@@ -200,7 +206,7 @@ impl World for Lab {
         ));
     }
 
-    fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+    fn play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError> {
         let played = self.try_play(job);
         if let Err(why) = &played {
             // The others took time, too.

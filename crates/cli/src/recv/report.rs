@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tidegate_core::media::FrameRate;
-use tidegate_core::session::assembler::ReceivedFrame;
+use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::units::{Bytes, Time};
-use tidegate_sim::cast::received_row;
+use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::run::Summary;
 
 use super::RecvArgs;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use tidegate_core::media::{Codec, FrameRate};
-use tidegate_core::session::assembler::ReceivedFrame;
+use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::tcp::{Punctuality, TcpReceiver};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::{Conditions, StopFlag};
 use tidegate_live::tcp::{Received, receive};
-use tidegate_sim::cast::received_row;
+use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::run::{ShownFrame, Side, Summary};
 
 use super::keep::{Film, Keeper};

@@ -9,13 +9,13 @@ use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::sender::{SentFrame, Status};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_sim::cast::{packet_row, sent_row};
+use tidegate_sim::flow_endpoints::{packet_row, sent_row};
 use tidegate_sim::run::Summary;
 
 use super::addresses::Route;
 use super::{SendArgs, Stream};
+use crate::encoder_speed::EncoderSpeed;
 use crate::live::{FLOW, Folder, Tally};
-use crate::pace::Pace;
 use tidegate_console::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
@@ -29,7 +29,7 @@ pub(super) struct Reporter {
     packets: Vec<PacketRow>,
     recent: Recent,
     frames_made: u64,
-    pace: Pace,
+    pace: EncoderSpeed,
     /// Packets that arrived with a mark, if any may be marked.
     marked: Option<u64>,
     /// From the capture of the first frame that left on.
@@ -69,7 +69,7 @@ impl Reporter {
         what: &str,
         route: &Route,
         folder: Folder,
-        pace: Pace,
+        pace: EncoderSpeed,
     ) -> Self {
         let mut progress = Progress::default();
         let port = route.sockets[0].local_addr().map_or(0, |a| a.port());

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tidegate_sim::scenario::Sweep;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::book::Job;
+use super::results_file::Job;
 use super::rows::{self, Figure, Kind, Row};
 
 /// A line per point and flow or link, with the metrics that most people look for; columns without

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tidegate_core::promise::Law;
+use tidegate_core::delay_bound::Law;
 use tidegate_core::session::tcp::Place;
-use tidegate_core::symbiosis::{self, Backoff, Flags, Subscription, SymbiosisConfig, TcpEvent};
+use tidegate_core::tcp_rate::{self, Backoff, Flags, Subscription, TcpEvent, TcpRateConfig};
 use tidegate_sim::scenario::quantity;
 
 /// How the rate is decided.
@@ -143,7 +143,7 @@ pub(crate) enum Choice {
     /// Somebody outside.
     Follow,
     /// Events of the connection; any mode but Classic.
-    Symbiosis(symbiosis::Mode),
+    TcpRateAdapter(tcp_rate::Mode),
 }
 
 impl Choice {
@@ -151,13 +151,13 @@ impl Choice {
         match self {
             Self::Classic => "classic",
             Self::Follow => "follow",
-            Self::Symbiosis(mode) => mode.name(),
+            Self::TcpRateAdapter(mode) => mode.name(),
         }
     }
 
-    pub(crate) const fn symbiosis(self) -> Option<symbiosis::Mode> {
+    pub(crate) const fn symbiosis(self) -> Option<tcp_rate::Mode> {
         match self {
-            Self::Symbiosis(mode) => Some(mode),
+            Self::TcpRateAdapter(mode) => Some(mode),
             Self::Classic | Self::Follow => None,
         }
     }
@@ -179,18 +179,18 @@ impl ModeArgs {
                 symb: on(Switch::Symb),
                 opt: on(Switch::Opt),
             };
-            return match symbiosis::Mode::of_flags(flags, self.backoff(), law) {
-                symbiosis::Mode::Classic => Choice::Classic,
-                mode => Choice::Symbiosis(mode),
+            return match tcp_rate::Mode::of_flags(flags, self.backoff(), law) {
+                tcp_rate::Mode::Classic => Choice::Classic,
+                mode => Choice::TcpRateAdapter(mode),
             };
         }
         match self.mode {
             None if told => Choice::Follow,
             None | Some(Mode::Classic) => Choice::Classic,
             Some(Mode::Follow) => Choice::Follow,
-            Some(Mode::Ioff) => Choice::Symbiosis(symbiosis::Mode::Ioff),
-            Some(Mode::Iexp) => Choice::Symbiosis(symbiosis::Mode::Iexp(self.backoff())),
-            Some(Mode::Iopt) => Choice::Symbiosis(symbiosis::Mode::Iopt(law)),
+            Some(Mode::Ioff) => Choice::TcpRateAdapter(tcp_rate::Mode::Ioff),
+            Some(Mode::Iexp) => Choice::TcpRateAdapter(tcp_rate::Mode::Iexp(self.backoff())),
+            Some(Mode::Iopt) => Choice::TcpRateAdapter(tcp_rate::Mode::Iopt(law)),
         }
     }
 
@@ -216,8 +216,8 @@ impl ModeArgs {
         let usual = match choice {
             // Somebody outside may say `drop`.
             Choice::Classic | Choice::Follow => BacklogArg::Frames,
-            Choice::Symbiosis(mode) if mode.is_exact() => BacklogArg::Pictures,
-            Choice::Symbiosis(_) => BacklogArg::Socket,
+            Choice::TcpRateAdapter(mode) if mode.is_exact() => BacklogArg::Pictures,
+            Choice::TcpRateAdapter(_) => BacklogArg::Socket,
         };
         match self.backlog.unwrap_or(usual) {
             BacklogArg::Frames => Place::Frames,
@@ -226,7 +226,7 @@ impl ModeArgs {
         }
     }
 
-    pub(super) fn subscribed(&self, mode: symbiosis::Mode) -> Subscription {
+    pub(super) fn subscribed(&self, mode: tcp_rate::Mode) -> Subscription {
         let Some(told) = &self.subscribe else {
             return if mode.is_exact() {
                 Subscription::ALL
@@ -260,12 +260,12 @@ impl ModeArgs {
     }
 
     pub(super) fn margin(&self) -> f64 {
-        self.margin.unwrap_or(SymbiosisConfig::MARGIN)
+        self.margin.unwrap_or(TcpRateConfig::MARGIN)
     }
 
     pub(super) fn drain(&self, bound: Duration) -> Duration {
         self.drain
-            .unwrap_or_else(|| SymbiosisConfig::drain_within(bound))
+            .unwrap_or_else(|| TcpRateConfig::drain_within(bound))
     }
 
     /// Its options, and whether they were given.
@@ -290,7 +290,7 @@ impl ModeArgs {
     /// # Errors
     /// Names the option that is of no use in this mode, or out of range.
     pub(super) fn check(&self, choice: Choice) -> Result<()> {
-        use symbiosis::Mode as M;
+        use tcp_rate::Mode as M;
         let mode = choice.symbiosis();
         let iexp = matches!(mode, Some(M::Iexp(_)));
         let fixed = matches!(mode, Some(M::Iexp(Backoff::Fixed { .. })));
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn modes_and_flags_are_two_spellings() {
-        use symbiosis::Mode as M;
+        use tcp_rate::Mode as M;
         for (line, mode) in [
             ("--mode ioff", M::Ioff),
             ("--flags itcp,event", M::Ioff),
@@ -382,7 +382,7 @@ mod tests {
         ] {
             let modes = modes(line);
             let choice = modes.choice(false);
-            assert_eq!(choice, Choice::Symbiosis(mode), "{line}");
+            assert_eq!(choice, Choice::TcpRateAdapter(mode), "{line}");
             modes.check(choice).unwrap();
         }
         assert_eq!(modes("--flags itcp").choice(false), Choice::Classic);
@@ -390,7 +390,7 @@ mod tests {
         let tuned = modes("--mode iexp --ratio 0.5 --hold 2s").choice(false);
         let hold = Duration::from_secs(2);
         let backoff = Backoff::Fixed { ratio: 0.5, hold };
-        assert_eq!(tuned, Choice::Symbiosis(M::Iexp(backoff)));
+        assert_eq!(tuned, Choice::TcpRateAdapter(M::Iexp(backoff)));
     }
 
     #[test]

@@ -9,18 +9,18 @@ use anyhow::Result;
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::stream::EncodePipe;
 use tidegate_core::session::tcp::TcpStreamer;
-use tidegate_core::symbiosis::{Retraction, TcpEvent};
+use tidegate_core::tcp_rate::{Retraction, TcpEvent};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::Conditions;
 use tidegate_live::tcp::{Sent, TcpError, TcpSocket, send};
-use tidegate_sim::cast::sent_row;
+use tidegate_sim::flow_endpoints::sent_row;
 use tidegate_sim::run::Summary;
 
 use super::TcpArgs;
 use super::rates::{Channel, Incoming, Outgoing};
+use crate::encoder_speed::EncoderSpeed;
 use crate::live::{FLOW, Folder, Tally};
-use crate::pace::Pace;
 use tidegate_console::context::LiveContext;
 use tidegate_console::progress::{Progress, counted, millis};
 
@@ -32,7 +32,7 @@ pub(crate) struct Reporter {
     outgoing: Option<Outgoing>,
     /// What is said of the source of events.
     sayings: Option<Receiver<String>>,
-    pace: Pace,
+    pace: EncoderSpeed,
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
     recent: Recent,
@@ -71,7 +71,7 @@ impl Reporter {
         args: &TcpArgs,
         folder: Folder,
         sayings: Option<Receiver<String>>,
-        pace: Pace,
+        pace: EncoderSpeed,
     ) -> Result<Self> {
         let mut progress = Progress::default();
         if let Some(path) = args.rate_from.as_ref().and_then(Channel::missing) {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use tidegate_core::symbiosis::{Mode, Subscription, TcpEvent};
+use tidegate_core::tcp_rate::{Mode, Subscription, TcpEvent};
 use tidegate_kernel::{Connection, EventSet, Events, default_path, set_congestion_control};
 use tidegate_live::tcp::set_rto_max;
 

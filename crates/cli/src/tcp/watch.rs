@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context as _, Result};
-use tidegate_core::symbiosis::{Subscription, TcpEvent, TcpView, Told};
+use tidegate_core::tcp_rate::{Subscription, TcpEvent, TcpView, Told};
 use tidegate_core::units::Time;
 use tidegate_kernel::{Connection, EventKind, Events, default_path};
 use tidegate_live::tcp::{TcpSocket, Watch};

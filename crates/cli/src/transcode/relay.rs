@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use tidegate_core::media::FrameRate;
-use tidegate_core::session::assembler::ReceivedFrame;
+use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::tcp::TcpReceiver;
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;

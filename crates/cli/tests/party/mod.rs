@@ -11,7 +11,7 @@ use std::{env, fs, process};
 use tidegate_sim::run::{Run, RunReader};
 
 /// A running program. It is killed, by its id, when the test ends before it does.
-pub(crate) struct Party {
+pub(crate) struct Node {
     child: Child,
     lines: Receiver<String>,
     heard: Vec<String>,
@@ -27,7 +27,7 @@ pub(crate) struct Ended {
     pub(crate) output: String,
 }
 
-impl Party {
+impl Node {
     /// `tidegate` with these arguments, separated by spaces.
     pub(crate) fn tidegate(arguments: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
@@ -150,7 +150,7 @@ impl Party {
     }
 }
 
-impl Drop for Party {
+impl Drop for Node {
     fn drop(&mut self) {
         // It may have ended, and been waited for, already.
         let _ = self.child.kill();
@@ -202,10 +202,10 @@ impl Drop for Scratch {
 }
 
 /// A player of a stream over TCP, at a port of its choice.
-pub(crate) fn player(options: &str) -> (Party, u16) {
+pub(crate) fn player(options: &str) -> (Node, u16) {
     // No machine is so busy that a frame comes too late.
     let options = format!("--listen 127.0.0.1:0 --discard-threshold 30s {options}");
-    let mut player = Party::tidegate(&format!("recv --transport tcp {options}"));
+    let mut player = Node::tidegate(&format!("recv --transport tcp {options}"));
     let port = player.number("waiting for a stream at port ");
     (player, port)
 }

@@ -4,18 +4,18 @@
 use std::path::Path;
 use std::thread;
 
-use tidegate_core::symbiosis::TcpEvent;
+use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::DropCause;
 use tidegate_core::units::Rate;
 
 use crate::daemon::{ANYTHING, Daemon};
 use crate::in_real_time;
-use crate::party::Party;
+use crate::party::Node;
 use crate::played::{Played, cut_path};
 use crate::tell;
 
 /// Twelve seconds of video that are to be there within two, over a path with a cut.
-fn play(name: &str, from: &str, socket: &Path, meanwhile: impl FnOnce(&mut Party)) -> Played {
+fn play(name: &str, from: &str, socket: &Path, meanwhile: impl FnOnce(&mut Node)) -> Played {
     let options = format!(
         "--size 320x180 --rate 2Mb/s --duration 12s --congestion reno --mode iopt --events-from {from}"
     );

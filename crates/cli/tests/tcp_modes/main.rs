@@ -21,7 +21,7 @@ use std::{fs, thread};
 use calm::judged;
 use lab::in_lab;
 use played::{Played, cut_path};
-use tidegate_core::symbiosis::TcpEvent;
+use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::DropCause;
 use tidegate_core::units::Rate;
 

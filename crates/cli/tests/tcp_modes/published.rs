@@ -7,17 +7,17 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use tidegate_core::promise::{
+use tidegate_core::delay_bound::{
     Burst, Congested, Frames, Law, Response, TcpPath, backlog_of_reaction,
 };
-use tidegate_core::symbiosis::TcpEvent;
+use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::emulator::EmulatorConfig;
 use tidegate_sim::run::EventRow;
 
 use crate::in_real_time;
-use crate::party::{Party, Scratch, text};
+use crate::party::{Node, Scratch, text};
 use crate::played::{Played, path};
 
 /// The first two cuts lose a frame or two each, which duplicate acknowledgements tell of; the last
@@ -31,7 +31,7 @@ fn finland() -> EmulatorConfig {
 }
 
 /// Sixteen seconds of small pictures at 1 Mb/s.
-fn play(name: &str, mode: &str, meanwhile: impl FnOnce(&mut Party)) -> Played {
+fn play(name: &str, mode: &str, meanwhile: impl FnOnce(&mut Node)) -> Played {
     let options = format!(
         "--size 176x120 --fps 25 --rate 1Mb/s --floor 50kb/s --duration 16s --congestion reno \
          --events-from unprivileged --mode {mode}"

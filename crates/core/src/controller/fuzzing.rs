@@ -13,7 +13,7 @@ use crate::control::{
     Algorithm as _, Change, Cx, Demand, Ecn, Fate, FlowId, Kind, Outcome, RateController, Sent,
     Start,
 };
-use crate::promise::{DelayPromise, PlannerConfig};
+use crate::delay_bound::{DelayBound, PlannerConfig};
 use crate::random::Seed;
 use crate::session::fuzzing::Story;
 use crate::units::{Bytes, Rate, RemoteTime, Time};
@@ -22,8 +22,8 @@ use crate::wire::fuzzing::Target;
 /// All targets.
 pub const TARGETS: [Target; 3] = [
     Target {
-        name: "promise",
-        run: promise,
+        name: "delay_bound",
+        run: delay_bound,
     },
     Target {
         name: "rap",
@@ -55,12 +55,12 @@ pub fn tfrc(data: &[u8]) {
     }
 }
 
-/// The delay promise around TFRC, with what only a driver knows: backlogs, budgets, stalls.
-pub fn promise(data: &[u8]) {
+/// The delay bound around TFRC, with what only a driver knows: backlogs, budgets, stalls.
+pub fn delay_bound(data: &[u8]) {
     let (floor, ceiling) = (Rate::kbps(150), Rate::kbps(8_000));
     let inner = TfrcConfig::default().start(&start());
     let config = PlannerConfig::new(floor, ceiling);
-    let mut controller = DelayPromise::new(inner, config, Duration::from_millis(300));
+    let mut controller = DelayBound::new(inner, config, Duration::from_millis(300));
     play(data, &mut controller, &mut |controller, story, cx| {
         match story.byte() % 4 {
             0 => controller.set_backlog(Bytes(number(story))),

@@ -119,13 +119,13 @@ impl core::error::Error for LinkFault {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::testing::Parcel;
+    use crate::link::testing::PacketHandle;
     use crate::link::{CoDelConfig, DelayLaw, FqCoDelConfig, Link, RedConfig, Spread};
     use crate::random::Seed;
     use crate::units::{Bytes, Time};
 
     fn fault(config: &LinkConfig) -> LinkFault {
-        Link::<Parcel>::new(config, Seed(1), "up")
+        Link::<PacketHandle>::new(config, Seed(1), "up")
             .unwrap_err()
             .fault
     }
@@ -146,7 +146,7 @@ mod tests {
             spread,
             reorder: true,
         };
-        assert!(Link::<Parcel>::new(&good(), Seed(1), "up").is_ok());
+        assert!(Link::<PacketHandle>::new(&good(), Seed(1), "up").is_ok());
         let with_loss = |probability| LinkConfig {
             loss: LossConfig::Bernoulli(probability),
             ..good()

@@ -5,38 +5,38 @@ use core::fmt::Debug;
 use crate::control::Ecn;
 use crate::units::{Bytes, Time};
 
-mod chain;
 mod config;
 mod delay;
-mod hop;
-mod lane;
+mod fast_link;
+mod general_link;
+mod link_impl;
 mod loss;
 mod network;
-mod notes;
 mod outage;
-mod passage;
+mod packet_log;
+mod packet_pool;
 mod queue;
 mod rate;
+mod standalone;
 mod stats;
-mod store;
 #[cfg(test)]
 mod testing;
 
 pub use config::{LinkConfig, LinkError, LinkFault};
 pub use delay::{JitterConfig, JitterFault, Spread};
-pub use hop::{FlowCounts, Link, LinkStats, Queued};
 pub use loss::{GilbertElliott, LossConfig, LossFault};
 pub use network::{
     Delivery, Exit, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId, Step,
 };
-pub use notes::{DropReason, Happening, LinkNote};
 pub use outage::{Outage, Outages, OutagesError};
+pub use packet_log::{DropReason, LinkEvent, LinkLogEntry};
 pub use queue::{
     CoDelConfig, CoDelFault, DelayLaw, DropTailConfig, DualPi2Config, DualPi2Fault, DualScheduler,
     FqCoDelConfig, FqCoDelFault, Limit, PriorityConfig, QueueConfig, RedAdaptation, RedConfig,
     RedFault, RedUnit,
 };
 pub use rate::{Capacity, Steps, StepsError, Trace, TraceError, Transmitter};
+pub use standalone::{FlowCounts, Link, LinkStats, Queued};
 
 /// What a model needs to know of a packet; bytes or bare metadata, it does not matter.
 pub trait Packet: Debug {

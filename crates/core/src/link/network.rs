@@ -5,28 +5,28 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::Packet;
 use super::config::{LinkConfig, LinkError};
-use super::hop::{LinkStats, Queued};
-use super::lane::{Entry, Lane};
-use super::notes::LinkNote;
-use super::passage::Passage;
+use super::fast_link::{Entry, FastLink};
+use super::link_impl::LinkImpl;
+use super::packet_log::LinkLogEntry;
+use super::packet_pool::{PacketHandle, PacketPool, SHELL};
 use super::rate::Capacity;
-use super::store::{Parcel, SHELL, Store};
-use crate::agenda::Agenda;
+use super::standalone::{LinkStats, Queued};
 use crate::random::Seed;
+use crate::timer_queue::TimerQueue;
 use crate::units::{Bytes, Time};
-use ahead::Ahead;
-pub use ahead::Step;
 use batch::{BATCHED, Batches};
-use inbox::Inboxes;
-use shelf::Shelf;
+use delivery_queue::DeliveryQueue;
+use lookahead::Lookahead;
+pub use lookahead::Step;
+use lookahead_inbox::LookaheadInboxes;
 
-mod ahead;
 mod batch;
-mod days;
-mod inbox;
-mod last;
+mod calendar_queue;
+mod delivery_queue;
+mod exit_links;
+mod lookahead;
+mod lookahead_inbox;
 mod relay;
-mod shelf;
 
 /// What a [`Network`] is made from.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,15 +92,15 @@ impl Exit {
 /// What happens inside at a moment goes before what is pushed at that moment.
 #[derive(Debug)]
 pub struct Network<P> {
-    links: Vec<Passage>,
+    links: Vec<LinkImpl>,
     /// What is inside of them.
-    store: Store<P>,
+    store: PacketPool<P>,
     /// All routes one after the other: a link, or [`END`] with the number of the route.
     hops: Vec<u32>,
     /// Where each route begins in `hops`.
     routes: Vec<u32>,
     /// The next departure of each link.
-    agenda: Agenda,
+    agenda: TimerQueue,
     /// Packets at the end of their routes that nobody has popped.
     arrived: VecDeque<Exit>,
     /// The link that packets of each link are handed on by as soon as they enter it, or [`NONE`].
@@ -108,12 +108,12 @@ pub struct Network<P> {
     /// What is moved on many at once.
     batches: Batches,
     /// What is on its last link.
-    shelf: Shelf,
+    shelf: DeliveryQueue,
     /// The same, where it is told of ahead of time.
-    inboxes: Inboxes,
+    inboxes: LookaheadInboxes,
     /// The moment that was reached, and the highest link that had its turn at that moment.
     reached: (Time, usize),
-    ahead: Ahead,
+    ahead: Lookahead,
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
@@ -129,7 +129,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             if !names.insert(name) {
                 return Err(NetworkError::NameTaken { name: name.clone() });
             }
-            let link = Passage::new(link, seed, name).map_err(|fault| LinkError {
+            let link = LinkImpl::new(link, seed, name).map_err(|fault| LinkError {
                 link: name.clone(),
                 fault,
             });
@@ -157,20 +157,20 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
         // Where links are few, a ring each costs less.
         let many = links.len() > CACHED;
-        let shelf = many.then(|| last::mark(&links, &mut hops));
+        let shelf = many.then(|| exit_links::mark(&links, &mut hops));
         Ok(Self {
-            agenda: Agenda::new(links.len()),
+            agenda: TimerQueue::new(links.len()),
             links,
             feeders,
             batches,
             shelf: shelf.unwrap_or_default(),
-            inboxes: Inboxes::default(),
+            inboxes: LookaheadInboxes::default(),
             reached: (Time::ZERO, 0),
-            store: Store::new(),
+            store: PacketPool::new(),
             hops,
             routes,
             arrived: VecDeque::new(),
-            ahead: Ahead::default(),
+            ahead: Lookahead::default(),
         })
     }
 
@@ -199,14 +199,19 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// Keeps a packet that is about to enter `route`; its first hop.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn lodge(&mut self, route: RouteId, size: Bytes, make: impl FnOnce() -> P) -> (Parcel, u32) {
+    fn lodge(
+        &mut self,
+        route: RouteId,
+        size: Bytes,
+        make: impl FnOnce() -> P,
+    ) -> (PacketHandle, u32) {
         let hop = self.routes[route.0];
         let slot = self.store.put(make);
-        (Parcel { size, slot, hop }, self.hops[hop as usize])
+        (PacketHandle { size, slot, hop }, self.hops[hop as usize])
     }
 
     #[inline(never)]
-    fn set_out(&mut self, at: Time, parcel: Parcel) {
+    fn set_out(&mut self, at: Time, parcel: PacketHandle) {
         if let Some(exit) = self.forward(at, parcel) {
             self.arrived.push_back(exit);
         }
@@ -331,7 +336,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 
     /// The oldest note of a link, see [`Link::pop_note`](super::Link::pop_note).
-    pub fn pop_note(&mut self, link: LinkId) -> Option<LinkNote> {
+    pub fn pop_note(&mut self, link: LinkId) -> Option<LinkLogEntry> {
         self.move_on(self.reached);
         self.links[link.0].pop_note()
     }
@@ -347,7 +352,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.store.len()
     }
 
-    fn settled(&mut self, link: LinkId, now: Time) -> &Passage {
+    fn settled(&mut self, link: LinkId, now: Time) -> &LinkImpl {
         self.advance(now);
         self.land_all_for(link.0);
         self.clear_shelf_for(link.0);
@@ -412,7 +417,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.agenda.set_first(link, next.unwrap_or(Time::FAR));
         let (at, parcel) = departed?;
         let hop = parcel.hop + 1;
-        self.forward(at, Parcel { hop, ..parcel })
+        self.forward(at, PacketHandle { hop, ..parcel })
     }
 
     /// It is the turn of `link`.
@@ -430,7 +435,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         clippy::inline_always,
         reason = "a parcel stays in registers, and none is read back in other pieces than it was written in"
     )]
-    fn forward(&mut self, at: Time, parcel: Parcel) -> Option<Exit> {
+    fn forward(&mut self, at: Time, parcel: PacketHandle) -> Option<Exit> {
         let hop = self.hops[parcel.hop as usize];
         if hop & END != 0 {
             let (end, slot) = (parcel.hop, parcel.slot);
@@ -450,7 +455,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// room; whether it does.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn enter(&mut self, at: Time, parcel: Parcel, hop: u32) -> bool {
+    fn enter(&mut self, at: Time, parcel: PacketHandle, hop: u32) -> bool {
         let link = (hop & !LAST) as usize;
         if hop & LAST != 0 {
             if self.inboxes.are_on() {
@@ -461,11 +466,11 @@ impl<P: Packet + Send + 'static> Network<P> {
                 return true;
             }
             // It may come ahead of its time, at which nobody knows yet what waits.
-            if !self.links[link].lane().is_some_and(Lane::has_room) {
+            if !self.links[link].lane().is_some_and(FastLink::has_room) {
                 return false;
             }
         }
-        let Passage::Lane(lane) = &mut self.links[link] else {
+        let LinkImpl::FastLink(lane) = &mut self.links[link] else {
             return false;
         };
         match lane.push(&mut self.store, at, parcel) {

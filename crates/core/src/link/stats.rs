@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::notes::{LinkNote, Notes};
+use super::packet_log::{LinkLogEntry, PacketLog};
 use crate::units::Bytes;
 
 /// What a link counted. Every arrival is delivered, dropped in one of three ways, or
@@ -62,12 +62,12 @@ pub struct Queued {
 /// What is recorded only on demand.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    pub(super) notes: Option<Notes>,
+    pub(super) notes: Option<PacketLog>,
     pub(super) flows: Vec<FlowCounts>,
 }
 
 impl Records {
-    pub(super) fn note(&mut self, note: LinkNote) {
+    pub(super) fn note(&mut self, note: LinkLogEntry) {
         if let Some(notes) = &mut self.notes {
             notes.add(note);
         }

@@ -14,19 +14,19 @@ use crate::control::Ecn;
 use crate::units::{Bytes, Rate, Time};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parcel {
+pub(super) struct PacketHandle {
     pub(super) id: u64,
     size: u64,
     pub(super) ecn: Ecn,
 }
 
-impl Parcel {
+impl PacketHandle {
     pub(super) fn new(id: u64, size: u64, ecn: Ecn) -> Self {
         Self { id, size, ecn }
     }
 }
 
-impl Packet for Parcel {
+impl Packet for PacketHandle {
     fn size(&self) -> Bytes {
         Bytes(self.size)
     }

@@ -148,7 +148,7 @@ pub enum FeedbackMode {
     /// picture loss indications (RFC 4585).
     PerPacket,
     /// Receiver reports only, as any RTP receiver.
-    ReportsOnly,
+    RrFallback,
 }
 
 /// Customary first dynamic payload type (RFC 3551 section 6).

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::control::{Fate, Outcome};
-use crate::promise::window::WindowMin;
+use crate::delay_bound::window::WindowMin;
 use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
 /// Round-trip time, loss and delivery rate from the reports.

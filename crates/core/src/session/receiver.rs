@@ -3,10 +3,10 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::assembler::{Assembler, MediaPacket, ReceivedFrame};
 use super::config::{FeedbackMode, ReceiverConfig};
-use super::reception::{Arrivals, Reception};
-use super::slowing::Slowing;
+use super::jitter_buffer::{JitterBuffer, MediaPacket, ReceivedFrame};
+use super::receiver_stats::{Arrivals, ReceiverStats};
+use super::slowdown_detector::SlowdownDetector;
 use crate::control::{Cx, Why, sooner};
 use crate::endpoint::{Datagram, Endpoint, Transmit};
 use crate::media::MEDIA_CLOCK;
@@ -29,11 +29,11 @@ pub struct MediaReceiver {
     media: Source,
     repair: Source,
     timestamps: Unwrap32,
-    assembler: Assembler,
+    assembler: JitterBuffer,
     /// Middle of the last sender report's NTP time stamp, and when it came.
     last_sr: Option<(NtpShort, Time)>,
     last_arrival: Option<Time>,
-    slowing: Slowing,
+    slowing: SlowdownDetector,
     feedback_due: Option<Time>,
     feedback_sent: Time,
     report_due: Option<Time>,
@@ -55,14 +55,14 @@ impl MediaReceiver {
     /// A receiver that waits for a stream.
     pub fn new(config: ReceiverConfig) -> Self {
         Self {
-            assembler: Assembler::new(payload::codec(config.payload_types.0), config.hold),
+            assembler: JitterBuffer::new(payload::codec(config.payload_types.0), config.hold),
             config,
             media: Source::default(),
             repair: Source::default(),
             timestamps: Unwrap32::new(),
             last_sr: None,
             last_arrival: None,
-            slowing: Slowing::default(),
+            slowing: SlowdownDetector::default(),
             feedback_due: None,
             feedback_sent: Time::ZERO,
             report_due: None,
@@ -239,7 +239,7 @@ impl MediaReceiver {
     }
 
     fn feedback_soon(&mut self, now: Time, wait: Duration) {
-        if self.config.feedback == FeedbackMode::ReportsOnly {
+        if self.config.feedback == FeedbackMode::RrFallback {
             return;
         }
         let due = (now + wait).max(self.feedback_sent + EARLY);
@@ -290,7 +290,7 @@ impl MediaReceiver {
         self.assembler.start_over();
         (self.media, self.repair) = Default::default();
         self.timestamps = Unwrap32::new();
-        self.slowing = Slowing::default();
+        self.slowing = SlowdownDetector::default();
         (self.last_sr, self.want_key) = (None, None);
         (self.asked, self.want_nack) = (0, false);
         self.ended = false;
@@ -385,7 +385,7 @@ impl MediaReceiver {
     /// was cut off hears at once that the path is back; ever more rarely, and not after a goodbye.
     fn beacon(&self) -> Option<Time> {
         let last = self.last_arrival?;
-        if self.ended || self.config.feedback == FeedbackMode::ReportsOnly {
+        if self.ended || self.config.feedback == FeedbackMode::RrFallback {
             return None;
         }
         let silence = self.feedback_sent.since(last);
@@ -487,7 +487,7 @@ struct Source {
     ssrc: Option<u32>,
     unwrap: Unwrap16,
     arrivals: Arrivals,
-    reception: Reception,
+    reception: ReceiverStats,
 }
 
 impl Source {

@@ -17,11 +17,11 @@ use super::feedback::{FeedbackReader, reject};
 use super::history::{Content, History, PacketRow};
 use super::pacer::Pacer;
 use super::path::PathView;
-use super::reports_only::ReportsOnly;
+use super::rr_fallback::RrFallback;
 use crate::control::{Cx, RateController, Target, Why, sooner};
+use crate::delay_bound::PlannerConfig;
 use crate::endpoint::Datagram;
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
-use crate::promise::PlannerConfig;
 use crate::trace::{BreakerCause, DropCause, Event, FeedbackFault, KeyCause};
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::{payload, rtx};
@@ -30,10 +30,10 @@ mod capture;
 mod chain;
 mod control;
 mod feedback;
+mod frame_dropping;
 mod frames;
 mod held;
 mod transmit;
-mod waiting;
 
 /// Sends one stream: asks for frames at the rate that keeps the delay bound, cuts them into
 /// packets, paces them, repairs what can still be in time and drops what cannot.
@@ -57,7 +57,7 @@ pub struct MediaSender {
     breaker: Breaker,
     /// Media above this would trip the breaker, headers included.
     ceiling: Option<Rate>,
-    cautious: ReportsOnly,
+    cautious: RrFallback,
     reader: FeedbackReader,
     chain: Chain,
     media_seq: u64,
@@ -118,7 +118,7 @@ pub enum SenderFailure {
 enum Peer {
     Unknown,
     PerPacket,
-    ReportsOnly,
+    RrFallback,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -149,7 +149,7 @@ impl MediaSender {
             path: PathView::default(),
             breaker: Breaker::new(SLOW_REPORTS),
             ceiling: None,
-            cautious: ReportsOnly::new(config.rates.0),
+            cautious: RrFallback::new(config.rates.0),
             reader: FeedbackReader::default(),
             chain: Chain::default(),
             media_seq: u64::from(rng.next_u32() & 0x7fff),
@@ -367,7 +367,7 @@ impl MediaSender {
             blackout: matches!(self.phase, Phase::Blackout { .. }),
             stopped: self.phase == Phase::Stopped,
             left: self.is_left(),
-            reports_only: self.peer == Peer::ReportsOnly,
+            reports_only: self.peer == Peer::RrFallback,
             heard: self.peer != Peer::Unknown || self.path.has_rtt(),
             frames: self.capture.made(),
         }
@@ -431,7 +431,7 @@ impl MediaSender {
             {
                 self.control.target()
             }
-            Peer::Unknown | Peer::ReportsOnly => cautious(self.cautious.rate()),
+            Peer::Unknown | Peer::RrFallback => cautious(self.cautious.rate()),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! TCP delivers everything in order and chooses its own rate, so what is left to the application is
 //! what it makes and what it lets go before TCP has it. [`TcpSender`] captures, orders frames and
-//! hands bytes to a driver that writes them when the socket takes them; [`Steering`] decides the
+//! hands bytes to a driver that writes them when the socket takes them; [`RatePolicy`] decides the
 //! rate of each frame and whether one that waits is still worth sending; [`Interactive`] does so by
 //! what the connection tells of itself; [`TcpStreamer`] joins it
 //! with its encoder. [`TcpReceiver`] turns bytes back into frames, and [`Punctuality`] says which of
@@ -12,21 +12,23 @@
 //! reports and a goodbye, each behind its length (RFC 4571). A player that leaves says goodbye too,
 //! for which a sender has a [`Listener`].
 
-mod farewell;
 mod flight;
 mod interactive;
 mod packets;
+mod rate_policy;
 mod receiver;
 mod sender;
-mod steering;
+mod shutdown;
 mod streamer;
 
 #[cfg(test)]
 mod tests;
 
-pub use farewell::Listener;
 pub use interactive::Interactive;
+pub use rate_policy::{
+    Advice, Backlog, Classic, Follow, Place, RatePolicy, Verdict, Waiting, Work,
+};
 pub use receiver::{Punctuality, StreamFault, TcpReceiver};
 pub use sender::{Capture, TcpSender, TcpSenderConfig};
-pub use steering::{Advice, Backlog, Classic, Follow, Place, Steering, Verdict, Waiting, Work};
+pub use shutdown::Listener;
 pub use streamer::TcpStreamer;

@@ -6,7 +6,7 @@ mod packetise;
 
 pub(in crate::wire) use annexb::find_start_code;
 pub use annexb::{Contents, NalUnits, contents, is_key_frame, nal_units, parameter_sets};
-pub use assemble::{AccessUnit, AssembleError, Assembler};
+pub use assemble::{AccessUnit, AssembleError, JitterBuffer};
 pub use packetise::{PacketiseError, Payload, Payloads, packetise};
 
 /// The low five bits of a NAL unit's first byte.

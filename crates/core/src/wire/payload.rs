@@ -83,19 +83,19 @@ impl Payload<'_> {
 
 /// Joins payloads, given in order and without a gap, to an access unit.
 #[derive(Clone, Debug)]
-pub enum Assembler {
+pub enum JitterBuffer {
     /// RFC 6184.
-    H264(h264::Assembler),
+    H264(h264::JitterBuffer),
     /// RFC 2250.
-    Mpeg2(mpeg2::Assembler),
+    Mpeg2(mpeg2::JitterBuffer),
 }
 
-impl Assembler {
+impl JitterBuffer {
     /// Holds at most `max_len` bytes of one access unit.
     pub const fn new(codec: Codec, max_len: usize) -> Self {
         match codec {
-            Codec::H264 => Self::H264(h264::Assembler::new(max_len)),
-            Codec::Mpeg2 => Self::Mpeg2(mpeg2::Assembler::new(max_len)),
+            Codec::H264 => Self::H264(h264::JitterBuffer::new(max_len)),
+            Codec::Mpeg2 => Self::Mpeg2(mpeg2::JitterBuffer::new(max_len)),
         }
     }
 

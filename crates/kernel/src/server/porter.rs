@@ -30,7 +30,7 @@ impl Porter {
         folders: impl Iterator<Item = &'a Path>,
     ) -> io::Result<Self> {
         let name = |path: &Path| CString::new(path.as_os_str().as_bytes());
-        let rounds = Rounds {
+        let rounds = BatchWakeup {
             socket: name(socket)?,
             made: identity(&name(socket)?)?,
             folders: folders.map(name).collect::<Result<_, _>>()?,
@@ -70,7 +70,7 @@ impl Drop for Porter {
 }
 
 /// What is to be removed.
-struct Rounds {
+struct BatchWakeup {
     socket: CString,
     /// Another file at its path is not ours.
     made: (u64, u64),
@@ -78,7 +78,7 @@ struct Rounds {
     folders: Vec<CString>,
 }
 
-impl Rounds {
+impl BatchWakeup {
     /// Waits for the end of the daemon and removes everything. Allocates nothing.
     fn serve(&self, end: RawFd) -> ! {
         // SAFETY: these take numbers, names that end with zero, a set that is filled before it is

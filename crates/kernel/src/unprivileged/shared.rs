@@ -9,7 +9,7 @@ use super::view::View;
 use super::{remove, stamps};
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
-use crate::event::{CaState, Event, EventKind, Happening, SubscriptionId};
+use crate::event::{CaState, Event, EventKind, LinkEvent, SubscriptionId};
 use crate::system::{Bell, is_short, monotonic};
 use crate::variables::Variable;
 
@@ -144,7 +144,7 @@ impl Shared {
             state.tell(cookie, view.at, &happened);
             self.tell_of(&state);
         }
-        let timeout = |what: &Happening| what.kind() == EventKind::Timeout;
+        let timeout = |what: &LinkEvent| what.kind() == EventKind::Timeout;
         happened.iter().any(timeout).then_some(view.at)
     }
 
@@ -180,7 +180,7 @@ impl State {
     }
 
     /// Tells those who want to hear it what happened to a socket.
-    pub(super) fn tell(&mut self, cookie: u64, time: Duration, happened: &[Happening]) {
+    pub(super) fn tell(&mut self, cookie: u64, time: Duration, happened: &[LinkEvent]) {
         let Some(watched) = self.sockets.get_mut(&cookie) else {
             return;
         };
@@ -254,7 +254,7 @@ impl State {
 
     /// A socket is gone.
     pub(super) fn end(&mut self, cookie: u64, time: Duration) {
-        self.tell(cookie, time, &[Happening::Ended]);
+        self.tell(cookie, time, &[LinkEvent::Ended]);
         self.fading.remove(&cookie);
         if let Some(watched) = self.sockets.remove(&cookie) {
             stamps::give_back(watched.fd, cookie);

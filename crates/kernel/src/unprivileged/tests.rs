@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::timer::Timers;
 use super::*;
-use crate::event::{EventSet, Happening};
+use crate::event::{EventSet, LinkEvent};
 use crate::system::{Polled, check, monotonic, poll, set_option};
 
 /// A connection of which nothing is acknowledged. That takes no privilege: the listener takes no
@@ -74,7 +74,7 @@ fn timeouts_are_told_one_by_one() {
     let mut last = Duration::ZERO;
     for number in 1..=3 {
         let event = next(&events, EventKind::Timeout);
-        let Happening::Timeout { in_a_row, after } = event.what else {
+        let LinkEvent::Timeout { in_a_row, after } = event.what else {
             panic!("{event:?}");
         };
         assert_eq!(in_a_row, number);
@@ -368,7 +368,7 @@ fn who_waits_for_ever_hears_of_it_all_the_same() {
     let id = events.subscribe(&stream, events.allowed()).unwrap();
     drop(stream);
     let last = std::iter::from_fn(|| events.next(Some(Duration::MAX)).unwrap())
-        .find(|event| event.what == Happening::Ended);
+        .find(|event| event.what == LinkEvent::Ended);
     assert_eq!(last.unwrap().subscription, id);
 }
 

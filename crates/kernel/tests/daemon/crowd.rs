@@ -209,7 +209,7 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
     events.subscribe(&short, Wanted::default()).unwrap();
     drop((short, peer));
     let end = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
-    assert_eq!(end.what, Happening::Ended);
+    assert_eq!(end.what, LinkEvent::Ended);
     // A peer that is gone ends the wait.
     drop(its_peer);
     let patience = Instant::now() + LINGER / 2;
@@ -235,7 +235,7 @@ fn who_closes_after_a_subscription_closes_for_all() {
         drop(socket);
         let last = std::iter::from_fn(|| events.try_next()).last();
         let last = last.map(|event| (event.subscription, event.what));
-        assert_eq!(last, Some((id, Happening::Ended)), "round {round}");
+        assert_eq!(last, Some((id, LinkEvent::Ended)), "round {round}");
     }
 }
 

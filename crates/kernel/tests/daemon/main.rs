@@ -20,7 +20,7 @@ use std::{env, fs, mem};
 
 use service::Daemon;
 use tidegate_kernel::{
-    EventKind, EventSet, Events, EventsError, Executable, Handler, Handlers, Happening, Policy,
+    EventKind, EventSet, Events, EventsError, Executable, Handler, Handlers, LinkEvent, Policy,
     Server, Signals, TcpState, Variable, VariableSet, Wanted,
 };
 
@@ -91,7 +91,7 @@ fn several_subscribers_to_several_sockets_hear_what_they_asked_for() {
     let mut ended = 0;
     while ended < 2 {
         let event = one.next(Some(Duration::from_secs(5))).unwrap().unwrap();
-        ended += usize::from(event.what == Happening::Ended);
+        ended += usize::from(event.what == LinkEvent::Ended);
         heard.push((event.subscription, event.what.kind()));
     }
     assert!(heard.contains(&(a_one, EventKind::State)));
@@ -124,7 +124,7 @@ fn a_subscription_can_be_changed_and_asked_for_its_tally() {
     let closed = TcpState::Closed;
     let ups = seen
         .iter()
-        .filter(|e| matches!(e.what, Happening::State { to, .. } if to != closed));
+        .filter(|e| matches!(e.what, LinkEvent::State { to, .. } if to != closed));
     assert_eq!(ups.count(), 10);
     assert!(seen.iter().all(|e| e.state.get(Variable::Mss).is_some()));
     assert_eq!(
@@ -298,7 +298,7 @@ fn without_rights_it_is_said_which_and_the_weaker_way_works() {
         drop((socket, peer));
         for events in [events, weak] {
             let mut last = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
-            while last.what != Happening::Ended {
+            while last.what != LinkEvent::Ended {
                 last = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
             }
         }
@@ -457,7 +457,7 @@ fn events_can_be_awaited() {
     let mut stream = tidegate_kernel::EventStream::new(Arc::clone(&events)).unwrap();
     let closer = thread::spawn(move || drop((peer, socket)));
     let event = block_on(stream.next()).unwrap();
-    assert_eq!(event.what, Happening::Ended);
+    assert_eq!(event.what, LinkEvent::Ended);
     closer.join().unwrap();
 }
 
@@ -507,7 +507,7 @@ fn privileges_are_given_up_and_rings_can_still_be_made() {
         events.subscribe(&socket, Wanted::default()).unwrap();
         drop((socket, peer));
         let end = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
-        assert_eq!(end.what, Happening::Ended);
+        assert_eq!(end.what, LinkEvent::Ended);
         stopper.write_all(b"!").unwrap();
     });
     server.drop_privileges(Some("nobody")).unwrap();

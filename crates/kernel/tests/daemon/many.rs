@@ -83,7 +83,7 @@ fn a_thousand_sockets_hear_their_own_events() {
     let mut ends = BTreeMap::new();
     while ends.len() < SOCKETS {
         let event = events.next(Some(Duration::from_secs(10))).unwrap().unwrap();
-        if event.what == Happening::Ended {
+        if event.what == LinkEvent::Ended {
             *ends.entry(event.subscription).or_insert(0) += 1;
         }
     }

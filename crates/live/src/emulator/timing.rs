@@ -129,18 +129,18 @@ mod tests {
 
     /// What happens between two looks, of which `ready` are the ports that the second names.
     #[derive(Clone, Debug)]
-    enum Happening {
+    enum LinkEvent {
         Look { ready: Vec<bool> },
         End { ready: Vec<bool> },
         Drained { port: usize },
     }
 
-    fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+    fn happenings() -> impl Strategy<Value = Vec<LinkEvent>> {
         let ready = || proptest::collection::vec(any::<bool>(), PORTS);
         let one = prop_oneof![
-            ready().prop_map(|ready| Happening::Look { ready }),
-            ready().prop_map(|ready| Happening::End { ready }),
-            (0..PORTS).prop_map(|port| Happening::Drained { port }),
+            ready().prop_map(|ready| LinkEvent::Look { ready }),
+            ready().prop_map(|ready| LinkEvent::End { ready }),
+            (0..PORTS).prop_map(|port| LinkEvent::Drained { port }),
         ];
         proptest::collection::vec(one, 1..40)
     }
@@ -158,22 +158,22 @@ mod tests {
             for (i, happening) in (1..).zip(happenings) {
                 let at = Time::from_millis(i);
                 match happening {
-                    Happening::Look { ready } => {
+                    LinkEvent::Look { ready } => {
                         last = named(&ready);
                         silence.look(at, &last);
                         let silent = (0..PORTS).filter(|port| !ready[*port]);
                         silent.for_each(|port| table[port] = at);
                     }
-                    Happening::End { ready } => {
+                    LinkEvent::End { ready } => {
                         last = named(&ready);
                         silence.end(at, &last);
                         table.fill(at);
                     }
-                    Happening::Drained { port } if last.contains(&port) => {
+                    LinkEvent::Drained { port } if last.contains(&port) => {
                         silence.drained(port, at);
                         table[port] = at;
                     }
-                    Happening::Drained { .. } => {}
+                    LinkEvent::Drained { .. } => {}
                 }
                 for port in &last {
                     prop_assert_eq!(silence.since(*port), table[*port]);

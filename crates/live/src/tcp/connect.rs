@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::socket::wait;
 use crate::driver::{Conditions, TICK};
-use crate::name::Name;
 use crate::netns::check;
+use crate::sockaddr::Name;
 
 /// Connects to `peer`, until the stop flag is set or `asked` says so: then there is none.
 ///

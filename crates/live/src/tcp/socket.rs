@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{mem, ptr};
 
 use tidegate_core::session::tcp::TcpReceiver;
-use tidegate_core::symbiosis::{TcpView, Told};
+use tidegate_core::tcp_rate::{TcpView, Told};
 use tidegate_core::units::{Bytes, Time};
 
 use super::TcpError;
@@ -26,7 +26,7 @@ pub struct TcpOptions {
     /// The longest retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), from 1 to 120 s.
     pub rto_max: Option<Duration>,
     /// Time-outs in a row are not doubled
-    /// ([`linear_timeout`](tidegate_core::symbiosis::linear_timeout)), which takes a thread.
+    /// ([`linear_timeout`](tidegate_core::tcp_rate::linear_timeout)), which takes a thread.
     pub linear_timeouts: bool,
     /// Segments are spaced by TCP itself, whatever the queue of the device does
     /// (`SO_MAX_PACING_RATE`, far above what it would pace at).

@@ -1,7 +1,7 @@
 //! Curves from what was counted of flows, rather than from their packets.
 
-use tidegate_sim::play::BIN;
 use tidegate_sim::run::BinRow;
+use tidegate_sim::runner::BIN;
 
 use super::super::series::Bins;
 

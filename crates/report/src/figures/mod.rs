@@ -78,7 +78,7 @@ pub(super) const FIGURES: [Figure; 6] = [
         caption: "How long the queue of each link would take to drain: mean of short spans, with the \
                   range from the shortest to the longest. Strokes below: packets that the link \
                   dropped or lost, and such that it marked. Each link has an axis of its own.",
-        missing: "Nowhere did more than a packet wait, or links were not sampled.",
+        missing: "Blackhole did more than a packet wait, or links were not sampled.",
         draw: queues::draw,
     },
     Figure {

@@ -7,9 +7,9 @@ use tidegate_sim::run::metrics::queueing_delays;
 use super::super::chart::{Chart, Panel, Sample, Vertical};
 use super::super::scale::{top_of, top_of_percent};
 use super::super::series::{Bin, Bins};
+use super::super::summary_text;
 use super::super::svg::polyline;
-use super::super::view::{FlowView, Member, View};
-use super::super::words;
+use super::super::view::{FlowView, SimFlow, View};
 use super::counted;
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
@@ -59,7 +59,7 @@ fn queueing(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
 }
 
 /// The shortest one-way delay of a flow that is known, in seconds.
-fn least_delay(view: &View<'_>, member: &Member<'_>) -> f64 {
+fn least_delay(view: &View<'_>, member: &SimFlow<'_>) -> f64 {
     let means = member.bins.iter().filter_map(|row| row.bin.delay_mean());
     let measured = view.run.totals_of(&member.flow.info.name);
     let measured = measured.filter(|totals| totals.received.packets > 0);
@@ -87,7 +87,7 @@ fn draw_queue(chart: &mut Chart, curves: &[(&FlowView<'_>, Bins)]) {
     }
     chart.svg().end_clip();
     let lines = lines.iter().map(|(colour, piece)| (*colour, &piece[..]));
-    chart.beyond(&panel, lines, words::millis);
+    chart.beyond(&panel, lines, summary_text::millis);
 }
 
 fn draw_losses(view: &View<'_>, chart: &mut Chart) {

@@ -3,7 +3,7 @@
 use super::super::chart::{Chart, Sample, Vertical};
 use super::super::series::{Bin, Bins};
 use super::super::states::{frozen, joined};
-use super::super::view::{FlowView, Member, View};
+use super::super::view::{FlowView, SimFlow, View};
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     let curves: Vec<(&FlowView<'_>, Bins)> = view
@@ -55,7 +55,7 @@ fn bins(view: &View<'_>, flow: &FlowView<'_>) -> Bins {
 }
 
 /// When each frame was due on the screen, and the likeness of what was seen.
-fn shown<'a>(member: &'a Member<'_>) -> impl Iterator<Item = (f64, f64)> + 'a {
+fn shown<'a>(member: &'a SimFlow<'_>) -> impl Iterator<Item = (f64, f64)> + 'a {
     let rate = member.flow.info.frame_rate;
     let first = member.stories.first();
     // Slots are drawn where their frame was captured, as all else about it is.

@@ -8,8 +8,8 @@ use tidegate_sim::run::{LinkInfo, LinkSample};
 use super::super::chart::{Chart, Sample, Vertical};
 use super::super::scale::top_of;
 use super::super::series::{Bin, Bins};
+use super::super::summary_text;
 use super::super::view::{View, outages};
-use super::super::words;
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     let all = links(view, chart.resolution());
@@ -246,7 +246,7 @@ fn draw_link(view: &View<'_>, chart: &mut Chart, link: &Link<'_>) {
     chart.svg().end_clip();
     let lines = lines.iter().map(|(colour, points)| (*colour, &points[..]));
     if link.has_limit() {
-        chart.beyond(&panel, lines, words::millis);
+        chart.beyond(&panel, lines, summary_text::millis);
     } else {
         chart.beyond(&panel, lines, |bytes| format!("{:.1} kB", bytes / 1e3));
     }
@@ -291,7 +291,7 @@ fn about(link: &Link<'_>) -> String {
         ] {
             if count > 0 {
                 let word = if count == 1 { one } else { many };
-                parts.push(format!("{} {word}", words::count(count)));
+                parts.push(format!("{} {word}", summary_text::count(count)));
             }
         }
     }

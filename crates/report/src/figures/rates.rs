@@ -7,9 +7,9 @@ use tidegate_sim::run::{FlowRun, Run};
 use super::super::chart::{Chart, Panel, Sample, Vertical};
 use super::super::scale::round_top;
 use super::super::series::{Bins, steps, thin};
+use super::super::summary_text;
 use super::super::svg::polyline;
-use super::super::view::{FlowView, Member, View};
-use super::super::words;
+use super::super::view::{FlowView, SimFlow, View};
 use super::counted;
 
 pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
@@ -53,9 +53,9 @@ fn above(capacity: &[Vec<(f64, f64)>], top: f64) -> String {
     if most <= top {
         String::new()
     } else if least < most {
-        format!("capacity up to {}", words::rate(most))
+        format!("capacity up to {}", summary_text::rate(most))
     } else {
-        format!("capacity {}", words::rate(most))
+        format!("capacity {}", summary_text::rate(most))
     }
 }
 
@@ -147,7 +147,7 @@ fn curves(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
     let Some(member) = flow.single() else {
         return together(view, flow);
     };
-    let Member {
+    let SimFlow {
         flow: rows, bins, ..
     } = member;
     let (run, end) = (view.run, member.until);

@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use tidegate_core::session::assembler::ReceivedFrame;
+use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::tcp::TcpReceiver;
-use tidegate_core::symbiosis::{Retraction, TcpEvent};
+use tidegate_core::tcp_rate::{Retraction, TcpEvent};
 use tidegate_core::units::{Bytes, Rate, Time};
 
-use crate::oracle::Connection;
+use crate::offline_optimum::Connection;
 use crate::tcp::Sink;
 
 /// The connection as it was, and what the application knew.

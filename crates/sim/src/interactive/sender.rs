@@ -7,7 +7,7 @@ use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::stream::Direct;
 use tidegate_core::session::tcp::TcpStreamer;
-use tidegate_core::symbiosis::{TcpEvent, TcpView};
+use tidegate_core::tcp_rate::{TcpEvent, TcpView};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::ntp::Ntp;
@@ -15,8 +15,8 @@ use tidegate_core::wire::ntp::Ntp;
 use super::StreamPlan;
 use super::record::{Record, Sample};
 use super::transport::Transport;
-use crate::agent::{Agent, AgentCx, Arrival, Body};
-use crate::cast::Takings;
+use crate::flow_endpoints::FlowResult;
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
 use crate::scenario::{FlowPlan, VideoPlan};
 use crate::tcp::Sink;
 
@@ -66,7 +66,7 @@ impl Sender {
     }
 
     /// Moves all into `takings`, at the end, which is `now`. `sink` is its receiver.
-    pub fn finish(mut self, now: Time, sink: &Sink, takings: &mut Takings) {
+    pub fn finish(mut self, now: Time, sink: &Sink, takings: &mut FlowResult) {
         let sender = &mut self.streamer.sender;
         sender.on_closed(now);
         sender.drain(&mut self.rows, &mut self.events);

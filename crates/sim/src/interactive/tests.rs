@@ -1,16 +1,16 @@
 use core::time::Duration;
 
 use tidegate_core::random::Seed;
-use tidegate_core::symbiosis::TcpEvent;
+use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::DropCause;
 use tidegate_core::units::Time;
 
-use crate::cast::Takings;
-use crate::play::{self, Keep};
+use crate::flow_endpoints::FlowResult;
+use crate::runner::{self, Keep};
 use crate::scenario::Scenario;
 
 /// 10 Mb/s and 100 ms, cut at 5 s for three; 15 s of video.
-fn play(transport: &str, seed: u64) -> Takings {
+fn play(transport: &str, seed: u64) -> FlowResult {
     let path = r#"rate = "10Mb/s"
 queue = { droptail = "125kB" }
 outage = [{ at = "5s", lasts = "3s" }]"#;
@@ -18,7 +18,7 @@ outage = [{ at = "5s", lasts = "3s" }]"#;
 }
 
 /// 15 s of video over such a path of 100 ms.
-fn play_over(path: &str, transport: &str, seed: u64) -> Takings {
+fn play_over(path: &str, transport: &str, seed: u64) -> FlowResult {
     let text = format!(
         r#"name = "t"
 duration = "40s"
@@ -43,13 +43,13 @@ transport = {{ frames = 150, {transport} }}
 }
 
 /// What came of that flow.
-fn play_scenario(text: &str, flow: &str, seed: u64) -> Takings {
+fn play_scenario(text: &str, flow: &str, seed: u64) -> FlowResult {
     let none = |_: &str| Err(String::new());
     let scenario = Scenario::parse("t", text, &none).unwrap_or_else(|e| panic!("{e}"));
     let encoder = |flow: &str, plan: &crate::scenario::VideoPlan, seed| {
         Ok(plan.modelled(flow, seed).expect("the model"))
     };
-    let take = play::flows(&scenario, Seed(seed), Keep::default(), &encoder).unwrap();
+    let take = runner::flows(&scenario, Seed(seed), Keep::default(), &encoder).unwrap();
     let mut flows = take.flows.into_iter();
     flows
         .find(|(role, _)| role.name == flow)
@@ -58,8 +58,8 @@ fn play_scenario(text: &str, flow: &str, seed: u64) -> Takings {
 }
 
 /// Captured, and when it was there, of every frame that came.
-fn arrivals(takings: &Takings) -> Vec<(u64, Duration)> {
-    let arrived = |f: &tidegate_core::session::assembler::ReceivedFrame| {
+fn arrivals(takings: &FlowResult) -> Vec<(u64, Duration)> {
+    let arrived = |f: &tidegate_core::session::jitter_buffer::ReceivedFrame| {
         let mut sent = takings.sent.iter();
         let sent = sent.find(|s| s.timestamp == f.timestamp as u32)?;
         Some((sent.frame, f.complete?.since(sent.captured)))
@@ -297,7 +297,7 @@ fn events_of_the_table_come_in_their_order() {
 const GOODBYE: u64 = 2 + 28 + 16 + 8;
 
 /// When the retransmission timer expired.
-fn timeouts(takings: &Takings) -> Vec<Time> {
+fn timeouts(takings: &FlowResult) -> Vec<Time> {
     let told = takings.stream.as_ref().unwrap().events.iter();
     let timeouts = told.filter(|(_, e)| *e == TcpEvent::TimedOut);
     timeouts.map(|(at, _)| *at).collect()

@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use tidegate_core::control::Ecn;
-use tidegate_core::symbiosis::{CongestionControl, TcpEvent, TcpView};
+use tidegate_core::tcp_rate::{CongestionControl, TcpEvent, TcpView};
 use tidegate_core::units::{Bytes, Rate, Time};
 
-use crate::agent::{Agent as _, AgentCx, Arrival, Body};
+use crate::packet_agent::{Agent as _, AgentCx, Arrival, Body};
 use crate::scenario::TcpSender;
 use crate::tcp::modern::{Algorithm, BbrMode, Congestion as _};
 use crate::tcp::{SourceConfig, SourceKind, classic, modern};

@@ -27,7 +27,7 @@ use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::interactive::StreamPlan;
-use crate::paced::Workload;
+use crate::model_flow::Workload;
 use crate::run::Expectation;
 use crate::tcp::{SinkConfig, SourceKind, classic, modern};
 use crate::traffic::video::FrameTrace;

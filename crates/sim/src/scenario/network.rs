@@ -12,7 +12,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use super::{
     BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, TcpSender, picture,
 };
-use crate::oracle::{Hop, Service};
+use crate::offline_optimum::{Hop, Service};
 use crate::run::{CapacityStep, FlowInfo, LinkInfo, Span, Way};
 use crate::tcp::SinkConfig;
 use crate::tcp::classic::Flavour;
@@ -83,7 +83,7 @@ impl LinkPlan {
     /// What the link is built from.
     ///
     /// # Errors
-    /// As [`staging::network`](crate::staging::network).
+    /// As [`topology::network`](crate::topology::network).
     pub fn config(&self) -> Result<LinkConfig, StepsError> {
         let standard = LinkConfig::default();
         Ok(LinkConfig {

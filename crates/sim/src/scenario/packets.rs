@@ -6,7 +6,7 @@ use tidegate_core::controller::ControllerConfig;
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::{FlowPlan, MediaPlan, Scenario, TcpPlan, TcpSender, VideoPlan};
-use crate::paced::Workload;
+use crate::model_flow::Workload;
 use crate::run::LinkInfo;
 use crate::tcp::SourceKind;
 use crate::traffic::Schedule;

@@ -10,8 +10,8 @@ use tidegate_core::link::{Capacity, DropTailConfig, LinkId, Network, RouteId};
 use tidegate_core::units::Time;
 
 use super::*;
-use crate::paced::Workload;
-use crate::staging;
+use crate::model_flow::Workload;
+use crate::topology;
 use crate::world::SimPacket;
 
 /// A correct file; tests replace one of its lines.
@@ -208,9 +208,9 @@ downlink  no limit; delay 40ms
 #[test]
 fn a_plan_makes_a_network_and_a_manifest() {
     let plan = parse(GOOD).unwrap();
-    let config = staging::network(&plan, &staging::roles(&plan, plan.seed)).unwrap();
+    let config = topology::network(&plan, &topology::roles(&plan, plan.seed)).unwrap();
     assert_eq!(
-        (staging::path_of(0), staging::back_of(0)),
+        (topology::path_of(0), topology::back_of(0)),
         (RouteId(0), RouteId(1))
     );
     assert_eq!(config.routes, [[LinkId(0)], [LinkId(1)]]);

@@ -1,7 +1,7 @@
 //! TCP models: one-way senders of numbered segments and the sink that acknowledges them.
 //!
 //! [`classic`] behaves as the senders of ns-2.35 do. All senders speak
-//! [`Segment`](crate::agent::Segment) and [`Ack`](crate::agent::Ack) with the same [`Sink`], take
+//! [`Segment`](crate::packet_agent::Segment) and [`Ack`](crate::packet_agent::Ack) with the same [`Sink`], take
 //! their data from a [`Source`] and tell their [`State`] and [`Counters`]. The model has no
 //! handshake of its own: as in ns-2, segment 0 stands for the SYN, is as small as an
 //! acknowledgement, and its acknowledgement opens the initial window.

@@ -11,7 +11,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::source::Sizes;
 use super::{Counters, Source, SourceConfig, State, Written};
-use crate::agent::{Agent, AgentCx, Arrival, Body};
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
 
 pub mod bbr;
 mod config;

@@ -6,7 +6,7 @@ use tidegate_core::control::Ecn;
 use tidegate_core::units::{Bytes, Time};
 
 use super::Ranges;
-use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Segment, fetch};
+use crate::packet_agent::{Ack, Agent, AgentCx, Arrival, Body, Segment, fetch};
 
 /// Parameters of a [`Sink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use tidegate_core::units::{Bytes, Time};
 
 use super::{Source, Stream, Written, classic, modern};
-use crate::agent::{Agent, AgentCx, Arrival, Body};
-use crate::paced::Application;
+use crate::model_flow::Application;
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
 use crate::traffic::Schedule;
 
 /// What an application writes.
@@ -146,7 +146,7 @@ mod tests {
     use tidegate_core::units::Rate;
 
     use super::*;
-    use crate::agent::{Ack, Outbox};
+    use crate::packet_agent::{Ack, Outbox};
     use crate::tcp::{SourceConfig, SourceKind};
 
     /// A writer over a modern sender with segments of 1500 bytes, and what it sends.

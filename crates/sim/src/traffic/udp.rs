@@ -10,7 +10,7 @@ use tidegate_core::units::{Bytes, Rate, Time, nanos};
 
 use super::distribution::exponential;
 use super::{Distribution, DistributionFault, Schedule, ScheduleFault, Spans, secs};
-use crate::agent::{Agent, AgentCx, Arrival, Body};
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
 
 /// Parameters of a [`Source`].
 #[derive(Clone, Debug, PartialEq)]

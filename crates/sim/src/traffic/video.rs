@@ -19,7 +19,7 @@ use tidegate_core::media::FrameOrder;
 use tidegate_core::units::{Bytes, Rate, Time, nanos};
 
 use super::{Schedule, ScheduleFault};
-use crate::agent::{Agent, AgentCx, Arrival, Body};
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
 use crate::video_model::{FrameModel, FrameShape};
 
 /// Makes frames at an even pace.

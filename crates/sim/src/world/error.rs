@@ -5,7 +5,7 @@ use core::fmt;
 use tidegate_core::control::Why;
 use tidegate_core::units::Time;
 
-use super::{MOST_DELIVERIES, MOST_PACKETS, MOST_WAKES, PartyId};
+use super::{MOST_DELIVERIES, MOST_PACKETS, MOST_WAKES, NodeId};
 
 /// Why a world cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum WorldError {
         /// Its name.
         party: String,
         /// The peer.
-        peer: PartyId,
+        peer: NodeId,
     },
     /// Parties answer each other without end at one moment, over a path without delay.
     Storm {

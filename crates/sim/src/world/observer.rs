@@ -5,15 +5,15 @@ use tidegate_core::link::{LinkId, LinkStats, Queued};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 
-use super::PartyId;
+use super::NodeId;
 #[cfg(doc)]
 use super::World;
-use crate::agent::Body;
+use crate::packet_agent::Body;
 
 /// Who sees what happens in a world.
 pub trait Observer {
     /// A party says that something happened.
-    fn event(&mut self, _party: PartyId, _at: Time, _event: Event) {}
+    fn event(&mut self, _party: NodeId, _at: Time, _event: Event) {}
 
     /// A packet enters the network.
     fn sent(&mut self, _at: Time, _flight: Flight<'_>) {}
@@ -22,10 +22,10 @@ pub trait Observer {
     fn arrived(&mut self, _at: Time, _flight: Flight<'_>) {}
 
     /// A packet is likely to reach a party soon: what is kept of it may be brought to the cache.
-    fn soon(&mut self, _party: PartyId) {}
+    fn soon(&mut self, _party: NodeId) {}
 
     /// The same a while later, shortly before it arrives.
-    fn very_soon(&mut self, _party: PartyId) {}
+    fn very_soon(&mut self, _party: NodeId) {}
 
     /// The state of a link, at the interval of [`World::sample_every`].
     fn sample(&mut self, _sample: &Sample) {}
@@ -47,7 +47,7 @@ impl Observer for () {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flight<'a> {
     /// Who sends it or receives it.
-    pub party: PartyId,
+    pub party: NodeId,
     /// Whose it is.
     pub flow: u32,
     /// On the wire, every header included.

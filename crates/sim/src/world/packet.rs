@@ -4,9 +4,9 @@ use tidegate_core::control::Ecn;
 use tidegate_core::link::{Network, Packet, RouteId};
 use tidegate_core::units::{Bytes, Time};
 
-use super::seat::Seat;
-use super::{Flight, Observer, PartyId};
-use crate::agent::{Body, Outgoing};
+use super::node::NodeState;
+use super::{Flight, NodeId, Observer};
+use crate::packet_agent::{Body, Outgoing};
 
 /// A packet on its way.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Packet for SimPacket {
 
 impl SimPacket {
     #[inline]
-    pub(super) fn flight(&self, party: PartyId) -> Flight<'_> {
+    pub(super) fn flight(&self, party: NodeId) -> Flight<'_> {
         Flight {
             party,
             flow: self.flow,
@@ -62,7 +62,7 @@ impl SimPacket {
 #[expect(clippy::inline_always, reason = "so that a packet is moved once")]
 pub(super) fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
     network: &mut Network<SimPacket>,
-    seat: &Seat<A>,
+    seat: &NodeState<A>,
     id: usize,
     at: Time,
     outgoing: &mut Option<Outgoing>,
@@ -73,7 +73,7 @@ pub(super) fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
     };
     let size = Bytes(sent.size.into());
     let flight = Flight {
-        party: PartyId(id),
+        party: NodeId(id),
         flow: seat.flow,
         size,
         ecn: sent.ecn,

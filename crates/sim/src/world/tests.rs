@@ -9,7 +9,7 @@ use tidegate_core::control::{Cx, Ecn, Why};
 use tidegate_core::endpoint::{Datagram, Endpoint};
 
 use super::*;
-use crate::agent::Body;
+use crate::packet_agent::Body;
 
 /// Sends a numbered ping at random intervals; answers pings.
 #[derive(Debug)]
@@ -124,11 +124,11 @@ fn network(loss: f64, seed: u64) -> Network<SimPacket> {
     Network::new(&config, Seed(seed)).unwrap()
 }
 
-fn party(name: &str, endpoint: Player, peer: usize, route: usize) -> Party<Wired<Player>> {
-    Party {
+fn party(name: &str, endpoint: Player, peer: usize, route: usize) -> Node<Wired<Player>> {
+    Node {
         name: name.to_owned(),
         agent: Wired(endpoint),
-        peer: PartyId(peer),
+        peer: NodeId(peer),
         route: RouteId(route),
         flow: 0,
         dscp: 0,
@@ -137,7 +137,7 @@ fn party(name: &str, endpoint: Player, peer: usize, route: usize) -> Party<Wired
     }
 }
 
-fn pair(count: u32) -> Vec<Party<Wired<Player>>> {
+fn pair(count: u32) -> Vec<Node<Wired<Player>>> {
     vec![
         party("ping", ping(count), 1, 0),
         party("echo", echo(), 0, 1),
@@ -160,7 +160,7 @@ fn pongs(player: &Player) -> &[(Time, u8)] {
 struct Log(Vec<(Time, String)>);
 
 impl Observer for Log {
-    fn event(&mut self, party: PartyId, at: Time, event: Event) {
+    fn event(&mut self, party: NodeId, at: Time, event: Event) {
         self.0.push((at, format!("{party:?} {event:?}")));
     }
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
@@ -190,7 +190,7 @@ fn a_ping_comes_back_when_the_link_says() {
     // 8 ms of sending and 10 ms of propagation, both ways.
     assert_eq!(end, Time::from_millis(36));
     assert_eq!(
-        pongs(&world.agent(PartyId(0)).0),
+        pongs(&world.agent(NodeId(0)).0),
         [(Time::from_millis(36), 0)]
     );
     assert_eq!(world.into_agents().len(), 2);
@@ -245,11 +245,11 @@ fn a_party_is_there_from_start_to_stop_only() {
         let lines = log.0.iter().filter(|(_, line)| line.starts_with(word));
         lines.map(|(at, _)| *at).collect()
     };
-    assert_eq!(of("sent PartyId(0)")[0], Time::from_millis(500));
-    let heard = of("arrived PartyId(1)");
+    assert_eq!(of("sent NodeId(0)")[0], Time::from_millis(500));
+    let heard = of("arrived NodeId(1)");
     assert!(heard[0] >= Time::from_millis(600) && heard.len() > 10);
     assert!(*heard.last().unwrap() < Time::from_millis(1_000));
-    assert!(*of("sent PartyId(0)").last().unwrap() > Time::from_millis(1_000));
+    assert!(*of("sent NodeId(0)").last().unwrap() > Time::from_millis(1_000));
 }
 
 #[test]
@@ -381,14 +381,14 @@ fn nobody_is_woken_in_its_past() {
         routes: routes.map(|route| route.map(LinkId).to_vec()).to_vec(),
     };
     let seen = |ordered: bool| {
-        let party = |i: usize| Party {
+        let party = |i: usize| Node {
             name: i.to_string(),
             agent: Hasty {
                 beat: Some(Time::from_millis(i as u64)),
                 overdue: None,
                 seen: Vec::new(),
             },
-            peer: PartyId((i + 2) % 4),
+            peer: NodeId((i + 2) % 4),
             route: RouteId(i),
             flow: 0,
             dscp: 0,

@@ -7,7 +7,7 @@ use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD};
 use tidegate_core::units::{Bytes, Time};
 
 use super::MOST_PACKETS;
-use crate::agent::{Agent, AgentCx, Arrival, Body, Outgoing};
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Outgoing};
 
 /// Lets an [`Endpoint`] take part: its datagrams are bodies, the headers of IP and UDP around them.
 #[derive(Clone, Debug)]

@@ -6,11 +6,11 @@ use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::link::{LinkConfig, LinkId, NamedLink, Network, NetworkConfig, RouteId};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Time};
-use tidegate_sim::cast::Actor;
-use tidegate_sim::paced::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use tidegate_sim::flow_endpoints::Actor;
+use tidegate_sim::model_flow::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use tidegate_sim::tcp::classic::{self, Flavour};
 use tidegate_sim::tcp::{Sink, SinkConfig, SourceConfig};
-use tidegate_sim::world::{Party, PartyId, World};
+use tidegate_sim::world::{Node, NodeId, World};
 
 use crate::lab::start;
 
@@ -50,10 +50,10 @@ pub(crate) fn world(bottleneck: &LinkConfig, flows: Vec<Flow>, seed: u64) -> Wor
         routes.push([own, 0, own + 1].map(LinkId).to_vec());
         routes.push([own + 2, 1, own + 3].map(LinkId).to_vec());
         let ends = ends(&flow);
-        parties.extend(ends.into_iter().zip(0..).map(|(agent, side)| Party {
+        parties.extend(ends.into_iter().zip(0..).map(|(agent, side)| Node {
             name: format!("{n}/{side}"),
             agent,
-            peer: PartyId(2 * n + 1 - side),
+            peer: NodeId(2 * n + 1 - side),
             route: RouteId(2 * n + side),
             flow: n as u32,
             dscp: 0,

@@ -6,9 +6,9 @@ use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::link::{LinkConfig, LinkId, QueueConfig, RedConfig};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::cast::Actor;
+use tidegate_sim::flow_endpoints::Actor;
 use tidegate_sim::tcp::classic::{self, Flavour};
-use tidegate_sim::world::{PartyId, World};
+use tidegate_sim::world::{NodeId, World};
 
 use crate::dumbbell::{Flow, Kind, world};
 use crate::lab::link;
@@ -99,7 +99,7 @@ fn play(sack: bool, n: usize, seed: u64) -> Shares {
 
 /// Packets of a flow.
 fn received(world: &World<Actor>, flow: usize) -> f64 {
-    match world.agent(PartyId(2 * flow + 1)) {
+    match world.agent(NodeId(2 * flow + 1)) {
         Actor::PacedReceiver(receiver) => receiver.packets() as f64,
         Actor::TcpSink(sink) => sink.counters().segments as f64,
         other => panic!("{other:?} receives nothing"),

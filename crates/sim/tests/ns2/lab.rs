@@ -11,12 +11,12 @@ use tidegate_core::link::{
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_sim::agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
-use tidegate_sim::paced::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use tidegate_sim::model_flow::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
 
 /// The senders and receivers of some flows, and what is between them.
 pub(crate) struct Lab {
-    pub(crate) network: Network<Parcel>,
+    pub(crate) network: Network<PacketHandle>,
     pub(crate) flows: Vec<Flow>,
     seed: Seed,
     out: Outbox,
@@ -38,12 +38,12 @@ pub(crate) struct Flow {
 
 /// A packet on its way.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct PacketHandle {
     flow: usize,
     packet: Outgoing,
 }
 
-impl Packet for Parcel {
+impl Packet for PacketHandle {
     fn size(&self) -> Bytes {
         Bytes(u64::from(self.packet.size))
     }
@@ -115,7 +115,7 @@ impl Lab {
             };
             self.now = now;
             while let Some(Delivery { packet, route, .. }) = self.network.pop(now) {
-                let Parcel { flow, packet } = packet;
+                let PacketHandle { flow, packet } = packet;
                 let end = usize::from(route == self.flows[flow].routes[0]);
                 self.give(flow, end, Some(packet));
             }
@@ -162,7 +162,7 @@ impl Lab {
             }
             let route = flow.routes[end];
             self.network
-                .push(self.now, route, Parcel { flow: n, packet });
+                .push(self.now, route, PacketHandle { flow: n, packet });
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tidegate_core::control::Algorithm;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::paced::{ReceiverConfig, SenderConfig};
+use tidegate_sim::model_flow::{ReceiverConfig, SenderConfig};
 
 use crate::lab::{Lab, link, start};
 use crate::table::Table;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::units::Bytes;
-use tidegate_sim::paced::{ReceiverConfig, SenderConfig};
+use tidegate_sim::model_flow::{ReceiverConfig, SenderConfig};
 
 use crate::micro::{Path, furthest};
 use crate::satellite::{Kind, Played, Satellite};

@@ -6,7 +6,7 @@ use tidegate_core::control::{Algorithm, FlowId};
 use tidegate_core::link::{LinkConfig, LossConfig, Outage};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::paced::{ReceiverConfig, SenderConfig};
+use tidegate_sim::model_flow::{ReceiverConfig, SenderConfig};
 
 use crate::lab::{Lab, link, start};
 

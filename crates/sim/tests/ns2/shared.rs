@@ -7,9 +7,9 @@ use tidegate_core::controller::tfrc::{Rfc3448, TfrcConfig};
 use tidegate_core::link::{JitterConfig, LinkConfig, Spread};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::cast::Actor;
+use tidegate_sim::flow_endpoints::Actor;
 use tidegate_sim::tcp::classic::{self, Flavour};
-use tidegate_sim::world::{PartyId, World};
+use tidegate_sim::world::{NodeId, World};
 
 use crate::dumbbell::{Flow, Kind, world};
 use crate::lab::link;
@@ -188,7 +188,7 @@ struct Counts {
 
 impl Counts {
     fn of(world: &World<Actor>) -> Self {
-        let agents = (0..2 * (TCPS + 1)).map(|n| world.agent(PartyId(n)));
+        let agents = (0..2 * (TCPS + 1)).map(|n| world.agent(NodeId(n)));
         agents.fold(Self::default(), |mut counts, agent| {
             match agent {
                 Actor::Paced(sender) => {

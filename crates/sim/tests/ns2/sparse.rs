@@ -9,7 +9,7 @@ use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::{Flavour, TfrcConfig};
 use tidegate_core::link::{LinkConfig, LossConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_sim::paced::{ReceiverConfig, Reporting, SenderConfig, ends};
+use tidegate_sim::model_flow::{ReceiverConfig, Reporting, SenderConfig, ends};
 
 use crate::lab::{Lab, link, start};
 

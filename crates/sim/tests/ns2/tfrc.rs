@@ -7,7 +7,7 @@ use tidegate_core::control::Algorithm as _;
 use tidegate_core::controller::tfrc::{Rfc3448, TfrcConfig};
 use tidegate_core::link::{LinkConfig, LossConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_sim::paced::{ReceiverConfig, SenderConfig};
+use tidegate_sim::model_flow::{ReceiverConfig, SenderConfig};
 
 use crate::lab::{Lab, link, start};
 use crate::micro::{Path, furthest};

@@ -13,19 +13,19 @@ use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Algorithm as _, Cx, Demand, Ecn, Start, Why};
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::link::{
     Capacity, DropTailConfig, LinkConfig, LinkId, LinkStats, NamedLink, Network, NetworkConfig,
     Outage, QueueConfig, RouteId,
 };
 use tidegate_core::media::FrameRate;
-use tidegate_core::promise::PlannerConfig;
 use tidegate_core::random::Seed;
-use tidegate_core::session::assembler::ReceivedFrame;
 use tidegate_core::session::config::{
     FeedbackMode, REPAIR_TYPE, ReceiverConfig, SenderConfig, Streams,
 };
 use tidegate_core::session::history::PacketRow;
+use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::session::sender::{MediaSender, SenderFailure, SentFrame};
 use tidegate_core::session::stream::{Direct, Streamer};
@@ -34,7 +34,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::rtcp::{self, Cname};
 use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
-use tidegate_sim::world::{Flight, Observer, Party, PartyId, Wired, World};
+use tidegate_sim::world::{Flight, Node, NodeId, Observer, Wired, World};
 
 /// What is played.
 #[derive(Clone, Debug)]
@@ -96,20 +96,20 @@ impl Play {
         };
         let seed = Seed(self.seed);
         let network = Network::new(&network, seed).expect("a good network");
-        let party = |name: &str, endpoint, peer| Party {
+        let party = |name: &str, endpoint, peer| Node {
             name: name.into(),
             agent: Wired(endpoint),
             flow: 0,
             dscp: 0,
-            peer: PartyId(peer),
+            peer: NodeId(peer),
             // The sender's way is the first one.
             route: RouteId(1 - peer),
             start: Time::ZERO,
             stop: Time::FAR,
         };
         let parties = vec![
-            party("sender", Node::Sender(Box::new(self.sender(seed))), 1),
-            party("receiver", Node::Receiver(Box::new(self.ear(seed))), 0),
+            party("sender", Peer::Sender(Box::new(self.sender(seed))), 1),
+            party("receiver", Peer::Receiver(Box::new(self.ear(seed))), 0),
         ];
         let mut world = World::new(network, parties, seed).expect("a good world");
         let mut log = Log::default();
@@ -130,13 +130,13 @@ impl Play {
         };
         for Wired(node) in world.into_agents() {
             match node {
-                Node::Sender(mut streamer) => {
+                Peer::Sender(mut streamer) => {
                     let sender = streamer.sender_mut();
                     played.failure = sender.failure();
                     played.done = sender.is_done().then_some(ended);
                     sender.finish_rows(&mut played.sent, &mut played.packets);
                 }
-                Node::Receiver(mut ear) => {
+                Peer::Receiver(mut ear) => {
                     ear.inner.finish();
                     ear.fetch();
                     played.received = ear.frames;
@@ -273,7 +273,7 @@ impl Played {
 /// What an observer saw.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    pub(crate) events: Vec<(PartyId, Time, Event)>,
+    pub(crate) events: Vec<(NodeId, Time, Event)>,
     /// RTP as it was sent.
     pub(crate) rtp: Vec<Rtp>,
     /// RTCP as it was sent, by party.
@@ -305,7 +305,7 @@ impl Log {
 }
 
 impl Observer for Log {
-    fn event(&mut self, party: PartyId, at: Time, event: Event) {
+    fn event(&mut self, party: NodeId, at: Time, event: Event) {
         self.events.push((party, at, event));
     }
 
@@ -332,7 +332,7 @@ impl Observer for Log {
 }
 
 #[derive(Debug)]
-enum Node {
+enum Peer {
     Sender(Box<Streamer<Direct<VideoModel>>>),
     Receiver(Box<Ear>),
 }
@@ -431,7 +431,7 @@ impl Endpoint for Ear {
     }
 }
 
-impl Endpoint for Node {
+impl Endpoint for Peer {
     fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
         match self {
             Self::Sender(e) => e.on_datagram(cx, datagram),

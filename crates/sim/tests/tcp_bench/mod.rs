@@ -11,7 +11,7 @@ use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::Ecn;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
+use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 
 /// What one link does.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use tidegate_core::link::{
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_sim::agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
+use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
 use tidegate_sim::tcp::modern::{Config, Sender};
 use tidegate_sim::tcp::{Sink, SinkConfig, SourceConfig};
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use tidegate_core::promise::{BbrCycle, CubicEpoch, ServiceCurve, TcpPath};
+use tidegate_core::delay_bound::{BbrCycle, CubicEpoch, ServiceCurve, TcpPath};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::tcp::SinkConfig;
 use tidegate_sim::tcp::modern::{Algorithm, BbrMode, Config, CongestionConfig, CubicConfig, Phase};

@@ -5,7 +5,7 @@ use core::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::agent::{Ack, Agent as _};
+use tidegate_sim::packet_agent::{Ack, Agent as _};
 use tidegate_sim::tcp::modern::{Config, CongestionConfig, Detection};
 use tidegate_sim::tcp::{InitialWindow, SinkConfig};
 

@@ -1,7 +1,7 @@
 //! Against Linux, ns-3, quinn, and against formulas.
 
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::agent::Agent as _;
+use tidegate_sim::packet_agent::Agent as _;
 use tidegate_sim::tcp::SinkConfig;
 use tidegate_sim::tcp::modern::{Config, CongestionConfig};
 

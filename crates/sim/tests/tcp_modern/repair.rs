@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use tidegate_core::units::{Bytes, Time};
-use tidegate_sim::agent::Agent as _;
+use tidegate_sim::packet_agent::Agent as _;
 use tidegate_sim::tcp::modern::{Config, CongestionConfig, Detection, Phase};
 use tidegate_sim::tcp::{SinkConfig, SourceConfig, SourceKind};
 

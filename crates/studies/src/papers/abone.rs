@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::differs::Differs;
 use super::outcome::{Frame, Outcome, mean};
-use super::stage::{Encoder, Job, PapersError, Tcp, play_seeds};
+use super::runs::{Encoder, Job, PapersError, Tcp, play_seeds};
 use super::{Cell, Claim, Entry, Figure, Make, Nodes, Options, Point, Progress, Series, Table};
 
 const SOURCE: &str = "Khan, Zaghal: Performance Analysis of TCP Interactive based World Wide Video Streaming over ABONE";

@@ -33,7 +33,7 @@ mod tests {
     use super::super::{Job, NoPictures, PapersError, Simulator};
     use super::Differs::{Everywhere, Kernel, Simulated};
     use super::*;
-    use tidegate_sim::cast::{Role, Takings};
+    use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 
     /// It is asked for its name only.
     #[derive(Debug)]
@@ -46,7 +46,7 @@ mod tests {
 
         fn begin(&self, _: &[Job], _: usize) {}
 
-        fn play(&self, _: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+        fn play(&self, _: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError> {
             Ok(None)
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::bursts::PUBLISHED_GAP;
 use super::differs::Differs;
 use super::outcome::{Outcome, mean};
-use super::stage::{Encoder, Job, PapersError, Tcp, play_seeds};
+use super::runs::{Encoder, Job, PapersError, Tcp, play_seeds};
 use super::{Bursts, Entry, Make, Nodes, Options, Progress};
 use published::{NODES, Node};
 

@@ -8,9 +8,9 @@ use tidegate_core::session::sender::SentFrame;
 use tidegate_core::units::{Bytes, Time};
 
 use super::PapersError;
-use tidegate_sim::cast::{Role, Takings};
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::interactive::Record;
-use tidegate_sim::oracle::FloorSender;
+use tidegate_sim::offline_optimum::FloorSender;
 
 /// A frame of a run.
 #[derive(Clone, Copy, Debug)]
@@ -124,8 +124,8 @@ fn snr(quality: Quality, variance: Option<&[f64; 3]>) -> [f64; 3] {
 
 /// Measures a run. `variances` are those of the originals, frame by frame, where they are known.
 pub(super) fn outcome(
-    role: &Role,
-    takings: &Takings,
+    role: &FlowInstance,
+    takings: &FlowResult,
     variances: &[[f64; 3]],
 ) -> Result<Outcome, PapersError> {
     let video = role.plan.media.video().ok_or(PapersError::NoVideo)?;
@@ -169,7 +169,7 @@ pub(super) fn outcome(
 mod tests {
     use std::sync::Arc;
 
-    use super::super::stage::{Job, NoPictures, Simulator, World as _};
+    use super::super::runs::{Job, NoPictures, Simulator, World as _};
     use super::*;
 
     #[test]

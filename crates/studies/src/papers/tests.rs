@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use tidegate_core::units::Rate;
 
 use super::*;
-use tidegate_sim::cast::{Role, Takings};
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 
 /// In the simulator, with the model.
 fn options(seeds: u64, tcps: &[Tcp], nodes: &[&str]) -> Options {
@@ -258,7 +258,7 @@ impl World for Interrupted {
         self.begun.lock().unwrap().push(jobs.len());
     }
 
-    fn play(&self, job: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+    fn play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError> {
         let mut played = self.played.lock().unwrap();
         if played.len() == self.after {
             return Ok(None);
@@ -415,7 +415,7 @@ impl World for Heard {
         self.0.lock().unwrap().extend_from_slice(jobs);
     }
 
-    fn play(&self, _: &Job) -> Result<Option<(Role, Takings)>, PapersError> {
+    fn play(&self, _: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError> {
         Ok(None)
     }
 }

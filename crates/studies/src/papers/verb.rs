@@ -1,8 +1,8 @@
 //! `tidegate papers`: figures and tables of papers, ours beside the published.
 
-mod asked;
 mod bursts;
 mod hosts;
+mod options;
 mod program;
 mod text;
 mod traffic;
@@ -23,9 +23,9 @@ use tidegate_live::driver::Interrupts;
 use tidegate_report::plot::Figure;
 use tidegate_sim::scenario::quantity;
 
-use self::asked::Asked;
 use self::bursts::BurstArgs;
 use self::hosts::HostsArgs;
+use self::options::RunPlan;
 use self::text::text;
 use self::traffic::TrafficArgs;
 pub use program::{Injector, Lab, Program, Sender, Streamed};
@@ -147,7 +147,7 @@ fn list(json: bool) -> Result<ExitCode> {
 }
 
 fn play(args: &RunArgs, program: &dyn Program) -> Result<ExitCode> {
-    let asked = asked::read(args)?;
+    let asked = options::read(args)?;
     if let Some(longest) = args.rto_max.filter(|_| args.lab) {
         program.check_rto_max(longest)?;
     }
@@ -167,7 +167,7 @@ fn play(args: &RunArgs, program: &dyn Program) -> Result<ExitCode> {
 fn play_asked(
     args: &RunArgs,
     program: &dyn Program,
-    asked: &Asked,
+    asked: &RunPlan,
     runs_in: PathBuf,
 ) -> Result<ExitCode> {
     let interrupts = Arc::new(signals::catch()?);
@@ -349,8 +349,8 @@ mod tests {
     #[test]
     fn the_report_has_as_many_runs_in_the_lab_as_were_published() {
         let runs = |line: &str| {
-            let args = asked::tests::args(line).unwrap();
-            how_often(&args, asked::read(&args).unwrap().entries[0])
+            let args = options::tests::args(line).unwrap();
+            how_often(&args, options::read(&args).unwrap().entries[0])
         };
         assert_eq!(runs("abone/table5 --lab"), 5);
         assert_eq!(runs("itcp/table4 --lab"), 2);

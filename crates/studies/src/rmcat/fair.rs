@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use tidegate_core::units::{Rate, Time};
 
-use tidegate_sim::paced::Workload;
+use tidegate_sim::model_flow::Workload;
 use tidegate_sim::run::LinkInfo;
 use tidegate_sim::scenario::{FlowPlan, MediaPlan, RatePlan, Scenario};
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use serde::Serialize;
 
-use super::view::{Member, SETTLED, SMOOTH, View, mean};
+use super::view::{SETTLED, SMOOTH, SimFlow, View, mean};
 use tidegate_sim::scenario::MediaPlan;
 
 /// How alike flows are over windows of one length, while fair shares rest.
@@ -25,7 +25,7 @@ impl View<'_> {
     /// Mean rates over fair shares while all flows under test are on; none of a single flow.
     pub(super) fn relative_rates(&self) -> Option<Vec<f64>> {
         let on = |bin: usize| self.all_on(bin);
-        let relative = |member: &Member<'_>| {
+        let relative = |member: &SimFlow<'_>| {
             let bins = (0..self.bins()).filter(|bin| on(*bin));
             let fair = self.shares.flow(&member.name);
             Some(self.mean(member, on)? / mean(bins.map(|bin| fair[bin]))?)
@@ -36,7 +36,7 @@ impl View<'_> {
 
     /// Over the windows that RFC 8868 names, as far as any fits between two changes.
     pub(super) fn fairness(&self) -> Vec<Fairness> {
-        let all: Vec<&Member<'_>> = self.media.iter().collect();
+        let all: Vec<&SimFlow<'_>> = self.media.iter().collect();
         if all.len() < 2 {
             return Vec::new();
         }
@@ -47,7 +47,7 @@ impl View<'_> {
             for span in &spans {
                 let starts = span.clone().step_by(length);
                 for from in starts.filter(|from| from + length <= span.end) {
-                    let relative = |member: &Member<'_>| {
+                    let relative = |member: &SimFlow<'_>| {
                         let rates = (from..from + length).map(|bin| member.rate(bin));
                         rates.sum::<f64>() / self.shares.flow(&member.name)[from]
                     };
@@ -69,7 +69,7 @@ impl View<'_> {
     /// Rate of a flow under test over that of a TCP transfer, while both are on; a transfer has
     /// [`STOPPED`] at least.
     pub(super) fn share(&self) -> Option<f64> {
-        let is_tcp = |member: &&Member<'_>| matches!(member.plan.media, MediaPlan::Tcp(_));
+        let is_tcp = |member: &&SimFlow<'_>| matches!(member.plan.media, MediaPlan::Tcp(_));
         let tcp = self.others.iter().find(is_tcp)?;
         let both = |bin: usize| {
             let at = self.middle(bin);
@@ -85,7 +85,7 @@ impl View<'_> {
 
     /// Standard deviation of the sending rate over its mean, of means over [`SMOOTH`] while the
     /// fair share rests.
-    pub(super) fn variation(&self, member: &Member<'_>) -> Option<f64> {
+    pub(super) fn variation(&self, member: &SimFlow<'_>) -> Option<f64> {
         let length = self.bins_in(SMOOTH);
         let mut squares = Vec::new();
         for span in self.statics(&[member]) {
@@ -101,7 +101,7 @@ impl View<'_> {
 
     /// How often in a minute the sending rate went from half of its mean or less to twice that or
     /// more, or back, while the fair share rested.
-    pub(super) fn swings(&self, member: &Member<'_>) -> Option<f64> {
+    pub(super) fn swings(&self, member: &SimFlow<'_>) -> Option<f64> {
         let (mut swings, mut bins) = (0_usize, 0_usize);
         for span in self.statics(&[member]) {
             let middle = mean(span.clone().map(|bin| member.sent(bin)))?.max(1.0);

@@ -7,9 +7,9 @@ use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Time};
 
 use super::{Source, is_media};
-use tidegate_sim::cast::{Role, Takings};
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::meter::{Bin, Meter};
-use tidegate_sim::play::Take;
+use tidegate_sim::runner::RunResult;
 use tidegate_sim::scenario::{MediaPlan, Scenario};
 
 /// A scenario that was played with one controller. Fields beyond these are passed over when read.
@@ -57,8 +57,8 @@ pub struct FlowOutcome {
 
 impl Outcome {
     /// What the meter of `take` counted.
-    pub(super) fn of(scenario: &Scenario, control: &str, seed: Seed, take: &Take) -> Self {
-        let flow = |(i, (role, takings)): (usize, &(Role, Takings))| FlowOutcome {
+    pub(super) fn of(scenario: &Scenario, control: &str, seed: Seed, take: &RunResult) -> Self {
+        let flow = |(i, (role, takings)): (usize, &(FlowInstance, FlowResult))| FlowOutcome {
             frames_lost: frames_lost(takings),
             ..FlowOutcome::of(&role.name, &take.meter, i)
         };
@@ -122,7 +122,7 @@ impl FlowOutcome {
 }
 
 /// Frames are found again by their RTP time stamps.
-fn frames_lost(takings: &Takings) -> Option<f64> {
+fn frames_lost(takings: &FlowResult) -> Option<f64> {
     let whole = takings.received.iter();
     let whole = whole.filter(|frame| frame.complete.is_some());
     let whole: BTreeSet<u32> = whole.map(|frame| frame.timestamp as u32).collect();

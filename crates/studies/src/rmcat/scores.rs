@@ -9,7 +9,7 @@ use super::cases::{Case, Metric};
 use super::fair::{capacity, is_on};
 use super::fairness::{Fairness, jain, percentile, ratio};
 use super::outcome::Outcome;
-use super::view::{DROUGHT, Member, NEAR, SETTLED, SETTLING, SMOOTH, STAYS, View, differs, mean};
+use super::view::{DROUGHT, NEAR, SETTLED, SETTLING, SMOOTH, STAYS, SimFlow, View, differs, mean};
 use tidegate_sim::scenario::{FlowPlan, Scenario};
 
 //= rfc8867-4.1-metrics
@@ -155,7 +155,7 @@ pub fn score(case: &Case, scenario: &Scenario, outcome: &Outcome) -> Scores {
 }
 
 impl View<'_> {
-    fn flow(&self, member: &Member<'_>) -> FlowScore {
+    fn flow(&self, member: &SimFlow<'_>) -> FlowScore {
         let plan = member.plan;
         let from = plan.start + SETTLING;
         let on = |bin: usize| {
@@ -218,7 +218,7 @@ impl View<'_> {
     }
 
     /// Of all flows that cross a link to their receiver, in b/s.
-    fn crossing(&self, link: usize, rate: impl Fn(&Member<'_>) -> f64) -> f64 {
+    fn crossing(&self, link: usize, rate: impl Fn(&SimFlow<'_>) -> f64) -> f64 {
         let members = self.media.iter().chain(&self.others);
         let crossing = members.filter(|member| member.plan.path.contains(&link));
         crossing.map(rate).sum()
@@ -265,7 +265,7 @@ impl View<'_> {
         })
     }
 
-    fn least(&self, member: &Member<'_>) -> Option<f64> {
+    fn least(&self, member: &SimFlow<'_>) -> Option<f64> {
         let fair = self.shares.flow(&member.name);
         let window = self.bins_in(DROUGHT);
         let first = ((member.plan.start + SETTLED).as_nanos() / self.bin.as_nanos()) as usize;
@@ -285,7 +285,7 @@ impl View<'_> {
         windows.filter_map(ratio).reduce(f64::min)
     }
 
-    fn changes(&self, member: &Member<'_>) -> Vec<Change> {
+    fn changes(&self, member: &SimFlow<'_>) -> Vec<Change> {
         if self.shares.restless {
             return Vec::new();
         }

@@ -15,13 +15,13 @@ pub(super) struct View<'a> {
     pub(super) bin: Duration,
     pub(super) shares: Shares,
     /// The flows under test, each by itself.
-    pub(super) media: Vec<Member<'a>>,
+    pub(super) media: Vec<SimFlow<'a>>,
     /// What they compete with; flows of one plan are one.
-    pub(super) others: Vec<Member<'a>>,
+    pub(super) others: Vec<SimFlow<'a>>,
 }
 
 /// A flow, or several that count as one, with the curves that there are.
-pub(super) struct Member<'a> {
+pub(super) struct SimFlow<'a> {
     pub(super) name: String,
     pub(super) plan: &'a FlowPlan,
     pub(super) curves: Vec<&'a FlowOutcome>,
@@ -34,7 +34,7 @@ impl<'a> View<'a> {
         let bin = Duration::from_millis(width);
         let (media, others): (Vec<_>, Vec<_>) =
             scenario.flows.iter().partition(|plan| is_media(&plan.name));
-        let alone = |plan: &'a FlowPlan, name: String| Member {
+        let alone = |plan: &'a FlowPlan, name: String| SimFlow {
             curves: outcome.flow(&name).into_iter().collect(),
             name,
             plan,
@@ -44,7 +44,7 @@ impl<'a> View<'a> {
         });
         let others = others.into_iter().map(|plan: &FlowPlan| {
             let names = (1..=plan.count).map(|number| plan.name_of(number));
-            Member {
+            SimFlow {
                 name: plan.name.clone(),
                 plan,
                 curves: names.filter_map(|name| outcome.flow(&name)).collect(),
@@ -75,7 +75,7 @@ impl<'a> View<'a> {
     }
 
     /// Mean of what arrived over the bins that `with` picks, in b/s; none if there are none.
-    pub(super) fn mean(&self, member: &Member<'_>, with: impl Fn(usize) -> bool) -> Option<f64> {
+    pub(super) fn mean(&self, member: &SimFlow<'_>, with: impl Fn(usize) -> bool) -> Option<f64> {
         let bins = (0..self.bins()).filter(|bin| with(*bin));
         mean(bins.map(|bin| member.rate(bin)))
     }
@@ -84,12 +84,12 @@ impl<'a> View<'a> {
     pub(super) fn all_on(&self, bin: usize) -> bool {
         let at = self.middle(bin);
         let ready =
-            |member: &Member<'_>| at >= member.plan.start + SETTLED && is_on(member.plan, at);
+            |member: &SimFlow<'_>| at >= member.plan.start + SETTLED && is_on(member.plan, at);
         self.media.iter().all(ready)
     }
 
     /// Spans in which the fair shares of all `members` rest, without the first [`SETTLED`] of each.
-    pub(super) fn statics(&self, members: &[&Member<'_>]) -> Vec<Range<usize>> {
+    pub(super) fn statics(&self, members: &[&SimFlow<'_>]) -> Vec<Range<usize>> {
         if self.shares.restless {
             return Vec::new();
         }
@@ -112,7 +112,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl Member<'_> {
+impl SimFlow<'_> {
     /// What arrived in a bin, in b/s.
     pub(super) fn rate(&self, bin: usize) -> f64 {
         let rates = self.curves.iter().filter_map(|flow| flow.rate_bps.get(bin));

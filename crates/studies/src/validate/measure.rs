@@ -9,7 +9,7 @@ use tidegate_core::units::{Bytes, Time};
 use super::mean_and_spread;
 use super::reference::{Mark, Mean};
 use tidegate_sim::meter::{Count, Totals};
-use tidegate_sim::play::{Keep, Take};
+use tidegate_sim::runner::{Keep, RunResult};
 use tidegate_sim::scenario::{RatePlan, Scenario};
 
 /// None where there is nothing to measure.
@@ -82,7 +82,7 @@ pub(super) fn is_known(what: &str, scenario: &Scenario) -> bool {
 }
 
 /// One number of a run.
-pub(super) fn number(what: &str, scenario: &Scenario, take: &Take) -> Measured {
+pub(super) fn number(what: &str, scenario: &Scenario, take: &RunResult) -> Measured {
     let Some((class, metric)) = what.split_once('.') else {
         let totals = totals(take, None);
         let (sent, dropped) = (
@@ -103,7 +103,7 @@ pub(super) fn number(what: &str, scenario: &Scenario, take: &Take) -> Measured {
     }
 }
 
-fn of_class(class: &str, metric: &str, scenario: &Scenario, take: &Take) -> Measured {
+fn of_class(class: &str, metric: &str, scenario: &Scenario, take: &RunResult) -> Measured {
     let totals = totals(take, Some(class));
     let span = sum(&totals, |totals| totals.span.as_secs_f64());
     let sent = sum(&totals, |totals| totals.sent.packets as f64);
@@ -155,7 +155,7 @@ fn unfairness(each: &[f64]) -> f64 {
 }
 
 /// Packets that the first flow of a class sent in each bin of the window.
-fn first_sent(class: &str, scenario: &Scenario, take: &Take) -> Option<Vec<f64>> {
+fn first_sent(class: &str, scenario: &Scenario, take: &RunResult) -> Option<Vec<f64>> {
     let flow = flows(take, Some(class)).next()?;
     let bin = take.meter.bin_length().as_nanos().max(1);
     let of = |at: Time| (u128::from(at.as_nanos()) / bin) as usize;
@@ -173,7 +173,7 @@ fn variation(values: &[f64]) -> Measured {
 
 /// What the sender's samples say, one for each report or for some of them: the mean loss event rate, the
 /// inverse of its mean inverse, and the mean over time of the rate, in packets per second.
-fn samples(metric: &str, scenario: &Scenario, take: &Take) -> Measured {
+fn samples(metric: &str, scenario: &Scenario, take: &RunResult) -> Measured {
     let (from, to) = scenario.window();
     let (mut count, mut sum, mut inverse) = (0.0, 0.0, 0.0);
     let (mut rate, mut since, mut sent) = (0.0, from, 0.0);
@@ -203,7 +203,7 @@ fn samples(metric: &str, scenario: &Scenario, take: &Take) -> Measured {
 
 /// Seconds from a flow's start to the end of slow start, or until its rate settles: from then on its mean
 /// over half a second stays for three seconds within so many percent of its mean while measured.
-fn start(class: &str, metric: &str, scenario: &Scenario, take: &Take) -> Measured {
+fn start(class: &str, metric: &str, scenario: &Scenario, take: &RunResult) -> Measured {
     let (role, _) = take.flows.iter().find(|(role, _)| role.class == class)?;
     let began = role.plan.start.as_secs_f64();
     let events = || take.events.iter().filter(|row| row.flow == role.name);
@@ -266,7 +266,7 @@ fn peak<'a>(events: impl Iterator<Item = (f64, &'a Event)>, ended: f64) -> (f64,
 /// until the first second that brings any, and until five of them bring half or nine tenths of what was
 /// before; packets a second in the 100 s from its beginning and in the 50 s after it; and packets a
 /// second sent during it, from its second second on.
-fn outage(metric: &str, scenario: &Scenario, take: &Take) -> f64 {
+fn outage(metric: &str, scenario: &Scenario, take: &RunResult) -> f64 {
     let outage = scenario.links[0].outages.first();
     let begins = Time::from_secs(200);
     // As the far end sees it.
@@ -296,7 +296,7 @@ fn outage(metric: &str, scenario: &Scenario, take: &Take) -> f64 {
 
 /// Packets a second of all flows between two seconds.
 fn per_second(
-    take: &Take,
+    take: &RunResult,
     from: u64,
     to: u64,
     count: fn(&tidegate_sim::meter::Bin) -> Count,
@@ -314,7 +314,7 @@ fn per_second(
 }
 
 /// Mean number of packets that wait for the first link.
-fn queue(scenario: &Scenario, take: &Take) -> Measured {
+fn queue(scenario: &Scenario, take: &RunResult) -> Measured {
     let (from, to) = scenario.window();
     let name = &scenario.links[0].name;
     let samples = take
@@ -331,7 +331,7 @@ fn queue(scenario: &Scenario, take: &Take) -> Measured {
 
 /// How many packets came, and how far the marked ones are from where they should be, at most, in
 /// microseconds.
-pub(super) fn packets(marks: &[Mark], scenario: &Scenario, take: &Take) -> [Measured; 2] {
+pub(super) fn packets(marks: &[Mark], scenario: &Scenario, take: &RunResult) -> [Measured; 2] {
     let links = &scenario.links;
     // ns-2 looks at packets where the link ends that loses some; here they went over one more.
     let behind = scenario.flows[0].path.get(2).map(|link| &links[*link]);
@@ -358,14 +358,14 @@ pub(super) fn packets(marks: &[Mark], scenario: &Scenario, take: &Take) -> [Meas
 }
 
 /// The flows of a class, or all.
-fn flows<'a>(take: &'a Take, class: Option<&'a str>) -> impl Iterator<Item = usize> + 'a {
+fn flows<'a>(take: &'a RunResult, class: Option<&'a str>) -> impl Iterator<Item = usize> + 'a {
     let flows = take.flows.iter().enumerate();
     flows
         .filter(move |(_, (role, _))| class.is_none_or(|class| role.class == class))
         .map(|(flow, _)| flow)
 }
 
-fn totals(take: &Take, class: Option<&str>) -> Vec<Totals> {
+fn totals(take: &RunResult, class: Option<&str>) -> Vec<Totals> {
     let flows = flows(take, class);
     flows.map(|flow| take.meter.totals(flow)).collect()
 }

@@ -6,13 +6,13 @@
 /// It is also the guard against nonsense: a fate for a packet that never left, or a second fate
 /// for the same packet, finds no open entry.
 #[derive(Clone, Debug)]
-pub(super) struct Ledger {
+pub(super) struct PacketLog {
     words: Box<[Word; WORDS]>,
     /// One above the highest sequence number that left.
     next: u64,
 }
 
-impl Ledger {
+impl PacketLog {
     /// Nothing has left.
     pub(super) fn new() -> Self {
         Self {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_fate_counts_once_and_only_for_what_left() {
-        let mut ledger = Ledger::new();
+        let mut ledger = PacketLog::new();
         ledger.send(7, true);
         ledger.send(8, false);
         assert_eq!(ledger.settle(9), None);

@@ -21,7 +21,7 @@ use crate::control::{
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time, nanos};
 pub use config::{Flavour, PacketSize, TfrcConfig};
-use ledger::Ledger;
+use ledger::PacketLog;
 use loss::{LossHistory, News};
 use receive::{Arrivals, Feedback, ReceiveRates, Round};
 pub use rfc3448::Rfc3448;
@@ -48,7 +48,7 @@ struct Tfrc {
     /// `X_Bps`, once there was a loss.
     fair: Option<f64>,
     rtt: Option<RoundTrip>,
-    ledger: Ledger,
+    ledger: PacketLog,
     losses: LossHistory,
     /// Loss event rate by an observer that measures for us.
     observed: Option<f64>,
@@ -84,7 +84,7 @@ impl Tfrc {
             damper: 1.0,
             fair: None,
             rtt: None,
-            ledger: Ledger::new(),
+            ledger: PacketLog::new(),
             losses: LossHistory::new(config.discounting),
             observed: None,
             round: Round::new(now),

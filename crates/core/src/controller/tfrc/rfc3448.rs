@@ -11,7 +11,7 @@ mod wali;
 
 use core::time::Duration;
 
-use super::ledger::Ledger;
+use super::ledger::PacketLog;
 use super::receive::has_passed;
 use super::{
     LEAST_PATIENCE, MIN_RTT, PacketSize, SIZE_GAIN, T_MBI, TfrcConfig, duration, seconds, sound,
@@ -95,7 +95,7 @@ pub(super) struct Tfrc {
     changed: Time,
     rtt: Option<RoundTrip>,
     headers: Headers,
-    ledger: Ledger,
+    ledger: PacketLog,
     losses: Wali,
     /// Losses and marks that no later arrival has shown yet.
     pending: Vec<(u64, Time)>,
@@ -127,7 +127,7 @@ impl Tfrc {
             changed: now,
             rtt: None,
             headers: Headers::new(),
-            ledger: Ledger::new(),
+            ledger: PacketLog::new(),
             pending: Vec::new(),
             last_event: None,
             arrivals: Throughput::default(),

@@ -17,12 +17,12 @@
 use core::mem;
 
 use super::super::Packet;
-use super::super::lane::{Entry, Lane};
-use super::super::passage::Passage;
-use super::super::store::Parcel;
-use super::ahead::STRIDE;
-use super::days::{Days, Due};
-use super::{CACHED, END, FEEDER, LAST, NONE, Network, shelf};
+use super::super::fast_link::{Entry, FastLink};
+use super::super::link_impl::LinkImpl;
+use super::super::packet_pool::PacketHandle;
+use super::calendar_queue::{CalendarQueue, Due};
+use super::lookahead::STRIDE;
+use super::{CACHED, END, FEEDER, LAST, NONE, Network, delivery_queue};
 use crate::units::{Bytes, Time, nanos};
 
 /// What is to be moved on.
@@ -41,7 +41,7 @@ pub(super) struct Batches {
 /// What is to be moved on to one link.
 #[derive(Debug)]
 struct Batch {
-    entries: Days<Waiting>,
+    entries: CalendarQueue<Waiting>,
     /// How long after a packet is out of its first link something may come of it, in ns.
     slack: u64,
     /// When the first has to be moved on; [`Time::FAR`] if there is none.
@@ -77,8 +77,8 @@ impl Waiting {
 
     /// What it has itself.
     #[inline]
-    pub(super) fn parcel(&self) -> Option<Parcel> {
-        (self.slot != NONE).then_some(Parcel {
+    pub(super) fn parcel(&self) -> Option<PacketHandle> {
+        (self.slot != NONE).then_some(PacketHandle {
             size: Bytes(self.size.into()),
             slot: self.slot,
             hop: self.hop,
@@ -95,7 +95,7 @@ impl Due for Waiting {
 
 impl Batches {
     /// Finds the links and marks them in `hops`.
-    pub(super) fn new(links: &[Passage], hops: &mut [u32], routes: &[u32]) -> Self {
+    pub(super) fn new(links: &[LinkImpl], hops: &mut [u32], routes: &[u32]) -> Self {
         let (firsts, seconds) = find(links, hops, routes);
         let mut second_of = vec![NONE; links.len()];
         let mut apart = true;
@@ -166,9 +166,9 @@ impl Batch {
     fn new(slack: u64, links: usize) -> Self {
         // As many as a look ahead along them asks for; where there is none, days that are soon sorted.
         let entries = if links > CACHED {
-            Days::new(6 * STRIDE, shelf::WANTED)
+            CalendarQueue::new(6 * STRIDE, delivery_queue::WANTED)
         } else {
-            Days::new(1, 16)
+            CalendarQueue::new(1, 16)
         };
         Self {
             entries,
@@ -193,8 +193,8 @@ impl Batch {
 /// First links are only where routes begin, so that what enters them does so at the present moment,
 /// and lead only to second ones. Second ones come only behind first ones. A link that feeds one other
 /// alone is no first one: it has a better way.
-fn find(links: &[Passage], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool>) {
-    let able = |link: &Passage| link.lane().is_some_and(Lane::takes_time);
+fn find(links: &[LinkImpl], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool>) {
+    let able = |link: &LinkImpl| link.lane().is_some_and(FastLink::takes_time);
     let mut firsts = vec![false; links.len()];
     let mut seconds: Vec<bool> = links.iter().map(able).collect();
     for route in routes {
@@ -233,14 +233,14 @@ impl<P: Packet + Send + 'static> Network<P> {
         clippy::inline_always,
         reason = "so that the parcel stays in registers"
     )]
-    pub(super) fn gather(&mut self, at: Time, parcel: Parcel, link: u32) {
-        if let Passage::Lane(lane) = &mut self.links[link as usize]
+    pub(super) fn gather(&mut self, at: Time, parcel: PacketHandle, link: u32) {
+        if let LinkImpl::FastLink(lane) = &mut self.links[link as usize]
             && lane.may_float()
         {
             if let Ok(size) = u32::try_from(parcel.size.get())
                 && let Some(out) = lane.pass(at, parcel.size)
             {
-                let Parcel { slot, hop, .. } = parcel;
+                let PacketHandle { slot, hop, .. } = parcel;
                 self.batches.add(Waiting {
                     out,
                     link,
@@ -257,10 +257,10 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// The same of one that the link keeps.
     #[inline(never)]
-    fn gather_there(&mut self, at: Time, parcel: Parcel, link: u32) {
+    fn gather_there(&mut self, at: Time, parcel: PacketHandle, link: u32) {
         let entry = match &mut self.links[link as usize] {
-            Passage::Lane(lane) => lane.push(&mut self.store, at, parcel),
-            Passage::Chain(_) => Entry::TooLate,
+            LinkImpl::FastLink(lane) => lane.push(&mut self.store, at, parcel),
+            LinkImpl::GeneralLink(_) => Entry::TooLate,
         };
         match entry {
             Entry::Taken(out) => self.batches.add(Waiting::of_link(out, link)),
@@ -311,7 +311,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             };
             let hop = parcel.hop + 1;
             let second = self.hops[hop as usize] & !(FEEDER | LAST);
-            let exit = self.forward(at, Parcel { hop, ..parcel });
+            let exit = self.forward(at, PacketHandle { hop, ..parcel });
             debug_assert!(exit.is_none(), "there is a second link");
             even &= self.links[second as usize].lane().is_some();
         }
@@ -359,7 +359,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// The same of all, if a link is asked for that may be one.
     pub(super) fn land_all_for(&mut self, link: usize) {
-        if self.batches.has(link) && self.links[link].lane().is_some_and(Lane::may_float) {
+        if self.batches.has(link) && self.links[link].lane().is_some_and(FastLink::may_float) {
             self.land_all();
         }
     }
@@ -375,7 +375,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             }
         }
         for link in 0..self.links.len() {
-            if self.batches.has(link) && self.links[link].lane().is_some_and(Lane::may_float) {
+            if self.batches.has(link) && self.links[link].lane().is_some_and(FastLink::may_float) {
                 self.put_down(link as u32, &[]);
             }
         }

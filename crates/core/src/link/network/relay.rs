@@ -19,9 +19,9 @@
 use core::mem;
 
 use super::super::Packet;
-use super::super::lane::{Entry, Lane};
-use super::super::passage::Passage;
-use super::super::store::Parcel;
+use super::super::fast_link::{Entry, FastLink};
+use super::super::link_impl::LinkImpl;
+use super::super::packet_pool::PacketHandle;
 use super::{END, FEEDER, LAST, LinkId, NONE, Network};
 use crate::units::Time;
 
@@ -29,8 +29,8 @@ use crate::units::Time;
 ///
 /// A feeder hands on all that comes in, so that each of its packets goes on to a link that is fed by
 /// it alone. It is not fed by another feeder, so that what enters it enters at the present moment.
-pub(super) fn mark(links: &[Passage], hops: &mut [u32], routes: &[u32]) -> Vec<u32> {
-    let able = |link: usize| links[link].lane().is_some_and(Lane::takes_time);
+pub(super) fn mark(links: &[LinkImpl], hops: &mut [u32], routes: &[u32]) -> Vec<u32> {
+    let able = |link: usize| links[link].lane().is_some_and(FastLink::takes_time);
     // Who is before each link, if it is always the same one, and whether each can be a feeder.
     let mut before: Vec<Option<u32>> = vec![None; links.len()];
     for pair in hops.windows(2) {
@@ -88,11 +88,11 @@ impl<P: Packet + Send + 'static> Network<P> {
         clippy::inline_always,
         reason = "so that the parcel stays in registers"
     )]
-    pub(super) fn relay(&mut self, at: Time, parcel: Parcel, link: usize) {
+    pub(super) fn relay(&mut self, at: Time, parcel: PacketHandle, link: usize) {
         let next = self.hops[parcel.hop as usize + 1];
         let second = self.links[(next & !LAST) as usize].lane();
-        let room = next & LAST != 0 || second.is_some_and(Lane::has_room);
-        if let Passage::Lane(feeder) = &mut self.links[link]
+        let room = next & LAST != 0 || second.is_some_and(FastLink::has_room);
+        if let LinkImpl::FastLink(feeder) = &mut self.links[link]
             && feeder.may_hand_on(at)
             && room
         {
@@ -100,7 +100,7 @@ impl<P: Packet + Send + 'static> Network<P> {
                 Entry::Refused => return,
                 Entry::Taken(out) => {
                     let hop = parcel.hop + 1;
-                    if self.enter(out, Parcel { hop, ..parcel }, next) {
+                    if self.enter(out, PacketHandle { hop, ..parcel }, next) {
                         return;
                     }
                     if let Some(feeder) = self.links[link].lane_mut() {
@@ -117,10 +117,10 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// A packet enters the feeder `link`, and the next one when it is out of it.
     #[inline(never)]
-    fn enter_apart(&mut self, at: Time, parcel: Parcel, link: usize) {
+    fn enter_apart(&mut self, at: Time, parcel: PacketHandle, link: usize) {
         let entry = match &mut self.links[link] {
-            Passage::Lane(feeder) => feeder.push(&mut self.store, at, parcel),
-            Passage::Chain(_) => Entry::TooLate,
+            LinkImpl::FastLink(feeder) => feeder.push(&mut self.store, at, parcel),
+            LinkImpl::GeneralLink(_) => Entry::TooLate,
         };
         match entry {
             Entry::Refused => return,
@@ -191,11 +191,11 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::{NamedLink, NetworkConfig, RouteId, last};
+    use super::super::{NamedLink, NetworkConfig, RouteId, exit_links};
     use super::*;
     use crate::control::Ecn;
-    use crate::link::testing::{Parcel as Packaged, even_link_config, link_config};
-    use crate::link::{Capacity, DropTailConfig, LinkConfig, LinkNote, QueueConfig};
+    use crate::link::testing::{PacketHandle as Packaged, even_link_config, link_config};
+    use crate::link::{Capacity, DropTailConfig, LinkConfig, LinkLogEntry, QueueConfig};
     use crate::random::Seed;
     use crate::units::Rate;
 
@@ -277,7 +277,7 @@ mod tests {
             ..LinkConfig::default()
         };
         let mut network = network(&[wire(8_000, 100, 20), wire(800, 3, 1)], &[vec![0, 1]]);
-        network.shelf = last::mark(&network.links, &mut network.hops);
+        network.shelf = exit_links::mark(&network.links, &mut network.hops);
         for (id, millis) in (0..).zip([0, 0, 0, 15, 15]) {
             let packet = Packaged::new(id, 1_000, Ecn::NotEct);
             network.push(Time::from_millis(millis), RouteId(0), packet);
@@ -349,7 +349,7 @@ mod tests {
                 let mut network = network(&links, &routes);
                 match shape {
                     Shape::Short => {}
-                    Shape::Shelved => network.shelf = last::mark(&network.links, &mut network.hops),
+                    Shape::Shelved => network.shelf = exit_links::mark(&network.links, &mut network.hops),
                     Shape::Plain => {
                         (0..6).for_each(|link| network.part(link));
                         network.end_batches();
@@ -375,7 +375,7 @@ mod tests {
                         Deed::Ask => asked = Some((network.stats(link, now), network.queued(link, now))),
                         Deed::Observe => network.observe(link, 30),
                     }
-                    let notes: Vec<LinkNote> = core::iter::from_fn(|| network.pop_note(link)).collect();
+                    let notes: Vec<LinkLogEntry> = core::iter::from_fn(|| network.pop_note(link)).collect();
                     seen.push((out, asked, notes, network.inside()));
                 }
                 let end = Time::from_nanos(now.as_nanos() + 20_000_000);

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::control::Ecn;
-use crate::link::testing::{Parcel, link_config};
+use crate::link::testing::{PacketHandle, link_config};
 use crate::units::Rate;
 
-fn network(links: Vec<LinkConfig>, routes: &[&[usize]]) -> Network<Parcel> {
+fn network(links: Vec<LinkConfig>, routes: &[&[usize]]) -> Network<PacketHandle> {
     let links = links.into_iter().enumerate();
     let config = NetworkConfig {
         links: links
@@ -31,11 +31,11 @@ fn wire(millis: u64) -> LinkConfig {
     }
 }
 
-fn parcel(id: u64) -> Parcel {
-    Parcel::new(id, 1_000, Ecn::Ect0)
+fn parcel(id: u64) -> PacketHandle {
+    PacketHandle::new(id, 1_000, Ecn::Ect0)
 }
 
-fn drain(network: &mut Network<Parcel>, now: Time) -> Vec<(u64, u64)> {
+fn drain(network: &mut Network<PacketHandle>, now: Time) -> Vec<(u64, u64)> {
     let deliveries = core::iter::from_fn(|| network.pop(now));
     deliveries
         .map(|d| (d.at.as_nanos() / 1_000_000, d.packet.id))
@@ -73,13 +73,13 @@ fn faults_are_named() {
         links: twice.to_vec(),
         routes: vec![],
     };
-    let taken = Network::<Parcel>::new(&config, Seed(1)).unwrap_err();
+    let taken = Network::<PacketHandle>::new(&config, Seed(1)).unwrap_err();
     assert_eq!(taken, NetworkError::NameTaken { name: "a".into() });
     let config = NetworkConfig {
         links: vec![],
         routes: vec![vec![], vec![LinkId(7)]],
     };
-    let unknown = Network::<Parcel>::new(&config, Seed(1)).unwrap_err();
+    let unknown = Network::<PacketHandle>::new(&config, Seed(1)).unwrap_err();
     assert_eq!(
         unknown.to_string(),
         "route 1 leads across link 7, which does not exist"
@@ -113,7 +113,7 @@ proptest! {
                     poll += polls[i % polls.len()];
                     i += 1;
                 }
-                let parcel = Parcel::new(id as u64, *size, Ecn::Ect0);
+                let parcel = PacketHandle::new(id as u64, *size, Ecn::Ect0);
                 network.push(Time::from_nanos(now), RouteId(*route), parcel);
             }
             let end = Time::FAR;

@@ -131,8 +131,8 @@ impl core::error::Error for DualPi2Fault {}
 #[derive(Debug)]
 pub(in crate::link) struct DualPi2 {
     config: DualPi2Config,
-    low: Lane,
-    classic: Lane,
+    low: FastLink,
+    classic: FastLink,
     /// The base probability, `p'`, in 0..=1.
     base: f64,
     /// The delay at the last update, in s.
@@ -145,12 +145,12 @@ pub(in crate::link) struct DualPi2 {
 
 /// A queue and the remainder of its probabilities.
 #[derive(Debug, Default)]
-struct Lane {
+struct FastLink {
     fifo: Fifo,
     sum: f64,
 }
 
-impl Lane {
+impl FastLink {
     /// Whether the next of a series of events is due, each of which has the given probability:
     /// they are spaced evenly instead of at random (`recur` of RFC 9332).
     fn is_due(&mut self, probability: f64) -> bool {
@@ -173,8 +173,8 @@ impl DualPi2 {
     pub(super) fn new(config: DualPi2Config) -> Self {
         Self {
             config,
-            low: Lane::default(),
-            classic: Lane::default(),
+            low: FastLink::default(),
+            classic: FastLink::default(),
             base: 0.0,
             delay: 0.0,
             updated: Time::ZERO,

@@ -13,9 +13,9 @@ use rand_pcg::Pcg64Mcg;
 
 use super::Packet;
 use super::config::LinkFault;
+use super::packet_pool::{PacketHandle, PacketPool};
 use super::rate::Capacity;
 use super::stats::Queued;
-use super::store::{Parcel, Store};
 use crate::control::Ecn;
 use crate::units::{Bytes, Time};
 use codel::CoDel;
@@ -78,7 +78,12 @@ pub(super) struct Held {
 impl Held {
     /// One that arrives at `at` as the `number`-th.
     #[inline]
-    pub(super) fn new<P: Packet>(store: &Store<P>, at: Time, number: u64, parcel: Parcel) -> Self {
+    pub(super) fn new<P: Packet>(
+        store: &PacketPool<P>,
+        at: Time,
+        number: u64,
+        parcel: PacketHandle,
+    ) -> Self {
         let packet = store.get(parcel.slot);
         Self {
             arrived: at,
@@ -95,8 +100,8 @@ impl Held {
 
     /// What is left of it behind the transmitter.
     #[inline]
-    pub(super) fn parcel(&self) -> Parcel {
-        Parcel {
+    pub(super) fn parcel(&self) -> PacketHandle {
+        PacketHandle {
             size: self.size,
             slot: self.slot,
             hop: self.hop,

@@ -11,9 +11,9 @@ use crate::control::{
     Algorithm, Change, Cx, Demand, Ecn, RateController, Report, Sent, Start, Summary, Target, Why,
 };
 use crate::controller::ControllerConfig;
+use crate::delay_bound::PlannerConfig;
 use crate::endpoint::{Datagram, OVERHEAD};
 use crate::media::{EncodeError, Encoded, FrameOrder};
-use crate::promise::PlannerConfig;
 use crate::random::Seed;
 use crate::session::config::{SenderConfig, Streams};
 use crate::session::sender::MediaSender;

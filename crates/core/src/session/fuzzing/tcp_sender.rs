@@ -5,14 +5,14 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::{EPOCH, MEDIA, Story, name};
+use crate::delay_bound::Law;
 use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate};
-use crate::promise::Law;
 use crate::session::tcp::{
-    Advice, Capture, Classic, Follow, Interactive, Place, Steering, TcpReceiver, TcpSender,
+    Advice, Capture, Classic, Follow, Interactive, Place, RatePolicy, TcpReceiver, TcpSender,
     TcpSenderConfig,
 };
-use crate::symbiosis::{
-    Backoff, CongestionControl, Mode, Subscription, SymbiosisConfig, TcpEvent, TcpView,
+use crate::tcp_rate::{
+    Backoff, CongestionControl, Mode, Subscription, TcpEvent, TcpRateConfig, TcpView,
 };
 use crate::units::{Bytes, Rate, Time};
 
@@ -218,7 +218,7 @@ impl Scene {
     }
 }
 
-fn steering(mode: u8) -> Box<dyn Steering> {
+fn steering(mode: u8) -> Box<dyn RatePolicy> {
     let (floor, ceiling) = (*LIMITS.start(), *LIMITS.end());
     let is_patient = mode & 8 != 0;
     let mode = match mode % 8 {
@@ -233,7 +233,7 @@ fn steering(mode: u8) -> Box<dyn Steering> {
     };
     // With the longer one there are outages that a frame can survive.
     let bound = Duration::from_millis(if is_patient { 4_000 } else { 500 });
-    let config = SymbiosisConfig {
+    let config = TcpRateConfig {
         mode,
         subscribed: Subscription::ALL,
         floor,
@@ -242,7 +242,7 @@ fn steering(mode: u8) -> Box<dyn Steering> {
         interval: Duration::from_millis(40),
         obeys_after: Duration::from_millis(20),
         reaction: Duration::from_millis(20),
-        margin: SymbiosisConfig::MARGIN,
+        margin: TcpRateConfig::MARGIN,
         drain: Duration::from_secs(3),
     };
     Box::new(Interactive::new(config, Time::ZERO))

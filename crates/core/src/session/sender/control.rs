@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use crate::control::{Change, Cx, RateController, Report, Sent, Summary, Target, Why};
-use crate::promise::{DelayPromise, PlannerConfig};
+use crate::delay_bound::{DelayBound, PlannerConfig};
 use crate::session::config::SenderConfig;
 use crate::session::path::PathView;
 use crate::units::{Bytes, Time};
@@ -14,7 +14,7 @@ use crate::units::{Bytes, Time};
 pub(super) enum Control {
     Plain(Box<dyn RateController>),
     Promised {
-        promise: DelayPromise<Box<dyn RateController>>,
+        promise: DelayBound<Box<dyn RateController>>,
         bound: Duration,
     },
 }
@@ -37,7 +37,7 @@ impl Control {
             ..planner
         };
         Self::Promised {
-            promise: DelayPromise::new(controller, planner, bound),
+            promise: DelayBound::new(controller, planner, bound),
             bound,
         }
     }

@@ -90,7 +90,7 @@ impl MediaSender {
             .is_some_and(|at| cx.now.since(at) >= PATIENCE);
         match self.peer {
             Peer::Unknown if waited => {
-                self.peer = Peer::ReportsOnly;
+                self.peer = Peer::RrFallback;
                 cx.trace.record(cx.now, Event::PeerReportsOnly);
             }
             Peer::Unknown => {
@@ -99,7 +99,7 @@ impl MediaSender {
                     self.control.on_report(cx, &Report::default().rtt(rtt));
                 }
             }
-            Peer::ReportsOnly => {
+            Peer::RrFallback => {
                 let rtt = self.path.has_rtt().then(|| self.path.srtt());
                 self.cautious.on_report(loss, rtt, self.config.packet_size);
             }

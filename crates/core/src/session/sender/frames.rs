@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::media::{Codec, Quality};
-use crate::session::assembler::LATE_REPAIR;
+use crate::session::jitter_buffer::LATE_REPAIR;
 use crate::trace::DropCause;
 use crate::units::{Bytes, Time};
 use crate::wire::payload::{self, PacketiseError};

@@ -4,8 +4,8 @@ use super::frames::OutFrame;
 use super::{MediaSender, Peer, Phase};
 use crate::control::{Cx, Ecn, Kind};
 use crate::endpoint::{OVERHEAD, Transmit};
-use crate::session::assembler::LATE_REPAIR;
 use crate::session::history::{Content, Stream};
+use crate::session::jitter_buffer::LATE_REPAIR;
 use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::{Bytes, Time};
 use crate::wire::rtp::{PayloadType, RtpHeader};
@@ -46,7 +46,7 @@ impl MediaSender {
             .octets
             .wrapping_add(buffer.len() as u32 - RtpHeader::LEN as u32);
         // Marks that nobody tells of would not be answered (RFC 6679 section 7.2.1).
-        let ecn = if self.config.ecn && self.peer != Peer::ReportsOnly {
+        let ecn = if self.config.ecn && self.peer != Peer::RrFallback {
             Ecn::Ect0
         } else {
             Ecn::NotEct

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::symbiosis::TcpView;
+use crate::tcp_rate::TcpView;
 use crate::units::{Bytes, Time};
 
 /// Learned from the views of a connection, of which a driver gives one after each write, and in each
@@ -147,7 +147,7 @@ const RESTARTED: u64 = 10;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbiosis::CongestionControl;
+    use crate::tcp_rate::CongestionControl;
 
     const BEFORE: Duration = Duration::from_millis(100);
 

@@ -3,19 +3,19 @@
 use core::mem;
 
 use super::flight::Flight;
-use super::steering::{Steering, Verdict, Waiting, Work};
-use crate::symbiosis::{Admit, Retraction, Subscription, Symbiosis, SymbiosisConfig};
-use crate::symbiosis::{TcpView, Told};
+use super::rate_policy::{RatePolicy, Verdict, Waiting, Work};
+use crate::tcp_rate::{Admit, Retraction, Subscription, TcpRateAdapter, TcpRateConfig};
+use crate::tcp_rate::{TcpView, Told};
 use crate::trace::Event;
 use crate::units::{Rate, Time};
 
 /// Decides by what the connection does and how it stands (Khan and Zaghal, section 5), in all
-/// modes: a [`Symbiosis`] that a [`TcpSender`](super::TcpSender) feeds.
+/// modes: a [`TcpRateAdapter`] that a [`TcpSender`](super::TcpSender) feeds.
 ///
 /// Before the first view nothing is known of the connection, and pictures wait.
 #[derive(Clone, Debug)]
 pub struct Interactive {
-    symbiosis: Symbiosis,
+    symbiosis: TcpRateAdapter,
     view: Option<TcpView>,
     flight: Flight,
     answers: Vec<Retraction>,
@@ -23,9 +23,9 @@ pub struct Interactive {
 
 impl Interactive {
     /// For a connection that was opened at `start`.
-    pub fn new(config: SymbiosisConfig, start: Time) -> Self {
+    pub fn new(config: TcpRateConfig, start: Time) -> Self {
         Self {
-            symbiosis: Symbiosis::new(config, start),
+            symbiosis: TcpRateAdapter::new(config, start),
             view: None,
             flight: Flight::default(),
             answers: Vec::new(),
@@ -43,7 +43,7 @@ impl Interactive {
     }
 }
 
-impl Steering for Interactive {
+impl RatePolicy for Interactive {
     fn order(&mut self, _now: Time, _frame: u64) -> Verdict {
         Verdict::Encode(self.symbiosis.target())
     }

@@ -4,10 +4,10 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::farewell::farewell;
+use super::shutdown::farewell;
 use crate::media::{Codec, MEDIA_CLOCK};
-use crate::session::assembler::ReceivedFrame;
 use crate::session::config::MEDIA_TYPE;
+use crate::session::jitter_buffer::ReceivedFrame;
 use crate::units::Time;
 use crate::wire::framing::{Deframer, PacketTooLong};
 use crate::wire::rtcp::{self, Rtcp};
@@ -43,7 +43,7 @@ struct Stream {
 struct Partial {
     timestamp: u64,
     first: Time,
-    unit: payload::Assembler,
+    unit: payload::JitterBuffer,
     bytes: u64,
 }
 
@@ -160,7 +160,7 @@ impl TcpReceiver {
         let partial = self.partial.get_or_insert_with(|| Partial {
             timestamp,
             first: now,
-            unit: payload::Assembler::new(codec, MAX_FRAME),
+            unit: payload::JitterBuffer::new(codec, MAX_FRAME),
             bytes: 0,
         });
         // A payload that is refused makes `take` fail.

@@ -4,10 +4,10 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::packets::Packets;
-use super::steering::{Advice, Backlog, Place, Steering, Verdict, Waiting, Work};
+use super::rate_policy::{Advice, Backlog, Place, RatePolicy, Verdict, Waiting, Work};
 use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate, MEDIA_CLOCK};
 use crate::session::sender::SentFrame;
-use crate::symbiosis::{Admit, Retraction, Subscription, TcpView, Told};
+use crate::tcp_rate::{Admit, Retraction, Subscription, TcpView, Told};
 use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::ntp::Ntp;
@@ -65,7 +65,7 @@ pub enum Capture {
 #[derive(Debug)]
 pub struct TcpSender {
     config: TcpSenderConfig,
-    steering: Box<dyn Steering>,
+    steering: Box<dyn RatePolicy>,
     /// When frame 0 was captured, and the next frame, of the clock.
     clock: Option<(Time, u64)>,
     /// Nothing more is captured.
@@ -106,7 +106,7 @@ struct Queued {
 
 impl TcpSender {
     /// A sender that captures its first frame when it is first asked for a timeout.
-    pub fn new(config: TcpSenderConfig, steering: Box<dyn Steering>) -> Self {
+    pub fn new(config: TcpSenderConfig, steering: Box<dyn RatePolicy>) -> Self {
         let packets = Packets::new(&config);
         Self {
             config,

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate};
-use crate::session::assembler::ReceivedFrame;
+use crate::session::jitter_buffer::ReceivedFrame;
 use crate::session::sender::SentFrame;
 use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::{Bytes, Rate, Time};
@@ -66,7 +66,7 @@ struct World {
 }
 
 impl World {
-    fn new(frames: u64, steering: impl Steering + 'static) -> Self {
+    fn new(frames: u64, steering: impl RatePolicy + 'static) -> Self {
         Self {
             sender: TcpSender::new(config(frames), Box::new(steering)),
             receiver: TcpReceiver::new(),

@@ -12,7 +12,7 @@ use crate::wire::bytes::u16_at;
 /// A payload that is refused changes nothing, except that a unit of which it might have been a
 /// fragment is given up; [`take`](Self::take) then fails, since the access unit is not whole.
 #[derive(Clone, Debug)]
-pub struct Assembler {
+pub struct JitterBuffer {
     data: Vec<u8>,
     max_len: usize,
     contents: Contents,
@@ -21,7 +21,7 @@ pub struct Assembler {
     broken: Option<AssembleError>,
 }
 
-impl Assembler {
+impl JitterBuffer {
     /// Holds at most `max_len` bytes of one access unit, start codes included.
     pub const fn new(max_len: usize) -> Self {
         Self {
@@ -231,7 +231,7 @@ pub enum AssembleError {
     StartAndEnd,
     /// The access unit is larger than it may be.
     TooLarge {
-        /// As given to [`Assembler::new`].
+        /// As given to [`JitterBuffer::new`].
         max_len: usize,
     },
     /// A unit of an aggregate is longer than the payload.
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     fn join(payloads: &[&[u8]]) -> Result<AccessUnit, AssembleError> {
-        let mut assembler = Assembler::new(40);
+        let mut assembler = JitterBuffer::new(40);
         for payload in payloads {
             let _ = assembler.push(payload);
         }
@@ -386,7 +386,7 @@ mod tests {
         fn what_is_joined_fits_and_begins_with_a_start_code(
             payloads in vec((0_u8..32, vec(any::<u8>(), 0..20)), 0..8),
         ) {
-            let mut assembler = Assembler::new(64);
+            let mut assembler = JitterBuffer::new(64);
             for (first, rest) in payloads {
                 let before = assembler.clone();
                 if assembler.push(&[&[first][..], &rest].concat()).is_err() {

@@ -247,7 +247,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::Assembler;
+    use super::super::JitterBuffer;
     use super::*;
 
     fn stream(nals: &[Vec<u8>]) -> Vec<u8> {
@@ -284,7 +284,7 @@ mod tests {
             //= rfc6184-5.6-single (test)
             let nals: Vec<_> = units.iter().map(|(kind, nri, len)| nal(nri << 5 | kind, *len)).collect();
             let access_unit = stream(&nals);
-            let mut assembler = Assembler::new(access_unit.len());
+            let mut assembler = JitterBuffer::new(access_unit.len());
             let mut markers = Vec::new();
             for payload in packetise(&access_unit, max_payload).unwrap() {
                 let mut out = Vec::new();

@@ -11,13 +11,13 @@ use super::stream::{Contents, contents};
 /// A payload that is refused changes nothing but that [`take`](Self::take) then fails, since the
 /// access unit is not whole.
 #[derive(Clone, Debug)]
-pub struct Assembler {
+pub struct JitterBuffer {
     data: Vec<u8>,
     max_len: usize,
     broken: Option<AssembleError>,
 }
 
-impl Assembler {
+impl JitterBuffer {
     /// Holds at most `max_len` bytes of one access unit.
     pub const fn new(max_len: usize) -> Self {
         Self {
@@ -105,7 +105,7 @@ pub enum AssembleError {
     NoStart,
     /// The access unit is larger than it may be.
     TooLarge {
-        /// As given to [`Assembler::new`].
+        /// As given to [`JitterBuffer::new`].
         max_len: usize,
     },
 }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn join(payloads: &[&[u8]]) -> Result<Picture, AssembleError> {
-        let mut assembler = Assembler::new(24);
+        let mut assembler = JitterBuffer::new(24);
         for payload in payloads {
             let _ = assembler.push(payload);
         }

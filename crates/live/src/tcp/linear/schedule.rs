@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::symbiosis::linear_timeout;
+use tidegate_core::tcp_rate::linear_timeout;
 
 /// How a connection stands at one moment. Times are since any beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

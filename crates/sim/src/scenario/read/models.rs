@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_core::units::{Bytes, Time};
 
 use super::{packet_size, tcp as options};
-use crate::paced::Workload;
+use crate::model_flow::Workload;
 use crate::scenario::error::ScenarioError;
 use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{BulkPlan, TcpPlan, TcpSender};

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use tidegate_core::promise::Law;
+use tidegate_core::delay_bound::Law;
 use tidegate_core::session::tcp::Place;
-use tidegate_core::symbiosis::{Backoff, Flags, Mode, Subscription, SymbiosisConfig, TcpEvent};
+use tidegate_core::tcp_rate::{Backoff, Flags, Mode, Subscription, TcpEvent, TcpRateConfig};
 
 use super::models;
 use crate::interactive::StreamPlan;
@@ -54,7 +54,7 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
         },
         margin: match table.get("margin") {
             Some(margin) => margin.share()?,
-            None => SymbiosisConfig::MARGIN,
+            None => TcpRateConfig::MARGIN,
         },
         drain: match table.get("drain") {
             Some(drain) => Some(drain.positive_duration("what waits cannot leave at once")?),

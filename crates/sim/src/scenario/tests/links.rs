@@ -87,7 +87,7 @@ fn every_queue_is_read_and_shown() {
         assert_eq!(plan.links[0].queue, Some(meant));
         assert!(plan.topology().contains(words), "{}", plan.topology());
         let network =
-            crate::staging::network(&plan, &crate::staging::roles(&plan, plan.seed)).unwrap();
+            crate::topology::network(&plan, &crate::topology::roles(&plan, plan.seed)).unwrap();
         assert!(Network::<SimPacket>::new(&network, plan.seed).is_ok());
     }
 }
@@ -97,7 +97,7 @@ fn loss_and_jitter_have_more_forms() {
     let link = |text: &str| {
         let plan = parse(&GOOD.replace("loss = 0.001", text)).unwrap();
         let network =
-            crate::staging::network(&plan, &crate::staging::roles(&plan, plan.seed)).unwrap();
+            crate::topology::network(&plan, &crate::topology::roles(&plan, plan.seed)).unwrap();
         assert!(Network::<SimPacket>::new(&network, plan.seed).is_ok());
         let shown = plan.topology();
         (plan.links[0].clone(), plan.link_infos()[0].loss, shown)

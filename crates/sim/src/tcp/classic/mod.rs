@@ -11,7 +11,7 @@ use tidegate_core::units::{Bytes, Time, nanos};
 
 use super::source::Sizes;
 use super::{Counters, InitialWindow, Rto, Source, SourceConfig, State, Written};
-use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Segment, fetch};
+use crate::packet_agent::{Ack, Agent, AgentCx, Arrival, Body, Segment, fetch};
 
 mod config;
 mod newreno;

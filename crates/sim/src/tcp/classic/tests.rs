@@ -4,7 +4,7 @@ use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::Ecn;
 
 use super::*;
-use crate::agent::Outbox;
+use crate::packet_agent::Outbox;
 use crate::tcp::SourceKind;
 
 /// The window after each of so many acknowledgements of one segment.

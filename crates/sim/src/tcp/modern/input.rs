@@ -7,7 +7,7 @@ use tidegate_core::units::Time;
 use super::congestion::{Acked, Congestion as _, Phase, Signal};
 use super::prr::Reduction;
 use super::{Detection, Life, Sender, Undo};
-use crate::agent::{Ack, AgentCx};
+use crate::packet_agent::{Ack, AgentCx};
 
 /// What an acknowledgement brought.
 #[derive(Clone, Copy, Debug, Default)]

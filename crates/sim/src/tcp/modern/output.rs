@@ -7,7 +7,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::congestion::{Congestion as _, Phase};
 use super::{Life, Sender};
-use crate::agent::{AgentCx, Body, Segment};
+use crate::packet_agent::{AgentCx, Body, Segment};
 
 /// Spaces segments.
 #[derive(Clone, Copy, Debug)]

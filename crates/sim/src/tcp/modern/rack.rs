@@ -171,7 +171,7 @@ mod tests {
     use super::super::rtt::TimeoutConfig;
     use super::super::testing::stamp;
     use super::*;
-    use crate::agent::Ack;
+    use crate::packet_agent::Ack;
 
     /// A sender that knows a round trip of 100 ms and sends a segment per millisecond.
     struct Bench {

@@ -3,7 +3,7 @@
 use core::cmp::Reverse;
 use core::time::Duration;
 
-use tidegate_core::symbiosis::linear_timeout;
+use tidegate_core::tcp_rate::linear_timeout;
 use tidegate_core::units::{Time, nanos};
 
 use super::windowed::Windowed;

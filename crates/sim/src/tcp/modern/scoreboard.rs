@@ -1,7 +1,7 @@
 //! What became of each segment that is outstanding.
 
 use super::rate::Stamp;
-use crate::agent::Ack;
+use crate::packet_agent::Ack;
 
 /// Segments from the first that is not acknowledged to the last that was sent, in a ring.
 ///

@@ -6,7 +6,7 @@ use tidegate_core::units::Time;
 
 use super::congestion::{Congestion as _, Phase, Signal};
 use super::{Detection, Life, Sender};
-use crate::agent::AgentCx;
+use crate::packet_agent::AgentCx;
 
 /// Deadlines; [`Time::FAR`] is none.
 #[derive(Clone, Copy, Debug)]

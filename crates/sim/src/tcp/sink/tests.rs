@@ -1,7 +1,7 @@
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
-use crate::agent::{Outbox, Outgoing};
+use crate::packet_agent::{Outbox, Outgoing};
 
 struct Bench {
     sink: Sink,

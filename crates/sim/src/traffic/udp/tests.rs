@@ -6,8 +6,8 @@ use tidegate_core::link::{
 use tidegate_core::random::Seed;
 
 use super::*;
-use crate::agent::Outbox;
-use crate::world::{Party, PartyId, World};
+use crate::packet_agent::Outbox;
+use crate::world::{Node, NodeId, World};
 
 /// When packets leave until `until`, if the source is woken `late` nanoseconds late.
 fn departures(config: &SourceConfig, seed: u64, until: Time, late: u64) -> Vec<Time> {
@@ -218,10 +218,10 @@ fn sinks_count_what_came_and_what_did_not() {
         routes: vec![vec![LinkId(0)], vec![]],
     };
     let network = Network::new(&config, Seed(1)).unwrap();
-    let party = |name: &str, agent, peer, route| Party {
+    let party = |name: &str, agent, peer, route| Node {
         name: name.to_owned(),
         agent,
-        peer: PartyId(peer),
+        peer: NodeId(peer),
         route: RouteId(route),
         flow: 0,
         dscp: 0,
@@ -236,7 +236,7 @@ fn sinks_count_what_came_and_what_did_not() {
     let mut world = World::new(network, parties, Seed(1)).unwrap();
     world.run(Time::from_secs(60), &mut ()).unwrap();
     let (Player::Source(source), Player::Sink(sink)) =
-        (world.agent(PartyId(0)), world.agent(PartyId(1)))
+        (world.agent(NodeId(0)), world.agent(NodeId(1)))
     else {
         panic!("parties are in order");
     };

@@ -5,7 +5,7 @@ use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
 
 use super::*;
-use crate::agent::Outbox;
+use crate::packet_agent::Outbox;
 use crate::video_model::{VideoModel, VideoModelConfig};
 
 /// Four frames of 3000, 900, 1200 and 100 bytes at 1 Mb/s, 25 frames a second.

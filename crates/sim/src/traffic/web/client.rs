@@ -8,7 +8,7 @@ use tidegate_core::units::Time;
 
 use super::config::{Begin, Config, Connections};
 use super::download::Download;
-use crate::agent::{Agent, AgentCx, Arrival, Body, Request};
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Request};
 use crate::traffic::{Spans, secs};
 
 /// A browser and the person before it.

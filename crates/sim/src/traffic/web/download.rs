@@ -6,7 +6,7 @@ use tidegate_core::control::Ecn;
 use tidegate_core::units::Time;
 
 use super::config::Config;
-use crate::agent::{Agent, AgentCx, Arrival, Body, Request, Segment};
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Request, Segment};
 use crate::tcp::Sink;
 
 /// A connection, and the object that it fetches.

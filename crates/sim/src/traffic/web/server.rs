@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_core::units::Time;
 
 use super::config::Config;
-use crate::agent::{Ack, Agent, AgentCx, Arrival, Body, Request};
+use crate::packet_agent::{Ack, Agent, AgentCx, Arrival, Body, Request};
 use crate::tcp::classic::Sender;
 use crate::tcp::{SourceConfig, SourceKind, State};
 

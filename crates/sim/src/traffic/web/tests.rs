@@ -8,10 +8,10 @@ use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::*;
-use crate::agent::{Agent, AgentCx, Arrival, Body};
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
 use crate::tcp::{SinkConfig, classic};
 use crate::traffic::Distribution;
-use crate::world::{Party, PartyId, SimPacket, World};
+use crate::world::{Node, NodeId, SimPacket, World};
 
 #[derive(Debug)]
 enum Player {
@@ -68,10 +68,10 @@ fn world(config: Config, browsers: usize, network: Network<SimPacket>) -> World<
     let mut parties = Vec::new();
     for n in 0..browsers {
         let (client, server) = browser(&config).unwrap();
-        let party = |side: &str, agent, peer, route| Party {
+        let party = |side: &str, agent, peer, route| Node {
             name: format!("web-{n}/{side}"),
             agent,
-            peer: PartyId(peer),
+            peer: NodeId(peer),
             route: RouteId(route),
             flow: n as u32,
             dscp: 0,
@@ -87,7 +87,7 @@ fn world(config: Config, browsers: usize, network: Network<SimPacket>) -> World<
 fn totals(world: &World<Player>, browsers: usize) -> Totals {
     let mut totals = Totals::default();
     for n in 0..browsers {
-        let pair = (world.agent(PartyId(2 * n)), world.agent(PartyId(2 * n + 1)));
+        let pair = (world.agent(NodeId(2 * n)), world.agent(NodeId(2 * n + 1)));
         let (Player::Client(client), Player::Server(server)) = pair else {
             panic!("clients and servers take turns");
         };

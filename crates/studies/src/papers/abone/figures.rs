@@ -6,7 +6,7 @@ use tidegate_core::units::Time;
 
 use super::super::differs::Differs::Everywhere;
 use super::super::outcome::{Frame, Outcome, mean};
-use super::super::stage::PapersError;
+use super::super::runs::PapersError;
 use super::super::{Claim, Entry, Figure, Options, Point, Progress, Series};
 use super::{ARMS, Group, METRICS, NODES, groups, jitters, mean_snr, notes};
 

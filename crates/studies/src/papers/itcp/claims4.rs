@@ -2,7 +2,7 @@
 
 use super::super::Claim;
 use super::super::outcome::{Outcome, mean};
-use super::super::stage::Tcp;
+use super::super::runs::Tcp;
 use super::tables::find;
 use super::{CLASSIC, EXACT, FRAMES, Group, IEXP, IOFF, PAPER};
 

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use super::super::outcome::{Outcome, mean};
-use super::super::stage::{PapersError, Tcp};
+use super::super::runs::{PapersError, Tcp};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::published::NODES;
 use super::{CLASSIC, EXACT, Grid, Group, IEXP, MODES, assumptions};
@@ -18,7 +18,7 @@ fn length(group: &Group) -> f64 {
 const PLAYED: [usize; 3] = [EXACT, IEXP, CLASSIC];
 /// A shorter cut hardly costs a frame, after a longer one nothing of 2 s is savable.
 const BOUNDS: [u64; 2] = [2, 4];
-/// Not in steps of [`LINEAR_LEAST`](tidegate_core::symbiosis::LINEAR_LEAST), so that time-outs of that
+/// Not in steps of [`LINEAR_LEAST`](tidegate_core::tcp_rate::LINEAR_LEAST), so that time-outs of that
 /// length end now behind a cut and now before.
 pub(super) const CUTS_MS: [u64; 9] = [
     1_900, 2_175, 2_450, 2_725, 3_000, 3_275, 3_550, 3_825, 4_100,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tidegate_core::symbiosis::TcpEvent;
+use tidegate_core::tcp_rate::TcpEvent;
 
 use super::super::differs::Differs::{Everywhere, Kernel, Simulated};
 use super::super::outcome::{Frame, Outcome, mean};
-use super::super::stage::{Job, PapersError, Tcp, play_all};
+use super::super::runs::{Job, PapersError, Tcp, play_all};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::{CLASSIC, EXACT, Grid, Group, IEXP, IOFF, MODES, PAPER, notes};
 use tidegate_sim::interactive::Sample;

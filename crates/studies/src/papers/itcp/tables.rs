@@ -2,7 +2,7 @@
 
 use super::super::differs::Differs::{self, Everywhere, Kernel, Simulated};
 use super::super::outcome::{Outcome, mean};
-use super::super::stage::PapersError;
+use super::super::runs::PapersError;
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
 use super::published::column;
 use super::{

@@ -1,13 +1,13 @@
 //! `tidegate papers hosts`: the modes over real paths, to players that ssh starts on other hosts.
 
-mod beside;
+mod background_jobs;
 mod capture;
 mod cross;
-mod helper;
 mod injector;
 mod list;
 mod outcome;
 mod player;
+mod remote_process;
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ use tidegate_live::tcp::Sent;
 use tidegate_sim::run::RunReader;
 use tidegate_sim::scenario::quantity;
 
-use self::beside::{At, Beside};
+use self::background_jobs::{At, BackgroundJobs};
 use self::cross::Cross;
 use self::injector::{Cut, Guard, Means};
 use self::list::Host;
@@ -338,7 +338,7 @@ impl Play<'_> {
             limit: limit + CATCH_UP,
             around: &self.around,
         };
-        let Some(beside) = Beside::start(at, &self.args.cross, self.args.capture)? else {
+        let Some(beside) = BackgroundJobs::start(at, &self.args.cross, self.args.capture)? else {
             return Ok(None);
         };
         // The times of the folder begin now.

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::driver::{Conditions, drive};
 use tidegate_live::udp::Socket;
-use tidegate_sim::cast::{Actor, Framed, Passage};
+use tidegate_sim::flow_endpoints::{Actor, Framed, Passage};
 use tidegate_sim::scenario::quantity;
 use tidegate_sim::traffic::udp::{Source, SourceConfig, Spacing};
 

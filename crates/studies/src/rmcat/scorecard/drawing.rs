@@ -11,7 +11,7 @@ use tidegate_report::chart::{Chart, Form, Panel, Sample, Vertical};
 use tidegate_report::scale::top_of;
 use tidegate_report::series::steps;
 use tidegate_report::svg::polyline;
-use tidegate_report::{theme, words};
+use tidegate_report::{summary_text, theme};
 
 /// What is the same for all controllers of a case.
 pub(super) struct Stage<'a> {
@@ -108,7 +108,7 @@ impl<'a> Stage<'a> {
         chart.svg().end_clip();
         let rates = curves.iter().enumerate();
         let rates = rates.map(|(i, curve)| (theme::flow(i), &curve.rates[..]));
-        chart.beyond(&panel, rates, words::rate);
+        chart.beyond(&panel, rates, summary_text::rate);
         let title = Some(("", "Delay above its least", ""));
         let panel = chart.panel(title, 110.0, &scales.delay);
         chart.begin_clip(&panel);
@@ -121,7 +121,7 @@ impl<'a> Stage<'a> {
             let pieces = curve.delays.iter();
             pieces.map(move |piece| (theme::flow(i), &piece[..]))
         });
-        chart.beyond(&panel, delays, words::millis);
+        chart.beyond(&panel, delays, summary_text::millis);
         chart.time_axis();
         chart
     }

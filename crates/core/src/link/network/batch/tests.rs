@@ -3,7 +3,7 @@ use core::time::Duration;
 use super::super::{LinkId, NamedLink, NetworkConfig, RouteId};
 use super::*;
 use crate::control::Ecn;
-use crate::link::testing::Parcel as Packaged;
+use crate::link::testing::PacketHandle as Packaged;
 use crate::link::{Capacity, LinkConfig};
 use crate::random::Seed;
 use crate::units::Rate;
@@ -61,7 +61,7 @@ fn what_is_pushed_after_a_delivery_comes_in_between() {
         delay: Duration::from_millis(1),
         ..LinkConfig::default()
     };
-    network.links[0] = Passage::new(&slow, Seed(1), "slow").unwrap();
+    network.links[0] = LinkImpl::new(&slow, Seed(1), "slow").unwrap();
     let mut push = |at: Time, route: usize, id: u64| {
         let packet = Packaged::new(id, 1_000, Ecn::NotEct);
         network.push(at, RouteId(route), packet);

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::promise::Law;
-use crate::symbiosis::{
-    Backoff, CongestionControl, Mode, Retraction, Subscription, SymbiosisConfig, TcpEvent, TcpView,
+use crate::delay_bound::Law;
+use crate::tcp_rate::{
+    Backoff, CongestionControl, Mode, Retraction, Subscription, TcpEvent, TcpRateConfig, TcpView,
 };
 
 /// A link of a fixed rate with a window, as the sender sees it: what it took waits until the link
@@ -78,7 +78,7 @@ impl Connection {
 
 /// Twelve seconds of video at 25 frames per second; the link is dead from the fourth second to the
 /// seventh. Returns the sender, its rows, and the frames with the times at which they came.
-fn over_a_cut(place: Place, steering: impl Steering + 'static) -> (World, Vec<Retraction>) {
+fn over_a_cut(place: Place, steering: impl RatePolicy + 'static) -> (World, Vec<Retraction>) {
     let mut world = World::new(300, Classic::new(RATE));
     let config = TcpSenderConfig {
         place,
@@ -132,7 +132,7 @@ fn over_a_cut(place: Place, steering: impl Steering + 'static) -> (World, Vec<Re
 }
 
 fn interactive(mode: Mode) -> Interactive {
-    let config = SymbiosisConfig {
+    let config = TcpRateConfig {
         mode,
         subscribed: Subscription::LOSSES,
         floor: Rate::kbps(150),
@@ -141,7 +141,7 @@ fn interactive(mode: Mode) -> Interactive {
         interval: Duration::from_millis(40),
         obeys_after: Duration::ZERO,
         reaction: Duration::ZERO,
-        margin: SymbiosisConfig::MARGIN,
+        margin: TcpRateConfig::MARGIN,
         drain: Duration::from_secs(3),
     };
     Interactive::new(config, Time::ZERO)

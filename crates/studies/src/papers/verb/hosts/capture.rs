@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use super::helper::Helper;
+use super::remote_process::RemoteProcess;
 use tidegate_console::context::LiveContext;
 
 /// A capture that was started and not yet ended.
 #[derive(Debug)]
 pub(super) struct Capture {
-    helper: Helper,
+    helper: RemoteProcess,
     file: PathBuf,
 }
 
@@ -32,7 +32,7 @@ impl Capture {
         let output = File::create(&file).with_context(|| file.display().to_string())?;
         let log = dir.join(format!("{side}-capture.log"));
         let name = format!("no packets are captured on {place}");
-        let started = Helper::start(name, command, Stdio::from(output), &log);
+        let started = RemoteProcess::start(name, command, Stdio::from(output), &log);
         let ready = started.and_then(|mut helper| {
             let ready = helper.says(READY, around)?;
             Ok(ready.map(|_| helper))

@@ -12,9 +12,9 @@ use tidegate_core::units::Rate;
 use tidegate_sim::scenario::quantity;
 
 use super::super::traffic::{CAME, COUNTS, SENDS, SENT};
-use super::helper::{Helper, here};
 use super::list::{Host, folder};
 use super::player::{CHECK, Ssh, version};
+use super::remote_process::{RemoteProcess, here};
 use super::time;
 use tidegate_console::context::LiveContext;
 
@@ -92,8 +92,8 @@ impl FromStr for Cross {
 pub(super) struct Crossing {
     name: String,
     to: &'static str,
-    source: Helper,
-    sink: Helper,
+    source: RemoteProcess,
+    sink: RemoteProcess,
 }
 
 impl Crossing {
@@ -128,7 +128,7 @@ impl Crossing {
             }
         };
         let what = format!("{place}: cross traffic to the {to} cannot be counted");
-        let mut sink = Helper::start(what, sink, Stdio::null(), &log("counted"))?;
+        let mut sink = RemoteProcess::start(what, sink, Stdio::null(), &log("counted"))?;
         let Some(port) = sink.says(COUNTS, around)? else {
             return Ok(None);
         };
@@ -141,7 +141,7 @@ impl Crossing {
         let source = checked(&cross.host.tidegate, sends);
         let source = ssh.command(&cross.host, &traffic(ADDRESS), &source);
         let what = format!("{}: no cross traffic comes from there", cross.host.name);
-        let mut source = Helper::start(what, source, Stdio::null(), &log("sent"))?;
+        let mut source = RemoteProcess::start(what, source, Stdio::null(), &log("sent"))?;
         if source.says(SENDS, around)?.is_none() {
             return Ok(None);
         }

@@ -22,8 +22,8 @@ use crate::papers::Bursts;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tidegate_core::units::Time;
 
-use super::helper::here;
 use super::list::Host;
+use super::remote_process::here;
 use tidegate_console::context::LiveContext;
 use tidegate_console::progress::say;
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_sim::run::Run;
 
-use super::beside::Met;
+use super::background_jobs::Met;
 use tidegate_console::progress::counted;
 
 /// One run.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tidegate_core::units::Time;
 
-use super::helper::{heard, last};
 use super::list::Host;
+use super::remote_process::{heard, last};
 use tidegate_console::context::LiveContext;
 
 /// How to run ssh: the program and its own options.

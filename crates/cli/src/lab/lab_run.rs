@@ -1,0 +1,505 @@
+//! Hosts, sockets and threads of one take in the lab.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, anyhow};
+use tidegate_core::control::{Ecn, Kind, Outcome};
+use tidegate_core::link::{NetworkConfig, Outage};
+use tidegate_core::random::Seed;
+use tidegate_core::session::history::PacketRow;
+use tidegate_core::units::{Bytes, RemoteTime, Time};
+use tidegate_live::clock::Clock;
+use tidegate_live::driver::{Interrupts, StopFlag};
+use tidegate_live::emulator::{
+    Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, Hosts, Way,
+};
+use tidegate_live::encoder_thread::Threaded;
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Passage, packet_row};
+use tidegate_sim::interactive::StreamPlan;
+use tidegate_sim::meter::Meter;
+use tidegate_sim::run::{self, Timing};
+use tidegate_sim::runner::{BIN, RunResult};
+use tidegate_sim::scenario::{MediaPlan, TcpPlan, TcpSender, VideoPlan};
+use tidegate_sim::topology::{self, back_of, path_of};
+
+use super::capture::{self, Passing};
+use super::injector::{self, Injector};
+use super::kernel::KernelTcp;
+use super::netns_pair::{Endpoint, Gate, LabPlayer, NetnsPair, RECEIVER, SENDER};
+use super::service::Service;
+use super::stream::Sources;
+use super::{bulk, replay, stream};
+use crate::run_folder::LoadedScenario;
+
+/// Where takes are played.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LabRun<'a> {
+    pub(crate) script: &'a LoadedScenario,
+    pub(crate) seed: Seed,
+    pub(crate) interrupts: &'a Interrupts,
+    /// Tells what kernel TCP does.
+    pub(crate) service: Option<&'a Service>,
+    /// The take is over when all video over TCP has arrived, whatever else would go on.
+    pub(crate) ends_with_video: bool,
+    /// What cuts the path of video over TCP.
+    pub(crate) injector: Injector,
+}
+
+/// What came of a take.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) take: RunResult,
+    /// When it was over, or was interrupted.
+    pub(crate) ended: Time,
+    /// Whether all of it was played.
+    pub(crate) is_whole: bool,
+    pub(crate) report: EmulatorReport,
+    /// What the kernel does in its own way.
+    pub(crate) notes: Vec<String>,
+    /// Of each flow over kernel TCP, its packets there.
+    pub(super) captures: Vec<(String, Vec<Passing>)>,
+}
+
+/// How a role is played.
+#[derive(Debug)]
+enum Part {
+    /// By endpoints of datagrams.
+    Datagrams(Box<LabPlayer>),
+    /// By a transfer over kernel TCP.
+    Bulk(KernelTcp, Box<TcpPlan>),
+    /// By a video over kernel TCP.
+    Stream(KernelTcp, Box<stream::Sender>),
+}
+
+/// The threads of a role.
+struct Performers {
+    sender: Endpoint,
+    receiver: Endpoint,
+    flag: StopFlag,
+    is_stream: bool,
+    uses_kernel: bool,
+}
+
+impl Performers {
+    /// A stream is over when it has arrived.
+    fn are_done(&self) -> bool {
+        self.sender.is_finished() && (!self.is_stream || self.receiver.is_finished())
+    }
+}
+
+impl LabRun<'_> {
+    /// Plays `cast`, and once more where the emulator could not keep up though it had real-time
+    /// priority: the machine stood still, and what was played says little. `again` is told before that.
+    /// Where nothing whole comes of the second time, the first one counts.
+    ///
+    /// # Errors
+    /// As [`play`](Self::play).
+    pub(crate) fn play_in_time(
+        &self,
+        cast: &[FlowInstance],
+        progress: &mut dyn FnMut(f64),
+        again: &dyn Fn(),
+    ) -> Result<Played> {
+        let mut first = self.play(cast.to_vec(), progress)?;
+        let report = &first.report;
+        if report.kept_up || !report.realtime_priority || !first.is_whole {
+            return Ok(first);
+        }
+        again();
+        match self.play(cast.to_vec(), progress) {
+            Ok(second) if second.is_whole => return Ok(second),
+            Ok(_) => {}
+            Err(why) => first
+                .notes
+                .push(format!("played once more, which failed: {why:#}")),
+        }
+        Ok(first)
+    }
+
+    /// Plays `cast` through the emulator in real time.
+    ///
+    /// # Errors
+    /// When a host, a socket or an encoder fails; the message names the flow.
+    fn play(&self, cast: Vec<FlowInstance>, progress: &mut dyn FnMut(f64)) -> Result<Played> {
+        let scenario = &self.script.scenario;
+        let mut network = topology::network(scenario, &cast)?;
+        let mut cuts = self.cuts(&mut network, &cast).into_iter();
+        // The worlds of the scenes are painted before the clock starts.
+        let stop = StopFlag::new()?;
+        let mut parts = Vec::with_capacity(cast.len());
+        for role in &cast {
+            let flag = StopFlag::new()?;
+            parts.push((self.part(role, &flag)?, flag));
+        }
+        let furnished = Hosts::new(2 * cast.len() as u16).context("cannot make the hosts")?;
+        let (mut performers, mut notes) = (Vec::with_capacity(cast.len()), Vec::new());
+        let mut outages = Vec::new();
+        let gate = Gate::default();
+        for (i, (role, (part, flag))) in cast.iter().zip(parts).enumerate() {
+            if let Part::Bulk(kernel, _) | Part::Stream(kernel, _) = &part {
+                let note = |note: &String| format!("{}: {note}", role.class);
+                notes.extend(kernel.notes.iter().map(note));
+            }
+            let place = NetnsPair {
+                namespaces: hosts(i).map(|host| furnished.namespace(host)),
+                hosts: hosts(i),
+                role,
+                seed: self.seed,
+                until: Time::ZERO + scenario.duration + TAIL,
+                stop: &stop,
+                gate: &gate,
+            };
+            if let Part::Stream(..) = &part
+                && let Some(cut) = cuts.next()
+            {
+                outages.push((place.namespaces[0].clone(), cut));
+            }
+            let pair = self.perform(&place, part, flag);
+            performers.push(pair.with_context(|| format!("flow {:?}", role.name))?);
+        }
+        notes.dedup();
+        let config = self.emulator(network, cast.len());
+        let emulator = Emulator::join(furnished, &config).context("cannot start the emulator")?;
+        gate.open(config.clock);
+        let injectors = outages
+            .into_iter()
+            .map(|(host, cut)| injector::divert(&host, cut, config.clock, stop.clone()));
+        let injectors = injectors.collect::<Result<Vec<_>>>()?;
+        self.watch(&performers, config.clock, progress);
+        let ended = config.clock.now();
+        let is_whole = self.interrupts.count() == 0;
+        stop.set();
+        for injector in injectors {
+            injector
+                .join()
+                .map_err(|_| anyhow!("the injector panicked"))??;
+        }
+        let (mut take, over_tcp) = self.collect(cast, performers)?;
+        let (report, log) = emulator.stop()?;
+        let captures = over_tcp.into_iter().map(|i| settle(&mut take, i, &log));
+        let captures = captures.collect();
+        count_reports(&mut take, &log);
+        let name = &take.flows[0].0.name;
+        take.links = replay::link_samples(scenario, &config.network, self.seed, &log, name)?;
+        Ok(Played {
+            take,
+            ended,
+            is_whole,
+            report,
+            notes,
+            captures,
+        })
+    }
+
+    /// The emulator for so many flows, whose clock starts now.
+    fn emulator(&self, network: NetworkConfig, flows: usize) -> EmulatorConfig {
+        let ways = (0..flows).flat_map(|flow| {
+            let [sender, receiver] = hosts(flow);
+            Way::both(sender, receiver, path_of(flow), back_of(flow))
+        });
+        EmulatorConfig {
+            ways: ways.collect(),
+            seed: self.seed,
+            limit: self.script.scenario.duration + TAIL * 2,
+            log: LOG,
+            ..EmulatorConfig::new(network)
+        }
+    }
+
+    /// What the performers leave behind, and which of the flows went over kernel TCP.
+    fn collect(
+        &self,
+        cast: Vec<FlowInstance>,
+        performers: Vec<Performers>,
+    ) -> Result<(RunResult, Vec<usize>)> {
+        let window = self.script.scenario.window();
+        let mut take = RunResult {
+            hops: 0,
+            meter: Meter::new(cast.len(), window, BIN),
+            flows: Vec::new(),
+            events: Vec::new(),
+            links: run::LinkLog::default(),
+        };
+        let mut over_tcp = Vec::new();
+        for (i, (role, pair)) in cast.into_iter().zip(performers).enumerate() {
+            let side = run::Side::Sender;
+            let mut takings = join(pair.sender, &role.name, side, &mut take.events)?;
+            let side = run::Side::Receiver;
+            let other = join(pair.receiver, &role.name, side, &mut take.events)?;
+            if pair.uses_kernel {
+                over_tcp.push(i);
+            } else {
+                let modelled = takings.packets.is_empty();
+                if modelled {
+                    takings.packets = passed(&takings, &other);
+                }
+                meter(&mut take.meter, i, &takings);
+                if modelled && role.plan.count > 1 {
+                    takings.packets = Vec::new();
+                }
+            }
+            takings.received = other.received;
+            take.flows.push((role, takings));
+        }
+        take.events.sort_by_key(|row| row.at);
+        Ok((take, over_tcp))
+    }
+
+    /// When the routes of the senders of streams lead nowhere, if it is the routes that are cut.
+    fn cuts(&self, network: &mut NetworkConfig, cast: &[FlowInstance]) -> Vec<Vec<Outage>> {
+        if self.injector == Injector::Link {
+            return Vec::new();
+        }
+        let streams = cast.iter().enumerate();
+        let streams = streams.filter(|(_, role)| stream_of(role).is_some());
+        let routes: Vec<_> = streams.map(|(i, _)| path_of(i)).collect();
+        injector::lift(network, &routes)
+    }
+
+    fn part(&self, role: &FlowInstance, flag: &StopFlag) -> Result<Part> {
+        let encoder = |video: &VideoPlan| -> Result<Threaded> {
+            let encoder = self.script.studio.encoder(&role.name, video, self.seed)?;
+            Ok(Threaded::start(encoder, flag.clone())?)
+        };
+        if let Some((video, plan)) = stream_of(role) {
+            let kernel = KernelTcp::new(&plan.tcp, role.plan.ecn.is_capable());
+            let sender = stream::Sender::new(role, video, plan, &kernel, encoder(video)?);
+            return Ok(Part::Stream(kernel, Box::new(sender)));
+        }
+        match &role.plan.media {
+            // No kernel that is released has Prague: the model goes over UDP, as those of ns-2 do.
+            MediaPlan::Tcp(plan)
+                if matches!(plan.sender, TcpSender::Modern(_)) && !plan.is_scalable() =>
+            {
+                let kernel = KernelTcp::new(plan, role.plan.ecn.is_capable());
+                Ok(Part::Bulk(kernel, Box::new(plan.clone())))
+            }
+            _ => {
+                let player = role.sender(self.seed, encoder)?;
+                Ok(Part::Datagrams(Box::new(player)))
+            }
+        }
+    }
+
+    /// Starts the threads of a role, each inside its host.
+    fn perform(&self, place: &NetnsPair<'_>, part: Part, flag: StopFlag) -> Result<Performers> {
+        let is_stream = matches!(part, Part::Stream(..));
+        let uses_kernel = is_stream || matches!(part, Part::Bulk(..));
+        let (sender, receiver) = match part {
+            Part::Datagrams(player) => {
+                let receiver = place.role.receiver(self.seed);
+                let receiver = place.drive(RECEIVER, receiver, place.stop)?;
+                (place.drive(SENDER, *player, &flag)?, receiver)
+            }
+            Part::Bulk(kernel, plan) => {
+                let listener = place.listen(&kernel)?;
+                let receiver = place.inside(RECEIVER, place.stop, move |conditions| {
+                    bulk::receive(&listener, conditions)?;
+                    Ok(Default::default())
+                })?;
+                let (role, peer) = (place.role.clone(), place.peer());
+                let sender = place.inside(SENDER, &flag, move |conditions| {
+                    let done = bulk::send(&role, &kernel, &plan, peer, conditions)?;
+                    let takings = FlowResult {
+                        done,
+                        ..FlowResult::default()
+                    };
+                    Ok((takings, Vec::new()))
+                })?;
+                (sender, receiver)
+            }
+            Part::Stream(kernel, sender) => {
+                let listener = place.listen(&kernel)?;
+                let receive = move |conditions: &_| stream::receive(&listener, conditions);
+                let receiver = place.inside(RECEIVER, place.stop, receive)?;
+                let sources = Sources::open(self.service, sender.mode())?;
+                let peer = place.peer();
+                let play = move |conditions: &_| sender.play(peer, conditions, sources);
+                (place.inside(SENDER, &flag, play)?, receiver)
+            }
+        };
+        Ok(Performers {
+            sender,
+            receiver,
+            flag,
+            is_stream,
+            uses_kernel,
+        })
+    }
+
+    /// Waits until everybody is done.
+    fn watch(&self, performers: &[Performers], clock: Clock, progress: &mut dyn FnMut(f64)) {
+        let whole = self.script.scenario.duration.as_secs_f64();
+        while performers.iter().any(|pair| !pair.are_done()) {
+            std::thread::sleep(GLANCE);
+            let mut streams = performers.iter().filter(|pair| pair.is_stream);
+            let over = self.ends_with_video && streams.all(Performers::are_done);
+            if over || self.interrupts.count() > 0 {
+                for pair in performers {
+                    pair.flag.set();
+                }
+            }
+            if self.interrupts.count() > 0 {
+                break;
+            }
+            progress(clock.now().as_secs_f64() / whole);
+        }
+        // What is on its way may still arrive.
+        let grace = Instant::now();
+        while grace.elapsed() < GRACE {
+            std::thread::sleep(GLANCE);
+        }
+    }
+}
+
+/// Fills in what only the emulator saw of a flow over kernel TCP.
+fn settle(take: &mut RunResult, flow: usize, log: &EmulatorLog) -> (String, Vec<Passing>) {
+    let there = capture::passings(log, path_of(flow));
+    let back = capture::passings(log, back_of(flow));
+    capture::meter(&mut take.meter, flow, &there, &back);
+    let (role, takings) = &mut take.flows[flow];
+    if let Some(record) = &mut takings.stream {
+        record.slots = capture::slots(&there);
+    }
+    if role.plan.count == 1 {
+        takings.packets = capture::packets(&there);
+    }
+    (role.name.clone(), there)
+}
+
+/// Counts what receivers of RTP sent back, of which endpoints keep nothing.
+fn count_reports(take: &mut RunResult, log: &EmulatorLog) {
+    for (flow, (role, takings)) in take.flows.iter().enumerate() {
+        if role.plan.media.video().is_none() || takings.stream.is_some() {
+            continue;
+        }
+        for passing in capture::passings(log, back_of(flow)) {
+            if let Some((at, _)) = passing.arrived {
+                take.meter.answered(flow, at, passing.sent);
+            }
+        }
+    }
+}
+
+/// The video of a role that goes over TCP.
+fn stream_of(role: &FlowInstance) -> Option<(&VideoPlan, &StreamPlan)> {
+    let video = role
+        .plan
+        .media
+        .video()
+        .filter(|_| role.baseline.is_none())?;
+    Some((video, video.stream.as_deref()?))
+}
+
+/// Counts what passed. Drops are told from what did not arrive by the end.
+fn meter(meter: &mut Meter, flow: usize, sender: &FlowResult) {
+    for row in sender.packets.iter().map(packet_row) {
+        meter.sent(flow, row.sent, row.size);
+        match row.arrived {
+            Some(at) => meter.arrived(flow, at, row.size, row.sent),
+            None if row.outcome == run::PacketOutcome::Lost => meter.dropped(flow, row.sent),
+            None => {}
+        }
+    }
+    for passage in sender.passages.iter().filter(|passage| passage.arrived) {
+        meter.answered(flow, passage.at, passage.sent);
+    }
+}
+
+/// The packets of a modelled flow: what its sender sent, and when its receiver had it.
+fn passed(sender: &FlowResult, receiver: &FlowResult) -> Vec<PacketRow> {
+    // Packets that were sent at the same moment arrive in that order, but for those that are lost.
+    let mut arrivals: BTreeMap<(Time, u32), VecDeque<Time>> = BTreeMap::new();
+    for passage in receiver.passages.iter().filter(|passage| passage.arrived) {
+        let same = arrivals.entry((passage.sent, passage.size));
+        same.or_default().push_back(passage.at);
+    }
+    let sent = sender.passages.iter().filter(|passage| !passage.arrived);
+    let row = |(seq, passage): (usize, &Passage)| {
+        let same = arrivals.get_mut(&(passage.at, passage.size));
+        let arrived = same.and_then(VecDeque::pop_front);
+        PacketRow {
+            seq: seq as u64,
+            kind: Kind::Media,
+            size: Bytes(u64::from(passage.size)),
+            sent: passage.at,
+            outcome: Some(arrived.map_or(Outcome::Lost, |at| Outcome::Received {
+                at: RemoteTime(at.as_nanos()),
+                ecn: Ecn::NotEct,
+            })),
+        }
+    };
+    sent.enumerate().map(row).collect()
+}
+
+/// How well the emulator kept time in the take of `flow`.
+pub(crate) fn timing(flow: &str, report: &EmulatorReport) -> Timing {
+    Timing {
+        run: flow.to_owned(),
+        packets: report.packets,
+        p50: report.timing_p50,
+        p99: report.timing_p99,
+        worst: report.timing_worst,
+        read_p99: report.unread_p99,
+        lost_unread: report.overruns,
+        real_time: report.realtime_priority,
+        kept_up: report.kept_up,
+    }
+}
+
+/// The same in words, for the notes of a run.
+pub(crate) fn describe(timing: &Timing) -> String {
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    let [p50, p99, worst, read] = [timing.p50, timing.p99, timing.worst, timing.read_p99].map(ms);
+    let (flow, packets) = (&timing.run, timing.packets);
+    let mut text = format!(
+        "emulator, run of {flow}: {packets} packets, written p50 {p50:.3} ms, p99 {p99:.3} ms, worst \
+         {worst:.2} ms after their time"
+    );
+    if !timing.real_time {
+        text.push_str("; it had no real-time priority");
+    }
+    if !timing.kept_up {
+        let _ = write!(
+            text,
+            "; IT COULD NOT KEEP UP (read p99 {read:.2} ms after the device was known to be empty, {} \
+             lost unread): this machine was too busy, believe the delays less",
+            timing.lost_unread
+        );
+    }
+    text
+}
+
+/// Each flow has two hosts of its own, sender and receiver, so that each can take its own way.
+fn hosts(flow: usize) -> [Host; 2] {
+    [2 * flow, 2 * flow + 1].map(|number| Host(number as u16))
+}
+
+fn join(
+    worker: Endpoint,
+    flow: &str,
+    side: run::Side,
+    events: &mut Vec<run::EventRow>,
+) -> Result<FlowResult> {
+    let result = worker
+        .join()
+        .map_err(|_| anyhow!("flow {flow:?}: the {side:?} panicked"))?;
+    let (takings, said) = result.with_context(|| format!("flow {flow:?}"))?;
+    events.extend(said.into_iter().map(|(at, event)| run::EventRow {
+        at,
+        flow: flow.to_owned(),
+        side,
+        event,
+    }));
+    Ok(takings)
+}
+
+/// After the last capture, what is under way may still arrive.
+const TAIL: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_millis(500);
+const GLANCE: Duration = Duration::from_millis(50);
+/// Packets that the emulator logs: four minutes at 8,000 a second, 80 MB.
+const LOG: usize = 2_000_000;

@@ -1,0 +1,144 @@
+//! Where a role is played: two hosts, and threads on them that start together.
+
+use std::cell::RefCell;
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use anyhow::{Context as _, Result};
+use tidegate_core::random::Seed;
+use tidegate_core::trace::Event;
+use tidegate_core::units::Time;
+use tidegate_live::clock::Clock;
+use tidegate_live::driver::{Conditions, StopFlag, drive};
+use tidegate_live::emulator::Host;
+use tidegate_live::encoder_thread::Threaded;
+use tidegate_live::netns::{Namespace, Worker};
+use tidegate_live::tcp_sysctls::listen;
+use tidegate_live::udp::Socket;
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Player};
+
+use super::kernel::KernelTcp;
+
+pub(super) type LabPlayer = Player<Threaded>;
+pub(super) type Said = Vec<(Time, Event)>;
+pub(super) type Endpoint = Worker<Result<(FlowResult, Said)>>;
+
+/// Where a role is played.
+pub(super) struct NetnsPair<'a> {
+    pub(super) namespaces: [&'a Namespace; 2],
+    pub(super) hosts: [Host; 2],
+    pub(super) role: &'a FlowInstance,
+    pub(super) seed: Seed,
+    /// The end of everything.
+    pub(super) until: Time,
+    /// Of its receiver.
+    pub(super) stop: &'a StopFlag,
+    pub(super) gate: &'a Gate,
+}
+
+/// The two hosts of a place.
+pub(super) const SENDER: usize = 0;
+pub(super) const RECEIVER: usize = 1;
+
+impl NetnsPair<'_> {
+    /// Has an endpoint of datagrams wait for the start.
+    pub(super) fn drive(
+        &self,
+        host: usize,
+        mut player: LabPlayer,
+        stop: &StopFlag,
+    ) -> Result<Endpoint> {
+        let [own, peer] = [host, 1 - host].map(|host| (self.hosts[host].address(), PORT));
+        let side = ["A", "B"][host];
+        let mut rng = self
+            .seed
+            .stream(&format!("party/{}/{side}", self.role.name));
+        let start = Time::ZERO + self.role.plan.start;
+        // Before the other end sends: what finds nobody is taken for an answer.
+        let socket = self.namespaces[host].within(|| UdpSocket::bind(own))??;
+        let job = move |conditions: &Conditions| {
+            let mut sockets = [Socket::connected(socket, peer.into())?];
+            let (mut takings, mut said) = (FlowResult::default(), Said::new());
+            conditions.sleep_until(start);
+            drive(
+                &mut player,
+                &mut sockets,
+                conditions,
+                &mut rng,
+                &mut said,
+                |player, _| {
+                    player.drain(&mut takings);
+                    ControlFlow::Continue(())
+                },
+            )?;
+            player.finish(&mut takings);
+            if let Player::Video(streamer) = &player
+                && let Some(error) = streamer.error()
+            {
+                return Err(error.clone().into());
+            }
+            Ok((takings, said))
+        };
+        self.inside(host, stop, job)
+    }
+
+    /// Sets the TCP of both hosts and has the receiver listen.
+    pub(super) fn listen(&self, kernel: &KernelTcp) -> Result<TcpListener> {
+        for namespace in self.namespaces {
+            kernel.stack.apply(namespace)?;
+        }
+        let (address, limits) = (self.hosts[RECEIVER].address(), kernel.limits);
+        let listen = || listen(SocketAddrV4::new(address, PORT), limits);
+        Ok(self.namespaces[RECEIVER].within(listen)??)
+    }
+
+    /// Of the receiver.
+    pub(super) fn peer(&self) -> SocketAddr {
+        (self.hosts[RECEIVER].address(), PORT).into()
+    }
+
+    /// Has a thread on a host wait for the start. It ends by `stop`.
+    pub(super) fn inside(
+        &self,
+        host: usize,
+        stop: &StopFlag,
+        job: impl FnOnce(&Conditions) -> Result<(FlowResult, Said)> + Send + 'static,
+    ) -> Result<Endpoint> {
+        let start = self.gate.queue();
+        let (until, stop) = (Some(self.until), stop.clone());
+        let job = move || match start.recv() {
+            Ok(clock) => job(&Conditions { clock, until, stop }),
+            // There is no start: something failed meanwhile.
+            Err(_) => Ok(Default::default()),
+        };
+        let namespace = self.namespaces[host];
+        namespace.run(job).context("cannot enter a host of the lab")
+    }
+}
+
+/// Where threads wait until everybody is there. What it takes to make many hosts and set their
+/// TCP, seconds on a busy machine, is not time of the scenario.
+#[derive(Default)]
+pub(super) struct Gate {
+    waiting: RefCell<Vec<Sender<Clock>>>,
+}
+
+impl Gate {
+    /// Tells the clock, once it runs; or nothing, if the gate goes without having been opened.
+    fn queue(&self) -> Receiver<Clock> {
+        let (open, start) = channel();
+        self.waiting.borrow_mut().push(open);
+        start
+    }
+
+    pub(super) fn open(self, clock: Clock) {
+        for waiting in self.waiting.into_inner() {
+            // Who is gone waits for nothing.
+            let _ = waiting.send(clock);
+        }
+    }
+}
+
+/// Of the lab's hosts, which nobody else can see.
+const PORT: u16 = 5004;

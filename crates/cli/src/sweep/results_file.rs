@@ -1,0 +1,314 @@
+//! The folder of a sweep: what is swept, and the rows of the runs that are done.
+//!
+//! Runs are added as they end, so a sweep that was killed is resumed by reading what is there: a
+//! run counts if all of its rows are whole. In the end the rows are put in order.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use tidegate_sim::run::TOOL;
+use tidegate_sim::scenario::Sweep;
+
+use super::rows::{self, Figure, Kind, Row};
+
+/// A run: the places of its point and of its seed.
+pub(super) type Job = (usize, usize);
+
+/// The folder.
+#[derive(Debug)]
+pub(super) struct ResultsFile<'a> {
+    dir: PathBuf,
+    sweep: &'a Sweep,
+    done: BTreeMap<Job, Vec<Row>>,
+    results: File,
+    /// Locked: nobody else may write to the folder.
+    _card: File,
+}
+
+impl<'a> ResultsFile<'a> {
+    /// Opens the folder `dir`, or makes it. With `fresh` what an earlier sweep left is removed.
+    ///
+    /// # Errors
+    /// When the folder holds something else or another sweep, when another process writes to it,
+    /// or when the disk refuses.
+    pub(super) fn open(dir: &Path, sweep: &'a Sweep, fresh: bool) -> Result<Self> {
+        fs::create_dir_all(dir)
+            .with_context(|| format!("cannot make the folder {}", dir.display()))?;
+        let path = dir.join(CARD);
+        if !path.exists() && fs::read_dir(dir)?.next().is_some() {
+            bail!(
+                "{} holds something that is no sweep, and it will not be overwritten: choose a new \
+                 or empty folder with --out",
+                dir.display()
+            );
+        }
+        let mut options = File::options();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut card = options
+            .open(&path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        match card.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "another process plays the sweep in {}: wait for its end, or choose another folder \
+                 with --out",
+                dir.display()
+            ),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let wanted = describe(sweep);
+        if !is_the_same(dir, &fs::read_to_string(&path)?, &wanted, fresh)? {
+            for file in [RESULTS, SUMMARY] {
+                match fs::remove_file(dir.join(file)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(error.into());
+                    }
+                    _ => {}
+                }
+            }
+            card.set_len(0)?;
+            card.write_all(format!("{wanted:#}\n").as_bytes())?;
+        }
+        let done = read(&dir.join(RESULTS), sweep);
+        // What is cut off or not whole goes, so that what is added stands behind whole rows.
+        write_results(dir, sweep, &done)?;
+        let results = File::options().append(true).open(dir.join(RESULTS))?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            sweep,
+            done,
+            results,
+            _card: card,
+        })
+    }
+
+    pub(super) fn is_done(&self, job: Job) -> bool {
+        self.done.contains_key(&job)
+    }
+
+    /// How many runs are done.
+    pub(super) fn done(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(super) fn add(&mut self, job: Job, rows: Vec<Row>) -> Result<()> {
+        let text = lines(self.sweep, job, &rows)?;
+        self.results
+            .write_all(&text)
+            .with_context(|| format!("cannot write {}", self.dir.join(RESULTS).display()))?;
+        self.done.insert(job, rows);
+        Ok(())
+    }
+
+    /// Puts the rows in order and writes the summary, which it returns.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(super) fn finish(&self) -> Result<Vec<Figure>> {
+        write_results(&self.dir, self.sweep, &self.done)?;
+        let mut figures = Vec::new();
+        for point in 0..self.sweep.points.len() {
+            let seeds = 0..self.sweep.seeds.len();
+            let runs = seeds.filter_map(|seed| self.done.get(&(point, seed)));
+            let runs: Vec<&[Row]> = runs.map(Vec::as_slice).collect();
+            figures.extend(rows::figures(point, &runs));
+        }
+        let mut table = csv::Writer::from_writer(Vec::new());
+        let axes = self.sweep.axes.iter().map(|axis| axis.key.as_str());
+        let head = ["point"].into_iter().chain(axes);
+        table.write_record(head.chain(["kind", "name", "members", "metric", "mean", "sd", "n"]))?;
+        for figure in &figures {
+            let point = &self.sweep.points[figure.point];
+            let mut cells = vec![(figure.point + 1).to_string()];
+            cells.extend(point.values.iter().cloned());
+            cells.extend([
+                figure.kind.word().to_owned(),
+                figure.name.clone(),
+                figure.members.to_string(),
+                figure.metric.to_owned(),
+                figure.mean.to_string(),
+                figure.deviation.map(|d| d.to_string()).unwrap_or_default(),
+                figure.runs.to_string(),
+            ]);
+            table.write_record(cells)?;
+        }
+        replace(&self.dir.join(SUMMARY), &table.into_inner()?)?;
+        Ok(figures)
+    }
+
+    /// The expectations that did not hold, in order.
+    pub(super) fn failures(&self) -> Vec<(Job, &Row)> {
+        let holds = rows::place("holds");
+        let rows = self
+            .done
+            .iter()
+            .flat_map(|(job, rows)| rows.iter().map(|row| (*job, row)));
+        let failed = |row: &Row| row.kind == Kind::Expect && row.values[holds] != Some(1.0);
+        rows.filter(|(_, row)| failed(row)).collect()
+    }
+}
+
+/// What a folder must say to be of this sweep.
+fn describe(sweep: &Sweep) -> Value {
+    let axes = sweep.axes.iter();
+    let axes = axes.map(|axis| json!({ "key": axis.key, "values": axis.values }));
+    let files = sweep.files.iter();
+    let files = files.map(|(name, fnv)| json!({ "name": name, "fnv1a": format!("{fnv:016x}") }));
+    json!({
+        "tool": TOOL,
+        "scenario": sweep.base.name,
+        "scenario_text": sweep.text,
+        "files": files.collect::<Vec<_>>(),
+        "axes": axes.collect::<Vec<_>>(),
+        "seeds": sweep.seeds.iter().map(|seed| seed.0).collect::<Vec<_>>(),
+        "points": sweep.points.len(),
+    })
+}
+
+/// Whether the folder is of this sweep; if not, it is to be written anew.
+fn is_the_same(dir: &Path, found: &str, wanted: &Value, fresh: bool) -> Result<bool> {
+    if found.is_empty() {
+        return Ok(false);
+    }
+    let found: Value = serde_json::from_str(found).unwrap_or_default();
+    let is_ours = |tool: &str| tool.starts_with("tidegate ");
+    if !found["tool"].as_str().is_some_and(is_ours) && !fresh {
+        bail!(
+            "{} is not readable: choose another folder with --out, or start anew with --fresh",
+            dir.join(CARD).display()
+        );
+    }
+    if fresh {
+        return Ok(false);
+    }
+    let changed: Vec<&str> = ["tool", "scenario_text", "files"]
+        .into_iter()
+        .filter(|key| found[key] != wanted[key])
+        .collect();
+    if !changed.is_empty() {
+        let what = match changed[0] {
+            "tool" => "another version of the program",
+            "scenario_text" => "another text of the scenario",
+            _ => "another text of a file that the scenario refers to",
+        };
+        bail!(
+            "{} holds a sweep with {what}: remove its results with --fresh, or choose another \
+             folder with --out",
+            dir.display()
+        );
+    }
+    Ok(true)
+}
+
+/// The runs of which all rows are there.
+fn read(path: &Path, sweep: &Sweep) -> BTreeMap<Job, Vec<Row>> {
+    let bytes = fs::read(path).unwrap_or_default();
+    // Half a number looks like a number, so a last line without its end is never used.
+    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+    let mut reader = csv::ReaderBuilder::new()
+        .flexible(true)
+        .from_reader(&bytes[..whole]);
+    let mut found: BTreeMap<Job, Vec<Row>> = BTreeMap::new();
+    let is_ours = reader
+        .headers()
+        .is_ok_and(|head| head.iter().eq(header(sweep).iter().copied()));
+    for record in reader.records().filter(|_| is_ours) {
+        if let Some((job, row)) = record.ok().and_then(|record| parse(&record, sweep)) {
+            found.entry(job).or_default().push(row);
+        }
+    }
+    found.retain(|(point, _), rows| {
+        let labels = rows::labels(&sweep.points[*point].scenario);
+        let found = rows.iter().map(|row| (row.kind, row.name.as_str()));
+        found.eq(labels)
+    });
+    found
+}
+
+/// The job and the row of a line; none if it is no such line.
+fn parse(record: &csv::StringRecord, sweep: &Sweep) -> Option<(Job, Row)> {
+    let mut cells = record.iter();
+    let point = cells.next()?.parse::<usize>().ok()?.checked_sub(1)?;
+    let values = &sweep.points.get(point)?.values;
+    if !values.iter().all(|value| cells.next() == Some(value)) {
+        return None;
+    }
+    let seed: u64 = cells.next()?.parse().ok()?;
+    let seed = sweep.seeds.iter().position(|known| known.0 == seed)?;
+    let word = cells.next()?;
+    let kind = [Kind::Expect, Kind::Flow, Kind::Link]
+        .into_iter()
+        .find(|kind| kind.word() == word)?;
+    let (name, members) = (cells.next()?.to_owned(), cells.next()?.parse().ok()?);
+    let value = |cell: &str| match cell {
+        "" => Some(None),
+        number => number.parse().ok().map(Some),
+    };
+    let values: Vec<Option<f64>> = cells.map(value).collect::<Option<_>>()?;
+    (values.len() == rows::metrics().count()).then_some(())?;
+    let row = Row {
+        kind,
+        name,
+        members,
+        values,
+    };
+    Some(((point, seed), row))
+}
+
+fn header(sweep: &Sweep) -> Vec<&str> {
+    let mut head = vec!["point"];
+    head.extend(sweep.axes.iter().map(|axis| axis.key.as_str()));
+    head.extend(["seed", "kind", "name", "members"]);
+    for metric in rows::metrics() {
+        head.push(metric);
+    }
+    head
+}
+
+fn write_results(dir: &Path, sweep: &Sweep, done: &BTreeMap<Job, Vec<Row>>) -> Result<()> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(header(sweep))?;
+    let mut text = table.into_inner()?;
+    for (job, rows) in done {
+        text.extend(lines(sweep, *job, rows)?);
+    }
+    replace(&dir.join(RESULTS), &text)
+}
+
+fn lines(sweep: &Sweep, (point, seed): Job, rows: &[Row]) -> Result<Vec<u8>> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        let mut cells = vec![(point + 1).to_string()];
+        cells.extend(sweep.points[point].values.iter().cloned());
+        cells.push(sweep.seeds[seed].0.to_string());
+        cells.extend([
+            row.kind.word().to_owned(),
+            row.name.clone(),
+            row.members.to_string(),
+        ]);
+        let values = row.values.iter();
+        cells.extend(values.map(|v| v.map(|v| v.to_string()).unwrap_or_default()));
+        table.write_record(cells)?;
+    }
+    Ok(table.into_inner()?)
+}
+
+/// Replaces a whole file at once, so that no reader and no kill sees half of it.
+fn replace(path: &Path, text: &[u8]) -> Result<()> {
+    let scratch = path.with_extension("part");
+    fs::write(&scratch, text)
+        .and_then(|()| fs::rename(&scratch, path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+const CARD: &str = "sweep.json";
+const RESULTS: &str = "results.csv";
+const SUMMARY: &str = "summary.csv";

@@ -1,0 +1,152 @@
+//! What a viewer saw: the picture on the screen when each frame was due, against its original.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use tidegate_core::media::{Codec, Quality};
+use tidegate_core::random::Seed;
+use tidegate_core::units::Time;
+use tidegate_media::{Decoder, Picture, VideoSource, quality};
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
+use tidegate_sim::run::{ReceivedFrame, SentFrame, ShownFrame};
+use tidegate_sim::scenario::EncoderKind;
+
+use crate::video_source::VideoInput;
+
+/// For each captured frame what was on the screen at its deadline; fills the quality of the
+/// received frames on the way. A viewer sees the newest frame that could be decoded by then.
+///
+/// # Errors
+/// When FFmpeg has no decoder, or the originals are not to be had.
+pub(crate) fn judge(
+    role: &FlowInstance,
+    takings: &FlowResult,
+    sent: &[SentFrame],
+    received: &mut [ReceivedFrame],
+    studio: &VideoInput,
+    seed: Seed,
+) -> Result<Vec<ShownFrame>> {
+    let Some(video) = role.plan.media.video() else {
+        return Ok(Vec::new());
+    };
+    let mut screen: Box<dyn Screen> = match video.encoder {
+        EncoderKind::Model | EncoderKind::Trace(_) => Box::new(ModelScreen::new(sent)),
+        EncoderKind::Real(codec) => {
+            Box::new(PictureScreen::new(studio.pictures(video, seed)?, codec)?)
+        }
+    };
+    let units: BTreeMap<u32, &[u8]> = takings
+        .received
+        .iter()
+        .map(|f| (f.timestamp as u32, f.data.as_slice()))
+        .collect();
+    let mut next = 0;
+    let mut shown = Vec::with_capacity(sent.len());
+    let mut on_screen = None;
+    for slot in sent {
+        let due = slot.captured + video.delay_bound;
+        while let Some(frame) = received
+            .get_mut(next)
+            .filter(|f| is_due(f, slot.frame, due))
+        {
+            if frame.decodable {
+                let unit = units.get(&frame.rtp_timestamp).copied().unwrap_or_default();
+                frame.quality = screen.decode(frame.frame, unit);
+                on_screen = Some(frame.frame);
+            }
+            next += 1;
+        }
+        shown.push(ShownFrame {
+            frame: slot.frame,
+            shown_frame: on_screen,
+            on_time: on_screen == Some(slot.frame),
+            quality: on_screen.and_then(|frame| screen.compare(frame, slot.frame)),
+        });
+    }
+    Ok(shown)
+}
+
+/// Whether a received frame has had its turn when the slot of frame `slot` is shown.
+fn is_due(frame: &ReceivedFrame, slot: u64, due: Time) -> bool {
+    frame.frame <= slot && frame.complete.is_none_or(|at| at <= due)
+}
+
+/// Something that frames are decoded to.
+trait Screen {
+    /// Decodes frame `frame`; its likeness to its own original.
+    fn decode(&mut self, frame: u64, unit: &[u8]) -> Option<Quality>;
+
+    /// The picture on the screen, which is frame `shown`, against the original of `slot`.
+    fn compare(&mut self, shown: u64, slot: u64) -> Option<Quality>;
+}
+
+/// Real pictures.
+struct PictureScreen {
+    originals: Box<dyn VideoSource>,
+    decoder: Decoder,
+    original: Picture,
+    /// The number of `original`; originals are read forwards only.
+    at: Option<u64>,
+    screen: Option<Picture>,
+}
+
+impl PictureScreen {
+    fn new(originals: Box<dyn VideoSource>, codec: Codec) -> Result<Self> {
+        Ok(Self {
+            original: Picture::black(originals.size()),
+            originals,
+            decoder: Decoder::open(codec).context("cannot judge the pictures")?,
+            at: None,
+            screen: None,
+        })
+    }
+
+    /// The screen against the original of `frame`; `None` when that one has passed, or is not
+    /// to be had.
+    fn likeness(&mut self, frame: u64) -> Option<Quality> {
+        if self.at != Some(frame) {
+            let read = self.originals.advance_to(frame, &mut self.original);
+            read.ok().filter(|there| *there)?;
+            self.at = Some(frame);
+        }
+        quality(&self.original, self.screen.as_ref()?).ok()
+    }
+}
+
+impl Screen for PictureScreen {
+    fn decode(&mut self, frame: u64, unit: &[u8]) -> Option<Quality> {
+        let decoded = self.decoder.decode(unit);
+        self.screen = Some(decoded.picture()?.clone());
+        self.likeness(frame)
+    }
+
+    fn compare(&mut self, _shown: u64, slot: u64) -> Option<Quality> {
+        self.likeness(slot)
+    }
+}
+
+/// The model of an encoder makes no pictures: it says how good a frame is, and a frozen one
+/// has no number.
+struct ModelScreen(BTreeMap<u64, Quality>);
+
+impl ModelScreen {
+    fn new(sent: &[SentFrame]) -> Self {
+        Self(
+            sent.iter()
+                .filter_map(|f| Some((f.frame, f.quality?)))
+                .collect(),
+        )
+    }
+}
+
+impl Screen for ModelScreen {
+    fn decode(&mut self, frame: u64, _unit: &[u8]) -> Option<Quality> {
+        self.0.get(&frame).copied()
+    }
+
+    fn compare(&mut self, shown: u64, slot: u64) -> Option<Quality> {
+        (shown == slot)
+            .then(|| self.0.get(&slot).copied())
+            .flatten()
+    }
+}

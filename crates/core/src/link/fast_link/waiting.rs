@@ -1,0 +1,106 @@
+//! What waits in a lane, and what has left its queue.
+
+use super::FastLink;
+use crate::units::{Bytes, Time};
+
+impl FastLink {
+    /// Takes the sizes of what has left the queue at `at` off what waits there. This is asked before
+    /// each packet up to `tail`, so that those that have left the ring since have not been
+    /// overwritten.
+    #[inline]
+    pub(super) fn let_go(&mut self, at: Time, tail: u32) {
+        if let Some((waiting, true)) = self.waiting_alike(at) {
+            self.rare.started = tail.wrapping_sub(waiting);
+            self.rare.waiting = Bytes(u64::from(waiting) * u64::from(self.size));
+            return;
+        }
+        let edge = self.edge(at);
+        let mut number = self.rare.started;
+        let mut waiting = self.rare.waiting;
+        while number != tail {
+            // Those that came out are no longer inside, and the first that is has left the queue.
+            let ahead = number.wrapping_sub(self.head);
+            let queued = ahead.wrapping_sub(1) < self.len;
+            if queued && self.ring[self.place(number.wrapping_sub(1))].out >= edge {
+                break;
+            }
+            waiting -= self.ring[self.place(number)].parcel.size;
+            number = number.wrapping_add(1);
+        }
+        self.rare.started = number;
+        self.rare.waiting = waiting;
+    }
+
+    /// How many packets wait at `at` at most if these are all alike: it follows from how long they take,
+    /// without a look at each. Whether that is exact, or one may leave at this very moment, which is a
+    /// matter of what was before.
+    #[inline]
+    fn waiting_alike(&self, at: Time) -> Option<(u32, bool)> {
+        let free = at.as_nanos().checked_add(u64::from(self.delay))?;
+        let work = self.last.as_nanos().saturating_sub(free);
+        if work == 0 {
+            return Some((0, true));
+        }
+        let work = u32::try_from(work).ok()?;
+        let waiting = work.checked_div(self.nanos)?;
+        let exact = !work.is_multiple_of(self.nanos);
+        (u64::from(waiting) <= self.fresh()).then_some((waiting, exact))
+    }
+
+    /// How many of the packets that are inside have left the queue at `at`, which is not before
+    /// it was asked last.
+    pub(super) fn started(&self, at: Time) -> u32 {
+        // Those that came out since are no longer inside.
+        let ahead = self.rare.started.wrapping_sub(self.head);
+        let mut started = if ahead > self.len { 0 } else { ahead };
+        let edge = self.edge(at);
+        let has_left = |i: u32| i < self.len && (i == 0 || self.passing(i - 1).out < edge);
+        // Often none or one more has; if nobody asked for long, most have.
+        let mut step = 1;
+        while has_left(started) {
+            started += step;
+            step *= 2;
+        }
+        let mut least = started - step / 2;
+        let mut end = started.min(self.len);
+        while least < end {
+            let middle = u32::midpoint(least, end);
+            if has_left(middle) {
+                least = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        end
+    }
+
+    /// What is at the far end before that has left the transmitter before `at`, or at that moment if
+    /// transmissions take no time.
+    pub(super) fn edge(&self, at: Time) -> Time {
+        let instant = u64::from(self.rare.transmitter.is_instant());
+        let behind = u64::from(self.delay) + instant;
+        Time::from_nanos(at.as_nanos().saturating_add(behind))
+    }
+
+    /// How many packets the transmitter has not finished, and how long it takes for them, in ns.
+    pub(super) fn unfinished(&self) -> (u32, u64) {
+        let edge = self.edge(self.seen());
+        // They arrive in the order in which they came.
+        let (mut oldest, mut end) = (0, self.len);
+        while oldest < end {
+            let middle = u32::midpoint(oldest, end);
+            if self.passing(middle).out < edge {
+                oldest = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        if oldest == self.len {
+            return (0, 0);
+        }
+        // The others follow it without a gap.
+        let (first, last) = (self.passing(oldest), self.passing(self.len - 1));
+        let others = last.out.as_nanos() - first.out.as_nanos();
+        (self.len - oldest, others + self.time(first.parcel.size))
+    }
+}

@@ -1,0 +1,248 @@
+//! One of the two forms of a link.
+
+use core::time::Duration;
+
+use super::Packet;
+use super::config::{LinkConfig, LinkFault};
+use super::fast_link::{Entry, FastLink};
+use super::general_link::GeneralLink;
+use super::packet_log::{LinkLogEntry, PacketLog};
+use super::packet_pool::{PacketHandle, PacketPool};
+use super::rate::Capacity;
+use super::stats::{FlowCounts, LinkStats, Queued};
+use crate::random::Seed;
+use crate::units::Time;
+
+/// A link whose packets are kept elsewhere. Its methods are those of [`Link`](super::Link).
+#[derive(Debug)]
+pub(super) enum LinkImpl {
+    FastLink(FastLink),
+    GeneralLink(Box<GeneralLink>),
+}
+
+impl LinkImpl {
+    pub(super) fn new(config: &LinkConfig, seed: Seed, name: &str) -> Result<Self, LinkFault> {
+        config.check()?;
+        let stream = |part: &str| seed.stream(&format!("link/{name}/{part}"));
+        if let Some(lane) = FastLink::new(config, stream) {
+            return Ok(Self::FastLink(lane));
+        }
+        let chain = GeneralLink::new(config, stream)?;
+        Ok(Self::GeneralLink(Box::new(chain)))
+    }
+
+    /// Whether this may have changed when the next packet leaves.
+    #[inline]
+    pub(super) fn push<P: Packet>(
+        &mut self,
+        store: &mut PacketPool<P>,
+        at: Time,
+        parcel: PacketHandle,
+    ) -> bool {
+        if let Self::FastLink(lane) = self {
+            match lane.push(store, at, parcel) {
+                Entry::Taken(_) => return lane.len() == 1,
+                Entry::Refused => return false,
+                Entry::TooLate => {}
+            }
+        }
+        self.chain(store).push(store, at, parcel);
+        true
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the parcel stays in registers"
+    )]
+    pub(super) fn pop<P: Packet>(
+        &mut self,
+        store: &mut PacketPool<P>,
+        now: Time,
+    ) -> Option<(Time, PacketHandle)> {
+        match self {
+            Self::FastLink(lane) => lane.pop(now),
+            Self::GeneralLink(chain) => chain.pop(store, now),
+        }
+    }
+
+    #[inline]
+    pub(super) fn lane(&self) -> Option<&FastLink> {
+        match self {
+            Self::FastLink(lane) => Some(lane),
+            Self::GeneralLink(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn lane_mut(&mut self) -> Option<&mut FastLink> {
+        match self {
+            Self::FastLink(lane) => Some(lane),
+            Self::GeneralLink(_) => None,
+        }
+    }
+
+    /// The packet that comes out next, where that is easily told.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<&PacketHandle> {
+        match self {
+            Self::FastLink(lane) => lane.peek(),
+            Self::GeneralLink(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn next_departure(&self) -> Option<Time> {
+        match self {
+            Self::FastLink(lane) => lane.next_departure(),
+            Self::GeneralLink(chain) => chain.next_departure(),
+        }
+    }
+
+    pub(super) fn advance<P: Packet>(&mut self, store: &mut PacketPool<P>, now: Time) {
+        match self {
+            Self::FastLink(lane) => lane.advance(now),
+            Self::GeneralLink(chain) => chain.advance(store, now),
+        }
+    }
+
+    pub(super) fn stats(&self) -> LinkStats {
+        match self {
+            Self::FastLink(lane) => lane.stats(),
+            Self::GeneralLink(chain) => chain.stats(),
+        }
+    }
+
+    pub(super) fn queued(&self) -> Queued {
+        match self {
+            Self::FastLink(lane) => lane.queued(),
+            Self::GeneralLink(chain) => chain.queued(),
+        }
+    }
+
+    pub(super) fn capacity(&self) -> &Capacity {
+        match self {
+            Self::FastLink(lane) => lane.capacity(),
+            Self::GeneralLink(chain) => chain.capacity(),
+        }
+    }
+
+    pub(super) fn delay(&self) -> Duration {
+        match self {
+            Self::FastLink(lane) => lane.delay(),
+            Self::GeneralLink(chain) => chain.delay(),
+        }
+    }
+
+    pub(super) fn observe<P: Packet>(&mut self, store: &PacketPool<P>, limit: usize) {
+        self.chain(store).observe(PacketLog::new(limit, false));
+    }
+
+    pub(super) fn observe_drops(&mut self, limit: usize) {
+        let notes = PacketLog::new(limit, true);
+        match self {
+            Self::FastLink(lane) => lane.observe_drops(notes),
+            Self::GeneralLink(chain) => chain.observe(notes),
+        }
+    }
+
+    pub(super) fn pop_note(&mut self) -> Option<LinkLogEntry> {
+        match self {
+            Self::FastLink(lane) => lane.notes_mut()?.take(),
+            Self::GeneralLink(chain) => chain.notes_mut()?.take(),
+        }
+    }
+
+    pub(super) fn missed_notes(&self) -> u64 {
+        let notes = match self {
+            Self::FastLink(lane) => lane.notes(),
+            Self::GeneralLink(chain) => chain.notes(),
+        };
+        notes.map_or(0, PacketLog::missed)
+    }
+
+    pub(super) fn count_flows<P: Packet>(&mut self, store: &PacketPool<P>, flows: usize) {
+        self.chain(store).count_flows(flows);
+    }
+
+    pub(super) fn flow_counts(&self) -> &[FlowCounts] {
+        match self {
+            Self::FastLink(_) => &[],
+            Self::GeneralLink(chain) => chain.flow_counts(),
+        }
+    }
+
+    /// From now on a chain.
+    #[cold]
+    fn chain<P: Packet>(&mut self, store: &PacketPool<P>) -> &mut GeneralLink {
+        if let Self::FastLink(lane) = self {
+            *self = Self::GeneralLink(Box::new(lane.become_chain(store)));
+        }
+        match self {
+            Self::GeneralLink(chain) => chain,
+            Self::FastLink(_) => unreachable!("it has just become a chain"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{PacketHandle as Packaged, even_link_config};
+    use super::super::{Link, Stage};
+    use super::*;
+    use crate::control::Ecn;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// A lane does what a chain does, and a chain goes on where the lane was. The link becomes
+        /// one at the beginning, in the middle or not at all.
+        #[test]
+        fn both_forms_do_the_same(
+            config in even_link_config(),
+            arrivals in prop::collection::vec((0..3_000_000_u64, 1..2_000_u64, any::<bool>()), 1..150),
+            polls in prop::collection::vec(1..40_000_000_u64, 1..20),
+            turn in 0..150_usize,
+            // Sizes and times are multiples of this, so that much happens at the same time.
+            grid in prop_oneof![Just(1_u64), Just(250)],
+        ) {
+            let run = |turn: usize| {
+                let mut link: Link<Packaged> = Link::new(&config, Seed(1), "l").unwrap();
+                link.observe_drops(1_000);
+                let (mut seen, mut now, mut poll) = (vec![], 0, 0);
+                for (id, (gap, size, capable)) in arrivals.iter().enumerate() {
+                    let (gap, size) = (gap.next_multiple_of(1_000 * grid), size.next_multiple_of(grid));
+                    now += gap;
+                    if poll <= now {
+                        let at = Time::from_nanos(poll);
+                        let out = core::iter::from_fn(|| link.pop(at)).collect::<Vec<_>>();
+                        seen.push((out, link.next_departure(), link.stats(), link.queued()));
+                        poll = now + polls[id % polls.len()].next_multiple_of(1_000 * grid);
+                    }
+                    if id == turn {
+                        prop_assert!(matches!(link.passage, LinkImpl::FastLink(_)));
+                        link.count_flows(1);
+                        prop_assert!(matches!(link.passage, LinkImpl::GeneralLink(_)));
+                    }
+                    let ecn = if *capable { Ecn::Ect1 } else { Ecn::NotEct };
+                    link.push(Time::from_nanos(now), Packaged::new(id as u64, size, ecn));
+                    seen.push((vec![], link.next_departure(), link.stats(), link.queued()));
+                }
+                let out = core::iter::from_fn(|| link.pop(Time::FAR)).collect();
+                seen.push((out, link.next_departure(), link.stats(), link.queued()));
+                let notes: Vec<_> = core::iter::from_fn(|| link.pop_note()).collect();
+                Ok((seen, notes))
+            };
+            let (lane, notes) = run(usize::MAX)?;
+            for turn in [0, turn] {
+                let (chain, chain_notes) = run(turn)?;
+                for (i, (lane, chain)) in lane.iter().zip(chain).enumerate() {
+                    prop_assert_eq!(lane, &chain, "step {}, a chain from {}", i, turn);
+                }
+                prop_assert_eq!(&notes, &chain_notes, "a chain from {}", turn);
+            }
+        }
+    }
+}

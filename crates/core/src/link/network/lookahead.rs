@@ -1,0 +1,278 @@
+//! A look ahead: what the next packets will touch is brought to the cache by then.
+//!
+//! With many links next to nothing of what a packet touches is in the cache, and much of it is known
+//! only from what is to be touched before: a link tells the place of its packet, that tells the packet
+//! and the next link, and the packet tells who gets it. So each step is taken for other packets, a
+//! while after the step before, and nobody waits.
+
+use core::mem;
+
+use prefetch_index::prefetch_index;
+
+use super::super::Packet;
+use super::{BATCHED, END, FEEDER, LAST, Network, RouteId, batch};
+use crate::units::Time;
+
+/// Links whose turn comes soon, day by day of the agenda, the next day first.
+#[derive(Debug, Default)]
+pub(super) struct Lookahead {
+    days: [Day; DAYS],
+    /// How many of them are known.
+    known: usize,
+    /// Whether there are others than when somebody looked.
+    news: bool,
+}
+
+#[derive(Debug, Default)]
+struct Day {
+    begin: Time,
+    links: Vec<u32>,
+    /// Where their packets go to: a link, or [`END`] and the slot of one that comes out.
+    targets: Vec<u32>,
+}
+
+/// What [`Network::soon`] brings to the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The first link of the route.
+    Link,
+    /// Where the packet will be in it, which is known only once the link is in the cache.
+    Place,
+}
+
+impl<P: Packet + Send + 'static> Network<P> {
+    /// Whether other packets are [`coming`](Self::coming) than when this was asked before. Never if
+    /// links are few.
+    #[inline]
+    pub fn has_news(&mut self) -> bool {
+        mem::take(&mut self.ahead.news)
+    }
+
+    /// Packets that are likely to come out soon, in three groups, the next ones in group 0: for
+    /// callers who keep much for each packet and would like to have it in the cache by then. Of no
+    /// other use: it may name packets that do not come out, and be silent about such that do.
+    #[inline]
+    pub fn coming(&self, group: usize) -> impl Iterator<Item = &P> {
+        let targets = self.ahead.days[group.min(DAYS - 1)].targets.iter();
+        let exits = targets.filter(|target| **target & END != 0);
+        let exits = exits.map(|target| target & !END);
+        let shelved = self.shelf.coming(group).iter().map(|leaving| leaving.slot);
+        exits.chain(shelved).filter_map(|slot| self.store.get(slot))
+    }
+
+    /// A packet is likely to be pushed onto `route`: some of what that touches is brought to the
+    /// cache. Of no other use.
+    #[inline]
+    pub fn soon(&self, route: RouteId, step: Step) {
+        let start = self.routes.get(route.0).map(|start| *start as usize);
+        let Some(hop) = start
+            .map(|start| self.hops[start])
+            .filter(|hop| hop & END == 0)
+        else {
+            return;
+        };
+        let link = (hop & !(FEEDER | BATCHED | LAST)) as usize;
+        match step {
+            Step::Link => self.link_soon(link),
+            Step::Place => self.place_soon(link),
+        }
+    }
+
+    /// A day of the agenda has begun: each day ahead takes its next step. Apart, so that it costs
+    /// nothing where links are few.
+    #[inline(never)]
+    pub(super) fn look_on(&mut self) {
+        let reached = self.agenda.reached();
+        let Lookahead { days, known, news } = &mut self.ahead;
+        let over = days[..*known].iter();
+        let over = over.take_while(|day| day.begin < reached).count();
+        if over == 0 && *known > 0 {
+            return;
+        }
+        days.rotate_left(over);
+        *known -= over;
+        for day in &mut days[*known..] {
+            day.links.clear();
+            day.targets.clear();
+        }
+        for day in &mut days[*known..] {
+            let Some(begin) = self.agenda.coming(&mut day.links) else {
+                break;
+            };
+            day.begin = begin;
+            *known += 1;
+        }
+        *news = true;
+        for link in &self.ahead.days[5].links {
+            self.link_soon(*link as usize);
+        }
+        for link in &self.ahead.days[4].links {
+            self.head_soon(*link as usize);
+        }
+        let Day { links, targets, .. } = &mut self.ahead.days[3];
+        let (links, mut targets) = (mem::take(links), mem::take(targets));
+        for link in &links {
+            targets.extend(self.next_soon(*link as usize));
+        }
+        (self.ahead.days[3].links, self.ahead.days[3].targets) = (links, targets);
+        for target in &self.ahead.days[2].targets {
+            if target & END == 0 {
+                self.place_soon(*target as usize);
+            }
+        }
+    }
+
+    /// The same for packets that are moved on in a batch, of which another [`STRIDE`] were.
+    #[inline(never)]
+    pub(super) fn look_along(&self, list: usize, begins: bool) {
+        let range = |step: usize| {
+            let (from, count) = if begins {
+                (0, (step + 1) * STRIDE)
+            } else {
+                (step * STRIDE, STRIDE)
+            };
+            self.batches.coming(list, from, count).iter()
+        };
+        let kept_by_link = |waiting: &&batch::Waiting| waiting.parcel().is_none();
+        for waiting in range(4).filter(kept_by_link) {
+            self.link_soon(waiting.link as usize);
+        }
+        for waiting in range(3).filter(kept_by_link) {
+            self.head_soon(waiting.link as usize);
+        }
+        // What is told of goes no further.
+        let told = self.inboxes.are_on();
+        for waiting in range(2) {
+            match waiting.parcel().map(|parcel| self.next_of(parcel.hop)) {
+                None => drop(self.next_soon(waiting.link as usize)),
+                Some(Some(next)) if !told => self.link_soon(next),
+                Some(_) => {}
+            }
+        }
+        if told {
+            return;
+        }
+        for waiting in range(1) {
+            let parcel = waiting.parcel();
+            let parcel = parcel.or_else(|| self.links[waiting.link as usize].peek().copied());
+            if let Some(next) = parcel.and_then(|parcel| self.next_of(parcel.hop)) {
+                self.place_soon(next);
+            }
+        }
+    }
+
+    /// The same for packets on the shelf, of which another stride has come out.
+    #[inline(never)]
+    pub(super) fn look_along_shelf(&mut self) {
+        for leaving in self.shelf.coming(3) {
+            self.store.soon(leaving.slot);
+        }
+        self.ahead.news = true;
+    }
+
+    #[inline]
+    pub(super) fn link_soon(&self, link: usize) {
+        prefetch_index(&self.links, link);
+    }
+
+    #[inline]
+    fn head_soon(&self, link: usize) {
+        if let Some(lane) = self.links[link].lane() {
+            lane.head_soon();
+        }
+    }
+
+    #[inline]
+    pub(super) fn place_soon(&self, link: usize) {
+        if let Some(lane) = self.links[link].lane() {
+            lane.tail_soon();
+        }
+    }
+
+    /// The packet that comes out next, if it is at the end of its route, or the link after. Which that
+    /// is, as a target.
+    #[inline]
+    fn next_soon(&self, link: usize) -> Option<u32> {
+        let parcel = self.links[link].peek()?;
+        if let Some(next) = self.next_of(parcel.hop) {
+            self.link_soon(next);
+            return Some(next as u32);
+        }
+        self.store.soon(parcel.slot);
+        Some(END | parcel.slot)
+    }
+
+    /// The link behind a hop, or the one that it feeds, if there is one.
+    #[inline]
+    fn next_of(&self, hop: u32) -> Option<usize> {
+        let next = self
+            .hops
+            .get(hop as usize + 1)
+            .filter(|hop| *hop & END == 0)?;
+        let next = match next & FEEDER {
+            0 => *next,
+            _ => self.hops[hop as usize + 2],
+        };
+        Some((next & !LAST) as usize)
+    }
+}
+
+/// How many packets of a batch make a step.
+pub(super) const STRIDE: usize = 8;
+
+/// As many days as there are steps, those of [`Network::coming`] included.
+const DAYS: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+    use std::collections::BTreeSet;
+
+    use super::super::{LinkId, NamedLink, NetworkConfig};
+    use super::*;
+    use crate::control::Ecn;
+    use crate::link::LinkConfig;
+    use crate::link::testing::PacketHandle as Packaged;
+    use crate::random::Seed;
+
+    /// 800 routes of two wires each, with a packet every 20 ms on each.
+    #[test]
+    fn what_comes_was_named_before() {
+        let wire = |i: usize| NamedLink {
+            name: i.to_string(),
+            config: LinkConfig {
+                delay: Duration::from_micros(5_000 + i as u64),
+                ..LinkConfig::default()
+            },
+        };
+        let config = NetworkConfig {
+            links: (0..1_600).map(wire).collect(),
+            routes: (0..800)
+                .map(|i| vec![LinkId(2 * i), LinkId(2 * i + 1)])
+                .collect(),
+        };
+        let mut network = Network::new(&config, Seed(1)).unwrap();
+        let (mut named, mut came, mut known) = (BTreeSet::new(), 0, 0);
+        for i in 0..8_000_usize {
+            let now = Time::from_micros(25 * i as u64);
+            loop {
+                if network.has_news() {
+                    let groups = (0..3).flat_map(|group| network.coming(group));
+                    named.extend(groups.map(|packet: &Packaged| packet.id));
+                }
+                let Some(delivery) = network.pop(now) else {
+                    break;
+                };
+                came += 1;
+                known += u32::from(named.contains(&delivery.packet.id));
+            }
+            let route = RouteId(i % 800);
+            network.soon(route, Step::Link);
+            network.soon(route, Step::Place);
+            network.push(now, route, Packaged::new(i as u64, 1_000, Ecn::NotEct));
+        }
+        // All but those under way, and of these but a few at the beginning and between two looks.
+        assert!(came > 7_500, "{came}");
+        assert!(known * 10 > came * 9, "{known} of {came}");
+    }
+}

@@ -1,0 +1,395 @@
+//! From packets to frames: jitter buffer, frame assembly and the discard threshold.
+
+use core::time::Duration;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::media::{Codec, MEDIA_CLOCK};
+use crate::units::Time;
+use crate::wire::payload::{self, begins_frame, is_key};
+
+/// Puts frames together and hands them out in decoding order.
+///
+/// A frame waits for its missing packets until its discard deadline: `hold` after the earliest
+/// moment at which a frame of its time stamp could have come, judged by the fastest packet of
+/// the last minute. After that it waits no longer than [`LATE_REPAIR`], since a late repair still
+/// saves the frames that refer to it, and only while no key frame makes it superfluous. Then it is
+/// given up, and what refers to it with it, until a key frame.
+#[derive(Debug)]
+pub struct JitterBuffer {
+    codec: Codec,
+    hold: Duration,
+    frames: BTreeMap<u64, Partial>,
+    /// Time stamp of the newest frame handed out or given up, and the sequence number after it.
+    done: Option<(u64, u64)>,
+    /// Whether the decoder has what a delta frame refers to.
+    intact: bool,
+    /// When everything handed out so far was there.
+    decodable_at: Time,
+    fastest: Fastest,
+    /// Time stamp of the oldest frame when it is past its deadline and still waited for.
+    overdue: Option<u64>,
+    out: VecDeque<ReceivedFrame>,
+    stored: usize,
+    /// Payloads of the packets stored.
+    waiting: usize,
+    /// Access units that nobody has fetched.
+    ready: usize,
+}
+
+/// A frame that came, whole or in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedFrame {
+    /// Unwrapped RTP time stamp.
+    pub timestamp: u64,
+    /// Can be decoded alone.
+    pub key: bool,
+    /// When its first packet came.
+    pub first: Time,
+    /// When it could be decoded whole, its references included; `None` when it never could.
+    pub complete: Option<Time>,
+    /// The access unit as a byte stream; empty when it could not be decoded.
+    pub data: Vec<u8>,
+    /// Payload bytes that came.
+    pub bytes: u64,
+}
+
+impl JitterBuffer {
+    /// A jitter buffer that gives a frame up `hold` after its earliest possible arrival.
+    pub fn new(codec: Codec, hold: Duration) -> Self {
+        Self {
+            codec,
+            hold,
+            frames: BTreeMap::new(),
+            done: None,
+            intact: false,
+            decodable_at: Time::ZERO,
+            fastest: Fastest::default(),
+            overdue: None,
+            out: VecDeque::new(),
+            stored: 0,
+            waiting: 0,
+            ready: 0,
+        }
+    }
+
+    /// A media packet arrived, perhaps by retransmission.
+    pub fn on_packet(&mut self, now: Time, packet: &MediaPacket<'_>) {
+        let MediaPacket { seq, timestamp, .. } = *packet;
+        if !packet.repaired {
+            self.fastest.on_arrival(now, timestamp);
+        }
+        if self
+            .done
+            .is_some_and(|(ts, next)| timestamp <= ts || seq < next)
+        {
+            return;
+        }
+        while self.stored >= MAX_PACKETS || self.waiting >= MAX_BYTES {
+            self.give_up_oldest();
+        }
+        let frame = self.frames.entry(timestamp).or_insert_with(|| Partial {
+            first: now,
+            packets: BTreeMap::new(),
+            bytes: 0,
+            end: None,
+            complete: None,
+            key: false,
+        });
+        frame.key |= is_key(self.codec, packet.payload);
+        if packet.marker {
+            frame.end = Some(seq);
+        }
+        if let Entry::Vacant(place) = frame.packets.entry(seq) {
+            place.insert(packet.payload.to_vec());
+            frame.bytes += packet.payload.len() as u64;
+            self.stored += 1;
+            self.waiting += packet.payload.len();
+        }
+        self.judge(now, timestamp);
+        self.release();
+        if self.overdue.is_some() {
+            self.on_timeout(now);
+        }
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) would look after the oldest frame.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let (&timestamp, _) = self.frames.first_key_value()?;
+        let late = self.overdue == Some(timestamp);
+        let extra = if late { LATE_REPAIR } else { Duration::ZERO };
+        Some(self.deadline(timestamp) + extra)
+    }
+
+    /// Gives up what is past its discard deadline. Returns whether a reference was lost, so
+    /// that a key frame has to be asked for.
+    pub fn on_timeout(&mut self, now: Time) -> bool {
+        let before = self.intact;
+        while let Some((&timestamp, frame)) = self.frames.first_key_value() {
+            let deadline = self.deadline(timestamp);
+            if deadline > now {
+                self.overdue = None;
+                break;
+            }
+            self.overdue = Some(timestamp);
+            if frame.complete.is_some() && frame.key {
+                self.emit(timestamp);
+            } else if now >= deadline + LATE_REPAIR || !self.intact || self.has_later_key() {
+                self.give_up_oldest();
+            } else {
+                break;
+            }
+            self.release();
+        }
+        before && !self.intact
+    }
+
+    /// Whether a key frame behind the oldest frame is complete.
+    fn has_later_key(&self) -> bool {
+        let mut later = self.frames.values().skip(1);
+        later.any(|frame| frame.key && frame.complete.is_some())
+    }
+
+    /// The next frame in decoding order; those given up are among them, without data.
+    pub fn poll(&mut self) -> Option<ReceivedFrame> {
+        let frame = self.out.pop_front()?;
+        self.ready -= frame.data.len();
+        Some(frame)
+    }
+
+    /// Whether the decoder can go on with a delta frame.
+    pub fn is_intact(&self) -> bool {
+        self.intact
+    }
+
+    /// The decoder lost what delta frames refer to.
+    pub fn break_chain(&mut self) {
+        self.intact = false;
+    }
+
+    /// Everything that is left, at the end of a stream.
+    pub fn finish(&mut self) {
+        while !self.frames.is_empty() {
+            self.release();
+            self.give_up_oldest();
+        }
+    }
+
+    /// Another stream begins, whose numbers have nothing to do with those of the one before.
+    pub fn start_over(&mut self) {
+        self.finish();
+        (self.done, self.overdue, self.intact) = (None, None, false);
+        (self.decodable_at, self.fastest) = (Time::ZERO, Fastest::default());
+    }
+
+    /// Packets that wait for their frames, and the bytes of these and of frames that wait for a
+    /// reader.
+    pub(super) fn held(&self) -> (usize, usize) {
+        (self.stored, self.waiting + self.ready)
+    }
+
+    fn deadline(&self, timestamp: u64) -> Time {
+        self.fastest.earliest(timestamp) + self.hold
+    }
+
+    /// Whether the frame of `timestamp`, and the one after it, became complete.
+    fn judge(&mut self, now: Time, timestamp: u64) {
+        let mut before = self
+            .frames
+            .range(..timestamp)
+            .next_back()
+            .and_then(|(_, f)| f.end.map(|e| e + 1))
+            .or_else(|| self.done.map(|(_, next)| next));
+        for (_, frame) in self.frames.range_mut(timestamp..).take(2) {
+            if frame.complete.is_none() && frame.is_whole(self.codec, before) {
+                frame.complete = Some(now);
+            }
+            before = frame.end.map(|e| e + 1);
+        }
+    }
+
+    /// Hands out what can be decoded now.
+    fn release(&mut self) {
+        self.skip_to_key();
+        while let Some((&timestamp, frame)) = self.frames.first_key_value() {
+            let first = frame.packets.keys().next().copied();
+            let follows = match self.done {
+                Some((_, next)) => first == Some(next),
+                // At the beginning of a stream only a key frame can be decoded.
+                None => frame.key,
+            };
+            if frame.complete.is_none() || !follows {
+                return;
+            }
+            if frame.key || self.intact {
+                self.emit(timestamp);
+            } else {
+                self.give_up_oldest();
+            }
+        }
+    }
+
+    /// Once the chain of references is broken, nothing before a whole key frame is worth waiting for.
+    fn skip_to_key(&mut self) {
+        if self.intact {
+            return;
+        }
+        let key = |(_, f): &(&u64, &Partial)| f.key && f.complete.is_some();
+        let Some(key) = self
+            .frames
+            .iter()
+            .find(key)
+            .map(|(&timestamp, _)| timestamp)
+        else {
+            return;
+        };
+        while self.frames.first_key_value().is_some_and(|(&t, _)| t < key) {
+            self.give_up_oldest();
+        }
+        self.emit(key);
+    }
+
+    fn emit(&mut self, timestamp: u64) {
+        let Some(frame) = self.frames.remove(&timestamp) else {
+            return;
+        };
+        self.stored -= frame.packets.len();
+        self.waiting -= frame.bytes as usize;
+        let end = frame.end.unwrap_or_default();
+        let mut unit = payload::JitterBuffer::new(self.codec, MAX_FRAME);
+        // A payload that is refused makes `take` fail.
+        let _ = frame.packets.values().try_for_each(|p| unit.push(p));
+        let data = unit.take().map(|(data, _)| data);
+        let good = data.is_ok();
+        let own = frame.complete.unwrap_or(frame.first);
+        self.decodable_at = if frame.key {
+            own
+        } else {
+            own.max(self.decodable_at)
+        };
+        self.intact = good && (frame.key || self.intact);
+        self.done = Some((timestamp, end + 1));
+        self.hand_out(ReceivedFrame {
+            timestamp,
+            key: frame.key,
+            first: frame.first,
+            complete: good.then_some(self.decodable_at),
+            data: data.unwrap_or_default(),
+            bytes: frame.bytes,
+        });
+    }
+
+    fn give_up_oldest(&mut self) {
+        let Some((timestamp, frame)) = self.frames.pop_first() else {
+            return;
+        };
+        self.stored -= frame.packets.len();
+        self.waiting -= frame.bytes as usize;
+        let last = frame
+            .packets
+            .keys()
+            .next_back()
+            .copied()
+            .unwrap_or_default();
+        let next = frame.end.unwrap_or(last) + 1;
+        self.done = Some((timestamp, next.max(self.done.map_or(0, |(_, n)| n))));
+        self.intact = false;
+        self.hand_out(ReceivedFrame {
+            timestamp,
+            key: frame.key,
+            first: frame.first,
+            complete: None,
+            data: Vec::new(),
+            bytes: frame.bytes,
+        });
+    }
+
+    fn hand_out(&mut self, frame: ReceivedFrame) {
+        self.ready += frame.data.len();
+        self.out.push_back(frame);
+        while self.out.len() > MAX_FRAMES || self.ready > MAX_BYTES {
+            self.poll();
+        }
+    }
+}
+
+/// A media packet as the assembler wants it.
+#[derive(Clone, Copy, Debug)]
+pub struct MediaPacket<'a> {
+    /// Extended sequence number of the first transmission.
+    pub seq: u64,
+    /// Unwrapped RTP time stamp.
+    pub timestamp: u64,
+    /// The last packet of its frame.
+    pub marker: bool,
+    /// It came as a retransmission, so its arrival says nothing about the path's delay.
+    pub repaired: bool,
+    /// Payload of RFC 6184 or RFC 2250.
+    pub payload: &'a [u8],
+}
+
+#[derive(Debug)]
+struct Partial {
+    first: Time,
+    packets: BTreeMap<u64, Vec<u8>>,
+    bytes: u64,
+    end: Option<u64>,
+    complete: Option<Time>,
+    key: bool,
+}
+
+impl Partial {
+    /// `before` is the sequence number at which this frame begins, if the one before is known.
+    fn is_whole(&self, codec: Codec, before: Option<u64>) -> bool {
+        let (Some((&first, payload)), Some(end)) = (self.packets.first_key_value(), self.end)
+        else {
+            return false;
+        };
+        let begins = before == Some(first) || begins_frame(codec, payload);
+        begins && end + 1 - first == self.packets.len() as u64
+    }
+}
+
+/// The smallest difference between arrival and time stamp over one to two [`MEMORY`] spans, so
+/// that a route that became longer and clocks that drift are followed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fastest {
+    old: Option<i128>,
+    new: Option<i128>,
+    since: Time,
+}
+
+impl Fastest {
+    fn on_arrival(&mut self, now: Time, timestamp: u64) {
+        let transit = i128::from(now.as_nanos()) - media_nanos(timestamp);
+        if now.since(self.since) > MEMORY {
+            (self.old, self.new, self.since) = (self.new, None, now);
+        }
+        self.new = Some(self.new.map_or(transit, |n| n.min(transit)));
+    }
+
+    fn earliest(&self, timestamp: u64) -> Time {
+        let best = [self.old, self.new].into_iter().flatten().min();
+        let nanos = media_nanos(timestamp) + best.unwrap_or(0);
+        Time::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
+fn media_nanos(timestamp: u64) -> i128 {
+    i128::from(timestamp) * 1_000_000_000 / i128::from(MEDIA_CLOCK)
+}
+
+/// How long after its own deadline a frame is worth repairing for those that refer to it.
+pub const LATE_REPAIR: Duration = Duration::from_millis(300);
+const MEMORY: Duration = Duration::from_secs(30);
+/// Packets waiting for their frames: 400 ms at 100 Mb/s.
+const MAX_PACKETS: usize = 4_096;
+/// Of packets that wait, and of frames that wait for a reader: 640 ms at 100 Mb/s.
+const MAX_BYTES: usize = 8 << 20;
+/// H.264 level 5.2 allows pictures of up to 30 MB; ours are far below.
+const MAX_FRAME: usize = 4 << 20;
+/// Frames waiting for a reader.
+const MAX_FRAMES: usize = 1_024;
+
+#[cfg(test)]
+mod tests;

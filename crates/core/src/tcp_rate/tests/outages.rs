@@ -1,0 +1,105 @@
+//! What an outage teaches for the next one.
+
+use super::*;
+
+/// A connection that has carried 40 segments at a time and dies at `from`, for `silence`.
+fn suffer(it: &mut TcpRateAdapter, from: u64, silence: u64) {
+    let dead = TcpView {
+        unacked: MSS.scale(20, 1),
+        cwnd: MSS,
+        silent_since: Some(at(from)),
+        next_timeout: Some(at(from + silence)),
+        stalled: true,
+        ..view()
+    };
+    it.on_event(at(from + 300), TcpEvent::TimedOut.at(at(from + 300)), &dead);
+    let alive = TcpView {
+        cwnd: MSS.scale(2, 1),
+        stalled: false,
+        silent_since: Some(at(from + silence)),
+        ..dead
+    };
+    // Too old for any bound here: it teaches, and plans nothing.
+    assert_eq!(it.admit(at(from + silence), at(0), &alive), Admit::Skip);
+}
+
+#[test]
+fn behind_an_outage_the_floor_is_tried_until_there_is_a_way_again() {
+    // A frame at the floor is 1875 bytes; half as much again goes before it, at 43 bytes per ms, and there are 20 ms.
+    let full = TcpView {
+        cwnd: MSS.scale(3, 1),
+        unacked: MSS.scale(9, 2),
+        ..view()
+    };
+    let tight = |it: &mut TcpRateAdapter, now: u64| it.admit(at(now), at(now - 1_930), &full);
+    let mut it = machine(Mode::Iopt(Law::Exact));
+    assert_eq!(tight(&mut it, 10_000), Admit::Skip);
+    suffer(&mut it, 11_000, 2_000);
+    assert_eq!(tight(&mut it, 13_500), Admit::Make(Rate::kbps(150)));
+    assert_eq!(tight(&mut it, 13_600), Admit::Make(Rate::kbps(150)));
+    let admitted = it.admit(at(14_000), at(14_000), &view());
+    assert_eq!(admitted, Admit::Make(Rate::kbps(2_000)));
+    assert_eq!(tight(&mut it, 14_100), Admit::Skip);
+}
+
+#[test]
+fn what_the_last_outage_would_forgive_need_not_be_gone() {
+    let patient = TcpRateConfig {
+        bound: ms(6_000),
+        drain: ms(3_600),
+        ..config(Mode::Iopt(Law::Exact))
+    };
+    let slow = TcpView {
+        cwnd: MSS.scale(4, 1),
+        ssthresh: MSS.scale(4, 1),
+        ..view()
+    };
+    let rate = |silence: Option<u64>| {
+        let mut it = TcpRateAdapter::new(patient, Time::ZERO);
+        if let Some(silence) = silence {
+            suffer(&mut it, 10_000, silence);
+        }
+        it.admit(at(20_000), at(17_000), &slow);
+        it.target()
+    };
+    let strict = rate(None);
+    assert!(
+        (Rate::kbps(500)..Rate::kbps(1_500)).contains(&strict),
+        "{strict}"
+    );
+    assert!(rate(Some(4_500)) > strict);
+    assert!(rate(Some(4_000)) > rate(Some(4_500)));
+    // A reserve that is too small whatever it is.
+    assert_eq!(rate(Some(5_800)), strict);
+}
+
+#[test]
+fn frames_are_small_when_an_outage_is_expected_that_large_ones_do_not_survive() {
+    let wide = TcpView {
+        srtt: ms(166),
+        ..view()
+    };
+    let rates = |outages: &[u64], bound| {
+        let config = TcpRateConfig {
+            bound: ms(bound),
+            ..config(Mode::Iopt(Law::Exact))
+        };
+        let mut it = TcpRateAdapter::new(config, Time::ZERO);
+        for from in outages {
+            suffer(&mut it, *from, 3_200);
+        }
+        // One is due 13 s after the second; a second before, then, and a second behind it.
+        [35_000, 36_000, 37_000].map(|now| match it.admit(at(now), at(now), &wide) {
+            Admit::Make(rate) => rate,
+            other => panic!("{other:?}"),
+        })
+    };
+    let full = Rate::kbps(2_000);
+    let [before, small, behind] = rates(&[10_000, 23_000], 3_400);
+    assert_eq!([before, behind], [full; 2]);
+    assert!(small > Rate::kbps(150) && small < full, "{small}");
+    // One outage announces nothing, another bound needs nothing or cannot be kept.
+    assert_eq!(rates(&[23_000], 3_400), [full; 3]);
+    assert_eq!(rates(&[10_000, 23_000], 6_000), [full; 3]);
+    assert_eq!(rates(&[10_000, 23_000], 3_000), [full; 3]);
+}

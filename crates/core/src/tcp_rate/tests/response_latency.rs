@@ -1,0 +1,113 @@
+//! How long an answer takes to have an effect, and what the printed laws make of it.
+
+use super::*;
+use crate::delay_bound::backlog_of_reaction;
+
+/// Answered after `span` from being told, by an encoder that needs `encoder` for a frame.
+fn react(
+    it: &mut ResponseLatencies,
+    told: Told,
+    heard: Time,
+    span: Duration,
+    encoder: Duration,
+) -> Time {
+    it.begin(heard, told);
+    let answered = heard + span;
+    it.answered(answered);
+    let reaction = it.encoded(answered + encoder, answered).unwrap();
+    assert_eq!((reaction.answered, reaction.encoder), (answered, encoder));
+    answered + encoder
+}
+
+#[test]
+fn a_reaction_is_signal_answer_and_the_work_of_the_encoder() {
+    //= itcp-5.1.1-reaction (test)
+    let mut it = ResponseLatencies::default();
+    assert_eq!(it.encoded(at(900), at(880)), None, "nothing happened yet");
+    it.begin(at(1_002), TcpEvent::TimedOut.at(at(1_000)));
+    // It was at work already, at the old rate.
+    assert_eq!(it.encoded(at(1_005), at(999)), None);
+    it.answered(at(1_010));
+    assert_eq!(it.encoded(at(1_014), at(1_007)), None);
+    // The picture came much later. It was no work to wait for it.
+    let reaction = it.encoded(at(1_053), at(1_050)).unwrap();
+    assert_eq!(reaction.told, TcpEvent::TimedOut.at(at(1_000)));
+    assert_eq!((reaction.signal(), reaction.answer()), (ms(2), ms(8)));
+    assert_eq!(reaction.encoder, ms(4 + 3));
+    assert_eq!(reaction.total(), ms(2 + 8 + 7));
+    assert_eq!(it.expected(), Some(ms(17)));
+    assert_eq!(it.encoded(at(1_093), at(1_090)), None, "only the first");
+}
+
+#[test]
+fn an_answer_that_was_overtaken_is_not_measured() {
+    let mut it = ResponseLatencies::default();
+    it.begin(at(1_000), TcpEvent::ThirdDuplicate.at(at(1_000)));
+    it.begin(at(1_015), TcpEvent::TimedOut.at(at(1_014)));
+    it.answered(at(1_035));
+    let reaction = it.encoded(at(1_040), at(1_035)).unwrap();
+    assert_eq!(reaction.total(), ms(1 + 20 + 5));
+}
+
+#[test]
+fn the_largest_of_the_last_eight_is_expected() {
+    let mut it = ResponseLatencies::default();
+    assert_eq!(it.expected(), None);
+    let mut now = at(1_000);
+    for took in [300, 5, 7, 6, 5, 5, 5, 5] {
+        now = react(&mut it, TcpEvent::TimedOut.at(now), now, ms(0), ms(took));
+        assert_eq!(it.expected(), Some(ms(300)));
+    }
+    react(&mut it, TcpEvent::TimedOut.at(now), now, ms(1), ms(1));
+    assert_eq!(it.expected(), Some(ms(7)), "one slow answer is forgotten");
+}
+
+/// Q of (10) is by the reaction that was given until one was measured.
+#[test]
+fn the_printed_laws_reckon_with_what_was_measured() {
+    //= itcp-5.1.1-reaction (test)
+    //= itcp-4.4-paper-backlog (test)
+    for law in [Law::Paper, Law::PaperM] {
+        let config = TcpRateConfig {
+            reaction: ms(20),
+            ..config(Mode::Iopt(law))
+        };
+        let mut it = TcpRateAdapter::new(config, Time::ZERO);
+        let backlog = |it: &mut TcpRateAdapter, now, happened| {
+            it.on_event(now, TcpEvent::TimedOut.at(happened), &view());
+            it.take_answers()[0].backlog
+        };
+        let by = |now: Time, reaction| {
+            let normal = satisfied_rate(view().sent, Time::ZERO, now);
+            backlog_of_reaction(normal, reaction, law.slope(view().path()))
+        };
+        let first = at(10_000);
+        assert_eq!(backlog(&mut it, first, at(9_990)), by(first, ms(20)));
+        // The next picture came after 30 ms, and the encoder needed 35.
+        it.on_timer(at(10_030));
+        let reaction = it.on_encoded(at(10_065), at(10_030)).unwrap();
+        assert_eq!(reaction.total(), ms(10 + 35));
+        let second = at(30_000);
+        assert_eq!(backlog(&mut it, second, second), by(second, ms(45)));
+    }
+}
+
+/// An encoder that is played, and takes its time, is measured like any other.
+#[test]
+fn what_is_played_is_what_is_measured() {
+    let config = TcpRateConfig {
+        obeys_after: ms(20),
+        ..config(Mode::Iexp(Backoff::PAPER))
+    };
+    let mut it = TcpRateAdapter::new(config, Time::ZERO);
+    it.on_event(at(10_000), TcpEvent::TimedOut.at(at(10_000)), &view());
+    assert_eq!(it.on_encoded(at(10_010), at(10_010)), None);
+    it.on_timer(it.next_timer());
+    let reaction = it.on_encoded(at(10_090), at(10_090)).unwrap();
+    assert_eq!(reaction.total(), ms(20));
+    // The exact law answers at once.
+    let mut it = machine(Mode::Iopt(Law::Exact));
+    it.on_event(at(10_000), TcpEvent::TimedOut.at(at(10_000)), &view());
+    let reaction = it.on_encoded(at(10_007), at(10_000)).unwrap();
+    assert_eq!(reaction.total(), ms(7));
+}

@@ -1,0 +1,206 @@
+//! Who is next: the earliest of a fixed number of deadlines.
+
+use crate::units::Time;
+
+use calendar_queue::CalendarQueue;
+use tournament_tree::{MOST_SLOTS, TournamentTree};
+
+mod calendar_queue;
+mod tournament_tree;
+
+/// A deadline for each of a fixed number of slots, and the earliest of them at hand.
+///
+/// Of equal deadlines the lower slot is first, which makes the order total: it does not depend on
+/// how they are kept.
+#[derive(Clone, Debug)]
+pub struct TimerQueue {
+    form: Form,
+    slots: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Few(TournamentTree),
+    Many(CalendarQueue),
+}
+
+impl TimerQueue {
+    /// All `slots` without a deadline. At most 2³¹ of them, which is more than memory holds.
+    pub fn new(slots: usize) -> Self {
+        let form = if slots <= MOST_SLOTS {
+            Form::Few(TournamentTree::new(slots))
+        } else {
+            Form::Many(CalendarQueue::new(slots))
+        };
+        Self { form, slots }
+    }
+
+    /// The earliest deadline and its slot; [`Time::FAR`] while no slot has one.
+    #[inline]
+    pub fn first(&self) -> (Time, usize) {
+        match &self.form {
+            Form::Few(tree) => tree.first(),
+            Form::Many(calendar) => calendar.first(),
+        }
+    }
+
+    /// The deadline of a slot, which exists; [`Time::FAR`] if it has none.
+    #[inline]
+    pub fn get(&self, slot: usize) -> Time {
+        match &self.form {
+            Form::Few(tree) => tree.get(slot),
+            Form::Many(calendar) => calendar.get(slot),
+        }
+    }
+
+    /// Sets the deadline of a slot, which exists; [`Time::FAR`] takes it away.
+    #[inline]
+    pub fn set(&mut self, slot: usize, at: Time) {
+        match &mut self.form {
+            Form::Few(tree) => {
+                if !tree.set(slot, at) {
+                    self.turn().set(slot, at);
+                }
+            }
+            Form::Many(calendar) => calendar.set(slot, at),
+        }
+    }
+
+    /// Sets the deadline of the slot that is [`first`](Self::first).
+    #[inline]
+    pub(crate) fn set_first(&mut self, slot: usize, at: Time) {
+        match &mut self.form {
+            Form::Few(_) => self.set(slot, at),
+            Form::Many(calendar) => calendar.set_first(at),
+        }
+    }
+
+    /// Whether other slots are at the front than when this was asked before.
+    #[inline]
+    pub(crate) fn begun(&mut self) -> bool {
+        match &mut self.form {
+            Form::Few(_) => false,
+            Form::Many(calendar) => calendar.begun(),
+        }
+    }
+
+    /// Of many slots, the moment before which no deadline is [`coming`](Self::coming).
+    #[inline]
+    pub(crate) fn reached(&self) -> Time {
+        match &self.form {
+            Form::Few(_) => Time::ZERO,
+            Form::Many(calendar) => calendar.reached(),
+        }
+    }
+
+    /// Of many slots, those with the next deadlines that were not shown yet are added to `slots`;
+    /// from when on these are. For who looks ahead, and does not mind that they may change.
+    #[inline]
+    pub(crate) fn coming(&mut self, slots: &mut Vec<u32>) -> Option<Time> {
+        match &mut self.form {
+            Form::Few(_) => None,
+            Form::Many(calendar) => calendar.coming(slots),
+        }
+    }
+
+    /// From now on with a calendar, which takes any deadline.
+    #[cold]
+    fn turn(&mut self) -> &mut CalendarQueue {
+        let mut calendar = CalendarQueue::new(self.slots);
+        for slot in 0..self.slots {
+            calendar.set(slot, self.get(slot));
+        }
+        self.form = Form::Many(calendar);
+        match &mut self.form {
+            Form::Many(calendar) => calendar,
+            Form::Few(_) => unreachable!("it has just become a calendar"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Times that collide, that share a day and that are days and rings apart.
+    fn time() -> impl Strategy<Value = Time> {
+        let nanos = (0..20_u64, 0..5_u32).prop_map(|(n, scale)| n << (10 * scale));
+        let end = tournament_tree::END.as_nanos();
+        prop_oneof![
+            10 => Just(Time::FAR),
+            90 => nanos.prop_map(Time::from_nanos),
+            1 => (end - 3..end + 3).prop_map(Time::from_nanos),
+        ]
+    }
+
+    proptest! {
+        /// Against a search through all of them, with deadlines that go anywhere.
+        #[test]
+        fn the_earliest_is_first(
+            slots in prop_oneof![1..700_usize, MOST_SLOTS - 2..MOST_SLOTS + 300],
+            changes in prop::collection::vec((any::<usize>(), time()), 0..400),
+        ) {
+            let mut agenda = TimerQueue::new(slots);
+            let mut plain = vec![Time::FAR; slots];
+            for (slot, at) in changes {
+                let slot = slot % slots;
+                agenda.set(slot, at);
+                plain[slot] = at;
+                let first = (0..slots).min_by_key(|slot| (plain[*slot], *slot)).unwrap();
+                let first = if plain[first] == Time::FAR { 0 } else { first };
+                prop_assert_eq!(agenda.first(), (plain[first], first));
+                prop_assert_eq!(agenda.get(slot), at);
+            }
+        }
+
+        /// Time goes on, in steps of very different sizes one after the other, so that days are
+        /// cut anew.
+        #[test]
+        fn the_order_does_not_depend_on_the_days(
+            slots in 1..90_usize,
+            steps in prop::collection::vec((0..40_u32, any::<u64>()), 1..8),
+        ) {
+            let mut agenda = TimerQueue::new(slots);
+            let mut plain: Vec<Time> = (0..slots as u64).map(Time::from_nanos).collect();
+            for (slot, at) in plain.iter().enumerate() {
+                agenda.set(slot, *at);
+            }
+            for (scale, luck) in steps {
+                for i in 0..200 {
+                    let first = (0..slots).min_by_key(|slot| (plain[*slot], *slot)).unwrap();
+                    prop_assert_eq!(agenda.first(), (plain[first], first));
+                    let step = luck.wrapping_mul(i | 1) >> (64 - scale).min(63);
+                    plain[first] = Time::from_nanos(plain[first].as_nanos() + step);
+                    agenda.set(first, plain[first]);
+                }
+            }
+        }
+
+        /// Behind the front, each slot once and in the order of time, in groups of which the next one
+        /// begins where the one before has ended.
+        #[test]
+        fn what_is_coming_is_shown_once(
+            nanos in prop::collection::vec(0..1_u64 << 40, MOST_SLOTS + 1..MOST_SLOTS + 300),
+        ) {
+            let mut agenda = TimerQueue::new(nanos.len());
+            let at = |slot: u32| Time::from_nanos(nanos[slot as usize]);
+            (0..nanos.len()).for_each(|slot| agenda.set(slot, at(slot as u32)));
+            let (mut shown, mut group, mut end) = (vec![], vec![], agenda.reached());
+            while let Some(begin) = agenda.coming(&mut group) {
+                prop_assert!(end <= begin);
+                prop_assert!(group.iter().all(|slot| begin <= at(*slot)));
+                end = group.iter().map(|slot| at(*slot)).max().unwrap();
+                shown.append(&mut group);
+            }
+            shown.sort_unstable();
+            prop_assert!(shown.windows(2).all(|pair| pair[0] < pair[1]));
+            // Of the others some are at the front, and some beyond the ring of days.
+            let hidden = |slot: &u32| shown.binary_search(slot).is_err();
+            for slot in (0..nanos.len() as u32).filter(hidden) {
+                prop_assert!(at(slot) < agenda.reached() || at(slot) > end);
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! An agenda of many slots.
+
+use core::mem;
+
+use crate::units::Time;
+
+/// A calendar (Brown, "Calendar queues: a fast O(1) priority queue implementation for the
+/// simulation event set problem", CACM 31(10), 1988): time is cut into days of equal length, and a
+/// ring of days has a list each of the slots whose deadlines fall on it. Only the day at hand is
+/// sorted. Deadlines beyond the ring are in one more list. The length of a day follows the
+/// deadlines, so that few share one.
+///
+/// Of equal deadlines the lower slot is first, which makes the order total: it does not depend on
+/// what the days are like. It does not allocate, other than for a fuller day than any before.
+#[derive(Clone, Debug)]
+pub(super) struct CalendarQueue {
+    nodes: Vec<Node>,
+    /// The first slot of each list: those of the ring, then that of what is beyond.
+    lists: Vec<u32>,
+    /// A bit for each list of the ring that is not empty.
+    full: Vec<u64>,
+    /// All deadlines before the day `cursor`, the latest first; not empty while there are any.
+    front: Vec<(Time, u32)>,
+    /// The ring has the days from this one on. A day is a number of nanoseconds without its lower
+    /// `shift` bits.
+    cursor: u64,
+    shift: u32,
+    /// What is beyond the ring is not before this day.
+    beyond: u64,
+    /// Deadlines that came to the front since the length of a day was looked at, and the earliest
+    /// one then.
+    passed: u32,
+    since: Time,
+    /// Whether the front was filled since somebody asked.
+    begun: bool,
+    /// Days before this one were looked at ahead of time.
+    seen: u64,
+}
+
+/// A slot.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    at: Time,
+    /// The next in its list, or [`NONE`].
+    next: u32,
+    /// The one before, or [`FRONT`], or [`LIST`] and the number of the list that it begins.
+    before: u32,
+}
+
+impl CalendarQueue {
+    /// All `slots` without a deadline. At most 2³¹ of them, which is more than memory holds.
+    pub(super) fn new(slots: usize) -> Self {
+        let days = slots.next_power_of_two().clamp(LEAST_DAYS, MOST_DAYS);
+        let node = Node {
+            at: Time::FAR,
+            next: NONE,
+            before: FRONT,
+        };
+        Self {
+            nodes: vec![node; slots],
+            lists: vec![NONE; days + 1],
+            full: vec![0; days / 64],
+            front: Vec::new(),
+            cursor: 0,
+            shift: FIRST_SHIFT,
+            beyond: days as u64,
+            passed: 0,
+            since: Time::ZERO,
+            begun: false,
+            seen: 0,
+        }
+    }
+
+    /// The earliest deadline and its slot; [`Time::FAR`] while no slot has one.
+    #[inline]
+    pub(super) fn first(&self) -> (Time, usize) {
+        match self.front.last() {
+            Some((at, slot)) => (*at, *slot as usize),
+            None => (Time::FAR, 0),
+        }
+    }
+
+    /// The deadline of a slot; [`Time::FAR`] if it has none. Panics if there is no such slot.
+    #[inline]
+    pub(super) fn get(&self, slot: usize) -> Time {
+        self.nodes[slot].at
+    }
+
+    /// Sets the deadline of a slot; [`Time::FAR`] takes it away. Panics if there is no such slot.
+    #[inline]
+    pub(super) fn set(&mut self, slot: usize, at: Time) {
+        let was = self.nodes[slot].at;
+        if was == at {
+            return;
+        }
+        if was != Time::FAR {
+            self.remove(slot as u32);
+        }
+        self.nodes[slot].at = at;
+        if at != Time::FAR {
+            self.insert(slot as u32, at);
+        }
+        if self.front.is_empty() {
+            self.refill();
+        }
+    }
+
+    /// Sets the deadline of the slot that is [`first`](Self::first); nothing if there is none.
+    #[inline]
+    pub(super) fn set_first(&mut self, at: Time) {
+        let Some((_, slot)) = self.front.pop() else {
+            return;
+        };
+        self.nodes[slot as usize].at = at;
+        if at != Time::FAR {
+            self.insert(slot, at);
+        }
+        if self.front.is_empty() {
+            self.refill();
+        }
+    }
+
+    /// Whether other slots are at the [`front`](Self::front) than when this was asked before.
+    #[inline]
+    pub(super) fn begun(&mut self) -> bool {
+        mem::take(&mut self.begun)
+    }
+
+    /// When the day at the front ends.
+    #[inline]
+    pub(super) fn reached(&self) -> Time {
+        Time::from_nanos(self.cursor << self.shift)
+    }
+
+    /// Adds to `slots` those of the next day that was not shown yet, and says when that begins; none
+    /// if no more is known of.
+    pub(super) fn coming(&mut self, slots: &mut Vec<u32>) -> Option<Time> {
+        let day = self.day_from(self.seen.max(self.cursor))?;
+        self.seen = day + 1;
+        let mut slot = self.lists[day as usize & (self.days() - 1)];
+        while slot != NONE {
+            slots.push(slot);
+            slot = self.nodes[slot as usize].next;
+        }
+        Some(Time::from_nanos(day << self.shift))
+    }
+
+    #[inline]
+    fn days(&self) -> usize {
+        self.lists.len() - 1
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: u32, at: Time) {
+        let day = at.as_nanos() >> self.shift;
+        if day < self.cursor {
+            self.jump_in(slot, at);
+        } else {
+            self.link(slot, day);
+        }
+    }
+
+    /// Among those at the front.
+    fn jump_in(&mut self, slot: u32, at: Time) {
+        let entry = (at, slot);
+        let place = self.front.partition_point(|other| *other > entry);
+        self.front.insert(place, entry);
+        self.nodes[slot as usize].before = FRONT;
+        self.passed += 1;
+        if self.passed as usize > self.period() {
+            self.tune();
+        }
+    }
+
+    #[inline]
+    fn link(&mut self, slot: u32, day: u64) {
+        let days = self.days();
+        let list = if day - self.cursor < days as u64 {
+            let list = day as usize & (days - 1);
+            self.full[list / 64] |= 1 << (list % 64);
+            list
+        } else {
+            days
+        };
+        let next = mem::replace(&mut self.lists[list], slot);
+        let node = &mut self.nodes[slot as usize];
+        (node.next, node.before) = (next, LIST | list as u32);
+        if next != NONE {
+            self.nodes[next as usize].before = slot;
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, slot: u32) {
+        let Node { at, next, before } = self.nodes[slot as usize];
+        if before == FRONT {
+            if self.front.last() == Some(&(at, slot)) {
+                self.front.pop();
+                return;
+            }
+            let place = self.front.partition_point(|other| *other > (at, slot));
+            self.front.remove(place);
+            return;
+        }
+        if before & LIST == 0 {
+            self.nodes[before as usize].next = next;
+        } else {
+            let list = (before & !LIST) as usize;
+            self.lists[list] = next;
+            if next == NONE && list < self.days() {
+                self.full[list / 64] &= !(1 << (list % 64));
+            }
+        }
+        if next != NONE {
+            self.nodes[next as usize].before = before;
+        }
+    }
+
+    /// The front is empty: takes the next day to it, if there is one.
+    fn refill(&mut self) {
+        if self.passed as usize > self.period() {
+            self.tune();
+            return;
+        }
+        loop {
+            let day = self.day_from(self.cursor);
+            if let Some(day) = day
+                && day < self.beyond
+            {
+                self.begin(day);
+                return;
+            }
+            if day.is_none() && self.lists[self.days()] == NONE {
+                return;
+            }
+            self.draw_near(day);
+        }
+    }
+
+    /// The next day of the ring, from this one of it on, that has deadlines.
+    #[inline]
+    fn day_from(&self, from: u64) -> Option<u64> {
+        let mask = self.days() - 1;
+        let start = from as usize & mask;
+        let last = self.full.len() - 1;
+        // Once around; the word that it starts with has days of its end and of its beginning.
+        let mut word = start / 64;
+        let mut bits = self.full[word] & (!0 << (start % 64));
+        for _ in 0..=last {
+            if bits != 0 {
+                break;
+            }
+            word = (word + 1) & last;
+            bits = self.full[word];
+        }
+        let list = word * 64 + bits.trailing_zeros() as usize;
+        let day = from + (list.wrapping_sub(start) & mask) as u64;
+        (bits != 0 && day - self.cursor <= mask as u64).then_some(day)
+    }
+
+    /// Its deadlines come to the front.
+    fn begin(&mut self, day: u64) {
+        let list = day as usize & (self.days() - 1);
+        self.cursor = day + 1;
+        self.full[list / 64] &= !(1 << (list % 64));
+        let mut slot = mem::replace(&mut self.lists[list], NONE);
+        while slot != NONE {
+            let node = &mut self.nodes[slot as usize];
+            self.front.push((node.at, slot));
+            node.before = FRONT;
+            slot = node.next;
+        }
+        self.passed += self.front.len() as u32;
+        self.begun = true;
+        match &mut self.front[..] {
+            [_] => {}
+            [one, other] => {
+                if one < other {
+                    mem::swap(one, other);
+                }
+            }
+            all => all.sort_unstable_by(|a, b| b.cmp(a)),
+        }
+    }
+
+    /// Moves the ring on, to the next `day` of the ring or earlier, and into it what was beyond.
+    fn draw_near(&mut self, day: Option<u64>) {
+        let days = self.days();
+        let far = mem::replace(&mut self.lists[days], NONE);
+        let (mut slot, mut first) = (far, day.unwrap_or(u64::MAX));
+        while slot != NONE {
+            let node = &self.nodes[slot as usize];
+            first = first.min(node.at.as_nanos() >> self.shift);
+            slot = node.next;
+        }
+        self.cursor = first;
+        self.beyond = first + days as u64;
+        slot = far;
+        while slot != NONE {
+            let Node { at, next, .. } = self.nodes[slot as usize];
+            self.link(slot, at.as_nanos() >> self.shift);
+            slot = next;
+        }
+    }
+
+    /// After how many deadlines to look at the length of a day.
+    fn period(&self) -> usize {
+        (4 * self.nodes.len()).max(LEAST_PERIOD)
+    }
+
+    /// Makes days shorter or longer, if need be, and fills the front if it is empty.
+    #[cold]
+    fn tune(&mut self) {
+        let live = |node: &&Node| node.at != Time::FAR;
+        let first = self.nodes.iter().filter(live).map(|node| node.at).min();
+        let Some(first) = first else {
+            return;
+        };
+        let gap = first.as_nanos().saturating_sub(self.since.as_nanos()) / u64::from(self.passed);
+        let shift = (gap * DAY).max(1).ilog2().clamp(LEAST_SHIFT, MOST_SHIFT);
+        (self.passed, self.since) = (0, first);
+        if shift.abs_diff(self.shift) > 1 {
+            self.shift = shift;
+            self.front.clear();
+            self.lists.fill(NONE);
+            self.full.fill(0);
+            self.cursor = first.as_nanos() >> shift;
+            self.seen = 0;
+            self.beyond = self.cursor + self.days() as u64;
+            for slot in 0..self.nodes.len() {
+                let at = self.nodes[slot].at;
+                if at != Time::FAR {
+                    self.link(slot as u32, at.as_nanos() >> shift);
+                }
+            }
+        }
+        if self.front.is_empty() {
+            self.refill();
+        }
+    }
+}
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+/// Marks a slot that is at the front.
+const FRONT: u32 = u32::MAX - 1;
+/// Marks the number of a list.
+const LIST: u32 = 1 << 31;
+
+/// Days of the ring, both powers of two: no fewer than a word has bits, and no more than fit into
+/// a megabyte.
+const LEAST_DAYS: usize = 64;
+const MOST_DAYS: usize = 1 << 18;
+/// The length of a day, as a power of two in ns: at first 0.13 ms, from 64 ns to 17 s.
+const FIRST_SHIFT: u32 = 17;
+const LEAST_SHIFT: u32 = 6;
+const MOST_SHIFT: u32 = 34;
+/// At most so many deadlines fall on a day, and at least half as many, on average.
+const DAY: u64 = 8;
+const LEAST_PERIOD: usize = 64;

@@ -1,0 +1,417 @@
+//! From a flow of a scenario to the endpoints that play it, in the simulator and in the lab.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use rand_core::Rng;
+use tidegate_core::control::{Algorithm as _, Cx, Demand, Outcome, Start, Why};
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::delay_bound::PlannerConfig;
+use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::link::LinkConfig;
+use tidegate_core::media::FrameEncoder;
+use tidegate_core::random::Seed;
+use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
+use tidegate_core::session::history::PacketRow;
+use tidegate_core::session::jitter_buffer::ReceivedFrame;
+use tidegate_core::session::receiver::MediaReceiver;
+use tidegate_core::session::sender::{MediaSender, SentFrame};
+use tidegate_core::session::stream::{Direct, EncodePipe, Streamer};
+use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
+use tidegate_core::wire::ntp::{NtpShort, RemoteClock};
+use tidegate_core::wire::payload;
+use tidegate_core::wire::rtcp::Cname;
+
+use crate::interactive::Record;
+use crate::run;
+use crate::scenario::{EncoderKind, FlowPlan, MEDIA_PACKET, VideoPlan};
+use crate::traffic::video::{TraceEncoder, TracePlayer};
+use crate::video_model::{VideoModel, VideoModelConfig};
+
+mod actor;
+mod framed;
+
+pub use actor::Actor;
+pub use framed::{Framed, Passage};
+
+/// One flow as it is played: as the scenario has it, or as one of its baselines.
+#[derive(Clone, Debug)]
+pub struct FlowInstance {
+    /// Name of the flow or of the baseline.
+    pub name: String,
+    /// Name of the flow in the scenario, which may stand for several.
+    pub class: String,
+    /// Whose place it takes: the name of the flow. Its links are named after it.
+    pub of: String,
+    /// The flow.
+    pub plan: FlowPlan,
+    /// `Some`: the baseline's constant media rate, without a delay promise.
+    pub baseline: Option<Rate>,
+    /// The link of its own before the path, if it has one.
+    pub access: Option<LinkConfig>,
+    /// The one behind it.
+    pub exit: Option<LinkConfig>,
+}
+
+/// An endpoint of any kind.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are a handful of them")]
+pub enum Player<P> {
+    /// A modelled sender or receiver.
+    Model(Framed),
+    /// Receives video.
+    Receiver(MediaReceiver),
+    /// Sends video.
+    Video(Streamer<P>),
+}
+
+/// The player that encodes at once.
+pub type SimPlayer = Player<Direct<Box<dyn FrameEncoder>>>;
+
+/// What a sender and a receiver of one flow leave behind.
+#[derive(Clone, Debug, Default)]
+pub struct FlowResult {
+    /// Every captured frame.
+    pub sent: Vec<SentFrame>,
+    /// Every frame of which something came, in decoding order, with its bits.
+    pub received: Vec<ReceivedFrame>,
+    /// Every packet of a video.
+    pub packets: Vec<PacketRow>,
+    /// Every packet of a modelled flow outside of the simulator.
+    pub passages: Vec<Passage>,
+    /// Of a video over TCP: what its connection did.
+    pub stream: Option<Record>,
+    /// When the sender of a modelled flow was done, if it was in the end.
+    pub done: Option<Time>,
+}
+
+impl FlowInstance {
+    /// When it is to send.
+    pub fn active(&self) -> run::Span {
+        run::Span {
+            from: Time::ZERO + self.plan.start,
+            to: Time::ZERO + self.plan.stop,
+        }
+    }
+
+    /// The sending endpoint. `pipe` makes the encoder; it is called for video only.
+    ///
+    /// # Errors
+    /// What `pipe` says.
+    pub fn sender<P: EncodePipe, E>(
+        &self,
+        seed: Seed,
+        pipe: impl FnOnce(&VideoPlan) -> Result<P, E>,
+    ) -> Result<Player<P>, E> {
+        if let Some((sender, _)) = self.actors() {
+            return Ok(self.model(sender, "sender", seed));
+        }
+        let Some(video) = self.plan.media.video() else {
+            unreachable!("what is no video is modelled");
+        };
+        let mut rng = seed.stream(&format!("session/{}", self.name));
+        let mut streams = streams(&mut rng);
+        streams.media_type = payload::payload_type(video.encoder.codec());
+        let config = self.sender_config(video, streams);
+        let demand = Demand {
+            floor: video.floor,
+            ceiling: video.ceiling,
+            shares: 1,
+        };
+        let start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
+        let controller = self.controller().start(&start);
+        let planner = PlannerConfig {
+            yields: self.plan.yielding,
+            ..PlannerConfig::new(video.floor, video.ceiling)
+        };
+        // A fixed rate has no bound in its configuration, hence no promise.
+        let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
+        Ok(Player::Video(Streamer::new(sender, pipe(video)?)))
+    }
+
+    /// The receiving endpoint.
+    pub fn receiver<P>(&self, seed: Seed) -> Player<P> {
+        if let Some((_, receiver)) = self.actors() {
+            return self.model(receiver, "receiver", seed);
+        }
+        let mut rng = seed.stream(&format!("receiver/{}", self.name));
+        let hold = match (self.baseline, self.plan.media.video()) {
+            (None, Some(video)) => video.delay_bound,
+            // Without a bound at the sender late frames still come: they are late, and keep
+            // what refers to them decodable.
+            _ => PATIENCE,
+        };
+        let cname = cname(&self.name, "receiver");
+        let mut config = ReceiverConfig::new(rng.next_u32(), cname, hold);
+        if let Some(video) = self.plan.media.video() {
+            config.payload_types.0 = payload::payload_type(video.encoder.codec());
+        }
+        Player::Receiver(MediaReceiver::new(config))
+    }
+
+    fn model<P>(&self, actor: Actor, side: &str, seed: Seed) -> Player<P> {
+        let rng = seed.stream(&format!("party/{}/{side}", self.name));
+        Player::Model(Framed::new(actor, rng))
+    }
+
+    fn controller(&self) -> ControllerConfig {
+        match self.baseline {
+            Some(rate) => ControllerConfig::Fixed { rate },
+            None => self.plan.control.clone().unwrap_or_default(),
+        }
+    }
+
+    fn sender_config(&self, video: &VideoPlan, streams: Streams) -> SenderConfig {
+        let mut config = SenderConfig::new(streams, cname(&self.name, "sender"));
+        config.packet_size = MEDIA_PACKET;
+        config.frame_rate = video.frame_rate;
+        config.rates = (video.floor, video.ceiling);
+        config.ecn = self.plan.ecn.is_capable();
+        config.log = true;
+        let lasts = self.plan.stop.saturating_sub(self.plan.start);
+        config.frames = Some(frames_in(video, lasts));
+        let since = |at: Duration| at.saturating_sub(self.plan.start);
+        let pauses = video.pauses.iter();
+        config.pauses = pauses
+            .map(|(from, to)| (since(*from), since(*to)))
+            .collect();
+        match self.controller() {
+            ControllerConfig::Fixed { rate } => {
+                config.rates = (rate, rate);
+                // A stream without rate control sends each frame as it comes.
+                config.pace = FIXED_PACE;
+                config.circuit_breaker = false;
+            }
+            ControllerConfig::Rap(_) | ControllerConfig::Tfrc(_) => {
+                config.delay_bound = Some(video.delay_bound);
+            }
+        }
+        config
+    }
+}
+
+impl VideoPlan {
+    /// The encoder of flow `flow`, if it is one without pictures; none if it is a real one. What it
+    /// draws comes from the stream `video/<flow>` of `seed`.
+    pub fn modelled(&self, flow: &str, seed: Seed) -> Option<Box<dyn FrameEncoder>> {
+        let mut rng = seed.stream(&format!("video/{flow}"));
+        match &self.encoder {
+            EncoderKind::Model => {
+                let config = VideoModelConfig {
+                    width: self.width,
+                    height: self.height,
+                    frame_rate: self.frame_rate,
+                };
+                Some(Box::new(VideoModel::new(config, rng)))
+            }
+            EncoderKind::Trace(trace) => {
+                let player = TracePlayer::new(trace.clone(), rng.next_u64());
+                Some(Box::new(TraceEncoder::new(player, rng)))
+            }
+            EncoderKind::Real(_) => None,
+        }
+    }
+}
+
+impl<P: EncodePipe> Player<P> {
+    /// Moves what is final into `takings`.
+    pub fn drain(&mut self, takings: &mut FlowResult) {
+        match self {
+            Self::Model(model) => model.drain(&mut takings.passages),
+            Self::Video(streamer) => {
+                let known = takings.packets.len();
+                let sender = streamer.sender_mut();
+                sender.drain_rows(&mut takings.sent, &mut takings.packets);
+                takings.packets[known..].iter_mut().for_each(on_one_clock);
+            }
+            Self::Receiver(receiver) => {
+                takings
+                    .received
+                    .extend(core::iter::from_fn(|| receiver.poll_frame()));
+            }
+        }
+    }
+
+    /// Moves all that is left into `takings`, at the end.
+    pub fn finish(&mut self, takings: &mut FlowResult) {
+        match self {
+            Self::Model(model) => {
+                model.drain(&mut takings.passages);
+                takings.done = model.done();
+            }
+            Self::Video(streamer) => {
+                let known = takings.packets.len();
+                let sender = streamer.sender_mut();
+                sender.finish_rows(&mut takings.sent, &mut takings.packets);
+                takings.packets[known..].iter_mut().for_each(on_one_clock);
+            }
+            Self::Receiver(receiver) => {
+                receiver.finish();
+                takings
+                    .received
+                    .extend(core::iter::from_fn(|| receiver.poll_frame()));
+            }
+        }
+    }
+}
+
+impl<P: EncodePipe> Endpoint for Player<P> {
+    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        match self {
+            Self::Model(e) => e.on_datagram(cx, datagram),
+            Self::Receiver(e) => e.on_datagram(cx, datagram),
+            Self::Video(e) => e.on_datagram(cx, datagram),
+        }
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Model(e) => e.on_timeout(cx),
+            Self::Receiver(e) => e.on_timeout(cx),
+            Self::Video(e) => e.on_timeout(cx),
+        }
+    }
+
+    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        match self {
+            Self::Model(e) => e.poll_transmit(cx, buffer),
+            Self::Receiver(e) => e.poll_transmit(cx, buffer),
+            Self::Video(e) => e.poll_transmit(cx, buffer),
+        }
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        match self {
+            Self::Model(e) => e.next_timeout(),
+            Self::Receiver(e) => e.next_timeout(),
+            Self::Video(e) => e.next_timeout(),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Model(e) => e.is_done(),
+            Self::Receiver(e) => e.is_done(),
+            Self::Video(e) => e.is_done(),
+        }
+    }
+}
+
+impl FlowResult {
+    /// The mean media rate over the captured frames, for a baseline that spends as much.
+    pub fn mean_media_rate(&self, video: &VideoPlan) -> Rate {
+        let bits: u64 = self.sent.iter().map(|f| f.bits).sum();
+        let span = video.frame_rate.at(self.sent.len() as u64);
+        Bytes(bits / 8) / span.max(Duration::from_millis(1))
+    }
+
+    /// The rows of the run folder: frames sent, frames received (without the quality that a
+    /// decoder would tell), packets.
+    pub fn rows(
+        &self,
+    ) -> (
+        Vec<run::SentFrame>,
+        Vec<run::ReceivedFrame>,
+        Vec<run::PacketRow>,
+    ) {
+        let numbers: BTreeMap<u32, u64> =
+            self.sent.iter().map(|f| (f.timestamp, f.frame)).collect();
+        let mut sent: Vec<_> = self.sent.iter().map(sent_row).collect();
+        sent.sort_by_key(|row| row.frame);
+        let received = self.received.iter().filter_map(|f| {
+            let rtp_timestamp = f.timestamp as u32;
+            Some(received_row(f, *numbers.get(&rtp_timestamp)?))
+        });
+        let received = received.collect();
+        (
+            sent,
+            received,
+            self.packets.iter().map(packet_row).collect(),
+        )
+    }
+}
+
+/// A sender knows its receiver's clock but for a constant; here both read one that starts at zero.
+fn on_one_clock(row: &mut PacketRow) {
+    if let Some(Outcome::Received { at, .. }) = &mut row.outcome {
+        let zero = RemoteClock::new().at(NtpShort(0));
+        *at = RemoteTime(at.0.saturating_sub(zero.0));
+    }
+}
+
+/// A frame that was sent, as a row of the run folder.
+pub fn sent_row(f: &SentFrame) -> run::SentFrame {
+    run::SentFrame {
+        frame: f.frame,
+        rtp_timestamp: f.timestamp,
+        captured: f.captured,
+        kind: match (f.skipped, f.key) {
+            (true, _) => run::FrameKind::Skipped,
+            (false, true) => run::FrameKind::Key,
+            (false, false) => run::FrameKind::Delta,
+        },
+        target_bits: f.target_bits,
+        bits: f.bits,
+        left: f.left,
+        dropped: f.dropped,
+        quality: f.quality,
+    }
+}
+
+/// A frame that came, which is number `frame`, as a row of the run folder.
+pub fn received_row(f: &ReceivedFrame, frame: u64) -> run::ReceivedFrame {
+    run::ReceivedFrame {
+        frame,
+        rtp_timestamp: f.timestamp as u32,
+        first: f.first,
+        complete: f.complete,
+        kind: if f.key {
+            run::FrameKind::Key
+        } else {
+            run::FrameKind::Delta
+        },
+        bits: f.bytes * 8,
+        decodable: f.complete.is_some(),
+        quality: None,
+    }
+}
+
+/// A packet as a row of the run folder.
+pub fn packet_row(p: &PacketRow) -> run::PacketRow {
+    let (arrived, outcome) = match p.outcome {
+        Some(Outcome::Received { at, .. }) => {
+            (Some(Time::from_nanos(at.0)), run::PacketOutcome::Received)
+        }
+        Some(Outcome::Lost) => (None, run::PacketOutcome::Lost),
+        None => (None, run::PacketOutcome::Unknown),
+    };
+    run::PacketRow {
+        seq: p.seq,
+        kind: p.kind,
+        size: p.size,
+        sent: p.sent,
+        arrived,
+        outcome,
+    }
+}
+
+fn frames_in(video: &VideoPlan, span: Duration) -> u64 {
+    let rate = video.frame_rate;
+    let frames =
+        span.as_nanos() * u128::from(rate.num) / (1_000_000_000 * u128::from(rate.den.max(1)));
+    u64::try_from(frames).unwrap_or(u64::MAX)
+}
+
+fn streams(rng: &mut dyn Rng) -> Streams {
+    Streams::with_ssrcs(rng.next_u32(), rng.next_u32())
+}
+
+fn cname(flow: &str, side: &str) -> Cname {
+    let name: String = format!("{side}@{flow}").chars().take(200).collect();
+    Cname::new(name).expect("a name of 7 to 200 characters")
+}
+
+/// Frames of a stream without a bound are waited for this long.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A frame leaves in 40 % of a frame interval, as from a sender that hardly paces.
+pub const FIXED_PACE: f64 = 2.5;

@@ -1,0 +1,416 @@
+//! An agent as an endpoint: what it sends becomes bytes, so that models run over real sockets.
+
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::control::{Cx, Ecn, Why};
+use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD, Transmit};
+use tidegate_core::units::Time;
+
+use super::Actor;
+use crate::packet_agent::{
+    Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing, Request, Seen, Segment,
+};
+
+/// An agent in the real world. Each datagram says what it carries and is filled with zeros up to
+/// its size; one whose content needs more than that is larger (a TCP acknowledgement by 36 bytes).
+#[derive(Debug)]
+pub struct Framed {
+    actor: Actor,
+    rng: Pcg64Mcg,
+    outbox: Outbox,
+    waiting: std::vec::IntoIter<Outgoing>,
+    log: Vec<Passage>,
+    done: Option<Time>,
+}
+
+/// A packet that was sent or that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// When.
+    pub at: Time,
+    /// When it was sent.
+    pub sent: Time,
+    /// On the wire, with the headers of IP and UDP.
+    pub size: u32,
+    /// Whether it arrived here, rather than left.
+    pub arrived: bool,
+}
+
+impl Framed {
+    /// A driver may now treat `actor`, which draws from `rng`, like any endpoint.
+    pub fn new(actor: Actor, rng: Pcg64Mcg) -> Self {
+        Self {
+            actor,
+            rng,
+            outbox: Outbox::default(),
+            waiting: Vec::new().into_iter(),
+            log: Vec::new(),
+            done: None,
+        }
+    }
+
+    /// Since when it has had nothing left to do.
+    pub fn done(&self) -> Option<Time> {
+        self.done
+    }
+
+    /// Moves what passed since the last call into `passages`.
+    pub fn drain(&mut self, passages: &mut Vec<Passage>) {
+        passages.append(&mut self.log);
+    }
+
+    fn run(&mut self, cx: &mut Cx<'_>, what: impl FnOnce(&mut Actor, &mut AgentCx<'_>)) {
+        let mut inner = AgentCx::new(cx.now, &mut self.rng, cx.trace, &mut self.outbox);
+        what(&mut self.actor, &mut inner);
+        self.done = self.done.or(Some(cx.now)).filter(|_| self.actor.is_done());
+        if self.outbox.len() > 0 {
+            let mut all: Vec<Outgoing> = self.waiting.by_ref().collect();
+            all.extend(self.outbox.drain());
+            self.waiting = all.into_iter();
+        }
+    }
+}
+
+impl Endpoint for Framed {
+    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+        let size = datagram.payload.len() as u32 + OVERHEAD.get() as u32;
+        let Some((sent, mut body)) = read(datagram.payload) else {
+            return;
+        };
+        self.log.push(Passage {
+            at: cx.now,
+            sent,
+            size,
+            arrived: true,
+        });
+        let arrival = Arrival {
+            size,
+            ecn: datagram.ecn,
+        };
+        self.run(cx, |actor, cx| actor.on_packet(cx, &arrival, &mut body));
+    }
+
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        self.run(cx, Agent::on_timer);
+    }
+
+    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        let packet = self.waiting.next()?;
+        write(cx.now, &packet.body, buffer);
+        let size = (packet.size as usize).saturating_sub(OVERHEAD.get() as usize);
+        buffer.resize(buffer.len().max(size), 0);
+        self.log.push(Passage {
+            at: cx.now,
+            sent: cx.now,
+            size: buffer.len() as u32 + OVERHEAD.get() as u32,
+            arrived: false,
+        });
+        Some(Transmit {
+            ecn: packet.ecn,
+            dscp: packet.dscp.unwrap_or(0),
+        })
+    }
+
+    fn next_timeout(&self) -> Option<(Time, Why)> {
+        let at = self.actor.next_timer();
+        (at != Time::FAR).then(|| (at, self.actor.why().unwrap_or(Why::Schedule)))
+    }
+
+    /// Whoever only counts what comes, or only answers, has nothing to do and yet is never done: the
+    /// other side is not.
+    fn is_done(&self) -> bool {
+        let serves = matches!(self.actor, Actor::UdpSink(_) | Actor::Server(_));
+        !serves && self.actor.is_done() && self.waiting.len() == 0
+    }
+}
+
+fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
+    out.extend(now.as_nanos().to_le_bytes());
+    match body {
+        Body::Data {
+            seq,
+            sent,
+            rtt,
+            open,
+        } => {
+            out.push(DATA);
+            out.extend(seq.to_le_bytes());
+            out.extend(sent.as_nanos().to_le_bytes());
+            out.extend(rtt.to_le_bytes());
+            out.extend(open.to_le_bytes());
+        }
+        Body::Report { sent, seen } => {
+            out.push(REPORT);
+            out.extend(sent.as_nanos().to_le_bytes());
+            out.extend((seen.len().min(MOST_SEEN) as u16).to_le_bytes());
+            for run in seen.iter().rev().take(MOST_SEEN).rev() {
+                out.extend(run.seq.to_le_bytes());
+                out.extend(run.run.to_le_bytes());
+                out.extend(run.at.as_nanos().to_le_bytes());
+                out.push(run.ecn.bits());
+            }
+        }
+        Body::Segment(segment) => {
+            out.push(SEGMENT);
+            out.extend(segment.seq.to_le_bytes());
+            out.extend(segment.sent.as_nanos().to_le_bytes());
+            out.push(u8::from(segment.again) | u8::from(segment.cwr) << 1);
+        }
+        Body::Ack(ack) => {
+            out.push(ACK);
+            out.extend(ack.next.to_le_bytes());
+            out.extend(ack.echo.as_nanos().to_le_bytes());
+            out.push(u8::from(ack.again) | u8::from(ack.ece) << 1);
+            out.extend(ack.marks.to_le_bytes());
+            for (from, to) in ack.sack {
+                out.extend(from.to_le_bytes());
+                out.extend(to.to_le_bytes());
+            }
+        }
+        Body::Request(request) => {
+            out.push(REQUEST);
+            out.extend(request.number.to_le_bytes());
+            out.extend(request.group.to_le_bytes());
+            out.extend(request.first.to_le_bytes());
+            out.extend(request.bytes.to_le_bytes());
+        }
+        Body::Datagram(bytes) => {
+            out.push(BYTES);
+            out.extend(bytes);
+        }
+    }
+}
+
+/// When a packet was sent and what it carries; none if it is not one of ours.
+fn read(payload: &[u8]) -> Option<(Time, Body)> {
+    let mut rest = Rest(payload);
+    let sent = rest.time()?;
+    let body = match rest.byte()? {
+        DATA => Body::Data {
+            seq: rest.u64()?,
+            sent: rest.time()?,
+            rtt: rest.u64()?,
+            open: rest.u32()?,
+        },
+        REPORT => {
+            let sent = rest.time()?;
+            let runs = u16::from_le_bytes(rest.take()?);
+            let run = |rest: &mut Rest<'_>| {
+                Some(Seen {
+                    seq: rest.u64()?,
+                    run: rest.u32()?,
+                    at: rest.time()?,
+                    ecn: Ecn::from_bits(rest.byte()?),
+                })
+            };
+            let seen = (0..runs).map(|_| run(&mut rest)).collect::<Option<_>>()?;
+            Body::Report { sent, seen }
+        }
+        SEGMENT => {
+            let (seq, sent, flags) = (rest.u32()?, rest.time()?, rest.byte()?);
+            Body::Segment(Segment {
+                seq,
+                sent,
+                again: flags & 1 != 0,
+                cwr: flags & 2 != 0,
+            })
+        }
+        ACK => {
+            let (next, echo, flags) = (rest.u32()?, rest.time()?, rest.byte()?);
+            let marks = u16::from_le_bytes(rest.take()?);
+            let mut sack = [(0, 0); 3];
+            for block in &mut sack {
+                *block = (rest.u32()?, rest.u32()?);
+            }
+            Body::Ack(Ack {
+                next,
+                echo,
+                sack,
+                ece: flags & 2 != 0,
+                again: flags & 1 != 0,
+                marks,
+            })
+        }
+        REQUEST => Body::Request(Request {
+            number: rest.u32()?,
+            group: rest.u32()?,
+            first: rest.u32()?,
+            bytes: rest.u64()?,
+        }),
+        BYTES => Body::Datagram(rest.0.to_vec()),
+        _ => return None,
+    };
+    Some((sent, body))
+}
+
+/// What has not been read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn time(&mut self) -> Option<Time> {
+        self.u64().map(Time::from_nanos)
+    }
+}
+
+const DATA: u8 = 1;
+const REPORT: u8 = 2;
+const SEGMENT: u8 = 3;
+const ACK: u8 = 4;
+const BYTES: u8 = 5;
+const REQUEST: u8 = 6;
+/// Runs in one datagram: 60 of 21 bytes fit into an Ethernet frame.
+const MOST_SEEN: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::traffic::Distribution;
+    use crate::traffic::web;
+
+    /// Lets `from` send all that it has to `to`. Whether that was anything.
+    fn carry(from: &mut Framed, to: &mut Framed, cx: &mut Cx<'_>) -> bool {
+        let (mut any, mut payload) = (false, Vec::new());
+        while from.poll_transmit(cx, &mut payload).is_some() {
+            let datagram = Datagram {
+                ecn: Ecn::NotEct,
+                payload: &payload,
+            };
+            to.on_datagram(cx, datagram);
+            (any, payload) = (true, Vec::new());
+        }
+        any
+    }
+
+    #[test]
+    fn a_server_stays_until_it_is_asked_and_afterwards() {
+        let config = web::Config {
+            think: Distribution::Constant(1.0),
+            objects: Distribution::Constant(2.0),
+            size: Distribution::Constant(5_000.0),
+            ..web::Config::default()
+        };
+        let (client, server) = web::browser(&Arc::new(config)).unwrap();
+        let rng = || Pcg64Mcg::new(1);
+        let mut client = Framed::new(Actor::Browser(Box::new(client)), rng());
+        let mut server = Framed::new(Actor::Server(Box::new(server)), rng());
+        let mut luck = rng();
+        let mut pages = 0;
+        while pages < 3 {
+            assert!(
+                !server.is_done() && !client.is_done(),
+                "after {pages} pages"
+            );
+            let timers = [client.next_timeout(), server.next_timeout()];
+            let (now, _) = timers
+                .into_iter()
+                .flatten()
+                .min_by_key(|(at, _)| *at)
+                .unwrap();
+            let mut cx = Cx {
+                now,
+                rng: &mut luck,
+                trace: &mut (),
+            };
+            for end in [&mut client, &mut server] {
+                if end.next_timeout().is_some_and(|(at, _)| at <= now) {
+                    end.on_timeout(&mut cx);
+                }
+            }
+            while carry(&mut client, &mut server, &mut cx)
+                || carry(&mut server, &mut client, &mut cx)
+            {}
+            let Actor::Browser(browser) = &client.actor else {
+                unreachable!("it was made of one");
+            };
+            pages = browser.counters().pages;
+        }
+    }
+
+    fn body() -> impl Strategy<Value = Body> {
+        let time = any::<u64>().prop_map(Time::from_nanos);
+        let seen =
+            (any::<u64>(), any::<u32>(), time.clone(), 0..4_u8).prop_map(|(seq, run, at, ecn)| {
+                Seen {
+                    seq,
+                    run,
+                    at,
+                    ecn: Ecn::from_bits(ecn),
+                }
+            });
+        let sack = [(); 3].map(|()| (any::<u32>(), any::<u32>()));
+        prop_oneof![
+            (any::<u64>(), time.clone(), any::<u64>(), any::<u32>()).prop_map(
+                |(seq, sent, rtt, open)| Body::Data {
+                    seq,
+                    sent,
+                    rtt,
+                    open,
+                }
+            ),
+            (time.clone(), prop::collection::vec(seen, 0..MOST_SEEN))
+                .prop_map(|(sent, seen)| Body::Report { sent, seen }),
+            (any::<[u32; 3]>(), any::<u64>()).prop_map(|([number, group, first], bytes)| {
+                Body::Request(Request {
+                    number,
+                    group,
+                    first,
+                    bytes,
+                })
+            }),
+            (any::<u32>(), time.clone(), any::<bool>(), any::<bool>()).prop_map(
+                |(seq, sent, again, cwr)| Body::Segment(Segment {
+                    seq,
+                    sent,
+                    again,
+                    cwr
+                })
+            ),
+            (any::<u32>(), time, sack, any::<[bool; 2]>(), any::<u16>()).prop_map(
+                |(next, echo, sack, [ece, again], marks)| Body::Ack(Ack {
+                    next,
+                    echo,
+                    sack,
+                    ece,
+                    again,
+                    marks
+                })
+            ),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_can_be_read(body in body(), now in any::<u64>(), padding in 0..100_usize) {
+            let mut bytes = Vec::new();
+            write(Time::from_nanos(now), &body, &mut bytes);
+            bytes.resize(bytes.len() + padding, 0);
+            prop_assert_eq!(read(&bytes), Some((Time::from_nanos(now), body)));
+        }
+
+        #[test]
+        fn anything_may_arrive(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read(&bytes);
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Modelled flows that a rate controller paces: TFRC, RAP or any other.
+//!
+//! A [`Sender`] numbers its packets and sends them one interval apart; a [`Receiver`] tells which
+//! arrived, per packet or once per round trip. Reports get lost, so each repeats what was told
+//! before, as runs of packets without a gap: one run says all about a time without losses,
+//! however many reports were lost in it. `docs/paced.md` has the rules and what they cost.
+
+mod receiver;
+mod samples;
+mod window;
+mod workload;
+
+use core::mem;
+use core::time::Duration;
+
+use tidegate_core::control::{
+    Cx, Ecn, Fate, FlowId, Kind, Outcome, RateController, Report, Sent, Summary,
+};
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::tfrc::Flavour;
+#[cfg(doc)]
+use tidegate_core::controller::{rap::RapConfig, tfrc::TfrcConfig};
+use tidegate_core::random::unit;
+use tidegate_core::units::{Bytes, Rate, RemoteTime, Time, nanos};
+
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Seen};
+pub use receiver::{Receiver, ReceiverConfig, Reporting};
+use samples::Samples;
+use window::Window;
+pub use workload::{Application, Workload};
+use workload::{Backlog, Supply};
+
+/// How a [`Sender`] is set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SenderConfig {
+    /// Named in what the controller is told.
+    pub flow: FlowId,
+    /// Of every packet on the wire, all headers included. At most 4 GB.
+    pub size: Bytes,
+    /// The ECN field of every packet.
+    pub ecn: Ecn,
+    /// The first packet leaves then.
+    pub start: Time,
+    /// None leaves from then on.
+    pub stop: Time,
+    /// What there is to send.
+    pub workload: Workload,
+    /// What a new rate means for the packet that is due already.
+    pub spacing: Spacing,
+    /// Each packet is held back by a random time from zero to this, as the operating system of a
+    /// sender does. Where flows share a queue that drops from its tail, its size decides who
+    /// loses. The schedule goes on as without it, so the rate stays; ns-2's TCP calls it
+    /// `overhead_`.
+    pub overhead: Duration,
+    /// A packet is lost once one that was sent this many later has arrived: 3 in RAP and RFC
+    /// 5348, 1 in ns-2's TFRC. At least 1.
+    pub reordering: u32,
+    /// Whether it says what it knows when a report comes, at most every 25 ms, as
+    /// [`Event::Sample`](tidegate_core::trace::Event::Sample).
+    pub samples: bool,
+    /// Weight of the past in the round-trip time that packets tell the receiver, in 0..=1: 0.9 in
+    /// RFC 5348, 0.95 in ns-2.
+    pub rtt_memory: f64,
+}
+
+impl SenderConfig {
+    /// A greedy sender of packets of this size, as RFC 5348 has it.
+    pub fn new(size: Bytes) -> Self {
+        Self {
+            flow: FlowId(0),
+            size,
+            ecn: Ecn::NotEct,
+            start: Time::ZERO,
+            stop: Time::FAR,
+            workload: Workload::Greedy,
+            spacing: Spacing::Reactive,
+            overhead: Duration::ZERO,
+            reordering: 3,
+            samples: false,
+            rtt_memory: 0.9,
+        }
+    }
+
+    /// The same for RAP as in ns-2: with [`RapConfig::per_packet`] and [`ReceiverConfig::rap`].
+    pub fn ns2_rap(size: Bytes) -> Self {
+        Self {
+            spacing: Spacing::Steady,
+            ..Self::new(size)
+        }
+    }
+
+    /// The same for TFRC as in ns-2: with [`TfrcConfig::ns2`] and [`ReceiverConfig::ns2_tfrc`].
+    pub fn ns2_tfrc(size: Bytes) -> Self {
+        Self {
+            spacing: Spacing::Prompt,
+            reordering: 1,
+            rtt_memory: 0.95,
+            ..Self::new(size)
+        }
+    }
+}
+
+/// The two ends of a flow of packets of this size under this control: those of ns-2 for RAP and for the
+/// older TFRC, those of RFC 5348 otherwise. The controller itself is to be built from
+/// [`ControllerConfig::modelled`].
+pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverConfig) {
+    match control {
+        ControllerConfig::Rap(_) => (SenderConfig::ns2_rap(size), ReceiverConfig::rap()),
+        ControllerConfig::Tfrc(tfrc) if tfrc.flavour == Flavour::Rfc3448 => {
+            (SenderConfig::ns2_tfrc(size), ReceiverConfig::ns2_tfrc())
+        }
+        ControllerConfig::Fixed { .. } | ControllerConfig::Tfrc(_) => {
+            (SenderConfig::new(size), ReceiverConfig::tfrc())
+        }
+    }
+}
+
+/// What a new rate means for the packet that is due already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spacing {
+    /// It leaves one interval of the new rate after the packet before it, or at once if that is
+    /// over. A rate that rises from almost nothing takes effect at once.
+    #[default]
+    Reactive,
+    /// Nothing: the interval that began keeps its length. The controller is asked before each
+    /// packet whether an older one is overdue (its timeout is called early), and if it lowers the
+    /// rate for that, the packet is left out and the next interval begins. So does ns-2's RAP.
+    Steady,
+    /// Nothing; but the first report sends a packet at once whatever it tells, and so does every other
+    /// before the first loss and every timeout of the controller, as in ns-2's TFRC. The next one
+    /// follows an interval later.
+    Prompt,
+}
+
+/// Sends packets at the rate of its controller.
+#[derive(Debug)]
+pub struct Sender {
+    config: SenderConfig,
+    controller: Box<dyn RateController>,
+    window: Window,
+    backlog: Backlog,
+    /// The controller's rate, and how far apart it puts two packets, in ns.
+    rate: Rate,
+    interval: u64,
+    /// When the latest packet was due. `None` before the first.
+    last: Option<Time>,
+    /// When the next one is, and for how long it is held back, in ns.
+    due: Time,
+    held: u64,
+    /// Round-trip time in seconds; zero while there is none. And as the receiver is told, in ns.
+    rtt: f64,
+    told: u64,
+    /// When the controller wants to be called.
+    timeout: Time,
+    wake: Time,
+    stopped: bool,
+    /// Room for the fates of one report.
+    fates: Vec<Fate>,
+    samples: Option<Samples>,
+}
+
+impl Sender {
+    /// A sender that asks `controller`, which was started at `config.start`.
+    pub fn new(config: SenderConfig, controller: Box<dyn RateController>) -> Self {
+        Self {
+            window: Window::new(),
+            backlog: Backlog::new(&config.workload, config.start, config.size),
+            rate: Rate::ZERO,
+            interval: u64::MAX,
+            last: None,
+            due: config.start,
+            held: 0,
+            rtt: 0.0,
+            told: 0,
+            timeout: timeout(&*controller),
+            wake: config.start,
+            stopped: false,
+            fates: Vec::new(),
+            samples: config.samples.then(Samples::default),
+            controller,
+            config,
+        }
+    }
+
+    /// How many packets have left.
+    pub fn packets(&self) -> u64 {
+        self.window.next()
+    }
+
+    /// What the controller learnt.
+    pub fn summary(&self) -> Summary {
+        self.controller.summary()
+    }
+
+    /// What the controller allows now.
+    pub fn rate(&self) -> Rate {
+        self.controller.target().send
+    }
+
+    fn send(&mut self, cx: &mut AgentCx<'_>) {
+        let seq = self.window.push(cx.now);
+        let open = u32::try_from(seq - self.window.base()).unwrap_or(u32::MAX);
+        let app_limited = self.backlog.take(cx.now) == Supply::Empty;
+        let body = Body::Data {
+            seq,
+            sent: cx.now,
+            rtt: self.told,
+            open,
+        };
+        cx.send(self.config.size, self.config.ecn, body);
+        let packet = Sent {
+            flow: self.config.flow,
+            seq,
+            size: self.config.size,
+            kind: Kind::Media,
+            app_limited,
+        };
+        self.controller.on_sent(&mut inner(cx), &packet);
+        self.rate_changed();
+        self.last = Some(self.due);
+        self.due = later(self.due, self.interval);
+        if !self.config.overhead.is_zero() {
+            let share = unit(cx.rng) * nanos(self.config.overhead) as f64;
+            self.held = share as u64;
+        }
+    }
+
+    /// Reads the rate again; whether it is another one.
+    fn rate_changed(&mut self) -> bool {
+        let rate = self.controller.target().send;
+        if rate == self.rate {
+            return false;
+        }
+        self.rate = rate;
+        self.interval = interval(self.config.size, rate);
+        true
+    }
+
+    /// The controller was told something: when is the next packet due?
+    fn retime(&mut self, now: Time, prompt: bool) {
+        let changed = self.rate_changed();
+        match (self.config.spacing, self.last) {
+            (Spacing::Reactive, Some(last)) if changed => {
+                self.due = later(last, self.interval).max(now);
+            }
+            (Spacing::Prompt, Some(_)) if prompt => {
+                self.due = now;
+                self.held = 0;
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends what is due, and finds out when to wake up next.
+    fn proceed(&mut self, cx: &mut AgentCx<'_>) {
+        self.stopped |= cx.now >= self.config.stop;
+        if self.stopped {
+            self.wake = Time::FAR;
+            return;
+        }
+        let mut next = self.next_packet(cx.now);
+        if next <= cx.now {
+            if self.is_overdue(cx) {
+                self.due = later(cx.now, self.interval);
+            } else {
+                self.send(cx);
+            }
+            next = self.next_packet(cx.now);
+        }
+        self.timeout = timeout(&*self.controller);
+        self.wake = next.min(self.timeout).min(self.config.stop);
+    }
+
+    /// Whether the controller lowers its rate rather than send another packet.
+    fn is_overdue(&mut self, cx: &mut AgentCx<'_>) -> bool {
+        if self.config.spacing != Spacing::Steady {
+            return false;
+        }
+        let before = self.rate;
+        self.controller.on_timeout(&mut inner(cx));
+        self.rate_changed() && self.rate < before
+    }
+
+    /// When the next packet leaves. One that its application makes later is due later.
+    #[inline]
+    fn next_packet(&mut self, now: Time) -> Time {
+        let Some(ready) = self.backlog.ready(now) else {
+            return Time::FAR;
+        };
+        self.due = self.due.max(ready);
+        later(self.due, self.held)
+    }
+
+    /// Turns a report into fates, which are left in `self.fates`, and a round-trip sample.
+    fn read(&mut self, now: Time, sent: Time, seen: &[Seen]) -> Option<Duration> {
+        self.fates.clear();
+        let last = seen.last().filter(|last| last.seq < self.window.next())?;
+        let left = self.window.sent(last.seq);
+        let mut runs = seen.iter();
+        let mut run = runs.next()?;
+        let (config, fates) = (&self.config, &mut self.fates);
+        self.window.review(last.seq, |seq, sent| {
+            while run.seq < seq
+                && let Some(next) = runs.next()
+            {
+                run = next;
+            }
+            let outcome = if seq + u64::from(run.run) > run.seq {
+                Outcome::Received {
+                    at: RemoteTime(run.at.as_nanos()),
+                    ecn: run.ecn,
+                }
+            } else if seq + u64::from(config.reordering) <= last.seq {
+                Outcome::Lost
+            } else {
+                return false;
+            };
+            fates.push(Fate {
+                flow: config.flow,
+                seq,
+                size: config.size,
+                sent,
+                outcome,
+            });
+            true
+        });
+        // Only news: a report that repeats the packet would count its own delay as the path's.
+        left.map(|left| now.since(left).saturating_sub(sent.since(last.at)))
+    }
+}
+
+impl Agent for Sender {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, _: &Arrival, body: &mut Body) {
+        let Body::Report { sent, seen } = body else {
+            return;
+        };
+        let rtt = self.read(cx.now, *sent, seen);
+        cx.recycle(mem::take(seen));
+        if self.fates.is_empty() {
+            return;
+        }
+        let mut report = Report::new(&self.fates);
+        let first = self.told == 0;
+        if let Some(sample) = rtt {
+            report = report.rtt(sample);
+            let (sample, memory) = (nanos(sample) as f64 / 1e9, self.config.rtt_memory);
+            self.rtt = if self.rtt > 0.0 {
+                memory * self.rtt + (1.0 - memory) * sample
+            } else {
+                sample
+            };
+            self.told = (self.rtt * 1e9) as u64;
+        }
+        self.controller.on_report(&mut inner(cx), &report);
+        if let Some(samples) = &mut self.samples
+            && let rtt = Duration::from_nanos(self.told)
+            && let Some(sample) = samples.add(cx.now, &self.fates, rtt, &*self.controller)
+        {
+            cx.record(sample);
+        }
+        let unhurt = first || self.controller.summary().loss_event_rate <= 0.0;
+        let prompt = self.config.spacing == Spacing::Prompt && unhurt;
+        self.retime(cx.now, prompt);
+        self.proceed(cx);
+    }
+
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        if cx.now < self.config.start {
+            return;
+        }
+        if self.timeout <= cx.now {
+            self.controller.on_timeout(&mut inner(cx));
+            self.retime(cx.now, true);
+        }
+        self.proceed(cx);
+    }
+
+    fn next_timer(&self) -> Time {
+        self.wake
+    }
+
+    fn is_done(&self) -> bool {
+        self.stopped || self.backlog.is_over()
+    }
+}
+
+/// The world as the controller sees it.
+fn inner<'a>(cx: &'a mut AgentCx<'_>) -> Cx<'a> {
+    Cx {
+        now: cx.now,
+        rng: cx.rng,
+        trace: cx.trace,
+    }
+}
+
+/// When it wants to be called, if at all.
+fn timeout(controller: &dyn RateController) -> Time {
+    controller.next_timeout().map_or(Time::FAR, |(at, _)| at)
+}
+
+/// So many nanoseconds later, saturating: spans of this file have 64 bits, since a [`Duration`] costs
+/// a division wherever it meets a [`Time`].
+#[inline]
+fn later(at: Time, nanos: u64) -> Time {
+    Time::from_nanos(at.as_nanos().saturating_add(nanos))
+}
+
+/// In ns, rounded to the nearest; for ever at a rate of zero, and at least 1, so that time goes on
+/// between any two packets.
+fn interval(size: Bytes, rate: Rate) -> u64 {
+    // 4 GB are 3.4e10 bits, exact in an f64. Anything from 584 years on is for ever.
+    let span = size.bits() as f64 * 1e9 / rate.as_f64();
+    ((span + 0.5) as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,365 @@
+//! What arrives, as runs without gaps, and when to report it.
+
+use core::time::Duration;
+
+use tidegate_core::control::Ecn;
+use tidegate_core::units::{Bytes, Time};
+
+use super::later;
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Seen};
+
+/// How a [`Receiver`] is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiverConfig {
+    /// When to report.
+    pub reporting: Reporting,
+    /// Of a report on the wire, all headers included.
+    pub report_size: Bytes,
+    /// A packet is lost once one that was sent this many later has arrived, see
+    /// [`SenderConfig`](super::SenderConfig). At least 1.
+    pub reordering: u32,
+}
+
+impl ReceiverConfig {
+    /// As RAP's: a report of 44 bytes on every packet, as in ns-2.
+    pub fn rap() -> Self {
+        Self {
+            reporting: Reporting::EachPacket,
+            report_size: Bytes(44),
+            reordering: 3,
+        }
+    }
+
+    /// As TFRC's: a report of 40 bytes per round trip (RFC 5348 section 6).
+    pub fn tfrc() -> Self {
+        Self {
+            reporting: Reporting::EachRoundTrip,
+            report_size: Bytes(40),
+            reordering: 3,
+        }
+    }
+
+    /// As TFRC's in ns-2, where one packet out of order means a loss.
+    pub fn ns2_tfrc() -> Self {
+        Self {
+            reporting: Reporting::OnArrival,
+            reordering: 1,
+            ..Self::tfrc()
+        }
+    }
+}
+
+/// When to report. In any case at once on the first packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reporting {
+    /// Each packet.
+    EachPacket,
+    /// So far apart if anything came meanwhile, as a receiver of media does over RTP (RFC 8888).
+    Every(Duration),
+    /// A timer of one round trip, the sender's, and at once on a new loss event or a CE mark that
+    /// begins one. When the timer finds nothing new, the next packet is reported at once
+    /// (RFC 5348 sections 6.1 and 6.2).
+    EachRoundTrip,
+    /// With the first arrival that is a round trip or more after the last report, after one and a
+    /// half round trips without such an arrival if there is anything new, and at once on a new
+    /// loss event, as ns-2's TFRC.
+    OnArrival,
+}
+
+/// Reports what arrives.
+#[derive(Debug)]
+pub struct Receiver {
+    config: ReceiverConfig,
+    /// In ascending order.
+    runs: Vec<Seen>,
+    /// The sender knows the fate of all packets before this one.
+    settled: u64,
+    events: Events,
+    /// The sender's, from the latest packet, in ns.
+    rtt: u64,
+    /// When the latest report left. `None` before the first.
+    reported: Option<Time>,
+    /// Something came since.
+    news: bool,
+    /// The timer found nothing new.
+    waiting: bool,
+    timer: Time,
+    packets: u64,
+    bytes: Bytes,
+}
+
+impl Receiver {
+    /// A receiver that has seen nothing.
+    pub fn new(config: ReceiverConfig) -> Self {
+        Self {
+            config,
+            runs: Vec::new(),
+            settled: 0,
+            events: Events::default(),
+            rtt: 0,
+            reported: None,
+            news: false,
+            waiting: false,
+            timer: Time::FAR,
+            packets: 0,
+            bytes: Bytes::ZERO,
+        }
+    }
+
+    /// How many packets came.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// How many bytes came, on the wire.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    /// Adds a packet to the runs.
+    fn add(&mut self, packet: Seen) {
+        let Some(last) = self.runs.last_mut() else {
+            return self.runs.push(packet);
+        };
+        let next = packet.seq == last.seq + 1;
+        if next && packet.ecn == last.ecn && last.run < u32::MAX {
+            last.run += 1;
+            last.seq = packet.seq;
+            last.at = packet.at;
+        } else if packet.seq > last.seq {
+            self.runs.push(packet);
+        } else {
+            let later = self
+                .runs
+                .iter()
+                .rev()
+                .take_while(|run| run.seq > packet.seq);
+            let place = self.runs.len() - later.count();
+            self.runs.insert(place, packet);
+        }
+    }
+
+    fn is_due(&self, now: Time, event: bool) -> bool {
+        match self.config.reporting {
+            Reporting::EachPacket => true,
+            Reporting::Every(_) => self.timer == Time::FAR,
+            // A sender without a round-trip time waits for a report, and there is no timer.
+            Reporting::EachRoundTrip => event || self.waiting || self.timer == Time::FAR,
+            Reporting::OnArrival => {
+                let rest = self.reported.is_none_or(|at| now >= later(at, self.rtt));
+                event || rest
+            }
+        }
+    }
+
+    fn report(&mut self, cx: &mut AgentCx<'_>) {
+        let repeats = match self.config.reporting {
+            Reporting::EachPacket => REPEATED_PER_PACKET,
+            Reporting::EachRoundTrip | Reporting::Every(_) | Reporting::OnArrival => REPEATED,
+        };
+        self.forget();
+        let mut seen = cx.report();
+        seen.extend_from_slice(&self.runs);
+        let body = Body::Report { sent: cx.now, seen };
+        cx.send(self.config.report_size, Ecn::NotEct, body);
+        // What was new is now repeated, and what was repeated often enough is forgotten.
+        let surplus = self.runs.len().saturating_sub(repeats);
+        self.runs.drain(..surplus);
+        self.reported = Some(cx.now);
+        (self.news, self.waiting) = (false, false);
+        self.set_timer(cx.now);
+    }
+
+    /// Lets go of what the sender knows, but for the newest.
+    fn forget(&mut self) {
+        let older = self.runs.len().saturating_sub(1);
+        let known = self.runs[..older].iter();
+        let known = known.take_while(|run| run.seq < self.settled).count();
+        self.runs.drain(..known);
+    }
+
+    fn set_timer(&mut self, now: Time) {
+        self.timer = match self.config.reporting {
+            Reporting::Every(span) => now + span.max(LEAST_SPAN),
+            _ if self.rtt == 0 => Time::FAR,
+            Reporting::EachPacket => Time::FAR,
+            Reporting::EachRoundTrip => later(now, self.rtt),
+            Reporting::OnArrival => later(now, self.rtt.saturating_mul(3) / 2),
+        };
+    }
+}
+
+impl Agent for Receiver {
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
+        let Body::Data {
+            seq,
+            sent,
+            rtt,
+            open,
+        } = *body
+        else {
+            return;
+        };
+        self.packets += 1;
+        self.bytes += Bytes(u64::from(arrival.size));
+        self.news = true;
+        self.rtt = rtt;
+        self.settled = self.settled.max(seq.saturating_sub(open.into()));
+        let event = match self.config.reporting {
+            Reporting::EachPacket | Reporting::Every(_) => false,
+            Reporting::EachRoundTrip | Reporting::OnArrival => {
+                let marked = arrival.ecn == Ecn::Ce;
+                self.events.on_packet(seq, sent, marked, &self.config, rtt)
+            }
+        };
+        self.add(Seen {
+            seq,
+            run: 1,
+            at: cx.now,
+            ecn: arrival.ecn,
+        });
+        if self.is_due(cx.now, event) {
+            self.report(cx);
+        } else if self.timer == Time::FAR {
+            self.set_timer(cx.now);
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        if cx.now < self.timer {
+            return;
+        }
+        if self.news {
+            return self.report(cx);
+        }
+        self.waiting = true;
+        // The next packet is reported at once, and sets the timer again. To wake up each round trip
+        // until then would be a hundred thousand times a second over a path of ten microseconds.
+        self.timer = match self.config.reporting {
+            Reporting::Every(span) => cx.now + span.max(LEAST_SPAN),
+            Reporting::EachPacket | Reporting::EachRoundTrip | Reporting::OnArrival => Time::FAR,
+        };
+    }
+
+    fn next_timer(&self) -> Time {
+        self.timer
+    }
+}
+
+/// Which losses and marks begin a loss event (RFC 5348 section 5.2).
+#[derive(Debug, Default)]
+struct Events {
+    /// Highest number so far, and when it was sent. `None` before the first packet.
+    highest: Option<(u64, Time)>,
+    /// Numbers that are missing, and when the first of them was sent, about: the newest gap that
+    /// is not old enough to be called a loss.
+    gap: Option<(u64, Time)>,
+    /// When the first packet of the latest event was sent.
+    began: Option<Time>,
+}
+
+impl Events {
+    /// Whether this packet shows that a new event began.
+    fn on_packet(
+        &mut self,
+        seq: u64,
+        sent: Time,
+        marked: bool,
+        config: &ReceiverConfig,
+        rtt: u64,
+    ) -> bool {
+        // Senders number from zero.
+        let (highest, before) = self.highest.unwrap_or((0, sent));
+        if seq > highest + 1 && self.gap.is_none() {
+            // Between its neighbours packets left at even distances.
+            let span = sent.as_nanos().saturating_sub(before.as_nanos());
+            self.gap = Some((highest + 1, later(before, span / (seq - highest))));
+        } else if self.gap.is_some_and(|(first, _)| first == seq) {
+            self.gap = None;
+        }
+        if seq >= highest {
+            self.highest = Some((seq, sent));
+        }
+        let reached = seq.max(highest);
+        let due = |(first, _): &(u64, Time)| first + u64::from(config.reordering) <= reached;
+        let lost = self.gap.take_if(|gap| due(gap)).map(|(_, left)| left);
+        let Some(left) = lost.or(marked.then_some(sent)) else {
+            return false;
+        };
+        let Some(began) = self.began else {
+            // ns-2 takes the packet that shows the first loss for its beginning.
+            let late = config.reporting == Reporting::OnArrival;
+            self.began = Some(if late { sent } else { left });
+            return true;
+        };
+        let new = left > later(began, rtt);
+        if new {
+            self.began = Some(left);
+        }
+        new
+    }
+}
+
+/// Between two reports; nothing reports more often.
+const LEAST_SPAN: Duration = Duration::from_micros(100);
+/// Runs that a report repeats after they were told once. A run ends with a loss or a mark, so of
+/// 100 packets of which 1 in 100 is lost, eight runs repeat the last 800.
+const REPEATED_PER_PACKET: usize = 8;
+/// Where reports are rare, one may repeat more: at 20 losses per round trip, three reports in a
+/// row may get lost.
+const REPEATED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::from_millis(ms)
+    }
+
+    #[test]
+    fn losses_within_a_round_trip_are_one_event() {
+        let config = ReceiverConfig::tfrc();
+        let mut events = Events::default();
+        let mut arrive =
+            |seq: u64, marked| events.on_packet(seq, ms(10 * seq), marked, &config, 100_000_000);
+        let lost = [5, 7, 30, 42, 43];
+        let news: Vec<u64> = (0..60)
+            .filter(|seq| !lost.contains(seq))
+            .filter(|seq| arrive(*seq, *seq == 20))
+            .collect();
+        // Three later for a loss, at once for a mark; 7 belongs to the event of 5, and 30 left
+        // 100 ms after 20, not more; 42 and 43 are one.
+        assert_eq!(news, [8, 20, 45]);
+    }
+
+    #[test]
+    fn a_gap_that_is_filled_is_no_loss() {
+        let config = ReceiverConfig::tfrc();
+        let mut events = Events::default();
+        for seq in [0, 1, 3, 4, 2, 5, 6, 7, 8] {
+            assert!(!events.on_packet(seq, ms(seq), false, &config, 0));
+        }
+    }
+
+    #[test]
+    fn runs_are_joined_and_kept_in_order() {
+        let mut receiver = Receiver::new(ReceiverConfig::rap());
+        for (seq, ecn) in [
+            (0, Ecn::Ect0),
+            (1, Ecn::Ect0),
+            (4, Ecn::Ect0),
+            (5, Ecn::Ce),
+            (3, Ecn::Ect0),
+        ] {
+            receiver.add(Seen {
+                seq,
+                run: 1,
+                at: ms(seq),
+                ecn,
+            });
+        }
+        let runs: Vec<(u64, u32)> = receiver.runs.iter().map(|r| (r.seq, r.run)).collect();
+        assert_eq!(runs, [(1, 2), (3, 1), (4, 1), (5, 1)]);
+    }
+}

@@ -1,0 +1,427 @@
+//! A sender and a receiver with a link each way between them.
+
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::control::{Algorithm as _, Change, Demand, Start};
+use tidegate_core::link::{
+    Capacity, DropTailConfig, Link, LinkConfig, Outage, Packet, QueueConfig, Stage as _,
+};
+use tidegate_core::random::Seed;
+
+use super::*;
+use crate::packet_agent::{Outbox, Outgoing};
+
+/// A packet on a link of the tests.
+#[derive(Debug)]
+struct PacketHandle(Outgoing);
+
+impl Packet for PacketHandle {
+    fn size(&self) -> Bytes {
+        Bytes(u64::from(self.0.size))
+    }
+    fn ecn(&self) -> Ecn {
+        self.0.ecn
+    }
+    fn set_ce(&mut self) {
+        self.0.ecn = Ecn::Ce;
+    }
+}
+
+/// Sender, receiver, and a link each way.
+struct Pair {
+    sender: Sender,
+    receiver: Receiver,
+    links: [Link<PacketHandle>; 2],
+    rng: Pcg64Mcg,
+    out: Outbox,
+    now: Time,
+    /// When each packet left, and the reports.
+    sent: Vec<Time>,
+    reports: Vec<(Time, Vec<Seen>)>,
+}
+
+impl Pair {
+    fn new(sender: Sender, receiver: Receiver, links: &[LinkConfig; 2]) -> Self {
+        let link = |config, name| Link::new(config, Seed(1), name).expect("a sound link");
+        Self {
+            sender,
+            receiver,
+            links: [link(&links[0], "forward"), link(&links[1], "back")],
+            rng: Seed(1).stream("pair"),
+            out: Outbox::default(),
+            now: Time::ZERO,
+            sent: Vec::new(),
+            reports: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, until: Time) {
+        loop {
+            let links = self.links.iter().filter_map(Link::next_departure);
+            let timers = [self.sender.next_timer(), self.receiver.next_timer()];
+            let next = links.chain(timers).min().unwrap_or(Time::FAR);
+            if next > until {
+                break;
+            }
+            self.now = next;
+            for end in [1, 0] {
+                while let Some((_, PacketHandle(packet))) = self.links[1 - end].pop(next) {
+                    self.give(end, Some(packet));
+                }
+                if timers[end] <= next {
+                    self.give(end, None);
+                }
+            }
+        }
+    }
+
+    fn give(&mut self, end: usize, packet: Option<Outgoing>) {
+        let mut silence = ();
+        let mut cx = AgentCx::new(self.now, &mut self.rng, &mut silence, &mut self.out);
+        let agent: &mut dyn Agent = match end {
+            0 => &mut self.sender,
+            _ => &mut self.receiver,
+        };
+        match packet {
+            Some(Outgoing {
+                size,
+                ecn,
+                mut body,
+                ..
+            }) => {
+                agent.on_packet(&mut cx, &Arrival { size, ecn }, &mut body);
+            }
+            None => agent.on_timer(&mut cx),
+        }
+        for packet in self.out.drain() {
+            match &packet.body {
+                Body::Data { .. } => self.sent.push(self.now),
+                Body::Report { seen, .. } => self.reports.push((self.now, seen.clone())),
+                _ => {}
+            }
+            self.links[end].push(self.now, PacketHandle(packet));
+        }
+    }
+}
+
+/// A controller that follows a script and writes down what it is told.
+#[derive(Debug, Default)]
+struct LoadedScenario {
+    /// From each of these moments on, this rate.
+    rates: Vec<(Time, Rate)>,
+    rate: Rate,
+    told: std::sync::Arc<std::sync::Mutex<Told>>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    app_limited: Vec<bool>,
+    fates: Vec<Fate>,
+    rtts: Vec<Duration>,
+}
+
+impl RateController for LoadedScenario {
+    fn on_sent(&mut self, _: &mut Cx<'_>, packet: &Sent) {
+        let mut told = self.told.lock().expect("one thread");
+        told.app_limited.push(packet.app_limited);
+    }
+    fn on_report(&mut self, _: &mut Cx<'_>, report: &Report<'_>) {
+        let mut told = self.told.lock().expect("one thread");
+        told.fates.extend_from_slice(report.fates);
+        told.rtts.extend(report.rtt);
+    }
+    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        while let Some((_, rate)) = self.rates.pop_if(|(at, _)| *at <= cx.now) {
+            self.rate = rate;
+        }
+    }
+    fn on_change(&mut self, _: &mut Cx<'_>, _: &Change) {}
+    fn target(&self) -> tidegate_core::control::Target {
+        tidegate_core::control::Target::of(self.rate)
+    }
+    fn next_timeout(&self) -> Option<(Time, tidegate_core::control::Why)> {
+        let next = self.rates.last()?;
+        Some((next.0, tidegate_core::control::Why::Schedule))
+    }
+    fn summary(&self) -> Summary {
+        Summary::new(self.rate)
+    }
+}
+
+type Notes = std::sync::Arc<std::sync::Mutex<Told>>;
+
+/// Rates in ascending order of time.
+fn script(config: SenderConfig, rates: &[(u64, u64)]) -> (Sender, Notes) {
+    let rates = rates.iter().rev();
+    let controller = LoadedScenario {
+        rates: rates
+            .map(|(at, kbps)| (ms(*at), Rate::kbps(*kbps)))
+            .collect(),
+        ..LoadedScenario::default()
+    };
+    let told = controller.told.clone();
+    (Sender::new(config, Box::new(controller)), told)
+}
+
+fn ms(ms: u64) -> Time {
+    Time::from_millis(ms)
+}
+
+/// 10 ms and no transmission time.
+fn wire() -> LinkConfig {
+    LinkConfig {
+        delay: Duration::from_millis(10),
+        ..LinkConfig::default()
+    }
+}
+
+fn outage(mut link: LinkConfig, from: u64, to: u64) -> LinkConfig {
+    link.outages = vec![Outage {
+        from: ms(from),
+        to: ms(to),
+    }];
+    link
+}
+
+fn rap() -> Receiver {
+    Receiver::new(ReceiverConfig::rap())
+}
+
+/// Packets of 1000 bytes: one each 8 ms at 1 Mb/s.
+fn kilobytes() -> SenderConfig {
+    SenderConfig::new(Bytes(1_000))
+}
+
+#[test]
+fn packets_are_an_interval_apart_and_a_new_rate_moves_the_next() {
+    for (spacing, expected) in [
+        (Spacing::Reactive, [0, 8, 13, 18, 23]),
+        (Spacing::Steady, [0, 8, 16, 21, 26]),
+    ] {
+        let config = SenderConfig {
+            spacing,
+            workload: Workload::Packets(5),
+            ..kilobytes()
+        };
+        let (sender, _) = script(config, &[(0, 1_000), (9, 1_600)]);
+        let mut pair = Pair::new(sender, rap(), &[wire(), wire()]);
+        pair.run(ms(100));
+        let sent: Vec<u64> = pair
+            .sent
+            .iter()
+            .map(|at| at.as_nanos() / 1_000_000)
+            .collect();
+        assert_eq!(sent, expected, "{spacing:?}");
+        assert!(pair.sender.is_done());
+    }
+}
+
+#[test]
+fn a_rate_that_rises_from_nothing_sends_at_once() {
+    let (sender, _) = script(kilobytes(), &[(0, 1), (500, 1_000)]);
+    let mut pair = Pair::new(sender, rap(), &[wire(), wire()]);
+    pair.run(ms(510));
+    assert_eq!(pair.sent, [ms(0), ms(500), ms(508)]);
+}
+
+#[test]
+fn prompt_spacing_answers_each_report_before_the_first_loss() {
+    let config = SenderConfig {
+        spacing: Spacing::Prompt,
+        ..kilobytes()
+    };
+    let (sender, _) = script(config, &[(0, 100)]);
+    let mut pair = Pair::new(sender, rap(), &[wire(), wire()]);
+    pair.run(ms(75));
+    assert_eq!(pair.sent, [ms(0), ms(20), ms(40), ms(60)]);
+}
+
+#[test]
+fn each_packet_has_one_fate_and_reports_may_get_lost() {
+    // One packet each 8 ms. Those that leave at 80 and 88 ms are lost; then reports from 200 ms
+    // to 400 ms are, but the first one after them makes up for it.
+    let (sender, told) = script(kilobytes(), &[(0, 1_000)]);
+    let links = [outage(wire(), 80, 90), outage(wire(), 200, 400)];
+    let mut pair = Pair::new(sender, rap(), &links);
+    pair.run(ms(1_000));
+    let told = told.lock().expect("one thread");
+    let seqs: Vec<u64> = told.fates.iter().map(|fate| fate.seq).collect();
+    let lost = told
+        .fates
+        .iter()
+        .filter(|fate| fate.outcome == Outcome::Lost);
+    let lost: Vec<u64> = lost.map(|fate| fate.seq).collect();
+    assert_eq!(lost, [10, 11]);
+    let mut sorted = seqs.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), seqs.len(), "one fate each");
+    assert_eq!(sorted, (0..seqs.len() as u64).collect::<Vec<_>>());
+    assert!(
+        pair.sender.packets() - seqs.len() as u64 <= 3,
+        "the rest is on its way"
+    );
+    // 10 ms each way.
+    assert!(
+        told.rtts
+            .iter()
+            .all(|rtt| *rtt == Duration::from_millis(20))
+    );
+    assert_eq!(pair.receiver.packets(), pair.sender.packets() - 2 - 2);
+}
+
+#[test]
+fn a_report_repeats_what_the_sender_may_not_know() {
+    // As above, but a loss every 80 ms, so that each run has ten packets at most: one of them, or a
+    // few while nothing comes back from 300 ms to 500 ms.
+    let (sender, told) = script(kilobytes(), &[(0, 1_000)]);
+    let outages = (1..12).map(|i| Outage {
+        from: ms(80 * i),
+        to: ms(80 * i + 5),
+    });
+    let forth = LinkConfig {
+        outages: outages.collect(),
+        ..wire()
+    };
+    let mut pair = Pair::new(sender, rap(), &[forth, outage(wire(), 300, 500)]);
+    pair.run(ms(1_000));
+    let most = |from: u64, to: u64| {
+        let within = |at: &Time| ms(from) <= *at && *at < ms(to);
+        let reports = pair.reports.iter().filter(|(at, _)| within(at));
+        reports.map(|(_, seen)| seen.len()).max()
+    };
+    assert_eq!(most(0, 300), Some(2));
+    assert_eq!(most(300, 530), Some(4));
+    assert_eq!(most(560, 1_000), Some(2));
+    let told = told.lock().expect("one thread");
+    let lost = |fate: &&Fate| fate.outcome == Outcome::Lost;
+    let lost = told.fates.iter().filter(lost).map(|fate| fate.seq);
+    let every_tenth: Vec<u64> = (1..12).map(|i| 10 * i).collect();
+    assert_eq!(lost.collect::<Vec<_>>(), every_tenth);
+}
+
+#[test]
+fn time_goes_on_between_two_packets_at_any_rate() {
+    assert_eq!(interval(Bytes(1), Rate::MAX), 1);
+    assert_eq!(interval(Bytes(1_000), Rate::kbps(1_000)), 8_000_000);
+    assert_eq!(interval(Bytes(1), Rate::ZERO), u64::MAX);
+}
+
+#[test]
+fn a_receiver_of_tfrc_reports_once_per_round_trip_and_at_loss_events() {
+    let (sender, told) = script(kilobytes(), &[(0, 1_000)]);
+    let receiver = Receiver::new(ReceiverConfig::tfrc());
+    let mut pair = Pair::new(sender, receiver, &[outage(wire(), 80, 90), wire()]);
+    pair.run(ms(140));
+    let reports: Vec<u64> = pair
+        .reports
+        .iter()
+        .map(|r| r.0.as_nanos() / 1_000_000)
+        .collect();
+    // The first packet; the second, sent before the sender had a round trip to tell; the third,
+    // sent when the first report was there, starts the timer of 20 ms, which finds new packets
+    // until the loss. 10 and 11 are missing; 13 shows it, 114 ms after the start.
+    assert_eq!(reports, [10, 18, 26, 34, 54, 74, 94, 114, 134]);
+    let told = told.lock().expect("one thread");
+    assert!(
+        told.rtts
+            .iter()
+            .all(|rtt| *rtt == Duration::from_millis(20)),
+        "{:?}",
+        told.rtts
+    );
+}
+
+#[test]
+fn a_receiver_of_media_reports_at_even_distances() {
+    let config = SenderConfig {
+        workload: Workload::Packets(8),
+        ..kilobytes()
+    };
+    let (sender, told) = script(config, &[(0, 1_000)]);
+    let receiver = Receiver::new(ReceiverConfig {
+        reporting: Reporting::Every(Duration::from_millis(25)),
+        ..ReceiverConfig::tfrc()
+    });
+    let mut pair = Pair::new(sender, receiver, &[wire(), wire()]);
+    pair.run(ms(500));
+    let reports: Vec<u64> = pair
+        .reports
+        .iter()
+        .map(|report| report.0.as_nanos() / 1_000_000)
+        .collect();
+    assert_eq!(reports, [10, 35, 60, 85], "nothing came after 66 ms");
+    let told = told.lock().expect("one thread");
+    assert_eq!(told.fates.len(), 8);
+}
+
+#[test]
+fn random_delays_change_no_rate_and_no_order() {
+    let config = SenderConfig {
+        overhead: Duration::from_millis(20),
+        ..kilobytes()
+    };
+    let (sender, _) = script(config, &[(0, 1_000)]);
+    let mut pair = Pair::new(sender, rap(), &[wire(), wire()]);
+    pair.run(ms(8_000));
+    assert!(
+        (995..=1_001).contains(&pair.sent.len()),
+        "{}",
+        pair.sent.len()
+    );
+    let late: Vec<u64> = (0..)
+        .zip(&pair.sent)
+        .map(|(n, at)| at.since(ms(8 * n)).as_millis() as u64)
+        .collect();
+    assert!(late.iter().all(|late| *late <= 20), "{late:?}");
+    let mean = late.iter().sum::<u64>() as f64 / late.len() as f64;
+    assert!((9.0..=14.0).contains(&mean), "{mean}");
+}
+
+#[test]
+fn an_application_that_makes_less_than_it_may_is_the_limit() {
+    let steps = vec![(ms(0), Rate::kbps(500)), (ms(500), Rate::kbps(2_000))];
+    let config = SenderConfig {
+        workload: Workload::Application(steps),
+        stop: ms(1_000),
+        ..kilobytes()
+    };
+    let (sender, told) = script(config, &[(0, 1_000)]);
+    let mut pair = Pair::new(sender, rap(), &[wire(), wire()]);
+    pair.run(ms(2_000));
+    let told = told.lock().expect("one thread");
+    let limited = told.app_limited.iter().filter(|limited| **limited).count();
+    assert_eq!((limited, pair.sent.len()), (32, 31 + 62));
+    assert!(pair.sender.is_done());
+    assert!(
+        pair.sent
+            .windows(2)
+            .all(|two| two[1].since(two[0]) >= Duration::from_millis(8))
+    );
+}
+
+/// TFRC over 2 Mb/s with a queue of 20 packets fills the link and loses little.
+#[test]
+fn tfrc_fills_a_link() {
+    let bottleneck = LinkConfig {
+        capacity: Capacity::Fixed(Rate::kbps(2_000)),
+        queue: QueueConfig::DropTail(DropTailConfig::packets(20)),
+        ..wire()
+    };
+    let demand = Demand {
+        floor: Rate::ZERO,
+        ceiling: Rate::MAX,
+        shares: 1,
+    };
+    let control = ControllerConfig::default().modelled();
+    let (config, receiver) = ends(&control, Bytes(1_000));
+    let start = Start::new(config.start, config.size, demand);
+    let sender = Sender::new(config, control.start(&start));
+    let mut pair = Pair::new(sender, Receiver::new(receiver), &[bottleneck, wire()]);
+    pair.run(ms(5_000));
+    let before = pair.receiver.packets();
+    pair.run(ms(25_000));
+    let share = (pair.receiver.packets() - before) as f64 / (250.0 * 20.0);
+    assert!((0.9..=1.0).contains(&share), "{share} of the link");
+    let lost = pair.sender.summary().lost as f64 / pair.sender.packets() as f64;
+    assert!((0.0005..=0.05).contains(&lost), "{lost}");
+}

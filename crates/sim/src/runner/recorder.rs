@@ -1,0 +1,138 @@
+//! Who writes down what happens in a take.
+
+use std::sync::Arc;
+
+use tidegate_core::trace::Event;
+use tidegate_core::units::Time;
+
+use super::Keep;
+use super::packet_log::PacketLog;
+use crate::flow_endpoints::FlowInstance;
+use crate::meter::Meter;
+use crate::run;
+use crate::scenario::Scenario;
+use crate::world::{Flight, NodeId, Observer, Sample};
+
+/// Writes down what happens.
+pub(super) struct Recorder<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) roles: &'a [FlowInstance],
+    pub(super) keep: Keep,
+    pub(super) meter: Meter,
+    /// Of every role, or none at all if none has any: then nobody looks for one.
+    pub(super) ledgers: Vec<Option<PacketLog>>,
+    pub(super) events: Vec<run::EventRow>,
+    pub(super) links: run::LinkLog,
+    /// As samples say them: of the first role and of the links.
+    names: Vec<Arc<str>>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(super) fn new(scenario: &'a Scenario, roles: &'a [FlowInstance], keep: Keep) -> Self {
+        let ledger = |role| ledger(role).filter(|_| keep.packets);
+        let mut ledgers: Vec<_> = roles.iter().map(ledger).collect();
+        if ledgers.iter().all(Option::is_none) {
+            ledgers.clear();
+        }
+        let first = roles.first().map_or("", |role| &role.name);
+        let links = scenario.links.iter().map(|link| link.name.as_str());
+        let names = core::iter::once(first).chain(links);
+        Self {
+            scenario,
+            roles,
+            keep,
+            meter: Meter::new(roles.len(), scenario.window(), keep.bin),
+            ledgers,
+            events: Vec::new(),
+            links: run::LinkLog::default(),
+            names: names.map(Arc::from).collect(),
+        }
+    }
+}
+
+impl Observer for Recorder<'_> {
+    fn event(&mut self, party: NodeId, at: Time, event: Event) {
+        let role = &self.roles[party.0 / 2];
+        // Nobody reads what each of many says, and it would be most of the folder.
+        if role.plan.count > 1 || !self.keep.events {
+            return;
+        }
+        self.events.push(run::EventRow {
+            at,
+            flow: role.name.clone(),
+            side: if party.0.is_multiple_of(2) {
+                run::Side::Sender
+            } else {
+                run::Side::Receiver
+            },
+            event,
+        });
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "so that a flight stays in registers")]
+    fn sent(&mut self, at: Time, flight: Flight<'_>) {
+        if flight.party.0.is_multiple_of(2) {
+            let flow = flight.party.0 / 2;
+            self.meter.sent(flow, at, flight.size);
+            if let Some(Some(ledger)) = self.ledgers.get_mut(flow) {
+                ledger.sent(at, flight.size);
+            }
+        }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "so that a flight stays in registers")]
+    fn arrived(&mut self, at: Time, flight: Flight<'_>) {
+        let flow = flight.party.0 / 2;
+        if flight.party.0.is_multiple_of(2) {
+            self.meter.answered(flow, at, flight.entered);
+        } else {
+            self.meter.arrived(flow, at, flight.size, flight.entered);
+            if let Some(Some(ledger)) = self.ledgers.get_mut(flow) {
+                ledger.arrived(at, flight.entered, flight.ecn);
+            }
+        }
+    }
+
+    #[inline]
+    fn soon(&mut self, party: NodeId) {
+        self.meter.soon(party.0 / 2);
+    }
+
+    #[inline]
+    fn very_soon(&mut self, party: NodeId) {
+        self.meter.very_soon(party.0 / 2);
+    }
+
+    /// Rows and packets that are written down are; what is counted need not be.
+    fn wants_order(&self) -> bool {
+        let single = self.roles.iter().any(|role| role.plan.count == 1);
+        !self.ledgers.is_empty() || self.keep.events && single
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        let stats = sample.stats;
+        self.links.push(run::LinkSample {
+            at: sample.at,
+            run: self.names[0].clone(),
+            link: self.names[1 + sample.link.0].clone(),
+            queue: sample.queued.bytes,
+            drops: stats.queue_drops + stats.loss_drops + stats.outage_drops,
+            marks: stats.marks,
+            delivered: stats.delivered_bytes,
+            causes: Some(run::DropCauses {
+                random: stats.loss_drops,
+                outage: stats.outage_drops,
+            }),
+        });
+    }
+}
+
+/// Packets of single modelled flows are written down here, those of endpoints by themselves, and
+/// those of flows that are many are only counted.
+fn ledger(role: &FlowInstance) -> Option<PacketLog> {
+    let mut rtp = role.plan.media.video().into_iter();
+    let modelled = rtp.all(|video| video.stream.is_some());
+    (role.plan.count == 1 && modelled).then(PacketLog::default)
+}

@@ -1,0 +1,154 @@
+//! Who takes part in a take.
+
+use tidegate_core::control::Why;
+use tidegate_core::media::{EncodeError, FrameEncoder};
+use tidegate_core::random::Seed;
+use tidegate_core::session::stream::Direct;
+use tidegate_core::units::Time;
+
+use super::PlayError;
+use crate::flow_endpoints::{Actor, FlowInstance, FlowResult, SimPlayer};
+use crate::interactive;
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
+use crate::scenario::VideoPlan;
+use crate::tcp::{Sink, SinkConfig};
+use crate::world::Wired;
+
+/// Sender and receiver of a flow.
+pub(super) fn members(
+    role: &FlowInstance,
+    seed: Seed,
+    encoder: impl Fn(&VideoPlan) -> Result<Box<dyn FrameEncoder>, EncodeError>,
+) -> Result<(SimFlow, SimFlow), PlayError> {
+    if let Some((sender, receiver)) = role.actors() {
+        return Ok((SimFlow::Model(sender), SimFlow::Model(receiver)));
+    }
+    let fault = |error| PlayError::Encoder {
+        flow: role.name.clone(),
+        error,
+    };
+    if let Some(video) = role.plan.media.video()
+        && let Some(stream) = &video.stream
+    {
+        let encoder = encoder(video).map_err(fault)?;
+        let sender = interactive::Sender::new(&role.plan, video, stream, encoder);
+        let sink = Sink::new(&SinkConfig {
+            keep_progress: true,
+            ..stream.tcp.sink
+        });
+        return Ok((
+            SimFlow::Stream(Box::new(sender)),
+            SimFlow::Model(Actor::TcpSink(Box::new(sink))),
+        ));
+    }
+    let sender = role.sender(seed, |video| encoder(video).map(Direct::new));
+    let sender = sender.map_err(fault)?;
+    let real = |player| SimFlow::Real(Box::new(Wired(player)));
+    Ok((real(sender), real(role.receiver(seed))))
+}
+
+/// A party of the simulator: a model, an application on one, or an endpoint that speaks real
+/// formats.
+#[derive(Debug)]
+pub(super) enum SimFlow {
+    Model(Actor),
+    Real(Box<Wired<SimPlayer>>),
+    /// Sends video over TCP.
+    Stream(Box<interactive::Sender>),
+}
+
+impl SimFlow {
+    pub(super) fn drain(&mut self, takings: &mut FlowResult) {
+        if let Self::Real(player) = self {
+            player.0.drain(takings);
+        }
+    }
+}
+
+impl Agent for SimFlow {
+    #[inline]
+    fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
+        match self {
+            Self::Model(actor) => actor.on_packet(cx, arrival, body),
+            Self::Real(player) => player.on_packet(cx, arrival, body),
+            Self::Stream(sender) => sender.on_packet(cx, arrival, body),
+        }
+    }
+
+    #[inline]
+    fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
+        match self {
+            Self::Model(actor) => actor.on_timer(cx),
+            Self::Real(player) => player.on_timer(cx),
+            Self::Stream(sender) => sender.on_timer(cx),
+        }
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Time {
+        match self {
+            Self::Model(actor) => actor.next_timer(),
+            Self::Real(player) => player.next_timer(),
+            Self::Stream(sender) => sender.next_timer(),
+        }
+    }
+
+    #[inline]
+    fn soon(&self) {
+        match self {
+            Self::Model(actor) => actor.soon(),
+            Self::Real(_) | Self::Stream(_) => {}
+        }
+    }
+
+    fn is_alone(&self) -> bool {
+        match self {
+            Self::Model(actor) => actor.is_alone(),
+            Self::Real(_) | Self::Stream(_) => false,
+        }
+    }
+
+    fn why(&self) -> Option<Why> {
+        match self {
+            Self::Model(actor) => actor.why(),
+            Self::Real(player) => player.why(),
+            Self::Stream(sender) => sender.why(),
+        }
+    }
+
+    #[inline]
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Model(actor) => actor.is_done(),
+            Self::Real(player) => player.is_done(),
+            Self::Stream(sender) => sender.is_done(),
+        }
+    }
+
+    #[inline]
+    fn outlook(&self) -> (Time, bool) {
+        match self {
+            Self::Model(actor) => actor.outlook(),
+            Self::Real(player) => player.outlook(),
+            Self::Stream(sender) => sender.outlook(),
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) -> (Time, bool) {
+        match self {
+            Self::Model(actor) => actor.take(cx, arrival, body),
+            Self::Real(player) => player.take(cx, arrival, body),
+            Self::Stream(sender) => sender.take(cx, arrival, body),
+        }
+    }
+
+    #[inline]
+    fn wake(&mut self, cx: &mut AgentCx<'_>) -> (Time, bool) {
+        match self {
+            Self::Model(actor) => actor.wake(cx),
+            Self::Real(player) => player.wake(cx),
+            Self::Stream(sender) => sender.wake(cx),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! From a scenario to who plays and over which links: flows that stand for several become so many,
+//! spans are drawn, and each flow gets the links that are its own.
+
+use core::time::Duration;
+
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::link::{
+    Capacity, LinkConfig, LinkId, NamedLink, NetworkConfig, RouteId, StepsError,
+};
+use tidegate_core::random::{Seed, unit};
+use tidegate_core::units::Rate;
+
+use crate::flow_endpoints::FlowInstance;
+use crate::scenario::{AccessPlan, BaselinePlan, FlowPlan, Scenario};
+
+/// The flows of `scenario` as they are played together. What is drawn comes from the streams
+/// `flow/<name>` of `seed`, so that each flow has the same luck whoever else takes part.
+pub fn roles(scenario: &Scenario, seed: Seed) -> Vec<FlowInstance> {
+    let flows = scenario.flows.iter();
+    flows
+        .flat_map(|plan| (1..=plan.count).map(move |number| role(plan, number, seed)))
+        .collect()
+}
+
+/// The role of a baseline that sends at `rate`.
+pub fn baseline(scenario: &Scenario, plan: &BaselinePlan, rate: Rate, seed: Seed) -> FlowInstance {
+    FlowInstance {
+        name: plan.name.clone(),
+        class: plan.name.clone(),
+        baseline: Some(rate),
+        ..role(&scenario.flows[plan.of], 1, seed)
+    }
+}
+
+/// The network of `roles`: the links of the scenario in their order, then those of the flows; and
+/// for each role two routes, [`path_of`] and [`back_of`].
+///
+/// # Errors
+/// When a rate has steps that do not follow each other; a plan that was read from a file has none.
+pub fn network(scenario: &Scenario, roles: &[FlowInstance]) -> Result<NetworkConfig, StepsError> {
+    let mut links = Vec::with_capacity(scenario.links.len());
+    for link in &scenario.links {
+        links.push(NamedLink {
+            name: link.name.clone(),
+            config: link.config()?,
+        });
+    }
+    let mut routes = Vec::with_capacity(2 * roles.len());
+    for role in roles {
+        let mut own = |end: &str, config: &Option<LinkConfig>| -> Option<LinkId> {
+            links.push(NamedLink {
+                name: format!("{}.{end}", role.of),
+                config: config.clone()?,
+            });
+            Some(LinkId(links.len() - 1))
+        };
+        let [access, exit] = [("access", &role.access), ("exit", &role.exit)];
+        let there = (own(access.0, access.1), own(exit.0, exit.1));
+        let back = (own("exit-back", exit.1), own("access-back", access.1));
+        let route = |first: Option<LinkId>, shared: &[usize], last: Option<LinkId>| {
+            let shared = shared.iter().map(|link| LinkId(*link));
+            first.into_iter().chain(shared).chain(last).collect()
+        };
+        routes.push(route(there.0, &role.plan.path, there.1));
+        routes.push(route(back.0, &role.plan.back, back.1));
+    }
+    Ok(NetworkConfig { links, routes })
+}
+
+/// The route to the receiver of the role of this number.
+pub fn path_of(role: usize) -> RouteId {
+    RouteId(2 * role)
+}
+
+/// The route back to its sender.
+pub fn back_of(role: usize) -> RouteId {
+    RouteId(2 * role + 1)
+}
+
+impl FlowPlan {
+    /// The name of the flow of this number, from one.
+    pub fn name_of(&self, number: u32) -> String {
+        match self.count {
+            1 => self.name.clone(),
+            _ => format!("{}-{number}", self.name),
+        }
+    }
+}
+
+fn role(plan: &FlowPlan, number: u32, seed: Seed) -> FlowInstance {
+    let name = plan.name_of(number);
+    let mut rng = seed.stream(&format!("flow/{name}"));
+    let start = drawn(plan.start, plan.start_spread, &mut rng);
+    // Drawn whether there is such a link or not: one that is added leaves the luck of others alone.
+    let mut own = |link: &Option<AccessPlan>| {
+        let luck = unit(&mut rng);
+        link.as_ref().map(|link| access(link, luck))
+    };
+    let (access, exit) = (own(&plan.access), own(&plan.exit));
+    FlowInstance {
+        of: name.clone(),
+        name,
+        class: plan.name.clone(),
+        plan: FlowPlan {
+            start,
+            start_spread: Duration::ZERO,
+            ..plan.clone()
+        },
+        baseline: None,
+        access,
+        exit,
+    }
+}
+
+fn drawn(from: Duration, spread: Duration, rng: &mut Pcg64Mcg) -> Duration {
+    from + spread.mul_f64(unit(rng))
+}
+
+fn access(plan: &AccessPlan, luck: f64) -> LinkConfig {
+    LinkConfig {
+        capacity: plan.rate.map_or(Capacity::Unlimited, Capacity::Fixed),
+        queue: plan.queue,
+        delay: plan.delay + plan.delay_spread.mul_f64(luck),
+        ..LinkConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flows: &str) -> Result<Scenario, String> {
+        let text = format!("{HEAD}{flows}");
+        Scenario::parse("t.toml", &text, &|_| Err("no files here".to_owned()))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_dumbbell_has_links_for_each_flow() {
+        let plan = parse(
+            r#"[[flow]]
+name = "many"
+count = 3
+from = "left"
+to = "far"
+access = { rate = "100Mb/s", delay = "1ms" }
+exit = { delay = ["1ms", "20ms"] }
+start = ["0s", "5s"]
+control = "tfrc"
+bulk = { packet = "1000B" }
+"#,
+        )
+        .unwrap();
+        let cast = roles(&plan, Seed(1));
+        let names: Vec<&str> = cast.iter().map(|role| role.name.as_str()).collect();
+        assert_eq!(names, ["many-1", "many-2", "many-3"]);
+        assert!(cast.iter().all(|role| role.class == "many"));
+        let starts: Vec<Duration> = cast.iter().map(|role| role.plan.start).collect();
+        assert!(starts.iter().all(|at| *at < Duration::from_secs(5)));
+        assert_ne!(starts[0], starts[1]);
+        let net = network(&plan, &cast).unwrap();
+        // Four shared ones, and four for each flow.
+        assert_eq!(net.links.len(), 4 + 3 * 4);
+        let way = |route: RouteId| -> Vec<&str> {
+            let links = net.routes[route.0].iter();
+            links.map(|link| net.links[link.0].name.as_str()).collect()
+        };
+        let there = ["many-2.access", "bottleneck", "last", "many-2.exit"];
+        assert_eq!(way(path_of(1)), there);
+        let back = [
+            "many-2.exit-back",
+            "last-back",
+            "bottleneck-back",
+            "many-2.access-back",
+        ];
+        assert_eq!(way(back_of(1)), back);
+        let exits = net.links.iter().filter(|link| link.name.ends_with("exit"));
+        let delays: Vec<Duration> = exits.map(|link| link.config.delay).collect();
+        let range = Duration::from_millis(1)..=Duration::from_millis(20);
+        assert!(delays.iter().all(|delay| range.contains(delay)));
+        assert_eq!(roles(&plan, Seed(1))[1].access, cast[1].access);
+        assert_ne!(roles(&plan, Seed(2))[1].plan.start, cast[1].plan.start);
+    }
+
+    #[test]
+    fn ways_without_links_and_half_ways_are_refused() {
+        let flow = |way: &str| {
+            parse(&format!(
+                "[[link]]\nname = \"off\"\nfrom = \"left\"\nto = \"island\"\n\
+                 [[flow]]\nname = \"a\"\n{way}\ncontrol = \"tfrc\"\nbulk = {{ packet = \"1000B\" }}\n"
+            ))
+            .unwrap_err()
+        };
+        assert_eq!(
+            flow("from = \"left\"\nto = \"island\""),
+            "t.toml:24: flow \"a\": to: no links lead from \"island\" to \"left\"; add a [[link]] \
+             that joins them, or duplex = true to one that leads only there"
+        );
+        assert_eq!(
+            flow("from = \"left\"\nto = \"lefd\""),
+            "t.toml:24: flow \"a\": to: there is no node \"lefd\"; use \"far\" or \
+             \"island\" or \"left\" or \"right\""
+        );
+        assert_eq!(
+            flow("from = \"left\""),
+            "t.toml:23: flow \"a\": from: a way has two ends; write both from = \"…\" and \
+             to = \"…\", or path and back"
+        );
+        assert_eq!(
+            flow("from = \"left\"\nto = \"left\""),
+            "t.toml:24: flow \"a\": to: the flow ends where it begins, at \"left\"; let it lead \
+             to another node"
+        );
+    }
+
+    const HEAD: &str = r#"name = "t"
+duration = "60s"
+[[link]]
+name = "bottleneck"
+from = "left"
+to = "right"
+duplex = true
+rate = "15Mb/s"
+delay = "50ms"
+queue = { droptail = "50 packets" }
+[[link]]
+name = "last"
+from = "right"
+to = "far"
+duplex = true
+delay = "1ms"
+"#;
+}

@@ -1,0 +1,124 @@
+//! What goes on beside a run, and what came of it: cross traffic, captures, cuts.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::capture::{self, Capture};
+use super::cross::{Cross, Crossing};
+use super::injector::Cut;
+use super::list::Host;
+use super::player::Ssh;
+use super::remote_process::here;
+use tidegate_console::context::LiveContext;
+use tidegate_console::progress::say;
+
+/// What was started beside a run.
+#[derive(Debug, Default)]
+pub(super) struct BackgroundJobs {
+    crossings: Vec<Crossing>,
+    captures: Vec<Capture>,
+    /// Where no packets are captured, and why.
+    without: Vec<String>,
+}
+
+/// What a run met.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Met {
+    pub(super) cuts: Vec<Cut>,
+    /// A line of JSON per host with cross traffic.
+    cross: Vec<Value>,
+    captures: Vec<PathBuf>,
+    without: Vec<String>,
+}
+
+/// The run beside which it goes on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At<'a> {
+    pub(super) ssh: &'a Ssh,
+    pub(super) player: &'a Host,
+    /// Of the player.
+    pub(super) port: u16,
+    pub(super) dir: &'a Path,
+    /// It is over by then.
+    pub(super) limit: Duration,
+    pub(super) around: &'a LiveContext,
+}
+
+impl BackgroundJobs {
+    /// Starts all cross traffic, and captures at both ends if they are `wanted`. A capture that cannot
+    /// be had is told, and the run goes on without. None if somebody interrupts.
+    ///
+    /// # Errors
+    /// Cross traffic that cannot be had: why.
+    pub(super) fn start(at: At<'_>, crosses: &[Cross], wanted: bool) -> Result<Option<Self>> {
+        let mut beside = Self::default();
+        if wanted {
+            let port = [at.port.to_string()];
+            let there = at.ssh.command(at.player, capture::SCRIPT, &port);
+            let here = here(capture::SCRIPT, &port);
+            let sides = [
+                (here, "this host", "sender"),
+                (there, at.player.name.as_str(), "player"),
+            ];
+            for (command, place, side) in sides {
+                match Capture::start(command, place, (at.dir, side), at.around) {
+                    Ok(Some(capture)) => beside.captures.push(capture),
+                    Ok(None) => return Ok(None),
+                    Err(why) => beside.miss(&why),
+                }
+            }
+        }
+        for cross in crosses {
+            let crossing =
+                Crossing::start(cross, at.ssh, at.player, (at.dir, at.limit), at.around)?;
+            match crossing {
+                Some(crossing) => beside.crossings.push(crossing),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(beside))
+    }
+
+    fn miss(&mut self, why: &anyhow::Error) {
+        let why = tidegate_console::describe(why);
+        say(&why);
+        self.without.push(why);
+    }
+
+    /// Ends all of it.
+    ///
+    /// # Errors
+    /// Cross traffic failed on its way: nobody knows what the run met.
+    pub(super) fn end(mut self, cuts: Vec<Cut>) -> Result<Met> {
+        let crossings = std::mem::take(&mut self.crossings).into_iter();
+        let cross = crossings.map(Crossing::end).collect::<Result<_>>()?;
+        let mut captures = Vec::new();
+        for capture in std::mem::take(&mut self.captures) {
+            match capture.end() {
+                Ok(file) => captures.push(file),
+                Err(why) => self.miss(&why),
+            }
+        }
+        Ok(Met {
+            cuts,
+            cross,
+            captures,
+            without: self.without,
+        })
+    }
+}
+
+impl Met {
+    /// Adds what there is to the JSON of a run.
+    pub(super) fn tell(&self, run: &mut Value) {
+        let cuts = self.cuts.iter();
+        let cuts = cuts.map(|cut| json!({ "at_s": cut.from.as_secs_f64(), "lasts_s": cut.to.since(cut.from).as_secs_f64() }));
+        run["cuts"] = cuts.collect();
+        run["cross"] = json!(self.cross);
+        run["captures"] = json!(self.captures);
+        run["without_capture"] = json!(self.without);
+    }
+}

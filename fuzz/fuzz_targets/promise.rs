@@ -1,4 +1,0 @@
-//! See `tidegate_core::controller::fuzzing::promise`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::controller::fuzzing::promise(data));

@@ -3,7 +3,7 @@
 //! A [`Sender`] numbers its packets and sends them one interval apart; a [`Receiver`] tells which
 //! arrived, per packet or once per round trip. Reports get lost, so each repeats what was told
 //! before, as runs of packets without a gap: one run says all about a time without losses,
-//! however many reports were lost in it. `docs/paced.md` has the rules and what they cost.
+//! however many reports were lost in it. `docs/model-flows.md` has the rules and what they cost.
 
 mod receiver;
 mod samples;

@@ -173,7 +173,7 @@ fn count(scenario: &Scenario, role: &FlowInstance, takings: &FlowResult) -> Coun
 }
 
 /// Capacity after the fall from 4 Mb/s; round trip in milliseconds, least and mean share demanded.
-/// Measured: [delay promise](../../../docs/delay-promise.md); demanded is half a percent less, which
+/// Measured: [delay promise](../../../docs/delay-bound.md); demanded is half a percent less, which
 /// is eight frames of a run.
 const FALLS: [(&str, u64, f64, f64); 12] = [
     ("2Mb/s", 20, 0.994, 0.994),

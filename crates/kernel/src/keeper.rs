@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use crate::event::Event;
@@ -68,7 +68,7 @@ impl Starter {
     /// Starts a program for an event, or reports why not.
     pub(crate) fn start(&self, what: &Executable, event: &Event, socket: Place) {
         let mut care = self.0.lock();
-        let report = care.programs.start(what, event, socket);
+        let report = care.programs.start(what, event, socket, Instant::now());
         care.unheard.extend(report);
         self.0.changed.notify_one();
     }
@@ -101,7 +101,7 @@ impl Shared {
                 return None;
             }
             let mut reports = std::mem::take(&mut care.unheard);
-            reports.extend(care.programs.look_after());
+            reports.extend(care.programs.look_after(Instant::now()));
             if !reports.is_empty() {
                 return Some(reports);
             }

@@ -81,6 +81,7 @@ impl Server {
                 policy,
                 lines: Lines::new(log),
                 closing: Closing::default(),
+                now: Instant::now(),
             },
             clients: BTreeMap::new(),
             came: 0,
@@ -130,6 +131,7 @@ impl Server {
     /// Takes a client that is connected already.
     pub(crate) fn adopt(&mut self, socket: OwnedFd) -> io::Result<()> {
         let peer = Peer::of(socket.as_fd())?;
+        self.shared.now = Instant::now();
         self.admit(socket, peer);
         Ok(())
     }
@@ -142,52 +144,54 @@ impl Server {
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
         let mut swept = Instant::now();
         while self.door.is_some() || !self.clients.is_empty() {
-            let now = Instant::now();
-            let mut polled = vec![Polled::input(stop)];
-            let mut limit = self.has_to_sweep().then_some(SWEEP);
-            let full = self.full_until.map(|t| t.saturating_duration_since(now));
-            if let Some(wait) = full.filter(|wait| !wait.is_zero()) {
-                limit = Some(limit.map_or(wait, |l| l.min(wait)));
-            } else if let Some(door) = &self.door {
-                polled.push(Polled::input(door.socket()));
-            }
-            let first = polled.len();
-            let mut numbers = Vec::new();
-            for (&number, client) in &mut self.clients {
-                let wait = if client.is_unread() {
-                    UNREAD
-                } else {
-                    client.must_wait(now)
-                };
-                if wait.is_zero() {
-                    numbers.push(number);
-                    polled.push(Polled::input(client.socket()));
-                } else {
-                    limit = Some(limit.map_or(wait, |l| l.min(wait)));
-                }
-            }
+            self.shared.now = Instant::now();
+            let (sources, limit) = self.sources(stop);
+            let (sources, mut polled): (Vec<_>, Vec<_>) = sources.into_iter().unzip();
             system::poll(&mut polled, limit)?;
-            if polled[0].is_ready() {
-                break;
-            }
-            if first > 1 && polled[1].is_ready() {
-                self.let_in();
-            }
-            for (number, polled) in numbers.into_iter().zip(&polled[first..]) {
-                if polled.is_ready() {
-                    self.serve(number);
+            self.shared.now = Instant::now();
+            for (source, polled) in sources.into_iter().zip(polled) {
+                match source {
+                    _ if !polled.is_ready() => {}
+                    Source::Stop => return Ok(()),
+                    Source::Door => self.let_in(),
+                    Source::Client(number) => self.serve(number),
                 }
             }
-            let now = Instant::now();
-            if now.duration_since(swept) >= SWEEP {
-                swept = now;
-                self.sweep(now);
+            if self.shared.now.duration_since(swept) >= SWEEP {
+                swept = self.shared.now;
+                self.sweep();
             }
             if !self.shared.places.any_taken() {
                 self.shared.monitor.rest();
             }
         }
         Ok(())
+    }
+
+    /// What to wait for, and for how long at most.
+    fn sources(&mut self, stop: BorrowedFd<'_>) -> (Vec<(Source, Polled)>, Option<Duration>) {
+        let now = self.shared.now;
+        let mut sources = vec![(Source::Stop, Polled::input(stop))];
+        let mut limits: Vec<Duration> = self.has_to_sweep().then_some(SWEEP).into_iter().collect();
+        let full = self.full_until.map(|t| t.saturating_duration_since(now));
+        if let Some(wait) = full.filter(|wait| !wait.is_zero()) {
+            limits.push(wait);
+        } else if let Some(door) = &self.door {
+            sources.push((Source::Door, Polled::input(door.socket())));
+        }
+        for (&number, client) in &mut self.clients {
+            let wait = if client.is_unread() {
+                UNREAD
+            } else {
+                client.must_wait(now)
+            };
+            if wait.is_zero() {
+                sources.push((Source::Client(number), Polled::input(client.socket())));
+            } else {
+                limits.push(wait);
+            }
+        }
+        (sources, limits.into_iter().min())
     }
 
     fn let_in(&mut self) {
@@ -230,18 +234,18 @@ impl Server {
             );
             self.shared.lines.say(line);
         }
-        self.full_until = Some(Instant::now() + FULL);
+        self.full_until = Some(self.shared.now + FULL);
     }
 
     /// Takes a client, or tells it why not. It has no ring yet: whoever only comes and goes takes
     /// nothing from others.
     fn admit(&mut self, socket: OwnedFd, peer: Peer) {
-        let now = Instant::now();
+        let now = self.shared.now;
         let allowed = self.shared.policy.allows(&peer);
         let (why, reply) = if allowed == Wanted::default() {
             let why = "the policy allows this user nothing".to_owned();
             (why, Reply::Barred {})
-        } else if let Some(why) = self.no_room(peer.user, now) {
+        } else if let Some(why) = self.no_room(peer.user) {
             (why.clone(), Reply::Refused { why })
         } else {
             if let Some(door) = &self.door {
@@ -265,7 +269,8 @@ impl Server {
     }
 
     /// Why there is no room for another client of a user. Rings that rest are not free either.
-    fn no_room(&mut self, user: u32, now: Instant) -> Option<String> {
+    fn no_room(&mut self, user: u32) -> Option<String> {
+        let now = self.shared.now;
         if self.shared.closing.is_too_much(user)
             && let Some(trouble) = self.shared.closing.trouble(user, now)
         {
@@ -294,7 +299,7 @@ impl Server {
             return;
         };
         for _ in 0..AT_ONCE {
-            if !client.must_wait(Instant::now()).is_zero() {
+            if !client.must_wait(self.shared.now).is_zero() {
                 return;
             }
             // Those of a server that nobody can reach are all its own.
@@ -315,10 +320,10 @@ impl Server {
         let Some(client) = self.clients.remove(&number) else {
             return;
         };
-        let now = Instant::now();
         let line = format!("leaves: {why}");
+        let now = self.shared.now;
         self.shared.lines.tell(client.peer(), &line, now);
-        client.end(&mut self.shared, now);
+        client.end(&mut self.shared);
     }
 
     /// Whether `sweep` has to look again soon.
@@ -331,10 +336,11 @@ impl Server {
 
     /// Frees the places of subscriptions whose sockets are gone, and those of clients that never
     /// ask.
-    fn sweep(&mut self, now: Instant) {
+    fn sweep(&mut self) {
         for client in self.clients.values_mut() {
-            client.sweep(&mut self.shared, now);
+            client.sweep(&mut self.shared);
         }
+        let now = self.shared.now;
         let late = |(&number, c): (&u64, &Client)| c.is_late(now).then_some(number);
         let late: Vec<u64> = self.clients.iter().filter_map(late).collect();
         for number in late {
@@ -347,8 +353,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.shared.now = Instant::now();
         for client in std::mem::take(&mut self.clients).into_values() {
-            client.end(&mut self.shared, Instant::now());
+            client.end(&mut self.shared);
         }
     }
 }
@@ -372,6 +379,15 @@ struct Shared {
     rings: Places,
     lines: Lines,
     closing: Closing,
+    /// The time of the present round of [`Server::run`]. Nothing below the server reads a clock.
+    now: Instant,
+}
+
+/// What the serving thread waits for.
+enum Source {
+    Stop,
+    Door,
+    Client(u64),
 }
 
 /// How many descriptors a daemon needs: for its clients, for what they may hand over until it is

@@ -332,7 +332,8 @@ mod tests {
         events.wait(None, None).unwrap();
         programs.cancel(&events, id).unwrap();
         assert!(programs.are_none());
-        let (now, later) = (Instant::now(), Instant::now() + 2 * LATEST);
+        let now = lock(&programs.bound).cancelled[&id].unwrap();
+        let later = now + 2 * LATEST;
         let known = |now| {
             let mut bound = lock(&programs.bound);
             bound.tidy(&events, now);

@@ -113,7 +113,7 @@ impl Client {
         self.budget.spend();
         self.unread = true;
         let line = format!("refused: {FULL}");
-        shared.lines.tell(&self.peer, &line, Instant::now());
+        shared.lines.tell(&self.peer, &line, shared.now);
         let why = FULL.to_owned();
         let refusal = Reply::Refused { why }.message();
         shared
@@ -159,12 +159,12 @@ impl Client {
         );
         let reply = result.unwrap_or_else(|why| {
             let line = format!("refused: {why}");
-            shared.lines.tell(&self.peer, &line, Instant::now());
+            shared.lines.tell(&self.peer, &line, shared.now);
             Reply::Refused { why }
         });
         // Whoever waits for his answer hands over no more than is closed. Where that hangs, it would
         // come too late.
-        let hangs = shared.closing.trouble(self.peer.user, Instant::now());
+        let hangs = shared.closing.trouble(self.peer.user, shared.now);
         if let (Ok(handed), None, None) = (first, &ring, hangs) {
             handed.close_and_answer(&self.socket, reply.message());
             return Outcome::Served;
@@ -180,22 +180,22 @@ impl Client {
     }
 
     /// Frees what it had.
-    pub(super) fn end(self, shared: &mut Shared, now: Instant) {
+    pub(super) fn end(self, shared: &mut Shared) {
         for place in self.places.into_values() {
             shared.monitor.close(place);
-            shared.places.give(place, now);
+            shared.places.give(place, shared.now);
         }
         if let Some(ring) = self.ring {
             // It fails only if nothing is there.
             let _ = shared.monitor.unplug(ring);
-            shared.rings.give(ring, now);
+            shared.rings.give(ring, shared.now);
         }
         shared.closing.hang_up(self.peer.user, self.socket);
     }
 
     /// Frees the places of subscriptions whose sockets are gone. The end may have found no room in
     /// the ring, so what became of them can still be asked.
-    pub(super) fn sweep(&mut self, shared: &mut Shared, now: Instant) {
+    pub(super) fn sweep(&mut self, shared: &mut Shared) {
         self.places.retain(|&token, &mut place| {
             let ended = shared.monitor.has_ended(place);
             if ended {
@@ -205,7 +205,7 @@ impl Client {
                 let tally = shared.monitor.tally(place);
                 self.ended.push_back((token, tally));
                 shared.monitor.close(place);
-                shared.places.give(place, now);
+                shared.places.give(place, shared.now);
             }
             !ended
         });
@@ -248,7 +248,7 @@ impl Client {
                 let place = self.place(id)?;
                 self.places.remove(&id);
                 shared.monitor.close(place);
-                shared.places.give(place, Instant::now());
+                shared.places.give(place, shared.now);
                 Ok(Reply::Done {})
             }
             Request::Tally { id } => {
@@ -292,8 +292,7 @@ impl Client {
         }
         // Who asks for more than the policy gives gets what it gives, and is told how much that is.
         let size = size.min(self.limits.ring_kib << 10);
-        let now = Instant::now();
-        let number = shared.rings.take(self.peer.user, now);
+        let number = shared.rings.take(self.peer.user, shared.now);
         let (number, _) = number.ok_or("all rings are taken: try again later")?;
         let ring = capability::with(Capability::Bpf, || {
             let ring = monitor::new_ring(size)?;
@@ -301,7 +300,7 @@ impl Client {
             io::Result::Ok(ring)
         });
         let ring = ring.map_err(|e| {
-            shared.rings.give(number, now);
+            shared.rings.give(number, shared.now);
             if system::is_short(&e) {
                 let mend = system::more_descriptors(&e);
                 return format!("the daemon has no descriptor left for a ring ({e}): {mend}");
@@ -325,7 +324,7 @@ impl Client {
         along: Result<&'a Handed, &str>,
     ) -> Result<&'a Handed, String> {
         let socket = along?;
-        if let Some(why) = shared.closing.trouble(self.peer.user, Instant::now()) {
+        if let Some(why) = shared.closing.trouble(self.peer.user, shared.now) {
             return Err(why);
         }
         tcp::check(socket.fd()).map_err(|e| e.to_string())?;
@@ -341,7 +340,7 @@ impl Client {
         let ring = self.ring.ok_or("the ring has not been given")?;
         let (place, uses) = self.new_place(shared)?;
         if let Err(error) = capability::with(Capability::Bpf, || shared.monitor.wake()) {
-            shared.places.give(place, Instant::now());
+            shared.places.give(place, shared.now);
             return Err(error.to_string());
         }
         let token = monitor::token(place, uses);
@@ -349,7 +348,7 @@ impl Client {
         let bound = capability::with(Capability::Bpf, || shared.monitor.bind(socket.fd(), token));
         if let Err(error) = bound {
             shared.monitor.close(place);
-            shared.places.give(place, Instant::now());
+            shared.places.give(place, shared.now);
             return Err(match error {
                 BindError::Full => "this socket has eight subscribers already: cancel one".into(),
                 BindError::System(e) if e.raw_os_error() == Some(libc::ENOMEM) => format!(
@@ -370,7 +369,7 @@ impl Client {
                 "this client has {most} subscriptions already: cancel some, or raise limits.subscriptions-per-client"
             ));
         }
-        let (user, now) = (self.peer.user, Instant::now());
+        let (user, now) = (self.peer.user, shared.now);
         let most = self.limits.subscriptions_per_user;
         if user != 0 && shared.places.of(user, now) >= most {
             return Err(format!(

@@ -1,76 +1,79 @@
-//! Closing what clients have handed over, which may take as long as they please.
+//! Closes what clients hand over, on threads of its own.
 //!
-//! Whoever closes a descriptor last waits for what is behind it: as long as the owner of a socket
-//! said (`SO_LINGER`), who may say so at any time, or for ever where a file system does not answer.
-//! So the thread that serves closes none of them. Each user has a lane of his own, in which one is
-//! closed after the other; a lane that hangs is its user's trouble and nobody else's.
+//! The last close of a descriptor can block: a socket waits as long as its owner has set
+//! (`SO_LINGER`), a file system may not answer at all. The serving thread therefore closes no
+//! descriptor of a client. Each user has a queue, which one thread at a time empties in order. A close
+//! that hangs delays its own user only.
+//!
+//! No thread here reads a clock. The serving thread passes the time to [`Closing::trouble`] and
+//! [`Closing::answer_late`], and the age of a close counts from the first of these calls that finds it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::passing;
 
-/// What is to be closed, and the threads that do it. Clones are the same.
+/// Pending closes and the threads that execute them. Clones share both.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Closing(Arc<Shared>);
 
 impl Closing {
-    /// Hangs up on a client of a user: it hears so at once. What waits in its socket may hold
-    /// descriptors too, which the system closes with it.
+    /// Shuts a client's connection down, which the client sees at once, and queues the close. Unread
+    /// messages may hold descriptors, which the kernel closes with the socket.
     pub(super) fn hang_up(&self, user: u32, socket: Arc<OwnedFd>) {
         // SAFETY: takes numbers and touches no memory.
         unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
-        self.put(user, Item::Client(socket));
+        self.put(user, Target::Client(socket), None);
     }
 
-    /// Hangs up on one in whose socket no descriptor can wait, here and now.
+    /// Closes the connection of a client on the calling thread. No unread message holds a descriptor.
     pub(super) fn hang_up_now(socket: OwnedFd) {
-        Item::Client(Arc::new(socket)).close();
+        Target::Client(Arc::new(socket)).close();
     }
 
-    /// Throws the next message of a client away and then answers it. What came along is closed without
-    /// a number, so this needs none.
+    /// Discards the next message of a client and then sends `message`. The kernel closes the
+    /// descriptors of the discarded message without installing them, so no descriptor number is used.
     pub(super) fn discard(&self, user: u32, socket: &Arc<OwnedFd>, message: Vec<u8>) {
         let to = Arc::clone(socket);
-        let answer = Some(Answer { to, message });
-        let socket = Arc::clone(socket);
-        self.put(user, Item::Message { socket, answer });
+        let target = Target::Message(Arc::clone(socket));
+        self.put(user, target, Some(Answer { to, message }));
     }
 
-    /// Descriptors that are open at most until they are closed here: of as many users as may hang at
-    /// once what waits, what came with one message more, and what they leave when they are thrown out.
+    /// Upper bound of descriptors that wait for their close: full queues of as many users as can hang
+    /// at once, one more message each, and the sockets of their clients.
     pub(super) const fn most_kept(clients_per_user: u32) -> u32 {
         MOST_THREADS * (MOST_WAITING as u32 + passing::MOST_ALONG + clients_per_user)
     }
 
-    /// Whether anything is not closed yet.
+    /// Whether any close is pending.
     pub(super) fn is_busy(&self) -> bool {
         !self.0.lock().lanes.is_empty()
     }
 
-    /// Answers those whose descriptors hang, who would wait for ever, and has another look for threads
-    /// where there were none.
+    /// Sends the answers that wait behind a close that hangs, and starts the threads that could not be
+    /// started before.
     pub(super) fn answer_late(&self, now: Instant) {
         let mut late = Vec::new();
         let mut state = self.0.lock();
         for lane in state.lanes.values_mut() {
             if lane.hangs(now).is_some() {
                 late.extend(lane.answer.take());
-                late.extend(lane.waiting.iter_mut().filter_map(Item::take_answer));
+                let waiting = lane.waiting.iter_mut();
+                late.extend(waiting.filter_map(|item| item.answer.take()));
             }
         }
-        self.call(&mut state);
+        self.start_threads(&mut state);
         drop(state);
         late.into_iter().for_each(Answer::send);
     }
 
-    /// Why nothing more is taken from a user, if that is so.
+    /// Why the daemon takes no more descriptors of a user; `None` if it does.
     pub(super) fn trouble(&self, user: u32, now: Instant) -> Option<String> {
-        let state = self.0.lock();
-        let lane = state.lanes.get(&user)?;
+        let mut state = self.0.lock();
+        let lane = state.lanes.get_mut(&user)?;
         let (what, for_long) = match lane.hangs(now) {
             Some(t) if !lane.is_at_work => {
                 return Some(format!(
@@ -87,46 +90,39 @@ impl Closing {
         ))
     }
 
-    /// Whether a user has handed over more than can be kept until it is closed.
+    /// Whether the queue of a user is full.
     pub(super) fn is_too_much(&self, user: u32) -> bool {
         let state = self.0.lock();
         let waiting = state.lanes.get(&user).map_or(0, |lane| lane.waiting.len());
         waiting >= MOST_WAITING
     }
 
-    fn put(&self, user: u32, item: Item) {
+    fn put(&self, user: u32, target: Target, answer: Option<Answer>) {
         let mut state = self.0.lock();
-        let lane = state.lanes.entry(user).or_insert_with(Lane::new);
-        lane.waiting.push_back(item);
-        self.call(&mut state);
+        let lane = state.lanes.entry(user).or_default();
+        lane.waiting.push_back(Item { target, answer });
+        self.start_threads(&mut state);
     }
 
-    /// Calls a thread for each lane at which nobody is, as far as there are any.
-    fn call(&self, state: &mut State) {
-        let is_left = |lane: &&Lane| !lane.is_at_work;
-        let left = state.lanes.values().filter(is_left).count();
-        while (state.called as usize) < left {
-            if state.idle > state.called {
-                self.0.changed.notify_one();
-            } else if state.threads < MOST_THREADS {
-                let shared = Arc::clone(&self.0);
-                let thread = thread::Builder::new().name(NAME.into());
-                // Where there can be none, the next that has time does it, or one that is called later.
-                if thread.spawn(move || shared.work()).is_err() {
-                    return;
-                }
-                state.threads += 1;
-                state.idle += 1;
-            } else {
+    /// Starts a thread for each queue that has none, up to [`MOST_THREADS`]. If the system refuses one
+    /// the queue waits for the next call, or for a thread that has emptied its own queue.
+    fn start_threads(&self, state: &mut State) {
+        while state.threads < MOST_THREADS
+            && let Some((&user, lane)) = state.lanes.iter_mut().find(|(_, lane)| !lane.is_at_work)
+        {
+            let shared = Arc::clone(&self.0);
+            let thread = thread::Builder::new().name(NAME.into());
+            if thread.spawn(move || shared.work(user)).is_err() {
                 return;
             }
-            state.called += 1;
+            lane.begin();
+            state.threads += 1;
         }
     }
 }
 
-/// A descriptor that a client has handed over, to be closed soon: until then it stays open even if
-/// its owner closes it. The daemon never waits for that.
+/// A descriptor that a client has handed over. It stays open even if its owner closes it, so dropping
+/// this queues the close, and never waits for it.
 #[derive(Debug)]
 pub(super) struct Handed {
     fd: Option<OwnedFd>,
@@ -145,30 +141,31 @@ impl Handed {
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         let fd = self.fd.as_ref();
-        fd.expect("it is there until the drop").as_fd()
+        fd.expect("the descriptor is present until the drop")
+            .as_fd()
     }
 
-    /// Closes it and then answers its owner, whose copy is the last one from then on: when he closes
-    /// that, all happens that he asked for, as if nobody else had ever had one.
+    /// Closes the descriptor and then sends `message` to its owner. From then on the owner's copy is
+    /// the last one, and closing it takes effect as if the daemon never had a copy.
     pub(super) fn close_and_answer(mut self, to: &Arc<OwnedFd>, message: Vec<u8>) {
+        let to = Arc::clone(to);
+        self.close(Some(Answer { to, message }));
+    }
+
+    fn close(&mut self, answer: Option<Answer>) {
         if let Some(fd) = self.fd.take() {
-            let to = Arc::clone(to);
-            let answer = Some(Answer { to, message });
-            self.closing.put(self.user, Item::Handed { fd, answer });
+            self.closing.put(self.user, Target::Handed(fd), answer);
         }
     }
 }
 
 impl Drop for Handed {
     fn drop(&mut self) {
-        if let Some(fd) = self.fd.take() {
-            let answer = None;
-            self.closing.put(self.user, Item::Handed { fd, answer });
-        }
+        self.close(None);
     }
 }
 
-/// What a client hears once its descriptor is closed.
+/// A reply that is sent once the descriptor of its request is closed.
 #[derive(Debug)]
 struct Answer {
     to: Arc<OwnedFd>,
@@ -176,7 +173,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Whoever takes no answers is hung up on, which the thread that serves sees.
+    /// A client that takes no replies is disconnected; the serving thread sees the shutdown.
     fn send(self) {
         if passing::send(self.to.as_fd(), &self.message, None).is_err() {
             // SAFETY: takes numbers and touches no memory.
@@ -186,37 +183,32 @@ impl Answer {
 }
 
 #[derive(Debug)]
-enum Item {
-    Client(Arc<OwnedFd>),
-    Handed {
-        fd: OwnedFd,
-        answer: Option<Answer>,
-    },
-    /// The next one in a socket.
-    Message {
-        socket: Arc<OwnedFd>,
-        answer: Option<Answer>,
-    },
+struct Item {
+    target: Target,
+    answer: Option<Answer>,
 }
 
-impl Item {
-    fn take_answer(&mut self) -> Option<Answer> {
-        match self {
-            Self::Client(_) => None,
-            Self::Handed { answer, .. } | Self::Message { answer, .. } => answer.take(),
-        }
-    }
+#[derive(Debug)]
+enum Target {
+    /// The socket of a client, with its unread messages.
+    Client(Arc<OwnedFd>),
+    Handed(OwnedFd),
+    /// The next message in a client's socket.
+    Message(Arc<OwnedFd>),
+}
 
+impl Target {
     fn close(self) {
         match self {
-            Self::Handed { fd, .. } => drop(fd),
-            Self::Message { socket, .. } => {
-                // One that is gone has taken it along.
+            Self::Handed(fd) => drop(fd),
+            Self::Message(socket) => {
+                // It fails if the client is gone, and then its messages are too.
                 let _ = passing::discard(socket.as_fd());
             }
             Self::Client(socket) => {
-                // What is not read would be told the client as an error, before our last words. A
-                // message may be empty, which looks like the end; this is more than a queue holds.
+                // The kernel reports unread data to the client as an error, which would precede our
+                // last reply. An empty message looks like the end of the stream, so the loop does not
+                // stop there; the bound exceeds what a queue holds.
                 for _ in 0..MOST_QUEUED {
                     if passing::discard(socket.as_fd()).is_err() {
                         break;
@@ -228,126 +220,100 @@ impl Item {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+struct Shared(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By users. Those with nothing to do are not here.
+    /// The queues by user. A user without pending closes has none.
     lanes: BTreeMap<u32, Lane>,
     threads: u32,
-    /// Of these, asleep or not there yet.
-    idle: u32,
-    /// Of these, about to wake up.
-    called: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lane {
     waiting: VecDeque<Item>,
-    /// Whether a thread is at the present one.
+    /// Whether a thread works on this queue.
     is_at_work: bool,
-    /// When it began to close that, or the next one began to wait for a thread.
-    since: Instant,
-    /// For who waits for the present one.
+    /// When a caller that knows the time first saw the present close, or the wait for a thread.
+    since: Option<Instant>,
+    /// The reply behind the present close.
     answer: Option<Answer>,
 }
 
 impl Lane {
-    fn new() -> Self {
-        Self {
-            waiting: VecDeque::new(),
-            is_at_work: false,
-            since: Instant::now(),
-            answer: None,
-        }
+    /// A thread takes the queue over.
+    fn begin(&mut self) {
+        self.is_at_work = true;
+        self.since = None;
     }
 
-    /// For how long it has hung, if it does.
-    fn hangs(&self, now: Instant) -> Option<Duration> {
-        let long = now.saturating_duration_since(self.since);
+    /// The age of the present close, or of the wait for a thread, if it is over the limit.
+    fn hangs(&mut self, now: Instant) -> Option<Duration> {
+        let long = now.saturating_duration_since(*self.since.get_or_insert(now));
         (long >= HANGS).then_some(long)
     }
 }
 
 impl State {
-    /// The next item of a lane at which nobody is.
-    fn next(&mut self) -> Option<(u32, Item)> {
-        let mut lanes = self.lanes.iter_mut();
-        lanes.find_map(|(&user, lane)| {
-            if lane.is_at_work {
-                return None;
-            }
-            let mut item = lane.waiting.pop_front()?;
-            lane.answer = item.take_answer();
-            lane.is_at_work = true;
-            lane.since = Instant::now();
-            Some((user, item))
-        })
+    /// Begins the next close of a queue.
+    fn next(&mut self, user: u32) -> Option<Target> {
+        let lane = self.lanes.get_mut(&user)?;
+        let next = lane.waiting.pop_front()?;
+        lane.answer = next.answer;
+        Some(next.target)
     }
 
-    /// Ends the present item of a lane; who waits for that is to be answered.
-    fn done(&mut self, user: u32) -> Option<Answer> {
-        let lane = self.lanes.get_mut(&user)?;
-        lane.is_at_work = false;
-        lane.since = Instant::now();
-        let answer = lane.answer.take();
-        if lane.waiting.is_empty() {
-            self.lanes.remove(&user);
+    /// Ends the present close of a queue: the reply that is due, and the queue that the thread works
+    /// on next. Without one the thread ends.
+    fn done(&mut self, user: u32) -> (Option<Answer>, Option<u32>) {
+        let lane = self.lanes.get_mut(&user);
+        let answer = lane.and_then(|lane| {
+            lane.since = None;
+            lane.answer.take()
+        });
+        if self.lanes.get(&user).is_some_and(|l| !l.waiting.is_empty()) {
+            return (answer, Some(user));
         }
-        answer
+        self.lanes.remove(&user);
+        let mut lanes = self.lanes.iter_mut();
+        let next = lanes.find(|(_, lane)| !lane.is_at_work);
+        let next = next.map(|(&user, lane)| {
+            lane.begin();
+            user
+        });
+        self.threads -= u32::from(next.is_none());
+        (answer, next)
     }
 }
 
 impl Shared {
-    fn work(&self) {
-        let mut state = self.lock();
-        // Whoever starts a thread has called it.
-        state.idle -= 1;
-        state.called = state.called.saturating_sub(1);
+    fn work(&self, mut user: u32) {
         loop {
-            if let Some((user, item)) = state.next() {
-                drop(state);
-                item.close();
-                state = self.lock();
-                if let Some(answer) = state.done(user) {
-                    drop(state);
-                    answer.send();
-                    state = self.lock();
-                }
-                continue;
+            let target = self.lock().next(user);
+            if let Some(target) = target {
+                target.close();
             }
-            state.idle += 1;
-            let waited = self.changed.wait_timeout(state, IDLE);
-            let (again, late) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = again;
-            state.idle -= 1;
-            if state.called > 0 {
-                state.called -= 1;
-            } else if late.timed_out() {
-                state.threads -= 1;
-                return;
+            let (answer, next) = self.lock().done(user);
+            if let Some(answer) = answer {
+                answer.send();
             }
+            let Some(next) = next else { return };
+            user = next;
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How long closing may take before its user is told: it is over in far less unless somebody makes
-/// it last.
+/// Closing takes microseconds unless the owner of the descriptor makes it last.
 const HANGS: Duration = Duration::from_secs(2);
-/// Items of one user that wait: more than one message has.
+/// Queue length of a user: more than one message can hold.
 const MOST_WAITING: usize = 512;
-/// So many users may hang at once and others' descriptors are still closed.
+/// Users whose closes can hang at once without delaying others.
 const MOST_THREADS: u32 = 64;
-/// How long a thread waits for work before it ends.
-const IDLE: Duration = Duration::from_secs(1);
-/// Messages that wait in a socket: the sender's buffer has room for some 280.
+/// Messages in a socket: the sender's buffer has room for some 280.
 const MOST_QUEUED: u32 = 512;
 const NAME: &str = "tg-close";
 
@@ -359,7 +325,21 @@ mod tests {
     use super::*;
     use crate::system::{self, Polled, set_option};
 
-    /// A socket that is closed only when its peer is gone, and that peer.
+    /// Runs a test on a thread with a descriptor table of its own. Other tests of this process fork,
+    /// and until such a child executes a program it has copies of all descriptors of its parent. A
+    /// close is not the last one then: it does not hang here, and hangs in the child.
+    fn unshared(test: impl FnOnce() + Send) {
+        thread::scope(|scope| {
+            let test = scope.spawn(|| {
+                // SAFETY: this thread has used no descriptor before, and closes no foreign one.
+                unsafe { system::own_descriptors(&[]) }.unwrap();
+                test();
+            });
+            test.join().unwrap();
+        });
+    }
+
+    /// A socket whose close waits until its peer is gone, and that peer.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -371,114 +351,140 @@ mod tests {
             l_linger: 600,
         };
         set_option(ours.as_fd(), libc::SOL_SOCKET, libc::SO_LINGER, &linger).unwrap();
-        // Whoever does not wait for data does not wait for the end either.
+        // The close of a non-blocking socket does not wait.
         ours.set_nonblocking(false).unwrap();
         (ours.into(), peer)
     }
 
-    /// Both ends of a pipe, whose reader hears when the other is closed.
+    /// Both ends of a pipe. The reader sees when the writer is closed.
     fn marked() -> (io::PipeReader, OwnedFd) {
         let (reader, writer) = io::pipe().unwrap();
         (reader, writer.into())
     }
 
+    /// Waits until the writer is closed.
     fn hear_end(mut reader: io::PipeReader) {
-        let mut polled = [Polled::input(reader.as_fd())];
-        system::poll(&mut polled, Some(Duration::from_secs(20))).unwrap();
-        assert!(polled[0].is_ready(), "it was not closed");
         assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+    }
+
+    /// A client that receives replies of one byte.
+    struct Heard(OwnedFd);
+
+    impl Heard {
+        fn pair() -> (Self, Arc<OwnedFd>) {
+            let [client, ours] = system::local_pair().unwrap();
+            (Self(client), Arc::new(ours))
+        }
+
+        /// Waits for the next reply.
+        fn next(&self) -> u8 {
+            let mut said = [0; 8];
+            passing::receive(self.0.as_fd(), &mut said).unwrap();
+            said[0]
+        }
+
+        fn is_silent(&self) -> bool {
+            let mut polled = [Polled::input(self.0.as_fd())];
+            system::poll(&mut polled, Some(Duration::ZERO)).unwrap();
+            !polled[0].is_ready()
+        }
     }
 
     #[test]
     fn a_user_waits_for_his_own_descriptors_and_nobody_elses() {
-        let closing = Closing::default();
-        let (hangs, peer) = lingering();
-        let start = Instant::now();
-        drop(Handed::new(hangs, 7, &closing));
-        let (behind, own) = marked();
-        drop(Handed::new(own, 7, &closing));
-        let others: Vec<_> = (8..8 + MOST_THREADS - 1)
-            .map(|user| {
+        unshared(|| {
+            let closing = Closing::default();
+            let (hangs, peer) = lingering();
+            drop(Handed::new(hangs, 7, &closing));
+            let (behind, own) = marked();
+            drop(Handed::new(own, 7, &closing));
+            let now = Instant::now();
+            assert_eq!(closing.trouble(7, now), None);
+            let (heard, ours) = Heard::pair();
+            for user in 8..8 + MOST_THREADS - 1 {
                 let (reader, writer) = marked();
-                drop(Handed::new(writer, user, &closing));
-                reader
-            })
-            .collect();
-        others.into_iter().for_each(hear_end);
-        assert!(closing.0.lock().lanes.contains_key(&7), "it did not hang");
-        // He is told soon, others are not, and who had done nothing is none of it.
-        assert_eq!(closing.trouble(7, start), None);
-        let why = closing.trouble(7, Instant::now() + HANGS).unwrap();
-        assert!(why.contains("user 7 handed over hangs since 2 s"), "{why}");
-        assert_eq!(closing.trouble(9, Instant::now() + HANGS), None);
-        drop(peer);
-        hear_end(behind);
+                Handed::new(writer, user, &closing).close_and_answer(&ours, vec![1]);
+                hear_end(reader);
+                // A reply comes when the queue is done with the descriptor.
+                assert_eq!(heard.next(), 1);
+            }
+            let late = now + HANGS;
+            let why = closing.trouble(7, late).unwrap();
+            assert!(why.contains("user 7 handed over hangs since 2 s"), "{why}");
+            assert_eq!(closing.trouble(9, late), None);
+            drop(peer);
+            hear_end(behind);
+        });
+    }
+
+    #[test]
+    fn the_age_of_a_close_counts_from_its_own_beginning() {
+        unshared(|| {
+            let closing = Closing::default();
+            let (first, first_peer) = lingering();
+            let (second, second_peer) = lingering();
+            let (heard, ours) = Heard::pair();
+            Handed::new(first, 7, &closing).close_and_answer(&ours, vec![1]);
+            drop(Handed::new(second, 7, &closing));
+            let now = Instant::now();
+            assert_eq!(closing.trouble(7, now), None);
+            drop(first_peer);
+            assert_eq!(heard.next(), 1);
+            assert_eq!(closing.trouble(7, now + HANGS), None);
+            assert!(closing.trouble(7, now + 2 * HANGS).is_some());
+            drop(second_peer);
+        });
     }
 
     #[test]
     fn answers_come_when_the_descriptor_is_closed_or_hangs() {
-        let closing = Closing::default();
-        let [client, ours] = system::local_pair().unwrap();
-        system::limit(client.as_fd(), Duration::from_secs(20)).unwrap();
-        let (ours, mut said) = (Arc::new(ours), [0; 8]);
-        let mut hear = |wait| {
-            let mut polled = [Polled::input(client.as_fd())];
-            system::poll(&mut polled, Some(wait)).unwrap();
-            let heard = polled[0].is_ready();
-            heard.then(|| {
-                passing::receive(client.as_fd(), &mut said)
-                    .map(|_| said[0])
-                    .unwrap()
-            })
-        };
-        let (soon, long) = (Duration::ZERO, Duration::from_secs(20));
-        let answer = |fd, word: u8| {
-            Handed::new(fd, 7, &closing).close_and_answer(&ours, vec![word]);
-        };
-        answer(marked().1, 1);
-        assert_eq!(hear(long), Some(1));
-        let (hangs, peer) = lingering();
-        answer(hangs, 2);
-        answer(marked().1, 3);
-        let is_at_it = |lane: &Lane| lane.is_at_work;
-        while !closing.0.lock().lanes.get(&7).is_some_and(is_at_it) {
-            thread::yield_now();
-        }
-        closing.answer_late(Instant::now());
-        assert_eq!(hear(soon), None);
-        closing.answer_late(Instant::now() + HANGS);
-        assert_eq!(
-            [hear(long), hear(long), hear(soon)],
-            [Some(2), Some(3), None]
-        );
-        answer(marked().1, 4);
-        assert!(closing.is_busy());
-        assert_eq!(hear(soon), None);
-        drop(peer);
-        assert_eq!(hear(long), Some(4));
+        unshared(|| {
+            let closing = Closing::default();
+            let (heard, ours) = Heard::pair();
+            let answer = |fd, word: u8| {
+                Handed::new(fd, 7, &closing).close_and_answer(&ours, vec![word]);
+            };
+            answer(marked().1, 1);
+            assert_eq!(heard.next(), 1);
+            let (hangs, peer) = lingering();
+            answer(hangs, 2);
+            answer(marked().1, 3);
+            let now = Instant::now();
+            closing.answer_late(now);
+            closing.answer_late(now + HANGS / 2);
+            assert!(heard.is_silent());
+            closing.answer_late(now + HANGS);
+            assert_eq!([heard.next(), heard.next()], [2, 3]);
+            assert!(heard.is_silent());
+            answer(marked().1, 4);
+            assert!(closing.is_busy() && heard.is_silent());
+            drop(peer);
+            assert_eq!(heard.next(), 4);
+        });
     }
 
-    /// A thread that could not be started is started later, and whoever waits meanwhile is told.
+    /// A queue without a thread gets one later, and its user is told meanwhile.
     #[test]
     fn a_lane_without_a_thread_gets_one_as_soon_as_there_is_one() {
-        for again in [Closing::answer_late, put_another] {
-            let closing = Closing::default();
-            // As if all were at other lanes.
-            closing.0.lock().threads = MOST_THREADS;
-            let [client, ours] = system::local_pair().unwrap();
-            let (reader, writer) = marked();
-            Handed::new(writer, 7, &closing).close_and_answer(&Arc::new(ours), vec![1]);
-            let late = Instant::now() + HANGS;
-            closing.answer_late(late);
-            let mut said = [0; 8];
-            passing::receive(client.as_fd(), &mut said).unwrap();
-            assert_eq!(said[0], 1);
-            let why = closing.trouble(7, late).unwrap();
-            assert!(why.contains("limit of threads"), "{why}");
-            closing.0.lock().threads = 0;
-            again(&closing, Instant::now());
-            hear_end(reader);
-        }
+        unshared(|| {
+            for again in [Closing::answer_late, put_another] {
+                let closing = Closing::default();
+                // As if all were at other queues.
+                closing.0.lock().threads = MOST_THREADS;
+                let (heard, ours) = Heard::pair();
+                let (reader, writer) = marked();
+                Handed::new(writer, 7, &closing).close_and_answer(&ours, vec![1]);
+                let now = Instant::now();
+                assert_eq!(closing.trouble(7, now), None);
+                closing.answer_late(now + HANGS);
+                assert_eq!(heard.next(), 1);
+                let why = closing.trouble(7, now + HANGS).unwrap();
+                assert!(why.contains("limit of threads"), "{why}");
+                closing.0.lock().threads = 0;
+                again(&closing, now);
+                hear_end(reader);
+            }
+        });
     }
 
     fn put_another(closing: &Closing, _now: Instant) {
@@ -486,23 +492,55 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_is_done_takes_over_a_queue_without_one() {
+        let mut state = State {
+            threads: 1,
+            ..State::default()
+        };
+        for user in [7, 8] {
+            state
+                .lanes
+                .entry(user)
+                .or_default()
+                .waiting
+                .push_back(Item {
+                    target: Target::Handed(marked().1),
+                    answer: None,
+                });
+        }
+        state.lanes.entry(7).or_default().begin();
+        assert!(state.next(7).is_some());
+        assert!(matches!(state.done(7), (None, Some(8))));
+        assert!(state.next(8).is_some());
+        assert!(matches!(state.done(8), (None, None)));
+        assert_eq!((state.threads, state.lanes.len()), (0, 0));
+    }
+
+    #[test]
     fn what_one_user_may_leave_is_bounded() {
-        let closing = Closing::default();
-        let (hangs, peer) = lingering();
-        drop(Handed::new(hangs, 7, &closing));
-        while !closing.0.lock().lanes[&7].is_at_work {
-            thread::yield_now();
-        }
-        for _ in 0..MOST_WAITING {
+        unshared(|| {
+            let closing = Closing::default();
+            let (hangs, peer) = lingering();
+            let (heard, ours) = Heard::pair();
+            let (begun, writer) = marked();
+            drop(Handed::new(writer, 7, &closing));
+            drop(Handed::new(hangs, 7, &closing));
+            // Then the next close has begun or is about to, and does not wait in the queue.
+            hear_end(begun);
+            while !closing.0.lock().lanes[&7].waiting.is_empty() {
+                thread::yield_now();
+            }
+            for _ in 0..MOST_WAITING {
+                assert!(!closing.is_too_much(7));
+                drop(Handed::new(marked().1, 7, &closing));
+            }
+            assert!(closing.is_too_much(7) && !closing.is_too_much(8));
+            assert!(closing.trouble(7, Instant::now()).is_some());
+            let (_, writer) = marked();
+            Handed::new(writer, 7, &closing).close_and_answer(&ours, vec![1]);
+            drop(peer);
+            assert_eq!(heard.next(), 1);
             assert!(!closing.is_too_much(7));
-            drop(Handed::new(marked().1, 7, &closing));
-        }
-        assert!(closing.is_too_much(7) && !closing.is_too_much(8));
-        assert!(closing.trouble(7, Instant::now()).is_some());
-        let (last, writer) = marked();
-        drop(Handed::new(writer, 7, &closing));
-        drop(peer);
-        hear_end(last);
-        assert!(!closing.is_too_much(7));
+        });
     }
 }

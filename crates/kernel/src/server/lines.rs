@@ -87,15 +87,14 @@ const SPAN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::mpsc;
 
     use super::*;
 
     #[test]
     fn lines_about_one_user_are_limited_and_counted() {
-        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-        let its = Arc::clone(&heard);
-        let mut lines = Lines::new(Box::new(move |l| its.lock().unwrap().push(l.to_owned())));
+        let (say, heard) = mpsc::channel();
+        let mut lines = Lines::new(Box::new(move |l| say.send(l.to_owned()).unwrap()));
         let peer = |user| Peer {
             process: 1,
             user,
@@ -113,9 +112,9 @@ mod tests {
         lines.tell(&peer(9), "connects", start);
         lines.say("full");
         lines.announce("ends");
-        // All is written then.
         drop(lines);
-        let heard = heard.lock().unwrap();
+        // Until the thread that writes has ended.
+        let heard: Vec<String> = heard.iter().collect();
         assert_eq!(heard.len(), MOST as usize + 3);
         assert_eq!(heard[MOST as usize], "process 1 of user 8 connects");
         assert_eq!(heard[MOST as usize + 1], "user 7: 5 more lines left out");

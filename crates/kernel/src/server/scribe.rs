@@ -19,6 +19,8 @@ pub(super) struct Scribe {
     desk: Option<Desk>,
     /// For how many lines there was no room, if nothing was said of them yet.
     left_out: u64,
+    /// How long the end waits for what is not written yet.
+    last_words: Duration,
 }
 
 /// The thread, and the way to it.
@@ -35,6 +37,7 @@ impl Scribe {
             sink: Arc::new(Mutex::new(sink)),
             desk: None,
             left_out: 0,
+            last_words: LAST_WORDS,
         }
     }
 
@@ -95,7 +98,7 @@ impl Drop for Scribe {
         };
         drop(queue);
         // One that cannot write is left to itself: the end waits for no reader.
-        if end.recv_timeout(LAST_WORDS) == Err(RecvTimeoutError::Disconnected) {
+        if end.recv_timeout(self.last_words) == Err(RecvTimeoutError::Disconnected) {
             // If it panicked it has said so.
             let _ = thread.join();
         }
@@ -158,6 +161,7 @@ mod tests {
         scribe.put("first".into());
         assert_eq!(heard.recv().unwrap(), "first");
         scribe.put("second".into());
+        scribe.last_words = Duration::ZERO;
         drop(scribe);
         assert!(heard.try_recv().is_err());
         drop(go);

@@ -10,7 +10,7 @@ use super::{remove, stamps};
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{CaState, Event, EventKind, Happening, SubscriptionId};
-use crate::system::{Bell, is_short, monotonic};
+use crate::system::{Bell, is_short};
 use crate::variables::Variable;
 
 #[derive(Debug)]
@@ -63,12 +63,12 @@ impl Shared {
     }
 
     /// A descriptor of a socket that is watched or still gets stamps.
-    pub(super) fn place(&self, cookie: u64) -> Option<RawFd> {
+    pub(super) fn place(&self, cookie: u64, now: Duration) -> Option<RawFd> {
         let fd = self.lock().place(cookie)?;
         if stamps::still(fd, cookie).is_some() {
             return Some(fd);
         }
-        self.follow();
+        self.follow(now);
         let fd = self.lock().place(cookie)?;
         // Where descriptors are short it was not looked for.
         stamps::still(fd, cookie).map(|_| fd)
@@ -76,7 +76,7 @@ impl Shared {
 
     /// Finds sockets whose descriptors were closed at others of this process, where they go on.
     /// Those that have none are gone.
-    pub(super) fn follow(&self) {
+    pub(super) fn follow(&self, now: Duration) {
         let missing = self.lock().missing();
         if missing.is_empty() {
             return;
@@ -87,7 +87,6 @@ impl Shared {
             Err(e) if is_short(&e) => return,
             Err(_) => BTreeMap::new(),
         };
-        let now = monotonic();
         let mut state = self.lock();
         // Some may have come or gone meanwhile.
         for cookie in state.missing().intersection(&missing) {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::system::{check, option, owned};
+use crate::system::{check, monotonic, option, owned};
 
 /// Asks the kernel for timers of the sockets of this network namespace.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(super) struct Timers(OwnedFd);
 /// What the kernel says of a socket's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
+    /// When the kernel said so.
+    pub(super) at: Duration,
     /// Until it is due, rounded up to ticks of the kernel.
     pub(super) within: Duration,
     /// Whether it ran out before and nothing was acknowledged since.
@@ -47,13 +49,14 @@ impl Timers {
             let to = reply.as_mut_ptr().cast();
             libc::recv(self.0.as_raw_fd(), to, reply.len(), libc::MSG_TRUNC)
         };
+        let at = monotonic();
         let many = usize::try_from(many).ok()?.min(reply.len());
-        timer_of(&reply[..many], cookie)
+        timer_of(&reply[..many], cookie, at)
     }
 }
 
 /// Reads `struct inet_diag_msg` behind its `struct nlmsghdr`.
-fn timer_of(reply: &[u8], cookie: u64) -> Option<Due> {
+fn timer_of(reply: &[u8], cookie: u64, at: Duration) -> Option<Due> {
     let number = |at: usize| {
         let bytes = reply.get(at..at + 4)?;
         Some(u32::from_ne_bytes(bytes.try_into().ok()?))
@@ -63,6 +66,7 @@ fn timer_of(reply: &[u8], cookie: u64) -> Option<Due> {
     let (timer, retransmits) = (*reply.get(18)?, *reply.get(19)?);
     let found = kind == SOCK_DIAG_BY_FAMILY && of == cookie && timer == RETRANSMISSION;
     found.then_some(Due {
+        at,
         within: Duration::from_millis(number(68)?.into()),
         backed_off: retransmits > 0,
     })
@@ -235,27 +239,27 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::tests::into_the_void;
+    use super::super::tests::{into_the_void, judged};
     use super::*;
     use crate::system::cookie;
 
+    /// Asked before the timer runs out for the first time, after 0.2 s.
     #[test]
     fn the_kernel_tells_when_it_retransmits() {
-        let six = TcpListener::bind("[::1]:0").map(|_| "[::1]:0");
-        for address in ["127.0.0.1:0"].into_iter().chain(six) {
-            let (mut stream, _peer) = into_the_void(address);
-            stream.write_all(&[0]).unwrap();
-            let cookie = cookie(stream.as_fd()).unwrap();
-            let timers = Timers::open().unwrap();
-            let due = timers.due(stream.as_fd(), cookie).expect(address);
-            assert!(!due.backed_off);
-            assert!(due.within <= Duration::from_secs(1), "{due:?}");
-            assert_eq!(
-                timers.due(stream.as_fd(), cookie + 1),
-                None,
-                "another socket's"
-            );
-        }
+        judged("the_kernel_tells_when_it_retransmits", || {
+            let six = TcpListener::bind("[::1]:0").map(|_| "[::1]:0");
+            for address in ["127.0.0.1:0"].into_iter().chain(six) {
+                let (mut stream, _peer) = into_the_void(address);
+                stream.write_all(&[0]).unwrap();
+                let cookie = cookie(stream.as_fd()).unwrap();
+                let timers = Timers::open().unwrap();
+                let due = timers.due(stream.as_fd(), cookie).expect(address);
+                assert!(!due.backed_off);
+                assert!(due.within <= Duration::from_secs(1), "{due:?}");
+                let other = timers.due(stream.as_fd(), cookie + 1);
+                assert_eq!(other, None, "another socket's");
+            }
+        });
     }
 
     #[test]
@@ -264,7 +268,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let cookie = cookie(stream.as_fd()).unwrap();
         assert_eq!(Timers::open().unwrap().due(stream.as_fd(), cookie), None);
-        assert_eq!(timer_of(&[0; 71], 0), None, "cut short");
+        assert_eq!(timer_of(&[0; 71], 0, Duration::ZERO), None, "cut short");
     }
 
     /// `calc_index` of the kernel, in ticks.

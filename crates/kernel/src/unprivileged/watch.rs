@@ -17,21 +17,22 @@ use crate::system::{be_brisk, monotonic};
 /// Looks at sockets until `stop` can be read and the last stamps have come.
 pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
     be_brisk();
-    let mut watcher = Watcher::new(shared, epoll);
+    let mut watcher = Watcher::new(shared, epoll, monotonic());
     // SAFETY: an event is integers, for which zero is a value.
     let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
     let mut ending = false;
     loop {
-        let now = monotonic();
+        let slept = monotonic();
         // SAFETY: `ready` is passed with its length.
         let many = unsafe {
             libc::epoll_wait(
                 epoll.as_raw_fd(),
                 ready.as_mut_ptr(),
                 ready.len() as i32,
-                watcher.sleeps(now).as_millis() as i32,
+                watcher.sleeps(slept).as_millis() as i32,
             )
         };
+        let now = monotonic();
         let ready = &ready[..usize::try_from(many).unwrap_or(0)];
         if ready.iter().any(|r| { r.u64 } == STOP) {
             ending = true;
@@ -42,9 +43,8 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
             return;
         }
         for event in ready {
-            watcher.stamped(event.u64, now);
+            watcher.stamped(event.u64, slept, now);
         }
-        let now = monotonic();
         watcher.ask(now);
         if now.saturating_sub(watcher.looked) >= IDLE {
             watcher.look_at_all(now);
@@ -62,9 +62,8 @@ struct Watcher<'a> {
 }
 
 impl<'a> Watcher<'a> {
-    fn new(shared: &'a Shared, epoll: &'a OwnedFd) -> Self {
+    fn new(shared: &'a Shared, epoll: &'a OwnedFd, now: Duration) -> Self {
         let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
-        let now = monotonic();
         Self {
             shared,
             epoll,
@@ -82,20 +81,21 @@ impl<'a> Watcher<'a> {
         self.alarms.next(now).min(IDLE)
     }
 
-    /// There is something on the error queue of a socket.
-    fn stamped(&mut self, cookie: u64, now: Duration) {
+    /// There is something on the error queue of a socket. It came after `slept`, when the thread
+    /// began to wait.
+    fn stamped(&mut self, cookie: u64, slept: Duration, now: Duration) {
         // Whoever stays awake for a socket looks before anything else.
-        let awake = self.alarms.awake(cookie) || self.disorders.awake(cookie, now);
+        let awake = self.alarms.awake(cookie) || self.disorders.awake(cookie, slept);
         let early = awake.then(|| self.shared.look(cookie)).flatten();
         // Of the bell, and of sockets that nobody watches any more, there is nothing to be seen.
-        let Some(fd) = self.shared.place(cookie) else {
+        let Some(fd) = self.shared.place(cookie, now) else {
             return;
         };
         drain(fd);
         let timeout = early.or(self.shared.look(cookie));
         self.alarms.stamped(self.shared, cookie, timeout);
         let disorder = self.shared.disorder(cookie);
-        self.disorders.saw(cookie, disorder, monotonic());
+        self.disorders.saw(cookie, disorder, now);
     }
 
     /// Asks sockets for which it is awake what there is no stamp of.
@@ -110,7 +110,7 @@ impl<'a> Watcher<'a> {
 
     fn look_at_all(&mut self, now: Duration) {
         self.looked = now;
-        self.shared.follow();
+        self.shared.follow(now);
         self.shared.fade(self.epoll);
         let sockets = self.shared.sockets();
         self.disorders.keep(&sockets, now);
@@ -250,7 +250,6 @@ impl Alarms {
     fn set(&mut self, cookie: u64, waiting: Waiting, just_set: bool) {
         // SAFETY: the descriptor may be closed or another socket by now, which the cookie tells.
         let socket = unsafe { BorrowedFd::borrow_raw(waiting.fd) };
-        let now = monotonic();
         let due = self.timers.as_ref().and_then(|t| t.due(socket, cookie));
         let alarm = due.map(|due| {
             let exact = just_set && due.backed_off;
@@ -259,7 +258,7 @@ impl Alarms {
             let longest = due.within.max(rto);
             let span = Span { longest, exact };
             Alarm {
-                window: self.wheel.window(now, due.within, span),
+                window: self.wheel.window(due.at, due.within, span),
                 span,
                 confirmed: false,
             }
@@ -311,8 +310,8 @@ mod tests {
         // SAFETY: takes a number and touches no memory.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).unwrap();
         let purse = Mutex::new(super::super::disorder::Purse::full());
-        let mut watcher = Watcher::new(&shared, &epoll);
-        let now = monotonic();
+        let now = seen.at;
+        let mut watcher = Watcher::new(&shared, &epoll, now);
         watcher.disorders = Disorders::new(now, Some(&purse));
         let last = || shared.lock().sockets[&its].seen.at;
         let ms = Duration::from_millis;

@@ -12,7 +12,7 @@ fn value(event: &Event, variable: Variable) -> u64 {
 /// duplicates behind the third are further ones.
 #[test]
 fn repairs_are_counted_while_they_last() {
-    in_lab("repairs_are_counted_while_they_last", || {
+    judged_in_lab("repairs_are_counted_while_they_last", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -63,7 +63,7 @@ fn repairs_are_counted_while_they_last() {
 /// A router marks packets and drops none: the window shrinks, and nothing is repaired.
 #[test]
 fn marks_shrink_the_window_without_a_recovery() {
-    in_lab("marks_shrink_the_window_without_a_recovery", || {
+    judged_in_lab("marks_shrink_the_window_without_a_recovery", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };

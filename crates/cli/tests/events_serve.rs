@@ -11,11 +11,11 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{fs, io, thread};
 
 use daemon::{ANYTHING, Daemon, is_without_rights, socket};
-use party::{Ended, Party, Scratch, text};
+use party::{Ended, GUARD, Party, Scratch, text};
 use tidegate_kernel::{Events, EventsError, Happening, Wanted};
 
 /// A reader who has gone is no failure, a disk that is full is one.
@@ -126,7 +126,7 @@ fn hear_of_an_end(at: &Path) -> Events {
     events.subscribe(&socket, events.allowed()).unwrap();
     drop((socket, peer));
     loop {
-        let event = events.next(Some(Duration::from_secs(20))).unwrap();
+        let event = events.next(Some(GUARD)).unwrap();
         if event.unwrap().what == Happening::Ended {
             return events;
         }
@@ -141,7 +141,7 @@ fn a_client_is_served_until_ctrl_c_and_hears_of_that() {
     let events = hear_of_an_end(&daemon.socket());
     daemon.party.says("connects");
     daemon.interrupted();
-    let end = events.next(Some(Duration::from_secs(20)));
+    let end = events.next(Some(GUARD));
     assert!(matches!(end, Err(EventsError::Gone)), "{end:?}");
 }
 
@@ -348,9 +348,9 @@ fn a_daemon_that_is_killed_leaves_nothing_behind() {
     let made = daemon.scratch.path("made");
     assert!(made.exists());
     daemon.party.kill();
-    let patience = Instant::now() + Duration::from_secs(20);
+    let guard = Instant::now() + GUARD;
     while made.exists() {
-        assert!(Instant::now() < patience, "folders stayed behind");
+        assert!(Instant::now() < guard, "folders stayed behind");
         thread::yield_now();
     }
 }
@@ -393,9 +393,9 @@ fn a_log_that_cannot_be_written_ends_nothing() {
         let scratch = Scratch::new("unwritten");
         let socket = socket(&scratch);
         let daemon = Logging::start(&socket, log);
-        let patience = Instant::now() + PATIENCE;
+        let guard = Instant::now() + GUARD;
         while let Err(why) = Events::connect(&socket) {
-            assert!(Instant::now() < patience, "{why}");
+            assert!(Instant::now() < guard, "{why}");
             thread::yield_now();
         }
         hear_of_an_end(&socket);
@@ -444,12 +444,12 @@ impl Logging {
         // SAFETY: a system call that takes numbers. The child has not been waited for, so the id is
         // its own.
         assert_eq!(unsafe { libc::kill(id, libc::SIGTERM) }, 0);
-        let patience = Instant::now() + PATIENCE;
+        let guard = Instant::now() + GUARD;
         let status = loop {
             if let Some(status) = self.0.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < patience, "it does not end");
+            assert!(Instant::now() < guard, "it does not end");
             thread::yield_now();
         };
         assert_eq!(status.code(), Some(0));
@@ -463,8 +463,6 @@ impl Drop for Logging {
         let _ = self.0.wait();
     }
 }
-
-const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Where they run out while it starts, and what it does about that itself.
 #[test]

@@ -12,11 +12,11 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{fs, mem, thread};
 
 use daemon::is_without_rights;
-use party::{Ended, Party, Scratch, text};
+use party::{Ended, GUARD, Party, Scratch, text};
 use skip::is_without_lab;
 
 /// A peer, and the option that leads to it.
@@ -112,9 +112,9 @@ fn the_second_signal_ends_it_whatever_it_waits_for() {
     watched.interrupt();
     // Two that come at once are one.
     let status = format!("/proc/{}/status", watched.id());
-    let end = Instant::now() + PATIENCE;
+    let guard = Instant::now() + GUARD;
     while caught(&fs::read_to_string(&status).unwrap()) & (1 << (libc::SIGINT - 1)) != 0 {
-        assert!(Instant::now() < end, "it takes them all");
+        assert!(Instant::now() < guard, "it takes them all");
         thread::yield_now();
     }
     watched.interrupt();
@@ -143,9 +143,9 @@ fn all_that_was_seen_is_told() {
     let mut stream = begun(&listener);
     let swallow = thread::spawn(move || io::copy(&mut stream, &mut io::sink()));
     // The thread that writes has no name of its own, like the first one.
-    let end = Instant::now() + PATIENCE;
+    let guard = Instant::now() + GUARD;
     while nameless(child.0.id()) > 1 {
-        assert!(Instant::now() < end, "the transfer does not end");
+        assert!(Instant::now() < guard, "the transfer does not end");
         thread::yield_now();
     }
     let mut told = String::new();
@@ -296,5 +296,3 @@ impl Drop for Killed {
         let _ = self.0.wait();
     }
 }
-
-const PATIENCE: Duration = Duration::from_secs(40);

@@ -1,5 +1,6 @@
 //! Players on "other" hosts: an ssh server of our own on the loopback, with keys that are thrown away.
 
+mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+use calm::judged;
 use party::{Party, Scratch, text};
 use serde_json::Value;
 use tidegate_sim::run::RunReader;
@@ -147,6 +149,13 @@ fn free_port() -> u16 {
 
 #[test]
 fn modes_are_played_in_turn_and_what_fails_is_named() {
+    judged(
+        "modes_are_played_in_turn_and_what_fails_is_named",
+        modes_in_turn,
+    );
+}
+
+fn modes_in_turn() {
     let Some(server) = Server::start("hosts") else {
         return;
     };

@@ -1,6 +1,7 @@
 //! Players on "other" hosts, over a path of our own that is cut and has cross traffic: two network
 //! namespaces with a wire between them, and a script that stands for ssh.
 
+mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 mod skip;
@@ -9,6 +10,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
+use calm::judged;
 use party::{Ended, Party, Scratch, text};
 use serde_json::Value;
 use tidegate_core::units::Time;
@@ -161,6 +163,13 @@ fn results(ended: &Ended) -> Value {
 
 #[test]
 fn cuts_cross_traffic_and_captures_go_with_a_run() {
+    judged(
+        "cuts_cross_traffic_and_captures_go_with_a_run",
+        a_run_that_is_cut,
+    );
+}
+
+fn a_run_that_is_cut() {
     let Some(hosts) = Hosts::start("hosts-paths") else {
         return;
     };

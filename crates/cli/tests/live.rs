@@ -1,15 +1,16 @@
 //! `tidegate send` and `tidegate recv` as processes, over loopback.
 
+mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::Command;
-use std::time::Duration;
 use std::{fs, io, thread};
 
-use party::{Party, Scratch, load, text};
+use calm::judged;
+use party::{GUARD, Party, Scratch, load, text};
 use rand_core::Rng as _;
 use tidegate_core::control::Ecn;
 use tidegate_core::endpoint::Transmit;
@@ -38,6 +39,10 @@ fn sender(port: u16, options: &str) -> Party {
 
 #[test]
 fn a_stream_arrives_and_looks_right() {
+    judged("a_stream_arrives_and_looks_right", arrives_and_looks_right);
+}
+
+fn arrives_and_looks_right() {
     let scratch = Scratch::new("arrives");
     let [sent, received, film] = ["sent", "received", "film.h264"].map(|n| scratch.path(n));
     let (receiver, port) = receiver(&format!(
@@ -252,8 +257,9 @@ fn relay(mut front: Socket, mut back: Socket) -> u64 {
             events: libc::POLLIN,
             revents: 0,
         });
+        let guard = GUARD.as_millis() as i32;
         // SAFETY: two entries, as told.
-        assert!(unsafe { libc::poll(ready.as_mut_ptr(), 2, 20_000) } > 0);
+        assert!(unsafe { libc::poll(ready.as_mut_ptr(), 2, guard) } > 0);
         while let Some(arrival) = front.receive(clock, &mut buffer).unwrap() {
             let datagram = &buffer[..arrival.length];
             let is_report = rtcp::is_rtcp(datagram);
@@ -297,9 +303,7 @@ fn a_plain_receiver_is_served_cautiously() {
     let scratch = Scratch::new("plain");
     let description = scratch.path("stream.sdp");
     let media = UdpSocket::bind("127.0.0.1:0").unwrap();
-    media
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    media.set_read_timeout(Some(GUARD)).unwrap();
     let reports = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = media.local_addr().unwrap().port();
     let mut sending = sender(port, &format!("--sdp {}", text(&description)));
@@ -404,6 +408,10 @@ fn free_pair() -> u16 {
 
 #[test]
 fn malformed_datagrams_do_no_harm() {
+    judged("malformed_datagrams_do_no_harm", go_on_among_malformed);
+}
+
+fn go_on_among_malformed() {
     let (mut receiving, port) = receiver("");
     let mut sending = sender(port, "");
     let source = sending.number(" from port ");

@@ -1,5 +1,6 @@
 //! Streams over kernel TCP as processes: server, transcoder and player, over loopback.
 
+mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
@@ -11,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::{fs, io};
 
+use calm::judged;
 use daemon::{ANYTHING, Daemon, client};
 use party::{Party, Scratch, load, player, text, to};
 use tidegate_core::trace::Event;
@@ -82,8 +84,8 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
         sent.iter().filter(|f| f.left.is_some()).count()
     );
     // Of what came: what was on the screen meanwhile is older on a busy machine.
-    let judged = received.iter().filter_map(|f| f.quality);
-    let psnr: Vec<f64> = judged.map(|quality| quality.psnr_y).collect();
+    let compared = received.iter().filter_map(|f| f.quality);
+    let psnr: Vec<f64> = compared.map(|quality| quality.psnr_y).collect();
     let psnr = psnr.iter().sum::<f64>() / psnr.len() as f64;
     assert!((25.0..60.0).contains(&psnr), "PSNR {psnr} dB");
     let film = fs::read(film).unwrap();
@@ -461,6 +463,10 @@ fn all_ways_to_the_other_end_are_named() {
 /// MPEG-2 over UDP, too (RFC 2250).
 #[test]
 fn mpeg_2_over_rtp_arrives_and_looks_right() {
+    judged("mpeg_2_over_rtp_arrives_and_looks_right", mpeg_2_over_rtp);
+}
+
+fn mpeg_2_over_rtp() {
     let options = "--listen 127.0.0.1:0 --codec mpeg2 --reference scene --delay-bound 1s";
     let mut receiver = Party::tidegate(&format!("recv {options}"));
     let port = receiver.number("waiting for a stream at port ");

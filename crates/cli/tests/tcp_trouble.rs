@@ -1,5 +1,6 @@
 //! Streams over kernel TCP as processes, when something is not as it should be.
 
+mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
@@ -11,7 +12,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use party::{Party, Scratch, load, player, text, to};
+use calm::judged;
+use party::{GUARD, Party, Scratch, load, player, text, to};
 use tidegate_core::media::{Codec, Encoded, FrameRate};
 use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSender, TcpSenderConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -103,13 +105,13 @@ fn wait_until_accepted(stream: &TcpStream) {
         let words: Vec<&str> = line.split_whitespace().collect();
         words[1].ends_with(&here) && words[2].ends_with(&there) && words[9] != "0"
     };
-    let end = Instant::now() + Duration::from_secs(40);
+    let guard = Instant::now() + GUARD;
     let accepted = || {
         let list = fs::read_to_string("/proc/net/tcp").unwrap();
         list.lines().any(is_accepted)
     };
     while !accepted() {
-        assert!(Instant::now() < end, "nobody takes the connection");
+        assert!(Instant::now() < guard, "nobody takes the connection");
         thread::yield_now();
     }
 }
@@ -333,6 +335,10 @@ fn who_takes_nothing_has_no_run() {
 /// The input as well is known before anybody has come.
 #[test]
 fn what_can_be_read_once_is_read_once() {
+    judged("what_can_be_read_once_is_read_once", read_once);
+}
+
+fn read_once() {
     let scratch = Scratch::new("once");
     let [film, fifo] = ["film.m2v", "fifo.m2v"].map(|name| scratch.path(name));
     let (taker, port) = player(&format!("--out {}", text(&film)));

@@ -15,9 +15,9 @@ use crate::bpf::monitor::Wanted;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
+use crate::exec_handler::{Executable, Report, SocketRef};
 use crate::keeper::{Keeper, Starter};
 use crate::system::{Bell, Polled, be_brisk, check, join, poll};
-use crate::tware::{Executable, Place, Report};
 
 /// Hands events to handlers, on a thread of its own. Dropping it ends that, and kills the programs
 /// that run.
@@ -64,7 +64,7 @@ struct Bound {
 #[derive(Debug)]
 struct Binding {
     handler: Handler,
-    socket: Place,
+    socket: SocketRef,
 }
 
 impl fmt::Debug for Bound {
@@ -117,7 +117,7 @@ impl Handlers {
         let fd = socket.as_fd();
         let binding = Binding {
             handler,
-            socket: Place::of(fd).map_err(EventsError::System)?,
+            socket: SocketRef::of(fd).map_err(EventsError::System)?,
         };
         // Nothing is handed out in between, so no event finds no handler.
         let mut bound = lock(&self.bound);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use crate::event::Event;
+use crate::exec_handler::{Executable, Programs, Report, SocketRef};
 use crate::system::join;
-use crate::tware::{Executable, Place, Programs, Report};
 
 /// Hears of programs in trouble.
 type Hear = Box<dyn FnMut(&Report) + Send>;
@@ -66,7 +66,7 @@ impl Keeper {
 
 impl Starter {
     /// Starts a program for an event, or reports why not.
-    pub(crate) fn start(&self, what: &Executable, event: &Event, socket: Place) {
+    pub(crate) fn start(&self, what: &Executable, event: &Event, socket: SocketRef) {
         let mut care = self.0.lock();
         let report = care.programs.start(what, event, socket, Instant::now());
         care.unheard.extend(report);
@@ -101,11 +101,11 @@ impl Shared {
                 return None;
             }
             let mut reports = std::mem::take(&mut care.unheard);
-            reports.extend(care.programs.look_after(Instant::now()));
+            reports.extend(care.programs.reap(Instant::now()));
             if !reports.is_empty() {
                 return Some(reports);
             }
-            care = if care.programs.are_running() {
+            care = if care.programs.is_active() {
                 let waited = self.changed.wait_timeout(care, GLANCE);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             } else {

@@ -22,6 +22,7 @@ mod connection;
 mod error;
 mod event;
 mod events;
+mod exec_handler;
 mod ffi;
 mod handlers;
 mod keeper;
@@ -37,7 +38,6 @@ mod set;
 mod stream;
 mod system;
 mod tcp;
-mod tware;
 mod unprivileged;
 mod variables;
 
@@ -48,11 +48,11 @@ pub use event::{
     CaState, Event, EventKind, EventSet, Happening, Phase, SubscriptionId, TcpState, UnknownName,
 };
 pub use events::{Events, default_path};
+pub use exec_handler::{Executable, Fault, Report};
 pub use handlers::{Handler, Handlers, Signals};
 pub use policy::{Limits, Policy, PolicyError};
 pub use server::{ServeError, Server, interruptions};
 pub use stream::EventStream;
 pub use system::monotonic;
 pub use tcp::{NotTcp, probe, set_congestion_control};
-pub use tware::{Executable, Fault, Report};
 pub use variables::{Snapshot, Variable, VariableSet};

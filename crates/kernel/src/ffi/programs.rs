@@ -17,8 +17,8 @@ use crate::bpf::monitor::Wanted;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
+use crate::exec_handler::{Executable, Fault, Report, SocketRef};
 use crate::keeper::Keeper;
-use crate::tware::{Executable, Fault, Place, Report};
 
 /// `tg_program`.
 #[repr(C)]
@@ -146,7 +146,7 @@ pub(super) struct Programs {
 
 #[derive(Default)]
 struct Bound {
-    programs: BTreeMap<SubscriptionId, (Executable, Place)>,
+    programs: BTreeMap<SubscriptionId, (Executable, SocketRef)>,
     /// What is still on its way from these is nobody's. With each when the source of events had
     /// forgotten it, if it has.
     cancelled: BTreeMap<SubscriptionId, Option<Instant>>,
@@ -160,7 +160,7 @@ impl Programs {
         wanted: Wanted,
         program: Executable,
     ) -> Result<SubscriptionId, EventsError> {
-        let place = Place::of(socket).map_err(EventsError::System)?;
+        let place = SocketRef::of(socket).map_err(EventsError::System)?;
         self.wake_keeper().map_err(EventsError::System)?;
         // Nothing is taken in between, so no event finds no program.
         let mut bound = lock(&self.bound);

@@ -98,13 +98,13 @@ impl fmt::Display for Report {
 
 /// A socket of the application, by its descriptor, which may be closed or another file's by now.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SocketRef {
     fd: RawFd,
     /// Of the socket, which tells it from another one with the same descriptor.
     cookie: u64,
 }
 
-impl Place {
+impl SocketRef {
     pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         Ok(Self {
             fd: socket.as_raw_fd(),
@@ -158,7 +158,7 @@ impl Programs {
         &mut self,
         what: &Executable,
         event: &Event,
-        socket: Place,
+        socket: SocketRef,
         now: Instant,
     ) -> Option<Report> {
         let kind = event.what.kind();
@@ -190,12 +190,12 @@ impl Programs {
     }
 
     /// Whether there are any.
-    pub(crate) fn are_running(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         !self.running.is_empty()
     }
 
     /// Lets go of those that have ended and kills those that take too long.
-    pub(crate) fn look_after(&mut self, now: Instant) -> Vec<Report> {
+    pub(crate) fn reap(&mut self, now: Instant) -> Vec<Report> {
         let mut reports = Vec::new();
         self.running.retain_mut(|running| {
             let fault = match running.child.try_wait() {
@@ -317,7 +317,7 @@ mod tests {
 
     /// With its socket and without.
     #[test]
-    fn a_script_that_names_no_program_runs_always_or_never() {
+    fn a_script_without_an_interpreter_line_runs_with_and_without_a_socket_alike() {
         let script = env::temp_dir().join(format!("tg-{}-script", std::process::id()));
         // Another process writes it: what this one had open for writing could not be started while
         // the children of other tests have copies of that.
@@ -325,7 +325,7 @@ mod tests {
         let wrote = Command::new("/bin/sh").args(["-c", &write]).status();
         assert!(wrote.unwrap().success());
         let [socket, other] = local_pair().unwrap();
-        let [open, closed] = [&socket, &other].map(|s| Place::of(s.as_fd()).unwrap());
+        let [open, closed] = [&socket, &other].map(|s| SocketRef::of(s.as_fd()).unwrap());
         drop(other);
         let program = Executable::new(&script);
         let now = Instant::now();
@@ -336,7 +336,7 @@ mod tests {
             }
             // No time passes, so it is not killed however long it takes.
             loop {
-                if let Some(report) = programs.look_after(now).pop() {
+                if let Some(report) = programs.reap(now).pop() {
                     return report.to_string();
                 }
                 thread::yield_now();
@@ -348,7 +348,7 @@ mod tests {
 
     /// This very test, as a program that goes to its parent's group and then reads its socket for ever.
     #[test]
-    fn who_leaves_its_group_is_killed_too() {
+    fn a_program_that_leaves_its_process_group_is_killed_too() {
         let mut byte = [0_u8];
         if env::var_os("TIDEGATE_EVENT").is_some() {
             // SAFETY: these take numbers and touch no memory but one byte.
@@ -364,26 +364,26 @@ mod tests {
         let program = Executable {
             arguments: vec![
                 "--exact".into(),
-                "tware::tests::who_leaves_its_group_is_killed_too".into(),
+                "exec_handler::tests::a_program_that_leaves_its_process_group_is_killed_too".into(),
             ],
             ..Executable::new(env::current_exe().unwrap())
         };
         let mut programs = Programs::default();
-        let place = Place::of(socket.as_fd()).unwrap();
+        let place = SocketRef::of(socket.as_fd()).unwrap();
         let now = Instant::now();
         assert!(programs.start(&program, &ended(), place, now).is_none());
         // It has left its group then.
         let read = passing::receive(other.as_fd(), &mut byte).unwrap();
         assert_eq!(read.length, 1);
-        assert!(programs.look_after(now + program.limit / 2).is_empty());
+        assert!(programs.reap(now + program.limit / 2).is_empty());
         // This returns when the program has ended, which it does not by itself.
-        let report = programs.look_after(now + program.limit).pop().unwrap();
+        let report = programs.reap(now + program.limit).pop().unwrap();
         let report = report.to_string();
         assert!(report.contains("killed after 5000 ms"), "{report}");
     }
 
     #[test]
-    fn what_no_machine_runs_is_told_with_the_mend() {
+    fn an_executable_of_no_known_format_is_reported_with_the_fix() {
         let report = Report {
             program: "notes".into(),
             event: EventKind::Ended,

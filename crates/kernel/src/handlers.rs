@@ -12,11 +12,11 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use crate::bpf::monitor::Wanted;
+use crate::child_supervisor::{ChildSupervisor, Launcher};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
 use crate::exec_handler::{Executable, Report, SocketRef};
-use crate::keeper::{Keeper, Starter};
 use crate::system::{Bell, Polled, be_brisk, check, join, poll};
 
 /// Hands events to handlers, on a thread of its own. Dropping it ends that, and kills the programs
@@ -27,7 +27,7 @@ use crate::system::{Bell, Polled, be_brisk, check, join, poll};
 pub struct Handlers {
     events: Arc<Events>,
     bound: Arc<Mutex<Bound>>,
-    programs: Keeper,
+    programs: ChildSupervisor,
     stop: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
@@ -86,13 +86,13 @@ impl Handlers {
         let events = Arc::new(events);
         let bound: Arc<Mutex<Bound>> = Arc::default();
         let stop = Arc::new(Bell::new()?);
-        let programs = Keeper::start()?;
-        let starter = programs.starter();
+        let programs = ChildSupervisor::start()?;
+        let launcher = programs.launcher();
         let (its_events, its_bound, its_stop) =
             (Arc::clone(&events), Arc::clone(&bound), Arc::clone(&stop));
         let thread = thread::Builder::new()
             .name("tcp-handlers".into())
-            .spawn(move || serve(&its_events, &its_bound, &starter, &its_stop))?;
+            .spawn(move || serve(&its_events, &its_bound, &launcher, &its_stop))?;
         Ok(Self {
             events,
             bound,
@@ -186,7 +186,7 @@ impl Drop for Handlers {
     }
 }
 
-fn serve(events: &Events, bound: &Mutex<Bound>, programs: &Starter, stop: &Bell) {
+fn serve(events: &Events, bound: &Mutex<Bound>, programs: &Launcher, stop: &Bell) {
     be_brisk();
     loop {
         while let Some(event) = events.try_next() {
@@ -204,7 +204,7 @@ fn serve(events: &Events, bound: &Mutex<Bound>, programs: &Starter, stop: &Bell)
     }
 }
 
-fn handle(bound: &Mutex<Bound>, programs: &Starter, event: &Event) {
+fn handle(bound: &Mutex<Bound>, programs: &Launcher, event: &Event) {
     let id = event.subscription;
     let place = lock(bound).handlers.get_mut(&id).and_then(Option::take);
     let Some(mut binding) = place else {
@@ -239,7 +239,7 @@ fn end(bound: &Mutex<Bound>, error: EventsError) {
 }
 
 impl Binding {
-    fn handle(&mut self, programs: &Starter, event: &Event) {
+    fn handle(&mut self, programs: &Launcher, event: &Event) {
         match &mut self.handler {
             Handler::Call(call) => call(event),
             Handler::Run(program) => programs.start(program, event, self.socket),

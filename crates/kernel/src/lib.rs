@@ -18,6 +18,7 @@ compile_error!(
 
 mod bpf;
 mod capability;
+mod child_supervisor;
 mod connection;
 mod error;
 mod event;
@@ -25,7 +26,6 @@ mod events;
 mod exec_handler;
 mod ffi;
 mod handlers;
-mod keeper;
 mod memory_map;
 mod passing;
 mod peer;

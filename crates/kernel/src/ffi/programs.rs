@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use super::texts::{fail, status};
 use super::{Handle, NO_HANDLE, borrow, lock, put, wanted};
 use crate::bpf::monitor::Wanted;
+use crate::child_supervisor::ChildSupervisor;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
 use crate::exec_handler::{Executable, Fault, Report, SocketRef};
-use crate::keeper::Keeper;
 
 /// `tg_program`.
 #[repr(C)]
@@ -140,7 +140,7 @@ pub(super) struct Programs {
     /// Locked from the taking of an event until it is known whose it is.
     bound: Mutex<Bound>,
     /// From the first program on.
-    keeper: Mutex<Option<Keeper>>,
+    child_supervisor: Mutex<Option<ChildSupervisor>>,
     reporter: Arc<Reporter>,
 }
 
@@ -171,12 +171,12 @@ impl Programs {
     }
 
     fn wake_keeper(&self) -> io::Result<()> {
-        let mut keeper = lock(&self.keeper);
-        if keeper.is_none() {
-            let new = Keeper::start()?;
+        let mut child_supervisor = lock(&self.child_supervisor);
+        if child_supervisor.is_none() {
+            let new = ChildSupervisor::start()?;
             let reporter = Arc::clone(&self.reporter);
             new.on_report(Box::new(move |report| reporter.tell(report)));
-            *keeper = Some(new);
+            *child_supervisor = Some(new);
         }
         Ok(())
     }
@@ -191,8 +191,8 @@ impl Programs {
             let is_late = bound.cancelled.contains_key(&id);
             return Some((event, !is_late));
         };
-        if let Some(keeper) = &*lock(&self.keeper) {
-            keeper.starter().start(program, &event, *place);
+        if let Some(child_supervisor) = &*lock(&self.child_supervisor) {
+            child_supervisor.launcher().start(program, &event, *place);
         }
         if event.what.kind() == EventKind::Ended {
             bound.programs.remove(&id);

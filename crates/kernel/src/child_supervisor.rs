@@ -15,46 +15,46 @@ type Hear = Box<dyn FnMut(&Report) + Send>;
 
 /// Dropping it kills the programs that run.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct ChildSupervisor {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What others than the owner may do.
 #[derive(Clone, Debug)]
-pub(crate) struct Starter(Arc<Shared>);
+pub(crate) struct Launcher(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    care: Mutex<Care>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Care {
+struct State {
     programs: Programs,
     /// Of programs that were not started.
-    unheard: Vec<Report>,
+    pending: Vec<Report>,
     /// Not here while it hears.
     hear: Option<Hear>,
-    over: bool,
+    stopped: bool,
 }
 
-impl Keeper {
+impl ChildSupervisor {
     pub(crate) fn start() -> io::Result<Self> {
         let shared: Arc<Shared> = Arc::default();
         let its = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("tcp-programs".into())
-            .spawn(move || its.look_after())?;
+            .spawn(move || its.run())?;
         Ok(Self {
             shared,
             thread: Some(thread),
         })
     }
 
-    pub(crate) fn starter(&self) -> Starter {
-        Starter(Arc::clone(&self.shared))
+    pub(crate) fn launcher(&self) -> Launcher {
+        Launcher(Arc::clone(&self.shared))
     }
 
     pub(crate) fn on_report(&self, hear: Hear) {
@@ -64,18 +64,18 @@ impl Keeper {
     }
 }
 
-impl Starter {
+impl Launcher {
     /// Starts a program for an event, or reports why not.
     pub(crate) fn start(&self, what: &Executable, event: &Event, socket: SocketRef) {
-        let mut care = self.0.lock();
-        let report = care.programs.start(what, event, socket, Instant::now());
-        care.unheard.extend(report);
+        let mut state = self.0.lock();
+        let report = state.programs.start(what, event, socket, Instant::now());
+        state.pending.extend(report);
         self.0.changed.notify_one();
     }
 }
 
 impl Shared {
-    fn look_after(&self) {
+    fn run(&self) {
         while let Some(reports) = self.reports() {
             // Nothing is locked while it hears, so it may do what it likes.
             let Some(mut hear) = self.lock().hear.take() else {
@@ -85,56 +85,56 @@ impl Shared {
                 hear(report);
             }
             // Another one may have been given meanwhile.
-            let mut care = self.lock();
-            if care.hear.is_none() {
-                care.hear = Some(hear);
+            let mut state = self.lock();
+            if state.hear.is_none() {
+                state.hear = Some(hear);
             }
         }
     }
 
-    /// The next ones; `None` when it is over.
+    /// The next ones; `None` when it is stopped.
     fn reports(&self) -> Option<Vec<Report>> {
-        let mut care = self.lock();
+        let mut state = self.lock();
         loop {
-            if care.over {
-                care.programs = Programs::default();
+            if state.stopped {
+                state.programs = Programs::default();
                 return None;
             }
-            let mut reports = std::mem::take(&mut care.unheard);
-            reports.extend(care.programs.reap(Instant::now()));
+            let mut reports = std::mem::take(&mut state.pending);
+            reports.extend(state.programs.reap(Instant::now()));
             if !reports.is_empty() {
                 return Some(reports);
             }
-            care = if care.programs.is_active() {
-                let waited = self.changed.wait_timeout(care, GLANCE);
+            state = if state.programs.is_active() {
+                let waited = self.changed.wait_timeout(state, POLL_INTERVAL);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             } else {
-                let waited = self.changed.wait(care);
+                let waited = self.changed.wait(state);
                 waited.unwrap_or_else(PoisonError::into_inner)
             };
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Care> {
-        self.care.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Keeper {
+impl Drop for ChildSupervisor {
     fn drop(&mut self) {
-        self.shared.lock().over = true;
+        self.shared.lock().stopped = true;
         self.shared.changed.notify_one();
         join(self.thread.take());
     }
 }
 
-impl fmt::Debug for Care {
+impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Care")
+        f.debug_struct("State")
             .field("programs", &self.programs)
             .finish_non_exhaustive()
     }
 }
 
 /// How often programs are looked after.
-const GLANCE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);

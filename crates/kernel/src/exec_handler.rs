@@ -301,7 +301,7 @@ mod tests {
 
     use super::*;
     use crate::event::{Happening, SubscriptionId};
-    use crate::passing;
+    use crate::scm_rights;
     use crate::system::local_pair;
     use crate::variables::Snapshot;
 
@@ -373,7 +373,7 @@ mod tests {
         let now = Instant::now();
         assert!(programs.start(&program, &ended(), place, now).is_none());
         // It has left its group then.
-        let read = passing::receive(other.as_fd(), &mut byte).unwrap();
+        let read = scm_rights::receive(other.as_fd(), &mut byte).unwrap();
         assert_eq!(read.length, 1);
         assert!(programs.reap(now + program.limit / 2).is_empty());
         // This returns when the program has ended, which it does not by itself.

@@ -22,10 +22,10 @@ use std::{fmt, io};
 
 use crate::bpf::monitor::{LoadError, Monitor, Wanted};
 use crate::capability::{self, Capability};
-use crate::passing;
 use crate::peer::Peer;
 use crate::policy::{Limits, Policy};
 use crate::protocol::Reply;
+use crate::scm_rights;
 use crate::system::{self, Polled, check, owned};
 use client::{Client, Outcome};
 use closing::Closing;
@@ -197,7 +197,7 @@ impl Server {
     fn let_in(&mut self) {
         let Some(door) = &self.door else { return };
         // Those who are in need the others.
-        if system::descriptors_left() <= passing::MOST_ALONG.into() {
+        if system::descriptors_left() <= scm_rights::MAX_DESCRIPTORS.into() {
             return self.wait_for_descriptors(&io::Error::from_raw_os_error(libc::EMFILE));
         }
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -261,7 +261,7 @@ impl Server {
         let line = format!("refused: {why}");
         self.shared.lines.tell(&peer, &line, now);
         // If it does not even take the refusal, so be it.
-        let _ = passing::send(socket.as_fd(), &reply.message(), None);
+        let _ = scm_rights::send(socket.as_fd(), &reply.message(), None);
         match &self.door {
             Some(door) if door.bars_descriptors() => Closing::hang_up_now(socket),
             _ => self.shared.closing.hang_up(peer.user, Arc::new(socket)),
@@ -394,7 +394,7 @@ enum Source {
 /// closed, room for one more message, and its own.
 fn descriptors(limits: Limits) -> u32 {
     let handed_over = Closing::most_kept(limits.clients_per_user);
-    limits.clients + handed_over + passing::MOST_ALONG + OWN
+    limits.clients + handed_over + scm_rights::MAX_DESCRIPTORS + OWN
 }
 
 /// Whether the system has no descriptors or no memory left.

@@ -10,10 +10,10 @@ use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::events::DEFAULT_PATH;
-use crate::passing;
 use crate::peer;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
 use crate::ring::Ring;
+use crate::scm_rights;
 use crate::server::{self, Server};
 use crate::system::{self, Bell};
 use crate::tcp;
@@ -263,11 +263,11 @@ fn exchange(
         _ => EventsError::System(e),
     };
     // A daemon that refuses a newcomer says why and hangs up, perhaps before it is asked.
-    let sent = passing::send(socket.as_fd(), &request.message(), along);
-    let received = match passing::receive(socket.as_fd(), &mut buffer) {
+    let sent = scm_rights::send(socket.as_fd(), &request.message(), along);
+    let received = match scm_rights::receive(socket.as_fd(), &mut buffer) {
         // What we said was not read: the system tells of that first, once.
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {
-            passing::receive(socket.as_fd(), &mut buffer)
+            scm_rights::receive(socket.as_fd(), &mut buffer)
         }
         received => received,
     };
@@ -280,11 +280,11 @@ fn exchange(
     match reply.map_err(|e| EventsError::Strange(e.to_string()))? {
         Reply::Barred {} => Err(EventsError::Barred),
         Reply::Refused { why } => Err(EventsError::Refused(why)),
-        reply if received.bereft => {
+        reply if received.lost_descriptors => {
             let full = io::Error::from_raw_os_error(libc::EMFILE);
             Ok((reply, Err(EventsError::System(full))))
         }
-        reply => Ok((reply, Ok(received.along.into_iter().next()))),
+        reply => Ok((reply, Ok(received.descriptors.into_iter().next()))),
     }
 }
 
@@ -293,7 +293,7 @@ fn hang_up(socket: &OwnedFd) {
     // SAFETY: takes numbers and touches no memory.
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
     // What came meanwhile is read no more.
-    while passing::receive(socket.as_fd(), &mut [0]).is_ok_and(|r| r.length > 0) {}
+    while scm_rights::receive(socket.as_fd(), &mut [0]).is_ok_and(|r| r.length > 0) {}
 }
 
 fn strange(reply: &Reply) -> EventsError {
@@ -323,7 +323,7 @@ mod tests {
         assert!(matches!(silent, EventsError::Silent), "{silent}");
         // Too late: it is not taken for the answer to what comes next.
         let late = Reply::Done {}.message();
-        assert!(passing::send(its.as_fd(), &late, None).is_err());
+        assert!(scm_rights::send(its.as_fd(), &late, None).is_err());
         let gone = ask().unwrap_err();
         assert!(matches!(gone, EventsError::Gone), "{gone}");
     }

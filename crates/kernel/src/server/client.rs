@@ -11,10 +11,10 @@ use super::closing::Handed;
 use crate::bpf::monitor::{self, BindError, Tally, Wanted};
 use crate::capability::{self, Capability};
 use crate::event::{EventKind, EventSet};
-use crate::passing;
 use crate::peer::Peer;
 use crate::policy::Limits;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
+use crate::scm_rights;
 use crate::system;
 use crate::tcp;
 use crate::variables::VariableSet;
@@ -104,8 +104,8 @@ impl Client {
     /// Whether it hands over what there may be no room for. The system would close that at once, and
     /// have the thread that serves wait for it.
     pub(super) fn brings_too_much(&self) -> bool {
-        let brings = passing::brings_descriptors(self.socket()).unwrap_or(false);
-        brings && system::descriptors_left() < passing::MOST_ALONG.into()
+        let brings = scm_rights::next_has_descriptors(self.socket()).unwrap_or(false);
+        brings && system::descriptors_left() < scm_rights::MAX_DESCRIPTORS.into()
     }
 
     /// Refuses its next message without taking it.
@@ -129,21 +129,25 @@ impl Client {
             return Outcome::Gone("its user hands over more than can be closed");
         }
         let mut buffer = [0; LONGEST];
-        let received = match passing::receive(self.socket(), &mut buffer) {
+        let received = match scm_rights::receive(self.socket(), &mut buffer) {
             Ok(received) => received,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Outcome::Idle,
             Err(_) => return Outcome::Gone("its socket failed"),
         };
         // Whatever came along is closed without waiting for it.
         let hand = |fd| Handed::new(fd, self.peer.user, &shared.closing);
-        let mut along = received.along.into_iter().map(hand);
-        let none = if received.bereft { FULL } else { NO_SOCKET };
+        let mut along = received.descriptors.into_iter().map(hand);
+        let none = if received.lost_descriptors {
+            FULL
+        } else {
+            NO_SOCKET
+        };
         let first = along.next().ok_or(none);
         along.for_each(drop);
         if received.length == 0 {
             return Outcome::Gone("it closed its socket");
         }
-        if received.cut {
+        if received.truncated {
             return Outcome::Gone("it sent a message that is too long");
         }
         self.budget.spend();
@@ -170,7 +174,7 @@ impl Client {
             return Outcome::Served;
         }
         let along = ring.as_ref().map(OwnedFd::as_fd);
-        match passing::send(self.socket(), &reply.message(), along) {
+        match scm_rights::send(self.socket(), &reply.message(), along) {
             Ok(()) => Outcome::Served,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 Outcome::Gone("it asks and takes no answers")

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::passing;
+use crate::scm_rights;
 
 /// Pending closes and the threads that execute them. Clones share both.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +45,7 @@ impl Closing {
     /// Upper bound of descriptors that wait for their close: full queues of as many users as can hang
     /// at once, one more message each, and the sockets of their clients.
     pub(super) const fn most_kept(clients_per_user: u32) -> u32 {
-        MOST_THREADS * (MOST_WAITING as u32 + passing::MOST_ALONG + clients_per_user)
+        MOST_THREADS * (MOST_WAITING as u32 + scm_rights::MAX_DESCRIPTORS + clients_per_user)
     }
 
     /// Whether any close is pending.
@@ -175,7 +175,7 @@ struct Answer {
 impl Answer {
     /// A client that takes no replies is disconnected; the serving thread sees the shutdown.
     fn send(self) {
-        if passing::send(self.to.as_fd(), &self.message, None).is_err() {
+        if scm_rights::send(self.to.as_fd(), &self.message, None).is_err() {
             // SAFETY: takes numbers and touches no memory.
             unsafe { libc::shutdown(self.to.as_raw_fd(), libc::SHUT_RDWR) };
         }
@@ -203,14 +203,14 @@ impl Target {
             Self::Handed(fd) => drop(fd),
             Self::Message(socket) => {
                 // It fails if the client is gone, and then its messages are too.
-                let _ = passing::discard(socket.as_fd());
+                let _ = scm_rights::discard(socket.as_fd());
             }
             Self::Client(socket) => {
                 // The kernel reports unread data to the client as an error, which would precede our
                 // last reply. An empty message looks like the end of the stream, so the loop does not
                 // stop there; the bound exceeds what a queue holds.
                 for _ in 0..MOST_QUEUED {
-                    if passing::discard(socket.as_fd()).is_err() {
+                    if scm_rights::discard(socket.as_fd()).is_err() {
                         break;
                     }
                 }
@@ -379,7 +379,7 @@ mod tests {
         /// Waits for the next reply.
         fn next(&self) -> u8 {
             let mut said = [0; 8];
-            passing::receive(self.0.as_fd(), &mut said).unwrap();
+            scm_rights::receive(self.0.as_fd(), &mut said).unwrap();
             said[0]
         }
 

@@ -171,7 +171,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::passing;
+    use crate::scm_rights;
 
     /// A folder of this test, with a short path as sockets want it.
     fn own(name: &str) -> PathBuf {
@@ -231,7 +231,7 @@ mod tests {
         let path = there.join("events.sock");
         let door = Door::open(&path).unwrap();
         let client = connect(&path).unwrap();
-        let hand_over = || passing::send(client.as_fd(), b"?", Some(client.as_fd()));
+        let hand_over = || scm_rights::send(client.as_fd(), b"?", Some(client.as_fd()));
         let early = hand_over().map_err(|e| e.raw_os_error());
         let barred = door.bars_descriptors();
         assert_eq!(
@@ -248,7 +248,7 @@ mod tests {
             libc::accept(door.socket().as_raw_fd(), no_address, no_size)
         });
         let accepted = accepted.unwrap();
-        passing::send(client.as_fd(), b"?", None).unwrap();
+        scm_rights::send(client.as_fd(), b"?", None).unwrap();
         door.allow_descriptors(accepted.as_fd());
         hand_over().unwrap();
         drop(door);

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::capability;
-use crate::passing;
+use crate::scm_rights;
 use crate::system::{self, check};
 
 /// The process. Dropping this has it do its work, and waits for that.
@@ -56,7 +56,7 @@ impl Porter {
     /// Waits until it has nothing left to give up. If it could not it has ended.
     fn has_begun(&self) -> bool {
         let alive = self.alive.as_ref().map(AsFd::as_fd);
-        alive.is_some_and(|fd| passing::receive(fd, &mut [0]).is_ok_and(|r| r.length > 0))
+        alive.is_some_and(|fd| scm_rights::receive(fd, &mut [0]).is_ok_and(|r| r.length > 0))
     }
 }
 

@@ -44,7 +44,7 @@ fn without_descriptors_a_subscription_is_refused_with_the_mend() {
     if is_parent("descriptors::without_descriptors_a_subscription_is_refused_with_the_mend") {
         return;
     }
-    let Some(daemon) = Daemon::start("bereft", ANYTHING) else {
+    let Some(daemon) = Daemon::start("lost_descriptors", ANYTHING) else {
         return;
     };
     let events = Events::connect(&daemon.path).unwrap();

@@ -1,4 +1,4 @@
-//! Messages on a local socket that keeps their bounds, with a descriptor along.
+//! Messages on a local socket that keeps their bounds, with a descriptor descriptors.
 
 use std::io;
 use std::mem;
@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     message: &[u8],
-    along: Option<BorrowedFd<'_>>,
+    descriptors: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
     let mut part = libc::iovec {
         iov_base: message.as_ptr().cast_mut().cast(),
@@ -19,8 +19,8 @@ pub(crate) fn send(
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
-    if let Some(along) = along {
-        let raw = along.as_raw_fd();
+    if let Some(descriptors) = descriptors {
+        let raw = descriptors.as_raw_fd();
         header.msg_control = control.0.as_mut_ptr().cast();
         // SAFETY: computes a size; then the first control message lies in `control`, which has
         // room for it and is aligned as one.
@@ -47,11 +47,11 @@ pub(crate) struct Received {
     /// Length of the message; zero if the other side is gone.
     pub(crate) length: usize,
     /// The message did not fit.
-    pub(crate) cut: bool,
+    pub(crate) truncated: bool,
     /// Descriptors were sent for which this process had no number left; the system has closed them.
-    pub(crate) bereft: bool,
-    /// The descriptors that came along.
-    pub(crate) along: Vec<OwnedFd>,
+    pub(crate) lost_descriptors: bool,
+    /// The descriptors that came descriptors.
+    pub(crate) descriptors: Vec<OwnedFd>,
 }
 
 /// Takes the next message. Waits for one only if the socket does.
@@ -73,15 +73,15 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
     })?;
     Ok(Received {
         length,
-        cut: header.msg_flags & libc::MSG_TRUNC != 0,
+        truncated: header.msg_flags & libc::MSG_TRUNC != 0,
         // There is room for all that a message can have, so the process is short of them.
-        bereft: header.msg_flags & libc::MSG_CTRUNC != 0,
-        along: descriptors(&header),
+        lost_descriptors: header.msg_flags & libc::MSG_CTRUNC != 0,
+        descriptors: descriptors(&header),
     })
 }
 
-/// Whether the next message has descriptors along. It stays where it is.
-pub(crate) fn brings_descriptors(socket: BorrowedFd<'_>) -> io::Result<bool> {
+/// Whether the next message has descriptors descriptors. It stays where it is.
+pub(crate) fn next_has_descriptors(socket: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: a msghdr is integers and pointers, for which zero is a value: there is room for nothing.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     retry(|| {
@@ -91,7 +91,7 @@ pub(crate) fn brings_descriptors(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(header.msg_flags & libc::MSG_CTRUNC != 0)
 }
 
-/// Throws the next message away. The system closes what came along, without a number for any of it,
+/// Throws the next message away. The system closes what came descriptors, without a number for any of it,
 /// and the caller waits for that.
 pub(crate) fn discard(socket: BorrowedFd<'_>) -> io::Result<()> {
     retry(|| {
@@ -141,7 +141,7 @@ fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
 }
 
 /// Descriptors that one message can have (`SCM_MAX_FD` of the kernel).
-pub(crate) const MOST_ALONG: u32 = 253;
+pub(crate) const MAX_DESCRIPTORS: u32 = 253;
 
 /// Room for all of them: the system would close the others itself, and have the receiver wait for it.
 struct Control([u64; 129]);

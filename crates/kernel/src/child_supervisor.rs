@@ -1,26 +1,26 @@
-//! Looks after programs that were started for events, on a thread of its own: whatever handlers are
-//! at, and whether or not events still come.
+//! Supervises the programs that events have started, on a thread of its own. Handlers that block and
+//! events that stop do not delay it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
+use std::{fmt, io, mem};
 
 use crate::event::Event;
 use crate::exec_handler::{Executable, Programs, Report, SocketRef};
 use crate::system::join;
 
-/// Hears of programs in trouble.
-type Hear = Box<dyn FnMut(&Report) + Send>;
+/// Receives reports of failed programs.
+type OnReport = Box<dyn FnMut(&Report) + Send>;
 
-/// Dropping it kills the programs that run.
+/// Dropping it kills the running programs.
 #[derive(Debug)]
 pub(crate) struct ChildSupervisor {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What others than the owner may do.
+/// Starts programs from other threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Launcher(Arc<Shared>);
 
@@ -33,20 +33,20 @@ struct Shared {
 #[derive(Default)]
 struct State {
     programs: Programs,
-    /// Of programs that were not started.
+    /// Reports of programs that were not started.
     pending: Vec<Report>,
-    /// Not here while it hears.
-    hear: Option<Hear>,
+    /// Absent while a call is in progress.
+    on_report: Option<OnReport>,
     stopped: bool,
 }
 
 impl ChildSupervisor {
     pub(crate) fn start() -> io::Result<Self> {
         let shared: Arc<Shared> = Arc::default();
-        let its = Arc::clone(&shared);
+        let own = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("tcp-programs".into())
-            .spawn(move || its.run())?;
+            .spawn(move || own.run())?;
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -57,18 +57,20 @@ impl ChildSupervisor {
         Launcher(Arc::clone(&self.shared))
     }
 
-    pub(crate) fn on_report(&self, hear: Hear) {
-        let before = self.shared.lock().hear.replace(hear);
-        // What it holds may come back here when it goes.
+    pub(crate) fn on_report(&self, on_report: OnReport) {
+        let before = self.shared.lock().on_report.replace(on_report);
+        // Dropped without the lock: its captures may call this module again.
         drop(before);
     }
 }
 
 impl Launcher {
-    /// Starts a program for an event, or reports why not.
-    pub(crate) fn start(&self, what: &Executable, event: &Event, socket: SocketRef) {
+    /// Starts a program for an event, or reports why it cannot be started.
+    pub(crate) fn start(&self, executable: &Executable, event: &Event, socket: SocketRef) {
         let mut state = self.0.lock();
-        let report = state.programs.start(what, event, socket, Instant::now());
+        let report = state
+            .programs
+            .start(executable, event, socket, Instant::now());
         state.pending.extend(report);
         self.0.changed.notify_one();
     }
@@ -77,22 +79,22 @@ impl Launcher {
 impl Shared {
     fn run(&self) {
         while let Some(reports) = self.reports() {
-            // Nothing is locked while it hears, so it may do what it likes.
-            let Some(mut hear) = self.lock().hear.take() else {
+            // The callback runs without the lock, so it may call this module.
+            let Some(mut on_report) = self.lock().on_report.take() else {
                 continue;
             };
             for report in &reports {
-                hear(report);
+                on_report(report);
             }
-            // Another one may have been given meanwhile.
+            // A callback that was set meanwhile stays. The old one is dropped without the lock.
             let mut state = self.lock();
-            if state.hear.is_none() {
-                state.hear = Some(hear);
+            if state.on_report.is_none() {
+                state.on_report = Some(on_report);
             }
         }
     }
 
-    /// The next ones; `None` when it is stopped.
+    /// Waits for reports; `None` when the supervisor is dropped.
     fn reports(&self) -> Option<Vec<Report>> {
         let mut state = self.lock();
         loop {
@@ -100,7 +102,7 @@ impl Shared {
                 state.programs = Programs::default();
                 return None;
             }
-            let mut reports = std::mem::take(&mut state.pending);
+            let mut reports = mem::take(&mut state.pending);
             reports.extend(state.programs.reap(Instant::now()));
             if !reports.is_empty() {
                 return Some(reports);
@@ -136,5 +138,5 @@ impl fmt::Debug for State {
     }
 }
 
-/// How often programs are looked after.
+/// Interval between two checks of running programs.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -27,7 +27,7 @@ mod exec_handler;
 mod ffi;
 mod handlers;
 mod memory_map;
-mod peer;
+mod peer_cred;
 mod policy;
 mod protocol;
 mod ring;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
 use crate::bpf::monitor::Wanted;
-use crate::peer::Peer;
+use crate::peer_cred::PeerCred;
 
 /// Who may have what, and how much of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Policy {
     }
 
     /// What a process may have: all that the rules for it allow together.
-    pub(crate) fn allows(&self, peer: &Peer) -> Wanted {
+    pub(crate) fn allows(&self, peer: &PeerCred) -> Wanted {
         let mut all = Wanted::default();
         for rule in self.rules.iter().filter(|rule| rule.is_for(peer)) {
             all.events = all.events.or(rule.wanted.events);
@@ -135,7 +135,7 @@ struct Rule {
 }
 
 impl Rule {
-    fn is_for(&self, peer: &Peer) -> bool {
+    fn is_for(&self, peer: &PeerCred) -> bool {
         self.everybody
             || self.users.contains(&peer.user)
             || self.groups.iter().any(|g| peer.groups.contains(g))
@@ -192,8 +192,8 @@ mod tests {
     use crate::event::EventKind;
     use crate::variables::Variable;
 
-    fn peer(user: u32, groups: &[u32]) -> Peer {
-        Peer {
+    fn peer(user: u32, groups: &[u32]) -> PeerCred {
+        PeerCred {
             process: 1,
             user,
             groups: groups.to_vec(),

@@ -22,7 +22,7 @@ use std::{fmt, io};
 
 use crate::bpf::monitor::{LoadError, Monitor, Wanted};
 use crate::capability::{self, Capability};
-use crate::peer::Peer;
+use crate::peer_cred::PeerCred;
 use crate::policy::{Limits, Policy};
 use crate::protocol::Reply;
 use crate::scm_rights;
@@ -130,7 +130,7 @@ impl Server {
 
     /// Takes a client that is connected already.
     pub(crate) fn adopt(&mut self, socket: OwnedFd) -> io::Result<()> {
-        let peer = Peer::of(socket.as_fd())?;
+        let peer = PeerCred::of(socket.as_fd())?;
         self.shared.now = Instant::now();
         self.admit(socket, peer);
         Ok(())
@@ -217,7 +217,7 @@ impl Server {
             Err(_) => return,
         };
         self.full_until = None;
-        match Peer::of(socket.as_fd()) {
+        match PeerCred::of(socket.as_fd()) {
             Ok(peer) => self.admit(socket, peer),
             Err(e) => {
                 let line = format!("a client without a name: {e}");
@@ -239,7 +239,7 @@ impl Server {
 
     /// Takes a client, or tells it why not. It has no ring yet: whoever only comes and goes takes
     /// nothing from others.
-    fn admit(&mut self, socket: OwnedFd, peer: Peer) {
+    fn admit(&mut self, socket: OwnedFd, peer: PeerCred) {
         let now = self.shared.now;
         let allowed = self.shared.policy.allows(&peer);
         let (why, reply) = if allowed == Wanted::default() {

@@ -10,7 +10,7 @@ use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::events::DEFAULT_PATH;
-use crate::peer;
+use crate::peer_cred;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
 use crate::ring::Ring;
 use crate::scm_rights;
@@ -229,12 +229,12 @@ impl Drop for Local {
 /// Sees that who serves there may have this process's sockets.
 fn trust(socket: BorrowedFd<'_>, path: &Path) -> Result<(), EventsError> {
     use std::os::unix::fs::MetadataExt as _;
-    let user = peer::serving_user(socket).map_err(EventsError::System)?;
+    let user = peer_cred::server_user(socket).map_err(EventsError::System)?;
     // In `/run` only root makes folders, and whose they are root has said.
     let keeper = path.parent().filter(|_| path == Path::new(DEFAULT_PATH));
     let keeper = keeper.and_then(|folder| Some(fs::metadata(folder).ok()?.uid()));
-    let own = peer::own_user();
-    if peer::may_serve(user, own, keeper) {
+    let own = peer_cred::effective_user();
+    if peer_cred::is_trusted(user, own, keeper) {
         return Ok(());
     }
     Err(EventsError::Untrusted {

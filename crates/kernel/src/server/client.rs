@@ -11,7 +11,7 @@ use super::closing::Handed;
 use crate::bpf::monitor::{self, BindError, Tally, Wanted};
 use crate::capability::{self, Capability};
 use crate::event::{EventKind, EventSet};
-use crate::peer::Peer;
+use crate::peer_cred::PeerCred;
 use crate::policy::Limits;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
 use crate::scm_rights;
@@ -23,7 +23,7 @@ use crate::variables::VariableSet;
 #[derive(Debug)]
 pub(super) struct Client {
     socket: Arc<OwnedFd>,
-    peer: Peer,
+    peer: PeerCred,
     allowed: Wanted,
     came: Instant,
     /// Its ring's number, if it has its ring.
@@ -52,7 +52,7 @@ pub(super) enum Outcome {
 impl Client {
     pub(super) fn new(
         socket: OwnedFd,
-        peer: Peer,
+        peer: PeerCred,
         allowed: Wanted,
         limits: Limits,
         now: Instant,
@@ -75,7 +75,7 @@ impl Client {
         self.socket.as_fd()
     }
 
-    pub(super) fn peer(&self) -> &Peer {
+    pub(super) fn peer(&self) -> &PeerCred {
         &self.peer
     }
 

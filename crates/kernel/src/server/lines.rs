@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::scribe::{Scribe, Sink};
-use crate::peer::Peer;
+use crate::peer_cred::PeerCred;
 
 /// The log.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Lines {
     }
 
     /// A line about a client, unless there are too many about its user.
-    pub(super) fn tell(&mut self, peer: &Peer, what: &str, now: Instant) {
+    pub(super) fn tell(&mut self, peer: &PeerCred, what: &str, now: Instant) {
         self.sweep(now);
         let new = Said {
             since: now,
@@ -95,7 +95,7 @@ mod tests {
     fn lines_about_one_user_are_limited_and_counted() {
         let (say, heard) = mpsc::channel();
         let mut lines = Lines::new(Box::new(move |l| say.send(l.to_owned()).unwrap()));
-        let peer = |user| Peer {
+        let peer = |user| PeerCred {
             process: 1,
             user,
             groups: Vec::new(),

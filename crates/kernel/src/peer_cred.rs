@@ -9,14 +9,14 @@ use crate::system::{check, option};
 
 /// A process, as it was when it connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
+pub(crate) struct PeerCred {
     pub(crate) process: i32,
     pub(crate) user: u32,
     /// All of them.
     pub(crate) groups: Vec<u32>,
 }
 
-impl Peer {
+impl PeerCred {
     /// Asks the kernel.
     pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let who: libc::ucred = option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
@@ -31,7 +31,7 @@ impl Peer {
 }
 
 /// The user who serves at the other end: who listened there, when he began to.
-pub(crate) fn serving_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+pub(crate) fn server_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let who: libc::ucred = option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
     Ok(who.uid)
 }
@@ -39,17 +39,17 @@ pub(crate) fn serving_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
 /// Whether sockets of user `own` may be handed over to a daemon of `user`. Whoever gets a socket
 /// can do all that its owner can, so a path where anybody may put a socket is no warrant. `keeper`
 /// is who owns the folder in which the daemon's socket is, if root alone can have made that.
-pub(crate) fn may_serve(user: u32, own: u32, keeper: Option<u32>) -> bool {
+pub(crate) fn is_trusted(user: u32, own: u32, keeper: Option<u32>) -> bool {
     user == 0 || user == own || keeper == Some(user)
 }
 
 /// As whom this thread acts.
-pub(crate) fn own_user() -> u32 {
+pub(crate) fn effective_user() -> u32 {
     // SAFETY: takes nothing and touches no memory.
     unsafe { libc::geteuid() }
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for PeerCred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} of user {}", self.process, self.user)
     }
@@ -87,7 +87,11 @@ mod tests {
             (1001, 1000, Some(0), false),
             (1001, 1000, Some(1001), true),
         ] {
-            assert_eq!(may_serve(user, own, keeper), may, "{user} {own} {keeper:?}");
+            assert_eq!(
+                is_trusted(user, own, keeper),
+                may,
+                "{user} {own} {keeper:?}"
+            );
         }
     }
 }

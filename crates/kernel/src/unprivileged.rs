@@ -6,7 +6,7 @@
 //! and time-outs are seen at once. Waking up takes longer than all else, so the thread is awake when
 //! a retransmission timer runs out.
 
-mod disorder;
+mod recovery_watch;
 mod shared;
 mod stamps;
 #[cfg(test)]

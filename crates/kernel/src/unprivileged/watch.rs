@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::thread;
 use std::time::Duration;
 
-use super::disorder::{Disorders, PURSE};
+use super::recovery_watch::{RecoveryWatch, SPIN_BUDGET};
 use super::stamps::drain;
 use super::timer::{Span, Timers, Wheel};
 use super::{Shared, Waiting, remove};
@@ -56,7 +56,7 @@ struct Watcher<'a> {
     shared: &'a Shared,
     epoll: &'a OwnedFd,
     alarms: Alarms,
-    disorders: Disorders<'a>,
+    recoveries: RecoveryWatch<'a>,
     /// When all sockets were looked at.
     looked: Duration,
 }
@@ -68,14 +68,14 @@ impl<'a> Watcher<'a> {
             shared,
             epoll,
             alarms: Alarms::new(several),
-            disorders: Disorders::new(now, several.then_some(&PURSE)),
+            recoveries: RecoveryWatch::new(now, several.then_some(&SPIN_BUDGET)),
             looked: now,
         }
     }
 
     /// For how long, unless something comes; not at all while it is awake.
     fn sleeps(&self, now: Duration) -> Duration {
-        if self.disorders.any(now) {
+        if self.recoveries.any(now) {
             return Duration::ZERO;
         }
         self.alarms.next(now).min(IDLE)
@@ -85,7 +85,7 @@ impl<'a> Watcher<'a> {
     /// began to wait.
     fn stamped(&mut self, cookie: u64, slept: Duration, now: Duration) {
         // Whoever stays awake for a socket looks before anything else.
-        let awake = self.alarms.awake(cookie) || self.disorders.awake(cookie, slept);
+        let awake = self.alarms.awake(cookie) || self.recoveries.awake(cookie, slept);
         let early = awake.then(|| self.shared.look(cookie)).flatten();
         // Of the bell, and of sockets that nobody watches any more, there is nothing to be seen.
         let Some(fd) = self.shared.place(cookie, now) else {
@@ -95,14 +95,14 @@ impl<'a> Watcher<'a> {
         let timeout = early.or(self.shared.look(cookie));
         self.alarms.stamped(self.shared, cookie, timeout);
         let disorder = self.shared.disorder(cookie);
-        self.disorders.saw(cookie, disorder, now);
+        self.recoveries.saw(cookie, disorder, now);
     }
 
     /// Asks sockets for which it is awake what there is no stamp of.
     fn ask(&mut self, now: Duration) {
-        for cookie in self.disorders.asks(now) {
+        for cookie in self.recoveries.asks(now) {
             self.look(cookie);
-            self.disorders
+            self.recoveries
                 .saw(cookie, self.shared.disorder(cookie), now);
         }
         self.alarms.ask_again(self.shared, now);
@@ -113,7 +113,7 @@ impl<'a> Watcher<'a> {
         self.shared.follow(now);
         self.shared.fade(self.epoll);
         let sockets = self.shared.sockets();
-        self.disorders.keep(&sockets, now);
+        self.recoveries.keep(&sockets, now);
         for cookie in sockets {
             self.look(cookie);
         }
@@ -309,15 +309,15 @@ mod tests {
         shared.lock().sockets.insert(its, watched);
         // SAFETY: takes a number and touches no memory.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).unwrap();
-        let purse = Mutex::new(super::super::disorder::Purse::full());
+        let budget = Mutex::new(super::super::recovery_watch::SpinBudget::full());
         let now = seen.at;
         let mut watcher = Watcher::new(&shared, &epoll, now);
-        watcher.disorders = Disorders::new(now, Some(&purse));
+        watcher.recoveries = RecoveryWatch::new(now, Some(&budget));
         let last = || shared.lock().sockets[&its].seen.at;
         let ms = Duration::from_millis;
         watcher.ask(now + ms(1));
         assert_eq!((watcher.sleeps(now), last()), (IDLE, seen.at));
-        watcher.disorders.saw(its, Some(ms(40)), now);
+        watcher.recoveries.saw(its, Some(ms(40)), now);
         assert_eq!(watcher.sleeps(now + ms(9)), Duration::ZERO);
         watcher.ask(now + ms(9));
         assert!(last() > seen.at, "it was not asked");

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 /// Which sockets to be awake for.
 #[derive(Debug)]
-pub(super) struct Disorders<'a> {
+pub(super) struct RecoveryWatch<'a> {
     /// Until when to be awake for each socket in disorder; once for each time that it is.
     until: BTreeMap<u64, Duration>,
     /// None where there is no second processor.
-    purse: Option<&'a Mutex<Purse>>,
+    budget: Option<&'a Mutex<SpinBudget>>,
     /// When the state was asked for.
     asked: Duration,
 }
@@ -23,16 +23,16 @@ pub(super) struct Disorders<'a> {
 /// For how long all threads of a process together may be awake: on a path that reorders all the time
 /// that is a twentieth of the time, and what was saved.
 #[derive(Debug)]
-pub(super) struct Purse {
+pub(super) struct SpinBudget {
     saved: Duration,
     /// As of then.
     counted: Duration,
 }
 
 /// That of this process.
-pub(super) static PURSE: Mutex<Purse> = Mutex::new(Purse::full());
+pub(super) static SPIN_BUDGET: Mutex<SpinBudget> = Mutex::new(SpinBudget::full());
 
-impl Purse {
+impl SpinBudget {
     pub(super) const fn full() -> Self {
         Self {
             saved: MOST,
@@ -55,12 +55,12 @@ impl Purse {
     }
 }
 
-impl<'a> Disorders<'a> {
-    /// Never awake without a purse.
-    pub(super) fn new(now: Duration, purse: Option<&'a Mutex<Purse>>) -> Self {
+impl<'a> RecoveryWatch<'a> {
+    /// Never awake without a budget.
+    pub(super) fn new(now: Duration, budget: Option<&'a Mutex<SpinBudget>>) -> Self {
         Self {
             until: BTreeMap::new(),
-            purse,
+            budget,
             asked: now,
         }
     }
@@ -80,11 +80,11 @@ impl<'a> Disorders<'a> {
         let awake = self.latest(now);
         let more = (now + patience).saturating_sub(awake);
         let mut until = now;
-        if let Some(mut purse) = self.purse() {
-            let taken = purse.take(more, now);
+        if let Some(mut budget) = self.budget() {
+            let taken = budget.take(more, now);
             until = (awake + taken).min(now + patience);
             if until < now + SHORTEST {
-                purse.give_back(taken);
+                budget.give_back(taken);
                 until = now;
             }
         }
@@ -122,9 +122,9 @@ impl<'a> Disorders<'a> {
         self.until.retain(|&cookie, _| !which(cookie));
         let rest = before.saturating_sub(self.latest(now));
         if !rest.is_zero()
-            && let Some(mut purse) = self.purse()
+            && let Some(mut budget) = self.budget()
         {
-            purse.give_back(rest);
+            budget.give_back(rest);
         }
     }
 
@@ -134,9 +134,9 @@ impl<'a> Disorders<'a> {
         latest.unwrap_or_default().max(now)
     }
 
-    fn purse(&self) -> Option<MutexGuard<'a, Purse>> {
-        let purse = self.purse?;
-        Some(purse.lock().unwrap_or_else(PoisonError::into_inner))
+    fn budget(&self) -> Option<MutexGuard<'a, SpinBudget>> {
+        let budget = self.budget?;
+        Some(budget.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -161,55 +161,55 @@ mod tests {
 
     #[test]
     fn each_disorder_is_watched_once_and_for_a_quarter_of_the_round_trip() {
-        let purse = Mutex::new(Purse::full());
-        let mut disorders = Disorders::new(ms(0), Some(&purse));
-        disorders.saw(ONE, Some(ms(40)), ms(100));
-        assert!(disorders.any(ms(109)) && disorders.awake(ONE, ms(109)));
+        let budget = Mutex::new(SpinBudget::full());
+        let mut recoveries = RecoveryWatch::new(ms(0), Some(&budget));
+        recoveries.saw(ONE, Some(ms(40)), ms(100));
+        assert!(recoveries.any(ms(109)) && recoveries.awake(ONE, ms(109)));
         // It is no longer for being seen again.
-        disorders.saw(ONE, Some(ms(40)), ms(109));
-        assert!(!disorders.any(ms(110)) && !disorders.awake(ONE, ms(110)));
-        disorders.saw(ONE, Some(ms(40)), ms(111));
-        assert!(!disorders.any(ms(112)));
-        disorders.saw(ONE, None, ms(120));
-        disorders.saw(ONE, Some(ms(4_000)), ms(130));
-        assert!(disorders.awake(ONE, ms(154)) && !disorders.awake(ONE, ms(155)));
-        assert!(!disorders.awake(2, ms(140)));
-        disorders.keep(&[2], ms(140));
-        assert!(!disorders.awake(ONE, ms(140)));
+        recoveries.saw(ONE, Some(ms(40)), ms(109));
+        assert!(!recoveries.any(ms(110)) && !recoveries.awake(ONE, ms(110)));
+        recoveries.saw(ONE, Some(ms(40)), ms(111));
+        assert!(!recoveries.any(ms(112)));
+        recoveries.saw(ONE, None, ms(120));
+        recoveries.saw(ONE, Some(ms(4_000)), ms(130));
+        assert!(recoveries.awake(ONE, ms(154)) && !recoveries.awake(ONE, ms(155)));
+        assert!(!recoveries.awake(2, ms(140)));
+        recoveries.keep(&[2], ms(140));
+        assert!(!recoveries.awake(ONE, ms(140)));
     }
 
     #[test]
     fn states_are_asked_for_now_and_then_while_it_is_awake() {
-        let purse = Mutex::new(Purse::full());
-        let mut disorders = Disorders::new(ms(0), Some(&purse));
-        assert!(disorders.asks(ms(100)).is_empty());
-        disorders.saw(ONE, Some(ms(40)), ms(100));
-        assert_eq!(disorders.asks(ms(101)), [ONE]);
-        assert!(disorders.asks(ms(101) + PAUSE / 2).is_empty());
-        assert_eq!(disorders.asks(ms(101) + PAUSE), [ONE]);
-        assert!(disorders.asks(ms(110)).is_empty());
+        let budget = Mutex::new(SpinBudget::full());
+        let mut recoveries = RecoveryWatch::new(ms(0), Some(&budget));
+        assert!(recoveries.asks(ms(100)).is_empty());
+        recoveries.saw(ONE, Some(ms(40)), ms(100));
+        assert_eq!(recoveries.asks(ms(101)), [ONE]);
+        assert!(recoveries.asks(ms(101) + PAUSE / 2).is_empty());
+        assert_eq!(recoveries.asks(ms(101) + PAUSE), [ONE]);
+        assert!(recoveries.asks(ms(110)).is_empty());
     }
 
     #[test]
     fn one_processor_is_left_to_others() {
-        let mut disorders = Disorders::new(ms(0), None);
-        disorders.saw(ONE, Some(ms(40)), ms(100_000));
-        assert!(!disorders.any(ms(100_000)) && !disorders.awake(ONE, ms(100_000)));
+        let mut recoveries = RecoveryWatch::new(ms(0), None);
+        recoveries.saw(ONE, Some(ms(40)), ms(100_000));
+        assert!(!recoveries.any(ms(100_000)) && !recoveries.awake(ONE, ms(100_000)));
     }
 
     #[test]
     fn it_is_a_twentieth_of_the_time_at_most() {
         let tick = Duration::from_micros(100);
-        let purse = Mutex::new(Purse::full());
-        let mut disorders = Disorders::new(ms(0), Some(&purse));
+        let budget = Mutex::new(SpinBudget::full());
+        let mut recoveries = RecoveryWatch::new(ms(0), Some(&budget));
         let mut awake = Duration::ZERO;
         for number in 0..100_000 {
             let now = tick * number;
             // A path that reorders a hundred times a second.
             let rtt = (number % 100 < 80).then_some(ms(400));
-            disorders.saw(u64::from(number % 2), rtt, now);
-            disorders.saw(u64::from((number + 1) % 2), rtt, now);
-            awake += if disorders.any(now) {
+            recoveries.saw(u64::from(number % 2), rtt, now);
+            recoveries.saw(u64::from((number + 1) % 2), rtt, now);
+            awake += if recoveries.any(now) {
                 tick
             } else {
                 Duration::ZERO
@@ -221,10 +221,10 @@ mod tests {
 
     #[test]
     fn all_threads_have_one_purse() {
-        let purse = Mutex::new(Purse::full());
-        let mut all = [(); 20].map(|()| Disorders::new(ms(0), Some(&purse)));
-        for disorders in &mut all {
-            disorders.saw(ONE, Some(ms(400)), ms(1));
+        let budget = Mutex::new(SpinBudget::full());
+        let mut all = [(); 20].map(|()| RecoveryWatch::new(ms(0), Some(&budget)));
+        for recoveries in &mut all {
+            recoveries.saw(ONE, Some(ms(400)), ms(1));
         }
         let awake = |at| all.iter().filter(|d| d.any(ms(at))).count();
         assert_eq!((awake(1), awake(25)), (2, 2));

@@ -6,8 +6,8 @@
 
 mod client;
 mod closing;
-mod door;
 mod lines;
+mod listener;
 mod places;
 mod porter;
 mod scribe;
@@ -29,8 +29,8 @@ use crate::scm_rights;
 use crate::system::{self, Polled, check, owned};
 use client::{Client, Outcome};
 use closing::Closing;
-use door::Door;
 use lines::Lines;
+use listener::Listener;
 use places::Places;
 use scribe::Sink;
 
@@ -41,7 +41,7 @@ pub struct Server {
     clients: BTreeMap<u64, Client>,
     /// How many came.
     came: u64,
-    door: Option<Door>,
+    door: Option<Listener>,
     /// Until then nobody is let in, since there were no descriptors left.
     full_until: Option<Instant>,
 }
@@ -107,7 +107,7 @@ impl Server {
     ///
     /// Another daemon listens there, something else is there, or the path cannot be used.
     pub fn listen(&mut self, path: &Path) -> Result<(), ServeError> {
-        self.door = Some(Door::open(path)?);
+        self.door = Some(Listener::open(path)?);
         Ok(())
     }
 
@@ -153,7 +153,7 @@ impl Server {
                 match source {
                     _ if !polled.is_ready() => {}
                     Source::Stop => return Ok(()),
-                    Source::Door => self.let_in(),
+                    Source::Listener => self.let_in(),
                     Source::Client(number) => self.serve(number),
                 }
             }
@@ -177,7 +177,7 @@ impl Server {
         if let Some(wait) = full.filter(|wait| !wait.is_zero()) {
             limits.push(wait);
         } else if let Some(door) = &self.door {
-            sources.push((Source::Door, Polled::input(door.socket())));
+            sources.push((Source::Listener, Polled::input(door.socket())));
         }
         for (&number, client) in &mut self.clients {
             let wait = if client.is_unread() {
@@ -386,7 +386,7 @@ struct Shared {
 /// What the serving thread waits for.
 enum Source {
     Stop,
-    Door,
+    Listener,
     Client(u64),
 }
 

@@ -11,7 +11,7 @@ use crate::system::{self, check, set_option};
 
 /// Where clients come in. It leaves nothing behind.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
     folders: Folders,
@@ -20,7 +20,7 @@ pub(super) struct Door {
     bars_descriptors: bool,
 }
 
-impl Door {
+impl Listener {
     pub(super) fn open(path: &Path) -> Result<Self, ServeError> {
         let error = |cause| ServeError::Socket {
             path: path.into(),
@@ -79,7 +79,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for Listener {
     fn drop(&mut self) {
         if self.porter.take().is_none() {
             // The folders go after it.
@@ -188,10 +188,10 @@ mod tests {
     fn folders_that_were_made_go_with_the_socket() {
         let there = own("made");
         let path = there.join("a/b/events.sock");
-        let door = Door::open(&path).unwrap();
+        let door = Listener::open(&path).unwrap();
         assert!(path.exists());
         // One who is refused has made nothing, and removes nothing.
-        assert!(matches!(Door::open(&path), Err(ServeError::InUse(_))));
+        assert!(matches!(Listener::open(&path), Err(ServeError::InUse(_))));
         assert!(path.exists());
         drop(door);
         assert_eq!(entries(&there), 0, "something stayed behind");
@@ -202,13 +202,13 @@ mod tests {
     fn a_porter_removes_what_was_made_and_nothing_else() {
         let there = own("porter");
         let path = there.join("a/b/events.sock");
-        let mut door = Door::open(&path).unwrap();
+        let mut door = Listener::open(&path).unwrap();
         door.leave_to_porter().unwrap();
         assert!(path.exists());
         drop(door);
         assert_eq!(entries(&there), 0, "something stayed behind");
         // Another file has come to the socket's place, and one is beside it.
-        let mut door = Door::open(&path).unwrap();
+        let mut door = Listener::open(&path).unwrap();
         door.leave_to_porter().unwrap();
         fs::write(there.join("a/notes"), "x").unwrap();
         fs::write(there.join("other"), "x").unwrap();
@@ -216,7 +216,7 @@ mod tests {
         drop(door);
         assert!(path.exists() && there.join("a/notes").exists());
         fs::remove_file(&path).unwrap();
-        let mut door = Door::open(&path).unwrap();
+        let mut door = Listener::open(&path).unwrap();
         door.leave_to_porter().unwrap();
         drop(door);
         // These folders were there before the last one.
@@ -229,7 +229,7 @@ mod tests {
     fn who_is_not_let_in_hands_nothing_over() {
         let there = own("bars");
         let path = there.join("events.sock");
-        let door = Door::open(&path).unwrap();
+        let door = Listener::open(&path).unwrap();
         let client = connect(&path).unwrap();
         let hand_over = || scm_rights::send(client.as_fd(), b"?", Some(client.as_fd()));
         let early = hand_over().map_err(|e| e.raw_os_error());
@@ -259,12 +259,12 @@ mod tests {
     fn folders_of_others_and_those_in_use_stay() {
         let there = own("used");
         let theirs = there.join("a/notes");
-        let door = Door::open(&there.join("a/b/events.sock")).unwrap();
+        let door = Listener::open(&there.join("a/b/events.sock")).unwrap();
         fs::write(&theirs, "x").unwrap();
         drop(door);
         assert!(theirs.exists());
         assert_eq!(entries(&there.join("a")), 1);
-        drop(Door::open(&there.join("events.sock")).unwrap());
+        drop(Listener::open(&there.join("events.sock")).unwrap());
         assert!(there.exists());
         fs::remove_dir_all(there).unwrap();
     }
@@ -275,7 +275,7 @@ mod tests {
         let there = own("others");
         let stays = |name: &str, word: &str| {
             let path = there.join(name);
-            let why = Door::open(&path).unwrap_err().to_string();
+            let why = Listener::open(&path).unwrap_err().to_string();
             assert!(why.contains(word) && why.contains("--socket"), "{why}");
             assert!(fs::symlink_metadata(path).is_ok(), "{name} is gone");
         };
@@ -293,7 +293,7 @@ mod tests {
         drop((stream, datagram));
         // Nobody has these any more.
         for left in ["stream", "datagram"] {
-            drop(Door::open(&there.join(left)).unwrap());
+            drop(Listener::open(&there.join(left)).unwrap());
         }
         fs::remove_dir_all(there).unwrap();
     }
@@ -303,7 +303,10 @@ mod tests {
         let there = own("long");
         // Longer than an address can be (unix(7): 108 bytes).
         let path = there.join("d").join("e".repeat(120));
-        assert!(matches!(Door::open(&path), Err(ServeError::Socket { .. })));
+        assert!(matches!(
+            Listener::open(&path),
+            Err(ServeError::Socket { .. })
+        ));
         assert_eq!(entries(&there), 0);
         fs::remove_dir(there).unwrap();
     }

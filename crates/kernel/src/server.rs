@@ -4,12 +4,12 @@
 //! it. A client that crashes is cleaned up after, one that floods has to wait, and one that does
 //! not read loses its own events and nobody else's.
 
+mod cleanup_process;
 mod client;
 mod closing;
 mod lines;
 mod listener;
 mod places;
-mod porter;
 mod scribe;
 mod user;
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{self, Path, PathBuf};
 use std::{fs, io};
 
-use super::porter::Porter;
+use super::cleanup_process::CleanupProcess;
 use super::{ServeError, connect};
 use crate::system::{self, check, set_option};
 
@@ -16,7 +16,7 @@ pub(super) struct Listener {
     path: PathBuf,
     folders: Folders,
     /// Removes the socket and the folders when this process may not.
-    porter: Option<Porter>,
+    porter: Option<CleanupProcess>,
     bars_descriptors: bool,
 }
 
@@ -73,7 +73,7 @@ impl Listener {
     /// Has the socket and the folders removed by who this process is now, whoever it becomes.
     pub(super) fn leave_to_porter(&mut self) -> io::Result<()> {
         let folders = self.folders.0.iter().rev().map(PathBuf::as_path);
-        self.porter = Some(Porter::start(&self.path, folders)?);
+        self.porter = Some(CleanupProcess::start(&self.path, folders)?);
         self.folders.0.clear();
         Ok(())
     }

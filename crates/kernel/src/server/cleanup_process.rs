@@ -17,13 +17,13 @@ use crate::system::{self, check};
 
 /// The process. Dropping this has it do its work, and waits for that.
 #[derive(Debug)]
-pub(super) struct Porter {
+pub(super) struct CleanupProcess {
     process: libc::pid_t,
     /// Closed by the system when this process ends, however it does.
     alive: Option<OwnedFd>,
 }
 
-impl Porter {
+impl CleanupProcess {
     /// Starts it for a socket, and for folders, which go if they are empty. Paths are absolute.
     pub(super) fn start<'a>(
         socket: &Path,
@@ -60,7 +60,7 @@ impl Porter {
     }
 }
 
-impl Drop for Porter {
+impl Drop for CleanupProcess {
     fn drop(&mut self) {
         self.alive = None;
         // SAFETY: nobody asks for the status.

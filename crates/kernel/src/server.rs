@@ -9,8 +9,8 @@ mod client;
 mod closing;
 mod lines;
 mod listener;
+mod log_writer;
 mod places;
-mod scribe;
 mod user;
 
 use std::collections::BTreeMap;
@@ -31,8 +31,8 @@ use client::{Client, Outcome};
 use closing::Closing;
 use lines::Lines;
 use listener::Listener;
+use log_writer::Sink;
 use places::Places;
-use scribe::Sink;
 
 /// The daemon of the event service.
 pub struct Server {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::scribe::{Scribe, Sink};
+use super::log_writer::{LogWriter, Sink};
 use crate::peer_cred::PeerCred;
 
 /// The log.
 #[derive(Debug)]
 pub(super) struct Lines {
-    scribe: Scribe,
+    scribe: LogWriter,
     /// Nothing is said of clients.
     hushed: bool,
     /// What was to be said of each user of late.
@@ -26,7 +26,7 @@ struct Said {
 impl Lines {
     pub(super) fn new(sink: Sink) -> Self {
         Self {
-            scribe: Scribe::new(sink),
+            scribe: LogWriter::new(sink),
             hushed: false,
             users: BTreeMap::new(),
         }

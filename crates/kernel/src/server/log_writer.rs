@@ -13,7 +13,7 @@ use std::{fmt, io};
 pub(super) type Sink = Box<dyn FnMut(&str) + Send>;
 
 /// Dropping it waits a little until all is written.
-pub(super) struct Scribe {
+pub(super) struct LogWriter {
     sink: Arc<Mutex<Sink>>,
     /// From the first line on, so that it has no more rights than who writes that.
     desk: Option<Desk>,
@@ -31,7 +31,7 @@ struct Desk {
     thread: JoinHandle<()>,
 }
 
-impl Scribe {
+impl LogWriter {
     pub(super) fn new(sink: Sink) -> Self {
         Self {
             sink: Arc::new(Mutex::new(sink)),
@@ -90,7 +90,7 @@ impl Desk {
     }
 }
 
-impl Drop for Scribe {
+impl Drop for LogWriter {
     fn drop(&mut self) {
         self.catch_up();
         let Some(Desk { queue, end, thread }) = self.desk.take() else {
@@ -105,9 +105,9 @@ impl Drop for Scribe {
     }
 }
 
-impl fmt::Debug for Scribe {
+impl fmt::Debug for LogWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scribe")
+        f.debug_struct("LogWriter")
             .field("left_out", &self.left_out)
             .finish_non_exhaustive()
     }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     /// A sink that tells of each line, and then waits until it may go on.
-    fn held() -> (Scribe, Receiver<String>, mpsc::Sender<()>) {
+    fn held() -> (LogWriter, Receiver<String>, mpsc::Sender<()>) {
         let (say, heard) = mpsc::channel();
         let (go, wait) = mpsc::channel();
         let sink = move |line: &str| {
@@ -131,7 +131,7 @@ mod tests {
             // It goes on for good once nobody holds it any more.
             let _ = wait.recv();
         };
-        (Scribe::new(Box::new(sink)), heard, go)
+        (LogWriter::new(Box::new(sink)), heard, go)
     }
 
     #[test]

@@ -7,8 +7,8 @@
 mod cleanup_process;
 mod client;
 mod closing;
-mod lines;
 mod listener;
+mod log_limiter;
 mod log_writer;
 mod places;
 mod user;
@@ -29,8 +29,8 @@ use crate::scm_rights;
 use crate::system::{self, Polled, check, owned};
 use client::{Client, Outcome};
 use closing::Closing;
-use lines::Lines;
 use listener::Listener;
+use log_limiter::LogLimiter;
 use log_writer::Sink;
 use places::Places;
 
@@ -79,7 +79,7 @@ impl Server {
                 rings: Places::new(limits.clients),
                 monitor,
                 policy,
-                lines: Lines::new(log),
+                lines: LogLimiter::new(log),
                 closing: Closing::default(),
                 now: Instant::now(),
             },
@@ -377,7 +377,7 @@ struct Shared {
     places: Places,
     /// Of rings.
     rings: Places,
-    lines: Lines,
+    lines: LogLimiter,
     closing: Closing,
     /// The time of the present round of [`Server::run`]. Nothing below the server reads a clock.
     now: Instant,

@@ -113,7 +113,7 @@ impl fmt::Debug for LogWriter {
     }
 }
 
-/// Lines that wait to be written.
+/// LogLimiter that wait to be written.
 const ROOM: usize = 256;
 /// How long the end waits for what is not written yet.
 const LAST_WORDS: Duration = Duration::from_secs(1);

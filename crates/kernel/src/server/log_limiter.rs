@@ -8,7 +8,7 @@ use crate::peer_cred::PeerCred;
 
 /// The log.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LogLimiter {
     scribe: LogWriter,
     /// Nothing is said of clients.
     hushed: bool,
@@ -23,7 +23,7 @@ struct Said {
     lines: u32,
 }
 
-impl Lines {
+impl LogLimiter {
     pub(super) fn new(sink: Sink) -> Self {
         Self {
             scribe: LogWriter::new(sink),
@@ -81,7 +81,7 @@ impl Lines {
     }
 }
 
-/// Lines about one user in this time.
+/// LogLimiter about one user in this time.
 const MOST: u32 = 20;
 const SPAN: Duration = Duration::from_secs(1);
 
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn lines_about_one_user_are_limited_and_counted() {
         let (say, heard) = mpsc::channel();
-        let mut lines = Lines::new(Box::new(move |l| say.send(l.to_owned()).unwrap()));
+        let mut lines = LogLimiter::new(Box::new(move |l| say.send(l.to_owned()).unwrap()));
         let peer = |user| PeerCred {
             process: 1,
             user,

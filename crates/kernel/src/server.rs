@@ -10,7 +10,7 @@ mod closing;
 mod listener;
 mod log_limiter;
 mod log_writer;
-mod places;
+mod slot_allocator;
 mod user;
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ use closing::Closing;
 use listener::Listener;
 use log_limiter::LogLimiter;
 use log_writer::Sink;
-use places::Places;
+use slot_allocator::SlotAllocator;
 
 /// The daemon of the event service.
 pub struct Server {
@@ -75,8 +75,8 @@ impl Server {
         let monitor = Monitor::load(limits.subscriptions, limits.clients)?;
         Ok(Self {
             shared: Shared {
-                places: Places::new(monitor.capacity()),
-                rings: Places::new(limits.clients),
+                places: SlotAllocator::new(monitor.capacity()),
+                rings: SlotAllocator::new(limits.clients),
                 monitor,
                 policy,
                 lines: LogLimiter::new(log),
@@ -374,9 +374,9 @@ struct Shared {
     monitor: Monitor,
     policy: Policy,
     /// Of subscriptions.
-    places: Places,
+    places: SlotAllocator,
     /// Of rings.
-    rings: Places,
+    rings: SlotAllocator,
     lines: LogLimiter,
     closing: Closing,
     /// The time of the present round of [`Server::run`]. Nothing below the server reads a clock.

@@ -28,7 +28,7 @@ pub(super) struct Client {
     came: Instant,
     /// Its ring's number, if it has its ring.
     ring: Option<u32>,
-    /// Places of its subscriptions by token.
+    /// SlotAllocator of its subscriptions by token.
     places: BTreeMap<u64, u32>,
     /// What became of those that have ended, by token, until it was asked for; the oldest first.
     ended: VecDeque<(u64, Tally)>,

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Places. One that was given back is not taken again for a while: a program in the kernel may just
+/// SlotAllocator. One that was given back is not taken again for a while: a program in the kernel may just
 /// be at work with it. Until then it counts as its last user's, who could otherwise take them all,
 /// one after the other.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct SlotAllocator {
     /// The longest free is first.
     free: VecDeque<u32>,
     /// With the time at which they were given back, in that order.
     resting: VecDeque<(u32, Instant)>,
     all: Vec<Place>,
-    /// Places of each user who has any.
+    /// SlotAllocator of each user who has any.
     of: BTreeMap<u32, u32>,
 }
 
@@ -25,7 +25,7 @@ struct Place {
     user: u32,
 }
 
-impl Places {
+impl SlotAllocator {
     pub(super) fn new(many: u32) -> Self {
         Self {
             free: (0..many).collect(),
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn places_rest_before_they_are_taken_again() {
         let start = Instant::now();
-        let mut places = Places::new(2);
+        let mut places = SlotAllocator::new(2);
         assert_eq!(places.take(7, start), Some((0, 1)));
         assert_eq!(places.take(7, start), Some((1, 1)));
         assert_eq!(places.take(7, start), None);
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn places_that_rest_count_as_their_last_users() {
         let start = Instant::now();
-        let mut places = Places::new(3);
+        let mut places = SlotAllocator::new(3);
         assert_eq!(places.take(7, start), Some((0, 1)));
         assert_eq!(places.take(8, start), Some((1, 1)));
         places.give(0, start);

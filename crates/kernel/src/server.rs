@@ -6,7 +6,7 @@
 
 mod cleanup_process;
 mod client;
-mod closing;
+mod deferred_close;
 mod listener;
 mod log_limiter;
 mod log_writer;
@@ -28,7 +28,7 @@ use crate::protocol::Reply;
 use crate::scm_rights;
 use crate::system::{self, Polled, check, owned};
 use client::{Client, Outcome};
-use closing::Closing;
+use deferred_close::DeferredClose;
 use listener::Listener;
 use log_limiter::LogLimiter;
 use log_writer::Sink;
@@ -80,7 +80,7 @@ impl Server {
                 monitor,
                 policy,
                 lines: LogLimiter::new(log),
-                closing: Closing::default(),
+                closing: DeferredClose::default(),
                 now: Instant::now(),
             },
             clients: BTreeMap::new(),
@@ -263,7 +263,7 @@ impl Server {
         // If it does not even take the refusal, so be it.
         let _ = scm_rights::send(socket.as_fd(), &reply.message(), None);
         match &self.door {
-            Some(door) if door.bars_descriptors() => Closing::hang_up_now(socket),
+            Some(door) if door.bars_descriptors() => DeferredClose::hang_up_now(socket),
             _ => self.shared.closing.hang_up(peer.user, Arc::new(socket)),
         }
     }
@@ -378,7 +378,7 @@ struct Shared {
     /// Of rings.
     rings: SlotAllocator,
     lines: LogLimiter,
-    closing: Closing,
+    closing: DeferredClose,
     /// The time of the present round of [`Server::run`]. Nothing below the server reads a clock.
     now: Instant,
 }
@@ -393,7 +393,7 @@ enum Source {
 /// How many descriptors a daemon needs: for its clients, for what they may hand over until it is
 /// closed, room for one more message, and its own.
 fn descriptors(limits: Limits) -> u32 {
-    let handed_over = Closing::most_kept(limits.clients_per_user);
+    let handed_over = DeferredClose::most_kept(limits.clients_per_user);
     limits.clients + handed_over + scm_rights::MAX_DESCRIPTORS + OWN
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::closing::Handed;
+use super::deferred_close::ReceivedFd;
 use crate::bpf::monitor::{self, BindError, Tally, Wanted};
 use crate::capability::{self, Capability};
 use crate::event::{EventKind, EventSet};
@@ -135,7 +135,7 @@ impl Client {
             Err(_) => return Outcome::Gone("its socket failed"),
         };
         // Whatever came along is closed without waiting for it.
-        let hand = |fd| Handed::new(fd, self.peer.user, &shared.closing);
+        let hand = |fd| ReceivedFd::new(fd, self.peer.user, &shared.closing);
         let mut along = received.descriptors.into_iter().map(hand);
         let none = if received.lost_descriptors {
             FULL
@@ -219,7 +219,7 @@ impl Client {
         &mut self,
         shared: &mut Shared,
         request: Request,
-        along: Result<&Handed, &str>,
+        along: Result<&ReceivedFd, &str>,
         ring: &mut Option<OwnedFd>,
     ) -> Result<Reply, String> {
         if !self.is_open() && !matches!(request, Request::Open { .. }) {
@@ -325,8 +325,8 @@ impl Client {
     fn accept<'a>(
         &self,
         shared: &Shared,
-        along: Result<&'a Handed, &str>,
-    ) -> Result<&'a Handed, String> {
+        along: Result<&'a ReceivedFd, &str>,
+    ) -> Result<&'a ReceivedFd, String> {
         let socket = along?;
         if let Some(why) = shared.closing.trouble(self.peer.user, shared.now) {
             return Err(why);
@@ -339,7 +339,7 @@ impl Client {
         &mut self,
         shared: &mut Shared,
         wanted: Wanted,
-        socket: &Handed,
+        socket: &ReceivedFd,
     ) -> Result<Reply, String> {
         let ring = self.ring.ok_or("the ring has not been given")?;
         let (place, uses) = self.new_place(shared)?;

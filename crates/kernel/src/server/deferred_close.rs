@@ -5,8 +5,8 @@
 //! descriptor of a client. Each user has a queue, which one thread at a time empties in order. A close
 //! that hangs delays its own user only.
 //!
-//! No thread here reads a clock. The serving thread passes the time to [`Closing::trouble`] and
-//! [`Closing::answer_late`], and the age of a close counts from the first of these calls that finds it.
+//! No thread here reads a clock. The serving thread passes the time to [`DeferredClose::trouble`] and
+//! [`DeferredClose::answer_late`], and the age of a close counts from the first of these calls that finds it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -18,9 +18,9 @@ use crate::scm_rights;
 
 /// Pending closes and the threads that execute them. Clones share both.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Closing(Arc<Shared>);
+pub(super) struct DeferredClose(Arc<Shared>);
 
-impl Closing {
+impl DeferredClose {
     /// Shuts a client's connection down, which the client sees at once, and queues the close. Unread
     /// messages may hold descriptors, which the kernel closes with the socket.
     pub(super) fn hang_up(&self, user: u32, socket: Arc<OwnedFd>) {
@@ -124,14 +124,14 @@ impl Closing {
 /// A descriptor that a client has handed over. It stays open even if its owner closes it, so dropping
 /// this queues the close, and never waits for it.
 #[derive(Debug)]
-pub(super) struct Handed {
+pub(super) struct ReceivedFd {
     fd: Option<OwnedFd>,
     user: u32,
-    closing: Closing,
+    closing: DeferredClose,
 }
 
-impl Handed {
-    pub(super) fn new(fd: OwnedFd, user: u32, closing: &Closing) -> Self {
+impl ReceivedFd {
+    pub(super) fn new(fd: OwnedFd, user: u32, closing: &DeferredClose) -> Self {
         Self {
             fd: Some(fd),
             user,
@@ -154,12 +154,12 @@ impl Handed {
 
     fn close(&mut self, answer: Option<Answer>) {
         if let Some(fd) = self.fd.take() {
-            self.closing.put(self.user, Target::Handed(fd), answer);
+            self.closing.put(self.user, Target::ReceivedFd(fd), answer);
         }
     }
 }
 
-impl Drop for Handed {
+impl Drop for ReceivedFd {
     fn drop(&mut self) {
         self.close(None);
     }
@@ -192,7 +192,7 @@ struct Item {
 enum Target {
     /// The socket of a client, with its unread messages.
     Client(Arc<OwnedFd>),
-    Handed(OwnedFd),
+    ReceivedFd(OwnedFd),
     /// The next message in a client's socket.
     Message(Arc<OwnedFd>),
 }
@@ -200,7 +200,7 @@ enum Target {
 impl Target {
     fn close(self) {
         match self {
-            Self::Handed(fd) => drop(fd),
+            Self::ReceivedFd(fd) => drop(fd),
             Self::Message(socket) => {
                 // It fails if the client is gone, and then its messages are too.
                 let _ = scm_rights::discard(socket.as_fd());
@@ -307,7 +307,7 @@ impl Shared {
     }
 }
 
-/// Closing takes microseconds unless the owner of the descriptor makes it last.
+/// DeferredClose takes microseconds unless the owner of the descriptor makes it last.
 const HANGS: Duration = Duration::from_secs(2);
 /// Queue length of a user: more than one message can hold.
 const MOST_WAITING: usize = 512;
@@ -393,17 +393,17 @@ mod tests {
     #[test]
     fn a_user_waits_for_his_own_descriptors_and_nobody_elses() {
         unshared(|| {
-            let closing = Closing::default();
+            let closing = DeferredClose::default();
             let (hangs, peer) = lingering();
-            drop(Handed::new(hangs, 7, &closing));
+            drop(ReceivedFd::new(hangs, 7, &closing));
             let (behind, own) = marked();
-            drop(Handed::new(own, 7, &closing));
+            drop(ReceivedFd::new(own, 7, &closing));
             let now = Instant::now();
             assert_eq!(closing.trouble(7, now), None);
             let (heard, ours) = Heard::pair();
             for user in 8..8 + MOST_THREADS - 1 {
                 let (reader, writer) = marked();
-                Handed::new(writer, user, &closing).close_and_answer(&ours, vec![1]);
+                ReceivedFd::new(writer, user, &closing).close_and_answer(&ours, vec![1]);
                 hear_end(reader);
                 // A reply comes when the queue is done with the descriptor.
                 assert_eq!(heard.next(), 1);
@@ -420,12 +420,12 @@ mod tests {
     #[test]
     fn the_age_of_a_close_counts_from_its_own_beginning() {
         unshared(|| {
-            let closing = Closing::default();
+            let closing = DeferredClose::default();
             let (first, first_peer) = lingering();
             let (second, second_peer) = lingering();
             let (heard, ours) = Heard::pair();
-            Handed::new(first, 7, &closing).close_and_answer(&ours, vec![1]);
-            drop(Handed::new(second, 7, &closing));
+            ReceivedFd::new(first, 7, &closing).close_and_answer(&ours, vec![1]);
+            drop(ReceivedFd::new(second, 7, &closing));
             let now = Instant::now();
             assert_eq!(closing.trouble(7, now), None);
             drop(first_peer);
@@ -439,10 +439,10 @@ mod tests {
     #[test]
     fn answers_come_when_the_descriptor_is_closed_or_hangs() {
         unshared(|| {
-            let closing = Closing::default();
+            let closing = DeferredClose::default();
             let (heard, ours) = Heard::pair();
             let answer = |fd, word: u8| {
-                Handed::new(fd, 7, &closing).close_and_answer(&ours, vec![word]);
+                ReceivedFd::new(fd, 7, &closing).close_and_answer(&ours, vec![word]);
             };
             answer(marked().1, 1);
             assert_eq!(heard.next(), 1);
@@ -467,13 +467,13 @@ mod tests {
     #[test]
     fn a_lane_without_a_thread_gets_one_as_soon_as_there_is_one() {
         unshared(|| {
-            for again in [Closing::answer_late, put_another] {
-                let closing = Closing::default();
+            for again in [DeferredClose::answer_late, put_another] {
+                let closing = DeferredClose::default();
                 // As if all were at other queues.
                 closing.0.lock().threads = MOST_THREADS;
                 let (heard, ours) = Heard::pair();
                 let (reader, writer) = marked();
-                Handed::new(writer, 7, &closing).close_and_answer(&ours, vec![1]);
+                ReceivedFd::new(writer, 7, &closing).close_and_answer(&ours, vec![1]);
                 let now = Instant::now();
                 assert_eq!(closing.trouble(7, now), None);
                 closing.answer_late(now + HANGS);
@@ -487,8 +487,8 @@ mod tests {
         });
     }
 
-    fn put_another(closing: &Closing, _now: Instant) {
-        drop(Handed::new(marked().1, 7, closing));
+    fn put_another(closing: &DeferredClose, _now: Instant) {
+        drop(ReceivedFd::new(marked().1, 7, closing));
     }
 
     #[test]
@@ -504,7 +504,7 @@ mod tests {
                 .or_default()
                 .waiting
                 .push_back(Item {
-                    target: Target::Handed(marked().1),
+                    target: Target::ReceivedFd(marked().1),
                     answer: None,
                 });
         }
@@ -519,12 +519,12 @@ mod tests {
     #[test]
     fn what_one_user_may_leave_is_bounded() {
         unshared(|| {
-            let closing = Closing::default();
+            let closing = DeferredClose::default();
             let (hangs, peer) = lingering();
             let (heard, ours) = Heard::pair();
             let (begun, writer) = marked();
-            drop(Handed::new(writer, 7, &closing));
-            drop(Handed::new(hangs, 7, &closing));
+            drop(ReceivedFd::new(writer, 7, &closing));
+            drop(ReceivedFd::new(hangs, 7, &closing));
             // Then the next close has begun or is about to, and does not wait in the queue.
             hear_end(begun);
             while !closing.0.lock().lanes[&7].waiting.is_empty() {
@@ -532,12 +532,12 @@ mod tests {
             }
             for _ in 0..MOST_WAITING {
                 assert!(!closing.is_too_much(7));
-                drop(Handed::new(marked().1, 7, &closing));
+                drop(ReceivedFd::new(marked().1, 7, &closing));
             }
             assert!(closing.is_too_much(7) && !closing.is_too_much(8));
             assert!(closing.trouble(7, Instant::now()).is_some());
             let (_, writer) = marked();
-            Handed::new(writer, 7, &closing).close_and_answer(&ours, vec![1]);
+            ReceivedFd::new(writer, 7, &closing).close_and_answer(&ours, vec![1]);
             drop(peer);
             assert_eq!(heard.next(), 1);
             assert!(!closing.is_too_much(7));

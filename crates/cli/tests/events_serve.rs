@@ -298,16 +298,16 @@ fn another_user_serves_with_one_capability_that_sleeps() {
         }
     };
     see("alone");
-    // Who removes what root has made stays root, and can do no more than that.
-    let porter = child(process);
-    for thread in rights(porter) {
-        assert_eq!(thread["Name"], "tg-porter");
+    // The process that removes the files of root stays root, and has no capability.
+    let cleanup = child(process);
+    for thread in rights(cleanup) {
+        assert_eq!(thread["Name"], "tg-cleanup");
         assert_eq!(thread["Uid"], "0");
         for none in ["CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb"] {
-            assert_eq!(thread[none], "0000000000000000", "{none} of the porter");
+            assert_eq!(thread[none], "0000000000000000", "{none} of the cleanup process");
         }
     }
-    let held = fs::read_dir(format!("/proc/{porter}/fd")).unwrap();
+    let held = fs::read_dir(format!("/proc/{cleanup}/fd")).unwrap();
     assert_eq!(held.count(), 1);
     let events = Events::connect(&socket).unwrap();
     let (ours, peer) = connection();

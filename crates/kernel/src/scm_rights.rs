@@ -26,8 +26,8 @@ pub(crate) fn send(
             (*first).cmsg_level = libc::SOL_SOCKET;
             (*first).cmsg_type = libc::SCM_RIGHTS;
             (*first).cmsg_len = libc::CMSG_LEN(FD_SIZE) as _;
-            let data = libc::CMSG_DATA(first).cast::<RawFd>();
-            ptr::write_unaligned(data, descriptor.as_raw_fd());
+            let data = libc::CMSG_DATA(first).cast::<[u8; FD_SIZE as usize]>();
+            data.write(descriptor.as_raw_fd().to_ne_bytes());
         }
     }
     retry(|| {
@@ -114,9 +114,9 @@ fn descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
             if (*message).cmsg_level == libc::SOL_SOCKET && (*message).cmsg_type == libc::SCM_RIGHTS
             {
                 let bytes = (*message).cmsg_len - libc::CMSG_LEN(0) as usize;
-                let data = libc::CMSG_DATA(message).cast::<RawFd>();
+                let data = libc::CMSG_DATA(message).cast::<[u8; FD_SIZE as usize]>();
                 for number in 0..bytes / mem::size_of::<RawFd>() {
-                    let raw = ptr::read_unaligned(data.add(number));
+                    let raw = RawFd::from_ne_bytes(data.add(number).read());
                     found.push(OwnedFd::from_raw_fd(raw));
                 }
             }

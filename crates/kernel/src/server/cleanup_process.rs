@@ -1,8 +1,8 @@
-//! Clears up behind the daemon, however that ends.
+//! Removes the daemon's socket and directories after its end, also if it is killed.
 //!
-//! Who has become another user may not remove what root has made, and who is killed removes nothing.
-//! So a process stays behind that is who the daemon was, with no capability and no descriptor but
-//! one, which ends with the daemon. It hears nothing else and does nothing but remove.
+//! A daemon that has become another user may not remove files of root, and a killed one removes
+//! nothing. So a child process keeps the identity that the daemon had when it began. It has no
+//! capability and one descriptor, whose other end the kernel closes with the daemon.
 
 use std::ffi::CString;
 use std::io;
@@ -15,46 +15,49 @@ use crate::capability;
 use crate::scm_rights;
 use crate::system::{self, check};
 
-/// The process. Dropping this has it do its work, and waits for that.
+/// The process. Dropping this makes it remove the files, and waits for its end.
 #[derive(Debug)]
 pub(super) struct CleanupProcess {
     process: libc::pid_t,
-    /// Closed by the system when this process ends, however it does.
+    /// The kernel closes it when the daemon ends.
     alive: Option<OwnedFd>,
 }
 
 impl CleanupProcess {
-    /// Starts it for a socket, and for folders, which go if they are empty. Paths are absolute.
+    /// Starts the process for a socket, and for directories, which it removes if they are empty. All
+    /// paths are absolute.
     pub(super) fn start<'a>(
         socket: &Path,
-        folders: impl Iterator<Item = &'a Path>,
+        directories: impl Iterator<Item = &'a Path>,
     ) -> io::Result<Self> {
         let name = |path: &Path| CString::new(path.as_os_str().as_bytes());
-        let rounds = Rounds {
-            socket: name(socket)?,
-            made: identity(&name(socket)?)?,
-            folders: folders.map(name).collect::<Result<_, _>>()?,
+        let socket = name(socket)?;
+        let files = Files {
+            identity: identity(&socket)?,
+            socket,
+            directories: directories.map(name).collect::<Result<_, _>>()?,
         };
         let [end, alive] = system::local_pair()?;
-        // SAFETY: the child calls nothing but the system until it ends, as it must where other
-        // threads may have held locks.
+        // SAFETY: the child makes system calls only. Another thread may have held the allocator's lock
+        // at the fork, so the child must not allocate.
         match check(unsafe { libc::fork() })? {
-            0 => rounds.serve(end.as_raw_fd()),
+            0 => files.remove_after(end.as_raw_fd()),
             process => {
                 drop(end);
-                let porter = Self {
+                let cleanup = Self {
                     process,
                     alive: Some(alive),
                 };
-                porter.has_begun().then_some(porter).ok_or_else(|| {
-                    io::Error::other("the process that is to remove the socket has ended")
-                })
+                cleanup
+                    .is_ready()
+                    .then_some(cleanup)
+                    .ok_or_else(|| io::Error::other("the cleanup process has ended"))
             }
         }
     }
 
-    /// Waits until it has nothing left to give up. If it could not it has ended.
-    fn has_begun(&self) -> bool {
+    /// Waits until the process has dropped its capabilities; false if it could not and has ended.
+    fn is_ready(&self) -> bool {
         let alive = self.alive.as_ref().map(AsFd::as_fd);
         alive.is_some_and(|fd| scm_rights::receive(fd, &mut [0]).is_ok_and(|r| r.length > 0))
     }
@@ -63,32 +66,32 @@ impl CleanupProcess {
 impl Drop for CleanupProcess {
     fn drop(&mut self) {
         self.alive = None;
-        // SAFETY: nobody asks for the status.
+        // SAFETY: the status is not asked for.
         let wait = || unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
         while wait() == -1 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {}
     }
 }
 
-/// What is to be removed.
-struct Rounds {
+/// The files to remove.
+struct Files {
     socket: CString,
-    /// Another file at its path is not ours.
-    made: (u64, u64),
+    /// Identifies the socket; another file at its path stays.
+    identity: (u64, u64),
     /// Innermost first.
-    folders: Vec<CString>,
+    directories: Vec<CString>,
 }
 
-impl Rounds {
-    /// Waits for the end of the daemon and removes everything. Allocates nothing.
-    fn serve(&self, end: RawFd) -> ! {
-        // SAFETY: these take numbers, names that end with zero, a set that is filled before it is
-        // used, and a byte's place. The descriptors that are closed are this process's own.
+impl Files {
+    /// Waits until the other end of `end` is closed, and removes the files. Does not allocate.
+    fn remove_after(&self, end: RawFd) -> ! {
+        // SAFETY: these take numbers, strings that end with zero, a set that is filled before its use,
+        // and a byte. The closed descriptors are copies of this process.
         unsafe {
             let mut all: libc::sigset_t = mem::zeroed();
             libc::sigfillset(&raw mut all);
-            // What ends a group of processes ends the daemon, and then this.
+            // A signal to the process group ends the daemon, and this process has to outlive it.
             libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
-            libc::prctl(libc::PR_SET_NAME, c"tg-porter".as_ptr());
+            libc::prctl(libc::PR_SET_NAME, c"tg-cleanup".as_ptr());
             libc::chdir(c"/".as_ptr());
             libc::dup2(end, 0);
             libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
@@ -97,23 +100,22 @@ impl Rounds {
             }
             let mut byte = 0_u8;
             libc::write(0, (&raw const byte).cast(), 1);
-            // Nobody writes: it fails, or it is the end.
+            // The daemon writes nothing, so the read returns at its end.
             while libc::read(0, (&raw mut byte).cast(), 1) > 0 {}
-            if identity(&self.socket).is_ok_and(|now| now == self.made) {
+            if identity(&self.socket).is_ok_and(|now| now == self.identity) {
                 libc::unlink(self.socket.as_ptr());
             }
-            for folder in &self.folders {
-                libc::rmdir(folder.as_ptr());
+            for directory in &self.directories {
+                libc::rmdir(directory.as_ptr());
             }
             libc::_exit(0)
         }
     }
 }
 
-/// What tells a file from all others.
+/// Device and inode number of a file.
 fn identity(path: &CString) -> io::Result<(u64, u64)> {
-    // SAFETY: zero is a value for all of its fields; the name ends with zero, and the place is
-    // whole.
+    // SAFETY: zero is a value for all fields; the path ends with zero, and the structure is whole.
     unsafe {
         let mut found: libc::stat = mem::zeroed();
         check(libc::lstat(path.as_ptr(), &raw mut found))?;

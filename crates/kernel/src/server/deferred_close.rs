@@ -1,12 +1,13 @@
-//! Closes what clients hand over, on threads of its own.
+//! Closes the descriptors that clients send, on threads of its own.
 //!
 //! The last close of a descriptor can block: a socket waits as long as its owner has set
 //! (`SO_LINGER`), a file system may not answer at all. The serving thread therefore closes no
 //! descriptor of a client. Each user has a queue, which one thread at a time empties in order. A close
 //! that hangs delays its own user only.
 //!
-//! No thread here reads a clock. The serving thread passes the time to [`DeferredClose::trouble`] and
-//! [`DeferredClose::answer_late`], and the age of a close counts from the first of these calls that finds it.
+//! No thread here reads a clock. The serving thread passes the time to [`DeferredClose::refusal`] and
+//! [`DeferredClose::answer_overdue`], and the age of a close counts from the first of these calls that
+//! finds it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -23,14 +24,14 @@ pub(super) struct DeferredClose(Arc<Shared>);
 impl DeferredClose {
     /// Shuts a client's connection down, which the client sees at once, and queues the close. Unread
     /// messages may hold descriptors, which the kernel closes with the socket.
-    pub(super) fn hang_up(&self, user: u32, socket: Arc<OwnedFd>) {
+    pub(super) fn disconnect(&self, user: u32, socket: Arc<OwnedFd>) {
         // SAFETY: takes numbers and touches no memory.
         unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
-        self.put(user, Target::Client(socket), None);
+        self.enqueue(user, Target::Client(socket), None);
     }
 
     /// Closes the connection of a client on the calling thread. No unread message holds a descriptor.
-    pub(super) fn hang_up_now(socket: OwnedFd) {
+    pub(super) fn disconnect_now(socket: OwnedFd) {
         Target::Client(Arc::new(socket)).close();
     }
 
@@ -39,29 +40,29 @@ impl DeferredClose {
     pub(super) fn discard(&self, user: u32, socket: &Arc<OwnedFd>, message: Vec<u8>) {
         let to = Arc::clone(socket);
         let target = Target::Message(Arc::clone(socket));
-        self.put(user, target, Some(Answer { to, message }));
+        self.enqueue(user, target, Some(Answer { to, message }));
     }
 
     /// Upper bound of descriptors that wait for their close: full queues of as many users as can hang
     /// at once, one more message each, and the sockets of their clients.
-    pub(super) const fn most_kept(clients_per_user: u32) -> u32 {
-        MOST_THREADS * (MOST_WAITING as u32 + scm_rights::MAX_DESCRIPTORS + clients_per_user)
+    pub(super) const fn max_pending(clients_per_user: u32) -> u32 {
+        MAX_THREADS * (MAX_QUEUE as u32 + scm_rights::MAX_DESCRIPTORS + clients_per_user)
     }
 
     /// Whether any close is pending.
     pub(super) fn is_busy(&self) -> bool {
-        !self.0.lock().lanes.is_empty()
+        !self.0.lock().queues.is_empty()
     }
 
-    /// Sends the answers that wait behind a close that hangs, and starts the threads that could not be
+    /// Sends the answers that wait behind an overdue close, and starts the threads that could not be
     /// started before.
-    pub(super) fn answer_late(&self, now: Instant) {
+    pub(super) fn answer_overdue(&self, now: Instant) {
         let mut late = Vec::new();
         let mut state = self.0.lock();
-        for lane in state.lanes.values_mut() {
-            if lane.hangs(now).is_some() {
-                late.extend(lane.answer.take());
-                let waiting = lane.waiting.iter_mut();
+        for queue in state.queues.values_mut() {
+            if queue.overdue(now).is_some() {
+                late.extend(queue.answer.take());
+                let waiting = queue.waiting.iter_mut();
                 late.extend(waiting.filter_map(|item| item.answer.take()));
             }
         }
@@ -71,71 +72,76 @@ impl DeferredClose {
     }
 
     /// Why the daemon takes no more descriptors of a user; `None` if it does.
-    pub(super) fn trouble(&self, user: u32, now: Instant) -> Option<String> {
+    pub(super) fn refusal(&self, user: u32, now: Instant) -> Option<String> {
         let mut state = self.0.lock();
-        let lane = state.lanes.get_mut(&user)?;
-        let (what, for_long) = match lane.hangs(now) {
-            Some(t) if !lane.is_at_work => {
-                return Some(format!(
-                    "what user {user} handed over waits since {} s for a thread that closes it, and nothing more is taken from this user until it is done: raise the daemon's limit of threads (ulimit -u, TasksMax=), or end clients of other users whose descriptors hang",
-                    t.as_secs()
-                ));
-            }
-            Some(t) => ("closing a descriptor", format!(" since {} s", t.as_secs())),
-            None if lane.waiting.len() >= MOST_WAITING => ("closing descriptors", String::new()),
-            None => return None,
-        };
+        let queue = state.queues.get_mut(&user)?;
+        let age = queue.overdue(now);
+        if let Some(age) = age.filter(|_| !queue.has_thread) {
+            return Some(format!(
+                "descriptors of user {user} wait since {} s for a thread that closes them, and no more are accepted from this user until then: raise the daemon's limit of threads (ulimit -u, TasksMax=), or stop clients of other users whose descriptors hang",
+                age.as_secs()
+            ));
+        }
+        if age.is_none() && queue.waiting.len() < MAX_QUEUE {
+            return None;
+        }
+        let since = age.map(|age| format!(" since {} s", age.as_secs()));
         Some(format!(
-            "{what} that user {user} handed over hangs{for_long}, and nothing more is taken from this user until it is done: close sockets without SO_LINGER, or after the subscription, and hand over TCP sockets only"
+            "closing descriptors of user {user} hangs{}, and no more are accepted from this user until they are closed: close sockets without SO_LINGER, or after the subscription, and send TCP sockets only",
+            since.unwrap_or_default()
         ))
     }
 
     /// Whether the queue of a user is full.
-    pub(super) fn is_too_much(&self, user: u32) -> bool {
+    pub(super) fn is_full(&self, user: u32) -> bool {
         let state = self.0.lock();
-        let waiting = state.lanes.get(&user).map_or(0, |lane| lane.waiting.len());
-        waiting >= MOST_WAITING
+        let waiting = state
+            .queues
+            .get(&user)
+            .map_or(0, |queue| queue.waiting.len());
+        waiting >= MAX_QUEUE
     }
 
-    fn put(&self, user: u32, target: Target, answer: Option<Answer>) {
+    fn enqueue(&self, user: u32, target: Target, answer: Option<Answer>) {
         let mut state = self.0.lock();
-        let lane = state.lanes.entry(user).or_default();
-        lane.waiting.push_back(Item { target, answer });
+        let queue = state.queues.entry(user).or_default();
+        queue.waiting.push_back(Item { target, answer });
         self.start_threads(&mut state);
     }
 
-    /// Starts a thread for each queue that has none, up to [`MOST_THREADS`]. If the system refuses one
+    /// Starts a thread for each queue that has none, up to [`MAX_THREADS`]. If the system refuses one
     /// the queue waits for the next call, or for a thread that has emptied its own queue.
     fn start_threads(&self, state: &mut State) {
-        while state.threads < MOST_THREADS
-            && let Some((&user, lane)) = state.lanes.iter_mut().find(|(_, lane)| !lane.is_at_work)
+        while state.threads < MAX_THREADS
+            && let Some((&user, queue)) =
+                state.queues.iter_mut().find(|(_, queue)| !queue.has_thread)
         {
             let shared = Arc::clone(&self.0);
             let thread = thread::Builder::new().name(NAME.into());
             if thread.spawn(move || shared.work(user)).is_err() {
                 return;
             }
-            lane.begin();
+            queue.assign();
             state.threads += 1;
         }
     }
 }
 
-/// A descriptor that a client has handed over. It stays open even if its owner closes it, so dropping
+/// A descriptor that a client has sent. It stays open even if its owner closes it, so dropping
 /// this queues the close, and never waits for it.
 #[derive(Debug)]
 pub(super) struct ReceivedFd {
     fd: Option<OwnedFd>,
     user: u32,
-    closing: DeferredClose,
+    closes: DeferredClose,
 }
 
 impl ReceivedFd {
-    pub(super) fn new(fd: OwnedFd, user: u32, closing: &DeferredClose) -> Self {
+    pub(super) fn new(fd: OwnedFd, user: u32, closes: &DeferredClose) -> Self {
         Self {
             fd: Some(fd),
             user,
-            closing: closing.clone(),
+            closes: closes.clone(),
         }
     }
 
@@ -146,7 +152,7 @@ impl ReceivedFd {
     }
 
     /// Closes the descriptor and then sends `message` to its owner. From then on the owner's copy is
-    /// the last one, and closing it takes effect as if the daemon never had a copy.
+    /// the last one, and closes it takes effect as if the daemon never had a copy.
     pub(super) fn close_and_answer(mut self, to: &Arc<OwnedFd>, message: Vec<u8>) {
         let to = Arc::clone(to);
         self.close(Some(Answer { to, message }));
@@ -154,7 +160,8 @@ impl ReceivedFd {
 
     fn close(&mut self, answer: Option<Answer>) {
         if let Some(fd) = self.fd.take() {
-            self.closing.put(self.user, Target::ReceivedFd(fd), answer);
+            self.closes
+                .enqueue(self.user, Target::ReceivedFd(fd), answer);
         }
     }
 }
@@ -209,7 +216,7 @@ impl Target {
                 // The kernel reports unread data to the client as an error, which would precede our
                 // last reply. An empty message looks like the end of the stream, so the loop does not
                 // stop there; the bound exceeds what a queue holds.
-                for _ in 0..MOST_QUEUED {
+                for _ in 0..MAX_MESSAGES {
                     if scm_rights::discard(socket.as_fd()).is_err() {
                         break;
                     }
@@ -225,60 +232,64 @@ struct Shared(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     /// The queues by user. A user without pending closes has none.
-    lanes: BTreeMap<u32, Lane>,
+    queues: BTreeMap<u32, Queue>,
     threads: u32,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct Queue {
     waiting: VecDeque<Item>,
     /// Whether a thread works on this queue.
-    is_at_work: bool,
+    has_thread: bool,
     /// When a caller that knows the time first saw the present close, or the wait for a thread.
     since: Option<Instant>,
     /// The reply behind the present close.
     answer: Option<Answer>,
 }
 
-impl Lane {
+impl Queue {
     /// A thread takes the queue over.
-    fn begin(&mut self) {
-        self.is_at_work = true;
+    fn assign(&mut self) {
+        self.has_thread = true;
         self.since = None;
     }
 
     /// The age of the present close, or of the wait for a thread, if it is over the limit.
-    fn hangs(&mut self, now: Instant) -> Option<Duration> {
+    fn overdue(&mut self, now: Instant) -> Option<Duration> {
         let long = now.saturating_duration_since(*self.since.get_or_insert(now));
-        (long >= HANGS).then_some(long)
+        (long >= OVERDUE).then_some(long)
     }
 }
 
 impl State {
     /// Begins the next close of a queue.
     fn next(&mut self, user: u32) -> Option<Target> {
-        let lane = self.lanes.get_mut(&user)?;
-        let next = lane.waiting.pop_front()?;
-        lane.answer = next.answer;
+        let queue = self.queues.get_mut(&user)?;
+        let next = queue.waiting.pop_front()?;
+        queue.answer = next.answer;
         Some(next.target)
     }
 
     /// Ends the present close of a queue: the reply that is due, and the queue that the thread works
     /// on next. Without one the thread ends.
-    fn done(&mut self, user: u32) -> (Option<Answer>, Option<u32>) {
-        let lane = self.lanes.get_mut(&user);
-        let answer = lane.and_then(|lane| {
-            lane.since = None;
-            lane.answer.take()
+    fn complete(&mut self, user: u32) -> (Option<Answer>, Option<u32>) {
+        let queue = self.queues.get_mut(&user);
+        let answer = queue.and_then(|queue| {
+            queue.since = None;
+            queue.answer.take()
         });
-        if self.lanes.get(&user).is_some_and(|l| !l.waiting.is_empty()) {
+        if self
+            .queues
+            .get(&user)
+            .is_some_and(|l| !l.waiting.is_empty())
+        {
             return (answer, Some(user));
         }
-        self.lanes.remove(&user);
-        let mut lanes = self.lanes.iter_mut();
-        let next = lanes.find(|(_, lane)| !lane.is_at_work);
-        let next = next.map(|(&user, lane)| {
-            lane.begin();
+        self.queues.remove(&user);
+        let mut queues = self.queues.iter_mut();
+        let next = queues.find(|(_, queue)| !queue.has_thread);
+        let next = next.map(|(&user, queue)| {
+            queue.assign();
             user
         });
         self.threads -= u32::from(next.is_none());
@@ -293,7 +304,7 @@ impl Shared {
             if let Some(target) = target {
                 target.close();
             }
-            let (answer, next) = self.lock().done(user);
+            let (answer, next) = self.lock().complete(user);
             if let Some(answer) = answer {
                 answer.send();
             }
@@ -307,14 +318,14 @@ impl Shared {
     }
 }
 
-/// DeferredClose takes microseconds unless the owner of the descriptor makes it last.
-const HANGS: Duration = Duration::from_secs(2);
+/// A close takes microseconds unless the owner of the descriptor makes it last.
+const OVERDUE: Duration = Duration::from_secs(2);
 /// Queue length of a user: more than one message can hold.
-const MOST_WAITING: usize = 512;
+const MAX_QUEUE: usize = 512;
 /// Users whose closes can hang at once without delaying others.
-const MOST_THREADS: u32 = 64;
+const MAX_THREADS: u32 = 64;
 /// Messages in a socket: the sender's buffer has room for some 280.
-const MOST_QUEUED: u32 = 512;
+const MAX_MESSAGES: u32 = 512;
 const NAME: &str = "tg-close";
 
 #[cfg(test)]
@@ -327,7 +338,7 @@ mod tests {
 
     /// Runs a test on a thread with a descriptor table of its own. Other tests of this process fork,
     /// and until such a child executes a program it has copies of all descriptors of its parent. A
-    /// close is not the last one then: it does not hang here, and hangs in the child.
+    /// close is not the last one then: it does not hang here, but in the child.
     fn unshared(test: impl FnOnce() + Send) {
         thread::scope(|scope| {
             let test = scope.spawn(|| {
@@ -363,14 +374,14 @@ mod tests {
     }
 
     /// Waits until the writer is closed.
-    fn hear_end(mut reader: io::PipeReader) {
+    fn wait_for_close(mut reader: io::PipeReader) {
         assert_eq!(reader.read(&mut [0]).unwrap(), 0);
     }
 
     /// A client that receives replies of one byte.
-    struct Heard(OwnedFd);
+    struct Client(OwnedFd);
 
-    impl Heard {
+    impl Client {
         fn pair() -> (Self, Arc<OwnedFd>) {
             let [client, ours] = system::local_pair().unwrap();
             (Self(client), Arc::new(ours))
@@ -378,9 +389,9 @@ mod tests {
 
         /// Waits for the next reply.
         fn next(&self) -> u8 {
-            let mut said = [0; 8];
-            scm_rights::receive(self.0.as_fd(), &mut said).unwrap();
-            said[0]
+            let mut reply = [0; 8];
+            scm_rights::receive(self.0.as_fd(), &mut reply).unwrap();
+            reply[0]
         }
 
         fn is_silent(&self) -> bool {
@@ -391,115 +402,115 @@ mod tests {
     }
 
     #[test]
-    fn a_user_waits_for_his_own_descriptors_and_nobody_elses() {
+    fn a_hanging_close_delays_its_own_user_only() {
         unshared(|| {
-            let closing = DeferredClose::default();
-            let (hangs, peer) = lingering();
-            drop(ReceivedFd::new(hangs, 7, &closing));
+            let closes = DeferredClose::default();
+            let (overdue, peer) = lingering();
+            drop(ReceivedFd::new(overdue, 7, &closes));
             let (behind, own) = marked();
-            drop(ReceivedFd::new(own, 7, &closing));
+            drop(ReceivedFd::new(own, 7, &closes));
             let now = Instant::now();
-            assert_eq!(closing.trouble(7, now), None);
-            let (heard, ours) = Heard::pair();
-            for user in 8..8 + MOST_THREADS - 1 {
+            assert_eq!(closes.refusal(7, now), None);
+            let (client, ours) = Client::pair();
+            for user in 8..8 + MAX_THREADS - 1 {
                 let (reader, writer) = marked();
-                ReceivedFd::new(writer, user, &closing).close_and_answer(&ours, vec![1]);
-                hear_end(reader);
-                // A reply comes when the queue is done with the descriptor.
-                assert_eq!(heard.next(), 1);
+                ReceivedFd::new(writer, user, &closes).close_and_answer(&ours, vec![1]);
+                wait_for_close(reader);
+                // The reply comes after the queue has removed the close.
+                assert_eq!(client.next(), 1);
             }
-            let late = now + HANGS;
-            let why = closing.trouble(7, late).unwrap();
-            assert!(why.contains("user 7 handed over hangs since 2 s"), "{why}");
-            assert_eq!(closing.trouble(9, late), None);
+            let late = now + OVERDUE;
+            let why = closes.refusal(7, late).unwrap();
+            assert!(why.contains("user 7 hangs since 2 s"), "{why}");
+            assert_eq!(closes.refusal(9, late), None);
             drop(peer);
-            hear_end(behind);
+            wait_for_close(behind);
         });
     }
 
     #[test]
     fn the_age_of_a_close_counts_from_its_own_beginning() {
         unshared(|| {
-            let closing = DeferredClose::default();
+            let closes = DeferredClose::default();
             let (first, first_peer) = lingering();
             let (second, second_peer) = lingering();
-            let (heard, ours) = Heard::pair();
-            ReceivedFd::new(first, 7, &closing).close_and_answer(&ours, vec![1]);
-            drop(ReceivedFd::new(second, 7, &closing));
+            let (client, ours) = Client::pair();
+            ReceivedFd::new(first, 7, &closes).close_and_answer(&ours, vec![1]);
+            drop(ReceivedFd::new(second, 7, &closes));
             let now = Instant::now();
-            assert_eq!(closing.trouble(7, now), None);
+            assert_eq!(closes.refusal(7, now), None);
             drop(first_peer);
-            assert_eq!(heard.next(), 1);
-            assert_eq!(closing.trouble(7, now + HANGS), None);
-            assert!(closing.trouble(7, now + 2 * HANGS).is_some());
+            assert_eq!(client.next(), 1);
+            assert_eq!(closes.refusal(7, now + OVERDUE), None);
+            assert!(closes.refusal(7, now + 2 * OVERDUE).is_some());
             drop(second_peer);
         });
     }
 
     #[test]
-    fn answers_come_when_the_descriptor_is_closed_or_hangs() {
+    fn replies_are_sent_when_the_descriptor_is_closed_or_overdue() {
         unshared(|| {
-            let closing = DeferredClose::default();
-            let (heard, ours) = Heard::pair();
+            let closes = DeferredClose::default();
+            let (client, ours) = Client::pair();
             let answer = |fd, word: u8| {
-                ReceivedFd::new(fd, 7, &closing).close_and_answer(&ours, vec![word]);
+                ReceivedFd::new(fd, 7, &closes).close_and_answer(&ours, vec![word]);
             };
             answer(marked().1, 1);
-            assert_eq!(heard.next(), 1);
-            let (hangs, peer) = lingering();
-            answer(hangs, 2);
+            assert_eq!(client.next(), 1);
+            let (overdue, peer) = lingering();
+            answer(overdue, 2);
             answer(marked().1, 3);
             let now = Instant::now();
-            closing.answer_late(now);
-            closing.answer_late(now + HANGS / 2);
-            assert!(heard.is_silent());
-            closing.answer_late(now + HANGS);
-            assert_eq!([heard.next(), heard.next()], [2, 3]);
-            assert!(heard.is_silent());
+            closes.answer_overdue(now);
+            closes.answer_overdue(now + OVERDUE / 2);
+            assert!(client.is_silent());
+            closes.answer_overdue(now + OVERDUE);
+            assert_eq!([client.next(), client.next()], [2, 3]);
+            assert!(client.is_silent());
             answer(marked().1, 4);
-            assert!(closing.is_busy() && heard.is_silent());
+            assert!(closes.is_busy() && client.is_silent());
             drop(peer);
-            assert_eq!(heard.next(), 4);
+            assert_eq!(client.next(), 4);
         });
     }
 
     /// A queue without a thread gets one later, and its user is told meanwhile.
     #[test]
-    fn a_lane_without_a_thread_gets_one_as_soon_as_there_is_one() {
+    fn a_queue_without_a_thread_gets_one_once_the_system_has_one() {
         unshared(|| {
-            for again in [DeferredClose::answer_late, put_another] {
-                let closing = DeferredClose::default();
+            for again in [DeferredClose::answer_overdue, enqueue_another] {
+                let closes = DeferredClose::default();
                 // As if all were at other queues.
-                closing.0.lock().threads = MOST_THREADS;
-                let (heard, ours) = Heard::pair();
+                closes.0.lock().threads = MAX_THREADS;
+                let (client, ours) = Client::pair();
                 let (reader, writer) = marked();
-                ReceivedFd::new(writer, 7, &closing).close_and_answer(&ours, vec![1]);
+                ReceivedFd::new(writer, 7, &closes).close_and_answer(&ours, vec![1]);
                 let now = Instant::now();
-                assert_eq!(closing.trouble(7, now), None);
-                closing.answer_late(now + HANGS);
-                assert_eq!(heard.next(), 1);
-                let why = closing.trouble(7, now + HANGS).unwrap();
+                assert_eq!(closes.refusal(7, now), None);
+                closes.answer_overdue(now + OVERDUE);
+                assert_eq!(client.next(), 1);
+                let why = closes.refusal(7, now + OVERDUE).unwrap();
                 assert!(why.contains("limit of threads"), "{why}");
-                closing.0.lock().threads = 0;
-                again(&closing, now);
-                hear_end(reader);
+                closes.0.lock().threads = 0;
+                again(&closes, now);
+                wait_for_close(reader);
             }
         });
     }
 
-    fn put_another(closing: &DeferredClose, _now: Instant) {
-        drop(ReceivedFd::new(marked().1, 7, closing));
+    fn enqueue_another(closes: &DeferredClose, _now: Instant) {
+        drop(ReceivedFd::new(marked().1, 7, closes));
     }
 
     #[test]
-    fn a_thread_that_is_done_takes_over_a_queue_without_one() {
+    fn an_idle_thread_takes_over_a_queue_without_one() {
         let mut state = State {
             threads: 1,
             ..State::default()
         };
         for user in [7, 8] {
             state
-                .lanes
+                .queues
                 .entry(user)
                 .or_default()
                 .waiting
@@ -508,39 +519,39 @@ mod tests {
                     answer: None,
                 });
         }
-        state.lanes.entry(7).or_default().begin();
+        state.queues.entry(7).or_default().assign();
         assert!(state.next(7).is_some());
-        assert!(matches!(state.done(7), (None, Some(8))));
+        assert!(matches!(state.complete(7), (None, Some(8))));
         assert!(state.next(8).is_some());
-        assert!(matches!(state.done(8), (None, None)));
-        assert_eq!((state.threads, state.lanes.len()), (0, 0));
+        assert!(matches!(state.complete(8), (None, None)));
+        assert_eq!((state.threads, state.queues.len()), (0, 0));
     }
 
     #[test]
-    fn what_one_user_may_leave_is_bounded() {
+    fn the_queue_of_a_user_is_bounded() {
         unshared(|| {
-            let closing = DeferredClose::default();
-            let (hangs, peer) = lingering();
-            let (heard, ours) = Heard::pair();
+            let closes = DeferredClose::default();
+            let (overdue, peer) = lingering();
+            let (client, ours) = Client::pair();
             let (begun, writer) = marked();
-            drop(ReceivedFd::new(writer, 7, &closing));
-            drop(ReceivedFd::new(hangs, 7, &closing));
+            drop(ReceivedFd::new(writer, 7, &closes));
+            drop(ReceivedFd::new(overdue, 7, &closes));
             // Then the next close has begun or is about to, and does not wait in the queue.
-            hear_end(begun);
-            while !closing.0.lock().lanes[&7].waiting.is_empty() {
+            wait_for_close(begun);
+            while !closes.0.lock().queues[&7].waiting.is_empty() {
                 thread::yield_now();
             }
-            for _ in 0..MOST_WAITING {
-                assert!(!closing.is_too_much(7));
-                drop(ReceivedFd::new(marked().1, 7, &closing));
+            for _ in 0..MAX_QUEUE {
+                assert!(!closes.is_full(7));
+                drop(ReceivedFd::new(marked().1, 7, &closes));
             }
-            assert!(closing.is_too_much(7) && !closing.is_too_much(8));
-            assert!(closing.trouble(7, Instant::now()).is_some());
+            assert!(closes.is_full(7) && !closes.is_full(8));
+            assert!(closes.refusal(7, Instant::now()).is_some());
             let (_, writer) = marked();
-            ReceivedFd::new(writer, 7, &closing).close_and_answer(&ours, vec![1]);
+            ReceivedFd::new(writer, 7, &closes).close_and_answer(&ours, vec![1]);
             drop(peer);
-            assert_eq!(heard.next(), 1);
-            assert!(!closing.is_too_much(7));
+            assert_eq!(client.next(), 1);
+            assert!(!closes.is_full(7));
         });
     }
 }

@@ -1,55 +1,52 @@
-//! The local socket through which clients come in, and the folders that were made for it.
+//! The listening socket of the daemon, and the directories that were made for it.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{self, Path, PathBuf};
-use std::{fs, io};
+use std::{fs, io, ptr};
 
 use super::cleanup_process::CleanupProcess;
 use super::{ServeError, connect};
-use crate::system::{self, check, set_option};
+use crate::system::{self, check, owned, set_option};
 
-/// Where clients come in. It leaves nothing behind.
+/// The listening socket. Dropping it removes the socket and the directories.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    folders: Folders,
-    /// Removes the socket and the folders when this process may not.
-    porter: Option<CleanupProcess>,
-    bars_descriptors: bool,
+    directories: Directories,
+    /// Removes the socket and the directories if this process may not.
+    cleanup: Option<CleanupProcess>,
+    blocks_descriptors: bool,
 }
 
 impl Listener {
     pub(super) fn open(path: &Path) -> Result<Self, ServeError> {
-        let error = |cause| ServeError::Socket {
-            path: path.into(),
-            cause,
-        };
-        let mut folders = Folders::default();
+        let error = |cause| socket_error(path, cause);
+        let mut directories = Directories::default();
         let path = &path::absolute(path).map_err(error)?;
         if let Some(parent) = path.parent() {
-            folders.make(parent).map_err(error)?;
+            directories.make(parent).map_err(error)?;
         }
-        make_way(path)?;
+        remove_stale(path)?;
         let socket = system::local_socket().map_err(error)?;
         let (address, size) = system::local_address(path).map_err(error)?;
-        let bars_descriptors = let_pass(socket.as_fd(), false).is_ok();
+        let blocks_descriptors = pass_rights(socket.as_fd(), false).is_ok();
         // SAFETY: the address is whole and passed with its size.
         unsafe {
             let address = (&raw const address).cast();
             check(libc::bind(socket.as_raw_fd(), address, size)).map_err(error)?;
             check(libc::listen(socket.as_raw_fd(), 64)).map_err(error)?;
         }
-        // Who may have what is the policy's business: everybody may ask.
-        let everybody = fs::Permissions::from_mode(0o666);
-        fs::set_permissions(path, everybody).map_err(error)?;
+        // The policy decides about rights, so any user may connect.
+        let any_user = fs::Permissions::from_mode(0o666);
+        fs::set_permissions(path, any_user).map_err(error)?;
         Ok(Self {
             socket,
             path: path.into(),
-            folders,
-            porter: None,
-            bars_descriptors,
+            directories,
+            cleanup: None,
+            blocks_descriptors,
         })
     }
 
@@ -57,99 +54,108 @@ impl Listener {
         self.socket.as_fd()
     }
 
-    /// Whether nobody hands anything over before he was let in.
-    pub(super) fn bars_descriptors(&self) -> bool {
-        self.bars_descriptors
+    /// Accepts the next connection, whose socket does not block.
+    pub(super) fn accept(&self) -> io::Result<OwnedFd> {
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let (address, size) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: no address is asked for.
+        owned(unsafe { libc::accept4(self.socket.as_raw_fd(), address, size, flags) })
     }
 
-    /// Lets one who came in through this door hand descriptors over.
+    /// Whether the kernel rejects messages with descriptors until [`Self::allow_descriptors`].
+    pub(super) fn blocks_descriptors(&self) -> bool {
+        self.blocks_descriptors
+    }
+
+    /// Allows a client whose connection was accepted here to send descriptors.
     pub(super) fn allow_descriptors(&self, client: BorrowedFd<'_>) {
-        if self.bars_descriptors {
-            // What could be forbidden can be allowed.
-            let _ = let_pass(client, true);
+        if self.blocks_descriptors {
+            // The kernel knows the option, so this does not fail.
+            let _ = pass_rights(client, true);
         }
     }
 
-    /// Has the socket and the folders removed by who this process is now, whoever it becomes.
-    pub(super) fn leave_to_porter(&mut self) -> io::Result<()> {
-        let folders = self.folders.0.iter().rev().map(PathBuf::as_path);
-        self.porter = Some(CleanupProcess::start(&self.path, folders)?);
-        self.folders.0.clear();
+    /// Starts a process that removes the socket and the directories with the present rights of this
+    /// process, whichever user it becomes later.
+    pub(super) fn delegate_cleanup(&mut self) -> io::Result<()> {
+        let directories = self.directories.0.iter().rev().map(PathBuf::as_path);
+        self.cleanup = Some(CleanupProcess::start(&self.path, directories)?);
+        self.directories.0.clear();
         Ok(())
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if self.porter.take().is_none() {
-            // The folders go after it.
+        if self.cleanup.take().is_none() {
+            // The directories follow when their field is dropped.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes what a daemon left behind that was killed: a socket on which nobody listens. All else is
-/// not ours to remove.
-fn make_way(path: &Path) -> Result<(), ServeError> {
-    let error = |cause| ServeError::Socket {
-        path: path.into(),
-        cause,
-    };
+/// Removes the socket of a daemon that was killed, on which no process listens. Any other file is an
+/// error.
+fn remove_stale(path: &Path) -> Result<(), ServeError> {
     let Err(why) = connect(path) else {
         return Err(ServeError::InUse(path.into()));
     };
-    let remove = || -> io::Result<bool> {
-        let is_socket = fs::symlink_metadata(path)?.file_type().is_socket();
-        if is_socket {
-            fs::remove_file(path)?;
-        }
-        Ok(is_socket)
-    };
     match why.raw_os_error() {
-        // Nobody listens there, nothing is there, or a link that leads nowhere.
-        Some(libc::ECONNREFUSED | libc::ENOENT) => match remove() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(ServeError::NoSocket(path.into())),
-            // It may just have gone.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(error(e)),
-        },
-        // It does not answer, but it is there.
+        // A socket without a listener, no file, or a dangling symbolic link.
+        Some(libc::ECONNREFUSED | libc::ENOENT) => {
+            let kind = fs::symlink_metadata(path).map(|m| m.file_type());
+            let removed = match kind {
+                Ok(kind) if !kind.is_socket() => return Err(ServeError::NoSocket(path.into())),
+                Ok(_) => fs::remove_file(path),
+                Err(e) => Err(e),
+            };
+            removed.or_else(|e| match e.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(socket_error(path, e)),
+            })
+        }
+        // The queue of connections is full, so a process listens.
         Some(libc::EAGAIN) => Err(ServeError::InUse(path.into())),
-        // It is of another kind.
+        // The socket has another type.
         Some(libc::EPROTOTYPE) => Err(ServeError::Others(path.into())),
-        _ => Err(error(why)),
+        _ => Err(socket_error(path, why)),
     }
 }
 
-/// Whether descriptors can be handed over to a local socket; those that it accepts are as it is.
-/// Kernels before 6.16 do not know it.
-fn let_pass(socket: BorrowedFd<'_>, may: bool) -> io::Result<()> {
+fn socket_error(path: &Path, cause: io::Error) -> ServeError {
+    ServeError::Socket {
+        path: path.into(),
+        cause,
+    }
+}
+
+/// Sets whether descriptors can be sent to a local socket. Accepted sockets inherit the option. Linux
+/// has it since 6.16.
+fn pass_rights(socket: BorrowedFd<'_>, may: bool) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &i32::from(may))
 }
 
-/// Of the kernel's `include/uapi/asm-generic/socket.h`.
+/// From the kernel's `include/uapi/asm-generic/socket.h`.
 const SO_PASSRIGHTS: i32 = 83;
 
-/// Folders that were made here, outermost first. They go when this does, unless somebody else
-/// keeps something in them.
+/// Directories that were made here, outermost first. Dropping this removes those that are empty.
 #[derive(Debug, Default)]
-struct Folders(Vec<PathBuf>);
+struct Directories(Vec<PathBuf>);
 
-impl Folders {
-    /// Makes a folder and those around it that are missing.
-    fn make(&mut self, folder: &Path) -> io::Result<()> {
-        let is_missing = |f: &&Path| !f.as_os_str().is_empty() && !f.exists();
-        let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
-        for &folder in missing.iter().rev() {
-            match fs::create_dir(folder) {
+impl Directories {
+    /// Makes a directory and its missing parents.
+    fn make(&mut self, directory: &Path) -> io::Result<()> {
+        let is_missing = |d: &&Path| !d.as_os_str().is_empty() && !d.exists();
+        let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
+        for &directory in missing.iter().rev() {
+            match fs::create_dir(directory) {
                 Ok(()) => {
-                    self.0.push(folder.into());
-                    // Everybody may ask, whatever this process's mask says.
-                    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+                    self.0.push(directory.into());
+                    // Any user may connect, whatever the umask of this process.
+                    fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
                 }
-                // Somebody was faster: it is theirs.
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+                // Another process has made it, and owns it.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
                 Err(e) => return Err(e),
             }
         }
@@ -157,11 +163,11 @@ impl Folders {
     }
 }
 
-impl Drop for Folders {
+impl Drop for Directories {
     fn drop(&mut self) {
-        for folder in self.0.iter().rev() {
-            // Not empty, or as another user not ours to remove: then it stays.
-            let _ = fs::remove_dir(folder);
+        for directory in self.0.iter().rev() {
+            // A directory that is not empty stays, and so does one of another user.
+            let _ = fs::remove_dir(directory);
         }
     }
 }
@@ -173,95 +179,90 @@ mod tests {
     use super::*;
     use crate::scm_rights;
 
-    /// A folder of this test, with a short path as sockets want it.
+    /// A directory of this test, with a short path because addresses are short.
     fn own(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("tg-{}-{name}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        folder
+        let directory = std::env::temp_dir().join(format!("tg-{}-{name}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        directory
     }
 
-    fn entries(folder: &Path) -> usize {
-        fs::read_dir(folder).unwrap().count()
+    fn entries(directory: &Path) -> usize {
+        fs::read_dir(directory).unwrap().count()
     }
 
     #[test]
-    fn folders_that_were_made_go_with_the_socket() {
+    fn directories_that_were_made_are_removed_with_the_socket() {
         let there = own("made");
         let path = there.join("a/b/events.sock");
-        let door = Listener::open(&path).unwrap();
+        let listener = Listener::open(&path).unwrap();
         assert!(path.exists());
-        // One who is refused has made nothing, and removes nothing.
+        // A listener that cannot be opened removes nothing.
         assert!(matches!(Listener::open(&path), Err(ServeError::InUse(_))));
         assert!(path.exists());
-        drop(door);
-        assert_eq!(entries(&there), 0, "something stayed behind");
+        drop(listener);
+        assert_eq!(entries(&there), 0, "files stayed behind");
         fs::remove_dir(there).unwrap();
     }
 
     #[test]
-    fn a_porter_removes_what_was_made_and_nothing_else() {
-        let there = own("porter");
+    fn the_cleanup_process_removes_the_socket_and_its_directories_only() {
+        let there = own("cleanup");
         let path = there.join("a/b/events.sock");
-        let mut door = Listener::open(&path).unwrap();
-        door.leave_to_porter().unwrap();
+        let mut listener = Listener::open(&path).unwrap();
+        listener.delegate_cleanup().unwrap();
         assert!(path.exists());
-        drop(door);
-        assert_eq!(entries(&there), 0, "something stayed behind");
-        // Another file has come to the socket's place, and one is beside it.
-        let mut door = Listener::open(&path).unwrap();
-        door.leave_to_porter().unwrap();
+        drop(listener);
+        assert_eq!(entries(&there), 0, "files stayed behind");
+        // Another file replaces the socket, and one is beside it.
+        let mut listener = Listener::open(&path).unwrap();
+        listener.delegate_cleanup().unwrap();
         fs::write(there.join("a/notes"), "x").unwrap();
         fs::write(there.join("other"), "x").unwrap();
         fs::rename(there.join("other"), &path).unwrap();
-        drop(door);
+        drop(listener);
         assert!(path.exists() && there.join("a/notes").exists());
         fs::remove_file(&path).unwrap();
-        let mut door = Listener::open(&path).unwrap();
-        door.leave_to_porter().unwrap();
-        drop(door);
-        // These folders were there before the last one.
+        let mut listener = Listener::open(&path).unwrap();
+        listener.delegate_cleanup().unwrap();
+        drop(listener);
+        // The last listener has not made these directories.
         assert!(!path.exists() && there.join("a/b").exists());
         fs::remove_dir_all(there).unwrap();
     }
 
-    /// Where the kernel can see to it: what is handed over waits nowhere before its owner is let in.
+    /// On kernels that can block descriptors.
     #[test]
-    fn who_is_not_let_in_hands_nothing_over() {
-        let there = own("bars");
+    fn descriptors_are_blocked_until_the_client_is_admitted() {
+        let there = own("blocks");
         let path = there.join("events.sock");
-        let door = Listener::open(&path).unwrap();
+        let listener = Listener::open(&path).unwrap();
         let client = connect(&path).unwrap();
-        let hand_over = || scm_rights::send(client.as_fd(), b"?", Some(client.as_fd()));
-        let early = hand_over().map_err(|e| e.raw_os_error());
-        let barred = door.bars_descriptors();
+        let send_descriptor = || scm_rights::send(client.as_fd(), b"?", Some(client.as_fd()));
+        let early = send_descriptor().map_err(|e| e.raw_os_error());
+        let blocked = listener.blocks_descriptors();
         assert_eq!(
             early,
-            if barred {
+            if blocked {
                 Err(Some(libc::EPERM))
             } else {
                 Ok(())
             }
         );
-        // SAFETY: no address is asked for.
-        let accepted = system::owned(unsafe {
-            let (no_address, no_size) = (std::ptr::null_mut(), std::ptr::null_mut());
-            libc::accept(door.socket().as_raw_fd(), no_address, no_size)
-        });
-        let accepted = accepted.unwrap();
+        let accepted = listener.accept().unwrap();
         scm_rights::send(client.as_fd(), b"?", None).unwrap();
-        door.allow_descriptors(accepted.as_fd());
-        hand_over().unwrap();
-        drop(door);
+        listener.allow_descriptors(accepted.as_fd());
+        send_descriptor().unwrap();
+        drop(listener);
         fs::remove_dir(there).unwrap();
     }
 
     #[test]
-    fn folders_of_others_and_those_in_use_stay() {
+    fn foreign_directories_and_those_in_use_stay() {
         let there = own("used");
         let theirs = there.join("a/notes");
-        let door = Listener::open(&there.join("a/b/events.sock")).unwrap();
+        let listener = Listener::open(&there.join("a/b/events.sock")).unwrap();
         fs::write(&theirs, "x").unwrap();
-        drop(door);
+        drop(listener);
         assert!(theirs.exists());
         assert_eq!(entries(&there.join("a")), 1);
         drop(Listener::open(&there.join("events.sock")).unwrap());
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_put_there_stays() {
+    fn foreign_files_at_the_path_stay() {
         use std::os::unix::net::{UnixDatagram, UnixListener};
         let there = own("others");
         let stays = |name: &str, word: &str| {
@@ -288,10 +289,10 @@ mod tests {
             stays(live, "another program's socket is at");
         }
         for file in ["file", "folder", "link"] {
-            stays(file, "a file that is no socket is there");
+            stays(file, "is not a socket: choose another --socket");
         }
         drop((stream, datagram));
-        // Nobody has these any more.
+        // No process listens on these any more.
         for left in ["stream", "datagram"] {
             drop(Listener::open(&there.join(left)).unwrap());
         }
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_cannot_be_made_leaves_no_folders() {
+    fn a_socket_that_cannot_be_made_leaves_no_directories() {
         let there = own("long");
         // Longer than an address can be (unix(7): 108 bytes).
         let path = there.join("d").join("e".repeat(120));

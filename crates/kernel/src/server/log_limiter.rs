@@ -1,4 +1,4 @@
-//! What the daemon logs, of which no user can make too much, and for which nobody waits.
+//! The log of the daemon, with a limit of lines per user and second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,16 +9,15 @@ use crate::peer_cred::PeerCred;
 /// The log.
 #[derive(Debug)]
 pub(super) struct LogLimiter {
-    scribe: LogWriter,
-    /// Nothing is said of clients.
-    hushed: bool,
-    /// What was to be said of each user of late.
-    users: BTreeMap<u32, Said>,
+    writer: LogWriter,
+    /// Whether lines about clients are suppressed.
+    quiet: bool,
+    /// Lines about each user in the present interval.
+    users: BTreeMap<u32, Count>,
 }
 
 #[derive(Debug)]
-struct Said {
-    /// Since when lines are counted.
+struct Count {
     since: Instant,
     lines: u32,
 }
@@ -26,64 +25,63 @@ struct Said {
 impl LogLimiter {
     pub(super) fn new(sink: Sink) -> Self {
         Self {
-            scribe: LogWriter::new(sink),
-            hushed: false,
+            writer: LogWriter::new(sink),
+            quiet: false,
             users: BTreeMap::new(),
         }
     }
 
-    /// Says nothing of clients from now on.
-    pub(super) fn hush(&mut self) {
-        self.hushed = true;
+    /// Suppresses lines about clients from now on.
+    pub(super) fn set_quiet(&mut self) {
+        self.quiet = true;
     }
 
-    /// A line of whoever has the daemon.
+    /// Logs a line of the operator.
     pub(super) fn announce(&mut self, line: impl Into<String>) {
-        self.scribe.put(line.into());
+        self.writer.write(line.into());
     }
 
-    /// A line that no user can bring about at will.
-    pub(super) fn say(&mut self, line: impl Into<String>) {
-        if !self.hushed {
-            self.scribe.put(line.into());
+    /// Logs a line about clients that no user can repeat at will.
+    pub(super) fn log(&mut self, line: impl Into<String>) {
+        if !self.quiet {
+            self.writer.write(line.into());
         }
     }
 
-    /// A line about a client, unless there are too many about its user.
-    pub(super) fn tell(&mut self, peer: &PeerCred, what: &str, now: Instant) {
+    /// Logs a line about a client, up to the limit of its user.
+    pub(super) fn log_client(&mut self, peer: &PeerCred, what: &str, now: Instant) {
         self.sweep(now);
-        let new = Said {
+        let new = Count {
             since: now,
             lines: 0,
         };
-        let said = self.users.entry(peer.user).or_insert(new);
-        said.lines = said.lines.saturating_add(1);
-        if said.lines <= MOST {
-            self.say(format!("{peer} {what}"));
+        let count = self.users.entry(peer.user).or_insert(new);
+        count.lines = count.lines.saturating_add(1);
+        if count.lines <= LIMIT {
+            self.log(format!("{peer} {what}"));
         }
     }
 
-    /// Says how many lines were left out, where that is over.
+    /// Logs the number of suppressed lines of each user whose interval is over.
     pub(super) fn sweep(&mut self, now: Instant) {
-        self.scribe.catch_up();
-        let over = |said: &Said| now.duration_since(said.since) >= SPAN;
-        let past = self.users.extract_if(.., |_, said| over(said));
-        let told: Vec<_> = past.filter(|(_, said)| said.lines > MOST).collect();
-        for (user, said) in told {
-            let left_out = said.lines - MOST;
-            self.say(format!("user {user}: {left_out} more lines left out"));
+        self.writer.report_dropped();
+        let over = |count: &Count| now.duration_since(count.since) >= INTERVAL;
+        let over: Vec<_> = self.users.extract_if(.., |_, count| over(count)).collect();
+        for (user, count) in over.iter().filter(|(_, count)| count.lines > LIMIT) {
+            let suppressed = count.lines - LIMIT;
+            self.log(format!("user {user}: {suppressed} more lines suppressed"));
         }
     }
 
-    /// Whether lines were left out of which nothing was said yet.
-    pub(super) fn any_left_out(&self) -> bool {
-        self.scribe.is_behind() || self.users.values().any(|said| said.lines > MOST)
+    /// Whether the number of suppressed or dropped lines is still to be logged.
+    pub(super) fn is_behind(&self) -> bool {
+        self.writer.has_dropped() || self.users.values().any(|count| count.lines > LIMIT)
     }
 }
 
-/// LogLimiter about one user in this time.
-const MOST: u32 = 20;
-const SPAN: Duration = Duration::from_secs(1);
+/// Lines about one user in [`INTERVAL`].
+const LIMIT: u32 = 20;
+const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -93,31 +91,32 @@ mod tests {
 
     #[test]
     fn lines_about_one_user_are_limited_and_counted() {
-        let (say, heard) = mpsc::channel();
-        let mut lines = LogLimiter::new(Box::new(move |l| say.send(l.to_owned()).unwrap()));
+        let (sender, lines) = mpsc::channel();
+        let sink = move |line: &str| sender.send(line.to_owned()).unwrap();
+        let mut log = LogLimiter::new(Box::new(sink));
         let peer = |user| PeerCred {
             process: 1,
             user,
             groups: Vec::new(),
         };
         let start = Instant::now();
-        for _ in 0..MOST + 5 {
-            lines.tell(&peer(7), "connects", start);
+        for _ in 0..LIMIT + 5 {
+            log.log_client(&peer(7), "connects", start);
         }
-        lines.tell(&peer(8), "connects", start);
-        assert!(lines.any_left_out());
-        lines.sweep(start + SPAN);
-        assert!(!lines.any_left_out());
-        lines.hush();
-        lines.tell(&peer(9), "connects", start);
-        lines.say("full");
-        lines.announce("ends");
-        drop(lines);
-        // Until the thread that writes has ended.
-        let heard: Vec<String> = heard.iter().collect();
-        assert_eq!(heard.len(), MOST as usize + 3);
-        assert_eq!(heard[MOST as usize], "process 1 of user 8 connects");
-        assert_eq!(heard[MOST as usize + 1], "user 7: 5 more lines left out");
-        assert_eq!(heard[MOST as usize + 2], "ends");
+        log.log_client(&peer(8), "connects", start);
+        assert!(log.is_behind());
+        log.sweep(start + INTERVAL);
+        assert!(!log.is_behind());
+        log.set_quiet();
+        log.log_client(&peer(9), "connects", start);
+        log.log("full");
+        log.announce("ends");
+        drop(log);
+        // The channel ends with the thread that writes.
+        let lines: Vec<String> = lines.iter().collect();
+        assert_eq!(lines.len(), LIMIT as usize + 3);
+        assert_eq!(lines[LIMIT as usize], "process 1 of user 8 connects");
+        assert_eq!(lines[LIMIT as usize + 1], "user 7: 5 more lines suppressed");
+        assert_eq!(lines[LIMIT as usize + 2], "ends");
     }
 }

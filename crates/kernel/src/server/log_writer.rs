@@ -1,7 +1,7 @@
-//! Writes lines on a thread of its own.
+//! Writes log lines on a thread of its own.
 //!
-//! Whoever reads them may stop: a terminal that is held, a pipe that nobody empties. Then the thread
-//! waits and nobody else; what finds no room in its queue is left out and counted.
+//! The reader of the log may stop: a terminal that is held, a full pipe. The thread then blocks, and
+//! the server does not. Lines that find no room in the queue are dropped and counted.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,98 +9,97 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
-/// What takes the lines.
+/// Receives the lines.
 pub(super) type Sink = Box<dyn FnMut(&str) + Send>;
 
-/// Dropping it waits a little until all is written.
+/// Dropping it waits up to [`FLUSH_LIMIT`] until all lines are written.
 pub(super) struct LogWriter {
     sink: Arc<Mutex<Sink>>,
-    /// From the first line on, so that it has no more rights than who writes that.
-    desk: Option<Desk>,
-    /// For how many lines there was no room, if nothing was said of them yet.
-    left_out: u64,
-    /// How long the end waits for what is not written yet.
-    last_words: Duration,
+    /// Started with the first line: capabilities are per thread, and the server may have dropped its
+    /// own by then.
+    thread: Option<Thread>,
+    /// Dropped lines that are not reported yet.
+    dropped: u64,
+    flush_limit: Duration,
 }
 
-/// The thread, and the way to it.
-struct Desk {
+struct Thread {
     queue: SyncSender<String>,
-    /// Ends when the last line is written.
+    /// Disconnected when the last line is written.
     end: Receiver<()>,
-    thread: JoinHandle<()>,
+    handle: JoinHandle<()>,
 }
 
 impl LogWriter {
     pub(super) fn new(sink: Sink) -> Self {
         Self {
             sink: Arc::new(Mutex::new(sink)),
-            desk: None,
-            left_out: 0,
-            last_words: LAST_WORDS,
+            thread: None,
+            dropped: 0,
+            flush_limit: FLUSH_LIMIT,
         }
     }
 
-    /// Writes a line, or counts it where there is no room.
-    pub(super) fn put(&mut self, line: String) {
-        self.catch_up();
-        if self.left_out > 0 || !self.queue(line) {
-            self.left_out += 1;
+    /// Queues a line, or drops it if the queue is full.
+    pub(super) fn write(&mut self, line: String) {
+        self.report_dropped();
+        if self.dropped > 0 || !self.enqueue(line) {
+            self.dropped += 1;
         }
     }
 
-    /// Says how many lines were left out, once there is room for that.
-    pub(super) fn catch_up(&mut self) {
-        let many = self.left_out;
-        if many > 0 && self.queue(format!("{many} lines left out, since nobody read the log")) {
-            self.left_out = 0;
+    /// Queues the number of dropped lines once there is room.
+    pub(super) fn report_dropped(&mut self) {
+        let many = self.dropped;
+        if many > 0 && self.enqueue(format!("{many} lines dropped, since the log was not read")) {
+            self.dropped = 0;
         }
     }
 
-    /// Whether lines were left out of which nothing was said yet.
-    pub(super) fn is_behind(&self) -> bool {
-        self.left_out > 0
+    /// Whether dropped lines are still to be reported.
+    pub(super) fn has_dropped(&self) -> bool {
+        self.dropped > 0
     }
 
-    fn queue(&mut self, line: String) -> bool {
-        if self.desk.is_none() {
-            // Where there is no thread now, there may be one for the next line.
-            self.desk = Desk::open(&self.sink).ok();
+    fn enqueue(&mut self, line: String) -> bool {
+        if self.thread.is_none() {
+            // If the system refuses a thread the next line tries again.
+            self.thread = Thread::start(&self.sink).ok();
         }
-        let desk = self.desk.as_ref();
-        desk.is_some_and(|desk| desk.queue.try_send(line).is_ok())
+        let thread = self.thread.as_ref();
+        thread.is_some_and(|thread| thread.queue.try_send(line).is_ok())
     }
 }
 
-impl Desk {
-    fn open(sink: &Arc<Mutex<Sink>>) -> io::Result<Self> {
-        let (queue, lines) = mpsc::sync_channel::<String>(ROOM);
-        let (writes, end) = mpsc::channel();
+impl Thread {
+    fn start(sink: &Arc<Mutex<Sink>>) -> io::Result<Self> {
+        let (queue, lines) = mpsc::sync_channel::<String>(CAPACITY);
+        let (running, end) = mpsc::channel();
         let sink = Arc::clone(sink);
         let write = move || {
             let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
             for line in &lines {
                 sink(&line);
             }
-            drop(writes);
+            drop(running);
         };
-        let thread = thread::Builder::new().name("tcp-events-log".into());
-        let thread = thread.spawn(write)?;
-        Ok(Self { queue, end, thread })
+        let handle = thread::Builder::new().name("tcp-events-log".into());
+        let handle = handle.spawn(write)?;
+        Ok(Self { queue, end, handle })
     }
 }
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        self.catch_up();
-        let Some(Desk { queue, end, thread }) = self.desk.take() else {
+        self.report_dropped();
+        let Some(Thread { queue, end, handle }) = self.thread.take() else {
             return;
         };
         drop(queue);
-        // One that cannot write is left to itself: the end waits for no reader.
-        if end.recv_timeout(self.last_words) == Err(RecvTimeoutError::Disconnected) {
-            // If it panicked it has said so.
-            let _ = thread.join();
+        // A thread that blocks is left alone.
+        if end.recv_timeout(self.flush_limit) == Err(RecvTimeoutError::Disconnected) {
+            // A panic has printed its message.
+            let _ = handle.join();
         }
     }
 }
@@ -108,63 +107,63 @@ impl Drop for LogWriter {
 impl fmt::Debug for LogWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogWriter")
-            .field("left_out", &self.left_out)
+            .field("dropped", &self.dropped)
             .finish_non_exhaustive()
     }
 }
 
-/// LogLimiter that wait to be written.
-const ROOM: usize = 256;
-/// How long the end waits for what is not written yet.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Lines in the queue.
+const CAPACITY: usize = 256;
+/// Limit of the wait for lines that are not written yet.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A sink that tells of each line, and then waits until it may go on.
-    fn held() -> (LogWriter, Receiver<String>, mpsc::Sender<()>) {
-        let (say, heard) = mpsc::channel();
+    /// A writer whose sink passes each line on and then blocks until it receives a word.
+    fn blocking() -> (LogWriter, Receiver<String>, mpsc::Sender<()>) {
+        let (sender, lines) = mpsc::channel();
         let (go, wait) = mpsc::channel();
         let sink = move |line: &str| {
-            say.send(line.to_owned()).unwrap();
-            // It goes on for good once nobody holds it any more.
+            sender.send(line.to_owned()).unwrap();
+            // It does not block any more once the other end is dropped.
             let _ = wait.recv();
         };
-        (LogWriter::new(Box::new(sink)), heard, go)
+        (LogWriter::new(Box::new(sink)), lines, go)
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_told_when_there_is_some() {
-        let (mut scribe, heard, go) = held();
-        scribe.put("first".into());
-        assert_eq!(heard.recv().unwrap(), "first");
-        // It waits, and so do these.
-        for number in 0..ROOM + 3 {
-            scribe.put(number.to_string());
+    fn dropped_lines_are_counted_and_reported_once_there_is_room() {
+        let (mut writer, lines, go) = blocking();
+        writer.write("first".into());
+        assert_eq!(lines.recv().unwrap(), "first");
+        // The sink blocks, and the queue fills up.
+        for number in 0..CAPACITY + 3 {
+            writer.write(number.to_string());
         }
-        assert!(scribe.is_behind());
+        assert!(writer.has_dropped());
         go.send(()).unwrap();
-        // From here on there is room for one.
-        assert_eq!(heard.recv().unwrap(), "0");
-        scribe.catch_up();
-        assert!(!scribe.is_behind());
+        // The queue has room for one line from here on.
+        assert_eq!(lines.recv().unwrap(), "0");
+        writer.report_dropped();
+        assert!(!writer.has_dropped());
         drop(go);
-        drop(scribe);
-        let last = heard.iter().last().unwrap();
-        assert_eq!(last, "3 lines left out, since nobody read the log");
+        drop(writer);
+        let last = lines.iter().last().unwrap();
+        assert_eq!(last, "3 lines dropped, since the log was not read");
     }
 
     #[test]
-    fn the_end_does_not_wait_for_a_reader_who_has_stopped() {
-        let (mut scribe, heard, go) = held();
-        scribe.put("first".into());
-        assert_eq!(heard.recv().unwrap(), "first");
-        scribe.put("second".into());
-        scribe.last_words = Duration::ZERO;
-        drop(scribe);
-        assert!(heard.try_recv().is_err());
+    fn the_drop_does_not_wait_for_a_sink_that_blocks() {
+        let (mut writer, lines, go) = blocking();
+        writer.write("first".into());
+        assert_eq!(lines.recv().unwrap(), "first");
+        writer.write("second".into());
+        writer.flush_limit = Duration::ZERO;
+        drop(writer);
+        assert!(lines.try_recv().is_err());
         drop(go);
-        assert_eq!(heard.recv().unwrap(), "second");
+        assert_eq!(lines.recv().unwrap(), "second");
     }
 }

@@ -1,27 +1,27 @@
-//! Numbered places that are taken and given back.
+//! Numbered slots, each with a user, and a cooldown before a released slot is reused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// SlotAllocator. One that was given back is not taken again for a while: a program in the kernel may just
-/// be at work with it. Until then it counts as its last user's, who could otherwise take them all,
-/// one after the other.
+/// The slots. A program in the kernel may still access a released slot, so it is not reused within
+/// [`COOLDOWN`]. Until then it counts as a slot of its last user. A user could occupy all slots one
+/// after the other otherwise.
 #[derive(Debug)]
 pub(super) struct SlotAllocator {
-    /// The longest free is first.
+    /// The slot that is free for the longest time is first.
     free: VecDeque<u32>,
-    /// With the time at which they were given back, in that order.
-    resting: VecDeque<(u32, Instant)>,
-    all: Vec<Place>,
-    /// SlotAllocator of each user who has any.
-    of: BTreeMap<u32, u32>,
+    /// Released slots with the time of their release, in that order.
+    cooling: VecDeque<(u32, Instant)>,
+    all: Vec<Slot>,
+    /// Number of slots of each user that has any.
+    held: BTreeMap<u32, u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    /// How often it was taken.
+struct Slot {
+    /// Number of allocations.
     uses: u32,
-    /// Who took it last.
+    /// The last user.
     user: u32,
 }
 
@@ -29,96 +29,97 @@ impl SlotAllocator {
     pub(super) fn new(many: u32) -> Self {
         Self {
             free: (0..many).collect(),
-            resting: VecDeque::new(),
-            all: vec![Place::default(); many as usize],
-            of: BTreeMap::new(),
+            cooling: VecDeque::new(),
+            all: vec![Slot::default(); many as usize],
+            held: BTreeMap::new(),
         }
     }
 
-    /// A place for a user, and how often it was taken, this time included.
-    pub(super) fn take(&mut self, user: u32, now: Instant) -> Option<(u32, u32)> {
-        self.wake(now);
+    /// A slot for a user, and its number of allocations including this one.
+    pub(super) fn allocate(&mut self, user: u32, now: Instant) -> Option<(u32, u32)> {
+        self.expire(now);
         let number = self.free.pop_front()?;
-        let place = &mut self.all[number as usize];
-        place.uses = place.uses.wrapping_add(1);
-        place.user = user;
-        *self.of.entry(user).or_default() += 1;
-        Some((number, place.uses))
+        let slot = &mut self.all[number as usize];
+        slot.uses = slot.uses.wrapping_add(1);
+        slot.user = user;
+        *self.held.entry(user).or_default() += 1;
+        Some((number, slot.uses))
     }
 
-    pub(super) fn give(&mut self, place: u32, now: Instant) {
-        self.resting.push_back((place, now));
+    pub(super) fn release(&mut self, slot: u32, now: Instant) {
+        self.cooling.push_back((slot, now));
     }
 
-    /// How many are a user's, those that rest included.
-    pub(super) fn of(&mut self, user: u32, now: Instant) -> u32 {
-        self.wake(now);
-        self.of.get(&user).copied().unwrap_or(0)
+    /// Number of slots of a user, including those in their cooldown.
+    pub(super) fn held_by(&mut self, user: u32, now: Instant) -> u32 {
+        self.expire(now);
+        self.held.get(&user).copied().unwrap_or(0)
     }
 
-    /// How many nobody has and none of which rests.
+    /// Number of slots that can be allocated.
     pub(super) fn free(&mut self, now: Instant) -> usize {
-        self.wake(now);
+        self.expire(now);
         self.free.len()
     }
 
-    /// Whether any is taken.
-    pub(super) fn any_taken(&self) -> bool {
-        self.free.len() + self.resting.len() < self.all.len()
+    /// Whether any slot is allocated.
+    pub(super) fn any_allocated(&self) -> bool {
+        self.free.len() + self.cooling.len() < self.all.len()
     }
 
-    /// Ends the rest of those that have had it.
-    fn wake(&mut self, now: Instant) {
-        while let Some(&(place, since)) = self.resting.front()
-            && now.duration_since(since) >= REST
+    /// Frees the slots whose cooldown is over.
+    fn expire(&mut self, now: Instant) {
+        while let Some(&(slot, since)) = self.cooling.front()
+            && now.duration_since(since) >= COOLDOWN
         {
-            self.resting.pop_front();
-            self.free.push_back(place);
-            let user = self.all[place as usize].user;
-            if let Some(many) = self.of.get_mut(&user) {
+            self.cooling.pop_front();
+            self.free.push_back(slot);
+            let user = self.all[slot as usize].user;
+            if let Some(many) = self.held.get_mut(&user) {
                 *many -= 1;
                 if *many == 0 {
-                    self.of.remove(&user);
+                    self.held.remove(&user);
                 }
             }
         }
     }
 }
 
-/// Programs run for microseconds; this leaves room for a machine that stands still.
-const REST: Duration = Duration::from_secs(1);
+/// Programs in the kernel run for microseconds. The margin is for a virtual machine whose processors
+/// are descheduled.
+const COOLDOWN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn places_rest_before_they_are_taken_again() {
+    fn released_slots_are_reused_after_a_cooldown() {
         let start = Instant::now();
-        let mut places = SlotAllocator::new(2);
-        assert_eq!(places.take(7, start), Some((0, 1)));
-        assert_eq!(places.take(7, start), Some((1, 1)));
-        assert_eq!(places.take(7, start), None);
-        places.give(1, start);
-        assert!(places.any_taken());
-        assert_eq!(places.take(7, start + REST / 2), None);
-        assert_eq!(places.take(7, start + REST), Some((1, 2)));
-        places.give(0, start + REST);
-        places.give(1, start + REST);
-        assert!(!places.any_taken());
+        let mut slots = SlotAllocator::new(2);
+        assert_eq!(slots.allocate(7, start), Some((0, 1)));
+        assert_eq!(slots.allocate(7, start), Some((1, 1)));
+        assert_eq!(slots.allocate(7, start), None);
+        slots.release(1, start);
+        assert!(slots.any_allocated());
+        assert_eq!(slots.allocate(7, start + COOLDOWN / 2), None);
+        assert_eq!(slots.allocate(7, start + COOLDOWN), Some((1, 2)));
+        slots.release(0, start + COOLDOWN);
+        slots.release(1, start + COOLDOWN);
+        assert!(!slots.any_allocated());
     }
 
     #[test]
-    fn places_that_rest_count_as_their_last_users() {
+    fn slots_in_their_cooldown_count_for_their_last_user() {
         let start = Instant::now();
-        let mut places = SlotAllocator::new(3);
-        assert_eq!(places.take(7, start), Some((0, 1)));
-        assert_eq!(places.take(8, start), Some((1, 1)));
-        places.give(0, start);
-        assert_eq!([places.of(7, start), places.of(8, start)], [1, 1]);
-        assert_eq!(places.free(start), 1);
-        let later = start + REST;
-        assert_eq!([places.of(7, later), places.of(8, later)], [0, 1]);
-        assert_eq!(places.free(later), 2);
+        let mut slots = SlotAllocator::new(3);
+        assert_eq!(slots.allocate(7, start), Some((0, 1)));
+        assert_eq!(slots.allocate(8, start), Some((1, 1)));
+        slots.release(0, start);
+        assert_eq!([slots.held_by(7, start), slots.held_by(8, start)], [1, 1]);
+        assert_eq!(slots.free(start), 1);
+        let later = start + COOLDOWN;
+        assert_eq!([slots.held_by(7, later), slots.held_by(8, later)], [0, 1]);
+        assert_eq!(slots.free(later), 2);
     }
 }

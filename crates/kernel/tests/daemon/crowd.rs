@@ -41,7 +41,7 @@ fn a_client_that_never_opens_is_thrown_out() {
     };
     let mute = raw_client(&daemon.path);
     assert_eq!(answer(&mute, GUARD), Some(0));
-    assert!(daemon.logged("it did not open in time"));
+    assert!(daemon.logged("it did not request a ring in time"));
 }
 
 /// The length of the next message to a client, if one comes within `limit`.
@@ -203,7 +203,7 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
         (bad, peer, refusal)
     });
     assert!(
-        refusal.contains("user 65534 handed over hangs") && refusal.contains("SO_LINGER"),
+        refusal.contains("closing descriptors of user 65534 hangs") && refusal.contains("SO_LINGER"),
         "{refusal}"
     );
     // Root's are closed all the while: a socket ends only with the daemon's copy.

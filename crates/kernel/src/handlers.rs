@@ -17,7 +17,7 @@ use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
 use crate::exec_handler::{Executable, Report, SocketRef};
-use crate::system::{Bell, Polled, be_brisk, check, join, poll};
+use crate::system::{Bell, Polled, check, join, poll, use_short_slices};
 
 /// Hands events to handlers, on a thread of its own. Dropping it ends that, and kills the programs
 /// that run.
@@ -187,7 +187,7 @@ impl Drop for Handlers {
 }
 
 fn serve(events: &Events, bound: &Mutex<Bound>, programs: &Launcher, stop: &Bell) {
-    be_brisk();
+    use_short_slices();
     loop {
         while let Some(event) = events.try_next() {
             handle(bound, programs, &event);
@@ -277,7 +277,7 @@ impl Signals {
         let thread = thread::Builder::new()
             .name("tcp-signals".into())
             .spawn(move || {
-                be_brisk();
+                use_short_slices();
                 loop {
                     let over = events.wait(None, Some(its_stop.as_fd())).is_err();
                     if is_set(its_stop.as_fd()) || send(thread, signal).is_err() || over {

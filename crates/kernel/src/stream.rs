@@ -11,7 +11,7 @@ use std::{fmt, future};
 use crate::error::EventsError;
 use crate::event::Event;
 use crate::events::Events;
-use crate::system::{Bell, Polled, be_brisk, poll};
+use crate::system::{Bell, Polled, poll, use_short_slices};
 
 /// Events to be awaited. A thread of its own wakes the task, so that no executor has to know of it;
 /// one that can watch descriptors may watch [`Events`] itself (`AsFd`) and needs none of this.
@@ -104,7 +104,7 @@ impl fmt::Debug for EventStream {
 }
 
 fn wake(events: &Events, waker: &Mutex<Option<Waker>>, waiting: &Bell, stop: &Bell) {
-    be_brisk();
+    use_short_slices();
     loop {
         // Until somebody waits there is nobody to wake.
         let mut idle = [Polled::input(stop.as_fd()), Polled::input(waiting.as_fd())];

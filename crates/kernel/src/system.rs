@@ -314,7 +314,7 @@ pub(crate) fn join(thread: Option<JoinHandle<()>>) {
 /// Has this thread, which works little and often, run soon after it is woken: with a slice of 100
 /// µs it comes before threads that compute (EEVDF with custom slices, Linux 6.12). Others ignore
 /// it.
-pub(crate) fn be_brisk() {
+pub(crate) fn use_short_slices() {
     let mut attributes = Attributes::default();
     let size = mem::size_of::<Attributes>() as u32;
     // SAFETY: the structure is whole and passed with its size; 0 is this thread. What was read is

@@ -12,11 +12,11 @@ use super::recovery_watch::{RecoveryWatch, SPIN_BUDGET};
 use super::stamps::drain;
 use super::timer::{Span, Timers, Wheel};
 use super::{Shared, Waiting, remove};
-use crate::system::{be_brisk, monotonic};
+use crate::system::{monotonic, use_short_slices};
 
 /// Looks at sockets until `stop` can be read and the last stamps have come.
 pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
-    be_brisk();
+    use_short_slices();
     let mut watcher = Watcher::new(shared, epoll, monotonic());
     // SAFETY: an event is integers, for which zero is a value.
     let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };

@@ -170,7 +170,7 @@ int main(int count, char **words) {
     CHECK(tg_events_run(events, ours, 0, 0, NULL, NULL) == -1);
     CHECK(strstr(tg_events_error(), "the program is NULL") != NULL);
     CHECK(tg_events_run(events, ours, 0, 0, &nothing, NULL) == -1);
-    CHECK(strstr(tg_events_error(), "no program is named") != NULL);
+    CHECK(strstr(tg_events_error(), "path of the program is NULL") != NULL);
     CHECK(tg_events_run(events, STDERR_FILENO, 0, 0, &there, NULL) == -1);
     CHECK(tg_events_run(NULL, ours, 0, 0, &there, NULL) == -1);
 

@@ -203,7 +203,8 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
         (bad, peer, refusal)
     });
     assert!(
-        refusal.contains("closing descriptors of user 65534 hangs") && refusal.contains("SO_LINGER"),
+        refusal.contains("closing descriptors of user 65534 hangs")
+            && refusal.contains("SO_LINGER"),
         "{refusal}"
     );
     // Root's are closed all the while: a socket ends only with the daemon's copy.

@@ -34,7 +34,9 @@ fn without_descriptors_the_daemon_waits_and_says_so() {
     assert_eq!(answer(&late, GUARD), Some(0));
     drop(early);
     let log = daemon.ends();
-    let said = log.iter().filter(|l| l.contains("no client can be accepted"));
+    let said = log
+        .iter()
+        .filter(|l| l.contains("no client can be accepted"));
     assert_eq!(said.count(), 1, "{log:?}");
 }
 

@@ -62,7 +62,7 @@ fn a_policy_that_is_right_is_called_so() {
 #[test]
 fn a_policy_that_is_hardly_meant_can_be_used_and_is_not_called_right() {
     for (policy, word) in [
-        ("", "nobody may have anything"),
+        ("", "the policy allows nothing"),
         ("# rules will come\n[limits]\nclients = 4\n", "add a rule"),
         ("[[allow]]\nusers = [0]\n", "rule 1 allows nothing"),
         (

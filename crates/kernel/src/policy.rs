@@ -262,7 +262,7 @@ mod tests {
     fn what_is_hardly_meant_is_told() {
         let rule = "[[allow]]\nusers = [0]\nevents = [\"all\"]\n";
         for (text, note) in [
-            (String::new(), "nobody may have anything"),
+            (String::new(), "the policy allows nothing"),
             ("[limits]\nclients = 4".into(), "[[allow]]"),
             (
                 "[[allow]]\nusers = [0]".into(),
@@ -270,7 +270,7 @@ mod tests {
             ),
             (
                 "[[allow]]\nusers = [0]\nevents = [\"ended\"]".into(),
-                "nobody hears of anything but the end",
+                "allows no event but the end",
             ),
             (
                 "[[allow]]\nusers = [0]\nvariables = [\"all\"]".into(),

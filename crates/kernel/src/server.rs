@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io, mem, ptr};
 
 use crate::bpf::monitor::{LoadError, Monitor, Wanted};
-use crate::capability::{self, Capability};
+use crate::capability;
 use crate::peer_cred::PeerCred;
 use crate::policy::{Limits, Policy};
 use crate::protocol::Reply;
@@ -128,7 +128,7 @@ impl Server {
                 .delegate_cleanup()
                 .map_err(ServeError::Privileges)?;
         }
-        capability::keep_only(Capability::Bpf, ids).map_err(ServeError::Privileges)
+        capability::keep_bpf_only(ids).map_err(ServeError::Privileges)
     }
 
     /// Admits a client that is connected already.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Shared;
 use super::deferred_close::ReceivedFd;
 use crate::bpf::monitor::{self, BindError, Tally, Wanted};
-use crate::capability::{self, Capability};
+use crate::capability;
 use crate::event::{EventKind, EventSet};
 use crate::peer_cred::PeerCred;
 use crate::policy::Limits;
@@ -279,7 +279,7 @@ impl Client {
         let size = size.min(self.limits.ring_kib << 10);
         let slot = shared.rings.allocate(self.peer.user, shared.now);
         let (slot, _) = slot.ok_or("all rings are in use: try again later")?;
-        let ring = capability::with(Capability::Bpf, || {
+        let ring = capability::with_bpf(|| {
             let ring = monitor::new_ring(size)?;
             shared.monitor.plug(slot, ring.as_fd())?;
             io::Result::Ok(ring)
@@ -324,13 +324,13 @@ impl Client {
     ) -> Result<Reply, String> {
         let ring = self.ring.ok_or("this client has no ring")?;
         let (slot, uses) = self.new_slot(shared)?;
-        if let Err(error) = capability::with(Capability::Bpf, || shared.monitor.wake()) {
+        if let Err(error) = capability::with_bpf(|| shared.monitor.wake()) {
             shared.slots.release(slot, shared.now);
             return Err(error.to_string());
         }
         let token = monitor::token(slot, uses);
         shared.monitor.open(slot, token, ring, wanted);
-        let bound = capability::with(Capability::Bpf, || shared.monitor.bind(socket.fd(), token));
+        let bound = capability::with_bpf(|| shared.monitor.bind(socket.fd(), token));
         if let Err(error) = bound {
             shared.free_slot(slot);
             return Err(match error {

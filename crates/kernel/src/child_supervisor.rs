@@ -2,13 +2,13 @@
 //! events that stop do not delay it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{fmt, io, mem};
 
 use crate::event::Event;
 use crate::exec_handler::{Executable, Programs, Report, SocketRef};
-use crate::system::join;
+use crate::system::{join, spawn};
 
 /// Receives reports of failed programs.
 type OnReport = Box<dyn FnMut(&Report) + Send>;
@@ -44,9 +44,7 @@ impl ChildSupervisor {
     pub(crate) fn start() -> io::Result<Self> {
         let shared: Arc<Shared> = Arc::default();
         let own = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("tcp-programs".into())
-            .spawn(move || own.run())?;
+        let thread = spawn("tcp-programs", move || own.run())?;
         Ok(Self {
             shared,
             thread: Some(thread),

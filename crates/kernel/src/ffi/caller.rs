@@ -11,7 +11,7 @@ use super::programs::Programs;
 use super::{CEvent, Handle, to_c};
 use crate::event::Event;
 use crate::events::Events;
-use crate::system::{Bell, join, use_short_slices};
+use crate::system::{Bell, join, spawn, use_short_slices};
 
 /// `tg_callback`.
 pub(super) type Callback = unsafe extern "C" fn(*const CEvent, *mut c_void);
@@ -59,12 +59,10 @@ impl Caller {
         });
         let own = Arc::clone(&stop);
         let (events, programs) = (Arc::clone(&handle.events), Arc::clone(&handle.programs));
-        let thread = thread::Builder::new()
-            .name("tcp-callback".into())
-            .spawn(move || {
-                drop(before);
-                take(&events, &own, &programs, callback.as_ref());
-            })?;
+        let thread = spawn("tcp-callback", move || {
+            drop(before);
+            take(&events, &own, &programs, callback.as_ref());
+        })?;
         Ok(Self {
             stop,
             thread: Some(thread),

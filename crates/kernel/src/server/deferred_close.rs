@@ -12,10 +12,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::scm_rights;
+use crate::system;
 
 /// Pending closes and the threads that execute them. Clones share both.
 #[derive(Clone, Debug, Default)]
@@ -117,8 +117,7 @@ impl DeferredClose {
                 state.queues.iter_mut().find(|(_, queue)| !queue.has_thread)
         {
             let shared = Arc::clone(&self.0);
-            let thread = thread::Builder::new().name(NAME.into());
-            if thread.spawn(move || shared.work(user)).is_err() {
+            if system::spawn("tg-close", move || shared.work(user)).is_err() {
                 return;
             }
             queue.assign();
@@ -326,15 +325,15 @@ const MAX_QUEUE: usize = 512;
 const MAX_THREADS: u32 = 64;
 /// Messages in a socket: the sender's buffer has room for some 280.
 const MAX_MESSAGES: u32 = 512;
-const NAME: &str = "tg-close";
 
 #[cfg(test)]
 mod tests {
     use std::io::{self, Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
+    use std::thread;
 
     use super::*;
-    use crate::system::{self, Polled, set_option};
+    use crate::system::{Polled, set_option};
 
     /// Runs a test on a thread with a descriptor table of its own. Other tests of this process fork,
     /// and until such a child executes a program it has copies of all descriptors of its parent. A
@@ -343,7 +342,7 @@ mod tests {
         thread::scope(|scope| {
             let test = scope.spawn(|| {
                 // SAFETY: this thread has used no descriptor before, and closes no foreign one.
-                unsafe { system::own_descriptors(&[]) }.unwrap();
+                unsafe { system::unshare_descriptors(&[]) }.unwrap();
                 test();
             });
             test.join().unwrap();

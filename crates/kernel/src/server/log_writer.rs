@@ -5,9 +5,11 @@
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{fmt, io};
+
+use crate::system;
 
 /// Receives the lines.
 pub(super) type Sink = Box<dyn FnMut(&str) + Send>;
@@ -83,8 +85,7 @@ impl Thread {
             }
             drop(running);
         };
-        let handle = thread::Builder::new().name("tcp-events-log".into());
-        let handle = handle.spawn(write)?;
+        let handle = system::spawn("tcp-events-log", write)?;
         Ok(Self { queue, end, handle })
     }
 }

@@ -1,73 +1,72 @@
-//! When to be awake because recovery may be about to begin.
+//! Sockets that may enter recovery soon, which the observing thread polls.
 //!
-//! Duplicate ACKs leave no time stamp, but what the kernel sends for them does (limited transmit, RFC
-//! 3042), and the connection is in disorder then. Recovery follows with the next duplicates or after a
-//! quarter of the round trip (RFC 8985), unless it was a reordering. It leaves a stamp when it sends a
-//! segment again, which is not always at once, so the state is asked for as well.
+//! Duplicate ACKs have no time stamp, but the segments that the kernel sends for them do (limited
+//! transmit, RFC 3042). The connection is in disorder then. Recovery follows with the next duplicates, or
+//! after a quarter of the round trip (RFC 8985), unless segments were reordered. Its first retransmission
+//! has a stamp, which may come late, so the thread polls the state as well.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Which sockets to be awake for.
+/// The sockets to poll.
 #[derive(Debug)]
 pub(super) struct RecoveryWatch<'a> {
-    /// Until when to be awake for each socket in disorder; once for each time that it is.
+    /// End of the polling of each socket in disorder. Each disorder is polled once.
     until: BTreeMap<u64, Duration>,
-    /// None where there is no second processor.
+    /// `None` if there is no second processor.
     budget: Option<&'a Mutex<SpinBudget>>,
-    /// When the state was asked for.
-    asked: Duration,
+    /// Time of the last poll.
+    polled: Duration,
 }
 
-/// For how long all threads of a process together may be awake: on a path that reorders all the time
-/// that is a twentieth of the time, and what was saved.
+/// Busy-wait budget of the process, which its threads share: a token bucket with a duty cycle of 5 %.
 #[derive(Debug)]
 pub(super) struct SpinBudget {
     saved: Duration,
-    /// As of then.
-    counted: Duration,
+    /// Time of the last refill.
+    refilled: Duration,
 }
 
-/// That of this process.
+/// The budget of this process.
 pub(super) static SPIN_BUDGET: Mutex<SpinBudget> = Mutex::new(SpinBudget::full());
 
 impl SpinBudget {
     pub(super) const fn full() -> Self {
         Self {
-            saved: MOST,
-            counted: Duration::ZERO,
+            saved: CAPACITY,
+            refilled: Duration::ZERO,
         }
     }
 
-    /// Takes as much of `wish` as is there.
+    /// Takes up to `wish`.
     fn take(&mut self, wish: Duration, now: Duration) -> Duration {
-        let earned = now.saturating_sub(self.counted) / SHARE;
-        self.counted = self.counted.max(now);
-        self.saved = (self.saved + earned).min(MOST);
+        let earned = now.saturating_sub(self.refilled) / SHARE;
+        self.refilled = self.refilled.max(now);
+        self.give_back(earned);
         let taken = wish.min(self.saved);
         self.saved -= taken;
         taken
     }
 
     fn give_back(&mut self, rest: Duration) {
-        self.saved = (self.saved + rest).min(MOST);
+        self.saved = (self.saved + rest).min(CAPACITY);
     }
 }
 
 impl<'a> RecoveryWatch<'a> {
-    /// Never awake without a budget.
+    /// Without a budget no socket is polled.
     pub(super) fn new(now: Duration, budget: Option<&'a Mutex<SpinBudget>>) -> Self {
         Self {
             until: BTreeMap::new(),
             budget,
-            asked: now,
+            polled: now,
         }
     }
 
-    /// A socket was looked at. `rtt` is its smoothed round trip if it is in disorder and somebody wants
-    /// to hear of recoveries.
-    pub(super) fn saw(&mut self, cookie: u64, rtt: Option<Duration>, now: Duration) {
+    /// The state of a socket was read. `rtt` is its smoothed round trip if it is in disorder and has a
+    /// subscription to recoveries.
+    pub(super) fn on_state(&mut self, cookie: u64, rtt: Option<Duration>, now: Duration) {
         let Some(rtt) = rtt else {
             self.forget(now, |other| other == cookie);
             return;
@@ -75,14 +74,13 @@ impl<'a> RecoveryWatch<'a> {
         if self.until.contains_key(&cookie) {
             return;
         }
-        let patience = (rtt / 4).clamp(SHORTEST, LONGEST);
-        // The time for which it is awake anyway costs nothing.
+        let end = now + (rtt / 4).clamp(SHORTEST, LONGEST);
+        // The time in which the thread is awake for another socket costs nothing.
         let awake = self.latest(now);
-        let more = (now + patience).saturating_sub(awake);
         let mut until = now;
         if let Some(mut budget) = self.budget() {
-            let taken = budget.take(more, now);
-            until = (awake + taken).min(now + patience);
+            let taken = budget.take(end.saturating_sub(awake), now);
+            until = (awake + taken).min(end);
             if until < now + SHORTEST {
                 budget.give_back(taken);
                 until = now;
@@ -91,32 +89,32 @@ impl<'a> RecoveryWatch<'a> {
         self.until.insert(cookie, until);
     }
 
-    /// Whether the thread is awake for a socket.
-    pub(super) fn awake(&self, cookie: u64, now: Duration) -> bool {
+    /// Whether the thread polls a socket.
+    pub(super) fn is_watching(&self, cookie: u64, now: Duration) -> bool {
         self.until.get(&cookie).is_some_and(|&until| now < until)
     }
 
-    /// Whether it is awake for any.
-    pub(super) fn any(&self, now: Duration) -> bool {
+    /// Whether the thread polls any socket.
+    pub(super) fn is_active(&self, now: Duration) -> bool {
         self.until.values().any(|&until| now < until)
     }
 
-    /// Those for which it is awake whose state should be asked for now.
-    pub(super) fn asks(&mut self, now: Duration) -> Vec<u64> {
-        if now.saturating_sub(self.asked) < PAUSE {
+    /// The sockets to poll now.
+    pub(super) fn due(&mut self, now: Duration) -> Vec<u64> {
+        if now.saturating_sub(self.polled) < PAUSE {
             return Vec::new();
         }
-        self.asked = now;
-        let awake = self.until.iter().filter(|&(_, &until)| now < until);
-        awake.map(|(&cookie, _)| cookie).collect()
+        self.polled = now;
+        let active = self.until.iter().filter(|&(_, &until)| now < until);
+        active.map(|(&cookie, _)| cookie).collect()
     }
 
-    /// Forgets sockets that are not among these.
-    pub(super) fn keep(&mut self, sockets: &[u64], now: Duration) {
+    /// Forgets all other sockets.
+    pub(super) fn retain(&mut self, sockets: &[u64], now: Duration) {
         self.forget(now, |cookie| !sockets.contains(&cookie));
     }
 
-    /// What it need not be awake for any more is saved.
+    /// Forgets sockets and returns their unused time to the budget.
     fn forget(&mut self, now: Duration, which: impl Fn(u64) -> bool) {
         let before = self.latest(now);
         self.until.retain(|&cookie, _| !which(cookie));
@@ -128,7 +126,7 @@ impl<'a> RecoveryWatch<'a> {
         }
     }
 
-    /// Until when it is awake, from now on.
+    /// The end of all polling, from now on.
     fn latest(&self, now: Duration) -> Duration {
         let latest = self.until.values().max().copied();
         latest.unwrap_or_default().max(now)
@@ -140,14 +138,15 @@ impl<'a> RecoveryWatch<'a> {
     }
 }
 
-/// Three duplicates come within this time where a path carries a megabit in a second and more.
+/// Three duplicates arrive within this time on a path of 1 Mb/s and more.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(25);
-/// Asking takes the socket's lock for a microsecond, which is not to be in the kernel's way.
+/// Pause between polls: each takes the socket's lock for a microsecond, for which the kernel may wait.
 const PAUSE: Duration = Duration::from_micros(10);
-/// One part of so many, but for what was saved.
+/// Divisor of the duty cycle.
 const SHARE: u32 = 20;
-const MOST: Duration = Duration::from_millis(50);
+/// Capacity of the token bucket.
+const CAPACITY: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
@@ -160,81 +159,80 @@ mod tests {
     }
 
     #[test]
-    fn each_disorder_is_watched_once_and_for_a_quarter_of_the_round_trip() {
+    fn each_disorder_is_polled_once_for_a_quarter_of_the_round_trip() {
         let budget = Mutex::new(SpinBudget::full());
-        let mut recoveries = RecoveryWatch::new(ms(0), Some(&budget));
-        recoveries.saw(ONE, Some(ms(40)), ms(100));
-        assert!(recoveries.any(ms(109)) && recoveries.awake(ONE, ms(109)));
-        // It is no longer for being seen again.
-        recoveries.saw(ONE, Some(ms(40)), ms(109));
-        assert!(!recoveries.any(ms(110)) && !recoveries.awake(ONE, ms(110)));
-        recoveries.saw(ONE, Some(ms(40)), ms(111));
-        assert!(!recoveries.any(ms(112)));
-        recoveries.saw(ONE, None, ms(120));
-        recoveries.saw(ONE, Some(ms(4_000)), ms(130));
-        assert!(recoveries.awake(ONE, ms(154)) && !recoveries.awake(ONE, ms(155)));
-        assert!(!recoveries.awake(2, ms(140)));
-        recoveries.keep(&[2], ms(140));
-        assert!(!recoveries.awake(ONE, ms(140)));
+        let mut watch = RecoveryWatch::new(ms(0), Some(&budget));
+        watch.on_state(ONE, Some(ms(40)), ms(100));
+        assert!(watch.is_active(ms(109)) && watch.is_watching(ONE, ms(109)));
+        // A second look does not extend it.
+        watch.on_state(ONE, Some(ms(40)), ms(109));
+        assert!(!watch.is_active(ms(110)) && !watch.is_watching(ONE, ms(110)));
+        watch.on_state(ONE, Some(ms(40)), ms(111));
+        assert!(!watch.is_active(ms(112)));
+        watch.on_state(ONE, None, ms(120));
+        watch.on_state(ONE, Some(ms(4_000)), ms(130));
+        assert!(watch.is_watching(ONE, ms(154)) && !watch.is_watching(ONE, ms(155)));
+        assert!(!watch.is_watching(2, ms(140)));
+        watch.retain(&[2], ms(140));
+        assert!(!watch.is_watching(ONE, ms(140)));
     }
 
     #[test]
-    fn states_are_asked_for_now_and_then_while_it_is_awake() {
+    fn polls_have_pauses_between_them() {
         let budget = Mutex::new(SpinBudget::full());
-        let mut recoveries = RecoveryWatch::new(ms(0), Some(&budget));
-        assert!(recoveries.asks(ms(100)).is_empty());
-        recoveries.saw(ONE, Some(ms(40)), ms(100));
-        assert_eq!(recoveries.asks(ms(101)), [ONE]);
-        assert!(recoveries.asks(ms(101) + PAUSE / 2).is_empty());
-        assert_eq!(recoveries.asks(ms(101) + PAUSE), [ONE]);
-        assert!(recoveries.asks(ms(110)).is_empty());
+        let mut watch = RecoveryWatch::new(ms(0), Some(&budget));
+        assert!(watch.due(ms(100)).is_empty());
+        watch.on_state(ONE, Some(ms(40)), ms(100));
+        assert_eq!(watch.due(ms(101)), [ONE]);
+        assert!(watch.due(ms(101) + PAUSE / 2).is_empty());
+        assert_eq!(watch.due(ms(101) + PAUSE), [ONE]);
+        assert!(watch.due(ms(110)).is_empty());
     }
 
     #[test]
-    fn one_processor_is_left_to_others() {
-        let mut recoveries = RecoveryWatch::new(ms(0), None);
-        recoveries.saw(ONE, Some(ms(40)), ms(100_000));
-        assert!(!recoveries.any(ms(100_000)) && !recoveries.awake(ONE, ms(100_000)));
+    fn a_single_processor_is_not_occupied() {
+        let mut watch = RecoveryWatch::new(ms(0), None);
+        watch.on_state(ONE, Some(ms(40)), ms(100_000));
+        assert!(!watch.is_active(ms(100_000)) && !watch.is_watching(ONE, ms(100_000)));
     }
 
     #[test]
-    fn it_is_a_twentieth_of_the_time_at_most() {
+    fn the_duty_cycle_is_a_twentieth() {
         let tick = Duration::from_micros(100);
         let budget = Mutex::new(SpinBudget::full());
-        let mut recoveries = RecoveryWatch::new(ms(0), Some(&budget));
+        let mut watch = RecoveryWatch::new(ms(0), Some(&budget));
         let mut awake = Duration::ZERO;
         for number in 0..100_000 {
             let now = tick * number;
-            // A path that reorders a hundred times a second.
+            // A path that reorders a hundred times per second.
             let rtt = (number % 100 < 80).then_some(ms(400));
-            recoveries.saw(u64::from(number % 2), rtt, now);
-            recoveries.saw(u64::from((number + 1) % 2), rtt, now);
-            awake += if recoveries.any(now) {
+            watch.on_state(u64::from(number % 2), rtt, now);
+            watch.on_state(u64::from((number + 1) % 2), rtt, now);
+            awake += if watch.is_active(now) {
                 tick
             } else {
                 Duration::ZERO
             };
         }
-        assert!(awake <= ms(10_000) / SHARE + MOST + ms(20), "{awake:?}");
+        assert!(awake <= ms(10_000) / SHARE + CAPACITY + ms(20), "{awake:?}");
         assert!(awake + ms(20) >= ms(10_000) / SHARE, "{awake:?}");
     }
 
     #[test]
-    fn all_threads_have_one_purse() {
+    fn threads_share_the_budget() {
         let budget = Mutex::new(SpinBudget::full());
         let mut all = [(); 20].map(|()| RecoveryWatch::new(ms(0), Some(&budget)));
-        for recoveries in &mut all {
-            recoveries.saw(ONE, Some(ms(400)), ms(1));
+        for watch in &mut all {
+            watch.on_state(ONE, Some(ms(400)), ms(1));
         }
-        let awake = |at| all.iter().filter(|d| d.any(ms(at))).count();
+        let awake = |at| all.iter().filter(|w| w.is_active(ms(at))).count();
         assert_eq!((awake(1), awake(25)), (2, 2));
-        // Who is awake for one socket is so for another at no cost, and who need not be any more leaves
-        // it to others.
+        // Another socket of the same thread costs nothing, and unused time returns to the budget.
         let [first, second, third, ..] = &mut all;
-        first.saw(2, Some(ms(400)), ms(1));
-        assert!(first.awake(2, ms(25)));
-        second.saw(ONE, None, ms(6));
-        third.saw(2, Some(ms(400)), ms(6));
-        assert!(third.awake(2, ms(25)) && !third.awake(2, ms(27)));
+        first.on_state(2, Some(ms(400)), ms(1));
+        assert!(first.is_watching(2, ms(25)));
+        second.on_state(ONE, None, ms(6));
+        third.on_state(2, Some(ms(400)), ms(6));
+        assert!(third.is_watching(2, ms(25)) && !third.is_watching(2, ms(27)));
     }
 }

@@ -1,4 +1,4 @@
-//! How a socket looks, and what must have happened between two looks.
+//! The state of a socket, and the events between two states.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,11 +8,11 @@ use crate::event::{CaState, Happening, Phase, TcpState};
 use crate::tcp;
 use crate::variables::{Snapshot, Variable};
 
-/// What is compared.
+/// The state that is compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) state: Snapshot,
-    /// When it looked so.
+    /// Time of the state.
     pub(super) at: Duration,
     timeouts: Option<u64>,
     waits: Option<[u64; 3]>,
@@ -31,7 +31,7 @@ impl View {
         })
     }
 
-    /// What must have happened since, in the order in which it must have.
+    /// The events since `before`, in their order.
     pub(super) fn since(&mut self, before: &Self) -> Vec<Happening> {
         let mut happened = Vec::new();
         let this = self;
@@ -49,7 +49,7 @@ impl View {
             let duplicates = get(this, Variable::SackedOut) as u32;
             happened.push(Happening::Recovery { duplicates });
         }
-        // Kernels before 6.7 do not count time-outs.
+        // Linux before 6.7 does not count time-outs.
         let timed_out = match (before.timeouts, this.timeouts) {
             (Some(old), Some(new)) => new > old,
             _ => get(this, Variable::Retransmits) > get(before, Variable::Retransmits),
@@ -63,7 +63,7 @@ impl View {
             });
         }
         let below = |v: &Self| get(v, Variable::Cwnd) < get(v, Variable::Ssthresh);
-        // A window that shrinks to the threshold does not count.
+        // A window that shrinks to the threshold has not grown to it.
         let shrinks = |s| matches!(s, CaState::Recovery | CaState::Reducing);
         if below(before) && !below(this) && !shrinks(old) && !shrinks(new) {
             happened.push(Happening::Threshold);
@@ -83,8 +83,8 @@ impl View {
         happened
     }
 
-    /// What limited the sender since then: whatever made it wait, else what the latest sample of
-    /// the delivery rate says.
+    /// The limit of the sender since `before`: the cause of its waits, or else the flag of the latest
+    /// sample of the delivery rate.
     fn limited_by(&self, before: &Self) -> Option<Phase> {
         if self.state.tcp_state() != Some(TcpState::Established) {
             return None;

@@ -1,19 +1,18 @@
 //! Interactive TCP: events and state of the kernel's own TCP, for the applications that own the
 //! sockets.
 //!
-//! [`Events`] is where an application begins. [`Server`] is the daemon. What is seen and when, and
-//! what was measured, is in `docs/itcp.md`.
+//! [`Events`] is the entry point of an application, and [`Server`] is the daemon. `docs/itcp.md`
+//! describes the events and the measurements.
 #![cfg(target_os = "linux")]
 
-// Programs, records and the kernel's structures are read and written by places and sizes that hold
-// on such machines only.
+// Programs, records and the kernel's structures are accessed by offsets and sizes of these machines.
 #[cfg(target_endian = "big")]
 compile_error!(
-    "tidegate-kernel is for machines that keep the lowest byte first, as x86-64, AArch64 and RISC-V do: build for one of these"
+    "tidegate-kernel supports little-endian machines only: build for x86-64, AArch64 or RISC-V"
 );
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!(
-    "tidegate-kernel is for 64-bit machines, as x86-64, AArch64 and RISC-V are: build for one of these"
+    "tidegate-kernel supports 64-bit machines only: build for x86-64, AArch64 or RISC-V"
 );
 
 mod bpf;

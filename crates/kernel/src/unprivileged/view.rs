@@ -24,7 +24,7 @@ impl View {
         let (info, state) = tcp::read(socket)?;
         Ok(Self {
             state,
-            at: info.told,
+            at: info.at,
             timeouts: info.timeouts(),
             waits: info.waits(),
             phase,

@@ -1,15 +1,15 @@
-//! Names the shared library, so that programs find the one that they were linked with.
+//! Sets the soname of the shared library.
 
 use std::env;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // What is built for other machines than Linux has other linkers, and nothing in it.
+    // The crate is empty on other systems, whose linkers have other options.
     if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux") {
-        // Before version 1, what fits together has the same minor number too.
+        // Before version 1 the minor version changes the interface.
         let [major, minor] = ["MAJOR", "MINOR"].map(|part| {
             let name = format!("CARGO_PKG_VERSION_{part}");
-            env::var(name).expect("cargo tells the version")
+            env::var(name).expect("cargo sets the version")
         });
         let version = if major == "0" {
             format!("0.{minor}")

@@ -1,5 +1,7 @@
 //! The emulator does to real packets what the models do in virtual time.
 
+#[path = "../../crates/cli/tests/calm/mod.rs"]
+mod calm;
 mod lab;
 
 use std::net::UdpSocket;
@@ -7,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use calm::judged;
 use lab::{Capture, in_lab, set_ecn};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
@@ -121,16 +124,25 @@ fn run() -> Run {
     };
     listening.recv().unwrap();
     let (ready, bound) = std::sync::mpsc::channel();
+    let sent = Arc::new(AtomicBool::new(false));
+    let all_sent = Arc::clone(&sent);
     let echo = move || {
         let socket = UdpSocket::bind((Host::B.address(), PORT)).unwrap();
-        // Longer than a packet can be under way: then it was the last one.
+        // Longer than a packet can be under way: once all are sent it was the last one.
         socket
             .set_read_timeout(Some(Duration::from_millis(700)))
             .unwrap();
         ready.send(()).unwrap();
         let mut buffer = [0; 2_048];
-        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
-            let _ = socket.send_to(&buffer[..length.min(60)], from);
+        loop {
+            let over = all_sent.load(Ordering::SeqCst);
+            match socket.recv_from(&mut buffer) {
+                Ok((length, from)) => {
+                    let _ = socket.send_to(&buffer[..length.min(60)], from);
+                }
+                Err(_) if over => return,
+                Err(_) => {}
+            }
         }
     };
     let echo = emulator.namespace(Host::B).run(echo).unwrap();
@@ -140,6 +152,7 @@ fn run() -> Run {
         .run(move || blast(clock))
         .unwrap();
     blaster.join().unwrap();
+    sent.store(true, Ordering::SeqCst);
     echo.join().unwrap();
     done.store(true, Ordering::SeqCst);
     let (captured, drift) = capture.join().unwrap();
@@ -184,13 +197,15 @@ fn replay(run: &Run) -> (Vec<Delivery<Arrival>>, Network<Arrival>) {
 
 #[test]
 fn emulator_and_models_agree() {
-    in_lab("emulator_and_models_agree", || {
+    let test = "emulator_and_models_agree";
+    let agree = || {
         let run = run();
         println!("{:#?}", run.report);
         the_run_is_worth_it(&run);
         the_same_fate_for_every_packet(&run);
         the_wire_agrees(&run);
-    });
+    };
+    in_lab(test, || judged(test, agree));
 }
 
 fn the_run_is_worth_it(run: &Run) {

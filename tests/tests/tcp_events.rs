@@ -1,5 +1,7 @@
 //! Events of the kernel's TCP over an emulated path, with and without privilege.
 
+#[path = "../../crates/cli/tests/calm/mod.rs"]
+mod calm;
 #[expect(dead_code, reason = "these tests capture no packets")]
 mod lab;
 #[path = "tcp_events/limits.rs"]
@@ -17,11 +19,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use calm::judged;
 use lab::in_lab;
 use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::units::{Rate, Time};
 use tidegate_kernel::{
-    CaState, Event, EventKind, EventSet, Events, EventsError, LinkEvent, TcpState, Variable,
+    CaState, Event, EventKind, EventSet, Events, EventsError, Happening, TcpState, Variable,
     Wanted, set_congestion_control,
 };
 use tidegate_live::emulator::{Emulator, EmulatorConfig, Host};
@@ -82,13 +85,21 @@ fn transfer(emulator: &Emulator, events: &Events, bytes: usize, wanted: Wanted) 
     assert_eq!(tally.lost, 0);
     drop(stream);
     // The end comes when the connection's socket is gone, with its last segments.
-    let end = Instant::now() + Duration::from_secs(20);
-    while seen.last().is_none_or(|e| e.what != LinkEvent::Ended) {
-        assert!(Instant::now() < end, "the end did not come");
-        seen.extend(events.next(Some(Duration::from_millis(20))).unwrap());
+    while seen.last().is_none_or(|e| e.what != Happening::Ended) {
+        let next = events.next(Some(GUARD)).unwrap();
+        seen.push(next.expect("the end comes"));
     }
     seen
 }
+
+/// Runs and judges `body` in the lab. The kernel's timers and the path go on while the machine stands
+/// still.
+fn judged_in_lab(test: &str, body: impl Fn()) {
+    in_lab(test, || judged(test, body));
+}
+
+/// Ends a test that hangs. No verdict depends on it.
+const GUARD: Duration = Duration::from_mins(5);
 
 /// The programs, where they can be loaded; else the test is skipped. It fails if it is to have
 /// namespaces and is root: root of a user namespace may load none.
@@ -113,7 +124,7 @@ fn kinds(seen: &[Event]) -> EventSet {
 
 #[test]
 fn losses_lead_into_recovery_and_out_again() {
-    in_lab("losses_lead_into_recovery_and_out_again", || {
+    judged_in_lab("losses_lead_into_recovery_and_out_again", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -144,7 +155,7 @@ fn sleeps() -> u64 {
 
 #[test]
 fn who_looks_before_it_sleeps_hears_the_same() {
-    in_lab("who_looks_before_it_sleeps_hears_the_same", || {
+    judged_in_lab("who_looks_before_it_sleeps_hears_the_same", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -158,7 +169,7 @@ fn who_looks_before_it_sleeps_hears_the_same() {
 
             let emulator = Emulator::start(&path(LossConfig::NONE, Vec::new())).unwrap();
             let seen = transfer(&emulator, &events, 100_000, Wanted::ALL);
-            assert_eq!(seen.last().unwrap().what, LinkEvent::Ended);
+            assert_eq!(seen.last().unwrap().what, Happening::Ended);
             consistent(&seen);
         }
     });
@@ -172,7 +183,7 @@ fn consistent(seen: &[Event]) {
         assert_eq!(event.number, number);
         let state = &event.state;
         match event.what {
-            LinkEvent::Recovery { .. } => {
+            Happening::Recovery { .. } => {
                 assert!(!repairing);
                 repairing = true;
                 // The kernel tells before it changes the state, and after it has halved the
@@ -181,13 +192,13 @@ fn consistent(seen: &[Event]) {
                 assert!(state.ssthresh() <= state.cwnd());
                 assert!(state.unacknowledged() > Some(tidegate_core::units::Bytes(0)));
             }
-            LinkEvent::Timeout { .. } => repairing = true,
-            LinkEvent::Recovered { from } => {
+            Happening::Timeout { .. } => repairing = true,
+            Happening::Recovered { from } => {
                 assert!(repairing, "{event:?}");
                 repairing = false;
                 assert_eq!(state.ca_state(), Some(from));
             }
-            LinkEvent::Threshold => {
+            Happening::Threshold => {
                 assert!(state.cwnd() >= state.ssthresh());
             }
             _ => {}
@@ -202,7 +213,7 @@ fn consistent(seen: &[Event]) {
 
 #[test]
 fn an_outage_makes_time_outs_that_back_off() {
-    in_lab("an_outage_makes_time_outs_that_back_off", || {
+    judged_in_lab("an_outage_makes_time_outs_that_back_off", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -213,7 +224,7 @@ fn an_outage_makes_time_outs_that_back_off() {
         let timeouts: Vec<_> = seen
             .iter()
             .filter_map(|e| match e.what {
-                LinkEvent::Timeout { in_a_row, after } => Some((in_a_row, after, e)),
+                Happening::Timeout { in_a_row, after } => Some((in_a_row, after, e)),
                 _ => None,
             })
             .collect();
@@ -235,7 +246,7 @@ fn an_outage_makes_time_outs_that_back_off() {
         assert_eq!(event.state.get(Variable::Cwnd), Some(1), "{event:?}");
         // After the time-out it is slow start again, up to half of what was.
         let after = seen.iter().filter(|e| e.time > event.time);
-        let reached = after.filter(|e| e.what == LinkEvent::Threshold).count();
+        let reached = after.filter(|e| e.what == Happening::Threshold).count();
         assert_eq!(reached, 1, "{seen:?}");
         consistent(&seen);
     });
@@ -253,7 +264,7 @@ fn with_outage(config: EmulatorConfig) -> EmulatorConfig {
 
 #[test]
 fn without_privilege_recovery_and_time_outs_are_seen_too() {
-    in_lab(
+    judged_in_lab(
         "without_privilege_recovery_and_time_outs_are_seen_too",
         || {
             let events = Events::unprivileged().unwrap();
@@ -292,13 +303,13 @@ fn states_are_seen_from_the_opening_to_the_end() {
         drop(peer);
         let mut states = Vec::new();
         loop {
-            let event = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
+            let event = events.next(Some(GUARD)).unwrap().unwrap();
             match event.what {
-                LinkEvent::State { from, to } => {
+                Happening::State { from, to } => {
                     assert_eq!(event.state.tcp_state(), Some(from));
                     states.push(to);
                 }
-                LinkEvent::Ended => break,
+                Happening::Ended => break,
                 _ => {}
             }
         }

@@ -11,12 +11,12 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{fs, io, thread};
 
 use daemon::{ANYTHING, Daemon, is_without_rights, socket};
-use party::{Ended, Node, Scratch, text};
-use tidegate_kernel::{Events, EventsError, LinkEvent, Wanted};
+use party::{Ended, GUARD, Party, Scratch, text};
+use tidegate_kernel::{Events, EventsError, Happening, Wanted};
 
 /// A reader who has gone is no failure, a disk that is full is one.
 #[test]
@@ -48,7 +48,7 @@ fn check(test: &str, policy: &[u8]) -> Ended {
     let scratch = Scratch::new(test);
     let file = scratch.path("policy.toml");
     fs::write(&file, policy).unwrap();
-    Node::tidegate(&format!("events serve --check --policy {}", text(&file))).ends()
+    Party::tidegate(&format!("events serve --check --policy {}", text(&file))).ends()
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_policy_that_is_right_is_called_so() {
 #[test]
 fn a_policy_that_is_hardly_meant_can_be_used_and_is_not_called_right() {
     for (policy, word) in [
-        ("", "nobody may have anything"),
+        ("", "the policy allows nothing"),
         ("# rules will come\n[limits]\nclients = 4\n", "add a rule"),
         ("[[allow]]\nusers = [0]\n", "rule 1 allows nothing"),
         (
@@ -104,11 +104,11 @@ fn a_policy_that_is_wrong_is_refused_with_line_and_mend() {
         }
         ended.failed_with("policy.toml is wrong");
     }
-    Node::tidegate("events serve --check --policy /nosuch/policy.toml")
+    Party::tidegate("events serve --check --policy /nosuch/policy.toml")
         .ends()
         .failed_with("name a file that is there");
     // Of the command line, as clap has it.
-    let ended = Node::tidegate("events serve --check").ends();
+    let ended = Party::tidegate("events serve --check").ends();
     assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
 }
 
@@ -126,8 +126,8 @@ fn hear_of_an_end(at: &Path) -> Events {
     events.subscribe(&socket, events.allowed()).unwrap();
     drop((socket, peer));
     loop {
-        let event = events.next(Some(Duration::from_secs(20))).unwrap();
-        if event.unwrap().what == LinkEvent::Ended {
+        let event = events.next(Some(GUARD)).unwrap();
+        if event.unwrap().what == Happening::Ended {
             return events;
         }
     }
@@ -141,7 +141,7 @@ fn a_client_is_served_until_ctrl_c_and_hears_of_that() {
     let events = hear_of_an_end(&daemon.socket());
     daemon.party.says("connects");
     daemon.interrupted();
-    let end = events.next(Some(Duration::from_secs(20)));
+    let end = events.next(Some(GUARD));
     assert!(matches!(end, Err(EventsError::Gone)), "{end:?}");
 }
 
@@ -159,7 +159,7 @@ fn watch_sees_a_transfer_through_the_daemon() {
         let _ = io::copy(&mut from, &mut io::sink());
     });
     let socket = daemon.socket();
-    let watched = Node::tidegate(&format!(
+    let watched = Party::tidegate(&format!(
         "events watch --source daemon --socket {} --to 127.0.0.1:{port} --for 300ms --json",
         text(&socket)
     ))
@@ -213,7 +213,7 @@ fn options_of_another_path_or_source_are_refused() {
         "--outage 1s+1s",
         "--seed 2",
     ] {
-        let ended = Node::tidegate(&format!("events watch --to 127.0.0.1:9 {option}")).ends();
+        let ended = Party::tidegate(&format!("events watch --to 127.0.0.1:9 {option}")).ends();
         // Of the command line, as clap has it.
         assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
         let name = option.split(' ').next().unwrap();
@@ -223,7 +223,7 @@ fn options_of_another_path_or_source_are_refused() {
     }
     for source in ["in-process", "unprivileged"] {
         let line = "events watch --to 127.0.0.1:9 --socket /nosuch/x --source";
-        Node::tidegate(&format!("{line} {source}"))
+        Party::tidegate(&format!("{line} {source}"))
             .ends()
             .failed_with(
                 "--socket is for --source daemon or auto: leave it out, or choose one of these",
@@ -298,16 +298,19 @@ fn another_user_serves_with_one_capability_that_sleeps() {
         }
     };
     see("alone");
-    // Who removes what root has made stays root, and can do no more than that.
-    let porter = child(process);
-    for thread in rights(porter) {
-        assert_eq!(thread["Name"], "tg-porter");
+    // The process that removes the files of root stays root, and has no capability.
+    let cleanup = child(process);
+    for thread in rights(cleanup) {
+        assert_eq!(thread["Name"], "tg-cleanup");
         assert_eq!(thread["Uid"], "0");
         for none in ["CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb"] {
-            assert_eq!(thread[none], "0000000000000000", "{none} of the porter");
+            assert_eq!(
+                thread[none], "0000000000000000",
+                "{none} of the cleanup process"
+            );
         }
     }
-    let held = fs::read_dir(format!("/proc/{porter}/fd")).unwrap();
+    let held = fs::read_dir(format!("/proc/{cleanup}/fd")).unwrap();
     assert_eq!(held.count(), 1);
     let events = Events::connect(&socket).unwrap();
     let (ours, peer) = connection();
@@ -348,9 +351,9 @@ fn a_daemon_that_is_killed_leaves_nothing_behind() {
     let made = daemon.scratch.path("made");
     assert!(made.exists());
     daemon.party.kill();
-    let patience = Instant::now() + Duration::from_secs(20);
+    let guard = Instant::now() + GUARD;
     while made.exists() {
-        assert!(Instant::now() < patience, "folders stayed behind");
+        assert!(Instant::now() < guard, "folders stayed behind");
         thread::yield_now();
     }
 }
@@ -362,18 +365,18 @@ fn a_daemon_that_cannot_start_says_why() {
     };
     let socket = daemon.socket();
     let socket = text(&socket);
-    let second = Node::tidegate(&format!("events serve --socket {socket}")).ends();
+    let second = Party::tidegate(&format!("events serve --socket {socket}")).ends();
     second.failed_with("another daemon serves at");
     second.failed_with("choose another --socket");
     let other = daemon.scratch.path("other/events.sock");
     let other = text(&other);
     // The last is what the system takes for "as before".
     for user in ["nosuchuser", "4294967295"] {
-        Node::tidegate(&format!("events serve --socket {other} --user {user}"))
+        Party::tidegate(&format!("events serve --socket {other} --user {user}"))
             .ends()
             .failed_with(&format!("there is no user `{user}`"));
     }
-    Node::tidegate(&format!("events serve --socket {other} --user 4000000001"))
+    Party::tidegate(&format!("events serve --socket {other} --user 4000000001"))
         .ends()
         .failed_with("give that, too, as --user 4000000001:GID");
     assert!(!daemon.scratch.path("other").exists());
@@ -393,9 +396,9 @@ fn a_log_that_cannot_be_written_ends_nothing() {
         let scratch = Scratch::new("unwritten");
         let socket = socket(&scratch);
         let daemon = Logging::start(&socket, log);
-        let patience = Instant::now() + PATIENCE;
+        let guard = Instant::now() + GUARD;
         while let Err(why) = Events::connect(&socket) {
-            assert!(Instant::now() < patience, "{why}");
+            assert!(Instant::now() < guard, "{why}");
             thread::yield_now();
         }
         hear_of_an_end(&socket);
@@ -444,12 +447,12 @@ impl Logging {
         // SAFETY: a system call that takes numbers. The child has not been waited for, so the id is
         // its own.
         assert_eq!(unsafe { libc::kill(id, libc::SIGTERM) }, 0);
-        let patience = Instant::now() + PATIENCE;
+        let guard = Instant::now() + GUARD;
         let status = loop {
             if let Some(status) = self.0.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < patience, "it does not end");
+            assert!(Instant::now() < guard, "it does not end");
             thread::yield_now();
         };
         assert_eq!(status.code(), Some(0));
@@ -463,8 +466,6 @@ impl Drop for Logging {
         let _ = self.0.wait();
     }
 }
-
-const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Where they run out while it starts, and what it does about that itself.
 #[test]
@@ -489,7 +490,7 @@ fn without_descriptors_it_names_the_limit() {
                 }
             });
         }
-        Node::start(&mut command)
+        Party::start(&mut command)
     };
     for most in [4, 8, 12, 16, 20] {
         let ended = limited(most, most).ends();
@@ -519,7 +520,7 @@ fn without_capabilities_it_says_which() {
             Ok(())
         });
     }
-    let ended = Node::start(&mut command).ends();
+    let ended = Party::start(&mut command).ends();
     ended.failed_with("run as root or with CAP_BPF and CAP_PERFMON");
     assert!(!scratch.path("made").exists());
 }
@@ -548,7 +549,7 @@ fn without_types_of_the_kernel_it_says_how_to_have_them() {
             done(libc::mount(none, btf, tmpfs, 0, nothing.cast()))
         });
     }
-    let ended = Node::start(&mut command).ends();
+    let ended = Party::start(&mut command).ends();
     ended.failed_with("the kernel does not tell its types (/sys/kernel/btf/vmlinux");
     ended.failed_with("CONFIG_DEBUG_INFO_BTF=y");
     assert!(!scratch.path("made").exists());

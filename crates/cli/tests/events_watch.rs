@@ -12,11 +12,11 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{fs, mem, thread};
 
 use daemon::is_without_rights;
-use party::{Ended, Node, Scratch, text};
+use party::{Ended, GUARD, Party, Scratch, text};
 use skip::is_without_lab;
 
 /// A peer, and the option that leads to it.
@@ -26,8 +26,8 @@ fn peer() -> (TcpListener, String) {
     (listener, to)
 }
 
-fn watch(options: &str) -> Node {
-    Node::tidegate(&format!("events watch {options}"))
+fn watch(options: &str) -> Party {
+    Party::tidegate(&format!("events watch {options}"))
 }
 
 /// The transfer that a watcher makes to a peer, of which the peer has read a byte and reads no more.
@@ -112,9 +112,9 @@ fn the_second_signal_ends_it_whatever_it_waits_for() {
     watched.interrupt();
     // Two that come at once are one.
     let status = format!("/proc/{}/status", watched.id());
-    let end = Instant::now() + PATIENCE;
+    let guard = Instant::now() + GUARD;
     while caught(&fs::read_to_string(&status).unwrap()) & (1 << (libc::SIGINT - 1)) != 0 {
-        assert!(Instant::now() < end, "it takes them all");
+        assert!(Instant::now() < guard, "it takes them all");
         thread::yield_now();
     }
     watched.interrupt();
@@ -143,9 +143,9 @@ fn all_that_was_seen_is_told() {
     let mut stream = begun(&listener);
     let swallow = thread::spawn(move || io::copy(&mut stream, &mut io::sink()));
     // The thread that writes has no name of its own, like the first one.
-    let end = Instant::now() + PATIENCE;
+    let guard = Instant::now() + GUARD;
     while nameless(child.0.id()) > 1 {
-        assert!(Instant::now() < end, "the transfer does not end");
+        assert!(Instant::now() < guard, "the transfer does not end");
         thread::yield_now();
     }
     let mut told = String::new();
@@ -220,7 +220,7 @@ fn a_daemon_that_was_named_and_is_not_there_is_told() {
 fn a_path_that_is_empty_is_none() {
     let (_listener, to) = peer();
     let mut command = daemon::client(&format!("events watch --source daemon {to}"), "".as_ref());
-    let ended = Node::start(&mut command).ends();
+    let ended = Party::start(&mut command).ends();
     ended.failed_with("at /run/tidegate/events.sock");
 }
 
@@ -296,5 +296,3 @@ impl Drop for Killed {
         let _ = self.0.wait();
     }
 }
-
-const PATIENCE: Duration = Duration::from_secs(40);

@@ -1,5 +1,6 @@
 //! Players on "other" hosts: an ssh server of our own on the loopback, with keys that are thrown away.
 
+mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use party::{Node, Scratch, text};
+use calm::judged;
+use party::{Party, Scratch, text};
 use serde_json::Value;
 use tidegate_sim::run::RunReader;
 
@@ -30,7 +32,7 @@ struct Server {
     scratch: Scratch,
     user: String,
     port: u16,
-    _sshd: Node,
+    _sshd: Party,
 }
 
 impl Server {
@@ -85,7 +87,7 @@ impl Server {
         } else {
             Command::new(sshd)
         };
-        let mut sshd = Node::start(command.args(["-D", "-e", "-f", text(&file)]));
+        let mut sshd = Party::start(command.args(["-D", "-e", "-f", text(&file)]));
         sshd.says("Server listening");
         Some(Self {
             scratch,
@@ -105,7 +107,7 @@ impl Server {
     }
 
     /// Plays small pictures.
-    fn play(&self, hosts: &[String], options: &str) -> Node {
+    fn play(&self, hosts: &[String], options: &str) -> Party {
         let file = |name| self.scratch.path(name).display().to_string();
         let ssh = format!(
             "ssh -F none -i {} -o IdentitiesOnly=yes -o IdentityAgent=none \
@@ -124,7 +126,7 @@ impl Server {
         ]);
         command.args(hosts);
         command.args("-- --size 320x180 --preset ultrafast --rate 1Mb/s".split(' '));
-        Node::start(&mut command)
+        Party::start(&mut command)
     }
 
     /// Players clean up behind themselves.
@@ -147,6 +149,13 @@ fn free_port() -> u16 {
 
 #[test]
 fn modes_are_played_in_turn_and_what_fails_is_named() {
+    judged(
+        "modes_are_played_in_turn_and_what_fails_is_named",
+        modes_in_turn,
+    );
+}
+
+fn modes_in_turn() {
     let Some(server) = Server::start("hosts") else {
         return;
     };

@@ -1,6 +1,7 @@
 //! Players on "other" hosts, over a path of our own that is cut and has cross traffic: two network
 //! namespaces with a wire between them, and a script that stands for ssh.
 
+mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 mod skip;
@@ -9,7 +10,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use party::{Ended, Node, Scratch, text};
+use calm::judged;
+use party::{Ended, Party, Scratch, text};
 use serde_json::Value;
 use tidegate_core::units::Time;
 use tidegate_sim::run::RunReader;
@@ -27,8 +29,8 @@ struct Hosts {
     scratch: Scratch,
     /// How to come to the host that sends.
     enter: Vec<String>,
-    _near: Node,
-    _far: Node,
+    _near: Party,
+    _far: Party,
 }
 
 impl Hosts {
@@ -106,7 +108,7 @@ impl Hosts {
     }
 
     /// One run to a player on the host `far`.
-    fn play(&self, before: &[&str], to: &str, options: &str) -> Node {
+    fn play(&self, before: &[&str], to: &str, options: &str) -> Party {
         let (ssh, out) = (self.scratch.path("ssh"), self.scratch.path("out"));
         let mut words = before.to_vec();
         words.extend([
@@ -117,7 +119,7 @@ impl Hosts {
         let host = format!("{to},tidegate={TIDEGATE}");
         words.push(&host);
         words.extend("-- --size 320x180 --preset ultrafast --rate 1Mb/s".split(' '));
-        Node::start(&mut self.near(&words))
+        Party::start(&mut self.near(&words))
     }
 
     /// The routes that the host that sends has for the player alone.
@@ -136,8 +138,8 @@ impl Hosts {
 }
 
 /// A host: who holds it, and by which process it is entered.
-fn held(command: &mut Command) -> (Node, u32) {
-    let mut holder = Node::start(command);
+fn held(command: &mut Command) -> (Party, u32) {
+    let mut holder = Party::start(command);
     let line = holder.says("pid ");
     let pid = line.trim_start_matches("pid ").parse().unwrap();
     (holder, pid)
@@ -161,6 +163,13 @@ fn results(ended: &Ended) -> Value {
 
 #[test]
 fn cuts_cross_traffic_and_captures_go_with_a_run() {
+    judged(
+        "cuts_cross_traffic_and_captures_go_with_a_run",
+        a_run_that_is_cut,
+    );
+}
+
+fn a_run_that_is_cut() {
     let Some(hosts) = Hosts::start("hosts-paths") else {
         return;
     };
@@ -249,7 +258,7 @@ fn cuts_cross_traffic_and_captures_go_with_a_run() {
 }
 
 /// Waits until a device is gone, and its route with it. It is told more than once of some devices.
-fn deleted(devices: &mut Node, number: &str) {
+fn deleted(devices: &mut Party, number: &str) {
     devices.says(&format!("Deleted {number}: {DEVICE}"));
 }
 
@@ -259,7 +268,7 @@ fn the_route_is_back_after_ctrl_c_and_when_the_process_is_killed() {
         return;
     };
     let watch = ["sh", "-c", "exec ip monitor link >&2"];
-    let mut devices = Node::start(&mut hosts.near(&watch));
+    let mut devices = Party::start(&mut hosts.near(&watch));
     let options = "--duration 60s --cut 50s --gap 500ms";
     let to = format!("far,to={FAR}:0");
     let mut play = hosts.play(&[], &to, options);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use command::{folder, text, tidegate};
-use party::{Ended, Node};
+use party::{Ended, Party};
 use skip::is_without_lab;
 
 mod command;
@@ -103,7 +103,7 @@ fn the_lab_keeps_what_was_played() {
             "lab run {scenario} --json --no-report --out {}",
             out.display()
         );
-        let mut lab = Node::tidegate(&command);
+        let mut lab = Party::tidegate(&command);
         lab.says("playing u in real time");
         lab.interrupt();
         let ended = cut(lab.ends());
@@ -119,7 +119,7 @@ fn the_lab_keeps_what_was_played() {
 
 /// What came of a command that Ctrl-C reached as soon as it was heeded.
 fn interrupted(arguments: &str) -> Ended {
-    let party = Node::tidegate(arguments);
+    let party = Party::tidegate(arguments);
     party.heeds();
     party.interrupt();
     cut(party.ends())

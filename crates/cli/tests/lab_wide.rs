@@ -6,7 +6,6 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use tidegate_sim::run::RunReader;
 
@@ -63,18 +62,17 @@ fn ctrl_c_ends_a_wide_lab_and_keeps_what_was_played() {
             .is_ok_and(|line| line.contains("in real time"))
     });
     assert!(began.is_some(), "it ended before it began");
-    let asked = Instant::now();
     let pid = libc::pid_t::try_from(lab.id()).unwrap();
     // SAFETY: takes numbers; the child has not been waited for, so that it is still the one.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
     let rest: Vec<String> = said.map_while(Result::ok).collect();
     let status = lab.wait().unwrap();
     assert_eq!(status.code(), Some(130), "{rest:?}");
-    // Making eighty hosts and letting them go takes seconds on a busy machine; the scenario, and
-    // the start of the last flow, are minutes away.
-    assert!(asked.elapsed() < Duration::from_mins(2), "{rest:?}");
     let run = RunReader::load(&folder).unwrap();
     assert_eq!(run.flows.len(), 40);
+    // It ended before the last two began, 280 s after the others.
+    let summary = run.summary.as_ref().unwrap();
+    assert!(summary.flows[38..].iter().all(|f| f.rate_bps.is_none()));
     let notes = &run.manifest.notes;
     assert!(
         notes.iter().any(|note| note.starts_with("interrupted")),

@@ -1,15 +1,16 @@
 //! `tidegate send` and `tidegate recv` as processes, over loopback.
 
+mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::Command;
-use std::time::Duration;
 use std::{fs, io, thread};
 
-use party::{Node, Scratch, load, text};
+use calm::judged;
+use party::{GUARD, Party, Scratch, load, text};
 use rand_core::Rng as _;
 use tidegate_core::control::Ecn;
 use tidegate_core::endpoint::Transmit;
@@ -24,20 +25,24 @@ use tidegate_live::udp::Socket;
 use tidegate_sim::run::Run;
 
 /// A receiver at a port of its choice.
-fn receiver(options: &str) -> (Node, u16) {
-    let mut receiver = Node::tidegate(&format!("recv --listen 127.0.0.1:0 {options}"));
+fn receiver(options: &str) -> (Party, u16) {
+    let mut receiver = Party::tidegate(&format!("recv --listen 127.0.0.1:0 {options}"));
     let port = receiver.number("waiting for a stream at port ");
     (receiver, port)
 }
 
 /// A sender of small pictures.
-fn sender(port: u16, options: &str) -> Node {
+fn sender(port: u16, options: &str) -> Party {
     let size = "--size 320x180 --ceiling 2Mb/s --preset ultrafast";
-    Node::tidegate(&format!("send --to 127.0.0.1:{port} {size} {options}"))
+    Party::tidegate(&format!("send --to 127.0.0.1:{port} {size} {options}"))
 }
 
 #[test]
 fn a_stream_arrives_and_looks_right() {
+    judged("a_stream_arrives_and_looks_right", arrives_and_looks_right);
+}
+
+fn arrives_and_looks_right() {
     let scratch = Scratch::new("arrives");
     let [sent, received, film] = ["sent", "received", "film.h264"].map(|n| scratch.path(n));
     let (receiver, port) = receiver(&format!(
@@ -115,9 +120,9 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         ("recv --sdp /nowhere/stream.sdp", "/nowhere/stream.sdp"),
         ("recv --listen 127.0.0.1:0 --duration 100ms", "nothing came"),
     ] {
-        Node::tidegate(arguments).ends().failed_with(mend);
+        Party::tidegate(arguments).ends().failed_with(mend);
     }
-    let waited = Node::tidegate("recv --listen 127.0.0.1:0 --duration 100ms").ends();
+    let waited = Party::tidegate("recv --listen 127.0.0.1:0 --duration 100ms").ends();
     assert!(
         waited.said.contains("no stream came in 0.1 s"),
         "{}",
@@ -139,7 +144,7 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
             "'--sdp <FILE>' cannot be used with '--codec <CODEC>'",
         ),
     ] {
-        let usage = Node::tidegate(arguments).ends();
+        let usage = Party::tidegate(arguments).ends();
         assert_eq!(usage.status.code(), Some(2), "{}", usage.said);
         assert!(usage.said.contains(mend), "{}", usage.said);
     }
@@ -157,7 +162,7 @@ fn the_breaker_stops_the_stream_and_another_receiver_resumes_it() {
     first.says("frames/s");
     first.kill();
     sender.says("circuit breaker stopped");
-    let mut second = Node::tidegate(&format!("recv --listen 127.0.0.1:{port} --idle-timeout 1s"));
+    let mut second = Party::tidegate(&format!("recv --listen 127.0.0.1:{port} --idle-timeout 1s"));
     second.says("the stream is there");
     sender.says("the stream goes on");
     second.says("frames/s");
@@ -202,7 +207,7 @@ fn ctrl_c_is_a_clean_end() {
     second.interrupt();
     second.ends().succeeded();
     sending.says("has left: waiting for another receiver");
-    let mut third = Node::tidegate(&format!("recv --listen 127.0.0.1:{port}"));
+    let mut third = Party::tidegate(&format!("recv --listen 127.0.0.1:{port}"));
     third.says("the stream is there");
     sending.says("the stream goes on");
     third.interrupt();
@@ -252,8 +257,9 @@ fn relay(mut front: Socket, mut back: Socket) -> u64 {
             events: libc::POLLIN,
             revents: 0,
         });
+        let guard = GUARD.as_millis() as i32;
         // SAFETY: two entries, as told.
-        assert!(unsafe { libc::poll(ready.as_mut_ptr(), 2, 20_000) } > 0);
+        assert!(unsafe { libc::poll(ready.as_mut_ptr(), 2, guard) } > 0);
         while let Some(arrival) = front.receive(clock, &mut buffer).unwrap() {
             let datagram = &buffer[..arrival.length];
             let is_report = rtcp::is_rtcp(datagram);
@@ -297,9 +303,7 @@ fn a_plain_receiver_is_served_cautiously() {
     let scratch = Scratch::new("plain");
     let description = scratch.path("stream.sdp");
     let media = UdpSocket::bind("127.0.0.1:0").unwrap();
-    media
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    media.set_read_timeout(Some(GUARD)).unwrap();
     let reports = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = media.local_addr().unwrap().port();
     let mut sending = sender(port, &format!("--sdp {}", text(&description)));
@@ -376,7 +380,7 @@ fn ffmpeg_plays_the_description() {
     ffmpeg.args(["-protocol_whitelist", "file,udp,rtp", "-i"]);
     ffmpeg.arg(&description).args(["-frames:v", "60"]);
     ffmpeg.args(["-progress", "pipe:1", "-f", "null", "-"]);
-    let played = Node::start(&mut ffmpeg).ends();
+    let played = Party::start(&mut ffmpeg).ends();
     sending.interrupt();
     sending.ends().succeeded();
     played.succeeded();
@@ -404,6 +408,10 @@ fn free_pair() -> u16 {
 
 #[test]
 fn malformed_datagrams_do_no_harm() {
+    judged("malformed_datagrams_do_no_harm", go_on_among_malformed);
+}
+
+fn go_on_among_malformed() {
     let (mut receiving, port) = receiver("");
     let mut sending = sender(port, "");
     let source = sending.number(" from port ");

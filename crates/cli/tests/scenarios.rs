@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use command::{folder, text, tidegate};
-use party::Node;
+use party::Party;
 
 mod command;
 #[expect(dead_code, reason = "the other tests use the rest")]
@@ -275,7 +275,7 @@ fn an_interrupted_lab_keeps_what_was_played() {
     let run = dir.join("run");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["lab", "run", path(&scenario), "--out", path(&run)]);
-    let mut lab = Node::start(&mut command);
+    let mut lab = Party::start(&mut command);
     lab.says("playing tidegate in real time");
     lab.interrupt();
     let ended = lab.ends();

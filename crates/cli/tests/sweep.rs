@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use command::{folder, text, tidegate};
-use party::Node;
+use party::Party;
 use serde_json::Value;
 use tidegate_sim::run::{RunReader, summarise};
 use tidegate_sim::scenario::Scenario;
@@ -249,7 +249,7 @@ fn an_interrupted_sweep_says_how_to_go_on() {
     write(&dir, &short("4s", "", table));
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["sim", "sweep", "s.toml", "--jobs", "3", "--out", "s"]);
-    let mut party = Node::start(command.current_dir(&dir));
+    let mut party = Party::start(command.current_dir(&dir));
     party.says("1 of 3 runs");
     party.interrupt();
     let ended = party.ends();

@@ -1,5 +1,6 @@
 //! Streams over kernel TCP as processes: server, transcoder and player, over loopback.
 
+mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
@@ -11,15 +12,16 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::{fs, io};
 
+use calm::judged;
 use daemon::{ANYTHING, Daemon, client};
-use party::{Node, Scratch, load, player, text, to};
+use party::{Party, Scratch, load, player, text, to};
 use tidegate_core::trace::Event;
 use tidegate_sim::run::FrameKind;
 
 /// A sender of small pictures.
-fn server(way: &str, options: &str) -> Node {
+fn server(way: &str, options: &str) -> Party {
     let size = "--size 320x180 --preset ultrafast --codec mpeg2 --rate 1Mb/s";
-    Node::tidegate(&format!("send --transport tcp {way} {size} {options}"))
+    Party::tidegate(&format!("send --transport tcp {way} {size} {options}"))
 }
 
 /// Figure 7 of the first paper. The rate is told in a file, as the papers' `rate.par`, and passed on
@@ -35,7 +37,7 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
         text(&seen),
         text(&film)
     ));
-    let mut transcoder = Node::tidegate(&format!(
+    let mut transcoder = Party::tidegate(&format!(
         "transcode --listen 127.0.0.1:0 {} --rate-from file:{} --rate-to unix:{} --run {}",
         to(port),
         text(&par),
@@ -82,8 +84,8 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
         sent.iter().filter(|f| f.left.is_some()).count()
     );
     // Of what came: what was on the screen meanwhile is older on a busy machine.
-    let judged = received.iter().filter_map(|f| f.quality);
-    let psnr: Vec<f64> = judged.map(|quality| quality.psnr_y).collect();
+    let compared = received.iter().filter_map(|f| f.quality);
+    let psnr: Vec<f64> = compared.map(|quality| quality.psnr_y).collect();
     let psnr = psnr.iter().sum::<f64>() / psnr.len() as f64;
     assert!((25.0..60.0).contains(&psnr), "PSNR {psnr} dB");
     let film = fs::read(film).unwrap();
@@ -124,11 +126,11 @@ fn a_player_that_leaves_is_named_and_the_next_one_is_served() {
     let mut server = server("--serve 127.0.0.1:0", "");
     let port = server.number("waiting for players at port ");
     let from = format!("recv --transport tcp --from 127.0.0.1:{port}");
-    let mut first = Node::tidegate(&from);
+    let mut first = Party::tidegate(&from);
     first.says("frames/s");
     first.kill();
     server.says("mid-stream");
-    let mut second = Node::tidegate(&from);
+    let mut second = Party::tidegate(&from);
     second.says("frames/s");
     server.interrupt();
     server.ends().succeeded();
@@ -148,7 +150,7 @@ fn ctrl_c_is_a_clean_end_for_all_three() {
     let (mut player, port) = player(&format!("--run {}", text(&seen)));
     let options = format!("--codec h264 --preset ultrafast --run {}", text(&made));
     let transcode = format!("transcode --listen 127.0.0.1:0 {} {options}", to(port));
-    let mut transcoder = Node::tidegate(&transcode);
+    let mut transcoder = Party::tidegate(&transcode);
     let port = transcoder.number("waiting for a stream at port ");
     let server = server(&to(port), "");
     player.says("the stream is there: h264");
@@ -173,7 +175,7 @@ fn ctrl_c_is_a_clean_end_for_all_three() {
 #[test]
 fn a_server_that_is_killed_ends_the_stream_with_its_name() {
     let (player, port) = player("");
-    let mut transcoder = Node::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
+    let mut transcoder = Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
     let port = transcoder.number("waiting for a stream at port ");
     let server = server(&to(port), "");
     transcoder.says("Mb/s");
@@ -193,7 +195,7 @@ fn unreadable_and_truncated_media_are_named() {
     fs::write(&none, "no video at all").unwrap();
     for missing in [text(&none), "/nowhere/film.mp4"] {
         let transcode = format!("transcode --input {missing} --to 127.0.0.1:9");
-        Node::tidegate(&transcode)
+        Party::tidegate(&transcode)
             .ends()
             .failed_with("cannot read video");
     }
@@ -212,7 +214,7 @@ fn unreadable_and_truncated_media_are_named() {
     let bytes = fs::read(&whole).unwrap();
     fs::write(&cut, &bytes[..bytes.len() / 3]).unwrap();
     let (player, port) = party::player("");
-    let transcoder = Node::tidegate(&format!("transcode --input {} {}", text(&cut), to(port)));
+    let transcoder = Party::tidegate(&format!("transcode --input {} {}", text(&cut), to(port)));
     transcoder.ends().failed_with("truncated");
     // What was whole arrived, with a goodbye behind it.
     let player = player.ends();
@@ -223,7 +225,7 @@ fn unreadable_and_truncated_media_are_named() {
 #[test]
 fn a_file_that_cannot_be_written_is_named_before_anybody_connects() {
     let player = "recv --transport tcp --listen 127.0.0.1:0 --out /nosuch/film";
-    let ended = Node::tidegate(player).ends();
+    let ended = Party::tidegate(player).ends();
     ended.failed_with("/nosuch/film: choose another file for --out");
     assert!(!ended.said.contains("waiting"), "{}", ended.said);
 }
@@ -233,7 +235,7 @@ fn a_player_that_is_not_served_in_time_says_so() {
     let mut server = server("--serve 127.0.0.1:0", "");
     let port = server.number("waiting for players at port ");
     let from = |options: &str| {
-        Node::tidegate(&format!(
+        Party::tidegate(&format!(
             "recv --transport tcp --from 127.0.0.1:{port} {options}"
         ))
     };
@@ -251,7 +253,7 @@ fn a_player_that_is_not_served_in_time_says_so() {
 fn what_is_no_stream_is_refused() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();
-    let player = Node::tidegate(&format!("recv --transport tcp --from 127.0.0.1:{port}"));
+    let player = Party::tidegate(&format!("recv --transport tcp --from 127.0.0.1:{port}"));
     let (mut stranger, _) = server.accept().unwrap();
     stranger.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
     player.ends().failed_with("no stream of RTP packets");
@@ -300,7 +302,7 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
             "and --codec are for --transport rtp",
         ),
     ] {
-        Node::tidegate(arguments).ends().failed_with(mend);
+        Party::tidegate(arguments).ends().failed_with(mend);
     }
     // Before anybody has come.
     let scratch = Scratch::new("foreign");
@@ -312,7 +314,7 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         "transcode --listen 127.0.0.1:0 --serve 127.0.0.1:0",
     ] {
         let line = format!("{arguments} --run {}", text(&folder));
-        let refused = Node::tidegate(&line).ends();
+        let refused = Party::tidegate(&line).ends();
         refused.failed_with("holds something that is no run");
         assert!(!refused.said.contains("waiting"), "{}", refused.said);
     }
@@ -340,7 +342,7 @@ fn what_cannot_be_had_is_named_before_anybody_connects() {
             "give it more",
         ),
     ] {
-        let ended = Node::tidegate(&arguments).ends();
+        let ended = Party::tidegate(&arguments).ends();
         ended.failed_with(culprit);
         assert!(!ended.said.contains("waiting"), "{}", ended.said);
     }
@@ -353,7 +355,7 @@ fn a_daemon_that_is_not_there_is_named_before_anybody_connects() {
     let nobody = scratch.path("events.sock");
     for verb in SERVERS {
         let line = format!("{verb} --serve 127.0.0.1:0 --mode iopt --events-from daemon");
-        let ended = Node::start(&mut client(&line, &nobody)).ends();
+        let ended = Party::start(&mut client(&line, &nobody)).ends();
         ended.failed_with(text(&nobody));
         // What has just failed is no mend.
         ended.failed_with(
@@ -373,7 +375,7 @@ fn a_policy_that_is_too_narrow_is_told_before_anybody_connects() {
     };
     for verb in SERVERS {
         let line = format!("{verb} --serve 127.0.0.1:0 --mode iopt --events-from daemon");
-        let ended = Node::start(&mut client(&line, &daemon.socket())).ends();
+        let ended = Party::start(&mut client(&line, &daemon.socket())).ends();
         ended.failed_with(&format!(
             "the policy of the event daemon at {} does not allow this user recovery, recovered",
             text(&daemon.socket())
@@ -404,7 +406,7 @@ fn what_the_policy_allows_is_heard_and_without_a_word_on_the_source_the_rest_is_
              --mode iopt --duration 1s {options}",
             to(port)
         );
-        let server = Node::start(&mut client(&line, &daemon.socket())).ends();
+        let server = Party::start(&mut client(&line, &daemon.socket())).ends();
         server.succeeded();
         assert!(server.said.contains(words), "{}", server.said);
         player.ends().succeeded();
@@ -420,16 +422,16 @@ fn players_are_served_when_the_daemon_that_was_asked_for_has_gone() {
     };
     let line = "send --transport tcp --serve 127.0.0.1:0 --size 320x180 --preset ultrafast \
                 --codec mpeg2 --rate 1Mb/s --mode iopt --events-from daemon";
-    let mut server = Node::start(&mut client(line, &daemon.socket()));
+    let mut server = Party::start(&mut client(line, &daemon.socket()));
     let port = server.number("waiting for players at port ");
     let from = format!("recv --transport tcp --from 127.0.0.1:{port}");
-    let mut first = Node::tidegate(&from);
+    let mut first = Party::tidegate(&from);
     server.says("events come from the kernel");
     first.says("frames/s");
     first.kill();
     server.says("mid-stream");
     daemon.interrupted();
-    let mut second = Node::tidegate(&from);
+    let mut second = Party::tidegate(&from);
     server.says("events without privilege (");
     second.says("frames/s");
     server.interrupt();
@@ -449,7 +451,7 @@ fn all_ways_to_the_other_end_are_named() {
         ),
         ("recv --transport tcp", &["--listen", "--from"]),
     ] {
-        let ended = Node::tidegate(arguments).ends();
+        let ended = Party::tidegate(arguments).ends();
         assert!(!ended.status.success(), "{arguments}");
         let (error, _) = ended.said.split_once("Usage").unwrap();
         for way in ways {
@@ -461,11 +463,15 @@ fn all_ways_to_the_other_end_are_named() {
 /// MPEG-2 over UDP, too (RFC 2250).
 #[test]
 fn mpeg_2_over_rtp_arrives_and_looks_right() {
+    judged("mpeg_2_over_rtp_arrives_and_looks_right", mpeg_2_over_rtp);
+}
+
+fn mpeg_2_over_rtp() {
     let options = "--listen 127.0.0.1:0 --codec mpeg2 --reference scene --delay-bound 1s";
-    let mut receiver = Node::tidegate(&format!("recv {options}"));
+    let mut receiver = Party::tidegate(&format!("recv {options}"));
     let port = receiver.number("waiting for a stream at port ");
     let size = "--size 320x180 --ceiling 2Mb/s --codec mpeg2 --delay-bound 1s --duration 3s";
-    let sender = Node::tidegate(&format!("send {} {size}", to(port))).ends();
+    let sender = Party::tidegate(&format!("send {} {size}", to(port))).ends();
     sender.succeeded();
     let receiver = receiver.ends();
     receiver.succeeded();

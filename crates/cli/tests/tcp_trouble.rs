@@ -1,5 +1,6 @@
 //! Streams over kernel TCP as processes, when something is not as it should be.
 
+mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
 
@@ -11,7 +12,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use party::{Node, Scratch, load, player, text, to};
+use calm::judged;
+use party::{GUARD, Party, Scratch, load, player, text, to};
 use tidegate_core::media::{Codec, Encoded, FrameRate};
 use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSender, TcpSenderConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -19,15 +21,15 @@ use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
 
 /// Of a player for a server at this port.
-fn from(port: u16, options: &str) -> Node {
-    Node::tidegate(&format!(
+fn from(port: u16, options: &str) -> Party {
+    Party::tidegate(&format!(
         "recv --transport tcp --from 127.0.0.1:{port} --discard-threshold 30s {options}"
     ))
 }
 
 /// A sender of small pictures.
-fn server(way: &str, options: &str) -> Node {
-    Node::tidegate(&format!("send --transport tcp {way} {SMALL} {options}"))
+fn server(way: &str, options: &str) -> Party {
+    Party::tidegate(&format!("send --transport tcp {way} {SMALL} {options}"))
 }
 
 const SMALL: &str = "--size 160x90 --preset ultrafast --codec mpeg2 --rate 500kb/s";
@@ -74,18 +76,18 @@ fn with_a_gap() -> (Vec<u8>, Vec<u8>) {
 }
 
 /// `tidegate` with what a shell makes of standard input and output.
-fn with_shell(arguments: &str) -> Node {
+fn with_shell(arguments: &str) -> Party {
     let line = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_tidegate"));
-    Node::start(Command::new("sh").args(["-c", &line]))
+    Party::start(Command::new("sh").args(["-c", &line]))
 }
 
 /// Comes and goes at once, as a scan of ports does, before the program has looked.
-fn scan(party: &Node, port: u16) {
+fn scan(party: &Party, port: u16) {
     look(party, port, reset);
 }
 
 /// The same in the way that is told.
-fn look(party: &Node, port: u16, go: impl FnOnce(TcpStream)) {
+fn look(party: &Party, port: u16, go: impl FnOnce(TcpStream)) {
     signal(party, libc::SIGSTOP);
     let status = format!("/proc/{}/stat", party.id());
     while !fs::read_to_string(&status).unwrap().contains(") T ") {
@@ -103,13 +105,13 @@ fn wait_until_accepted(stream: &TcpStream) {
         let words: Vec<&str> = line.split_whitespace().collect();
         words[1].ends_with(&here) && words[2].ends_with(&there) && words[9] != "0"
     };
-    let end = Instant::now() + Duration::from_secs(40);
+    let guard = Instant::now() + GUARD;
     let accepted = || {
         let list = fs::read_to_string("/proc/net/tcp").unwrap();
         list.lines().any(is_accepted)
     };
     while !accepted() {
-        assert!(Instant::now() < end, "nobody takes the connection");
+        assert!(Instant::now() < guard, "nobody takes the connection");
         thread::yield_now();
     }
 }
@@ -134,7 +136,7 @@ fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-fn signal(party: &Node, signal: libc::c_int) {
+fn signal(party: &Party, signal: libc::c_int) {
     let id = libc::pid_t::try_from(party.id()).unwrap();
     // SAFETY: a system call that takes numbers. The child has not been waited for, so the id is its
     // own.
@@ -162,7 +164,8 @@ fn frames_that_never_came_were_not_on_the_screen() {
 fn who_resets_a_connection_at_once_ends_nothing() {
     let (player, seen_at) = player("");
     scan(&player, seen_at);
-    let mut transcoder = Node::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
+    let mut transcoder =
+        Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
     let port = transcoder.number("waiting for a stream at port ");
     scan(&transcoder, port);
     server(&to(port), "--duration 1s").ends().succeeded();
@@ -190,7 +193,8 @@ fn who_connects_and_sends_no_stream_does_not_end_the_wait() {
     let scratch = Scratch::new("nothing");
     let seen = scratch.path("seen");
     let (mut player, seen_at) = player(&format!("--run {}", text(&seen)));
-    let mut transcoder = Node::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
+    let mut transcoder =
+        Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
     let port = transcoder.number("waiting for a stream at port ");
     for (party, port) in [(&mut player, seen_at), (&mut transcoder, port)] {
         for go in [reset, drop] {
@@ -300,7 +304,7 @@ fn who_takes_nothing_has_no_run() {
     let options = format!("--duration 1s --json --run {}", text(&folder("run")));
     let mut server = server("--serve 127.0.0.1:0", &options);
     let port = server.number("waiting for players at port ");
-    let nobody = |server: &mut Node| {
+    let nobody = |server: &mut Party| {
         look(server, port, drop);
         let line = server.says("connected and took nothing");
         assert!(line.ends_with("waiting for the next player"), "{line}");
@@ -331,6 +335,10 @@ fn who_takes_nothing_has_no_run() {
 /// The input as well is known before anybody has come.
 #[test]
 fn what_can_be_read_once_is_read_once() {
+    judged("what_can_be_read_once_is_read_once", read_once);
+}
+
+fn read_once() {
     let scratch = Scratch::new("once");
     let [film, fifo] = ["film.m2v", "fifo.m2v"].map(|name| scratch.path(name));
     let (taker, port) = player(&format!("--out {}", text(&film)));
@@ -362,7 +370,7 @@ fn what_can_be_read_once_is_read_once() {
     writer.join().unwrap().unwrap();
     for verb in ["send --transport tcp", "transcode"] {
         let line = format!("{verb} --serve 127.0.0.1:0 --input -");
-        let refused = Node::tidegate(&line).ends();
+        let refused = Party::tidegate(&line).ends();
         refused.failed_with("give a file as --input, or --to");
     }
 }
@@ -372,7 +380,7 @@ fn a_transcoder_names_the_option_when_frames_come_at_another_rate() {
     for fps in [25, 60] {
         let (player, port) = player("");
         let mut transcoder =
-            Node::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
+            Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
         let port = transcoder.number("waiting for a stream at port ");
         let server = server(&to(port), &format!("--duration 2s --fps {fps}"));
         transcoder.says("give --fps as the sender has it");
@@ -402,12 +410,12 @@ fn ctrl_c_ends_the_wait_for_who_does_not_answer() {
         format!("recv --transport tcp --from {at}"),
         format!("transcode --from {at} --serve 127.0.0.1:0"),
     ] {
-        let party = Node::tidegate(&verb);
+        let party = Party::tidegate(&verb);
         party.heeds();
         party.interrupt();
         party.ends().succeeded();
     }
-    let late = Node::tidegate(&format!(
+    let late = Party::tidegate(&format!(
         "recv --transport tcp --from {at} --duration 100ms"
     ));
     late.ends().failed_with("did not answer in 0.");
@@ -420,7 +428,7 @@ fn a_player_without_an_address_hears_both_families() {
         return;
     }
     for host in ["127.0.0.1", "[::1]"] {
-        let mut player = Node::tidegate("recv --transport tcp --listen 0 --discard-threshold 30s");
+        let mut player = Party::tidegate("recv --transport tcp --listen 0 --discard-threshold 30s");
         let port = player.number("waiting for a stream at port ");
         let server = server(&format!("--to {host}:{port}"), "--duration 1s");
         server.ends().succeeded();
@@ -461,7 +469,7 @@ fn what_cannot_be_read_is_named_before_anybody_connects() {
             "pipe:PATH",
         ),
     ] {
-        let ended = Node::tidegate(&line).ends();
+        let ended = Party::tidegate(&line).ends();
         ended.failed_with(mend);
         assert!(!ended.said.contains("waiting"), "{}", ended.said);
     }

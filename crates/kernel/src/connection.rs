@@ -1,4 +1,4 @@
-//! A connection as the state machine of the papers wants it: events of Table 1, and views.
+//! A kernel connection for the state machine of the papers: events of Table 1, and views.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,36 +9,36 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::bpf::monitor::Wanted;
 use crate::error::EventsError;
-use crate::event::{EventKind, EventSet, LinkEvent, SubscriptionId};
+use crate::event::{EventKind, EventSet, Happening, SubscriptionId};
 use crate::events::Events;
 use crate::system::{monotonic, option};
 use crate::tcp::{self, Info};
 use crate::variables::{Snapshot, Variable};
 
-/// What a [`TcpRateAdapter`](tidegate_core::tcp_rate::TcpRateAdapter) is told of one kernel socket.
+/// The input of a [`TcpRateAdapter`](tidegate_core::tcp_rate::TcpRateAdapter) from one kernel socket.
 #[derive(Debug)]
 pub struct Connection {
     events: Events,
-    /// A duplicate of the caller's, so that it stays open as long as this.
+    /// A duplicate of the caller's descriptor.
     socket: OwnedFd,
     id: SubscriptionId,
     control: Control,
-    /// The kernel doubles its time-out up to this.
+    /// Limit of the back-off of the time-out.
     longest_timeout: Duration,
-    /// When something was sent while nothing was out, last.
+    /// Time of the last segment that was sent without any outstanding.
     began: Time,
-    /// Nothing was out when it was looked at last.
+    /// Whether nothing was outstanding at the last look.
     was_idle: bool,
 }
 
-/// The congestion control that the socket really uses.
+/// The congestion control of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Control {
-    /// Reno, or one whose growth is not known.
+    /// Reno, or an unknown one.
     Reno,
     Cubic,
     Bbr {
-        /// When it last measured the round trip, as far as could be seen.
+        /// Time of its last visible measurement of the round trip.
         probed: Time,
     },
 }
@@ -48,7 +48,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// It is no TCP socket, the policy does not allow the events, or the system fails.
+    /// The socket is not a TCP socket, the policy does not allow the events, or the system fails.
     pub fn new(
         events: Events,
         socket: impl AsFd,
@@ -79,29 +79,29 @@ impl Connection {
         })
     }
 
-    /// What a source of events has to allow ([`Events::allowed`]) for a subscription to these of the
-    /// papers.
+    /// The events that a source has to allow ([`Events::allowed`]) for a subscription to these events of
+    /// the papers.
     pub fn kinds(subscribed: Subscription) -> EventSet {
         subscribed.iter().filter_map(kind).collect()
     }
 
-    /// Where its events come from.
+    /// The source of its events.
     pub fn events(&self) -> &Events {
         &self.events
     }
 
-    /// How the connection stands.
+    /// The present view of the connection.
     ///
     /// # Errors
     ///
-    /// The socket is none any more.
+    /// The system does not report the state of the socket.
     pub fn view(&mut self, now: Time) -> io::Result<TcpView> {
         let (info, state) = tcp::read(self.socket.as_fd())?;
         self.view_of(now, &info, &state)
     }
 
-    /// The oldest event that nobody took, without waiting, and how the connection stood then. What
-    /// an event does not tell, because the policy hides it, is as it is now.
+    /// The oldest event, without waiting, and the view at its time. Variables that the policy removes from
+    /// events have their present values.
     ///
     /// # Errors
     ///
@@ -116,12 +116,12 @@ impl Connection {
             };
             let read = tcp::read(self.socket.as_fd());
             let (info, mut state) = read.map_err(EventsError::System)?;
-            take_over(&mut state, &event.state);
+            replace_variables(&mut state, &event.state);
             let view = self.view_of(now, &info, &state);
             let mut view = view.map_err(EventsError::System)?;
             let age = monotonic().saturating_sub(event.time);
-            if let LinkEvent::Timeout { after, .. } = event.what {
-                // RFC 6298 (5.5): the next one is twice as long, from now on.
+            if let Happening::Timeout { after, .. } = event.what {
+                // RFC 6298 (5.5): the next time-out is twice as long.
                 let next = after.saturating_mul(2).min(self.longest_timeout);
                 view.next_timeout = Some(now + next.saturating_sub(age));
                 view.stalled = true;
@@ -131,11 +131,11 @@ impl Connection {
         Ok(None)
     }
 
-    /// Writes as the source of the events needs it, see [`Events::write`].
+    /// Writes in the way of [`Events::write`].
     ///
     /// # Errors
     ///
-    /// As that.
+    /// As [`Events::write`].
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.events.write(&self.socket, bytes)
     }
@@ -143,7 +143,7 @@ impl Connection {
     fn view_of(&mut self, now: Time, info: &Info, state: &Snapshot) -> io::Result<TcpView> {
         let get = |variable| state.get(variable).unwrap_or_default();
         let mss = Bytes(get(Variable::Mss).max(1));
-        // What was not told yet limits nothing.
+        // Zero before the first report of the peer.
         let peer = state.get(Variable::SendWindow).filter(|&bytes| bytes > 0);
         let peer = Bytes(peer.unwrap_or(u64::from(u32::MAX)));
         let cwnd = state.cwnd().unwrap_or(mss).min(peer).max(mss);
@@ -186,7 +186,7 @@ impl Connection {
                 _ => CongestionControl::Reno,
             });
         };
-        // It shrinks its window to four segments to measure, and does not tell when it did.
+        // BBR shrinks its window to four segments to measure, and does not report the time of that.
         if cwnd <= mss.scale(4, 1) {
             *probed = now;
         }
@@ -205,33 +205,34 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // A socket that is gone has taken its subscription with it.
+        // It fails if the socket is closed, which has ended the subscription.
         let _ = self.events.cancel(self.id);
     }
 }
 
-/// What is wanted of the kernel for an event of the papers.
+/// The kernel event for an event of the papers.
 fn kind(event: TcpEvent) -> Option<EventKind> {
     match event {
         TcpEvent::TimedOut => Some(EventKind::Timeout),
-        // As the kernel decides it: it does not wait for the third.
+        // By the decision of the kernel, which does not wait for the third duplicate.
         TcpEvent::ThirdDuplicate => Some(EventKind::Recovery),
         TcpEvent::Repaired => Some(EventKind::Recovered),
         TcpEvent::NewAck | TcpEvent::ThresholdReached | TcpEvent::FurtherDuplicate => None,
     }
 }
 
-fn table_1(what: &LinkEvent) -> Option<TcpEvent> {
+fn table_1(what: &Happening) -> Option<TcpEvent> {
     match what {
-        LinkEvent::Timeout { .. } => Some(TcpEvent::TimedOut),
-        LinkEvent::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
-        LinkEvent::Recovered { .. } => Some(TcpEvent::Repaired),
+        Happening::Timeout { .. } => Some(TcpEvent::TimedOut),
+        Happening::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
+        Happening::Recovered { .. } => Some(TcpEvent::Repaired),
         _ => None,
     }
 }
 
-/// Sequence numbers of an event count from elsewhere, so they come all or not at all.
-fn take_over(state: &mut Snapshot, event: &Snapshot) {
+/// Replaces variables by those of an event. Sequence numbers of events have another origin, so they are
+/// replaced together or not at all.
+fn replace_variables(state: &mut Snapshot, event: &Snapshot) {
     let known = event.known();
     let sequence = SEQUENCE.iter().all(|&variable| known.contains(variable));
     for variable in known.iter() {
@@ -252,7 +253,7 @@ fn control(socket: BorrowedFd<'_>) -> io::Result<Control> {
     })
 }
 
-/// `TCP_RTO_MAX` of the kernel where it cannot be asked (before Linux 6.15).
+/// The limit of the time-out: an option since Linux 6.15, `TCP_RTO_MAX` before.
 fn longest_timeout(socket: BorrowedFd<'_>) -> Duration {
     let ms = option::<u32>(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS);
     ms.map_or(Duration::from_mins(2), |ms| {
@@ -270,7 +271,7 @@ const SEQUENCE: [Variable; 4] = [
     Variable::WriteSeq,
     Variable::BytesAcked,
 ];
-/// What a view is made of.
+/// The variables of a view.
 const VARIABLES: [Variable; 13] = [
     Variable::SendWindow,
     Variable::Cwnd,
@@ -286,12 +287,12 @@ const VARIABLES: [Variable; 13] = [
     Variable::BytesRetrans,
     Variable::Retransmits,
 ];
-/// Of the kernel's `include/uapi/linux/tcp.h`.
+/// From the kernel's `include/uapi/linux/tcp.h`.
 const TCP_CC_INFO: i32 = 26;
 const TCP_RTO_MAX_MS: i32 = 44;
 /// `bbr_min_rtt_win_sec` of the kernel.
 const BBR_PROBES: Duration = Duration::from_secs(10);
-/// Of 256: its gain of start-up is 739, no other is more than 320.
+/// In units of 1/256: the gain of the start-up is 739, all others are below 320.
 const BBR_STARTS: u32 = 512;
 
 #[cfg(test)]
@@ -322,7 +323,7 @@ mod tests {
 
     /// The receiver reads nothing: what was written is in its buffers, and the rest waits.
     #[test]
-    fn a_view_adds_up() {
+    fn a_view_is_consistent() {
         let (mut connection, mut far) = watched("reno").expect("everybody may have Reno");
         let view = connection.view(at(0)).unwrap();
         assert_eq!(view.control, CongestionControl::Reno);
@@ -352,7 +353,7 @@ mod tests {
 
     /// Until it has found what the path carries, which a receiver that reads lets it do.
     #[test]
-    fn bbr_tells_of_its_start_up() {
+    fn bbr_reports_its_start_up() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -380,14 +381,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_policy_hides_is_as_it_is_now() {
+    fn variables_that_the_policy_hides_have_present_values() {
         let (mut now, mut event) = (Snapshot::new(), Snapshot::new());
         for variable in SEQUENCE {
             now.set(variable, 5);
         }
         event.set(Variable::SndUna, 90_000);
         event.set(Variable::Cwnd, 1);
-        take_over(&mut now, &event);
+        replace_variables(&mut now, &event);
         assert_eq!(now.get(Variable::SndUna), Some(5));
         assert_eq!(now.get(Variable::Cwnd), Some(1));
     }

@@ -1,4 +1,4 @@
-//! Why something about events does not work.
+//! Errors of the event service.
 
 use std::path::PathBuf;
 use std::{fmt, io};
@@ -7,46 +7,46 @@ use crate::bpf::monitor::LoadError;
 use crate::system::{is_short, more_descriptors};
 use crate::tcp::NotTcp;
 
-/// Why something about events does not work. Each message names the cause and what to do.
+/// An error of the event service. The message names the object, the cause and the fix.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EventsError {
     /// The daemon's policy allows this user nothing.
     Barred,
-    /// The daemon went away.
+    /// The daemon is gone.
     Gone,
-    /// The programs are not in the kernel.
+    /// The programs cannot be loaded.
     Load(LoadError),
     /// No daemon answers.
     NoDaemon {
-        /// Where it should be.
+        /// Path of its socket.
         path: PathBuf,
-        /// Why it does not answer.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// This mode does not have it.
+    /// The unprivileged mode does not have this.
     NotHere(&'static str),
-    /// It is not a TCP socket.
+    /// The descriptor is not a TCP socket.
     NotTcp(NotTcp),
-    /// There is no such subscription.
+    /// The subscription does not exist.
     NoSubscription,
-    /// The daemon says no.
+    /// The daemon refuses the request.
     Refused(String),
-    /// The daemon does not answer.
+    /// The daemon does not answer in time.
     Silent,
-    /// The daemon says what makes no sense.
+    /// The reply of the daemon is invalid.
     Strange(String),
-    /// The system fails.
+    /// A system call failed.
     System(io::Error),
-    /// The socket is not connected, as it has to be where there is no daemon.
+    /// The socket is not connected, which the unprivileged mode needs.
     Unconnected,
-    /// Who serves is none of those to whom this process hands its sockets.
+    /// The user of the daemon may not receive sockets of this process.
     Untrusted {
-        /// Where.
+        /// Path of its socket.
         path: PathBuf,
-        /// Number of the user who serves there.
+        /// Number of the daemon's user.
         user: u32,
-        /// That of this process's user.
+        /// Number of the user of this process.
         own: u32,
     },
 }
@@ -58,7 +58,7 @@ impl fmt::Display for EventsError {
                 "the policy of the event daemon allows this user nothing: ask the administrator, or use the unprivileged mode",
             ),
             Self::Gone => f.write_str(
-                "the event daemon is gone and with it all subscriptions: start it again (tidegate events serve) and subscribe anew",
+                "the event daemon is gone and with it all subscriptions: start it again (tidegate events serve) and subscribe again",
             ),
             Self::Load(e) => e.fmt(f),
             Self::NoDaemon { path, cause } => write!(
@@ -68,7 +68,7 @@ impl fmt::Display for EventsError {
             ),
             Self::NotHere(what) => write!(
                 f,
-                "{what} cannot be had in the unprivileged mode: use the daemon (tidegate events serve)"
+                "the unprivileged mode has no {what}: use the daemon (tidegate events serve)"
             ),
             Self::NotTcp(e) => e.fmt(f),
             Self::NoSubscription => f.write_str(
@@ -76,24 +76,24 @@ impl fmt::Display for EventsError {
             ),
             Self::Refused(why) => write!(f, "the event daemon refuses: {why}"),
             Self::Silent => f.write_str(
-                "the event daemon does not answer within 10 seconds, and this connection to it is given up: start it again (tidegate events serve) and subscribe anew",
+                "the event daemon does not answer within 10 seconds, so this connection to it is closed: start it again (tidegate events serve) and subscribe again",
             ),
             Self::Strange(what) => write!(
                 f,
-                "the event daemon says what makes no sense ({what}): install it and this library from one release"
+                "the reply of the event daemon is invalid ({what}): install it and this library from one release"
             ),
             Self::System(e) if is_short(e) => write!(
                 f,
                 "this process has no descriptor left for events ({e}): close some, or {}",
                 more_descriptors(e)
             ),
-            Self::System(e) => write!(f, "events: {e}"),
+            Self::System(e) => write!(f, "the event service failed ({e}): check the limits of this process"),
             Self::Unconnected => f.write_str(
-                "the socket is not connected, as it has to be in the unprivileged mode: connect it first, or use the daemon (tidegate events serve)",
+                "the unprivileged mode needs a connected socket, which this is not: connect it first, or use the daemon (tidegate events serve)",
             ),
             Self::Untrusted { path, user, own } => write!(
                 f,
-                "user {user} serves at {}, and this process of user {own} hands its sockets to root and itself only: start the daemon as root (tidegate events serve), name another path, or use the unprivileged mode",
+                "user {user} serves at {}, and this process of user {own} sends its sockets to root and to its own user only: start the daemon as root (tidegate events serve), name another path, or use the unprivileged mode",
                 path.display()
             ),
         }

@@ -1,4 +1,4 @@
-//! What happens to a connection, as it is told.
+//! Events of a connection.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,75 +7,71 @@ use std::time::Duration;
 use crate::set::set;
 use crate::variables::Snapshot;
 
-/// What can be subscribed to. The numbers are those of the C interface.
-///
-/// The six events of the papers' Table 1 are here, two of them as counters among the
-/// [variables](crate::Variable), since they come with every acknowledgement: a new ACK in slow
-/// start or in congestion avoidance, and the fourth and later duplicates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum EventKind {
-    /// Table 1, event 1: the retransmission timer ran out. With the number of time-outs in a row
-    /// and the time that ran out.
-    Timeout = 0,
-    /// Table 1, event 3: the congestion window reached the slow-start threshold. Seen when the next
-    /// acknowledgement comes in or the application writes.
-    Threshold = 1,
-    /// Table 1, event 4: the third duplicate ACK in a row (RFC 5681; RFC 6675 with selective
-    /// acknowledgements), whether or not it led to fast recovery.
-    ThirdDuplicate = 2,
-    /// Table 1, event 4, as kernels decide it today: entry into fast recovery. RACK (RFC 8985)
-    /// enters before the third duplicate, or after it when segments are merely reordered.
-    Recovery = 3,
-    /// Table 1, event 6: the ACK that ends fast recovery or the repair after a time-out.
-    Recovered = 4,
-    /// The window shrinks without a loss: ECN, or congestion in this host.
-    Reduced = 5,
-    /// The connection's state changed.
-    State = 6,
-    /// What limits the sender changed.
-    Phase = 7,
-    /// The socket is gone and with it the subscription. Comes to every subscriber.
-    Ended = 8,
-}
-
-impl EventKind {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Timeout,
-        Self::Threshold,
-        Self::ThirdDuplicate,
-        Self::Recovery,
-        Self::Recovered,
-        Self::Reduced,
-        Self::State,
-        Self::Phase,
-        Self::Ended,
-    ];
-
-    /// Its name in policies, on the command line and in `TIDEGATE_EVENT`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Threshold => "threshold",
-            Self::ThirdDuplicate => "third-duplicate",
-            Self::Recovery => "recovery",
-            Self::Recovered => "recovered",
-            Self::Reduced => "reduced",
-            Self::State => "state",
-            Self::Phase => "phase",
-            Self::Ended => "ended",
+/// Declares an enumeration with a number and a name for each value.
+macro_rules! numbered {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$value_doc:meta])* $value:ident = $number:literal $text:literal,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum $name {
+            $($(#[$value_doc])* $value = $number,)*
         }
-    }
 
-    pub(crate) fn from_number(number: u32) -> Option<Self> {
-        Self::ALL.get(number as usize).copied()
-    }
+        impl $name {
+            /// All values in the order of their numbers.
+            pub const ALL: [Self; [$($number),*].len()] = [$(Self::$value),*];
+
+            /// The name of the value.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$value => $text),* }
+            }
+
+            /// The value with this number.
+            pub fn from_number(number: u64) -> Option<Self> {
+                Self::ALL.into_iter().find(|&value| value as u64 == number)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
 }
 
-impl fmt::Display for EventKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+numbered! {
+    /// A kind of event that can be subscribed to. The numbers are those of the C interface, the names
+    /// those of policies, of the command line and of `TIDEGATE_EVENT`.
+    ///
+    /// These include the six events of the papers' Table 1. Two of them accompany every
+    /// acknowledgement, so they are counters among the [variables](crate::Variable): a new ACK in slow
+    /// start or in congestion avoidance, and the fourth and later duplicates.
+    EventKind {
+        /// Table 1, event 1: the retransmission timer expired. The details are the number of time-outs
+        /// in a row and the length of the timer.
+        Timeout = 0 "timeout",
+        /// Table 1, event 3: the congestion window reached the slow-start threshold. It is detected
+        /// with the next acknowledgement or the next write.
+        Threshold = 1 "threshold",
+        /// Table 1, event 4: the third duplicate ACK in a row (RFC 5681; RFC 6675 with selective
+        /// acknowledgements), whether or not fast recovery follows.
+        ThirdDuplicate = 2 "third-duplicate",
+        /// Table 1, event 4, as current kernels decide it: entry into fast recovery. RACK (RFC 8985)
+        /// enters before the third duplicate, or after it if segments are merely reordered.
+        Recovery = 3 "recovery",
+        /// Table 1, event 6: the ACK that ends fast recovery or the repair after a time-out.
+        Recovered = 4 "recovered",
+        /// The window shrinks without a loss: ECN, or congestion in this host.
+        Reduced = 5 "reduced",
+        /// The state of the connection changed.
+        State = 6 "state",
+        /// The limit of the sender changed.
+        Phase = 7 "phase",
+        /// The socket is closed, and the subscription ends. Every subscriber receives it.
+        Ended = 8 "ended",
     }
 }
 
@@ -101,7 +97,7 @@ impl FromStr for EventSet {
     }
 }
 
-/// There is no event, variable or group of this name.
+/// The name of no event, variable or group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     text: String,
@@ -123,35 +119,34 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
-/// What names a subscription, in its client.
+/// Identifies a subscription within its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(pub u64);
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// When, on the clock `CLOCK_MONOTONIC`, by the kernel. Without the daemon: when it was seen.
+    /// Time on `CLOCK_MONOTONIC`, from the kernel. Without the daemon it is the time of detection.
     pub time: Duration,
-    /// By which subscription.
+    /// The subscription that it is for.
     pub subscription: SubscriptionId,
-    /// Which one it is of this subscription, from 1. A gap is what was dropped because nobody read.
+    /// Number within the subscription, from 1. A gap is the number of events dropped for lack of room.
     pub number: u64,
-    /// What.
-    pub what: LinkEvent,
+    /// Kind and details.
+    pub what: Happening,
     /// The connection at that moment, as far as the subscription may read it.
     pub state: Snapshot,
 }
 
-/// What happened, with what goes with it.
+/// A kind of event with its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum LinkEvent {
+pub enum Happening {
     /// [`EventKind::Timeout`].
     Timeout {
-        /// How many there were in a row, this one included.
+        /// Time-outs in a row, including this one.
         in_a_row: u32,
-        /// The time that ran out, as the kernel backs it off: what a user timeout took off that is not
-        /// known.
+        /// Length of the timer with its back-off, before a reduction by a user timeout.
         after: Duration,
     },
     /// [`EventKind::Threshold`].
@@ -160,36 +155,36 @@ pub enum LinkEvent {
     ThirdDuplicate,
     /// [`EventKind::Recovery`].
     Recovery {
-        /// Duplicate ACKs in a row until then. Where RACK decides it may be any number.
+        /// Duplicate ACKs in a row until then. With RACK it may be any number.
         duplicates: u32,
     },
     /// [`EventKind::Recovered`].
     Recovered {
-        /// What it ends.
+        /// The state that ends.
         from: CaState,
     },
     /// [`EventKind::Reduced`].
     Reduced,
     /// [`EventKind::State`].
     State {
-        /// Before.
+        /// The state before.
         from: TcpState,
-        /// Now.
+        /// The state now.
         to: TcpState,
     },
     /// [`EventKind::Phase`].
     Phase {
-        /// Before; `None` if it is the first that was seen.
+        /// The limit before; `None` if it is not known.
         from: Option<Phase>,
-        /// Now.
+        /// The limit now.
         to: Phase,
     },
     /// [`EventKind::Ended`].
     Ended,
 }
 
-impl LinkEvent {
-    /// Its kind.
+impl Happening {
+    /// The kind of the event.
     pub fn kind(&self) -> EventKind {
         match self {
             Self::Timeout { .. } => EventKind::Timeout,
@@ -204,7 +199,7 @@ impl LinkEvent {
         }
     }
 
-    /// The two numbers that go with the kind, as records and the C interface have them.
+    /// The details as two numbers, as in records and in the C interface.
     pub fn details(&self) -> (u32, u64) {
         match *self {
             Self::Timeout { in_a_row, after } => (in_a_row, after.as_micros() as u64),
@@ -216,7 +211,7 @@ impl LinkEvent {
         }
     }
 
-    /// From a kind and such numbers.
+    /// The event with these details; `None` if a number has no meaning.
     pub(crate) fn from_details(kind: EventKind, first: u32, second: u64) -> Option<Self> {
         Some(match kind {
             EventKind::Timeout => Self::Timeout {
@@ -243,7 +238,7 @@ impl LinkEvent {
     }
 }
 
-impl fmt::Display for LinkEvent {
+impl fmt::Display for Happening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind())?;
         match self {
@@ -262,147 +257,53 @@ impl fmt::Display for LinkEvent {
     }
 }
 
-/// What limits a sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Phase {
-    /// The congestion window, that is the path.
-    Network = 1,
-    /// The application: it has not given enough to fill the window.
-    Application = 2,
-    /// The send buffer: it is full before the window is.
-    SendBuffer = 3,
-    /// The receiver's window.
-    Receiver = 4,
-}
-
-impl Phase {
-    /// All of them.
-    pub const ALL: [Self; 4] = [
-        Self::Network,
-        Self::Application,
-        Self::SendBuffer,
-        Self::Receiver,
-    ];
-
-    fn from_number(number: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|&p| p as u64 == number)
+numbered! {
+    /// The limit of a sender.
+    Phase {
+        /// The congestion window, and so the path.
+        Network = 1 "network-limited",
+        /// The application: it does not write enough to fill the window.
+        Application = 2 "application-limited",
+        /// The send buffer: it is full before the window is.
+        SendBuffer = 3 "send-buffer-limited",
+        /// The receiver's window.
+        Receiver = 4 "receiver-limited",
     }
 }
 
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Network => "network-limited",
-            Self::Application => "application-limited",
-            Self::SendBuffer => "send-buffer-limited",
-            Self::Receiver => "receiver-limited",
-        })
+numbered! {
+    /// The kernel's congestion state, with the numbers of `linux/tcp.h`.
+    CaState {
+        /// No loss is suspected.
+        Open = 0 "open",
+        /// Duplicate or selective ACKs came, too few to act on.
+        Disorder = 1 "disorder",
+        /// The window shrinks because of ECN or of congestion in this host.
+        Reducing = 2 "reducing",
+        /// Fast recovery.
+        Recovery = 3 "recovery",
+        /// Repair after a time-out.
+        Loss = 4 "loss",
     }
 }
 
-/// The kernel's congestion state, by its numbers in `linux/tcp.h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum CaState {
-    /// Nothing is wrong.
-    Open = 0,
-    /// Duplicate or selective ACKs came, not enough to act on.
-    Disorder = 1,
-    /// The window shrinks because of ECN or of this host.
-    Reducing = 2,
-    /// Fast recovery.
-    Recovery = 3,
-    /// Repair after a time-out.
-    Loss = 4,
-}
-
-impl CaState {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Open,
-        Self::Disorder,
-        Self::Reducing,
-        Self::Recovery,
-        Self::Loss,
-    ];
-
-    /// By its number.
-    pub fn from_number(number: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|&s| s as u64 == number)
-    }
-}
-
-impl fmt::Display for CaState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Open => "open",
-            Self::Disorder => "disorder",
-            Self::Reducing => "reducing",
-            Self::Recovery => "recovery",
-            Self::Loss => "loss",
-        })
-    }
-}
-
-/// State of a connection (RFC 9293 section 3.3.2), by the kernel's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-#[expect(missing_docs, reason = "the names are those of RFC 9293")]
-pub enum TcpState {
-    Established = 1,
-    SynSent = 2,
-    SynReceived = 3,
-    FinWait1 = 4,
-    FinWait2 = 5,
-    TimeWait = 6,
-    Closed = 7,
-    CloseWait = 8,
-    LastAck = 9,
-    Listen = 10,
-    Closing = 11,
-    /// A connection request that has no socket yet.
-    NewSynReceived = 12,
-}
-
-impl TcpState {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::Established,
-        Self::SynSent,
-        Self::SynReceived,
-        Self::FinWait1,
-        Self::FinWait2,
-        Self::TimeWait,
-        Self::Closed,
-        Self::CloseWait,
-        Self::LastAck,
-        Self::Listen,
-        Self::Closing,
-        Self::NewSynReceived,
-    ];
-
-    /// By its number.
-    pub fn from_number(number: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|&s| s as u64 == number)
-    }
-}
-
-impl fmt::Display for TcpState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Established => "ESTABLISHED",
-            Self::SynSent => "SYN-SENT",
-            Self::SynReceived | Self::NewSynReceived => "SYN-RECEIVED",
-            Self::FinWait1 => "FIN-WAIT-1",
-            Self::FinWait2 => "FIN-WAIT-2",
-            Self::TimeWait => "TIME-WAIT",
-            Self::Closed => "CLOSED",
-            Self::CloseWait => "CLOSE-WAIT",
-            Self::LastAck => "LAST-ACK",
-            Self::Listen => "LISTEN",
-            Self::Closing => "CLOSING",
-        })
+numbered! {
+    /// State of a connection (RFC 9293 section 3.3.2), with the kernel's numbers.
+    #[expect(missing_docs, reason = "the names are those of RFC 9293")]
+    TcpState {
+        Established = 1 "ESTABLISHED",
+        SynSent = 2 "SYN-SENT",
+        SynReceived = 3 "SYN-RECEIVED",
+        FinWait1 = 4 "FIN-WAIT-1",
+        FinWait2 = 5 "FIN-WAIT-2",
+        TimeWait = 6 "TIME-WAIT",
+        Closed = 7 "CLOSED",
+        CloseWait = 8 "CLOSE-WAIT",
+        LastAck = 9 "LAST-ACK",
+        Listen = 10 "LISTEN",
+        Closing = 11 "CLOSING",
+        /// A connection request that has no socket yet.
+        NewSynReceived = 12 "SYN-RECEIVED",
     }
 }
 
@@ -411,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_names_lead_back() {
+    fn numbers_and_names_are_inverse() {
         for (number, kind) in EventKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, number);
             assert_eq!(kind.name().parse(), Ok(EventSet::NONE.with(kind)));
@@ -424,32 +325,32 @@ mod tests {
     }
 
     #[test]
-    fn details_lead_back() {
+    fn details_are_inverse() {
         for what in [
-            LinkEvent::Timeout {
+            Happening::Timeout {
                 in_a_row: 3,
                 after: Duration::from_millis(800),
             },
-            LinkEvent::Recovery { duplicates: 2 },
-            LinkEvent::Recovered {
+            Happening::Recovery { duplicates: 2 },
+            Happening::Recovered {
                 from: CaState::Loss,
             },
-            LinkEvent::State {
+            Happening::State {
                 from: TcpState::SynSent,
                 to: TcpState::Established,
             },
-            LinkEvent::Phase {
+            Happening::Phase {
                 from: None,
                 to: Phase::SendBuffer,
             },
-            LinkEvent::Ended,
+            Happening::Ended,
         ] {
             let (first, second) = what.details();
             assert_eq!(
-                LinkEvent::from_details(what.kind(), first, second),
+                Happening::from_details(what.kind(), first, second),
                 Some(what)
             );
         }
-        assert_eq!(LinkEvent::from_details(EventKind::State, 99, 1), None);
+        assert_eq!(Happening::from_details(EventKind::State, 99, 1), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The library's front: events of sockets, whoever sees them.
+//! The front of the library: events of sockets, from the kernel or without privilege.
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -18,20 +18,20 @@ use crate::variables::{Snapshot, VariableSet};
 
 /// Events of TCP sockets of this process.
 ///
-/// All methods take `&self`, so one thread may subscribe while another waits. An event goes to
-/// whoever takes it first.
+/// All methods take `&self`, so one thread may subscribe while another waits. Each event goes to the
+/// first thread that takes it.
 ///
 /// ```no_run
 /// use std::net::TcpStream;
 /// use std::time::Duration;
-/// use tidegate_kernel::{Events, LinkEvent};
+/// use tidegate_kernel::{Events, Happening};
 ///
 /// let stream = TcpStream::connect("192.0.2.1:80")?;
 /// let events = Events::open()?;
-/// // All that the policy allows.
+/// // Everything that the policy allows.
 /// events.subscribe(&stream, events.allowed())?;
 /// while let Some(event) = events.next(Some(Duration::from_secs(1)))? {
-///     if let LinkEvent::Timeout { in_a_row, .. } = event.what {
+///     if let Happening::Timeout { in_a_row, .. } = event.what {
 ///         println!("time-out {in_a_row}, unsent {:?}", event.state.unsent());
 ///     }
 /// }
@@ -42,9 +42,9 @@ pub struct Events {
     source: Source,
     /// Readable when there are events, or the daemon is gone.
     readable: OwnedFd,
-    /// Why there is no daemon, if there is none.
+    /// Why the daemon is not used, if it is not.
     because: Option<String>,
-    /// For how long to look for events before sleeping, in ns.
+    /// Duration of polling before a sleep, in ns.
     busy: AtomicU64,
 }
 
@@ -54,13 +54,23 @@ enum Source {
     Unprivileged(Unprivileged),
 }
 
+/// Calls either source.
+macro_rules! source {
+    ($events:ident, $source:ident => $call:expr) => {
+        match &$events.source {
+            Source::Kernel($source) => $call,
+            Source::Unprivileged($source) => $call,
+        }
+    };
+}
+
 impl Events {
-    /// From the daemon where one answers at [`default_path`] that may be trusted (see
-    /// [`Self::connect`]) and whose policy allows this user anything, else without privilege.
+    /// Uses the daemon if one at [`default_path`] answers, is trusted (see [`Self::connect`]), and has a
+    /// policy that allows this user anything. Otherwise events come without privilege.
     ///
     /// # Errors
     ///
-    /// A daemon is there and refuses, or the system fails.
+    /// A daemon answers and refuses, or the system fails.
     pub fn open() -> Result<Self, EventsError> {
         match Self::connect(&default_path()) {
             Err(
@@ -76,19 +86,19 @@ impl Events {
         }
     }
 
-    /// From the daemon at this path, with a ring of 1 MiB. Sockets are handed over to root and to
-    /// this process's own user only, and at `/run/tidegate/events.sock` also to the owner of that
-    /// folder: anybody may serve at a path where anybody may write.
+    /// Uses the daemon at this path, with a ring of 1 MiB. Sockets are sent to root and to the user of
+    /// this process only, and at `/run/tidegate/events.sock` also to the owner of that directory: at a
+    /// path where any user may write, any user may serve.
     ///
     /// # Errors
     ///
-    /// No daemon answers, one of another user does ([`EventsError::Untrusted`]), or it refuses.
+    /// No daemon answers, the daemon is of another user ([`EventsError::Untrusted`]), or it refuses.
     pub fn connect(path: &Path) -> Result<Self, EventsError> {
         Self::connect_with(path, RING)
     }
 
-    /// From the daemon at this path, with a ring of so many bytes: a power of two, from 4 KiB on. It
-    /// has no more than the policy gives. An event takes 344.
+    /// Uses the daemon at this path, with a ring of this size in bytes: a power of two, from 4 KiB on,
+    /// and at most what the policy allows. An event takes 344 bytes.
     ///
     /// # Errors
     ///
@@ -97,19 +107,18 @@ impl Events {
         Self::kernel(Session::connect(path, ring)?)
     }
 
-    /// From the kernel, without a daemon: this process loads the programs for itself. Needs
-    /// `CAP_BPF` and `CAP_PERFMON`.
+    /// Loads the programs in this process, without a daemon. Needs `CAP_BPF` and `CAP_PERFMON`.
     ///
     /// # Errors
     ///
-    /// The kernel cannot or does not let us.
+    /// The kernel cannot load the programs, or this process may not.
     pub fn in_process() -> Result<Self, EventsError> {
         Self::kernel(Session::local(RING)?)
     }
 
-    /// Without privilege and daemon: from time stamps on the error queues of the sockets and
-    /// `TCP_INFO`. Some events are then weaker ([`Self::weaker`]), the error queue is read here
-    /// and nowhere else, and what is written should go through [`Self::write`].
+    /// Uses neither privilege nor daemon, but time stamps on the error queues of the sockets and
+    /// `TCP_INFO`. Some events are weaker then ([`Self::weaker`]), the application must not read the
+    /// error queue, and should write through [`Self::write`].
     ///
     /// # Errors
     ///
@@ -125,18 +134,17 @@ impl Events {
         })
     }
 
-    /// Whether events come from the kernel itself, and not from what an unprivileged process can
-    /// see.
+    /// Whether programs in the kernel send the events, instead of an unprivileged observation.
     pub fn from_kernel(&self) -> bool {
         matches!(self.source, Source::Kernel(_))
     }
 
-    /// Why [`Self::open`] found no daemon that serves this user, if it found none.
+    /// Why [`Self::open`] does not use a daemon, if it does not.
     pub fn why_unprivileged(&self) -> Option<&str> {
         self.because.as_deref()
     }
 
-    /// What the policy lets this process have, and this kernel can.
+    /// The events and variables that the policy allows and this kernel has.
     pub fn allowed(&self) -> Wanted {
         match &self.source {
             Source::Kernel(session) => session.allowed(),
@@ -147,8 +155,7 @@ impl Events {
         }
     }
 
-    /// Which events are weaker than [`EventKind`] says, and how. None are where they come from the
-    /// kernel itself.
+    /// The events that are weaker than [`EventKind`] says, and how. Those from the kernel are not.
     pub fn weaker(&self) -> &'static [(EventKind, &'static str)] {
         match self.source {
             Source::Kernel(_) => &[],
@@ -156,69 +163,57 @@ impl Events {
         }
     }
 
-    /// Hears of these events of a socket, from now on and until it is closed. There may be several
-    /// subscriptions to a socket, up to eight with the daemon.
+    /// Subscribes to events of a socket, until it is closed. A socket may have several subscriptions, up
+    /// to eight with the daemon.
     ///
     /// # Errors
     ///
-    /// It is no TCP socket, or the policy does not allow it.
+    /// The socket is not a TCP socket, or the policy does not allow the events.
     pub fn subscribe(
         &self,
         socket: impl AsFd,
         wanted: Wanted,
     ) -> Result<SubscriptionId, EventsError> {
-        match &self.source {
-            Source::Kernel(session) => session.subscribe(socket.as_fd(), wanted),
-            Source::Unprivileged(watch) => watch.subscribe(socket.as_fd(), wanted),
-        }
+        source!(self, source => source.subscribe(socket.as_fd(), wanted))
     }
 
-    /// Hears of other events from now on.
+    /// Changes the events of a subscription from now on.
     ///
     /// # Errors
     ///
-    /// There is no such subscription, or the policy does not allow it.
+    /// The subscription does not exist, or the policy does not allow the events.
     pub fn change(&self, id: SubscriptionId, wanted: Wanted) -> Result<(), EventsError> {
-        match &self.source {
-            Source::Kernel(session) => session.change(id, wanted),
-            Source::Unprivileged(watch) => watch.change(id, wanted),
-        }
+        source!(self, source => source.change(id, wanted))
     }
 
-    /// Hears no more. Events that are on their way still come.
+    /// Cancels a subscription. Events that are in the queue still come.
     ///
     /// # Errors
     ///
-    /// There is no such subscription.
+    /// The subscription does not exist.
     pub fn cancel(&self, id: SubscriptionId) -> Result<(), EventsError> {
-        match &self.source {
-            Source::Kernel(session) => session.cancel(id),
-            Source::Unprivileged(watch) => watch.cancel(id),
-        }
+        source!(self, source => source.cancel(id))
     }
 
-    /// How many events a subscription had, and how many of them were dropped because nobody read.
+    /// The number of events of a subscription, and of those that were dropped for lack of room.
     ///
     /// # Errors
     ///
-    /// There is no such subscription.
+    /// The subscription does not exist.
     pub fn tally(&self, id: SubscriptionId) -> Result<Tally, EventsError> {
-        match &self.source {
-            Source::Kernel(session) => session.tally(id),
-            Source::Unprivileged(watch) => watch.tally(id),
-        }
+        source!(self, source => source.tally(id))
     }
 
-    /// The state of a connection at this moment, as far as the policy allows, with what is counted
-    /// of it where the daemon counts: while it has subscriptions.
+    /// The present state of a connection, as far as the policy allows. With the daemon it includes the
+    /// counters, if the socket has subscriptions.
     ///
-    /// The kernel tells no sequence numbers on request. Those in here count from zero, with the
-    /// daemon too, while those of the daemon's events are the kernel's: only their differences can
-    /// be compared.
+    /// The kernel does not report sequence numbers on request. Those of the result count from zero, also
+    /// with the daemon, while those of the daemon's events are the kernel's. Only differences of the two
+    /// can be compared.
     ///
     /// # Errors
     ///
-    /// It is no TCP socket.
+    /// The socket is not a TCP socket.
     pub fn probe(&self, socket: impl AsFd) -> Result<Snapshot, EventsError> {
         let state = tcp::probe(&socket).map_err(EventsError::NotTcp)?;
         let allowed = self.allowed().variables;
@@ -227,7 +222,7 @@ impl Events {
         if let Source::Kernel(session) = &self.source
             && counted
         {
-            // Of a socket without subscriptions nothing is counted.
+            // A socket without subscriptions has no counters.
             if let Ok(counters) = session.counters(socket.as_fd()) {
                 for variable in counters.known().iter() {
                     state.set(variable, counters.get(variable).unwrap_or_default());
@@ -237,16 +232,13 @@ impl Events {
         Ok(state)
     }
 
-    /// The oldest event that nobody took, without waiting.
+    /// The oldest event, without waiting.
     pub fn try_next(&self) -> Option<Event> {
-        match &self.source {
-            Source::Kernel(session) => session.try_next(),
-            Source::Unprivileged(watch) => watch.try_next(),
-        }
+        source!(self, source => source.try_next())
     }
 
-    /// The oldest event that nobody took, without waiting, as [`Self::try_next`]; for event loops
-    /// that have to know when there will be no more.
+    /// The oldest event, without waiting, as [`Self::try_next`]. For event loops, which have to see the
+    /// end of events.
     ///
     /// # Errors
     ///
@@ -259,7 +251,7 @@ impl Events {
         Ok(self.try_next())
     }
 
-    /// The oldest event that nobody took; waits for one as long as given, or for ever.
+    /// The oldest event. Waits for one up to the limit, or without end.
     ///
     /// # Errors
     ///
@@ -271,7 +263,7 @@ impl Events {
                 return Ok(Some(event));
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            // Also without time to wait it says whether the daemon is gone.
+            // Also with no time left: it fails if the daemon is gone.
             self.wait(left, None)?;
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(self.try_next());
@@ -279,20 +271,19 @@ impl Events {
         }
     }
 
-    /// For so long, at most 10 ms, whoever waits for an event looks for it before going to sleep, as
-    /// `SO_BUSY_POLL` of sockets does. An event that comes meanwhile wakes nobody up, which takes some
-    /// 30 µs on a virtual machine; a processor is busy all the while. Zero, which it is at first,
-    /// sleeps at once.
+    /// Sets how long a thread that waits for an event polls before it sleeps, up to 10 ms, as
+    /// `SO_BUSY_POLL` does for sockets. An event in this time needs no wake-up, which takes some 30 µs on
+    /// a virtual machine. The thread occupies a processor meanwhile. The default is zero: it sleeps at
+    /// once.
     ///
-    /// This is for events from the kernel, whoever waits: [`Self::next`], callbacks, programs and
-    /// signals. Without privilege it changes nothing, and neither do event loops that wait for
-    /// themselves.
+    /// This applies to events from the kernel, in [`Self::next`], callbacks, programs and signals. It has
+    /// no effect without privilege, and on event loops that poll the descriptor.
     pub fn busy_poll(&self, span: Duration) {
         let span = span.min(MOST_BUSY).as_nanos() as u64;
         self.busy.store(span, Ordering::Relaxed);
     }
 
-    /// Whether an event came within the time to look for it.
+    /// Polls before a sleep. Whether there is an event.
     fn comes_soon(&self, limit: Option<Duration>) -> bool {
         let busy = Duration::from_nanos(self.busy.load(Ordering::Relaxed));
         let busy = busy.min(limit.unwrap_or(busy));
@@ -311,7 +302,7 @@ impl Events {
         false
     }
 
-    /// Waits until there are events, the time is over, or `also` can be read.
+    /// Waits until there are events, the limit is over, or `also` is readable.
     pub(crate) fn wait(
         &self,
         limit: Option<Duration>,
@@ -340,8 +331,8 @@ impl Events {
         Ok(())
     }
 
-    /// Whether events can still come: not after the daemon is gone. Those that came before may
-    /// still wait to be taken.
+    /// Whether events can still come. They cannot once the daemon is gone; earlier ones can still be
+    /// taken then.
     pub fn is_serving(&self) -> bool {
         match &self.source {
             Source::Kernel(session) => {
@@ -352,21 +343,18 @@ impl Events {
         }
     }
 
-    /// Whether no event waits to be taken.
+    /// Whether there is no event.
     pub(crate) fn is_empty(&self) -> bool {
-        match &self.source {
-            Source::Kernel(session) => session.is_empty(),
-            Source::Unprivileged(watch) => watch.is_empty(),
-        }
+        source!(self, source => source.is_empty())
     }
 
-    /// Writes to a socket as this source of events needs it: with the daemon as it is; without, in
-    /// pieces of at most one segment that the kernel does not join, so that each segment's time
-    /// stamps tell of it. That changes how the stream is cut into segments.
+    /// Writes to a socket as this source of events needs it. With the daemon that is a plain write.
+    /// Without privilege it writes pieces of at most one segment, which the kernel does not join, so that
+    /// each segment has time stamps of its own. That changes the segments of the stream.
     ///
     /// # Errors
     ///
-    /// As [`io::Write::write`], also that it wrote less than everything.
+    /// As [`io::Write::write`]. It may write a part.
     pub fn write(&self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
         match &self.source {
             Source::Kernel(_) => {
@@ -381,7 +369,7 @@ impl Events {
         }
     }
 
-    /// Writes everything, as [`Self::write`] does.
+    /// Writes everything in the way of [`Self::write`].
     ///
     /// # Errors
     ///
@@ -402,7 +390,7 @@ impl Events {
 
     fn kernel(session: Session) -> Result<Self, EventsError> {
         let input = libc::EPOLLIN as u32;
-        // Of the daemon's end only that it hangs up matters, which needs no asking for.
+        // Of the daemon's socket only hang-ups matter, which epoll always reports.
         let readable = join(&[(session.ring_fd(), input), (session.daemon_fd(), 0)]);
         Ok(Self {
             readable: readable.map_err(EventsError::System)?,
@@ -413,20 +401,20 @@ impl Events {
     }
 }
 
-/// For event loops: it can be read when [`Events::try_next`] has something, or when the daemon is
-/// gone, which [`Events::poll`] and [`Events::next`] then say.
+/// For event loops: readable when [`Events::try_next`] has an event, or when the daemon is gone, which
+/// [`Events::poll`] and [`Events::next`] then report.
 impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()
     }
 }
 
-/// Who waits may also have to hear that it is over.
+/// A thread that polls does not see its stop flag.
 const MOST_BUSY: Duration = Duration::from_millis(10);
-/// Between two looks at the clock: some µs.
+/// Polls between two readings of the clock: some µs.
 const LOOKS: usize = 64;
 
-/// Where the daemon is looked for: `TIDEGATE_EVENTS_SOCKET` if that is not empty, or
+/// Default path of the daemon's socket: `TIDEGATE_EVENTS_SOCKET` if that is not empty, otherwise
 /// `/run/tidegate/events.sock`.
 pub fn default_path() -> PathBuf {
     let named = env::var_os("TIDEGATE_EVENTS_SOCKET").filter(|path| !path.is_empty());
@@ -440,25 +428,25 @@ impl fmt::Display for Wanted {
 }
 
 impl Wanted {
-    /// Everything.
+    /// All events and variables.
     pub const ALL: Self = Self {
         events: EventSet::ALL,
         variables: VariableSet::ALL,
     };
 
-    /// Whether it has any event but the end of a connection, which is told to everybody.
+    /// Whether it has any event but the end of a connection, which every subscriber receives.
     pub fn has_events(self) -> bool {
         let end = EventSet::NONE.with(EventKind::Ended);
         !self.events.without(end).is_empty()
     }
 }
 
-/// What only the daemon can tell.
+/// The variables that only the daemon has.
 fn counters() -> VariableSet {
-    "counters".parse().expect("this group is there")
+    "counters".parse().expect("this group exists")
 }
 
-/// One descriptor for several.
+/// A descriptor that is readable when one of these is ready.
 fn join(parts: &[(BorrowedFd<'_>, u32)]) -> io::Result<OwnedFd> {
     // SAFETY: takes a number and touches no memory.
     let joined = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
@@ -477,6 +465,6 @@ fn join(parts: &[(BorrowedFd<'_>, u32)]) -> io::Result<OwnedFd> {
     Ok(joined)
 }
 
-/// Bytes of a ring unless another size is asked for: 3,000 events.
+/// Default size of a ring in bytes: 3,000 events.
 const RING: u32 = 1 << 20;
 pub(crate) const DEFAULT_PATH: &str = "/run/tidegate/events.sock";

@@ -1,11 +1,13 @@
 //! The C interface, as `include/tidegate_events.h` declares it.
 //!
-//! Every function checks its pointers for null; what else a caller must keep to is in the header.
+//! Every function checks its handle, its socket and its input pointers for null. The header lists the
+//! other obligations of the caller.
 
 mod caller;
 mod programs;
 mod texts;
 
+use std::error::Error;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
@@ -13,6 +15,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{ptr, slice};
 
 use crate::bpf::monitor::Wanted;
 use crate::error::EventsError;
@@ -20,9 +23,9 @@ use crate::event::{Event, EventSet, SubscriptionId};
 use crate::events::Events;
 use crate::handlers::Signals;
 use crate::variables::{COUNT, Snapshot, Variable, VariableSet};
-use caller::{Callback, Caller, Hearer};
+use caller::{Callback, CallbackWithUser, Caller};
 use programs::Programs;
-use texts::{fail, kept, status};
+use texts::{fail, kept};
 
 /// `tg_events`.
 pub(crate) struct Handle {
@@ -33,19 +36,19 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Sees to it that a thread takes events.
+    /// Starts a thread that takes events, unless there is one.
     fn keep_taking(&self) -> io::Result<()> {
-        let mut place = lock(&self.caller);
-        if place.as_ref().is_some_and(|caller| !caller.is_stopped()) {
+        let mut caller = lock(&self.caller);
+        if caller.as_ref().is_some_and(|caller| !caller.is_stopped()) {
             return Ok(());
         }
-        // One that was stopped in its own callback ends when that is over.
-        let before = place.take();
-        *place = Some(Caller::start(self, None, before)?);
+        // A caller that was stopped by its own callback ends with that callback.
+        let before = caller.take();
+        *caller = Some(Caller::start(self, None, before)?);
         Ok(())
     }
 
-    /// The oldest event that nobody took and that is not for a program that was cancelled.
+    /// The oldest event that was not taken, without those of cancelled programs.
     fn next(&self, limit: Option<Duration>) -> Result<Option<Event>, EventsError> {
         let start = Instant::now();
         loop {
@@ -78,7 +81,7 @@ extern "C" fn tg_events_open() -> *mut Handle {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_connect(path: *const c_char) -> *mut Handle {
-    // SAFETY: the caller gives a string that ends in zero, or null.
+    // SAFETY: the path is null or ends with zero.
     unsafe { connect(path, Events::connect) }
 }
 
@@ -101,68 +104,57 @@ extern "C" fn tg_events_unprivileged() -> *mut Handle {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_close(handle: *mut Handle) {
     if !handle.is_null() {
-        // SAFETY: it came from `Box::into_raw`, and the caller uses it no more.
+        // SAFETY: it is from `Box::into_raw`, and the caller does not use it again.
         drop(unsafe { Box::from_raw(handle) });
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_from_kernel(handle: *const Handle) -> c_int {
-    // SAFETY: as the header says, null or from one of the opening functions.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    handle.events.from_kernel().into()
+    // SAFETY: the handle is null or from one of the opening functions.
+    unsafe { with(handle, -1, |handle| Ok(handle.events.from_kernel().into())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_is_serving(handle: *const Handle) -> c_int {
     // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    handle.events.is_serving().into()
+    unsafe { with(handle, -1, |handle| Ok(handle.events.is_serving().into())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_why_unprivileged(handle: *const Handle) -> *const c_char {
+    let why = |handle: &Handle| Ok(handle.events.why_unprivileged().map_or(ptr::null(), kept));
     // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, std::ptr::null());
-    };
-    let why = handle.events.why_unprivileged();
-    why.map_or(std::ptr::null(), kept)
+    unsafe { with(handle, ptr::null(), why) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_weaker(handle: *const Handle, kind: u32) -> *const c_char {
-    // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, std::ptr::null());
+    let weaker = |handle: &Handle| {
+        let mut weaker = handle.events.weaker().iter();
+        let found = weaker.find(|(weak, _)| *weak as u32 == kind);
+        Ok(found.map_or(ptr::null(), |(_, how)| kept(how)))
     };
-    let mut weaker = handle.events.weaker().iter();
-    let found = weaker.find(|(weak, _)| *weak as u32 == kind);
-    found.map_or(std::ptr::null(), |(_, how)| kept(how))
+    // SAFETY: as above.
+    unsafe { with(handle, ptr::null(), weaker) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_busy_poll(handle: *const Handle, microseconds: u32) -> c_int {
-    // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
     let span = Duration::from_micros(microseconds.into());
-    handle.events.busy_poll(span);
-    0
+    // SAFETY: as above.
+    unsafe {
+        done(handle, |handle| {
+            handle.events.busy_poll(span);
+            Ok(())
+        })
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_fd(handle: *const Handle) -> c_int {
     // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    handle.events.as_fd().as_raw_fd()
+    unsafe { with(handle, -1, |handle| Ok(handle.events.as_fd().as_raw_fd())) }
 }
 
 #[unsafe(no_mangle)]
@@ -171,17 +163,15 @@ unsafe extern "C" fn tg_events_allowed(
     events: *mut u32,
     variables: *mut u64,
 ) -> c_int {
-    // SAFETY: as above; the others are null or places for the answers.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    let allowed = handle.events.allowed();
-    // SAFETY: as above.
+    // SAFETY: as above; the others are null or places for the results.
     unsafe {
-        put(events, allowed.events.bits());
-        put(variables, allowed.variables.bits());
+        done(handle, |handle| {
+            let allowed = handle.events.allowed();
+            put(events, allowed.events.bits());
+            put(variables, allowed.variables.bits());
+            Ok(())
+        })
     }
-    0
 }
 
 #[unsafe(no_mangle)]
@@ -193,19 +183,12 @@ unsafe extern "C" fn tg_events_subscribe(
     id: *mut u64,
 ) -> c_int {
     // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    let Some(socket) = borrow(socket) else {
-        return fail("the socket is negative", -1);
-    };
-    match handle.events.subscribe(socket, wanted(events, variables)) {
-        Ok(new) => {
-            // SAFETY: null or a place for the answer.
-            unsafe { put(id, new.0) };
-            0
-        }
-        Err(e) => fail(&e.to_string(), -1),
+    unsafe {
+        done(handle, |handle| {
+            let wanted = wanted(events, variables);
+            put(id, handle.events.subscribe(borrow(socket)?, wanted)?.0);
+            Ok(())
+        })
     }
 }
 
@@ -216,24 +199,16 @@ unsafe extern "C" fn tg_events_change(
     events: u32,
     variables: u64,
 ) -> c_int {
+    let (id, wanted) = (SubscriptionId(id), wanted(events, variables));
     // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    status(
-        handle
-            .events
-            .change(SubscriptionId(id), wanted(events, variables)),
-    )
+    unsafe { done(handle, |handle| Ok(handle.events.change(id, wanted)?)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_cancel(handle: *const Handle, id: u64) -> c_int {
+    let cancel = |h: &Handle| Ok(h.programs.cancel(&h.events, SubscriptionId(id))?);
     // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    status(handle.programs.cancel(&handle.events, SubscriptionId(id)))
+    unsafe { done(handle, cancel) }
 }
 
 #[unsafe(no_mangle)]
@@ -244,19 +219,13 @@ unsafe extern "C" fn tg_events_tally(
     lost: *mut u64,
 ) -> c_int {
     // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    match handle.events.tally(SubscriptionId(id)) {
-        Ok(tally) => {
-            // SAFETY: null or places for the answers.
-            unsafe {
-                put(events, tally.events);
-                put(lost, tally.lost);
-            }
-            0
-        }
-        Err(e) => fail(&e.to_string(), -1),
+    unsafe {
+        done(handle, |handle| {
+            let tally = handle.events.tally(SubscriptionId(id))?;
+            put(events, tally.events);
+            put(lost, tally.lost);
+            Ok(())
+        })
     }
 }
 
@@ -266,19 +235,16 @@ unsafe extern "C" fn tg_events_next(
     event: *mut CEvent,
     timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
     let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-    match handle.next(limit) {
-        Ok(Some(next)) => {
-            // SAFETY: null or a place for the event.
-            unsafe { put(event, to_c(&next)) };
-            1
-        }
-        Ok(None) => 0,
-        Err(e) => fail(&e.to_string(), -1),
+    // SAFETY: as above.
+    unsafe {
+        with(handle, -1, |handle| {
+            let next = handle.next(limit)?;
+            if let Some(next) = &next {
+                put(event, to_c(next));
+            }
+            Ok(next.is_some().into())
+        })
     }
 }
 
@@ -289,23 +255,14 @@ unsafe extern "C" fn tg_events_probe(
     known: *mut u64,
     variables: *mut u64,
 ) -> c_int {
-    // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    let Some(socket) = borrow(socket) else {
-        return fail("the socket is negative", -1);
-    };
-    match handle.events.probe(socket) {
-        Ok(state) => {
-            // SAFETY: null or places for the answers, the second for as many as there are.
-            unsafe {
-                put(known, state.known().bits());
-                put(variables.cast(), values(&state));
-            }
-            0
-        }
-        Err(e) => fail(&e.to_string(), -1),
+    // SAFETY: as above; `variables` has room for all variables.
+    unsafe {
+        done(handle, |handle| {
+            let state = handle.events.probe(borrow(socket)?)?;
+            put(known, state.known().bits());
+            put(variables.cast(), values(&state));
+            Ok(())
+        })
     }
 }
 
@@ -316,55 +273,46 @@ unsafe extern "C" fn tg_events_write(
     bytes: *const c_void,
     length: usize,
 ) -> isize {
-    // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    let Some(socket) = borrow(socket) else {
-        return fail("the socket is negative", -1);
-    };
-    if bytes.is_null() {
-        return fail("the bytes are NULL", -1);
-    }
-    // SAFETY: the caller gives that many bytes.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes.cast(), length) };
-    match handle.events.write(socket, bytes) {
-        Ok(written) => written as isize,
-        Err(e) => fail(&e.to_string(), -1),
+    // SAFETY: as above; `bytes` is null or has so many bytes.
+    unsafe {
+        with(handle, -1, |handle| {
+            let socket = borrow(socket)?;
+            if bytes.is_null() {
+                return Err("the bytes are NULL".into());
+            }
+            let bytes = slice::from_raw_parts(bytes.cast(), length);
+            Ok(handle.events.write(socket, bytes)? as isize)
+        })
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_signal(handle: *const Handle, signal: c_int) -> c_int {
-    // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    let mut place = lock(&handle.signals);
-    *place = None;
-    if signal == 0 {
-        return 0;
-    }
-    match Signals::to_this_thread(Arc::clone(&handle.events), signal) {
-        Ok(signals) => {
-            *place = Some(signals);
-            0
+    let start = |handle: &Handle| {
+        let mut signals = lock(&handle.signals);
+        *signals = None;
+        if signal != 0 {
+            let new = Signals::to_this_thread(Arc::clone(&handle.events), signal);
+            *signals = Some(new.map_err(|e| format!("signal {signal}: {e}"))?);
         }
-        Err(e) => fail(&format!("signal {signal}: {e}"), -1),
-    }
+        Ok(())
+    };
+    // SAFETY: as above.
+    unsafe { done(handle, start) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_rearm(handle: *const Handle) -> c_int {
+    let rearm = |handle: &Handle| {
+        let signals = lock(&handle.signals);
+        let signals = signals.as_ref();
+        signals
+            .ok_or("no signal is set: set one with tg_events_signal")?
+            .rearm();
+        Ok(())
+    };
     // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    let Some(signals) = &*lock(&handle.signals) else {
-        return fail("no signal is sent: ask for one with tg_events_signal", -1);
-    };
-    signals.rearm();
-    0
+    unsafe { done(handle, rearm) }
 }
 
 #[unsafe(no_mangle)]
@@ -373,40 +321,36 @@ unsafe extern "C" fn tg_events_call(
     callback: Option<Callback>,
     user: *mut c_void,
 ) -> c_int {
+    let call = |handle: &Handle| {
+        // The lock is not held while a callback ends, since a callback may call this function.
+        let old = lock(&handle.caller).take();
+        if let Some(old) = &old {
+            old.stop();
+        }
+        let old = old.filter(Caller::is_current);
+        let Some(callback) = callback else {
+            if let Some(old) = old {
+                // Closing the handle waits for it.
+                lock(&handle.caller).get_or_insert(old);
+            }
+            if !handle.programs.is_empty() {
+                handle.keep_taking()?;
+            }
+            return Ok(());
+        };
+        let new = Caller::start(handle, Some(CallbackWithUser { callback, user }), old)?;
+        let other = lock(&handle.caller).replace(new);
+        // Another thread has called this function meanwhile.
+        drop(other);
+        Ok(())
+    };
     // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    // Nothing is locked while a callback ends, which may call this itself.
-    let old = lock(&handle.caller).take();
-    if let Some(old) = &old {
-        old.stop();
-    }
-    let old = old.filter(Caller::is_here);
-    let Some(callback) = callback else {
-        if let Some(old) = old {
-            // Whoever closes the events waits for it.
-            lock(&handle.caller).get_or_insert(old);
-        }
-        if handle.programs.are_none() {
-            return 0;
-        }
-        return status(handle.keep_taking());
-    };
-    match Caller::start(handle, Some(Hearer::new(callback, user)), old) {
-        Ok(new) => {
-            let other = lock(&handle.caller).replace(new);
-            // Of another thread that called this at the same time.
-            drop(other);
-            0
-        }
-        Err(e) => fail(&e.to_string(), -1),
-    }
+    unsafe { done(handle, call) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_count_from_zero(known: u64, variables: *mut u64) -> c_int {
-    // SAFETY: null, or as many as there are.
+    // SAFETY: null, or room for all variables.
     let Some(values) = (unsafe { variables.cast::<[u64; COUNT]>().as_mut() }) else {
         return fail("the variables are NULL", -1);
     };
@@ -418,17 +362,53 @@ unsafe extern "C" fn tg_count_from_zero(known: u64, variables: *mut u64) -> c_in
     0
 }
 
-/// `path` ends in zero, or is null.
+/// The result of `call` with the handle. If either fails the result is `failed`, and
+/// [`tg_events_error`](texts) has the message.
+///
+/// # Safety
+///
+/// The handle is null or from one of the opening functions.
+unsafe fn with<T>(
+    handle: *const Handle,
+    failed: T,
+    call: impl FnOnce(&Handle) -> Result<T, Box<dyn Error>>,
+) -> T {
+    // SAFETY: as the caller guarantees.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return fail(NO_HANDLE, failed);
+    };
+    match call(handle) {
+        Ok(result) => result,
+        Err(e) => fail(&e.to_string(), failed),
+    }
+}
+
+/// 0, or -1 if the handle is null or `call` fails.
+///
+/// # Safety
+///
+/// As [`with`].
+unsafe fn done(
+    handle: *const Handle,
+    call: impl FnOnce(&Handle) -> Result<(), Box<dyn Error>>,
+) -> c_int {
+    // SAFETY: as the caller guarantees.
+    unsafe { with(handle, -1, |handle| call(handle).map(|()| 0)) }
+}
+
+/// # Safety
+///
+/// `path` is null or ends with zero.
 unsafe fn connect(
     path: *const c_char,
-    how: impl FnOnce(&Path) -> Result<Events, EventsError>,
+    connect: impl FnOnce(&Path) -> Result<Events, EventsError>,
 ) -> *mut Handle {
     if path.is_null() {
-        return fail("the path is NULL", std::ptr::null_mut());
+        return fail("the path is NULL", ptr::null_mut());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let path = unsafe { CStr::from_ptr(path) };
-    handle(how(Path::new(OsStr::from_bytes(path.to_bytes()))))
+    handle(connect(Path::new(OsStr::from_bytes(path.to_bytes()))))
 }
 
 fn handle(events: Result<Events, EventsError>) -> *mut Handle {
@@ -439,7 +419,7 @@ fn handle(events: Result<Events, EventsError>) -> *mut Handle {
             caller: Mutex::new(None),
             programs: Arc::default(),
         })),
-        Err(e) => fail(&e.to_string(), std::ptr::null_mut()),
+        Err(e) => fail(&e.to_string(), ptr::null_mut()),
     }
 }
 
@@ -472,21 +452,28 @@ fn wanted(events: u32, variables: u64) -> Wanted {
     }
 }
 
-fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
-    // SAFETY: it is only passed to the kernel, which says if it is not open.
-    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+fn borrow<'a>(fd: c_int) -> Result<BorrowedFd<'a>, &'static str> {
+    if fd < 0 {
+        return Err("the socket is negative");
+    }
+    // SAFETY: it is only passed to the kernel, which reports a closed descriptor.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-fn lock<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes an answer where one is wanted.
+/// Writes a result if the caller has a place for it.
+///
+/// # Safety
+///
+/// `place` is null or a place for a value.
 unsafe fn put<T>(place: *mut T, value: T) {
     if !place.is_null() {
-        // SAFETY: the caller says that it is a place for it.
+        // SAFETY: as the caller guarantees.
         unsafe { place.write(value) };
     }
 }
 
-const NO_HANDLE: &str = "the handle is NULL: open the events first, and see why that failed";
+const NO_HANDLE: &str = "the handle is NULL: open the events first, and check that call for errors";

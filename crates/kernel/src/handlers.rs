@@ -1,42 +1,41 @@
-//! What is done when an event comes: T-ware in the process, a signal, or a program per event.
+//! Handlers of events: callbacks, a program per event, and signals.
 //!
-//! In the papers a subscription binds an event to a handler: the kernel sends a signal, the handler
-//! asks which socket and event it was, and starts a program that reacts (T-ware). All three steps
-//! can be had here, and the first alone.
+//! In the papers a subscription binds an event to a handler. The kernel sends a signal, the handler asks
+//! for the socket and the event, and executes a program that reacts (T-ware). This module has all three
+//! steps, and the signal alone.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
 use crate::bpf::monitor::Wanted;
+use crate::child_supervisor::{ChildSupervisor, Launcher};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
-use crate::keeper::{Keeper, Starter};
-use crate::system::{Bell, Polled, be_brisk, check, join, poll};
-use crate::tware::{Executable, Place, Report};
+use crate::exec_handler::{Executable, Report, SocketRef};
+use crate::system::{Bell, Polled, Worker, check, poll, use_short_slices};
 
-/// Hands events to handlers, on a thread of its own. Dropping it ends that, and kills the programs
-/// that run.
+/// Passes events to handlers, on a thread of its own. Dropping it stops the thread and kills the
+/// running programs.
 ///
-/// Handlers may bind, change and cancel here, also themselves.
+/// A handler may bind, change and cancel subscriptions here, including its own.
 #[derive(Debug)]
 pub struct Handlers {
+    /// Dropped first: it starts programs.
+    thread: Worker,
     events: Arc<Events>,
     bound: Arc<Mutex<Bound>>,
-    programs: Keeper,
-    stop: Arc<Bell>,
-    thread: Option<JoinHandle<()>>,
+    programs: ChildSupervisor,
 }
 
-/// What to do with an event.
+/// The reaction to an event.
 pub enum Handler {
-    /// Call this, on the thread of the handlers. What takes long delays the events after it.
+    /// Calls a function on the thread of the handlers. A slow function delays later events.
     Call(Box<dyn FnMut(&Event) + Send>),
-    /// Start this program, once for each event.
+    /// Executes a program, once for each event.
     Run(Executable),
 }
 
@@ -49,22 +48,22 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// Hears of the end.
-type Hear = Box<dyn FnOnce(&EventsError) + Send>;
+/// Called at the end of events.
+type OnEnd = Box<dyn FnOnce(&EventsError) + Send>;
 
 #[derive(Default)]
 struct Bound {
-    /// A handler is not here while it is at work, so that nothing is locked meanwhile.
+    /// A handler is absent during its call, which runs without the lock.
     handlers: BTreeMap<SubscriptionId, Option<Binding>>,
-    hear_end: Option<Hear>,
-    /// Why no events come any more.
+    on_end: Option<OnEnd>,
+    /// Why there are no more events.
     end: Option<Arc<EventsError>>,
 }
 
 #[derive(Debug)]
 struct Binding {
     handler: Handler,
-    socket: Place,
+    socket: SocketRef,
 }
 
 impl fmt::Debug for Bound {
@@ -81,29 +80,25 @@ impl Handlers {
     ///
     /// # Errors
     ///
-    /// The system gives no thread or descriptor.
+    /// The system has no thread or descriptor left.
     pub fn start(events: Events) -> io::Result<Self> {
         let events = Arc::new(events);
         let bound: Arc<Mutex<Bound>> = Arc::default();
-        let stop = Arc::new(Bell::new()?);
-        let programs = Keeper::start()?;
-        let starter = programs.starter();
-        let (its_events, its_bound, its_stop) =
-            (Arc::clone(&events), Arc::clone(&bound), Arc::clone(&stop));
-        let thread = thread::Builder::new()
-            .name("tcp-handlers".into())
-            .spawn(move || serve(&its_events, &its_bound, &starter, &its_stop))?;
+        let programs = ChildSupervisor::start()?;
+        let launcher = programs.launcher();
+        let (its_events, its_bound) = (Arc::clone(&events), Arc::clone(&bound));
+        let serve = move |stop: &Bell| serve(&its_events, &its_bound, &launcher, stop);
+        let thread = Worker::start("tcp-handlers", serve)?;
         Ok(Self {
+            thread,
             events,
             bound,
             programs,
-            stop,
-            thread: Some(thread),
         })
     }
 
-    /// Subscribes, and has the handler do what is to be done with the events. A program gets the
-    /// socket as long as it is open at the same descriptor.
+    /// Subscribes, and passes the events to the handler. A program inherits the socket as long as it is
+    /// open at the same descriptor.
     ///
     /// # Errors
     ///
@@ -117,16 +112,16 @@ impl Handlers {
         let fd = socket.as_fd();
         let binding = Binding {
             handler,
-            socket: Place::of(fd).map_err(EventsError::System)?,
+            socket: SocketRef::of(fd).map_err(EventsError::System)?,
         };
-        // Nothing is handed out in between, so no event finds no handler.
+        // The lock is held, so no event is passed before its handler is known.
         let mut bound = lock(&self.bound);
         let id = self.events.subscribe(fd, wanted)?;
         bound.handlers.insert(id, Some(binding));
         Ok(id)
     }
 
-    /// Wants other events from now on.
+    /// Changes the events of a subscription from now on.
     ///
     /// # Errors
     ///
@@ -135,127 +130,109 @@ impl Handlers {
         self.events.change(id, wanted)
     }
 
-    /// Ends a subscription and forgets the handler. A call that has begun and a program that runs
-    /// go on.
+    /// Cancels a subscription and drops its handler. A call in progress and a running program continue.
     ///
     /// # Errors
     ///
     /// As [`Events::cancel`].
     pub fn cancel(&self, id: SubscriptionId) -> Result<(), EventsError> {
         let handler = lock(&self.bound).handlers.remove(&id);
-        // What it holds may come back here when it goes.
+        // Dropped without the lock: its captures may call this module again.
         drop(handler);
         self.events.cancel(id)
     }
 
-    /// Hears of programs that could not be started, failed, or were ended because they took too
-    /// long: on a thread that looks after the programs, and so keeps them waiting while it hears.
-    pub fn on_report(&self, hear: impl FnMut(&Report) + Send + 'static) {
-        self.programs.on_report(Box::new(hear));
+    /// Sets the function that receives reports of programs that could not be started, failed, or were
+    /// killed at their limit. It runs on the thread that supervises the programs, and delays that.
+    pub fn on_report(&self, on_report: impl FnMut(&Report) + Send + 'static) {
+        self.programs.on_report(Box::new(on_report));
     }
 
-    /// Hears once that no more events come, and why: the daemon is gone. At once if that is so
-    /// already, else on the thread of the handlers. Programs that run are still looked after.
-    pub fn on_end(&self, hear: impl FnOnce(&EventsError) + Send + 'static) {
+    /// Sets the function that is called once when there are no more events, with the reason: the daemon
+    /// is gone. If that is so already it is called now, else on the thread of the handlers. Running
+    /// programs stay supervised.
+    pub fn on_end(&self, on_end: impl FnOnce(&EventsError) + Send + 'static) {
         let mut bound = lock(&self.bound);
         if let Some(end) = bound.end.clone() {
             drop(bound);
-            hear(&end);
+            on_end(&end);
             return;
         }
-        let before = bound.hear_end.replace(Box::new(hear));
+        let before = bound.on_end.replace(Box::new(on_end));
         drop((bound, before));
     }
 
-    /// Whether events still come: not after the daemon is gone, which [`Self::on_end`] tells.
+    /// Whether more events can come. They cannot once the daemon is gone, see [`Self::on_end`].
     pub fn are_serving(&self) -> bool {
-        let goes_on = self.thread.as_ref().is_some_and(|t| !t.is_finished());
-        goes_on && lock(&self.bound).end.is_none()
+        self.thread.is_running() && lock(&self.bound).end.is_none()
     }
 
-    /// Where the events come from, for everything but taking them.
+    /// The source of the events. Only the handlers should take events from it.
     pub fn events(&self) -> &Events {
         &self.events
     }
 }
 
-impl Drop for Handlers {
-    fn drop(&mut self) {
-        self.stop.ring();
-        join(self.thread.take());
-    }
-}
-
-fn serve(events: &Events, bound: &Mutex<Bound>, programs: &Starter, stop: &Bell) {
-    be_brisk();
+fn serve(events: &Events, bound: &Mutex<Bound>, programs: &Launcher, stop: &Bell) {
+    use_short_slices();
     loop {
         while let Some(event) = events.try_next() {
             handle(bound, programs, &event);
-            // A handler may have ended this.
-            if is_set(stop.as_fd()) {
+            // The handler may have dropped the handlers.
+            if stop.is_rung() {
                 return;
             }
         }
         match events.wait(None, Some(stop.as_fd())) {
-            Ok(()) if is_set(stop.as_fd()) => return,
+            Ok(()) if stop.is_rung() => return,
             Ok(()) => {}
             Err(error) => return end(bound, error),
         }
     }
 }
 
-fn handle(bound: &Mutex<Bound>, programs: &Starter, event: &Event) {
+fn handle(bound: &Mutex<Bound>, programs: &Launcher, event: &Event) {
     let id = event.subscription;
-    let place = lock(bound).handlers.get_mut(&id).and_then(Option::take);
-    let Some(mut binding) = place else {
+    let binding = lock(bound).handlers.get_mut(&id).and_then(Option::take);
+    let Some(mut binding) = binding else {
         return;
     };
-    binding.handle(programs, event);
+    match &mut binding.handler {
+        Handler::Call(call) => call(event),
+        Handler::Run(program) => programs.start(program, event, binding.socket),
+    }
     let mut bound = lock(bound);
-    let left = if event.what.kind() == EventKind::Ended {
+    let mut unused = Some(binding);
+    if event.what.kind() == EventKind::Ended {
         bound.handlers.remove(&id);
-        Some(binding)
     } else if let Some(place) = bound.handlers.get_mut(&id) {
-        *place = Some(binding);
-        None
-    } else {
-        // It was cancelled meanwhile.
-        Some(binding)
-    };
-    // What it holds may come back here when it goes.
-    drop((bound, left));
+        // Otherwise the subscription was cancelled during the call.
+        *place = unused.take();
+    }
+    // Dropped without the lock: its captures may call this module again.
+    drop((bound, unused));
 }
 
-/// Tells that no more events come.
+/// Reports that there are no more events.
 fn end(bound: &Mutex<Bound>, error: EventsError) {
     let error = Arc::new(error);
     let mut bound = lock(bound);
     bound.end = Some(Arc::clone(&error));
-    let hear = bound.hear_end.take();
+    let on_end = bound.on_end.take();
     drop(bound);
-    if let Some(hear) = hear {
-        hear(&error);
+    if let Some(on_end) = on_end {
+        on_end(&error);
     }
 }
 
-impl Binding {
-    fn handle(&mut self, programs: &Starter, event: &Event) {
-        match &mut self.handler {
-            Handler::Call(call) => call(event),
-            Handler::Run(program) => programs.start(program, event, self.socket),
-        }
-    }
-}
-
-/// Sends a signal to a thread when there are events, as the papers' kernel does. The receiver takes
-/// them with [`Events::try_next`], best outside of the signal's handler (`sigwaitinfo`, `signalfd`,
-/// or a flag), and the next signal comes when there are events again. A last one comes when the
-/// daemon is gone, which [`Events::poll`] then says. Dropping it ends that.
+/// Sends a signal to a thread when there are events, as the papers' kernel does. The receiver takes the
+/// events with [`Events::try_next`], preferably outside of the signal handler (`sigwaitinfo`, `signalfd`,
+/// or a flag). The next signal follows when there are events again. The last one comes when the daemon is
+/// gone, which [`Events::poll`] then reports. Dropping this ends the signals.
 #[derive(Debug)]
 pub struct Signals {
-    stop: Arc<Bell>,
     taken: Arc<Bell>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Worker,
 }
 
 impl Signals {
@@ -263,57 +240,44 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// There is no such signal, or the system gives no thread or descriptor.
+    /// The signal does not exist, or the system has no thread or descriptor left.
     pub fn to_this_thread(events: Arc<Events>, signal: i32) -> io::Result<Self> {
         // SAFETY: takes nothing and touches no memory.
         let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
-        // Signal 0 only asks whether one could be sent.
+        // Signal 0 checks whether the thread can receive signals.
         send(thread, 0)?;
         if !(1..=libc::SIGRTMAX()).contains(&signal) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let (stop, taken) = (Arc::new(Bell::new()?), Arc::new(Bell::new()?));
-        let (its_stop, its_taken) = (Arc::clone(&stop), Arc::clone(&taken));
-        let thread = thread::Builder::new()
-            .name("tcp-signals".into())
-            .spawn(move || {
-                be_brisk();
-                loop {
-                    let over = events.wait(None, Some(its_stop.as_fd())).is_err();
-                    if is_set(its_stop.as_fd()) || send(thread, signal).is_err() || over {
+        let taken = Arc::new(Bell::new()?);
+        let its_taken = Arc::clone(&taken);
+        let worker = Worker::start("tcp-signals", move |stop| {
+            use_short_slices();
+            loop {
+                let over = events.wait(None, Some(stop.as_fd())).is_err();
+                if stop.is_rung() || send(thread, signal).is_err() || over {
+                    return;
+                }
+                // Until the events of this signal are taken.
+                while !events.is_empty() {
+                    let mut both = [stop, &its_taken].map(|bell| Polled::input(bell.as_fd()));
+                    if poll(&mut both, Some(CHECK_INTERVAL)).is_err() || both[0].is_ready() {
                         return;
                     }
-                    // Until all that this signal was for is taken.
-                    while !events.is_empty() {
-                        let mut both = [
-                            Polled::input(its_stop.as_fd()),
-                            Polled::input(its_taken.as_fd()),
-                        ];
-                        if poll(&mut both, Some(GLANCE)).is_err() || both[0].is_ready() {
-                            return;
-                        }
-                        its_taken.quiet();
-                    }
+                    its_taken.quiet();
                 }
-            })?;
+            }
+        })?;
         Ok(Self {
-            stop,
             taken,
-            thread: Some(thread),
+            _thread: worker,
         })
     }
 
-    /// Says that all events were taken, so that the next signal comes without delay; else it comes
-    /// when that is noticed, within 10 ms.
+    /// Reports that all events are taken, so that the next signal comes without delay. Otherwise it may
+    /// come up to 10 ms late.
     pub fn rearm(&self) {
         self.taken.ring();
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        self.stop.ring();
-        join(self.thread.take());
     }
 }
 
@@ -323,14 +287,9 @@ fn send(thread: i32, signal: i32) -> io::Result<()> {
     check(result as i32).map(drop)
 }
 
-fn is_set(bell: BorrowedFd<'_>) -> bool {
-    let mut one = [Polled::input(bell)];
-    poll(&mut one, Some(Duration::ZERO)).is_ok() && one[0].is_ready()
-}
-
 fn lock(bound: &Mutex<Bound>) -> MutexGuard<'_, Bound> {
     bound.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often takers are looked after.
-const GLANCE: Duration = Duration::from_millis(10);
+/// Interval of the checks whether events were taken.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! The administrator's policy: who may subscribe to what and read what.
+//! The administrator's policy: the events and variables that users may have.
 
 mod file;
 
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
 use crate::bpf::monitor::Wanted;
-use crate::peer::Peer;
+use crate::peer_cred::PeerCred;
 
-/// Who may have what, and how much of it.
+/// Rules and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     rules: Vec<Rule>,
@@ -17,22 +17,22 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Only root may have anything.
+    /// A policy that allows everything to root only.
     pub fn root_only() -> Self {
         Self::of_one(vec![0])
     }
 
-    /// The same rules within other limits.
+    /// The same rules with other limits.
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Everybody may have everything of sockets that are theirs to hand over.
+    /// A policy that allows everything to all users, for the sockets that they have.
     pub fn everybody() -> Self {
         Self::of_one(Vec::new())
     }
 
-    /// One rule that allows everything: these users, or everybody if there are none.
+    /// One rule that allows everything to these users, or to all if the list is empty.
     fn of_one(users: Vec<u32>) -> Self {
         Self {
             rules: vec![Rule {
@@ -50,7 +50,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or something in it is wrong; the message has file, line and key.
+    /// The file cannot be read, or has an error; the message names file, line and key.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         let bytes = fs::read(path).map_err(|e| PolicyError::Unreadable {
             path: path.into(),
@@ -58,7 +58,7 @@ impl Policy {
         })?;
         let text = str::from_utf8(&bytes).map_err(|e| {
             let at = file::line(&bytes, e.valid_up_to());
-            format!("line {at}: this is no text in UTF-8: save the file in that encoding")
+            format!("line {at}: the text is not UTF-8: save the file in that encoding")
         });
         text.and_then(Self::parse)
             .map_err(|text| PolicyError::Wrong {
@@ -67,48 +67,48 @@ impl Policy {
             })
     }
 
-    /// Reads the text of a policy file. The error says where it is wrong.
+    /// Reads the text of a policy file. The error names the line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         file::read(text)
     }
 
-    /// What a process may have: all that the rules for it allow together.
-    pub(crate) fn allows(&self, peer: &Peer) -> Wanted {
+    /// The union of what the rules for a process allow.
+    pub(crate) fn allows(&self, peer: &PeerCred) -> Wanted {
         let mut all = Wanted::default();
-        for rule in self.rules.iter().filter(|rule| rule.is_for(peer)) {
+        for rule in self.rules.iter().filter(|rule| rule.applies_to(peer)) {
             all.events = all.events.or(rule.wanted.events);
             all.variables = all.variables.or(rule.wanted.variables);
         }
         all
     }
 
-    /// How much there is of everything.
+    /// The limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What is permitted in a policy and hardly meant, a sentence each with what to do.
+    /// Warnings about valid policies that are probably not intended, each with a fix.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 }
 
-/// How much there is of everything.
+/// Limits of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients at a time.
+    /// Clients at the same time.
     pub clients: u32,
-    /// Of one user other than root.
+    /// Clients of one user other than root.
     pub clients_per_user: u32,
     /// Subscriptions of one client.
     pub subscriptions_per_client: u32,
     /// Subscriptions of one user other than root.
     pub subscriptions_per_user: u32,
-    /// Subscriptions of all.
+    /// Subscriptions of all clients.
     pub subscriptions: u32,
     /// Largest ring of a client, in KiB: a power of two.
     pub ring_kib: u32,
-    /// Requests of a client in a second; the daemon lets those above wait.
+    /// Requests of a client per second; the daemon delays the others.
     pub requests_per_second: u32,
 }
 
@@ -135,29 +135,29 @@ struct Rule {
 }
 
 impl Rule {
-    fn is_for(&self, peer: &Peer) -> bool {
+    fn applies_to(&self, peer: &PeerCred) -> bool {
         self.everybody
             || self.users.contains(&peer.user)
             || self.groups.iter().any(|g| peer.groups.contains(g))
     }
 }
 
-/// Why there is no policy.
+/// Why a policy cannot be loaded.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// The file cannot be read.
     Unreadable {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// Something in it is wrong.
+    /// The file has an error.
     Wrong {
-        /// In which file.
+        /// Its path.
         path: PathBuf,
-        /// Where and what.
+        /// Line and error.
         text: String,
     },
 }
@@ -168,7 +168,7 @@ impl fmt::Display for PolicyError {
             Self::Unreadable { path, cause } => {
                 write!(
                     f,
-                    "the policy {} cannot be read ({cause}): name a file that is there and that this user may read",
+                    "the policy {} cannot be read ({cause}): name a file that exists and that this user may read",
                     path.display()
                 )
             }
@@ -192,8 +192,8 @@ mod tests {
     use crate::event::EventKind;
     use crate::variables::Variable;
 
-    fn peer(user: u32, groups: &[u32]) -> Peer {
-        Peer {
+    fn peer(user: u32, groups: &[u32]) -> PeerCred {
+        PeerCred {
             process: 1,
             user,
             groups: groups.to_vec(),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_add_up_and_everything_else_is_refused() {
+    fn rules_add_up_and_the_default_is_to_refuse() {
         let policy = Policy::parse(
             r#"
             [limits]
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_has_half_of_the_subscriptions_unless_told() {
+    fn by_default_a_user_has_half_of_the_subscriptions() {
         for (text, most) in [
             ("", 8_192),
             ("[limits]\nsubscriptions = 9", 5),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_has_half_of_the_places_at_most_unless_told() {
+    fn by_default_a_user_has_at_most_half_of_the_clients() {
         for (text, most) in [
             ("", 16),
             ("[limits]\nclients = 5", 3),
@@ -259,10 +259,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hardly_meant_is_told() {
+    fn policies_that_are_probably_not_intended_have_notes() {
         let rule = "[[allow]]\nusers = [0]\nevents = [\"all\"]\n";
         for (text, note) in [
-            (String::new(), "nobody may have anything"),
+            (String::new(), "the policy allows nothing"),
             ("[limits]\nclients = 4".into(), "[[allow]]"),
             (
                 "[[allow]]\nusers = [0]".into(),
@@ -270,7 +270,7 @@ mod tests {
             ),
             (
                 "[[allow]]\nusers = [0]\nevents = [\"ended\"]".into(),
-                "nobody hears of anything but the end",
+                "allows no event but the end",
             ),
             (
                 "[[allow]]\nusers = [0]\nvariables = [\"all\"]".into(),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_in_another_encoding_has_a_mend() {
+    fn a_policy_in_another_encoding_is_an_error_with_a_fix() {
         let path = std::env::temp_dir().join(format!("tg-{}-latin.toml", std::process::id()));
         // "für" in Latin-1.
         fs::write(&path, b"[limits]\nclients = 4 # f\xfcr\n").unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_is_not_there_has_a_mend() {
+    fn a_missing_policy_is_an_error_with_a_fix() {
         let error = Policy::load(Path::new("/nosuch/policy.toml")).unwrap_err();
         let error = error.to_string();
         assert!(
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_line_and_the_fix() {
         for (text, named) in [
             (
                 "[[allow]]\nusers = [0]\nevents = [\"rto\"]",

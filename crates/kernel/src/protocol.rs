@@ -1,78 +1,78 @@
-//! What clients and the daemon say to each other: one JSON object per message, with the socket, or
-//! the ring, handed over beside it.
+//! The protocol of clients and daemon: one JSON object per message, with a socket or a ring as its
+//! descriptor.
 
 use serde::{Deserialize, Serialize};
 
-/// From a client.
+/// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Request {
-    /// First of all: give me a ring.
+    /// The first request: opens a ring.
     Open {
-        /// Of this protocol.
+        /// Version of the protocol.
         version: u32,
-        /// Bytes that the ring should have.
+        /// Size of the ring in bytes.
         ring: u32,
     },
-    /// Tell me what happens to the socket that comes along.
+    /// Subscribes to events of the socket of the message.
     Subscribe { events: u32, variables: u64 },
-    /// Tell me other things.
+    /// Changes a subscription.
     Change {
         id: u64,
         events: u32,
         variables: u64,
     },
-    /// Tell me no more.
+    /// Cancels a subscription.
     Cancel { id: u64 },
-    /// What became of this subscription's events?
+    /// Reads the tally of a subscription.
     Tally { id: u64 },
-    /// What was counted of the socket that comes along?
+    /// Reads the counters of the socket of the message.
     Counters {},
 }
 
-/// From the daemon.
+/// A reply of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Reply {
-    /// The ring comes along.
+    /// The ring, which is the descriptor of the message.
     Opened {
-        /// Its bytes.
+        /// Its size in bytes.
         ring: u32,
-        /// What the policy lets this client have.
+        /// The events that the policy allows.
         events: u32,
         variables: u64,
     },
-    /// It is so from now on.
+    /// The new subscription.
     Subscribed { id: u64 },
-    /// It is done.
+    /// The request is done.
     Done {},
-    /// So many events, and so many of them dropped.
+    /// Numbers of events and of dropped events.
     Tally { events: u64, lost: u64 },
-    /// Numbers and values of variables.
+    /// Variables with their values.
     Counters { values: Vec<(u8, u64)> },
     /// The policy allows this user nothing.
     Barred {},
-    /// It is not done.
+    /// The request is refused.
     Refused { why: String },
 }
 
 impl Request {
-    /// As a message.
+    /// The text of the message.
     pub(crate) fn message(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("requests are plain data")
     }
 }
 
 impl Reply {
-    /// As a message.
+    /// The text of the message.
     pub(crate) fn message(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("replies are plain data")
     }
 }
 
-/// Of the protocol and of records, which it includes. Both ends are of one build or of none.
+/// Version of the protocol and of the records. Both ends have to be of the same build.
 pub(crate) const VERSION: u32 = 1;
-/// Messages are shorter than this.
+/// Upper bound of the length of a message.
 pub(crate) const LONGEST: usize = 4_096;
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_lead_back() {
+    fn messages_are_parsed_as_written() {
         let request = Request::Subscribe {
             events: 5,
             variables: u64::MAX,

@@ -1,4 +1,4 @@
-//! The reading end of a client's ring: the kernel writes, this reads, no system call in between.
+//! The reading end of a client's ring. The kernel writes it, and reading takes no system call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::bpf::layout::record;
-use crate::event::{Event, EventKind, LinkEvent, SubscriptionId};
+use crate::event::{Event, EventKind, Happening, SubscriptionId};
 use crate::memory_map::Mapping;
 use crate::variables::{COUNT, Snapshot, VariableSet};
 
@@ -14,17 +14,17 @@ use crate::variables::{COUNT, Snapshot, VariableSet};
 #[derive(Debug)]
 pub(crate) struct Ring {
     fd: OwnedFd,
-    /// How far we have read: the only thing we write.
+    /// Position of the reader, the only word that this process writes.
     consumed: Mapping,
-    /// How far the kernel has written, and from the next page on the records, twice in a row so
-    /// that none is ever torn.
+    /// Position of the kernel, and the records from the next page on. The pages of the records are
+    /// mapped twice in a row, so a record at the end of the ring is contiguous.
     produced: Mapping,
     size: u64,
     page: usize,
 }
 
 impl Ring {
-    /// Maps the ring behind this descriptor, which has so many bytes.
+    /// Maps the ring of `size` bytes behind a descriptor.
     pub(crate) fn map(fd: OwnedFd, size: u32) -> io::Result<Self> {
         // SAFETY: takes a number and touches no memory.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -40,7 +40,7 @@ impl Ring {
         })
     }
 
-    /// The oldest record, if there is one. A record of a kind that is not known is passed over.
+    /// The oldest record. Records of unknown kinds are skipped.
     pub(crate) fn next(&self) -> Option<Event> {
         loop {
             let at = self.consumed.word64(0).load(Ordering::Acquire);
@@ -48,7 +48,7 @@ impl Ring {
                 return None;
             }
             let offset = self.page + (at % self.size) as usize;
-            // The kernel's header of a record: length, with two bits on top.
+            // The header that the kernel puts before a record: its length and two flags.
             let length = self.produced.word32(offset).load(Ordering::Acquire);
             if length & BUSY != 0 {
                 return None;
@@ -62,7 +62,8 @@ impl Ring {
                 })
                 .flatten();
             let next = at + (size as usize + HEADER).next_multiple_of(8) as u64;
-            // The kernel's reader and ours see each other: sequentially, as its manual wants.
+            // Sequentially consistent, so that either the kernel sees the new position and sends a
+            // notification, or this reader sees the new record.
             self.consumed.word64(0).store(next, Ordering::SeqCst);
             if event.is_some() {
                 return event;
@@ -70,7 +71,7 @@ impl Ring {
         }
     }
 
-    /// Whether there is nothing to read.
+    /// Whether there is no record.
     pub(crate) fn is_empty(&self) -> bool {
         self.consumed.word64(0).load(Ordering::SeqCst)
             == self.produced.word64(0).load(Ordering::SeqCst)
@@ -83,27 +84,27 @@ impl AsFd for Ring {
     }
 }
 
-/// Reads a record.
+/// The event in a record.
 pub(crate) fn parse(bytes: &[u8; record::SIZE]) -> Option<Event> {
     let word = |at: i16| {
         let bytes = bytes[at as usize..].first_chunk();
-        u64::from_ne_bytes(*bytes.expect("records are longer"))
+        u64::from_ne_bytes(*bytes.expect("a record has all fields"))
     };
     let half = |at: i16| {
         let bytes = bytes[at as usize..].first_chunk();
-        u32::from_ne_bytes(*bytes.expect("records are longer"))
+        u32::from_ne_bytes(*bytes.expect("a record has all fields"))
     };
     let mut values = [0; COUNT];
     for (number, value) in values.iter_mut().enumerate() {
         *value = word(record::VALUES + 8 * number as i16);
     }
-    let kind = EventKind::from_number(half(record::KIND))?;
+    let kind = EventKind::from_number(half(record::KIND).into())?;
     let known = VariableSet::from_bits(word(record::KNOWN));
     Some(Event {
         time: Duration::from_nanos(word(record::TIME)),
         subscription: SubscriptionId(word(record::TOKEN)),
         number: word(record::NUMBER),
-        what: LinkEvent::from_details(kind, half(record::FIRST), word(record::SECOND))?,
+        what: Happening::from_details(kind, half(record::FIRST), word(record::SECOND))?,
         state: Snapshot::from_parts(known, &values),
     })
 }

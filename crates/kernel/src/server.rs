@@ -1,16 +1,16 @@
-//! The daemon: it owns the programs in the kernel, hands out rings, and checks who may have what.
+//! The daemon: loads the programs into the kernel, hands out rings, and enforces the policy.
 //!
-//! One thread, which only answers requests: events go from the kernel to the clients' rings without
-//! it. A client that crashes is cleaned up after, one that floods has to wait, and one that does
-//! not read loses its own events and nobody else's.
+//! One thread answers requests. Events go from the kernel to the rings of the clients without it. The
+//! server frees the resources of a client that crashes, delays one that floods, and a client that does
+//! not read loses its own events only.
 
+mod cleanup_process;
 mod client;
-mod closing;
-mod door;
-mod lines;
-mod places;
-mod porter;
-mod scribe;
+mod deferred_close;
+mod listener;
+mod log_limiter;
+mod log_writer;
+mod slot_allocator;
 mod user;
 
 use std::collections::BTreeMap;
@@ -18,54 +18,55 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{fmt, io};
+use std::{fmt, io, mem, ptr};
 
 use crate::bpf::monitor::{LoadError, Monitor, Wanted};
-use crate::capability::{self, Capability};
-use crate::passing;
-use crate::peer::Peer;
+use crate::capability;
+use crate::peer_cred::PeerCred;
 use crate::policy::{Limits, Policy};
 use crate::protocol::Reply;
+use crate::scm_rights;
 use crate::system::{self, Polled, check, owned};
 use client::{Client, Outcome};
-use closing::Closing;
-use door::Door;
-use lines::Lines;
-use places::Places;
-use scribe::Sink;
+use deferred_close::DeferredClose;
+use listener::Listener;
+use log_limiter::LogLimiter;
+use log_writer::Sink;
+use slot_allocator::SlotAllocator;
 
 /// The daemon of the event service.
 pub struct Server {
     shared: Shared,
-    /// By the order in which they came.
+    /// In the order in which they connected.
     clients: BTreeMap<u64, Client>,
-    /// How many came.
-    came: u64,
-    door: Option<Door>,
-    /// Until then nobody is let in, since there were no descriptors left.
+    /// Number of the next client.
+    next: u64,
+    listener: Option<Listener>,
+    /// No connection is accepted until then, since the process has no descriptor left.
     full_until: Option<Instant>,
 }
 
 impl Server {
-    /// Loads the programs. Needs `CAP_BPF` and `CAP_PERFMON`. `log` hears of refusals and of
-    /// clients that come and go, a line each, on a thread of its own: where it takes its time, clients
-    /// do not wait, and lines that find no room are counted. The limit of open files of this process is
-    /// raised as far as it may be, for what clients hand over.
+    /// Loads the programs, which takes `CAP_BPF` and `CAP_PERFMON`. `log` receives a line for each
+    /// refusal and each client that connects or leaves, on a thread of its own. A log that blocks does
+    /// not delay clients; lines that find no room are counted. The limit of open files of this process
+    /// is raised as far as the system allows.
     ///
-    /// Programs stay attached as long as any process has their descriptors. Where children are forked
-    /// while this serves, it should be made on a thread with descriptors of its own (`close_range` with
-    /// `CLOSE_RANGE_UNSHARE`), as [`Events::in_process`](crate::Events::in_process) does.
+    /// The programs stay attached as long as any process has their descriptors. If the process forks
+    /// while this serves, the server should be made on a thread with a descriptor table of its own
+    /// (`close_range` with `CLOSE_RANGE_UNSHARE`), as
+    /// [`Events::in_process`](crate::Events::in_process) does.
     ///
     /// # Errors
     ///
-    /// The kernel cannot or does not let us; the message says what to do.
+    /// The kernel cannot load the programs, or this process may not. The message names the fix.
     pub fn new(policy: Policy, log: impl FnMut(&str) + Send + 'static) -> Result<Self, LoadError> {
-        // If there are fewer the daemon serves as many as there are.
+        // With a lower limit the server accepts fewer clients.
         let _ = system::allow_descriptors(descriptors(policy.limits()));
         Self::load(policy, Box::new(log))
     }
 
-    /// For clients of this process only, whose limits are its own affair.
+    /// For clients of this process, without limits.
     pub(crate) fn within() -> Result<Self, LoadError> {
         Self::load(Policy::everybody(), Box::new(|_| ()))
     }
@@ -75,215 +76,215 @@ impl Server {
         let monitor = Monitor::load(limits.subscriptions, limits.clients)?;
         Ok(Self {
             shared: Shared {
-                places: Places::new(monitor.capacity()),
-                rings: Places::new(limits.clients),
+                slots: SlotAllocator::new(monitor.capacity()),
+                rings: SlotAllocator::new(limits.clients),
                 monitor,
                 policy,
-                lines: Lines::new(log),
-                closing: Closing::default(),
+                log: LogLimiter::new(log),
+                closes: DeferredClose::default(),
+                now: Instant::now(),
             },
             clients: BTreeMap::new(),
-            came: 0,
-            door: None,
+            next: 0,
+            listener: None,
             full_until: None,
         })
     }
 
-    /// Logs nothing of clients from now on.
+    /// Logs no lines about clients from now on.
     pub fn hush(&mut self) {
-        self.shared.lines.hush();
+        self.shared.log.set_quiet();
     }
 
     /// Adds a line to the log.
     pub fn announce(&mut self, line: &str) {
-        self.shared.lines.announce(line);
+        self.shared.log.announce(line);
     }
 
-    /// Lets clients in through a local socket at this path. Folders that are missing are made, and
-    /// removed with the socket when the server is dropped.
+    /// Listens on a local socket at this path. Missing directories are made, and removed with the
+    /// socket when the server is dropped.
     ///
     /// # Errors
     ///
-    /// Another daemon listens there, something else is there, or the path cannot be used.
+    /// Another daemon listens there, the path has another file, or it cannot be used.
     pub fn listen(&mut self, path: &Path) -> Result<(), ServeError> {
-        self.door = Some(Door::open(path)?);
+        self.listener = Some(Listener::open(path)?);
         Ok(())
     }
 
-    /// Gives up every privilege but the one to make rings, and becomes another user if one is
-    /// given: `USER` or `USER:GROUP`, each by name or number. A number needs no entry on this system
-    /// if its group is given, too. What was made for clients to come in is then removed by a process
-    /// that stays who this was, also if this is killed.
+    /// Drops all privileges but the one to create rings, and becomes another user if one is given:
+    /// `USER` or `USER:GROUP`, each by name or number. A number needs no entry on this system if its
+    /// group is given. Another process keeps the present user, to remove the socket and its directories
+    /// at the end of the daemon, also if the daemon is killed.
     ///
     /// # Errors
     ///
-    /// There is no such user or group, the user's group is not known, or the kernel does not allow
-    /// it.
+    /// The user or the group does not exist, the group of the user is not known, or the kernel refuses
+    /// the change.
     pub fn drop_privileges(&mut self, user: Option<&str>) -> Result<(), ServeError> {
         let ids = user.map(user::ids).transpose()?;
-        if let Some(door) = &mut self.door {
-            door.leave_to_porter().map_err(ServeError::Privileges)?;
+        if let Some(listener) = &mut self.listener {
+            listener
+                .delegate_cleanup()
+                .map_err(ServeError::Privileges)?;
         }
-        capability::keep_only(Capability::Bpf, ids).map_err(ServeError::Privileges)
+        capability::keep_bpf_only(ids).map_err(ServeError::Privileges)
     }
 
-    /// Takes a client that is connected already.
+    /// Admits a client that is connected already.
     pub(crate) fn adopt(&mut self, socket: OwnedFd) -> io::Result<()> {
-        let peer = Peer::of(socket.as_fd())?;
+        let peer = PeerCred::of(socket.as_fd())?;
+        self.shared.now = Instant::now();
         self.admit(socket, peer);
         Ok(())
     }
 
-    /// Serves until `stop` can be read, or, if nobody can come in, the last client is gone.
+    /// Serves until `stop` is readable. A server without a listener also ends with its last client.
     ///
     /// # Errors
     ///
-    /// The system fails in a way that leaves nothing to serve.
+    /// `poll` fails.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
         let mut swept = Instant::now();
-        while self.door.is_some() || !self.clients.is_empty() {
-            let now = Instant::now();
-            let mut polled = vec![Polled::input(stop)];
-            let mut limit = self.has_to_sweep().then_some(SWEEP);
-            let full = self.full_until.map(|t| t.saturating_duration_since(now));
-            if let Some(wait) = full.filter(|wait| !wait.is_zero()) {
-                limit = Some(limit.map_or(wait, |l| l.min(wait)));
-            } else if let Some(door) = &self.door {
-                polled.push(Polled::input(door.socket()));
-            }
-            let first = polled.len();
-            let mut numbers = Vec::new();
-            for (&number, client) in &mut self.clients {
-                let wait = if client.is_unread() {
-                    UNREAD
-                } else {
-                    client.must_wait(now)
-                };
-                if wait.is_zero() {
-                    numbers.push(number);
-                    polled.push(Polled::input(client.socket()));
-                } else {
-                    limit = Some(limit.map_or(wait, |l| l.min(wait)));
-                }
-            }
+        while self.listener.is_some() || !self.clients.is_empty() {
+            self.shared.now = Instant::now();
+            let (sources, limit) = self.sources(stop);
+            let (sources, mut polled): (Vec<_>, Vec<_>) = sources.into_iter().unzip();
             system::poll(&mut polled, limit)?;
-            if polled[0].is_ready() {
-                break;
-            }
-            if first > 1 && polled[1].is_ready() {
-                self.let_in();
-            }
-            for (number, polled) in numbers.into_iter().zip(&polled[first..]) {
-                if polled.is_ready() {
-                    self.serve(number);
+            self.shared.now = Instant::now();
+            for (source, polled) in sources.into_iter().zip(polled) {
+                match source {
+                    _ if !polled.is_ready() => {}
+                    Source::Stop => return Ok(()),
+                    Source::Listener => self.accept(),
+                    Source::Client(number) => self.serve(number),
                 }
             }
-            let now = Instant::now();
-            if now.duration_since(swept) >= SWEEP {
-                swept = now;
-                self.sweep(now);
+            if self.shared.now.duration_since(swept) >= SWEEP {
+                swept = self.shared.now;
+                self.sweep();
             }
-            if !self.shared.places.any_taken() {
+            if !self.shared.slots.any_allocated() {
                 self.shared.monitor.rest();
             }
         }
         Ok(())
     }
 
-    fn let_in(&mut self) {
-        let Some(door) = &self.door else { return };
-        // Those who are in need the others.
-        if system::descriptors_left() <= passing::MOST_ALONG.into() {
-            return self.wait_for_descriptors(&io::Error::from_raw_os_error(libc::EMFILE));
+    /// The descriptors to poll, and the limit of the wait.
+    fn sources(&mut self, stop: BorrowedFd<'_>) -> (Vec<(Source, Polled)>, Option<Duration>) {
+        let now = self.shared.now;
+        let mut sources = vec![(Source::Stop, Polled::input(stop))];
+        let mut limits: Vec<Duration> = self.has_to_sweep().then_some(SWEEP).into_iter().collect();
+        let full = self.full_until.map(|t| t.saturating_duration_since(now));
+        if let Some(wait) = full.filter(|wait| !wait.is_zero()) {
+            limits.push(wait);
+        } else if let Some(listener) = &self.listener {
+            sources.push((Source::Listener, Polled::input(listener.socket())));
         }
-        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: no address is asked for.
-        let socket = owned(unsafe {
-            libc::accept4(
-                door.socket().as_raw_fd(),
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                flags,
-            )
-        });
-        let socket = match socket {
+        for (&number, client) in &mut self.clients {
+            let wait = if client.is_discarding() {
+                DISCARDED
+            } else {
+                client.throttle(now)
+            };
+            if wait.is_zero() {
+                sources.push((Source::Client(number), Polled::input(client.socket())));
+            } else {
+                limits.push(wait);
+            }
+        }
+        (sources, limits.into_iter().min())
+    }
+
+    fn accept(&mut self) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        // The connected clients need the others.
+        if system::descriptors_left() <= scm_rights::MAX_DESCRIPTORS.into() {
+            return self.pause_accept(&io::Error::from_raw_os_error(libc::EMFILE));
+        }
+        let socket = match listener.accept() {
             Ok(socket) => socket,
-            Err(e) if is_full(&e) => return self.wait_for_descriptors(&e),
-            // A client that is gone already is none.
+            Err(e) if is_full(&e) => return self.pause_accept(&e),
+            // The client has gone meanwhile.
             Err(_) => return,
         };
         self.full_until = None;
-        match Peer::of(socket.as_fd()) {
+        match PeerCred::of(socket.as_fd()) {
             Ok(peer) => self.admit(socket, peer),
             Err(e) => {
-                let line = format!("a client without a name: {e}");
-                self.shared.lines.say(line);
+                let line = format!("a client without credentials is refused: {e}");
+                self.shared.log.log(line);
             }
         }
     }
 
-    /// Leaves the door alone for a while, and says so once until somebody was let in.
-    fn wait_for_descriptors(&mut self, why: &io::Error) {
+    /// Accepts no connection for [`FULL`]. Logged once until the next connection.
+    fn pause_accept(&mut self, why: &io::Error) {
         if self.full_until.is_none() {
             let line = format!(
-                "nobody can be let in for now ({why}): raise the limit of open files (ulimit -n, LimitNOFILE=)"
+                "no client can be accepted for now ({why}): raise the limit of open files (ulimit -n, LimitNOFILE=)"
             );
-            self.shared.lines.say(line);
+            self.shared.log.log(line);
         }
-        self.full_until = Some(Instant::now() + FULL);
+        self.full_until = Some(self.shared.now + FULL);
     }
 
-    /// Takes a client, or tells it why not. It has no ring yet: whoever only comes and goes takes
-    /// nothing from others.
-    fn admit(&mut self, socket: OwnedFd, peer: Peer) {
-        let now = Instant::now();
+    /// Admits a client, or tells it the reason of the refusal. An admitted client has no ring yet, so
+    /// connecting alone takes no resources from others.
+    fn admit(&mut self, socket: OwnedFd, peer: PeerCred) {
+        let now = self.shared.now;
         let allowed = self.shared.policy.allows(&peer);
         let (why, reply) = if allowed == Wanted::default() {
             let why = "the policy allows this user nothing".to_owned();
             (why, Reply::Barred {})
-        } else if let Some(why) = self.no_room(peer.user, now) {
+        } else if let Some(why) = self.no_room(peer.user) {
             (why.clone(), Reply::Refused { why })
         } else {
-            if let Some(door) = &self.door {
-                door.allow_descriptors(socket.as_fd());
+            if let Some(listener) = &self.listener {
+                listener.allow_descriptors(socket.as_fd());
             }
-            self.shared.lines.tell(&peer, "connects", now);
+            self.shared.log_client(&peer, "connects");
             let limits = self.shared.policy.limits();
             let client = Client::new(socket, peer, allowed, limits, now);
-            self.clients.insert(self.came, client);
-            self.came += 1;
+            self.clients.insert(self.next, client);
+            self.next += 1;
             return;
         };
-        let line = format!("refused: {why}");
-        self.shared.lines.tell(&peer, &line, now);
-        // If it does not even take the refusal, so be it.
-        let _ = passing::send(socket.as_fd(), &reply.message(), None);
-        match &self.door {
-            Some(door) if door.bars_descriptors() => Closing::hang_up_now(socket),
-            _ => self.shared.closing.hang_up(peer.user, Arc::new(socket)),
+        self.shared.log_client(&peer, &format!("refused: {why}"));
+        // It fails if the client is gone.
+        let _ = scm_rights::send(socket.as_fd(), &reply.message(), None);
+        match &self.listener {
+            Some(listener) if listener.blocks_descriptors() => {
+                DeferredClose::disconnect_now(socket);
+            }
+            _ => self.shared.closes.disconnect(peer.user, Arc::new(socket)),
         }
     }
 
-    /// Why there is no room for another client of a user. Rings that rest are not free either.
-    fn no_room(&mut self, user: u32, now: Instant) -> Option<String> {
-        if self.shared.closing.is_too_much(user)
-            && let Some(trouble) = self.shared.closing.trouble(user, now)
+    /// Why no other client of a user can be admitted. Rings in their cooldown are not free.
+    fn no_room(&mut self, user: u32) -> Option<String> {
+        let now = self.shared.now;
+        if self.shared.closes.is_full(user)
+            && let Some(refusal) = self.shared.closes.refusal(user, now)
         {
-            return Some(trouble);
+            return Some(refusal);
         }
         let limits = self.shared.policy.limits();
         let waiting = self.clients.values().filter(|c| !c.is_open());
-        let his = waiting.clone().filter(|c| c.peer().user == user).count();
-        let his = his + self.shared.rings.of(user, now) as usize;
-        if user != 0 && his >= limits.clients_per_user as usize {
+        let own = waiting.clone().filter(|c| c.peer().user == user).count();
+        let own = own + self.shared.rings.held_by(user, now) as usize;
+        if user != 0 && own >= limits.clients_per_user as usize {
             return Some(format!(
-                "user {user} has as many clients as one may have, {his}, with those that left within a second: end one, or raise limits.clients-per-user"
+                "user {user} has {own} clients, the limit for one user, including those that left within a second: end one, or raise limits.clients-per-user"
             ));
         }
         let full = waiting.count() >= self.shared.rings.free(now);
         full.then(|| {
             format!(
-                "the daemon serves as many clients as it may, {}, with those that left within a second: try again later, or raise limits.clients",
+                "the daemon has {} clients, its limit, including those that left within a second: try again later, or raise limits.clients",
                 limits.clients
             )
         })
@@ -294,12 +295,12 @@ impl Server {
             return;
         };
         for _ in 0..AT_ONCE {
-            if !client.must_wait(Instant::now()).is_zero() {
+            if !client.throttle(self.shared.now).is_zero() {
                 return;
             }
-            // Those of a server that nobody can reach are all its own.
-            let outcome = if self.door.is_some() && client.brings_too_much() {
-                client.put_off(&mut self.shared)
+            // A server without a listener shares its descriptors with its only client.
+            let outcome = if self.listener.is_some() && client.exceeds_descriptors() {
+                client.refuse_next(&mut self.shared)
             } else {
                 client.serve(&mut self.shared)
             };
@@ -312,43 +313,43 @@ impl Server {
     }
 
     fn dismiss(&mut self, number: u64, why: &str) {
-        let Some(client) = self.clients.remove(&number) else {
-            return;
-        };
-        let now = Instant::now();
-        let line = format!("leaves: {why}");
-        self.shared.lines.tell(client.peer(), &line, now);
-        client.end(&mut self.shared, now);
+        if let Some(client) = self.clients.remove(&number) {
+            let line = format!("leaves: {why}");
+            self.shared.log_client(client.peer(), &line);
+            client.end(&mut self.shared);
+        }
     }
 
-    /// Whether `sweep` has to look again soon.
+    /// Whether `sweep` has work within [`SWEEP`].
     fn has_to_sweep(&self) -> bool {
-        self.shared.places.any_taken()
-            || self.shared.closing.is_busy()
-            || self.shared.lines.any_left_out()
+        self.shared.slots.any_allocated()
+            || self.shared.closes.is_busy()
+            || self.shared.log.is_behind()
             || self.clients.values().any(|c| !c.is_open())
     }
 
-    /// Frees the places of subscriptions whose sockets are gone, and those of clients that never
-    /// ask.
-    fn sweep(&mut self, now: Instant) {
+    /// Frees the slots of subscriptions whose sockets are closed, and disconnects clients that do not
+    /// request a ring.
+    fn sweep(&mut self) {
         for client in self.clients.values_mut() {
-            client.sweep(&mut self.shared, now);
+            client.sweep(&mut self.shared);
         }
+        let now = self.shared.now;
         let late = |(&number, c): (&u64, &Client)| c.is_late(now).then_some(number);
         let late: Vec<u64> = self.clients.iter().filter_map(late).collect();
         for number in late {
-            self.dismiss(number, "it did not open in time");
+            self.dismiss(number, "it did not request a ring in time");
         }
-        self.shared.lines.sweep(now);
-        self.shared.closing.answer_late(now);
+        self.shared.log.sweep(now);
+        self.shared.closes.answer_overdue(now);
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for client in std::mem::take(&mut self.clients).into_values() {
-            client.end(&mut self.shared, Instant::now());
+        self.shared.now = Instant::now();
+        for client in mem::take(&mut self.clients).into_values() {
+            client.end(&mut self.shared);
         }
     }
 }
@@ -357,28 +358,48 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
             .field("clients", &self.clients.len())
-            .field("door", &self.door)
+            .field("listener", &self.listener)
             .finish_non_exhaustive()
     }
 }
 
-/// What the server shares with the code for one client.
+/// What the server shares with the code of a client.
 struct Shared {
     monitor: Monitor,
     policy: Policy,
-    /// Of subscriptions.
-    places: Places,
-    /// Of rings.
-    rings: Places,
-    lines: Lines,
-    closing: Closing,
+    /// The slots of subscriptions.
+    slots: SlotAllocator,
+    /// The slots of rings.
+    rings: SlotAllocator,
+    log: LogLimiter,
+    closes: DeferredClose,
+    /// The time of the present round of [`Server::run`]. The code below the server reads no clock.
+    now: Instant,
 }
 
-/// How many descriptors a daemon needs: for its clients, for what they may hand over until it is
-/// closed, room for one more message, and its own.
+impl Shared {
+    fn log_client(&mut self, peer: &PeerCred, what: &str) {
+        self.log.log_client(peer, what, self.now);
+    }
+
+    fn free_slot(&mut self, slot: u32) {
+        self.monitor.close(slot);
+        self.slots.release(slot, self.now);
+    }
+}
+
+/// A descriptor that the server polls.
+enum Source {
+    Stop,
+    Listener,
+    Client(u64),
+}
+
+/// Descriptors that a daemon needs: for its clients, for received descriptors until they are closed, for
+/// one more message, and its own.
 fn descriptors(limits: Limits) -> u32 {
-    let handed_over = Closing::most_kept(limits.clients_per_user);
-    limits.clients + handed_over + passing::MOST_ALONG + OWN
+    let received = DeferredClose::max_pending(limits.clients_per_user);
+    limits.clients + received + scm_rights::MAX_DESCRIPTORS + OWN
 }
 
 /// Whether the system has no descriptors or no memory left.
@@ -387,7 +408,7 @@ fn is_full(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|e| full.contains(&e))
 }
 
-/// Connects to the daemon at a path. Nothing on the socket waits longer than the daemon may take.
+/// Connects to the daemon at a path. Calls on the socket time out after [`ANSWER_WITHIN`].
 pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = system::local_socket()?;
     system::limit(socket.as_fd(), ANSWER_WITHIN)?;
@@ -397,23 +418,23 @@ pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A descriptor that can be read once SIGINT or SIGTERM has come. To be called before there are
-/// threads; from then on the two do nothing else.
+/// A descriptor that becomes readable with SIGINT or SIGTERM. It has to be created before any thread
+/// starts. The two signals have no other effect from then on.
 ///
 /// # Errors
 ///
-/// The system says why.
+/// The system refuses the descriptor.
 pub fn interruptions() -> io::Result<OwnedFd> {
-    // SAFETY: the set is whole, and is filled before it is used.
+    // SAFETY: the set is whole, and is filled before its use.
     unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
+        let mut set: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGINT);
         libc::sigaddset(&raw mut set, libc::SIGTERM);
         check(libc::sigprocmask(
             libc::SIG_BLOCK,
             &raw const set,
-            std::ptr::null_mut(),
+            ptr::null_mut(),
         ))?;
         owned(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC))
     }
@@ -423,25 +444,25 @@ pub fn interruptions() -> io::Result<OwnedFd> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The user has no entry on this system, and nobody said of which group it is.
+    /// The user has no entry on this system, so its group is not known.
     GroupUnknown(u32),
-    /// Somebody serves already.
+    /// Another daemon listens at the path.
     InUse(PathBuf),
-    /// There is no such group.
+    /// The group does not exist.
     NoGroup(String),
-    /// A file is there that is no socket.
+    /// The file at the path is not a socket.
     NoSocket(PathBuf),
-    /// There is no such user.
+    /// The user does not exist.
     NoUser(String),
-    /// Another program's socket is there.
+    /// The socket at the path belongs to another program.
     Others(PathBuf),
-    /// Privileges cannot be given up.
+    /// The privileges cannot be dropped.
     Privileges(io::Error),
-    /// The local socket.
+    /// The socket cannot be created.
     Socket {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         cause: io::Error,
     },
 }
@@ -451,8 +472,8 @@ impl fmt::Display for ServeError {
         match self {
             Self::GroupUnknown(user) => write!(
                 f,
-                "user {user} has no entry on this system, so its group is not known: give that, too, \
-                 as --user {user}:GID"
+                "the group of user {user} is not known, since the user has no entry on this system: \
+                 give the group, too, as --user {user}:GID"
             ),
             Self::InUse(path) => write!(
                 f,
@@ -461,16 +482,16 @@ impl fmt::Display for ServeError {
             ),
             Self::NoGroup(name) => write!(
                 f,
-                "there is no group `{name}` on this system: make one, or give a number"
+                "there is no group `{name}` on this system: create it, or give a number"
             ),
             Self::NoSocket(path) => write!(
                 f,
-                "a file that is no socket is there: {}; choose another --socket, or remove it",
+                "the file at {} is not a socket: choose another --socket, or remove the file",
                 path.display()
             ),
             Self::NoUser(name) => write!(
                 f,
-                "there is no user `{name}` on this system: make one, give numbers as UID:GID, or leave \
+                "there is no user `{name}` on this system: create it, give numbers as UID:GID, or leave \
                  --user out"
             ),
             Self::Others(path) => write!(
@@ -485,11 +506,11 @@ impl fmt::Display for ServeError {
             ),
             Self::Privileges(e) => write!(
                 f,
-                "privileges cannot be given up ({e}): start the daemon as root, or leave --user out"
+                "the privileges cannot be dropped ({e}): start the daemon as root, or leave --user out"
             ),
             Self::Socket { path, cause } => write!(
                 f,
-                "no socket can be made at {}: {cause}; choose another --socket",
+                "the socket {} cannot be created ({cause}): choose another --socket",
                 path.display()
             ),
         }
@@ -498,15 +519,15 @@ impl fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// How long nobody is let in once there are no descriptors left.
+/// Pause of accepting connections once no descriptor is left.
 const FULL: Duration = Duration::from_secs(1);
-/// How soon it is seen that a message was taken by whoever closes.
-const UNREAD: Duration = Duration::from_millis(20);
-/// Descriptors for the programs and the door.
+/// Interval of the checks whether a message was discarded.
+const DISCARDED: Duration = Duration::from_millis(20);
+/// Descriptors for the programs and the listener.
 const OWN: u32 = 64;
-/// How long a client waits for an answer.
+/// Time limit of a client for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How often ended subscriptions are looked for.
+/// Interval of the search for subscriptions that have ended.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Requests of one client before the next client's turn.
 const AT_ONCE: usize = 64;

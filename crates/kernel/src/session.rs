@@ -2,79 +2,71 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::{fs, io};
 
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::events::DEFAULT_PATH;
-use crate::passing;
-use crate::peer;
+use crate::peer_cred;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
 use crate::ring::Ring;
+use crate::scm_rights;
 use crate::server::{self, Server};
-use crate::system::{self, Bell};
+use crate::system::{self, Bell, Worker};
 use crate::tcp;
 use crate::variables::{Snapshot, Variable, VariableSet};
 
-/// The connection and the ring.
+/// The connection and its ring.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// Locked for a request with its reply.
     socket: Mutex<OwnedFd>,
     /// Locked for reading: a ring has one reader at a time.
     ring: Mutex<Ring>,
-    /// The same descriptors, to wait on without a lock.
-    watch: [OwnedFd; 2],
+    /// Duplicates of the two descriptors, to poll them without a lock.
+    polled: [OwnedFd; 2],
     allowed: Wanted,
-    /// Ends last, when the socket is closed.
-    _local: Option<Local>,
+    /// The server in this process. Dropped last, when the socket is closed.
+    _local: Option<Worker>,
 }
 
 impl Session {
-    /// With the daemon at a path.
+    /// Connects to the daemon at a path.
     pub(crate) fn connect(path: &Path, ring: u32) -> Result<Self, EventsError> {
         let socket = server::connect(path).map_err(|cause| match cause.kind() {
             io::ErrorKind::WouldBlock => EventsError::Silent,
-            // It was not even looked for.
+            // The error is of this process.
             _ if system::is_short(&cause) => EventsError::System(cause),
             _ => EventsError::NoDaemon {
                 path: path.into(),
                 cause,
             },
         })?;
-        trust(socket.as_fd(), path)?;
+        check_trust(socket.as_fd(), path)?;
         Self::open(socket, ring, None)
     }
 
-    /// With a server of our own, which nobody else can reach.
+    /// Starts a server on a thread of this process, for this session only.
     pub(crate) fn local(ring: u32) -> Result<Self, EventsError> {
         let [ours, its] = system::local_pair().map_err(EventsError::System)?;
         set_nonblocking(its.as_fd()).map_err(EventsError::System)?;
-        let stop = Arc::new(Bell::new().map_err(EventsError::System)?);
-        let (bell, number) = (Arc::clone(&stop), its.as_raw_fd());
-        let (say, hear) = mpsc::channel();
-        let thread = thread::Builder::new()
-            .name("tcp-events".into())
-            .spawn(move || match local_server(number, &bell) {
-                Ok(mut server) => {
-                    // Nobody hears it if the caller has gone, and then it ends at once.
-                    let _ = say.send(Ok(()));
-                    // It ends with its only client, whom a failure reaches as the end of the service.
-                    let _ = server.run(bell.as_fd());
-                }
-                Err(why) => drop(say.send(Err(why))),
-            })
-            .map_err(EventsError::System)?;
-        let local = Local {
-            stop,
-            thread: Some(thread),
+        let number = its.as_raw_fd();
+        let (sender, ready) = mpsc::channel();
+        let serve = move |stop: &Bell| match local_server(number, stop) {
+            Ok(mut server) => {
+                // It fails if the caller has gone, and the server ends at once then.
+                let _ = sender.send(Ok(()));
+                // The client sees a failure as the end of the connection.
+                let _ = server.run(stop.as_fd());
+            }
+            Err(why) => drop(sender.send(Err(why))),
         };
-        // It panicked, and has said so.
-        let ready = hear.recv().unwrap_or(Err(EventsError::Gone));
-        // The thread has a copy by now.
+        let local = Worker::start("tcp-events", serve).map_err(EventsError::System)?;
+        // No message means that the thread has panicked, which has printed its message.
+        let ready = ready.recv().unwrap_or(Err(EventsError::Gone));
+        // The thread has its copy by now.
         drop(its);
         ready?;
         Self::open(ours, ring, Some(local))
@@ -94,14 +86,14 @@ impl Session {
             events: wanted.events.bits(),
             variables: wanted.variables.bits(),
         };
-        match self.ask(request, Some(socket))? {
+        match self.request(request, Some(socket))? {
             Reply::Subscribed { id } => Ok(SubscriptionId(id)),
-            other => Err(strange(&other)),
+            other => Err(unexpected(&other)),
         }
     }
 
     pub(crate) fn change(&self, id: SubscriptionId, wanted: Wanted) -> Result<(), EventsError> {
-        self.order(Request::Change {
+        self.command(Request::Change {
             id: id.0,
             events: wanted.events.bits(),
             variables: wanted.variables.bits(),
@@ -109,19 +101,19 @@ impl Session {
     }
 
     pub(crate) fn cancel(&self, id: SubscriptionId) -> Result<(), EventsError> {
-        self.order(Request::Cancel { id: id.0 })
+        self.command(Request::Cancel { id: id.0 })
     }
 
     pub(crate) fn tally(&self, id: SubscriptionId) -> Result<Tally, EventsError> {
-        match self.ask(Request::Tally { id: id.0 }, None)? {
+        match self.request(Request::Tally { id: id.0 }, None)? {
             Reply::Tally { events, lost } => Ok(Tally { events, lost }),
-            other => Err(strange(&other)),
+            other => Err(unexpected(&other)),
         }
     }
 
     pub(crate) fn counters(&self, socket: BorrowedFd<'_>) -> Result<Snapshot, EventsError> {
-        let Reply::Counters { values } = self.ask(Request::Counters {}, Some(socket))? else {
-            return Err(EventsError::Strange("no counters".into()));
+        let Reply::Counters { values } = self.request(Request::Counters {}, Some(socket))? else {
+            return Err(EventsError::Strange("no counters in the reply".into()));
         };
         let mut counters = Snapshot::new();
         for (number, value) in values {
@@ -142,35 +134,36 @@ impl Session {
         ring.is_empty()
     }
 
-    /// What can be read when there are events.
+    /// Readable when there are events.
     pub(crate) fn ring_fd(&self) -> BorrowedFd<'_> {
-        self.watch[0].as_fd()
+        self.polled[0].as_fd()
     }
 
-    /// What hangs up when the daemon is gone.
+    /// Hangs up when the daemon is gone.
     pub(crate) fn daemon_fd(&self) -> BorrowedFd<'_> {
-        self.watch[1].as_fd()
+        self.polled[1].as_fd()
     }
 
-    fn open(socket: OwnedFd, size: u32, local: Option<Local>) -> Result<Self, EventsError> {
+    fn open(socket: OwnedFd, size: u32, local: Option<Worker>) -> Result<Self, EventsError> {
         let request = Request::Open {
             version: VERSION,
             ring: size,
         };
-        let (reply, along) = exchange(&socket, request, None)?;
+        let (reply, descriptor) = exchange(&socket, request, None)?;
         let Reply::Opened {
             ring,
             events,
             variables,
         } = reply
         else {
-            return Err(strange(&reply));
+            return Err(unexpected(&reply));
         };
-        let along = along?.ok_or_else(|| EventsError::Strange("no ring came along".into()))?;
+        let descriptor = descriptor?;
+        let descriptor = descriptor.ok_or_else(|| EventsError::Strange("no ring".into()))?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(EventsError::System);
         Ok(Self {
-            watch: [copy(&along)?, copy(&socket)?],
-            ring: Mutex::new(Ring::map(along, ring).map_err(EventsError::System)?),
+            polled: [copy(&descriptor)?, copy(&socket)?],
+            ring: Mutex::new(Ring::map(descriptor, ring).map_err(EventsError::System)?),
             socket: Mutex::new(socket),
             allowed: Wanted {
                 events: EventSet::from_bits(events).with(EventKind::Ended),
@@ -180,34 +173,31 @@ impl Session {
         })
     }
 
-    fn order(&self, request: Request) -> Result<(), EventsError> {
-        match self.ask(request, None)? {
+    fn command(&self, request: Request) -> Result<(), EventsError> {
+        match self.request(request, None)? {
             Reply::Done {} => Ok(()),
-            other => Err(strange(&other)),
+            other => Err(unexpected(&other)),
         }
     }
 
-    fn ask(&self, request: Request, along: Option<BorrowedFd<'_>>) -> Result<Reply, EventsError> {
+    fn request(
+        &self,
+        request: Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<Reply, EventsError> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        exchange(&socket, request, along).map(|(reply, _)| reply)
+        exchange(&socket, request, descriptor).map(|(reply, _)| reply)
     }
 }
 
-/// A server in this process.
-#[derive(Debug)]
-struct Local {
-    stop: Arc<Bell>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// The server for the client at the other end of this socket, on the thread that is to serve. The
-/// application may fork: links to programs that a child has copies of keep them in the kernel, so
-/// they are in a table of descriptors of their own.
-fn local_server(client: RawFd, bell: &Bell) -> Result<Server, EventsError> {
-    // SAFETY: this thread has nothing of before but these two, of which it gets copies. That of the
-    // bell is closed with the table.
+/// The server for the client at the other end of this socket, on the thread that is to serve. Its
+/// descriptors are in a table of their own: a child of an application that forks would have copies of
+/// the links to the programs, and these keep the programs in the kernel.
+fn local_server(client: RawFd, stop: &Bell) -> Result<Server, EventsError> {
+    // SAFETY: this thread uses these two descriptors only. The copy of the client's is owned here, that
+    // of the bell is closed with the table.
     let client = unsafe {
-        system::own_descriptors(&[client, bell.as_fd().as_raw_fd()])
+        system::unshare_descriptors(&[client, stop.as_fd().as_raw_fd()])
             .map_err(EventsError::System)?;
         OwnedFd::from_raw_fd(client)
     };
@@ -216,25 +206,15 @@ fn local_server(client: RawFd, bell: &Bell) -> Result<Server, EventsError> {
     Ok(server)
 }
 
-impl Drop for Local {
-    fn drop(&mut self) {
-        self.stop.ring();
-        if let Some(thread) = self.thread.take() {
-            // If it panicked it has said so.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Sees that who serves there may have this process's sockets.
-fn trust(socket: BorrowedFd<'_>, path: &Path) -> Result<(), EventsError> {
+/// Checks that the user of the server may receive sockets of this process.
+fn check_trust(socket: BorrowedFd<'_>, path: &Path) -> Result<(), EventsError> {
     use std::os::unix::fs::MetadataExt as _;
-    let user = peer::serving_user(socket).map_err(EventsError::System)?;
-    // In `/run` only root makes folders, and whose they are root has said.
-    let keeper = path.parent().filter(|_| path == Path::new(DEFAULT_PATH));
-    let keeper = keeper.and_then(|folder| Some(fs::metadata(folder).ok()?.uid()));
-    let own = peer::own_user();
-    if peer::may_serve(user, own, keeper) {
+    let user = peer_cred::server_user(socket).map_err(EventsError::System)?;
+    // Only root can make directories in `/run`, so root has chosen the owner.
+    let directory = path.parent().filter(|_| path == Path::new(DEFAULT_PATH));
+    let owner = directory.and_then(|directory| Some(fs::metadata(directory).ok()?.uid()));
+    let own = peer_cred::effective_user();
+    if peer_cred::is_trusted(user, own, owner) {
         return Ok(());
     }
     Err(EventsError::Untrusted {
@@ -244,59 +224,60 @@ fn trust(socket: BorrowedFd<'_>, path: &Path) -> Result<(), EventsError> {
     })
 }
 
-/// A descriptor that came with a reply, if one did.
-type Along = Result<Option<OwnedFd>, EventsError>;
+/// The descriptor of a reply, if it has one.
+type Descriptor = Result<Option<OwnedFd>, EventsError>;
 
 fn exchange(
     socket: &OwnedFd,
     request: Request,
-    along: Option<BorrowedFd<'_>>,
-) -> Result<(Reply, Along), EventsError> {
+    descriptor: Option<BorrowedFd<'_>>,
+) -> Result<(Reply, Descriptor), EventsError> {
     let mut buffer = [0; LONGEST];
-    let gone = |e: io::Error| match e.kind() {
+    let error = |e: io::Error| match e.kind() {
         io::ErrorKind::WouldBlock => {
-            // What it says later is no answer to what is asked next.
-            hang_up(socket);
+            // A late reply must not be taken for the reply to the next request.
+            shut_down(socket);
             EventsError::Silent
         }
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => EventsError::Gone,
         _ => EventsError::System(e),
     };
-    // A daemon that refuses a newcomer says why and hangs up, perhaps before it is asked.
-    let sent = passing::send(socket.as_fd(), &request.message(), along);
-    let received = match passing::receive(socket.as_fd(), &mut buffer) {
-        // What we said was not read: the system tells of that first, once.
+    // A daemon that refuses a new client sends the reason and closes the connection, perhaps before
+    // this request. So the result of sending counts only if there is no reply.
+    let sent = scm_rights::send(socket.as_fd(), &request.message(), descriptor);
+    let received = match scm_rights::receive(socket.as_fd(), &mut buffer) {
+        // The kernel first reports, once, that the peer has closed without reading the request.
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {
-            passing::receive(socket.as_fd(), &mut buffer)
+            scm_rights::receive(socket.as_fd(), &mut buffer)
         }
         received => received,
     };
-    let received = received.map_err(gone)?;
+    let received = received.map_err(error)?;
     if received.length == 0 {
-        sent.map_err(gone)?;
+        sent.map_err(error)?;
         return Err(EventsError::Gone);
     }
     let reply = serde_json::from_slice(&buffer[..received.length]);
     match reply.map_err(|e| EventsError::Strange(e.to_string()))? {
         Reply::Barred {} => Err(EventsError::Barred),
         Reply::Refused { why } => Err(EventsError::Refused(why)),
-        reply if received.bereft => {
+        reply if received.lost_descriptors => {
             let full = io::Error::from_raw_os_error(libc::EMFILE);
             Ok((reply, Err(EventsError::System(full))))
         }
-        reply => Ok((reply, Ok(received.along.into_iter().next()))),
+        reply => Ok((reply, Ok(received.descriptors.into_iter().next()))),
     }
 }
 
-/// Nothing more comes or goes, and whoever waits for the daemon's end is woken.
-fn hang_up(socket: &OwnedFd) {
+/// Shuts the connection down, which wakes threads that wait for the end of the daemon, and discards
+/// messages that have arrived.
+fn shut_down(socket: &OwnedFd) {
     // SAFETY: takes numbers and touches no memory.
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
-    // What came meanwhile is read no more.
-    while passing::receive(socket.as_fd(), &mut [0]).is_ok_and(|r| r.length > 0) {}
+    while scm_rights::receive(socket.as_fd(), &mut [0]).is_ok_and(|r| r.length > 0) {}
 }
 
-fn strange(reply: &Reply) -> EventsError {
+fn unexpected(reply: &Reply) -> EventsError {
     EventsError::Strange(format!("{reply:?}"))
 }
 
@@ -315,16 +296,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_that_does_not_answer_is_given_up() {
+    fn a_session_whose_daemon_does_not_answer_is_shut_down() {
         let [ours, its] = system::local_pair().unwrap();
         system::limit(ours.as_fd(), Duration::from_millis(20)).unwrap();
-        let ask = || exchange(&ours, Request::Counters {}, None).map(|(reply, _)| reply);
-        let silent = ask().unwrap_err();
+        let request = || exchange(&ours, Request::Counters {}, None).map(|(reply, _)| reply);
+        let silent = request().unwrap_err();
         assert!(matches!(silent, EventsError::Silent), "{silent}");
-        // Too late: it is not taken for the answer to what comes next.
+        // A late reply is not taken for the reply to the next request.
         let late = Reply::Done {}.message();
-        assert!(passing::send(its.as_fd(), &late, None).is_err());
-        let gone = ask().unwrap_err();
+        assert!(scm_rights::send(its.as_fd(), &late, None).is_err());
+        let gone = request().unwrap_err();
         assert!(matches!(gone, EventsError::Gone), "{gone}");
     }
 }

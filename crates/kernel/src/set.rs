@@ -1,7 +1,7 @@
-//! Sets of what is numbered from zero, as one bit each.
+//! Sets of numbered values, with one bit for each.
 
-/// Declares a set: its documentation, its name, the integer that holds it, and what its members
-/// are, which have `ALL` in the order of their numbers and a `name`.
+/// Declares a set: its documentation, its name, its integer, and its member type, which has `ALL` in
+/// the order of the numbers and a `name`.
 macro_rules! set {
     ($(#[$doc:meta])* $set:ident($bits:ty) of $member:ident;) => {
         $(#[$doc])*
@@ -9,56 +9,56 @@ macro_rules! set {
         pub struct $set($bits);
 
         impl $set {
-            /// None of them.
+            /// The empty set.
             pub const NONE: Self = Self(0);
-            /// All.
+            /// All members.
             pub const ALL: Self = Self((1 << $member::ALL.len()) - 1);
 
-            /// This set and one more.
+            /// The set with one more member.
             #[must_use]
             pub fn with(self, member: $member) -> Self {
                 Self(self.0 | 1 << member as u32)
             }
 
-            /// Those that are in both.
+            /// The intersection.
             #[must_use]
             pub fn and(self, other: Self) -> Self {
                 Self(self.0 & other.0)
             }
 
-            /// Those that are in either.
+            /// The union.
             #[must_use]
             pub fn or(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
-            /// Those that are in this and not in the other.
+            /// The difference.
             #[must_use]
             pub fn without(self, other: Self) -> Self {
                 Self(self.0 & !other.0)
             }
 
-            /// Whether it is in the set.
+            /// Whether the set has this member.
             pub fn contains(self, member: $member) -> bool {
                 self.0 >> member as u32 & 1 == 1
             }
 
-            /// Whether there are none.
+            /// Whether the set is empty.
             pub fn is_empty(self) -> bool {
                 self.0 == 0
             }
 
-            /// One bit for each member, by its number.
+            /// The set as one bit for each member, by its number.
             pub fn bits(self) -> $bits {
                 self.0
             }
 
-            /// From such bits; those that mean nothing are left out.
+            /// The set with these bits. Bits without a member are ignored.
             pub fn from_bits(bits: $bits) -> Self {
                 Self(bits & Self::ALL.0)
             }
 
-            /// Its members.
+            /// The members in the order of their numbers.
             pub fn iter(self) -> impl Iterator<Item = $member> {
                 let all = $member::ALL.iter().copied();
                 all.filter(move |&member| self.contains(member))

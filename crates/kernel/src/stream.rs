@@ -5,49 +5,44 @@ use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use std::{fmt, future};
 
 use crate::error::EventsError;
 use crate::event::Event;
 use crate::events::Events;
-use crate::system::{Bell, Polled, be_brisk, poll};
+use crate::system::{Bell, Polled, Worker, poll, use_short_slices};
 
-/// Events to be awaited. A thread of its own wakes the task, so that no executor has to know of it;
-/// one that can watch descriptors may watch [`Events`] itself (`AsFd`) and needs none of this.
+/// A stream of events. A thread of its own wakes the task, so any executor will do. An executor that
+/// polls descriptors can poll [`Events`] itself (`AsFd`) instead.
 pub struct EventStream {
     events: Arc<Events>,
     waker: Arc<Mutex<Option<Waker>>>,
-    /// Rung when somebody begins to wait.
+    /// Rung when a task begins to wait.
     waiting: Arc<Bell>,
-    stop: Arc<Bell>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Worker,
 }
 
 impl EventStream {
-    /// Of all events of `events`.
+    /// The stream of all events of `events`.
     ///
     /// # Errors
     ///
-    /// The system gives no thread or descriptor.
+    /// The system has no thread or descriptor left.
     pub fn new(events: Arc<Events>) -> io::Result<Self> {
         let waker: Arc<Mutex<Option<Waker>>> = Arc::default();
-        let (waiting, stop) = (Arc::new(Bell::new()?), Arc::new(Bell::new()?));
+        let waiting = Arc::new(Bell::new()?);
         let its = (
             Arc::clone(&events),
             Arc::clone(&waker),
             Arc::clone(&waiting),
-            Arc::clone(&stop),
         );
-        let thread = thread::Builder::new()
-            .name("tcp-waker".into())
-            .spawn(move || wake(&its.0, &its.1, &its.2, &its.3))?;
+        let wake = move |stop: &Bell| wake(&its.0, &its.1, &its.2, stop);
         Ok(Self {
+            _thread: Worker::start("tcp-waker", wake)?,
             events,
             waker,
             waiting,
-            stop,
-            thread: Some(thread),
         })
     }
 
@@ -60,7 +55,7 @@ impl EventStream {
         future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
-    /// The next event, for those who write their own streams.
+    /// Polls for the next event, for implementations of other streams.
     ///
     /// # Errors
     ///
@@ -72,26 +67,16 @@ impl EventStream {
         if let Some(event) = self.events.try_next() {
             return Poll::Ready(Ok(event));
         }
-        // It says whether the daemon is gone, and does not wait.
-        if let Err(error) = self.events.wait(Some(std::time::Duration::ZERO), None) {
+        // It does not block, and fails if the daemon is gone.
+        if let Err(error) = self.events.wait(Some(Duration::ZERO), None) {
             return Poll::Ready(Err(error));
         }
         let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         *waker = Some(cx.waker().clone());
         drop(waker);
-        // The thread looks at the ring after this, so what came in between is not missed.
+        // The thread checks the events after this, so none that came in between is missed.
         self.waiting.ring();
         Poll::Pending
-    }
-}
-
-impl Drop for EventStream {
-    fn drop(&mut self) {
-        self.stop.ring();
-        if let Some(thread) = self.thread.take() {
-            // If it panicked it has said so.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -104,16 +89,15 @@ impl fmt::Debug for EventStream {
 }
 
 fn wake(events: &Events, waker: &Mutex<Option<Waker>>, waiting: &Bell, stop: &Bell) {
-    be_brisk();
-    loop {
-        // Until somebody waits there is nobody to wake.
-        let mut idle = [Polled::input(stop.as_fd()), Polled::input(waiting.as_fd())];
-        if poll(&mut idle, None).is_err() || idle[0].is_ready() {
-            return;
-        }
+    use_short_slices();
+    let is_ready = |source| {
+        let mut polled = [Polled::input(stop.as_fd()), Polled::input(source)];
+        poll(&mut polled, None).is_ok() && !polled[0].is_ready()
+    };
+    // Without a waiting task there is no task to wake.
+    while is_ready(waiting.as_fd()) {
         waiting.quiet();
-        let mut busy = [Polled::input(stop.as_fd()), Polled::input(events.as_fd())];
-        if poll(&mut busy, None).is_err() || busy[0].is_ready() {
+        if !is_ready(events.as_fd()) {
             return;
         }
         let waker = waker.lock().unwrap_or_else(PoisonError::into_inner).take();

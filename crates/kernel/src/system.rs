@@ -1,45 +1,44 @@
-//! System calls that the rest of the crate shares.
+//! System calls, descriptors and threads that the modules of the crate share.
 
-use std::ffi::CStr;
-use std::fs;
-use std::io;
-use std::mem;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{fs, io, mem, ptr};
 
-/// Gives this thread a table of descriptors of its own, with copies of these and of the standard
-/// three and of nothing else. The numbers stay; whoever had them before has them still. What this
-/// thread opens from now on is not inherited by children that other threads start: between a fork and
-/// the start of a program a child has copies of all that its parent had.
+/// Gives this thread a descriptor table of its own with copies of these descriptors and of the standard
+/// three only. The numbers stay the same. Children that other threads fork do not inherit descriptors
+/// that this thread opens later: between fork and exec a child has copies of all descriptors of its
+/// parent's table.
 ///
 /// # Errors
 ///
-/// The system has no memory, or no such call (before Linux 5.9).
+/// The system has no memory, or not this call (before Linux 5.9).
 ///
 /// # Safety
 ///
-/// Nothing that owns another descriptor is dropped or used on this thread from now on, and what owns
-/// one of these elsewhere closes it there only.
-pub(crate) unsafe fn own_descriptors(keep: &[RawFd]) -> io::Result<()> {
+/// No owner of another descriptor is used or dropped on this thread from now on. The owner of a kept one
+/// on another thread closes it there only.
+pub(crate) unsafe fn unshare_descriptors(keep: &[RawFd]) -> io::Result<()> {
     let mut keep: Vec<u32> = keep.iter().map(|&fd| fd as u32).chain(0..3).collect();
     keep.sort_unstable();
     keep.dedup();
-    let mut closed = Vec::new();
+    let mut ranges = Vec::new();
     let mut next = 0;
     for number in keep {
         if number > next {
-            closed.push((next, number - 1));
+            ranges.push((next, number - 1));
         }
         next = number + 1;
     }
-    closed.push((next, u32::MAX));
-    // From the top, so that little is copied to be closed.
+    ranges.push((next, u32::MAX));
+    // From the top: the first call copies the table without its range.
     let mut flags = libc::CLOSE_RANGE_UNSHARE;
-    for (first, last) in closed.into_iter().rev() {
-        // SAFETY: takes numbers; the caller sees to it that nobody here has these descriptors.
+    for (first, last) in ranges.into_iter().rev() {
+        // SAFETY: takes numbers; the caller guarantees that no owner here has these descriptors.
         let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
         check(result as libc::c_int)?;
         flags = 0;
@@ -47,7 +46,7 @@ pub(crate) unsafe fn own_descriptors(keep: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// The result of a call that answers −1 on failure.
+/// The result of a system call that returns −1 on failure.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 {
         Err(io::Error::last_os_error())
@@ -56,15 +55,15 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// A descriptor that the kernel has just made.
+/// A new descriptor from a system call.
 pub(crate) fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: nobody else has it.
+    // SAFETY: the descriptor is new, so it has no other owner.
     check(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// An option of a socket whose value is a number or a structure of numbers.
+/// Reads an option of a socket whose value is a number or a structure of numbers.
 pub(crate) fn option<T: Copy>(socket: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<T> {
-    // SAFETY: callers ask for integers and structures of them, for which zero is a value.
+    // SAFETY: callers use integers and structures of them, for which zero is a value.
     let mut value: T = unsafe { mem::zeroed() };
     let mut size = mem::size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` is whole and passed with its size.
@@ -88,12 +87,12 @@ pub(crate) fn set_option<T: Copy>(
     value: &T,
 ) -> io::Result<()> {
     let size = mem::size_of::<T>() as libc::socklen_t;
-    let value = std::ptr::from_ref(value).cast();
+    let value = ptr::from_ref(value).cast();
     // SAFETY: `value` is whole and passed with its size.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, size) }).map(drop)
 }
 
-/// Has calls on a socket that would wait give up after this time.
+/// Sets the time-out of blocking calls on a socket.
 pub(crate) fn limit(socket: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     let limit = libc::timeval {
         tv_sec: limit.as_secs() as libc::time_t,
@@ -105,20 +104,20 @@ pub(crate) fn limit(socket: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the process, or the machine, has no descriptor left.
+/// Whether the process or the machine has no descriptor left.
 pub(crate) fn is_short(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// What helps then.
+/// The fix for that.
 pub(crate) fn more_descriptors(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::ENFILE) => "raise what the machine may open (sysctl fs.file-max)",
+        Some(libc::ENFILE) => "raise the machine's limit of open files (sysctl fs.file-max)",
         _ => "raise its limit of open files (ulimit -n, LimitNOFILE=)",
     }
 }
 
-/// Lets this process have so many descriptors, or as many as it may.
+/// Raises the limit of descriptors of this process to `many`, or as far as its hard limit allows.
 pub(crate) fn allow_descriptors(many: u32) -> io::Result<()> {
     let mut limit = descriptor_limit()?;
     limit.rlim_cur = libc::rlim_t::from(many)
@@ -128,23 +127,24 @@ pub(crate) fn allow_descriptors(many: u32) -> io::Result<()> {
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
 }
 
-/// How many more descriptors this thread may have; where the system does not tell, no end of them.
+/// Descriptors that this thread can still open; `u64::MAX` if the system has no such number.
 pub(crate) fn descriptors_left() -> u64 {
     let Ok(limit) = descriptor_limit() else {
         return u64::MAX;
     };
-    let told = fs::metadata(DESCRIPTORS).map_or(0, |folder| folder.len());
-    // Before Linux 6.2 they have to be counted, which takes one.
+    // The size of the directory is the number of descriptors since Linux 6.2.
+    let size = fs::metadata(DESCRIPTORS).map_or(0, |directory| directory.len());
+    // Counting takes a descriptor.
     let count = || match fs::read_dir(DESCRIPTORS) {
         Ok(list) => list.count() as u64,
         Err(e) if is_short(&e) => u64::MAX,
         Err(_) => 0,
     };
-    let there = if told > 0 { told } else { count() };
-    limit.rlim_cur.saturating_sub(there)
+    let open = if size > 0 { size } else { count() };
+    limit.rlim_cur.saturating_sub(open)
 }
 
-/// The descriptors of this thread.
+/// The open descriptors of this thread.
 pub(crate) fn descriptors() -> io::Result<Vec<RawFd>> {
     let all = fs::read_dir(DESCRIPTORS)?;
     let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
@@ -161,28 +161,28 @@ fn descriptor_limit() -> io::Result<libc::rlimit> {
     Ok(limit)
 }
 
-/// Those of this thread, which may have a table of its own.
+/// The descriptors of this thread, which may have a table of its own.
 const DESCRIPTORS: &str = "/proc/thread-self/fd";
 
-/// The number that tells a socket from all others since the machine started.
+/// The kernel's unique number of a socket (`SO_COOKIE`).
 pub(crate) fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     option(socket, libc::SOL_SOCKET, libc::SO_COOKIE)
 }
 
-/// A local socket that keeps the bounds of messages.
+/// A local socket of type `SOCK_SEQPACKET`, which keeps message boundaries.
 pub(crate) fn local_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: takes numbers and touches no memory.
     owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
 }
 
-/// Two of them, joined.
+/// Two connected local sockets.
 pub(crate) fn local_pair() -> io::Result<[OwnedFd; 2]> {
     let mut fds = [-1; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: `fds` has room for two.
     check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
-    Ok(fds.map(|fd| owned(fd).expect("both have been made")))
+    Ok(fds.map(|fd| owned(fd).expect("socketpair has made both")))
 }
 
 /// The address of a local socket at a path, and its size.
@@ -192,7 +192,7 @@ pub(crate) fn local_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc:
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() || bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
-        let text = "paths of sockets have 1 to 107 bytes";
+        let text = "a socket path has 1 to 107 bytes";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     for (to, &from) in address.sun_path.iter_mut().zip(bytes) {
@@ -201,23 +201,23 @@ pub(crate) fn local_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc:
     Ok((address, mem::size_of_val(&address) as libc::socklen_t))
 }
 
-/// Something to be polled, and whether anything happened to it.
+/// A descriptor to poll, and the result.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Polled(libc::pollfd);
 
 impl Polled {
-    /// For reading.
+    /// Polls for input.
     pub(crate) fn input(fd: BorrowedFd<'_>) -> Self {
         Self::new(fd, libc::POLLIN)
     }
 
-    /// For errors and the other side's going only.
+    /// Polls for errors and hang-ups only.
     pub(crate) fn trouble(fd: BorrowedFd<'_>) -> Self {
         Self::new(fd, 0)
     }
 
-    /// Whether there is something.
+    /// Whether the poll found an event.
     pub(crate) fn is_ready(&self) -> bool {
         self.0.revents != 0
     }
@@ -231,20 +231,20 @@ impl Polled {
     }
 }
 
-/// Waits until one of these is ready or the time is over. A signal ends it early.
+/// Waits until a descriptor is ready or the limit is over. A signal ends the wait early.
 pub(crate) fn poll(these: &mut [Polled], limit: Option<Duration>) -> io::Result<()> {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: limit.as_secs().min(1 << 40) as libc::time_t,
         tv_nsec: limit.subsec_nanos().into(),
     });
-    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: `Polled` is a pollfd and nothing else; the slice is passed with its length.
     let result = unsafe {
         libc::ppoll(
             these.as_mut_ptr().cast(),
             these.len() as libc::nfds_t,
             limit,
-            std::ptr::null(),
+            ptr::null(),
         )
     };
     match check(result) {
@@ -258,7 +258,7 @@ pub(crate) fn poll(these: &mut [Polled], limit: Option<Duration>) -> io::Result<
     }
 }
 
-/// The time on `CLOCK_MONOTONIC`, by which events are stamped.
+/// The time on `CLOCK_MONOTONIC`, the clock of [`Event::time`](crate::Event::time).
 pub fn monotonic() -> Duration {
     // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
     let time = unsafe {
@@ -269,7 +269,7 @@ pub fn monotonic() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// An event counter, to wake a thread with.
+/// An event counter (eventfd(2)) that wakes a thread.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);
 
@@ -282,43 +282,91 @@ impl Bell {
 
     /// Makes it readable.
     pub(crate) fn ring(&self) {
-        // It fails only when it is full, that is readable.
+        let one = 1_u64;
+        // It fails only if the counter is full, and readable then.
         // SAFETY: writes the eight bytes of a number.
-        let _ = unsafe { libc::write(self.0.as_raw_fd(), (&raw const ONE).cast(), 8) };
+        let _ = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     /// Makes it unreadable.
     pub(crate) fn quiet(&self) {
         let mut count = 0_u64;
-        // It fails only when nothing is to be read.
+        // It fails only if the counter is zero.
         // SAFETY: reads eight bytes into a number.
         let _ = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
+
+    pub(crate) fn is_rung(&self) -> bool {
+        let mut polled = [Polled::input(self.as_fd())];
+        poll(&mut polled, Some(Duration::ZERO)).is_ok() && polled[0].is_ready()
+    }
 }
 
-impl std::os::fd::AsFd for Bell {
+impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// Waits until a thread has ended, unless that is the one that asks: handlers may end what calls
-/// them, which it then does by itself.
+/// A thread that runs until a bell rings. Dropping it rings the bell and waits for the end of the
+/// thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    stop: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    pub(crate) fn start(name: &str, run: impl FnOnce(&Bell) + Send + 'static) -> io::Result<Self> {
+        let stop = Arc::new(Bell::new()?);
+        let own = Arc::clone(&stop);
+        let thread = spawn(name, move || run(&own))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|t| !t.is_finished())
+    }
+
+    /// Rings the bell and does not wait for the end.
+    pub(crate) fn detach(&mut self) {
+        self.stop.ring();
+        self.thread = None;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop.ring();
+        join(self.thread.take());
+    }
+}
+
+/// Starts a thread with a name.
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.into()).spawn(run)
+}
+
+/// Waits for the end of a thread, except on that thread itself: a handler may drop the owner of its
+/// thread.
 pub(crate) fn join(thread: Option<JoinHandle<()>>) {
     if let Some(thread) = thread.filter(|t| t.thread().id() != thread::current().id()) {
-        // If it panicked it has said so.
+        // A panic has printed its message.
         let _ = thread.join();
     }
 }
 
-/// Has this thread, which works little and often, run soon after it is woken: with a slice of 100
-/// µs it comes before threads that compute (EEVDF with custom slices, Linux 6.12). Others ignore
-/// it.
-pub(crate) fn be_brisk() {
+/// Requests time slices of 100 µs for this thread, which runs often and briefly. With EEVDF (custom
+/// slices since Linux 6.12) it runs before threads with longer slices after a wake-up. Other schedulers
+/// ignore it.
+pub(crate) fn use_short_slices() {
     let mut attributes = Attributes::default();
     let size = mem::size_of::<Attributes>() as u32;
-    // SAFETY: the structure is whole and passed with its size; 0 is this thread. What was read is
-    // written back but for the slice. A refusal changes nothing.
+    // SAFETY: the structure is whole and passed with its size; 0 is this thread. Only the slice
+    // changes. A refusal changes nothing.
     unsafe {
         if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0
             && attributes.policy == libc::SCHED_OTHER as u32
@@ -329,7 +377,7 @@ pub(crate) fn be_brisk() {
     }
 }
 
-/// `struct sched_attr` as it was first.
+/// The first version of `struct sched_attr`.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -345,60 +393,38 @@ struct Attributes {
 
 /// The number of a group, by its name.
 pub(crate) fn group_number(name: &CStr) -> Option<u32> {
-    let mut room = vec![0; ENTRY];
-    let mut found = std::ptr::null_mut();
-    // SAFETY: the entry is pointers and integers, for which zero is a value; all buffers outlive
-    // the call and are passed with their sizes.
-    unsafe {
-        let mut entry: libc::group = mem::zeroed();
-        libc::getgrnam_r(
-            name.as_ptr(),
-            &raw mut entry,
-            room.as_mut_ptr(),
-            room.len(),
-            &raw mut found,
-        );
-        (!found.is_null()).then_some(entry.gr_gid)
-    }
+    entry(|entry, room, found| {
+        // SAFETY: the name ends with zero, and the others are whole and passed with their sizes.
+        unsafe { libc::getgrnam_r(name.as_ptr(), entry, room.as_mut_ptr(), room.len(), found) }
+    })
+    .map(|group: libc::group| group.gr_gid)
 }
 
-/// User and group of a name, for whoever is to run as one.
+/// The numbers of a user and of its group, by the user's name.
 pub(crate) fn user_and_group(name: &CStr) -> Option<(u32, u32)> {
-    let mut room = vec![0; ENTRY];
-    let mut found = std::ptr::null_mut();
-    // SAFETY: as above.
-    unsafe {
-        let mut entry: libc::passwd = mem::zeroed();
-        libc::getpwnam_r(
-            name.as_ptr(),
-            &raw mut entry,
-            room.as_mut_ptr(),
-            room.len(),
-            &raw mut found,
-        );
-        (!found.is_null()).then_some((entry.pw_uid, entry.pw_gid))
-    }
+    entry(|entry, room, found| {
+        // SAFETY: as above.
+        unsafe { libc::getpwnam_r(name.as_ptr(), entry, room.as_mut_ptr(), room.len(), found) }
+    })
+    .map(|user: libc::passwd| (user.pw_uid, user.pw_gid))
 }
 
 /// The group of a user, by the user's number.
 pub(crate) fn group_of(user: u32) -> Option<u32> {
-    let mut room = vec![0; ENTRY];
-    let mut found = std::ptr::null_mut();
-    // SAFETY: as above.
-    unsafe {
-        let mut entry: libc::passwd = mem::zeroed();
-        libc::getpwuid_r(
-            user,
-            &raw mut entry,
-            room.as_mut_ptr(),
-            room.len(),
-            &raw mut found,
-        );
-        (!found.is_null()).then_some(entry.pw_gid)
-    }
+    entry(|entry, room, found| {
+        // SAFETY: as above.
+        unsafe { libc::getpwuid_r(user, entry, room.as_mut_ptr(), room.len(), found) }
+    })
+    .map(|user: libc::passwd| user.pw_gid)
 }
 
-/// Long enough for an entry of a group with a thousand members.
-const ENTRY: usize = 1 << 16;
-
-static ONE: u64 = 1;
+/// The entry that one of the functions above finds. Its pointers are dangling.
+fn entry<T>(find: impl FnOnce(*mut T, &mut [c_char], *mut *mut T) -> c_int) -> Option<T> {
+    // Enough for a group with a thousand members.
+    let mut room = vec![0; 1 << 16];
+    let mut found = ptr::null_mut();
+    // SAFETY: entries are pointers and integers, for which zero is a value.
+    let mut entry: T = unsafe { mem::zeroed() };
+    find(&raw mut entry, &mut room, &raw mut found);
+    (!found.is_null()).then_some(entry)
+}

@@ -1,4 +1,4 @@
-//! What the kernel tells of a socket to whoever has it.
+//! The state of a TCP socket that the kernel reports to its owner.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::{fmt, io};
 use crate::system::{check as succeeded, monotonic, option};
 use crate::variables::{Snapshot, Variable};
 
-/// Sees that it is a TCP socket that events can come from.
+/// Checks that a socket is a TCP socket that can have events.
 pub(crate) fn check(socket: BorrowedFd<'_>) -> Result<(), NotTcp> {
     let ask = |name| option::<i32>(socket, libc::SOL_SOCKET, name);
     let domain = ask(libc::SO_DOMAIN).map_err(NotTcp::NoSocket)?;
@@ -23,23 +23,23 @@ pub(crate) fn check(socket: BorrowedFd<'_>) -> Result<(), NotTcp> {
     Ok(())
 }
 
-/// The state of a connection at this moment, as far as the kernel tells every owner of a socket.
+/// The present state of a connection, as far as the kernel reports it to every owner of a socket.
 ///
 /// # Errors
 ///
-/// It is not a TCP socket.
+/// The socket is not a TCP socket.
 pub fn probe(socket: impl AsFd) -> Result<Snapshot, NotTcp> {
     check(socket.as_fd())?;
     let (_, state) = read(socket.as_fd()).map_err(NotTcp::NoSocket)?;
     Ok(state)
 }
 
-/// Chooses the congestion control of one socket, by its name in
+/// Sets the congestion control of a socket, by its name in
 /// `net.ipv4.tcp_available_congestion_control`.
 ///
 /// # Errors
 ///
-/// The kernel has none of this name, or does not allow it.
+/// The kernel has no such congestion control, or does not allow it.
 pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     // SAFETY: the name is passed with its length.
     succeeded(unsafe {
@@ -54,8 +54,8 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     .map(drop)
 }
 
-/// What the kernel tells, and the state with sequence numbers, which it does not tell: here they
-/// count from zero. Both are of one moment.
+/// `TCP_INFO`, and the state of the same moment with sequence numbers. The kernel does not report those,
+/// so they count from zero here.
 pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<(Info, Snapshot)> {
     let (info, written) = settle(|| Info::read(socket), || waiting(socket))?;
     let mut state = info.snapshot();
@@ -72,18 +72,18 @@ pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<(Info, Snapshot)> {
     Ok((info, state))
 }
 
-/// Bytes that are written and not acknowledged.
+/// Bytes that are written and not acknowledged (`SIOCOUTQ`).
 fn waiting(socket: BorrowedFd<'_>) -> Option<u64> {
     let mut waiting = 0_i32;
-    // SAFETY: `waiting` is a valid place for the answer.
+    // SAFETY: `waiting` is a place for the result.
     let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut waiting) };
     (asked == 0).then_some(waiting as u64)
 }
 
-/// What the kernel tells, and the bytes written until then if it tells enough. These are two answers,
-/// between which an acknowledgement or another thread's write would spoil the sum: so it is asked
-/// until two of the first kind, before the other and after it, say the same. Where they never do the
-/// least is told that may have been written.
+/// `TCP_INFO`, and the number of bytes written, if the kernel reports enough for it. The number takes two
+/// system calls, and an acknowledgement or a write of another thread between them would falsify it. So
+/// `TCP_INFO` is read before and after the other, until both are the same. If they never are the result
+/// is a lower bound.
 fn settle(
     mut info: impl FnMut() -> io::Result<Info>,
     mut waiting: impl FnMut() -> Option<u64>,
@@ -96,7 +96,7 @@ fn settle(
         };
         let after = info()?;
         left -= 1;
-        if after.places() == before.places() {
+        if after.progress() == before.progress() {
             return Ok((after, Some(acked + waits)));
         }
         if left == 0 {
@@ -108,13 +108,14 @@ fn settle(
     }
 }
 
-/// The kernel's `struct tcp_info`, which only ever grows; what this kernel does not fill is zero.
+/// The kernel's `struct tcp_info`, which grows with its versions. Fields that a kernel does not have are
+/// zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Info {
     bytes: [u8; SIZE],
     filled: usize,
-    /// When it had been told, on `CLOCK_MONOTONIC`.
-    pub(crate) told: Duration,
+    /// Time after the call, on `CLOCK_MONOTONIC`.
+    pub(crate) at: Duration,
 }
 
 impl Info {
@@ -134,7 +135,7 @@ impl Info {
         Ok(Self {
             bytes,
             filled: size as usize,
-            told: monotonic(),
+            at: monotonic(),
         })
     }
 
@@ -173,7 +174,7 @@ impl Info {
         if let Some(flags) = self.number(7, 1) {
             state.set(V::RateAppLimited, flags & 1);
         }
-        // The kernel tells a rate in bytes per second; samples are segments in a time.
+        // The kernel reports a rate in bytes per second; a sample has segments and a time.
         if let (Some(rate), Some(mss)) = (self.number(160, 8), self.number(16, 4)) {
             let segments = 1_000_000_u64;
             if let Some(us) = (segments * mss * 1_000_000).checked_div(rate) {
@@ -184,23 +185,22 @@ impl Info {
         state
     }
 
-    /// What moves when anything is acknowledged, written or sent: bytes acknowledged, unsent and sent.
-    fn places(&self) -> [Option<u64>; 3] {
+    /// Bytes acknowledged, unsent and sent: any progress changes one of them.
+    fn progress(&self) -> [Option<u64>; 3] {
         [self.acked(), self.unsent(), self.number(200, 8)]
     }
 
-    /// Bytes that are acknowledged.
+    /// Acknowledged bytes.
     fn acked(&self) -> Option<u64> {
         self.number(120, 8)
     }
 
-    /// Bytes that are written and were never sent.
+    /// Written bytes that were never sent.
     pub(crate) fn unsent(&self) -> Option<u64> {
         self.number(144, 4)
     }
 
-    /// How long the sender was kept waiting: by anything, by the receiver, by the send buffer, in
-    /// µs.
+    /// Times in µs in which the sender was busy, limited by the receiver, and limited by the send buffer.
     pub(crate) fn waits(&self) -> Option<[u64; 3]> {
         Some([
             self.number(168, 8)?,
@@ -209,17 +209,17 @@ impl Info {
         ])
     }
 
-    /// Since the last segment with data was sent, retransmissions included.
+    /// Time since the last segment with data, including retransmissions.
     pub(crate) fn since_sent(&self) -> Duration {
         Duration::from_millis(self.number(44, 4).unwrap_or_default())
     }
 
-    /// Since the last acknowledgement came.
+    /// Time since the last acknowledgement.
     pub(crate) fn since_heard(&self) -> Duration {
         Duration::from_millis(self.number(56, 4).unwrap_or_default())
     }
 
-    /// Time-outs ever.
+    /// Time-outs in total.
     pub(crate) fn timeouts(&self) -> Option<u64> {
         self.number(240, 2)
     }
@@ -229,23 +229,23 @@ impl Info {
             return None;
         }
         let mut number = [0; 8];
-        // This crate is for machines that keep the lowest byte first; see `lib.rs`.
+        // The crate supports little-endian machines only; see `lib.rs`.
         number[..size].copy_from_slice(&self.bytes[at..at + size]);
         Some(u64::from_le_bytes(number))
     }
 }
 
-/// Why a descriptor cannot be subscribed to.
+/// Why a descriptor cannot have subscriptions.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotTcp {
-    /// It waits for connections.
+    /// It listens for connections.
     Listening,
-    /// It is MPTCP.
+    /// It is an MPTCP socket.
     Multipath,
-    /// It is no socket at all, or closed.
+    /// It is not a socket, or is closed.
     NoSocket(io::Error),
-    /// It is a socket of another protocol.
+    /// It has another protocol.
     Other {
         /// Address family.
         domain: i32,
@@ -258,10 +258,10 @@ impl fmt::Display for NotTcp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listening => f.write_str(
-                "this socket waits for connections: subscribe to those that it accepts",
+                "this socket waits for connections: subscribe to the sockets that it accepts",
             ),
             Self::Multipath => f.write_str(
-                "this is an MPTCP socket, whose subflows the service does not see: make it with IPPROTO_TCP",
+                "this is an MPTCP socket, whose subflows the service does not see: create it with IPPROTO_TCP",
             ),
             Self::NoSocket(e) => write!(f, "this is no open socket ({e}): give a connected TCP socket"),
             Self::Other { domain, protocol } => write!(
@@ -275,14 +275,14 @@ impl fmt::Display for NotTcp {
 impl std::error::Error for NotTcp {}
 
 const SIZE: usize = 280;
-/// Answers that have to agree are that close together that few looks are spoilt.
+/// The calls are so close together that few pairs differ.
 const MOST_LOOKS: u32 = 8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As the kernel tells it, with what is acknowledged, unsent and sent.
+    /// `TCP_INFO` with these bytes acknowledged, unsent and sent.
     fn told(acked: u64, unsent: u32, sent: u64) -> Info {
         let mut bytes = [0; SIZE];
         bytes[120..128].copy_from_slice(&acked.to_le_bytes());
@@ -291,11 +291,11 @@ mod tests {
         Info {
             bytes,
             filled: SIZE,
-            told: Duration::ZERO,
+            at: Duration::ZERO,
         }
     }
 
-    /// What comes of these answers, and how often the kernel was asked what waits.
+    /// The result of these reports, and the number of calls for the bytes that wait.
     fn settled(infos: &[Info], waits: &[u64]) -> ([Option<u64>; 3], Option<u64>, usize) {
         let (mut infos, mut asked) = (infos.iter().copied(), 0);
         let waiting = || {
@@ -303,49 +303,48 @@ mod tests {
             Some(waits[asked - 1])
         };
         let (info, written) = settle(|| Ok(infos.next().unwrap()), waiting).unwrap();
-        (info.places(), written, asked)
+        (info.progress(), written, asked)
     }
 
-    /// 10,000 bytes are written, of which 6,000 were sent; 2,000 of these are acknowledged between the
-    /// first two answers.
+    /// 10,000 bytes are written, of which 6,000 are sent. 2,000 of these are acknowledged between the
+    /// first two calls.
     #[test]
-    fn an_acknowledgement_between_two_answers_takes_no_byte_away() {
+    fn an_acknowledgement_between_two_calls_loses_no_byte() {
         let (before, after) = (told(1_000, 4_000, 6_000), told(3_000, 4_000, 6_000));
         let got = settled(&[before, after, after], &[7_000, 7_000]);
-        assert_eq!(got, (after.places(), Some(10_000), 2));
-        // Nor does one that comes once what waits is told.
+        assert_eq!(got, (after.progress(), Some(10_000), 2));
+        // Neither does one after the number of waiting bytes.
         let got = settled(&[before, after, after], &[9_000, 7_000]);
-        assert_eq!(got, (after.places(), Some(10_000), 2));
-        // One look is enough where nothing happens.
+        assert_eq!(got, (after.progress(), Some(10_000), 2));
+        // One round is enough without changes.
         assert_eq!(settled(&[after; 2], &[7_000]).2, 1);
     }
 
     /// Another thread writes 500 bytes, which leave at once or not.
     #[test]
-    fn a_write_between_two_answers_counts_once() {
+    fn a_write_between_two_calls_counts_once() {
         let before = told(1_000, 4_000, 6_000);
         for after in [told(1_000, 4_500, 6_000), told(1_000, 4_000, 6_500)] {
             let got = settled(&[before, after, after], &[9_000, 9_500]);
-            assert_eq!(got, (after.places(), Some(10_500), 2));
+            assert_eq!(got, (after.progress(), Some(10_500), 2));
         }
     }
 
-    /// Acknowledgements at each look: nothing is unsent that was not written, and nothing is
-    /// acknowledged that was not.
+    /// With acknowledgements in each round, the result is still consistent.
     #[test]
-    fn what_never_settles_is_bounded_and_adds_up() {
+    fn a_state_that_never_settles_has_a_consistent_bound() {
         let infos: Vec<Info> = (0..=u64::from(MOST_LOOKS))
             .map(|n| told(1_000 * n, 4_000, 12_000))
             .collect();
-        // Each comes before what waits is told.
+        // Each comes before the number of waiting bytes.
         let waits: Vec<u64> = (1..=u64::from(MOST_LOOKS))
             .map(|n| 16_000 - 1_000 * n)
             .collect();
         let (places, written, asked) = settled(&infos, &waits);
         assert_eq!(asked, MOST_LOOKS as usize);
-        assert_eq!(places, infos[asked].places());
+        assert_eq!(places, infos[asked].progress());
         assert_eq!(written, Some(15_000));
-        // All is acknowledged at once, and the answer before it has a part of it.
+        // Everything is acknowledged at once; the report before has a part of it.
         let infos: Vec<Info> = (0..=u64::from(MOST_LOOKS))
             .map(|n| {
                 told(
@@ -359,9 +358,9 @@ mod tests {
         assert_eq!(written, Some(16_000));
     }
 
-    /// Kernels that tell less, and what is no connection.
+    /// Kernels with fewer fields, and sockets without a connection.
     #[test]
-    fn without_all_answers_nothing_is_added_up() {
+    fn without_all_reports_there_is_no_sum() {
         let mut old = told(1_000, 4_000, 6_000);
         old.filled = 120;
         assert_eq!(settle(|| Ok(old), || Some(1)).unwrap().1, None);

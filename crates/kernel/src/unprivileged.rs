@@ -1,12 +1,12 @@
-//! Events without privilege: the error queue as the interrupt, `TCP_INFO` as the status register.
+//! Events without privilege, from the error queues of the sockets and `TCP_INFO`.
 //!
-//! Each segment asks for time stamps when it is handed to the device and when it is acknowledged
-//! (`SO_TIMESTAMPING`). They come through the socket's error queue and wake a thread, which reads
-//! `TCP_INFO` and compares. A retransmission is stamped too, which is why the entry into recovery
-//! and time-outs are seen at once. Waking up takes longer than all else, so the thread is awake when
-//! a retransmission timer runs out.
+//! The kernel stamps each segment when it passes it to the device and when it is acknowledged
+//! (`SO_TIMESTAMPING`). The stamps arrive on the socket's error queue and wake a thread, which reads
+//! `TCP_INFO` and compares it with the previous one. Retransmissions are stamped too, so the entry into
+//! recovery and time-outs are seen at once. The wake-up is the longest part of the delay, so the thread
+//! is awake when a retransmission timer expires.
 
-mod disorder;
+mod recovery_watch;
 mod shared;
 mod stamps;
 #[cfg(test)]
@@ -20,22 +20,21 @@ use std::collections::btree_map::Entry;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
 
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId, TcpState};
-use crate::system::{Bell, check, cookie, option, owned};
+use crate::system::{Bell, Worker, check, cookie, option, owned};
 use crate::tcp;
 use crate::variables::VariableSet;
 use shared::{Shared, State, Subscription, Waiting, Watched};
 use view::View;
 
-/// Which events are weaker here, and how.
+/// The events that are weaker here, and how.
 pub(crate) const WEAKER: &[(EventKind, &str)] = &[
     (
         EventKind::Timeout,
-        "time and state are those of the look, soon after; several between two looks are told as one",
+        "time and state are those of the look, soon after; several between two looks are one event",
     ),
     (
         EventKind::Threshold,
@@ -47,11 +46,11 @@ pub(crate) const WEAKER: &[(EventKind, &str)] = &[
     ),
     (
         EventKind::Recovery,
-        "seen at once behind duplicate ACKs for which something new was sent, else when a segment is sent again, up to 2 ms later; the number of duplicates is that of segments acknowledged selectively",
+        "seen at once after duplicate ACKs for which new data was sent, else with the first retransmission, up to 2 ms later; the number of duplicates is that of selectively acknowledged segments",
     ),
     (
         EventKind::Recovered,
-        "seen with the next time stamp; one that begins and ends between two is missed",
+        "seen with the next time stamp; a recovery between two stamps is missed",
     ),
     (
         EventKind::Reduced,
@@ -68,22 +67,21 @@ pub(crate) const WEAKER: &[(EventKind, &str)] = &[
     (EventKind::Ended, "seen within 50 ms"),
 ];
 
-/// What `TCP_INFO` tells.
+/// The variables of `TCP_INFO`.
 pub(crate) fn variables() -> VariableSet {
     let mut set = VariableSet::NONE;
     for group in ["paper", "time", "flight", "rate", "state", "sequence"] {
-        set = set.or(group.parse().expect("these groups are there"));
+        set = set.or(group.parse().expect("these groups exist"));
     }
     set
 }
 
-/// A thread that watches sockets.
+/// A thread that observes sockets.
 #[derive(Debug)]
 pub(crate) struct Unprivileged {
     shared: Arc<Shared>,
     epoll: Arc<OwnedFd>,
-    stop: Arc<Bell>,
-    thread: Option<JoinHandle<()>>,
+    thread: Worker,
 }
 
 impl Unprivileged {
@@ -94,18 +92,12 @@ impl Unprivileged {
         });
         // SAFETY: takes a number and touches no memory.
         let epoll = Arc::new(owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?);
-        let stop = Arc::new(Bell::new()?);
-        let events = libc::EPOLLIN as u32;
-        add(&epoll, stop.as_fd().as_raw_fd(), events, watch::STOP)?;
-        let watcher = (Arc::clone(&shared), Arc::clone(&epoll), Arc::clone(&stop));
-        let thread = thread::Builder::new()
-            .name("tcp-events".into())
-            .spawn(move || watch::watch(&watcher.0, &watcher.1, watcher.2.as_fd().as_raw_fd()))?;
+        let its = (Arc::clone(&shared), Arc::clone(&epoll));
+        let watch = move |stop: &Bell| watch::watch(&its.0, &its.1, stop);
         Ok(Self {
+            thread: Worker::start("tcp-events", watch)?,
             shared,
             epoll,
-            stop,
-            thread: Some(thread),
         })
     }
 
@@ -120,19 +112,19 @@ impl Unprivileged {
         let fd = socket.as_raw_fd();
         let mut state = self.state();
         if !state.sockets.contains_key(&cookie) {
-            stamps::ask(socket, cookie).map_err(|e| match e.raw_os_error() {
-                // Places in a stream that there is not yet, or no more, cannot be stamped.
+            stamps::request(socket, cookie).map_err(|e| match e.raw_os_error() {
+                // The stamps have positions in the stream, which a closed socket does not have.
                 Some(libc::EINVAL) if seen.state.tcp_state() == Some(TcpState::Closed) => {
                     EventsError::Unconnected
                 }
                 _ => EventsError::System(e),
             })?;
-            // Errors and hang-ups are told without being asked for; each once.
+            // epoll always reports errors and hang-ups; edge-triggered, each once.
             match add(&self.epoll, fd, libc::EPOLLET as u32, cookie) {
-                // It is in there as long as any of its descriptors is open.
+                // A socket stays registered as long as any of its descriptors is open.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
-                    stamps::give_back(fd, cookie);
+                    stamps::restore(fd, cookie);
                     return Err(EventsError::System(error));
                 }
                 Ok(()) => {}
@@ -170,7 +162,7 @@ impl Unprivileged {
             watched.get_mut().subscriptions.remove(&id.0);
             if watched.get().subscriptions.is_empty() {
                 let fd = watched.remove().fd;
-                state.let_go(&self.epoll, &[(cookie, fd)]);
+                state.release(&self.epoll, &[(cookie, fd)]);
             }
         }
         Ok(())
@@ -194,7 +186,7 @@ impl Unprivileged {
     }
 
     pub(crate) fn is_serving(&self) -> bool {
-        self.thread.as_ref().is_some_and(|t| !t.is_finished())
+        self.thread.is_running()
     }
 
     pub(crate) fn readable(&self) -> BorrowedFd<'_> {
@@ -213,19 +205,17 @@ impl Drop for Unprivileged {
         let sockets: Vec<_> = sockets
             .map(|(cookie, watched)| (cookie, watched.fd))
             .collect();
-        state.let_go(&self.epoll, &sockets);
-        let lasts = !state.fading.is_empty();
+        state.release(&self.epoll, &sockets);
+        let is_fading = !state.fading.is_empty();
         drop(state);
-        self.stop.ring();
-        // The thread takes the last stamps, and may have to wait for them.
-        if let Some(thread) = self.thread.take().filter(|_| !lasts) {
-            // If it panicked it has said so.
-            let _ = thread.join();
+        // The thread receives the last stamps first, and may have to wait for them.
+        if is_fading {
+            self.thread.detach();
         }
     }
 }
 
-/// Writes pieces of at most one segment that the kernel does not join (`MSG_EOR`).
+/// Writes pieces of at most one segment, which the kernel does not join (`MSG_EOR`).
 pub(crate) fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let mss: i32 = option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG)?;
     let mut written = 0;

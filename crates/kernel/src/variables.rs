@@ -1,4 +1,4 @@
-//! The state of a connection that comes with each event and can be asked for.
+//! The state of a connection, which accompanies each event and can be read at any time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,9 +11,9 @@ use crate::set::set;
 
 macro_rules! variables {
     ($($variant:ident $name:literal $groups:literal $doc:literal)*) => {
-        /// What can be read of a connection. The numbers are those of the C interface.
+        /// A variable of a connection. The numbers are those of the C interface.
         ///
-        /// Those of the papers' probing interface are in the group `paper`.
+        /// The variables of the papers' probing interface are in the group `paper`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Variable {
@@ -21,15 +21,15 @@ macro_rules! variables {
         }
 
         impl Variable {
-            /// All of them, in the order of their numbers.
+            /// All variables in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Its name in policies and on the command line.
+            /// The name in policies and on the command line.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// The groups that it is in.
+            /// Its groups.
             fn groups(self) -> &'static str {
                 match self { $(Self::$variant => $groups),* }
             }
@@ -54,15 +54,15 @@ variables! {
     BytesRetrans "bytes_retrans" "sequence" "Of these, retransmitted."
     PacketsOut "packets_out" "flight" "Segments sent and not acknowledged."
     SackedOut "sacked_out" "flight" "Of these, acknowledged selectively."
-    LostOut "lost_out" "flight" "Of these, held to be lost."
-    RetransOut "retrans_out" "flight" "Of these, retransmitted and out."
-    TotalRetrans "total_retrans" "flight" "Segments retransmitted ever."
-    Delivered "delivered" "rate" "Segments delivered ever, also selectively."
+    LostOut "lost_out" "flight" "Of these, presumed lost."
+    RetransOut "retrans_out" "flight" "Of these, retransmitted and outstanding."
+    TotalRetrans "total_retrans" "flight" "Segments retransmitted in total."
+    Delivered "delivered" "rate" "Segments delivered in total, also selectively."
     RateDelivered "rate_delivered" "rate" "Segments of the latest sample of the delivery rate."
     RateInterval "rate_interval" "rate" "Time of that sample, in µs."
     RateAppLimited "rate_app_limited" "rate" "1 if the application limited that sample."
     CaState "ca_state" "state" "Congestion state, a number of `CaState`."
-    Backoff "backoff" "time" "How often the time-out is doubled."
+    Backoff "backoff" "time" "Doublings of the time-out."
     Retransmits "retransmits" "time" "Time-outs in a row."
     PacingRate "pacing_rate" "rate" "Pacing rate, in bytes per second; all ones is none."
     SendBuffer "sndbuf" "buffer" "Room of the send buffer, in bytes of memory."
@@ -73,10 +73,10 @@ variables! {
     AcksRepair "acks_repair" "counters" "New ACKs in fast recovery or while the window shrinks."
     Duplicates "duplicates" "counters" "Duplicate ACKs (RFC 5681; RFC 6675 where they are selective)."
     FurtherDuplicates "further_duplicates" "counters" "Table 1, event 5: the fourth in a row and later ones."
-    PhaseChanges "phase_changes" "counters" "How often what limits the sender has changed."
+    PhaseChanges "phase_changes" "counters" "Changes of the limit of the sender."
 }
 
-/// How many there are.
+/// Number of variables.
 pub(crate) const COUNT: usize = Variable::ALL.len();
 
 set! {
@@ -107,7 +107,7 @@ const GROUPS: [&str; 9] = [
     "paper", "window", "time", "sequence", "flight", "rate", "buffer", "state", "counters",
 ];
 
-/// Variables of one moment.
+/// The variables of a connection at one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
     known: VariableSet,
@@ -115,7 +115,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// With nothing in it.
+    /// Without variables.
     pub fn new() -> Self {
         Self {
             known: VariableSet::NONE,
@@ -128,24 +128,24 @@ impl Snapshot {
         Self { known, values }
     }
 
-    /// Which variables are in it.
+    /// The variables that have values.
     pub fn known(&self) -> VariableSet {
         self.known
     }
 
-    /// A variable, if it is in it.
+    /// The value of a variable.
     pub fn get(&self, variable: Variable) -> Option<u64> {
         let known = self.known.contains(variable);
         known.then(|| self.values[variable as usize])
     }
 
-    /// Adds a variable or changes it.
+    /// Sets the value of a variable.
     pub fn set(&mut self, variable: Variable, value: u64) {
         self.known = self.known.with(variable);
         self.values[variable as usize] = value;
     }
 
-    /// Leaves only these.
+    /// Removes all other variables.
     #[must_use]
     pub fn only(mut self, kept: VariableSet) -> Self {
         self.known = self.known.and(kept);
@@ -163,7 +163,7 @@ impl Snapshot {
         us.map(Duration::from_micros)
     }
 
-    /// Least round-trip time of late; `None` also before the first sample.
+    /// Least recent round-trip time; `None` also before the first sample.
     pub fn min_rtt(&self) -> Option<Duration> {
         let us = self.get(Variable::MinRtt);
         us.filter(|&us| us != u64::from(u32::MAX))
@@ -194,19 +194,19 @@ impl Snapshot {
         Some(Bytes(span))
     }
 
-    /// Sequence number at which counting began: that of the SYN at the end that opened, the one
-    /// after it at the other. `None` also where numbers count from zero: without privilege, and
-    /// when the state was asked for ([`Events::probe`](crate::Events::probe)).
+    /// The first sequence number: that of the SYN at the end that opened the connection, the one after
+    /// it at the other. `None` also if numbers count from zero: without privilege, and in a state from
+    /// [`Events::probe`](crate::Events::probe).
     pub fn initial_sequence(&self) -> Option<u32> {
         let acked = self.get(Variable::BytesAcked)? as u32;
         let initial = (self.get(Variable::SndUna)? as u32).wrapping_sub(acked);
-        // The kernel's own is 0 once in four thousand million connections.
+        // The kernel chooses 0 once in 2^32 connections.
         (initial != 0).then_some(initial)
     }
 
-    /// The same with sequence numbers that count from zero, as those of
-    /// [`Events::probe`](crate::Events::probe) do: states from anywhere can then be compared. `None` if
-    /// it does not have both the first number that is not acknowledged and the bytes acknowledged.
+    /// The state with sequence numbers that count from zero, as in states from
+    /// [`Events::probe`](crate::Events::probe), which makes both comparable. `None` without `snd_una` or
+    /// `bytes_acked`.
     #[must_use]
     pub fn from_zero(&self) -> Option<Self> {
         let acked = self.get(Variable::BytesAcked)? as u32;

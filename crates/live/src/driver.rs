@@ -156,7 +156,7 @@ pub fn drive<E: Endpoint>(
             failures: 0,
             refused: false,
         },
-        failing: None,
+        refusals: Refusals::default(),
     };
     driver.run(conditions, on_turn)
 }
@@ -175,8 +175,8 @@ struct Driver<'a, E> {
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
     counts: Ended,
-    /// Since when and until when datagrams were refused, while nothing has ever been heard.
-    failing: Option<(Time, Time)>,
+    /// While nothing has ever been heard.
+    refusals: Refusals,
 }
 
 impl<E: Endpoint> Driver<'_, E> {
@@ -203,10 +203,7 @@ impl<E: Endpoint> Driver<'_, E> {
                     continue;
                 }
             };
-            let refused = self.counts.received == 0
-                && self
-                    .failing
-                    .is_some_and(|(_, last)| self.now.since(last) < LULL);
+            let refused = self.counts.received == 0 && self.refusals.go_on(self.now);
             return Ok(Ended {
                 why,
                 refused,
@@ -300,11 +297,7 @@ impl<E: Endpoint> Driver<'_, E> {
         ) {
             return Ok(());
         }
-        let now = self.clock.now();
-        let going_on = self.failing.filter(|(_, last)| now.since(*last) < LULL);
-        let (since, _) = going_on.unwrap_or((now, now));
-        self.failing = Some((since, now));
-        if now.since(since) < REFUSALS {
+        if self.refusals.add(self.clock.now()) < REFUSALS {
             return Ok(());
         }
         Err(match cause.kind() {
@@ -329,6 +322,24 @@ impl<E: Endpoint> Driver<'_, E> {
             trace: self.trace,
         };
         (cx, self.endpoint)
+    }
+}
+
+/// When the first and the last of the datagrams was refused that the peer refuses in a row.
+#[derive(Clone, Copy, Debug, Default)]
+struct Refusals(Option<(Time, Time)>);
+
+impl Refusals {
+    /// Adds one, and says for how long they have gone on.
+    fn add(&mut self, now: Time) -> Duration {
+        let row = self.0.filter(|_| self.go_on(now));
+        let (first, _) = row.unwrap_or((now, now));
+        self.0 = Some((first, now));
+        now.since(first)
+    }
+
+    fn go_on(self, now: Time) -> bool {
+        self.0.is_some_and(|(_, last)| now.since(last) < LULL)
     }
 }
 

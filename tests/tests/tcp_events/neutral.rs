@@ -16,7 +16,7 @@ type Sent = (u32, u16);
 /// probed, and a time-out takes seconds.
 #[test]
 fn a_subscription_changes_no_segment() {
-    in_lab("a_subscription_changes_no_segment", || {
+    judged_in_lab("a_subscription_changes_no_segment", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -85,13 +85,13 @@ fn segments(events: &Events, every: u32, wanted: Option<Wanted>) -> Vec<Sent> {
 
 /// Waits until the other end has said that it has everything.
 fn acknowledged(events: &Events, stream: &TcpStream) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let guard = Instant::now() + GUARD;
     loop {
         let state = events.probe(stream).unwrap();
         if state.unacknowledged() == Some(tidegate_core::units::Bytes(0)) {
             return;
         }
-        assert!(Instant::now() < end, "{state:?}");
+        assert!(Instant::now() < guard, "{state:?}");
         thread::yield_now();
     }
 }

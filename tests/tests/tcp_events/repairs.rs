@@ -12,7 +12,7 @@ fn value(event: &Event, variable: Variable) -> u64 {
 /// duplicates behind the third are further ones.
 #[test]
 fn repairs_are_counted_while_they_last() {
-    in_lab("repairs_are_counted_while_they_last", || {
+    judged_in_lab("repairs_are_counted_while_they_last", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -29,8 +29,8 @@ fn repairs_are_counted_while_they_last() {
         for pair in seen.windows(2) {
             let grows = |v| value(pair[1], v) - value(pair[0], v);
             match pair[0].what {
-                LinkEvent::Recovery { .. } => repairing = true,
-                LinkEvent::Recovered { .. } => repairing = false,
+                Happening::Recovery { .. } => repairing = true,
+                Happening::Recovered { .. } => repairing = false,
                 _ => {}
             }
             let repair = grows(Variable::AcksRepair);
@@ -38,7 +38,7 @@ fn repairs_are_counted_while_they_last() {
                 assert_eq!(repair, 0, "{pair:?}");
                 assert_eq!(grows(Variable::FurtherDuplicates), 0, "{pair:?}");
             }
-            if let LinkEvent::Recovered { from } = pair[1].what {
+            if let Happening::Recovered { from } = pair[1].what {
                 assert_eq!(from, CaState::Recovery, "{pair:?}");
                 // The last one ends it.
                 assert!(repair >= 1, "{pair:?}");
@@ -54,7 +54,7 @@ fn repairs_are_counted_while_they_last() {
         let duplicates = value(last, Variable::Duplicates);
         let thirds = seen
             .iter()
-            .filter(|e| e.what == LinkEvent::ThirdDuplicate)
+            .filter(|e| e.what == Happening::ThirdDuplicate)
             .count() as u64;
         assert!(duplicates >= further + 3 * thirds, "{duplicates}");
     });
@@ -63,7 +63,7 @@ fn repairs_are_counted_while_they_last() {
 /// A router marks packets and drops none: the window shrinks, and nothing is repaired.
 #[test]
 fn marks_shrink_the_window_without_a_recovery() {
-    in_lab("marks_shrink_the_window_without_a_recovery", || {
+    judged_in_lab("marks_shrink_the_window_without_a_recovery", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -84,7 +84,7 @@ fn marks_shrink_the_window_without_a_recovery() {
         consistent(&seen);
         let reduced: Vec<&Event> = seen
             .iter()
-            .filter(|e| e.what == LinkEvent::Reduced)
+            .filter(|e| e.what == Happening::Reduced)
             .collect();
         assert!(reduced.len() >= 2, "{seen:?}");
         for event in &reduced {

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow};
 use tidegate_core::tcp_rate::{CongestionControl, TcpEvent, TcpView};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_kernel::{
-    CaState, EventKind, EventSet, Events, LinkEvent, Snapshot, Variable, Wanted, probe,
+    CaState, EventKind, EventSet, Events, Happening, Snapshot, Variable, Wanted, probe,
 };
 use tidegate_live::clock::Clock;
 use tidegate_sim::interactive::{Record, Sample};
@@ -147,12 +147,12 @@ fn look(
 /// What an event of the kernel is in Table 1 of the paper; a third duplicate is what the kernel
 /// takes for one. New acknowledgements and further duplicates are counters there: they are noted
 /// once per look at which there were any.
-fn in_table(what: &LinkEvent) -> Option<TcpEvent> {
+fn in_table(what: &Happening) -> Option<TcpEvent> {
     match what {
-        LinkEvent::Timeout { .. } => Some(TcpEvent::TimedOut),
-        LinkEvent::Threshold => Some(TcpEvent::ThresholdReached),
-        LinkEvent::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
-        LinkEvent::Recovered { .. } => Some(TcpEvent::Repaired),
+        Happening::Timeout { .. } => Some(TcpEvent::TimedOut),
+        Happening::Threshold => Some(TcpEvent::ThresholdReached),
+        Happening::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
+        Happening::Recovered { .. } => Some(TcpEvent::Repaired),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use std::{env, fs, io};
 
 use tidegate_kernel::Events;
 
-use crate::party::{Ended, Node, Scratch, text};
+use crate::party::{Ended, Party, Scratch, text};
 
 pub(crate) const ANYTHING: &str =
     "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['all']\n";
@@ -14,7 +14,7 @@ pub(crate) const ANYTHING: &str =
 /// A daemon with a socket in folders that it has to make.
 pub(crate) struct Daemon {
     pub(crate) scratch: Scratch,
-    pub(crate) party: Node,
+    pub(crate) party: Party,
 }
 
 impl Daemon {
@@ -29,7 +29,7 @@ impl Daemon {
         let (socket, file) = (socket(&scratch), text(&file));
         let socket = text(&socket);
         let command = format!("events serve --socket {socket} --policy {file} {options}");
-        let mut party = Node::tidegate(&command);
+        let mut party = Party::tidegate(&command);
         party.says(&format!("events: serving at {socket}"));
         Some(Self { scratch, party })
     }

@@ -10,12 +10,12 @@ use tidegate_core::units::Rate;
 
 use crate::daemon::{ANYTHING, Daemon};
 use crate::in_real_time;
-use crate::party::Node;
+use crate::party::Party;
 use crate::played::{Played, cut_path};
 use crate::tell;
 
 /// Twelve seconds of video that are to be there within two, over a path with a cut.
-fn play(name: &str, from: &str, socket: &Path, meanwhile: impl FnOnce(&mut Node)) -> Played {
+fn play(name: &str, from: &str, socket: &Path, meanwhile: impl FnOnce(&mut Party)) -> Played {
     let options = format!(
         "--size 320x180 --rate 2Mb/s --duration 12s --congestion reno --mode iopt --events-from {from}"
     );

@@ -11,7 +11,7 @@ use tidegate_live::emulator::{Emulator, EmulatorConfig, Host, Hosts};
 use tidegate_sim::run::{Run, RunReader};
 
 use crate::daemon::client;
-use crate::party::{Node, Scratch, text};
+use crate::party::{Party, Scratch, text};
 
 /// 10 Mb/s with a queue of so many packets and a delay each way. Nothing passes between the
 /// moments of a cut, in ms from now.
@@ -56,7 +56,7 @@ impl Played {
         name: &str,
         path: fn() -> EmulatorConfig,
         (bound, options): (&str, &str),
-        meanwhile: impl FnOnce(&mut Node),
+        meanwhile: impl FnOnce(&mut Party),
     ) -> Self {
         // Nobody serves there.
         let nowhere = Path::new("/nonexistent/events.sock");
@@ -69,7 +69,7 @@ impl Played {
         path: fn() -> EmulatorConfig,
         (bound, options): (&str, &str),
         socket: &Path,
-        meanwhile: impl FnOnce(&mut Node),
+        meanwhile: impl FnOnce(&mut Party),
     ) -> Self {
         let scratch = Scratch::new(&format!("modes-{name}"));
         let [sent, seen] = ["sent", "seen"].map(|name| scratch.path(name));
@@ -85,7 +85,7 @@ impl Played {
         );
         let host = emulator.namespace(Host::A);
         let mut sender = client(&sender, socket);
-        let mut sender = host.within(|| Node::start(&mut sender)).unwrap();
+        let mut sender = host.within(|| Party::start(&mut sender)).unwrap();
         sender.says("sending ");
         meanwhile(&mut sender);
         let sender = sender.ends();
@@ -145,11 +145,11 @@ impl Played {
 }
 
 /// A player at the far end that takes a frame if it comes within `bound`.
-pub(crate) fn player(hosts: &Hosts, bound: &str, run: &str) -> Node {
+pub(crate) fn player(hosts: &Hosts, bound: &str, run: &str) -> Party {
     let player =
         format!("recv --transport tcp --listen 5004 --discard-threshold {bound} --run {run}");
     let host = hosts.namespace(Host::B);
-    let mut player = host.within(|| Node::tidegate(&player)).unwrap();
+    let mut player = host.within(|| Party::tidegate(&player)).unwrap();
     player.says("waiting for a stream");
     player
 }

@@ -17,7 +17,7 @@ use tidegate_live::emulator::EmulatorConfig;
 use tidegate_sim::run::EventRow;
 
 use crate::in_real_time;
-use crate::party::{Node, Scratch, text};
+use crate::party::{Party, Scratch, text};
 use crate::played::{Played, path};
 
 /// The first two cuts lose a frame or two each, which duplicate acknowledgements tell of; the last
@@ -31,7 +31,7 @@ fn finland() -> EmulatorConfig {
 }
 
 /// Sixteen seconds of small pictures at 1 Mb/s.
-fn play(name: &str, mode: &str, meanwhile: impl FnOnce(&mut Node)) -> Played {
+fn play(name: &str, mode: &str, meanwhile: impl FnOnce(&mut Party)) -> Played {
     let options = format!(
         "--size 176x120 --fps 25 --rate 1Mb/s --floor 50kb/s --duration 16s --congestion reno \
          --events-from unprivileged --mode {mode}"

@@ -11,7 +11,7 @@ use tidegate_sim::run::{Run, RunReader};
 
 use crate::daemon::{ANYTHING, Daemon, client};
 use crate::in_real_time;
-use crate::party::{Node, Scratch, text};
+use crate::party::{Party, Scratch, text};
 use crate::played::{came, course, cut_path, player, told};
 
 /// What transcoder and player wrote down of twelve seconds of video, which is to be there two seconds
@@ -37,7 +37,7 @@ impl Figure7 {
             text(&made)
         );
         let mut transcode = client(&transcode, socket);
-        let mut transcoder = near.within(|| Node::start(&mut transcode)).unwrap();
+        let mut transcoder = near.within(|| Party::start(&mut transcode)).unwrap();
         let port = transcoder.number("waiting for a stream at port ");
         let server = format!(
             "send --transport tcp --to 127.0.0.1:{port} --size 320x180 --codec mpeg2 --rate 2Mb/s \
@@ -46,7 +46,7 @@ impl Figure7 {
         // Its clock starts when all that takes long is done.
         let emulator = Emulator::join(hosts, &cut_path()).unwrap();
         let near = emulator.namespace(Host::A);
-        let server = near.within(|| Node::tidegate(&server)).unwrap();
+        let server = near.within(|| Party::tidegate(&server)).unwrap();
         server.ends().succeeded();
         let transcoder = transcoder.ends();
         transcoder.succeeded();

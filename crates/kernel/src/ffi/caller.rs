@@ -1,4 +1,4 @@
-//! The thread that takes events: it starts programs and calls back.
+//! The thread that takes events, starts programs for them, and calls back.
 
 use std::ffi::c_void;
 use std::io;
@@ -11,12 +11,13 @@ use super::programs::Programs;
 use super::{CEvent, Handle, to_c};
 use crate::event::Event;
 use crate::events::Events;
-use crate::system::{Bell, be_brisk, join};
+use crate::system::{Bell, join, spawn, use_short_slices};
 
 /// `tg_callback`.
 pub(super) type Callback = unsafe extern "C" fn(*const CEvent, *mut c_void);
 
-/// A thread that takes events. Dropping it ends that; in a callback, when the callback is over.
+/// A thread that takes events. Dropping it stops the thread and waits for its end, unless the thread
+/// itself drops it in a callback.
 pub(super) struct Caller {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -24,70 +25,63 @@ pub(super) struct Caller {
 
 struct Stop {
     bell: Bell,
-    is_rung: AtomicBool,
+    is_set: AtomicBool,
 }
 
-/// A callback, with the user's pointer on its way to the thread that calls.
-pub(super) struct Hearer {
-    callback: Callback,
-    user: *mut c_void,
+/// A callback with the pointer of its user.
+pub(super) struct CallbackWithUser {
+    pub(super) callback: Callback,
+    pub(super) user: *mut c_void,
 }
 
-// SAFETY: the header says that the pointer is used on another thread.
-unsafe impl Send for Hearer {}
+// SAFETY: the header says that another thread uses the pointer.
+unsafe impl Send for CallbackWithUser {}
 
-impl Hearer {
-    pub(super) fn new(callback: Callback, user: *mut c_void) -> Self {
-        Self { callback, user }
-    }
-
+impl CallbackWithUser {
     fn call(&self, event: &Event) {
         let event = to_c(event);
-        // SAFETY: the caller gave a function of this type, and the pointer for it.
+        // SAFETY: the caller has given a function of this type and the pointer for it.
         unsafe { (self.callback)(&raw const event, self.user) };
     }
 }
 
 impl Caller {
-    /// `before` has ended before anything is taken. Without a hearer, events that are for no program
-    /// are dropped.
+    /// Takes events once `before` has ended. Without a callback, events that start no program are
+    /// dropped.
     pub(super) fn start(
         handle: &Handle,
-        hearer: Option<Hearer>,
+        callback: Option<CallbackWithUser>,
         before: Option<Self>,
     ) -> io::Result<Self> {
         let stop = Arc::new(Stop {
             bell: Bell::new()?,
-            is_rung: AtomicBool::new(false),
+            is_set: AtomicBool::new(false),
         });
-        let its_stop = Arc::clone(&stop);
+        let own = Arc::clone(&stop);
         let (events, programs) = (Arc::clone(&handle.events), Arc::clone(&handle.programs));
-        let thread = thread::Builder::new()
-            .name("tcp-callback".into())
-            .spawn(move || {
-                drop(before);
-                take(&events, &its_stop, &programs, hearer.as_ref());
-            })?;
+        let thread = spawn("tcp-callback", move || {
+            drop(before);
+            take(&events, &own, &programs, callback.as_ref());
+        })?;
         Ok(Self {
             stop,
             thread: Some(thread),
         })
     }
 
-    /// Whether this is asked in one of its callbacks.
-    pub(super) fn is_here(&self) -> bool {
+    /// Whether the calling thread is that of this caller.
+    pub(super) fn is_current(&self) -> bool {
         let thread = self.thread.as_ref().map(|t| t.thread().id());
         thread == Some(thread::current().id())
     }
 
-    /// Whether it takes no more.
     pub(super) fn is_stopped(&self) -> bool {
-        self.stop.is_rung.load(Ordering::Acquire)
+        self.stop.is_set.load(Ordering::Acquire)
     }
 
-    /// Takes and calls no more, but for what has begun.
+    /// Takes no more events. A call in progress ends first.
     pub(super) fn stop(&self) {
-        self.stop.is_rung.store(true, Ordering::Release);
+        self.stop.is_set.store(true, Ordering::Release);
         self.stop.bell.ring();
     }
 }
@@ -99,15 +93,15 @@ impl Drop for Caller {
     }
 }
 
-fn take(events: &Events, stop: &Stop, programs: &Programs, hearer: Option<&Hearer>) {
-    be_brisk();
-    let is_over = || stop.is_rung.load(Ordering::Acquire);
-    while !is_over() && events.wait(None, Some(stop.bell.as_fd())).is_ok() {
-        while !is_over()
-            && let Some((event, is_for_the_rest)) = programs.take(events)
+fn take(events: &Events, stop: &Stop, programs: &Programs, callback: Option<&CallbackWithUser>) {
+    use_short_slices();
+    let is_stopped = || stop.is_set.load(Ordering::Acquire);
+    while !is_stopped() && events.wait(None, Some(stop.bell.as_fd())).is_ok() {
+        while !is_stopped()
+            && let Some((event, is_for_callback)) = programs.take(events)
         {
-            if let Some(hearer) = hearer.filter(|_| is_for_the_rest) {
-                hearer.call(&event);
+            if let Some(callback) = callback.filter(|_| is_for_callback) {
+                callback.call(&event);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A program per event (T-ware).
+//! Programs per event (T-ware) in the C interface.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
@@ -11,14 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use super::texts::{fail, status};
-use super::{Handle, NO_HANDLE, borrow, lock, put, wanted};
+use super::{Handle, borrow, done, lock, put, wanted};
 use crate::bpf::monitor::Wanted;
+use crate::child_supervisor::ChildSupervisor;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
-use crate::keeper::Keeper;
-use crate::tware::{Executable, Fault, Place, Report};
+use crate::exec_handler::{Executable, Fault, Report, SocketRef};
 
 /// `tg_program`.
 #[repr(C)]
@@ -51,37 +50,23 @@ unsafe extern "C" fn tg_events_run(
     program: *const CProgram,
     id: *mut u64,
 ) -> c_int {
-    // SAFETY: as the header says, null or from one of the opening functions.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
-    };
-    let Some(socket) = borrow(socket) else {
-        return fail("the socket is negative", -1);
-    };
-    // SAFETY: null or a whole description, as the header says.
-    let program = match unsafe { program.as_ref().map(|p| p.read()) } {
-        Some(Ok(program)) => program,
-        Some(Err(why)) => return fail(why, -1),
-        None => return fail("the program is NULL", -1),
-    };
-    let wanted = wanted(events, variables);
-    let bound = handle
-        .programs
-        .bind(&handle.events, socket, wanted, program);
-    let new = match bound {
-        Ok(new) => new,
-        Err(e) => return fail(&e.to_string(), -1),
-    };
-    if let Err(e) = handle.keep_taking() {
-        // The daemon may be gone, and that says more.
-        return match handle.programs.cancel(&handle.events, new) {
-            Ok(()) => fail(&format!("no thread takes the events: {e}"), -1),
-            error => status(error),
-        };
+    // SAFETY: the handle is null or from one of the opening functions, the program is null or whole as
+    // the header says, and the id is null or a place for the result.
+    unsafe {
+        done(handle, |handle| {
+            let socket = borrow(socket)?;
+            let program = program.as_ref().ok_or("the program is NULL")?.read()?;
+            let (programs, wanted) = (&handle.programs, wanted(events, variables));
+            let new = programs.bind(&handle.events, socket, wanted, program)?;
+            if let Err(e) = handle.keep_taking() {
+                // If the daemon is gone, too, that is the error.
+                programs.cancel(&handle.events, new)?;
+                return Err(format!("the thread for events cannot be started: {e}").into());
+            }
+            put(id, new.0);
+            Ok(())
+        })
     }
-    // SAFETY: null or a place for the answer.
-    unsafe { put(id, new.0) };
-    0
 }
 
 #[unsafe(no_mangle)]
@@ -90,38 +75,38 @@ unsafe extern "C" fn tg_events_on_report(
     callback: Option<ReportCallback>,
     user: *mut c_void,
 ) -> c_int {
-    // SAFETY: as above.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
-        return fail(NO_HANDLE, -1);
+    let receiver = callback.map(|callback| Receiver { callback, user });
+    let change = |handle: &Handle| {
+        handle.programs.reporter.change(receiver);
+        Ok(())
     };
-    let hearer = callback.map(|callback| Hearer { callback, user });
-    handle.programs.reporter.change(hearer);
-    0
+    // SAFETY: as above.
+    unsafe { done(handle, change) }
 }
 
 impl CProgram {
-    /// Says what is wrong with it.
+    /// The program, or what is wrong with its description.
     ///
     /// # Safety
     ///
-    /// Its pointers are null or as the header wants them.
+    /// The pointers are null or as the header demands.
     unsafe fn read(&self) -> Result<Executable, &'static str> {
         if self.program.is_null() {
-            return Err("no program is named");
+            return Err("the path of the program is NULL");
         }
-        // SAFETY: it ends in zero.
+        // SAFETY: the path ends with zero.
         let path = unsafe { CStr::from_ptr(self.program) };
         let mut program = Executable::new(PathBuf::from(OsStr::from_bytes(path.to_bytes())));
         let mut next = self.arguments;
-        // SAFETY: the last one is null; those before end in zero.
+        // SAFETY: the list ends with null.
         while let Some(&argument) = unsafe { next.as_ref() }
             && !argument.is_null()
         {
-            // SAFETY: as above.
+            // SAFETY: each argument ends with zero.
             let text = unsafe { CStr::from_ptr(argument) }.to_str();
             let text = text.map_err(|_| "an argument of the program is not UTF-8")?;
             program.arguments.push(text.to_owned());
-            // SAFETY: there is one more, or the null.
+            // SAFETY: another argument or the null follows.
             next = unsafe { next.add(1) };
         }
         if self.limit_ms > 0 {
@@ -134,21 +119,21 @@ impl CProgram {
     }
 }
 
-/// Which programs are started for what.
+/// The programs of a handle.
 #[derive(Default)]
 pub(super) struct Programs {
-    /// Locked from the taking of an event until it is known whose it is.
+    /// Locked while an event is taken and assigned.
     bound: Mutex<Bound>,
-    /// From the first program on.
-    keeper: Mutex<Option<Keeper>>,
+    /// Started with the first program.
+    supervisor: Mutex<Option<ChildSupervisor>>,
     reporter: Arc<Reporter>,
 }
 
 #[derive(Default)]
 struct Bound {
-    programs: BTreeMap<SubscriptionId, (Executable, Place)>,
-    /// What is still on its way from these is nobody's. With each when the source of events had
-    /// forgotten it, if it has.
+    programs: BTreeMap<SubscriptionId, (Executable, SocketRef)>,
+    /// Subscriptions whose late events are dropped, with the time at which the source of events had
+    /// cancelled them.
     cancelled: BTreeMap<SubscriptionId, Option<Instant>>,
 }
 
@@ -160,39 +145,39 @@ impl Programs {
         wanted: Wanted,
         program: Executable,
     ) -> Result<SubscriptionId, EventsError> {
-        let place = Place::of(socket).map_err(EventsError::System)?;
-        self.wake_keeper().map_err(EventsError::System)?;
-        // Nothing is taken in between, so no event finds no program.
+        let socket_ref = SocketRef::of(socket).map_err(EventsError::System)?;
+        self.start_supervisor().map_err(EventsError::System)?;
+        // The lock is held, so an event cannot be taken before its program is known.
         let mut bound = lock(&self.bound);
         let id = events.subscribe(socket.as_fd(), wanted)?;
-        bound.programs.insert(id, (program, place));
+        bound.programs.insert(id, (program, socket_ref));
         bound.tidy(events, Instant::now());
         Ok(id)
     }
 
-    fn wake_keeper(&self) -> io::Result<()> {
-        let mut keeper = lock(&self.keeper);
-        if keeper.is_none() {
-            let new = Keeper::start()?;
+    fn start_supervisor(&self) -> io::Result<()> {
+        let mut supervisor = lock(&self.supervisor);
+        if supervisor.is_none() {
+            let new = ChildSupervisor::start()?;
             let reporter = Arc::clone(&self.reporter);
-            new.on_report(Box::new(move |report| reporter.tell(report)));
-            *keeper = Some(new);
+            new.on_report(Box::new(move |report| reporter.send(report)));
+            *supervisor = Some(new);
         }
         Ok(())
     }
 
-    /// Takes the oldest event that nobody took, and starts the program for it, if it has one. Comes
-    /// with whether it is for whoever hears of the rest.
+    /// Takes the oldest event and starts its program, if it has one. The flag says whether the event is
+    /// for the callback.
     pub(super) fn take(&self, events: &Events) -> Option<(Event, bool)> {
         let mut bound = lock(&self.bound);
         let event = events.try_next()?;
         let id = event.subscription;
-        let Some((program, place)) = bound.programs.get(&id) else {
+        let Some((program, socket)) = bound.programs.get(&id) else {
             let is_late = bound.cancelled.contains_key(&id);
             return Some((event, !is_late));
         };
-        if let Some(keeper) = &*lock(&self.keeper) {
-            keeper.starter().start(program, &event, *place);
+        if let Some(supervisor) = &*lock(&self.supervisor) {
+            supervisor.launcher().start(program, &event, *socket);
         }
         if event.what.kind() == EventKind::Ended {
             bound.programs.remove(&id);
@@ -200,8 +185,7 @@ impl Programs {
         Some((event, false))
     }
 
-    /// Ends a subscription. If it has a program that is started no more, and what is on its way is
-    /// for nobody.
+    /// Cancels a subscription. If it has a program, its late events are dropped.
     ///
     /// # Errors
     ///
@@ -211,93 +195,94 @@ impl Programs {
         if bound.programs.remove(&id).is_some() {
             bound.cancelled.insert(id, None);
         }
+        // Other events are taken while the daemon answers.
         drop(bound);
-        // Programs for others start meanwhile.
-        let cancelled = events.cancel(id);
+        let result = events.cancel(id);
+        let now = Instant::now();
         let mut bound = lock(&self.bound);
-        if let Some(forgotten) = bound.cancelled.get_mut(&id) {
-            *forgotten = Some(Instant::now());
+        if let Some(cancelled) = bound.cancelled.get_mut(&id) {
+            *cancelled = Some(now);
         }
-        bound.tidy(events, Instant::now());
-        cancelled
+        bound.tidy(events, now);
+        result
     }
 
-    /// Whether this is for a program that was cancelled.
+    /// Whether the event is of a cancelled program.
     pub(super) fn is_late(&self, event: &Event) -> bool {
         let bound = lock(&self.bound);
         bound.cancelled.contains_key(&event.subscription)
     }
 
-    pub(super) fn are_none(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         lock(&self.bound).programs.is_empty()
     }
 }
 
 impl Bound {
-    /// Forgets those of which nothing can come any more.
+    /// Forgets cancelled subscriptions that have no events any more.
     fn tidy(&mut self, events: &Events, now: Instant) {
         let is_over =
-            |forgotten: &Option<Instant>| forgotten.is_some_and(|f| now.duration_since(f) > LATEST);
+            |cancelled: &Option<Instant>| cancelled.is_some_and(|c| now.duration_since(c) > LATEST);
         if self.cancelled.values().any(is_over) && events.is_empty() {
-            self.cancelled.retain(|_, forgotten| !is_over(forgotten));
+            self.cancelled.retain(|_, cancelled| !is_over(cancelled));
         }
     }
 }
 
-/// Who hears of programs in trouble.
+/// Sends reports of failed programs to a callback.
 #[derive(Default)]
 struct Reporter {
-    hearer: Mutex<Option<Hearer>>,
-    /// Locked while it hears, with the thread on which it does.
-    turn: Mutex<()>,
+    receiver: Mutex<Option<Receiver>>,
+    /// Locked during a call, whose thread is in `thread`.
+    call: Mutex<()>,
     thread: Mutex<Option<ThreadId>>,
 }
 
 #[derive(Clone, Copy)]
-struct Hearer {
+struct Receiver {
     callback: ReportCallback,
     user: *mut c_void,
 }
 
-// SAFETY: the header says that the pointer is used on another thread.
-unsafe impl Send for Hearer {}
+// SAFETY: the header says that another thread uses the pointer.
+unsafe impl Send for Receiver {}
 
 impl Reporter {
-    /// When this comes back, nobody else hears, unless it is asked by who hears just now.
-    fn change(&self, hearer: Option<Hearer>) {
-        *lock(&self.hearer) = hearer;
+    /// The old callback is not called any more when this returns, except if it calls this itself.
+    fn change(&self, receiver: Option<Receiver>) {
+        *lock(&self.receiver) = receiver;
         if *lock(&self.thread) != Some(thread::current().id()) {
-            drop(lock(&self.turn));
+            drop(lock(&self.call));
         }
     }
 
-    fn tell(&self, report: &Report) {
-        let _turn = lock(&self.turn);
-        // After the turn was taken, so that no call of one that was replaced begins.
-        let Some(hearer) = *lock(&self.hearer) else {
+    fn send(&self, report: &Report) {
+        let _call = lock(&self.call);
+        // Read after the lock is taken, so that a replaced callback is not called.
+        let Some(receiver) = *lock(&self.receiver) else {
             return;
         };
         *lock(&self.thread) = Some(thread::current().id());
-        // Paths that were started have no zeros; the text of one that has is lost, not the report.
+        // A program that was started has no zero byte in its path.
         let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
         let program = text(report.program.as_os_str().as_bytes().to_vec());
-        let words = text(report.to_string().into_bytes());
+        let message = text(report.to_string().into_bytes());
         let (fault, detail) = numbers(&report.fault);
         let report = CReport {
             program: program.as_ptr(),
-            text: words.as_ptr(),
+            text: message.as_ptr(),
             kind: report.event as u32,
             fault,
             detail,
         };
-        // SAFETY: the caller gave a function of this type, and the pointer for it; the report lives
-        // as long as the call.
-        unsafe { (hearer.callback)(&raw const report, hearer.user) };
+        // SAFETY: the caller has given a function of this type and the pointer for it; the report
+        // outlives the call.
+        unsafe { (receiver.callback)(&raw const report, receiver.user) };
         *lock(&self.thread) = None;
     }
 }
 
-/// `TG_FAULT_...`, and what goes with it.
+/// `TG_FAULT_...` and its detail.
 fn numbers(fault: &Fault) -> (u32, i64) {
     match fault {
         Fault::Failed(status) => (0, status.into_raw().into()),
@@ -308,8 +293,8 @@ fn numbers(fault: &Fault) -> (u32, i64) {
     }
 }
 
-/// A processor that was at an event when its subscription was cancelled has told of it by then, as
-/// the daemon's places of subscriptions suppose, too.
+/// A program in the kernel that runs while its subscription is cancelled has emitted its event by then.
+/// The cooldown of the daemon's slots has the same length.
 const LATEST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -319,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_cancelled_is_not_remembered_for_ever() {
+    fn cancelled_subscriptions_are_forgotten_with_their_last_events() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (events, programs) = (Events::unprivileged().unwrap(), Programs::default());
@@ -328,19 +313,24 @@ mod tests {
             .bind(&events, stream.as_fd(), Wanted::ALL, program)
             .unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
-        // Until its change of state is on its way, which wakes nobody up here.
+        // The change of state is in the queue then; no thread takes it.
         events.wait(None, None).unwrap();
         programs.cancel(&events, id).unwrap();
-        assert!(programs.are_none());
-        let (now, later) = (Instant::now(), Instant::now() + 2 * LATEST);
+        assert!(programs.is_empty());
+        let now = lock(&programs.bound).cancelled[&id].unwrap();
+        let later = now + 2 * LATEST;
         let known = |now| {
             let mut bound = lock(&programs.bound);
             bound.tidy(&events, now);
             bound.cancelled.len()
         };
-        assert_eq!((known(now), known(later)), (1, 1), "it still waits");
-        while let Some((event, is_for_the_rest)) = programs.take(&events) {
-            assert!(!is_for_the_rest, "{event:?}");
+        assert_eq!(
+            (known(now), known(later)),
+            (1, 1),
+            "the event is still in the queue"
+        );
+        while let Some((event, is_for_callback)) = programs.take(&events) {
+            assert!(!is_for_callback, "{event:?}");
         }
         assert_eq!((known(now), known(later)), (1, 0));
     }

@@ -1,8 +1,8 @@
-//! Names, and why a call failed.
+//! Names and error messages as C strings.
 
 use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int};
-use std::fmt::Display;
+use std::ffi::{CString, c_char};
+use std::ptr;
 
 use crate::event::EventKind;
 use crate::variables::Variable;
@@ -14,35 +14,25 @@ extern "C" fn tg_events_error() -> *const c_char {
 
 #[unsafe(no_mangle)]
 extern "C" fn tg_event_name(kind: u32) -> *const c_char {
-    named(kind as usize, &EventKind::ALL.map(EventKind::name))
+    let kind = EventKind::ALL.get(kind as usize);
+    kind.map_or(ptr::null(), |kind| kept(kind.name()))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn tg_variable_name(variable: u32) -> *const c_char {
-    let names: Vec<&str> = Variable::ALL.iter().map(|v| v.name()).collect();
-    named(variable as usize, &names)
+    let variable = Variable::ALL.get(variable as usize);
+    variable.map_or(ptr::null(), |variable| kept(variable.name()))
 }
 
-pub(super) fn status(result: Result<(), impl Display>) -> c_int {
-    result.map_or_else(|e| fail(&e.to_string(), -1), |()| 0)
-}
-
-/// Answers `result`, and tells [`tg_events_error`] why.
+/// Returns `result`, and keeps the message for [`tg_events_error`].
 pub(super) fn fail<T>(why: &str, result: T) -> T {
-    // Messages have no zeros; one that had would be lost and not the program.
+    // A message with a zero byte is lost, which no message has.
     let text = CString::new(why).unwrap_or_default();
     LAST.with_borrow_mut(|last| *last = text);
     result
 }
 
-/// A name that lives as long as the thread, or null.
-fn named(number: usize, names: &[&str]) -> *const c_char {
-    names
-        .get(number)
-        .map_or(std::ptr::null(), |name| kept(name))
-}
-
-/// A text that lives as long as the thread.
+/// A C string that lives as long as the thread.
 pub(super) fn kept(text: &str) -> *const c_char {
     TEXTS.with_borrow_mut(|kept| {
         let known = kept.iter().find(|k| k.to_bytes() == text.as_bytes());

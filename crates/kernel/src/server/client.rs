@@ -1,4 +1,4 @@
-//! One client of the daemon.
+//! A client of the daemon: its requests, rights and rate limit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -7,52 +7,52 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::closing::Handed;
+use super::deferred_close::ReceivedFd;
 use crate::bpf::monitor::{self, BindError, Tally, Wanted};
-use crate::capability::{self, Capability};
+use crate::capability;
 use crate::event::{EventKind, EventSet};
-use crate::passing;
-use crate::peer::Peer;
+use crate::peer_cred::PeerCred;
 use crate::policy::Limits;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
+use crate::scm_rights;
 use crate::system;
 use crate::tcp;
 use crate::variables::VariableSet;
 
-/// A client.
+/// A connected client.
 #[derive(Debug)]
 pub(super) struct Client {
     socket: Arc<OwnedFd>,
-    peer: Peer,
+    peer: PeerCred,
     allowed: Wanted,
-    came: Instant,
-    /// Its ring's number, if it has its ring.
+    connected: Instant,
+    /// Slot of its ring, once it has one.
     ring: Option<u32>,
-    /// Places of its subscriptions by token.
-    places: BTreeMap<u64, u32>,
-    /// What became of those that have ended, by token, until it was asked for; the oldest first.
+    /// Slots of its subscriptions by token.
+    slots: BTreeMap<u64, u32>,
+    /// Tallies of subscriptions that have ended, by token, until a request fetches them; oldest first.
     ended: VecDeque<(u64, Tally)>,
-    /// Whoever closes descriptors has to take its next message.
-    unread: bool,
+    /// Whether another thread still has to discard the next message.
+    discarding: bool,
     limits: Limits,
-    budget: Budget,
+    rate: RateLimit,
 }
 
-/// What became of a look at a client.
+/// The result of serving a client once.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It asked and was answered.
+    /// A request was answered.
     Served,
-    /// It asks nothing.
+    /// There is no request.
     Idle,
-    /// It is gone, or has to go.
+    /// The client is gone, or has to be disconnected for this reason.
     Gone(&'static str),
 }
 
 impl Client {
     pub(super) fn new(
         socket: OwnedFd,
-        peer: Peer,
+        peer: PeerCred,
         allowed: Wanted,
         limits: Limits,
         now: Instant,
@@ -61,13 +61,13 @@ impl Client {
             socket: Arc::new(socket),
             peer,
             allowed,
-            came: now,
+            connected: now,
             ring: None,
-            places: BTreeMap::new(),
+            slots: BTreeMap::new(),
             ended: VecDeque::new(),
-            unread: false,
+            discarding: false,
             limits,
-            budget: Budget::new(limits.requests_per_second),
+            rate: RateLimit::new(limits.requests_per_second),
         }
     }
 
@@ -75,165 +75,153 @@ impl Client {
         self.socket.as_fd()
     }
 
-    pub(super) fn peer(&self) -> &Peer {
+    pub(super) fn peer(&self) -> &PeerCred {
         &self.peer
     }
 
-    /// Whether it has its ring.
+    /// Whether it has a ring.
     pub(super) fn is_open(&self) -> bool {
         self.ring.is_some()
     }
 
-    /// Whether it should have its ring by now.
+    /// Whether it has no ring after [`OPEN_WITHIN`].
     pub(super) fn is_late(&self, now: Instant) -> bool {
-        !self.is_open() && now.duration_since(self.came) >= OPEN_WITHIN
+        !self.is_open() && now.duration_since(self.connected) >= OPEN_WITHIN
     }
 
-    /// How long it may ask nothing, because it has asked a lot.
-    pub(super) fn must_wait(&mut self, now: Instant) -> Duration {
-        self.budget.wait(now)
+    /// The time until the rate limit allows the next request.
+    pub(super) fn throttle(&mut self, now: Instant) -> Duration {
+        self.rate.wait(now)
     }
 
-    /// Whether its next message is still to be taken by whoever closes descriptors: until then nobody
-    /// else looks at it.
-    pub(super) fn is_unread(&mut self) -> bool {
-        self.unread = self.unread && Arc::strong_count(&self.socket) > 1;
-        self.unread
+    /// Whether another thread still has to discard the next message. The server ignores the socket
+    /// until then.
+    pub(super) fn is_discarding(&mut self) -> bool {
+        self.discarding = self.discarding && Arc::strong_count(&self.socket) > 1;
+        self.discarding
     }
 
-    /// Whether it hands over what there may be no room for. The system would close that at once, and
-    /// have the thread that serves wait for it.
-    pub(super) fn brings_too_much(&self) -> bool {
-        let brings = passing::brings_descriptors(self.socket()).unwrap_or(false);
-        brings && system::descriptors_left() < passing::MOST_ALONG.into()
+    /// Whether the next message has descriptors for which the process may lack numbers. The kernel
+    /// would close those in `recvmsg`, which may block.
+    pub(super) fn exceeds_descriptors(&self) -> bool {
+        let has_some = scm_rights::next_has_descriptors(self.socket()).unwrap_or(false);
+        has_some && system::descriptors_left() < scm_rights::MAX_DESCRIPTORS.into()
     }
 
-    /// Refuses its next message without taking it.
-    pub(super) fn put_off(&mut self, shared: &mut Shared) -> Outcome {
-        self.budget.spend();
-        self.unread = true;
-        let line = format!("refused: {FULL}");
-        shared.lines.tell(&self.peer, &line, Instant::now());
-        let why = FULL.to_owned();
-        let refusal = Reply::Refused { why }.message();
-        shared
-            .closing
-            .discard(self.peer.user, &self.socket, refusal);
+    /// Refuses the next message without receiving it.
+    pub(super) fn refuse_next(&mut self, shared: &mut Shared) -> Outcome {
+        self.rate.spend();
+        self.discarding = true;
+        let refusal = self.refuse(shared, FULL.to_owned()).message();
+        shared.closes.discard(self.peer.user, &self.socket, refusal);
         Outcome::Idle
     }
 
-    /// Takes a request and answers it.
+    /// Receives a request and answers it.
     pub(super) fn serve(&mut self, shared: &mut Shared) -> Outcome {
-        // Asked first: what is taken has to be kept until it is closed.
-        if shared.closing.is_too_much(self.peer.user) {
-            return Outcome::Gone("its user hands over more than can be closed");
+        let user = self.peer.user;
+        // Before the message is received: its descriptors need room in the queue.
+        if shared.closes.is_full(user) {
+            return Outcome::Gone("its user sends more descriptors than can be closed");
         }
         let mut buffer = [0; LONGEST];
-        let received = match passing::receive(self.socket(), &mut buffer) {
+        let received = match scm_rights::receive(self.socket(), &mut buffer) {
             Ok(received) => received,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Outcome::Idle,
             Err(_) => return Outcome::Gone("its socket failed"),
         };
-        // Whatever came along is closed without waiting for it.
-        let hand = |fd| Handed::new(fd, self.peer.user, &shared.closing);
-        let mut along = received.along.into_iter().map(hand);
-        let none = if received.bereft { FULL } else { NO_SOCKET };
-        let first = along.next().ok_or(none);
-        along.for_each(drop);
+        let missing = if received.lost_descriptors {
+            FULL
+        } else {
+            NO_SOCKET
+        };
+        let received_fd = |fd| ReceivedFd::new(fd, user, &shared.closes);
+        let mut descriptors = received.descriptors.into_iter().map(received_fd);
+        let socket = descriptors.next().ok_or(missing);
+        descriptors.for_each(drop);
         if received.length == 0 {
             return Outcome::Gone("it closed its socket");
         }
-        if received.cut {
-            return Outcome::Gone("it sent a message that is too long");
+        if received.truncated {
+            return Outcome::Gone("its message is too long");
         }
-        self.budget.spend();
+        self.rate.spend();
         let Ok(request) = serde_json::from_slice(&buffer[..received.length]) else {
-            return Outcome::Gone("it sent what is no request");
+            return Outcome::Gone("its message is not a valid request");
         };
-        let mut ring = None;
-        let result = self.answer(
-            shared,
-            request,
-            first.as_ref().map_err(|why| *why),
-            &mut ring,
-        );
-        let reply = result.unwrap_or_else(|why| {
-            let line = format!("refused: {why}");
-            shared.lines.tell(&self.peer, &line, Instant::now());
-            Reply::Refused { why }
-        });
-        // Whoever waits for his answer hands over no more than is closed. Where that hangs, it would
-        // come too late.
-        let hangs = shared.closing.trouble(self.peer.user, Instant::now());
-        if let (Ok(handed), None, None) = (first, &ring, hangs) {
-            handed.close_and_answer(&self.socket, reply.message());
+        let result = self.answer(shared, request, socket.as_ref().map_err(|why| *why));
+        let (reply, ring) = result.unwrap_or_else(|why| (self.refuse(shared, why), None));
+        // The reply follows the close, so a client that waits for it has at most one descriptor in the
+        // queue. It would come too late behind a close that hangs.
+        if let (Ok(socket), None) = (socket, &ring)
+            && shared.closes.refusal(user, shared.now).is_none()
+        {
+            socket.close_and_answer(&self.socket, reply.message());
             return Outcome::Served;
         }
-        let along = ring.as_ref().map(OwnedFd::as_fd);
-        match passing::send(self.socket(), &reply.message(), along) {
+        let ring = ring.as_ref().map(OwnedFd::as_fd);
+        match scm_rights::send(self.socket(), &reply.message(), ring) {
             Ok(()) => Outcome::Served,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                Outcome::Gone("it asks and takes no answers")
+                Outcome::Gone("it sends requests and receives no replies")
             }
             Err(_) => Outcome::Gone("it is gone"),
         }
     }
 
-    /// Frees what it had.
-    pub(super) fn end(self, shared: &mut Shared, now: Instant) {
-        for place in self.places.into_values() {
-            shared.monitor.close(place);
-            shared.places.give(place, now);
+    /// Frees its ring and subscriptions, and disconnects it.
+    pub(super) fn end(self, shared: &mut Shared) {
+        for slot in self.slots.into_values() {
+            shared.free_slot(slot);
         }
         if let Some(ring) = self.ring {
-            // It fails only if nothing is there.
+            // It fails only if the slot has no ring.
             let _ = shared.monitor.unplug(ring);
-            shared.rings.give(ring, now);
+            shared.rings.release(ring, shared.now);
         }
-        shared.closing.hang_up(self.peer.user, self.socket);
+        shared.closes.disconnect(self.peer.user, self.socket);
     }
 
-    /// Frees the places of subscriptions whose sockets are gone. The end may have found no room in
-    /// the ring, so what became of them can still be asked.
-    pub(super) fn sweep(&mut self, shared: &mut Shared, now: Instant) {
-        self.places.retain(|&token, &mut place| {
-            let ended = shared.monitor.has_ended(place);
-            if ended {
-                if self.ended.len() >= self.limits.subscriptions_per_client as usize {
-                    self.ended.pop_front();
-                }
-                let tally = shared.monitor.tally(place);
-                self.ended.push_back((token, tally));
-                shared.monitor.close(place);
-                shared.places.give(place, now);
+    /// Frees the slots of subscriptions whose sockets are closed. The event of the end may have found
+    /// no room in the ring, so the tally stays for a later request.
+    pub(super) fn sweep(&mut self, shared: &mut Shared) {
+        for (token, slot) in self
+            .slots
+            .extract_if(.., |_, &mut slot| shared.monitor.has_ended(slot))
+            .collect::<Vec<_>>()
+        {
+            if self.ended.len() >= self.limits.subscriptions_per_client as usize {
+                self.ended.pop_front();
             }
-            !ended
-        });
+            self.ended.push_back((token, shared.monitor.tally(slot)));
+            shared.free_slot(slot);
+        }
     }
 
+    fn refuse(&self, shared: &mut Shared, why: String) -> Reply {
+        shared.log_client(&self.peer, &format!("refused: {why}"));
+        Reply::Refused { why }
+    }
+
+    /// The reply, with a ring for the request that opens one.
     fn answer(
         &mut self,
         shared: &mut Shared,
         request: Request,
-        along: Result<&Handed, &str>,
-        ring: &mut Option<OwnedFd>,
-    ) -> Result<Reply, String> {
+        socket: Result<&ReceivedFd, &str>,
+    ) -> Result<(Reply, Option<OwnedFd>), String> {
         if !self.is_open() && !matches!(request, Request::Open { .. }) {
             return Err("the first request has to be `open`".into());
         }
-        match request {
-            Request::Open {
-                version,
-                ring: size,
-            } => {
-                let (made, reply) = self.open(shared, version, size)?;
-                *ring = Some(made);
-                Ok(reply)
+        let reply = match request {
+            Request::Open { version, ring } => {
+                let (reply, ring) = self.open(shared, version, ring)?;
+                return Ok((reply, Some(ring)));
             }
             Request::Subscribe { events, variables } => {
                 let wanted = self.grant(events, variables)?;
-                let socket = self.accept(shared, along)?;
-                self.subscribe(shared, wanted, socket)
+                let socket = self.accept(shared, socket)?;
+                self.subscribe(shared, wanted, socket)?
             }
             Request::Change {
                 id,
@@ -241,34 +229,31 @@ impl Client {
                 variables,
             } => {
                 let wanted = self.grant(events, variables)?;
-                shared.monitor.change(self.place(id)?, wanted);
-                Ok(Reply::Done {})
+                shared.monitor.change(self.slot(id)?, wanted);
+                Reply::Done {}
             }
             Request::Cancel { id } => {
-                let place = self.place(id)?;
-                self.places.remove(&id);
-                shared.monitor.close(place);
-                shared.places.give(place, Instant::now());
-                Ok(Reply::Done {})
+                let slot = self.slot(id)?;
+                self.slots.remove(&id);
+                shared.free_slot(slot);
+                Reply::Done {}
             }
             Request::Tally { id } => {
-                let tally = self.tally(shared, id)?;
-                Ok(Reply::Tally {
-                    events: tally.events,
-                    lost: tally.lost,
-                })
+                let Tally { events, lost } = self.tally(shared, id)?;
+                Reply::Tally { events, lost }
             }
             Request::Counters {} => {
-                let socket = self.accept(shared, along)?;
+                let socket = self.accept(shared, socket)?;
                 let counters = shared.monitor.counters(socket.fd()).map_err(|e| {
-                    format!("the kernel tells nothing of this socket ({e}): hand over another")
+                    format!("the kernel has no counters of this socket ({e}): send another socket")
                 })?;
                 let counters = counters.only(self.allowed.variables);
                 let value = |v| counters.get(v).map(|value| (v as u8, value));
                 let values = counters.known().iter().filter_map(value).collect();
-                Ok(Reply::Counters { values })
+                Reply::Counters { values }
             }
-        }
+        };
+        Ok((reply, None))
     }
 
     fn open(
@@ -276,56 +261,55 @@ impl Client {
         shared: &mut Shared,
         version: u32,
         size: u32,
-    ) -> Result<(OwnedFd, Reply), String> {
+    ) -> Result<(Reply, OwnedFd), String> {
         if version != VERSION {
             return Err(format!(
-                "the daemon speaks version {VERSION} and this library version {version}: install both from one release"
+                "the daemon has protocol version {VERSION} and this library version {version}: install both from one release"
             ));
         }
         if self.is_open() {
-            return Err("the ring has been given already".into());
+            return Err("this client has a ring already".into());
         }
         if !size.is_power_of_two() || size < SMALLEST {
             return Err(format!(
-                "a ring of {size} bytes: ask for a power of two from {SMALLEST} on"
+                "a ring of {size} bytes is not possible: request a power of two from {SMALLEST} on"
             ));
         }
-        // Who asks for more than the policy gives gets what it gives, and is told how much that is.
+        // The reply tells a client that requests more than the policy allows.
         let size = size.min(self.limits.ring_kib << 10);
-        let now = Instant::now();
-        let number = shared.rings.take(self.peer.user, now);
-        let (number, _) = number.ok_or("all rings are taken: try again later")?;
-        let ring = capability::with(Capability::Bpf, || {
+        let slot = shared.rings.allocate(self.peer.user, shared.now);
+        let (slot, _) = slot.ok_or("all rings are in use: try again later")?;
+        let ring = capability::with_bpf(|| {
             let ring = monitor::new_ring(size)?;
-            shared.monitor.plug(number, ring.as_fd())?;
+            shared.monitor.plug(slot, ring.as_fd())?;
             io::Result::Ok(ring)
         });
         let ring = ring.map_err(|e| {
-            shared.rings.give(number, now);
+            shared.rings.release(slot, shared.now);
             if system::is_short(&e) {
-                let mend = system::more_descriptors(&e);
-                return format!("the daemon has no descriptor left for a ring ({e}): {mend}");
+                let fix = system::more_descriptors(&e);
+                return format!("the daemon has no descriptor left for a ring ({e}): {fix}");
             }
-            format!("the kernel gives no ring: {e}")
+            format!("the kernel cannot create a ring: {e}")
         })?;
-        self.ring = Some(number);
+        self.ring = Some(slot);
         let variables = self.allowed.variables.and(shared.monitor.available());
         let reply = Reply::Opened {
             ring: size,
             events: self.allowed.events.bits(),
             variables: variables.bits(),
         };
-        Ok((ring, reply))
+        Ok((reply, ring))
     }
 
-    /// The socket that came along, if one can be taken from this user and it is one of TCP.
+    /// The socket of a request, if it is a TCP socket and its user may send descriptors.
     fn accept<'a>(
         &self,
         shared: &Shared,
-        along: Result<&'a Handed, &str>,
-    ) -> Result<&'a Handed, String> {
-        let socket = along?;
-        if let Some(why) = shared.closing.trouble(self.peer.user, Instant::now()) {
+        socket: Result<&'a ReceivedFd, &str>,
+    ) -> Result<&'a ReceivedFd, String> {
+        let socket = socket?;
+        if let Some(why) = shared.closes.refusal(self.peer.user, shared.now) {
             return Err(why);
         }
         tcp::check(socket.fd()).map_err(|e| e.to_string())?;
@@ -336,69 +320,69 @@ impl Client {
         &mut self,
         shared: &mut Shared,
         wanted: Wanted,
-        socket: &Handed,
+        socket: &ReceivedFd,
     ) -> Result<Reply, String> {
-        let ring = self.ring.ok_or("the ring has not been given")?;
-        let (place, uses) = self.new_place(shared)?;
-        if let Err(error) = capability::with(Capability::Bpf, || shared.monitor.wake()) {
-            shared.places.give(place, Instant::now());
+        let ring = self.ring.ok_or("this client has no ring")?;
+        let (slot, uses) = self.new_slot(shared)?;
+        if let Err(error) = capability::with_bpf(|| shared.monitor.wake()) {
+            shared.slots.release(slot, shared.now);
             return Err(error.to_string());
         }
-        let token = monitor::token(place, uses);
-        shared.monitor.open(place, token, ring, wanted);
-        let bound = capability::with(Capability::Bpf, || shared.monitor.bind(socket.fd(), token));
+        let token = monitor::token(slot, uses);
+        shared.monitor.open(slot, token, ring, wanted);
+        let bound = capability::with_bpf(|| shared.monitor.bind(socket.fd(), token));
         if let Err(error) = bound {
-            shared.monitor.close(place);
-            shared.places.give(place, Instant::now());
+            shared.free_slot(slot);
             return Err(match error {
                 BindError::Full => "this socket has eight subscribers already: cancel one".into(),
                 BindError::System(e) if e.raw_os_error() == Some(libc::ENOMEM) => format!(
-                    "the socket's memory for options is used up ({e}): raise the sysctl net.core.optmem_max"
+                    "the option memory of the socket is used up ({e}): raise the sysctl net.core.optmem_max"
                 ),
-                BindError::System(e) => format!("the kernel does not take this socket: {e}"),
+                BindError::System(e) => format!("the kernel rejects this socket: {e}"),
             });
         }
-        self.places.insert(token, place);
+        self.slots.insert(token, slot);
         Ok(Reply::Subscribed { id: token })
     }
 
-    /// A place for another subscription, and how often it was taken.
-    fn new_place(&self, shared: &mut Shared) -> Result<(u32, u32), String> {
+    /// A slot for another subscription, and its number of uses.
+    fn new_slot(&self, shared: &mut Shared) -> Result<(u32, u32), String> {
         let most = self.limits.subscriptions_per_client as usize;
-        if self.places.len() >= most {
+        if self.slots.len() >= most {
             return Err(format!(
                 "this client has {most} subscriptions already: cancel some, or raise limits.subscriptions-per-client"
             ));
         }
-        let (user, now) = (self.peer.user, Instant::now());
+        let (user, now) = (self.peer.user, shared.now);
         let most = self.limits.subscriptions_per_user;
-        if user != 0 && shared.places.of(user, now) >= most {
+        if user != 0 && shared.slots.held_by(user, now) >= most {
             return Err(format!(
-                "user {user} has {most} subscriptions already, with those that ended within a second: cancel some, or raise limits.subscriptions-per-user"
+                "user {user} has {most} subscriptions already, including those that ended within a second: cancel some, or raise limits.subscriptions-per-user"
             ));
         }
-        let place = shared.places.take(user, now);
-        place.ok_or_else(|| {
-            "all subscriptions are taken: try again in a second, or raise limits.subscriptions"
+        let slot = shared.slots.allocate(user, now);
+        slot.ok_or_else(|| {
+            "all subscriptions are in use: try again in a second, or raise limits.subscriptions"
                 .into()
         })
     }
 
-    /// What is wanted, if all of it is allowed. The end is told to everybody.
+    /// The requested events and variables, if the policy allows all of them. The end of a connection is
+    /// always included.
     fn grant(&self, events: u32, variables: u64) -> Result<Wanted, String> {
         let events = EventSet::from_bits(events);
         let variables = VariableSet::from_bits(variables);
         let end = EventSet::NONE.with(EventKind::Ended);
-        let too_much = events.without(self.allowed.events.or(end));
-        if !too_much.is_empty() {
+        let excess = events.without(self.allowed.events.or(end));
+        if !excess.is_empty() {
             return Err(format!(
-                "the policy does not let this user subscribe to: {too_much}; ask the administrator"
+                "the policy does not allow this user the events {excess}: ask the administrator"
             ));
         }
-        let too_much = variables.without(self.allowed.variables);
-        if !too_much.is_empty() {
+        let excess = variables.without(self.allowed.variables);
+        if !excess.is_empty() {
             return Err(format!(
-                "the policy does not let this user read: {too_much}; ask the administrator"
+                "the policy does not allow this user the variables {excess}: ask the administrator"
             ));
         }
         Ok(Wanted {
@@ -407,33 +391,32 @@ impl Client {
         })
     }
 
-    /// What became of a subscription: once, if it has ended.
+    /// The tally of a subscription; once, if it has ended.
     fn tally(&mut self, shared: &Shared, id: u64) -> Result<Tally, String> {
-        if let Some(at) = self.ended.iter().position(|&(token, _)| token == id)
-            && let Some((_, tally)) = self.ended.remove(at)
-        {
+        let ended = self.ended.iter().position(|&(token, _)| token == id);
+        if let Some((_, tally)) = ended.and_then(|at| self.ended.remove(at)) {
             return Ok(tally);
         }
-        Ok(shared.monitor.tally(self.place(id)?))
+        Ok(shared.monitor.tally(self.slot(id)?))
     }
 
-    fn place(&self, id: u64) -> Result<u32, String> {
-        let place = self.places.get(&id).copied();
-        place.ok_or_else(|| {
-            "there is no such subscription of this client: it was cancelled, or its socket is closed".into()
+    fn slot(&self, id: u64) -> Result<u32, String> {
+        let slot = self.slots.get(&id).copied();
+        slot.ok_or_else(|| {
+            "this client has no such subscription: it was cancelled, or its socket is closed".into()
         })
     }
 }
 
-/// What a client may ask, at a steady rate with a second's worth at once.
+/// Rate limit of requests: a token bucket that holds the requests of a second.
 #[derive(Debug)]
-struct Budget {
+struct RateLimit {
     per_second: f64,
     left: f64,
     since: Option<Instant>,
 }
 
-impl Budget {
+impl RateLimit {
     fn new(per_second: u32) -> Self {
         let per_second = f64::from(per_second);
         Self {
@@ -459,11 +442,11 @@ impl Budget {
     }
 }
 
-const NO_SOCKET: &str = "no socket came with the request: hand it over (SCM_RIGHTS)";
+const NO_SOCKET: &str = "the request has no socket: send one along (SCM_RIGHTS)";
 const FULL: &str = "the daemon has no descriptor left for this socket: try again later, or raise its limit of open files (ulimit -n, LimitNOFILE=)";
-/// Bytes of the least ring.
+/// Bytes of the smallest ring: a page.
 const SMALLEST: u32 = 4_096;
-/// How long a client may take to ask for its ring.
+/// Time limit for the request that opens a ring.
 const OPEN_WITHIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -471,21 +454,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_slowed_to_its_rate() {
+    fn a_flood_of_requests_is_limited_to_the_rate() {
         let start = Instant::now();
-        let mut budget = Budget::new(100);
+        let mut rate = RateLimit::new(100);
         let (mut now, mut served) = (start, 0);
         while now < start + Duration::from_secs(3) {
-            let wait = budget.wait(now);
+            let wait = rate.wait(now);
             if wait.is_zero() {
-                budget.spend();
+                rate.spend();
                 served += 1;
                 now += Duration::from_micros(10);
             } else {
                 now += wait;
             }
         }
-        // A second's worth at once, and three seconds' worth after that.
+        // The requests of one second at once, and those of three seconds after that.
         assert!((399..=401).contains(&served), "{served}");
     }
 }

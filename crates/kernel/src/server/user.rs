@@ -1,4 +1,4 @@
-//! Whom the daemon becomes.
+//! The user that the daemon becomes.
 
 use std::ffi::CString;
 
@@ -6,14 +6,13 @@ use super::ServeError;
 use crate::system::{group_number, group_of, user_and_group};
 
 /// User and group of `USER` or `USER:GROUP`, each by name or number. Numbers need no entry on this
-/// system, as in containers, where users often have none; but then nobody knows the user's group,
-/// and it has to be given.
+/// system, since users of containers often have none. The group has to be given then.
 ///
 /// # Errors
 ///
-/// There is no such user or group, or the user's group is not known.
+/// The user or the group does not exist, or the group of the user is not known.
 pub(super) fn ids(given: &str) -> Result<(u32, u32), ServeError> {
-    // No name has a colon, which is what ends it in the system's list.
+    // Names have no colon: it separates the fields of /etc/passwd.
     let (name, group) = match given.split_once(':') {
         Some((name, group)) => (name, Some(group)),
         None => (given, None),
@@ -32,7 +31,7 @@ pub(super) fn ids(given: &str) -> Result<(u32, u32), ServeError> {
     Ok((user, group))
 }
 
-/// A number that a user or a group can have. The last is what the system takes for "as before".
+/// A number of a user or a group. The largest one means "unchanged" in setresuid(2).
 fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|&number| number != u32::MAX)
 }
@@ -56,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_known_is_named_with_the_mend() {
+    fn unknown_users_and_groups_are_named_with_the_fix() {
         for (given, parts) in [
             ("nosuchuser", ["no user `nosuchuser`", "UID:GID"]),
             ("", ["no user ``", "UID:GID"]),
@@ -71,6 +70,6 @@ mod tests {
         }
     }
 
-    /// Nobody gives this number to a user.
+    /// No user has this number.
     const UNLISTED: u32 = 4_000_000_001;
 }

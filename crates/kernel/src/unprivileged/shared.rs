@@ -1,4 +1,4 @@
-//! What is known of the sockets that are watched, and what is told of them.
+//! The observed sockets, their subscriptions and events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{OwnedFd, RawFd};
@@ -9,8 +9,8 @@ use super::view::View;
 use super::{remove, stamps};
 use crate::bpf::monitor::{Tally, Wanted};
 use crate::error::EventsError;
-use crate::event::{CaState, Event, EventKind, LinkEvent, SubscriptionId};
-use crate::system::{Bell, is_short, monotonic};
+use crate::event::{CaState, Event, EventKind, Happening, SubscriptionId};
+use crate::system::{Bell, is_short};
 use crate::variables::Variable;
 
 #[derive(Debug)]
@@ -23,23 +23,23 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) queue: VecDeque<Event>,
-    /// By their cookies: a descriptor may be closed or another socket's by now.
+    /// By cookie: a descriptor may be closed or reused by now.
     pub(super) sockets: BTreeMap<u64, Watched>,
-    /// Which of them a subscription is to.
+    /// The cookie of the socket of each subscription.
     pub(super) places: BTreeMap<u64, u64>,
-    /// Sockets without subscriptions that still get stamps, of what was written before, by their
-    /// cookies with a descriptor of each. An application that polls them must not find those.
+    /// Sockets without subscriptions that still expect stamps, by cookie with a descriptor of each. The
+    /// stamps are removed, so that an application that polls the socket does not see them.
     pub(super) fading: BTreeMap<u64, RawFd>,
     pub(super) last: u64,
 }
 
-/// A socket, how it was seen last, and who wants to hear of it.
+/// A socket, its last state, and its subscriptions.
 #[derive(Debug)]
 pub(super) struct Watched {
-    /// One of its descriptors, unless that was closed since.
+    /// A descriptor of the socket, unless it was closed since.
     pub(super) fd: RawFd,
     pub(super) seen: View,
-    /// By their numbers.
+    /// By number.
     pub(super) subscriptions: BTreeMap<u64, Subscription>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Subscription {
     pub(super) tally: Tally,
 }
 
-/// What is asked of a socket that may come to a time-out.
+/// The data for the alarm of a socket that may time out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) fd: RawFd,
@@ -62,45 +62,43 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A descriptor of a socket that is watched or still gets stamps.
-    pub(super) fn place(&self, cookie: u64) -> Option<RawFd> {
+    /// A descriptor of an observed socket, or of one that expects stamps.
+    pub(super) fn place(&self, cookie: u64, now: Duration) -> Option<RawFd> {
         let fd = self.lock().place(cookie)?;
         if stamps::still(fd, cookie).is_some() {
             return Some(fd);
         }
-        self.follow();
+        self.follow(now);
         let fd = self.lock().place(cookie)?;
-        // Where descriptors are short it was not looked for.
+        // It is not found if the process has no descriptor left for the search.
         stamps::still(fd, cookie).map(|_| fd)
     }
 
-    /// Finds sockets whose descriptors were closed at others of this process, where they go on.
-    /// Those that have none are gone.
-    pub(super) fn follow(&self) {
+    /// Finds other descriptors of sockets whose descriptors were closed. Sockets without any are closed.
+    pub(super) fn follow(&self, now: Duration) {
         let missing = self.lock().missing();
         if missing.is_empty() {
             return;
         }
         let found = match stamps::find(&missing) {
             Ok(found) => found,
-            // It takes a descriptor: another time.
+            // The search takes a descriptor, and is repeated later.
             Err(e) if is_short(&e) => return,
             Err(_) => BTreeMap::new(),
         };
-        let now = monotonic();
         let mut state = self.lock();
-        // Some may have come or gone meanwhile.
+        // Subscriptions may have changed meanwhile.
         for cookie in state.missing().intersection(&missing) {
             match found.get(cookie) {
                 Some(&fd) => state.move_to(*cookie, fd),
                 None => state.end(*cookie, now),
             }
         }
-        self.tell_of(&state);
+        self.notify(&state);
     }
 
-    /// Nobody is to look for events where there are none.
-    pub(super) fn tell_of(&self, state: &State) {
+    /// Rings the bell if there are events.
+    pub(super) fn notify(&self, state: &State) {
         if !state.queue.is_empty() {
             self.bell.ring();
         }
@@ -110,7 +108,7 @@ impl Shared {
         self.lock().sockets.keys().copied().collect()
     }
 
-    /// Sockets that may come to a time-out, of which somebody wants to hear.
+    /// Sockets that may time out and have a subscription to time-outs.
     pub(super) fn await_timeouts(&self) -> BTreeMap<u64, Waiting> {
         let state = self.lock();
         let waiting = state
@@ -120,18 +118,18 @@ impl Shared {
         waiting.collect()
     }
 
-    /// The same of one socket.
+    /// The same for one socket.
     pub(super) fn awaits_timeout(&self, cookie: u64) -> Option<Waiting> {
         self.lock().sockets.get(&cookie)?.waiting()
     }
 
-    /// The smoothed round trip of a socket in disorder, if somebody wants to hear of recoveries.
+    /// The smoothed round trip of a socket in disorder with a subscription to recoveries.
     pub(super) fn disorder(&self, cookie: u64) -> Option<Duration> {
         self.lock().sockets.get(&cookie)?.disorder()
     }
 
-    /// Looks at a socket and tells its subscribers what has changed. The answer is when a time-out
-    /// was seen, if one was.
+    /// Reads the state of a socket and queues the events of its changes. Returns the time of the look if
+    /// there was a time-out.
     pub(super) fn look(&self, cookie: u64) -> Option<Duration> {
         let mut state = self.lock();
         let watched = state.sockets.get_mut(&cookie)?;
@@ -141,25 +139,25 @@ impl Shared {
         let happened = view.since(&before);
         watched.seen = view;
         if !happened.is_empty() {
-            state.tell(cookie, view.at, &happened);
-            self.tell_of(&state);
+            state.queue_events(cookie, view.at, &happened);
+            self.notify(&state);
         }
-        let timeout = |what: &LinkEvent| what.kind() == EventKind::Timeout;
+        let timeout = |what: &Happening| what.kind() == EventKind::Timeout;
         happened.iter().any(timeout).then_some(view.at)
     }
 
-    /// Lets go of sockets whose last stamps have come. Whether any are left.
+    /// Releases sockets whose last stamps have arrived. Whether any are left.
     pub(super) fn fade(&self, epoll: &OwnedFd) -> bool {
         let mut state = self.lock();
         state.fading.retain(|&cookie, &mut fd| {
             let Some(socket) = stamps::still(fd, cookie) else {
-                // Until it is found elsewhere, or nowhere.
+                // Until `follow` finds it or not.
                 return true;
             };
             let pending = stamps::is_pending(socket);
             stamps::drain(fd);
             if !pending {
-                // A socket that has just been closed is not in there any more.
+                // It fails if the socket has just been closed.
                 let _ = remove(epoll, fd);
             }
             pending
@@ -179,8 +177,8 @@ impl State {
         found.ok_or(EventsError::NoSubscription)
     }
 
-    /// Tells those who want to hear it what happened to a socket.
-    pub(super) fn tell(&mut self, cookie: u64, time: Duration, happened: &[LinkEvent]) {
+    /// Queues the events of a socket for its subscriptions.
+    pub(super) fn queue_events(&mut self, cookie: u64, time: Duration, happened: &[Happening]) {
         let Some(watched) = self.sockets.get_mut(&cookie) else {
             return;
         };
@@ -206,8 +204,8 @@ impl State {
         }
     }
 
-    /// Nobody wants to hear of these sockets any more: they are as they were before.
-    pub(super) fn let_go(&mut self, epoll: &OwnedFd, sockets: &[(u64, RawFd)]) {
+    /// Restores sockets that have no subscription any more.
+    pub(super) fn release(&mut self, epoll: &OwnedFd, sockets: &[(u64, RawFd)]) {
         let is_closed = |&&(cookie, fd): &&(u64, RawFd)| stamps::still(fd, cookie).is_none();
         let closed: BTreeSet<u64> = sockets.iter().filter(is_closed).map(|s| s.0).collect();
         let found = if closed.is_empty() {
@@ -221,10 +219,10 @@ impl State {
     }
 
     fn give_back(&mut self, epoll: &OwnedFd, fd: RawFd, cookie: u64) {
-        if stamps::give_back(fd, cookie) {
+        if stamps::restore(fd, cookie) {
             self.fading.insert(cookie, fd);
         } else if stamps::still(fd, cookie).is_some() {
-            // By a descriptor that is closed it cannot be removed, and nobody is told of it.
+            // A closed descriptor cannot be removed, and has no events either.
             let _ = remove(epoll, fd);
         }
     }
@@ -234,7 +232,7 @@ impl State {
         watched.or_else(|| self.fading.get(&cookie).copied())
     }
 
-    /// Sockets that are not at their descriptors any more.
+    /// Sockets whose descriptors are closed or reused.
     pub(super) fn missing(&self) -> BTreeSet<u64> {
         let watched = self.sockets.iter().map(|(&cookie, w)| (cookie, w.fd));
         let fading = self.fading.iter().map(|(&cookie, &fd)| (cookie, fd));
@@ -252,12 +250,12 @@ impl State {
         }
     }
 
-    /// A socket is gone.
+    /// A socket is closed.
     pub(super) fn end(&mut self, cookie: u64, time: Duration) {
-        self.tell(cookie, time, &[LinkEvent::Ended]);
+        self.queue_events(cookie, time, &[Happening::Ended]);
         self.fading.remove(&cookie);
         if let Some(watched) = self.sockets.remove(&cookie) {
-            stamps::give_back(watched.fd, cookie);
+            stamps::restore(watched.fd, cookie);
             for id in watched.subscriptions.keys() {
                 self.places.remove(id);
             }
@@ -266,7 +264,7 @@ impl State {
 }
 
 impl Watched {
-    /// Whether it may come to a time-out that somebody wants to hear of.
+    /// The data for an alarm if the socket may time out and has a subscription to time-outs.
     pub(super) fn waiting(&self) -> Option<Waiting> {
         let seen = &self.seen.state;
         let on_the_way = seen.get(Variable::PacketsOut).is_some_and(|n| n > 0);
@@ -291,5 +289,5 @@ impl Watched {
     }
 }
 
-/// Events that nobody takes, before they are dropped.
+/// Length of the queue at which events are dropped.
 const LONGEST_QUEUE: usize = 3_000;

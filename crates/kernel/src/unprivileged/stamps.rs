@@ -1,4 +1,4 @@
-//! The time stamps that are asked of sockets, and what sockets were asked for before.
+//! The time stamp options of sockets, and those that the application had set before.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,24 +11,24 @@ use crate::system::{cookie, descriptors, option, set_option};
 use crate::tcp::Info;
 use crate::variables::Variable;
 
-/// `struct so_timestamping`: what is to be stamped, and by which clock.
+/// `struct so_timestamping`: flags and clock.
 type Options = [u32; 2];
 
-/// What an application had asked of its socket.
+/// The options of the application.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     options: Options,
-    /// By which of the two names of the option.
+    /// The name of the option: old or new.
     name: i32,
-    /// How many watch the socket, here and through other [`Events`](crate::Events).
+    /// Number of observers, here and in other [`Events`](crate::Events).
     watchers: usize,
 }
 
-/// By the cookies of the sockets. A socket has its option once, however many watch it.
+/// By cookie: a socket has the option once for all observers.
 static STAMPED: Mutex<BTreeMap<u64, Before>> = Mutex::new(BTreeMap::new());
 
-/// Asks for stamps, on top of what the application asks for.
-pub(super) fn ask(socket: BorrowedFd<'_>, cookie: u64) -> io::Result<()> {
+/// Adds stamps to the options of the application.
+pub(super) fn request(socket: BorrowedFd<'_>, cookie: u64) -> io::Result<()> {
     match stamped().entry(cookie) {
         Entry::Occupied(mut known) => known.get_mut().watchers += 1,
         Entry::Vacant(place) => {
@@ -40,9 +40,9 @@ pub(super) fn ask(socket: BorrowedFd<'_>, cookie: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for no more stamps, if nobody else watches the socket. Whether some may still come, because
-/// the data that they are of is not acknowledged.
-pub(super) fn give_back(fd: RawFd, cookie: u64) -> bool {
+/// Restores the options if there is no other observer. Whether stamps may still arrive, for
+/// unacknowledged data.
+pub(super) fn restore(fd: RawFd, cookie: u64) -> bool {
     let mut stamped = stamped();
     let Entry::Occupied(mut known) = stamped.entry(cookie) else {
         return false;
@@ -55,19 +55,19 @@ pub(super) fn give_back(fd: RawFd, cookie: u64) -> bool {
     let Some(socket) = still(fd, cookie) else {
         return false;
     };
-    // What the application has asked for since is its own affair.
+    // Options that the application has set since then stay.
     if options(socket, before.name).is_ok_and(|now| now == before.with_stamps()) {
-        // A refusal leaves stamps that nobody reads, and there is nothing else to be done.
+        // There is no other way to stop the stamps if this fails.
         let _ = set_option(socket, libc::SOL_SOCKET, before.name, &before.options);
     }
     let pending = is_pending(socket);
     drain(fd);
-    // Stamps that the application waits for are not to be taken from it.
+    // Stamps that the application has requested must stay on its queue.
     pending && before.options[0] & SENDING == 0
 }
 
-/// Whether a socket has sent or is to send what is not acknowledged. Asked under its lock, so that
-/// the stamps of what is acknowledged are on the queue.
+/// Whether a socket has unacknowledged or unsent data. `TCP_INFO` takes the socket's lock, so the stamps
+/// of acknowledged data are on the queue by then.
 pub(super) fn is_pending(socket: BorrowedFd<'_>) -> bool {
     Info::read(socket).is_ok_and(|info| {
         let out = info.snapshot().get(Variable::PacketsOut);
@@ -75,26 +75,26 @@ pub(super) fn is_pending(socket: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// The socket, if its descriptor is neither closed nor another one's by now.
+/// The socket, if its descriptor is neither closed nor reused.
 pub(super) fn still<'a>(fd: RawFd, its: u64) -> Option<BorrowedFd<'a>> {
-    // SAFETY: it is only passed to the kernel, which says if it is not open; if it is another
-    // socket, the cookie tells.
+    // SAFETY: it is only passed to the kernel, which reports a closed descriptor. The cookie identifies
+    // the socket.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     cookie(socket).is_ok_and(|c| c == its).then_some(socket)
 }
 
-/// Descriptors of this process that are these sockets'.
+/// Descriptors of these sockets in this process.
 pub(super) fn find(cookies: &BTreeSet<u64>) -> io::Result<BTreeMap<u64, RawFd>> {
     let numbers = descriptors()?;
     let of = |&fd: &RawFd| {
-        // SAFETY: it is only passed to the kernel, which says what it is.
+        // SAFETY: it is only passed to the kernel, which reports its type.
         let its = cookie(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
         cookies.contains(&its).then_some((its, fd))
     };
     Ok(numbers.iter().filter_map(of).collect())
 }
 
-/// Empties an error queue: that there is something is all that matters.
+/// Discards the messages of an error queue. Only their arrival matters.
 pub(super) fn drain(fd: RawFd) {
     let mut control = [0_u64; 64];
     let mut payload = [0_u8; 1];
@@ -121,7 +121,7 @@ pub(super) fn drain(fd: RawFd) {
 
 impl Before {
     fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        // By the newer name the kernel tells only what was set by it.
+        // Read by the new name, the kernel reports only options that were set by it.
         let newer = options(socket, NEWER).unwrap_or_default();
         let (options, name) = if newer[0] == 0 {
             (
@@ -151,17 +151,17 @@ fn stamped() -> MutexGuard<'static, BTreeMap<u64, Before>> {
     STAMPED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Stamps when a segment goes to the device and when it is acknowledged, by the kernel, without a
-/// copy of the payload, each with its place in the stream.
+/// Stamps when a segment goes to the device and when it is acknowledged, in software, without a copy of
+/// the payload, each with its position in the stream.
 pub(super) const STAMPS: u32 = libc::SOF_TIMESTAMPING_TX_SCHED
     | libc::SOF_TIMESTAMPING_TX_ACK
     | libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_OPT_ID
     | libc::SOF_TIMESTAMPING_OPT_TSONLY;
-/// All stamps of what is sent.
+/// All stamps of sent data.
 const SENDING: u32 = libc::SOF_TIMESTAMPING_TX_HARDWARE
     | libc::SOF_TIMESTAMPING_TX_SOFTWARE
     | libc::SOF_TIMESTAMPING_TX_SCHED
     | libc::SOF_TIMESTAMPING_TX_ACK;
-/// `SO_TIMESTAMPING_NEW`, whose stamps have 64 bits everywhere.
+/// `SO_TIMESTAMPING_NEW`, whose stamps have 64 bits on all machines.
 const NEWER: i32 = 65;

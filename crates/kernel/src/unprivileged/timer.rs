@@ -1,5 +1,5 @@
-//! When the retransmission timer of a socket runs out: what the kernel tells whoever asks
-//! (`NETLINK_SOCK_DIAG`, as `ss -o` does), and how much later its timer wheel may be.
+//! The expiry of a socket's retransmission timer: the report of the kernel (`NETLINK_SOCK_DIAG`, as in
+//! `ss -o`), and the delay that its timer wheel can add.
 
 use std::io;
 use std::mem;
@@ -7,18 +7,20 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::system::{check, option, owned};
+use crate::system::{check, monotonic, option, owned};
 
-/// Asks the kernel for timers of the sockets of this network namespace.
+/// Reads timers of sockets of this network namespace.
 #[derive(Debug)]
 pub(super) struct Timers(OwnedFd);
 
-/// What the kernel says of a socket's timer.
+/// The kernel's report of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
-    /// Until it is due, rounded up to ticks of the kernel.
+    /// Time of the report.
+    pub(super) at: Duration,
+    /// Remaining time, rounded up to ticks of the kernel.
     pub(super) within: Duration,
-    /// Whether it ran out before and nothing was acknowledged since.
+    /// Whether the timer has expired before without an acknowledgement since.
     pub(super) backed_off: bool,
 }
 
@@ -29,9 +31,8 @@ impl Timers {
         owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) }).map(Self)
     }
 
-    /// Of this socket, if one runs for what it has sent: to retransmit, or to probe for the loss of
-    /// the tail (RFC 8985). `None` too where the kernel does not say, as of sockets of another
-    /// network namespace.
+    /// The timer of a socket for retransmissions or tail loss probes (RFC 8985), if it is set. `None` also
+    /// if the kernel does not report it, as for sockets of another network namespace.
     pub(super) fn due(&self, socket: BorrowedFd<'_>, cookie: u64) -> Option<Due> {
         let request = Request::new(socket, cookie).ok()?;
         let size = mem::size_of::<Request>();
@@ -42,18 +43,19 @@ impl Timers {
         };
         check(sent as i32).ok()?;
         let mut reply = [0_u8; REPLY];
-        // SAFETY: `reply` is passed with its size. It is there when `send` comes back.
+        // SAFETY: `reply` is passed with its size. The reply is queued before `send` returns.
         let many = unsafe {
             let to = reply.as_mut_ptr().cast();
             libc::recv(self.0.as_raw_fd(), to, reply.len(), libc::MSG_TRUNC)
         };
+        let at = monotonic();
         let many = usize::try_from(many).ok()?.min(reply.len());
-        timer_of(&reply[..many], cookie)
+        timer_of(&reply[..many], cookie, at)
     }
 }
 
-/// Reads `struct inet_diag_msg` behind its `struct nlmsghdr`.
-fn timer_of(reply: &[u8], cookie: u64) -> Option<Due> {
+/// Parses `struct inet_diag_msg` after `struct nlmsghdr`.
+fn timer_of(reply: &[u8], cookie: u64, at: Duration) -> Option<Due> {
     let number = |at: usize| {
         let bytes = reply.get(at..at + 4)?;
         Some(u32::from_ne_bytes(bytes.try_into().ok()?))
@@ -63,6 +65,7 @@ fn timer_of(reply: &[u8], cookie: u64) -> Option<Due> {
     let (timer, retransmits) = (*reply.get(18)?, *reply.get(19)?);
     let found = kind == SOCK_DIAG_BY_FAMILY && of == cookie && timer == RETRANSMISSION;
     found.then_some(Due {
+        at,
         within: Duration::from_millis(number(68)?.into()),
         backed_off: retransmits > 0,
     })
@@ -83,11 +86,11 @@ struct Request {
     states: u32,
     ends: Ends,
     interface: u32,
-    /// In two halves, the low one first.
+    /// Two halves, the low one first.
     cookie: [u32; 2],
 }
 
-/// Ports and addresses of a connection, in the order of the network.
+/// Ports and addresses of a connection in network byte order.
 #[repr(C)]
 #[derive(Default)]
 struct Ends {
@@ -107,19 +110,19 @@ impl Request {
             let mut address: libc::sockaddr_in6 = unsafe { mem::zeroed() };
             let mut size = mem::size_of_val(&address) as libc::socklen_t;
             let place = (&raw mut address).cast();
-            // SAFETY: `address` is passed with its size, and both kinds of TCP's addresses fit.
+            // SAFETY: `address` is passed with its size and has room for both address families.
             check(unsafe { ask(socket.as_raw_fd(), place, &raw mut size) })?;
             family = address.sin6_family;
-            // In both kinds the port comes next, and is in the order of the network.
+            // In both families the port follows, in network byte order.
             ends.ports[end] = address.sin6_port.to_ne_bytes();
             if i32::from(family) == libc::AF_INET {
-                // Where the flow label is in the other kind.
+                // At the position of the flow label in the other family.
                 ends.addresses[end][..4].copy_from_slice(&address.sin6_flowinfo.to_ne_bytes());
             } else {
                 ends.addresses[end] = address.sin6_addr.s6_addr;
             }
         }
-        // Kernels before 5.0 do not tell; few sockets are bound to one.
+        // Linux before 5.0 does not report it; few sockets are bound to an interface.
         let interface = option(socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX).unwrap_or(0);
         Ok(Self {
             length: mem::size_of::<Self>() as u32,
@@ -139,18 +142,19 @@ impl Request {
     }
 }
 
-/// The kernel's timer wheel (`kernel/time/timer.c`): far timers are kept less exactly, and run out
-/// up to an eighth of their time late, at multiples of a power of eight of its ticks.
+/// The kernel's timer wheel (`kernel/time/timer.c`). Its granularity grows with the length of a timer: it
+/// expires up to an eighth of its length late, at multiples of a power of eight ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wheel {
     tick: Duration,
-    /// A time at which timers of this grain ran out, and so do all others of it and of finer ones.
+    /// A time at which timers of a granularity expired, and the granularity. Others of the same or a
+    /// finer granularity expire at multiples from there.
     stop: Option<(Duration, Duration)>,
 }
 
 impl Wheel {
     pub(super) fn new() -> Self {
-        // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
+        // SAFETY: a timespec is two integers, for which zero is a value.
         let tick = unsafe {
             let mut tick: libc::timespec = mem::zeroed();
             libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick);
@@ -163,22 +167,22 @@ impl Wheel {
         }
     }
 
-    /// How exactly a timer is kept that was set for so long.
+    /// The granularity of a timer of this length.
     fn grain(&self, span: Duration) -> Duration {
         let ticks = span.as_nanos().div_ceil(self.tick.as_nanos());
         let level = (0..DEEPEST).find(|&level| ticks < u128::from(FIRST << (3 * level)));
         self.tick * (1 << (3 * level.unwrap_or(DEEPEST)))
     }
 
-    /// Between which times a timer runs out that is due within `within` from now. One whose span is
-    /// known exactly runs out where others of its grain did.
+    /// The window in which a timer expires that is due `within` from now. If its length is known exactly,
+    /// earlier timers of its granularity narrow the window.
     pub(super) fn window(&self, now: Duration, within: Duration, span: Span) -> Range<Duration> {
         let grain = self.grain(span.longest);
-        // It stops at the first multiple behind the tick at which it is due.
+        // It expires at the first multiple after the tick at which it is due.
         let (earliest, latest) = (now + within, now + within + grain);
         let start = match self.stop {
             Some((stop, of)) if span.exact && of >= grain => {
-                // That tick may be a multiple, which `stop` and `now` are both a little behind of.
+                // That tick may be a multiple; `stop` and `now` are both slightly after their ticks.
                 let earliest = earliest + self.tick / 2;
                 let behind = earliest.saturating_sub(stop).as_nanos() % grain.as_nanos();
                 (earliest + grain).saturating_sub(Duration::from_nanos(behind as u64))
@@ -188,21 +192,21 @@ impl Wheel {
         start.saturating_sub(ALERT)..latest + ALERT
     }
 
-    /// A timer of this span ran out.
-    pub(super) fn ran_out(&mut self, at: Duration, span: Span) {
+    /// A timer of this span expired.
+    pub(super) fn expired(&mut self, at: Duration, span: Span) {
         let grain = self.grain(span.longest);
         if span.exact && self.stop.is_none_or(|(_, of)| of <= grain) {
             self.stop = Some((at, grain));
         }
     }
 
-    /// What was learnt is wrong.
+    /// The learnt multiple is wrong.
     pub(super) fn forget(&mut self) {
         self.stop = None;
     }
 }
 
-/// For how long a timer was set.
+/// The length of a timer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) longest: Duration,
@@ -214,17 +218,17 @@ type AddressOf =
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SO_BINDTOIFINDEX: i32 = 62;
-/// `idiag_timer`: to retransmit, or to probe for the loss of the tail.
+/// `idiag_timer` for retransmissions and tail loss probes.
 const RETRANSMISSION: u8 = 1;
-/// The answer is 88 bytes and a few attributes.
+/// The reply has 88 bytes and a few attributes.
 const REPLY: usize = 512;
-/// Ticks that the finest level of the wheel spans (`LVL_START(1)`).
+/// Ticks of the finest level of the wheel (`LVL_START(1)`).
 const FIRST: u64 = 63;
-/// Levels above it that time-outs of TCP (two minutes at most) can come to.
+/// Levels above it for the longest time-out of TCP, two minutes.
 const DEEPEST: u32 = 4;
-/// Kernels have 100 to 1,000 ticks in a second.
+/// The kernel has 100 to 1,000 ticks per second.
 const SHORTEST_TICK: Duration = Duration::from_millis(1);
-/// Between waking up and being awake; a processor takes a tenth of it, as a rule.
+/// Time for the wake-up of a processor, which usually takes a tenth of it.
 const ALERT: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
@@ -235,47 +239,47 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::tests::into_the_void;
+    use super::super::tests::{into_the_void, judged};
     use super::*;
     use crate::system::cookie;
 
+    /// The first expiry of the timer is 0.2 s after the write.
     #[test]
-    fn the_kernel_tells_when_it_retransmits() {
-        let six = TcpListener::bind("[::1]:0").map(|_| "[::1]:0");
-        for address in ["127.0.0.1:0"].into_iter().chain(six) {
-            let (mut stream, _peer) = into_the_void(address);
-            stream.write_all(&[0]).unwrap();
-            let cookie = cookie(stream.as_fd()).unwrap();
-            let timers = Timers::open().unwrap();
-            let due = timers.due(stream.as_fd(), cookie).expect(address);
-            assert!(!due.backed_off);
-            assert!(due.within <= Duration::from_secs(1), "{due:?}");
-            assert_eq!(
-                timers.due(stream.as_fd(), cookie + 1),
-                None,
-                "another socket's"
-            );
-        }
+    fn the_kernel_reports_retransmission_timers() {
+        judged("the_kernel_reports_retransmission_timers", || {
+            let six = TcpListener::bind("[::1]:0").map(|_| "[::1]:0");
+            for address in ["127.0.0.1:0"].into_iter().chain(six) {
+                let (mut stream, _peer) = into_the_void(address);
+                stream.write_all(&[0]).unwrap();
+                let cookie = cookie(stream.as_fd()).unwrap();
+                let timers = Timers::open().unwrap();
+                let due = timers.due(stream.as_fd(), cookie).expect(address);
+                assert!(!due.backed_off);
+                assert!(due.within <= Duration::from_secs(1), "{due:?}");
+                let other = timers.due(stream.as_fd(), cookie + 1);
+                assert_eq!(other, None, "another socket's");
+            }
+        });
     }
 
     #[test]
-    fn a_connection_with_nothing_on_the_way_has_no_timer() {
+    fn a_connection_without_data_has_no_timer() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let cookie = cookie(stream.as_fd()).unwrap();
         assert_eq!(Timers::open().unwrap().due(stream.as_fd(), cookie), None);
-        assert_eq!(timer_of(&[0; 71], 0), None, "cut short");
+        assert_eq!(timer_of(&[0; 71], 0, Duration::ZERO), None, "cut short");
     }
 
     /// `calc_index` of the kernel, in ticks.
-    fn runs_out(set_at: u64, ticks: u64) -> u64 {
+    fn expires(set_at: u64, ticks: u64) -> u64 {
         let level = (0..8).find(|&level| ticks < 63 << (3 * level)).unwrap();
         (((set_at + ticks) >> (3 * level)) + 1) << (3 * level)
     }
 
     proptest! {
         #[test]
-        fn timers_run_out_in_their_windows(
+        fn timers_expire_in_their_windows(
             tick_ms in prop::sample::select(vec![1_u64, 4, 10]),
             phase in 0_u64..1_000_000,
             timers in prop::collection::vec((1_u64..100_000, 1_u64..120_000, 0_u64..400, any::<bool>()), 1..20),
@@ -288,20 +292,20 @@ mod tests {
                 now += wait;
                 let ticks = ms.div_ceil(tick_ms);
                 let late = Duration::from_micros(late);
-                // Asked right behind the tick, within the time that it takes to look.
+                // Read right after the tick, within the duration of a look.
                 let asked = at(now) + late;
                 let span = Span { longest: tick * ticks as u32, exact };
                 let window = wheel.window(asked, span.longest, span);
-                now = runs_out(now, ticks);
+                now = expires(now, ticks);
                 let seen = at(now) + late;
                 prop_assert!(window.contains(&seen), "{window:?} {seen:?}");
-                // Never awake for more than an eighth of the time, and two ticks.
+                // The thread is awake for at most an eighth of the time and two ticks.
                 let most = span.longest / 7 + 2 * tick + 2 * ALERT;
                 prop_assert!(window.end.saturating_sub(window.start) <= most);
                 if wheel.stop.is_some_and(|(_, of)| exact && of >= wheel.grain(span.longest)) {
                     prop_assert!(seen.saturating_sub(window.start) <= 2 * ALERT);
                 }
-                wheel.ran_out(seen, span);
+                wheel.expired(seen, span);
             }
         }
     }

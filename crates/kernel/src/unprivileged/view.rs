@@ -1,18 +1,18 @@
-//! How a socket looks, and what must have happened between two looks.
+//! The state of a socket, and the events between two states.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::event::{CaState, LinkEvent, Phase, TcpState};
+use crate::event::{CaState, Happening, Phase, TcpState};
 use crate::tcp;
 use crate::variables::{Snapshot, Variable};
 
-/// What is compared.
+/// The state that is compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) state: Snapshot,
-    /// When it looked so.
+    /// Time of the state.
     pub(super) at: Duration,
     timeouts: Option<u64>,
     waits: Option<[u64; 3]>,
@@ -24,15 +24,15 @@ impl View {
         let (info, state) = tcp::read(socket)?;
         Ok(Self {
             state,
-            at: info.told,
+            at: info.at,
             timeouts: info.timeouts(),
             waits: info.waits(),
             phase,
         })
     }
 
-    /// What must have happened since, in the order in which it must have.
-    pub(super) fn since(&mut self, before: &Self) -> Vec<LinkEvent> {
+    /// The events since `before`, in their order.
+    pub(super) fn since(&mut self, before: &Self) -> Vec<Happening> {
         let mut happened = Vec::new();
         let this = self;
         let get = |view: &Self, variable| view.state.get(variable).unwrap_or_default();
@@ -40,51 +40,51 @@ impl View {
         let (old, new) = (old.unwrap_or(CaState::Open), new.unwrap_or(CaState::Open));
         let repairs = |s| matches!(s, CaState::Recovery | CaState::Loss);
         if repairs(old) && !repairs(new) {
-            happened.push(LinkEvent::Recovered { from: old });
+            happened.push(Happening::Recovered { from: old });
         }
         if new == CaState::Reducing && old != new {
-            happened.push(LinkEvent::Reduced);
+            happened.push(Happening::Reduced);
         }
         if new == CaState::Recovery && old != new {
             let duplicates = get(this, Variable::SackedOut) as u32;
-            happened.push(LinkEvent::Recovery { duplicates });
+            happened.push(Happening::Recovery { duplicates });
         }
-        // Kernels before 6.7 do not count time-outs.
+        // Linux before 6.7 does not count time-outs.
         let timed_out = match (before.timeouts, this.timeouts) {
             (Some(old), Some(new)) => new > old,
             _ => get(this, Variable::Retransmits) > get(before, Variable::Retransmits),
         };
         if timed_out {
             let doubled = u32::from(get(this, Variable::Backoff) > 0);
-            happened.push(LinkEvent::Timeout {
+            happened.push(Happening::Timeout {
                 // An acknowledgement may have reset it since.
                 in_a_row: get(this, Variable::Retransmits).max(1) as u32,
                 after: this.state.rto().unwrap_or_default() / (1 << doubled),
             });
         }
         let below = |v: &Self| get(v, Variable::Cwnd) < get(v, Variable::Ssthresh);
-        // A window that shrinks to the threshold does not count.
+        // A window that shrinks to the threshold has not grown to it.
         let shrinks = |s| matches!(s, CaState::Recovery | CaState::Reducing);
         if below(before) && !below(this) && !shrinks(old) && !shrinks(new) {
-            happened.push(LinkEvent::Threshold);
+            happened.push(Happening::Threshold);
         }
         let states = (before.state.tcp_state(), this.state.tcp_state());
         if let (Some(from), Some(to)) = states
             && from != to
         {
-            happened.push(LinkEvent::State { from, to });
+            happened.push(Happening::State { from, to });
         }
         let phase = this.limited_by(before);
         if let Some(to) = phase.filter(|_| phase != before.phase) {
             let from = before.phase;
-            happened.push(LinkEvent::Phase { from, to });
+            happened.push(Happening::Phase { from, to });
         }
         this.phase = phase.or(before.phase);
         happened
     }
 
-    /// What limited the sender since then: whatever made it wait, else what the latest sample of
-    /// the delivery rate says.
+    /// The limit of the sender since `before`: the cause of its waits, or else the flag of the latest
+    /// sample of the delivery rate.
     fn limited_by(&self, before: &Self) -> Option<Phase> {
         if self.state.tcp_state() != Some(TcpState::Established) {
             return None;

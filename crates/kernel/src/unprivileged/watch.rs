@@ -1,50 +1,54 @@
-//! The thread: it sleeps until a socket has something on its error queue, and does not while a
-//! retransmission timer is about to run out.
+//! The observing thread. It sleeps until a socket has a message on its error queue, and stays awake while
+//! a retransmission timer is about to expire.
 
 use std::collections::BTreeMap;
 use std::mem;
 use std::ops::Range;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
-use super::disorder::{Disorders, PURSE};
+use super::recovery_watch::{RecoveryWatch, SPIN_BUDGET};
 use super::stamps::drain;
 use super::timer::{Span, Timers, Wheel};
-use super::{Shared, Waiting, remove};
-use crate::system::{be_brisk, monotonic};
+use super::{Shared, Waiting, add, remove};
+use crate::system::{Bell, monotonic, use_short_slices};
 
-/// Looks at sockets until `stop` can be read and the last stamps have come.
-pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: RawFd) {
-    be_brisk();
-    let mut watcher = Watcher::new(shared, epoll);
+/// Observes sockets until `stop` rings and the last stamps have arrived.
+pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: &Bell) {
+    use_short_slices();
+    let stop = stop.as_fd().as_raw_fd();
+    if add(epoll, stop, libc::EPOLLIN as u32, STOP).is_err() {
+        return;
+    }
+    let mut watcher = Watcher::new(shared, epoll, monotonic());
     // SAFETY: an event is integers, for which zero is a value.
     let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
     let mut ending = false;
     loop {
-        let now = monotonic();
+        let slept = monotonic();
         // SAFETY: `ready` is passed with its length.
         let many = unsafe {
             libc::epoll_wait(
                 epoll.as_raw_fd(),
                 ready.as_mut_ptr(),
                 ready.len() as i32,
-                watcher.sleeps(now).as_millis() as i32,
+                watcher.sleeps(slept).as_millis() as i32,
             )
         };
+        let now = monotonic();
         let ready = &ready[..usize::try_from(many).unwrap_or(0)];
         if ready.iter().any(|r| { r.u64 } == STOP) {
             ending = true;
-            // It is closed where this fails.
+            // It fails only if the bell is closed.
             let _ = remove(epoll, stop);
         }
         if ending && !shared.fade(epoll) {
             return;
         }
         for event in ready {
-            watcher.stamped(event.u64, now);
+            watcher.stamped(event.u64, slept, now);
         }
-        let now = monotonic();
         watcher.ask(now);
         if now.saturating_sub(watcher.looked) >= IDLE {
             watcher.look_at_all(now);
@@ -56,71 +60,70 @@ struct Watcher<'a> {
     shared: &'a Shared,
     epoll: &'a OwnedFd,
     alarms: Alarms,
-    disorders: Disorders<'a>,
-    /// When all sockets were looked at.
+    recoveries: RecoveryWatch<'a>,
+    /// Time of the last look at all sockets.
     looked: Duration,
 }
 
 impl<'a> Watcher<'a> {
-    fn new(shared: &'a Shared, epoll: &'a OwnedFd) -> Self {
+    fn new(shared: &'a Shared, epoll: &'a OwnedFd, now: Duration) -> Self {
         let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
-        let now = monotonic();
         Self {
             shared,
             epoll,
             alarms: Alarms::new(several),
-            disorders: Disorders::new(now, several.then_some(&PURSE)),
+            recoveries: RecoveryWatch::new(now, several.then_some(&SPIN_BUDGET)),
             looked: now,
         }
     }
 
-    /// For how long, unless something comes; not at all while it is awake.
+    /// The limit of the next sleep; zero while the thread stays awake.
     fn sleeps(&self, now: Duration) -> Duration {
-        if self.disorders.any(now) {
+        if self.recoveries.is_active(now) {
             return Duration::ZERO;
         }
         self.alarms.next(now).min(IDLE)
     }
 
-    /// There is something on the error queue of a socket.
-    fn stamped(&mut self, cookie: u64, now: Duration) {
-        // Whoever stays awake for a socket looks before anything else.
-        let awake = self.alarms.awake(cookie) || self.disorders.awake(cookie, now);
+    /// A socket has a message on its error queue, which came after `slept`.
+    fn stamped(&mut self, cookie: u64, slept: Duration, now: Duration) {
+        // A thread that stays awake for a socket looks at it before all else.
+        let awake = self.alarms.awake(cookie) || self.recoveries.is_watching(cookie, slept);
         let early = awake.then(|| self.shared.look(cookie)).flatten();
-        // Of the bell, and of sockets that nobody watches any more, there is nothing to be seen.
-        let Some(fd) = self.shared.place(cookie) else {
+        // The bell is not a socket, and the socket may have no subscription left.
+        let Some(fd) = self.shared.place(cookie, now) else {
             return;
         };
         drain(fd);
         let timeout = early.or(self.shared.look(cookie));
         self.alarms.stamped(self.shared, cookie, timeout);
         let disorder = self.shared.disorder(cookie);
-        self.disorders.saw(cookie, disorder, monotonic());
+        self.recoveries.on_state(cookie, disorder, now);
     }
 
-    /// Asks sockets for which it is awake what there is no stamp of.
+    /// Polls the sockets for which the thread is awake.
     fn ask(&mut self, now: Duration) {
-        for cookie in self.disorders.asks(now) {
+        for cookie in self.recoveries.due(now) {
             self.look(cookie);
-            self.disorders
-                .saw(cookie, self.shared.disorder(cookie), now);
+            self.recoveries
+                .on_state(cookie, self.shared.disorder(cookie), now);
         }
         self.alarms.ask_again(self.shared, now);
     }
 
     fn look_at_all(&mut self, now: Duration) {
         self.looked = now;
-        self.shared.follow();
+        self.shared.follow(now);
         self.shared.fade(self.epoll);
         let sockets = self.shared.sockets();
-        self.disorders.keep(&sockets, now);
+        self.recoveries.retain(&sockets, now);
         for cookie in sockets {
             self.look(cookie);
         }
         self.alarms.compare(self.shared);
     }
 
-    /// Looks at a socket that may have no stamp.
+    /// Looks at a socket without a stamp.
     fn look(&mut self, cookie: u64) {
         if let Some(at) = self.shared.look(cookie) {
             self.alarms.stamped(self.shared, cookie, Some(at));
@@ -128,18 +131,18 @@ impl<'a> Watcher<'a> {
     }
 }
 
-/// When to be awake, so that time-outs do not have to wake a processor first, which takes longer
-/// than all else.
+/// Alarms at which the thread has to be awake for the expiry of a retransmission timer. Waking a
+/// processor takes longer than the rest of the observation.
 #[derive(Debug)]
 pub(super) struct Alarms {
-    /// `None` where the kernel does not tell, or there is no second processor to be awake on.
+    /// `None` if the kernel does not report timers, or there is no second processor to stay awake on.
     timers: Option<Timers>,
     wheel: Wheel,
-    /// Of sockets with something on the way.
+    /// Sockets with unacknowledged data.
     stalls: BTreeMap<u64, Stall>,
 }
 
-/// How far a socket has come, and when its timer runs out if it comes no further.
+/// The progress of a socket, and the expiry of its timer without further progress.
 #[derive(Clone, Debug)]
 struct Stall {
     acknowledged: u64,
@@ -150,7 +153,7 @@ struct Stall {
 struct Alarm {
     window: Range<Duration>,
     span: Span,
-    /// Whether the timer still stood so when the window began.
+    /// Whether the timer was the same at the beginning of the window.
     confirmed: bool,
 }
 
@@ -167,21 +170,21 @@ impl Alarms {
         }
     }
 
-    /// Until the thread should be awake.
+    /// The time until the thread has to be awake.
     pub(super) fn next(&self, now: Duration) -> Duration {
         let alarms = self.stalls.values().filter_map(|s| s.alarm.as_ref());
         let waits = alarms.map(|a| a.window.start.saturating_sub(now));
         waits.min().unwrap_or(Duration::MAX)
     }
 
-    /// Whether the thread is awake for a socket.
+    /// Whether the thread stays awake for a socket.
     pub(super) fn awake(&self, cookie: u64) -> bool {
         let stall = self.stalls.get(&cookie);
         let alarm = stall.and_then(|stall| stall.alarm.as_ref());
         alarm.is_some_and(|alarm| alarm.confirmed)
     }
 
-    /// There was something on the error queue of a socket, and perhaps a time-out.
+    /// A socket had a message on its error queue, and perhaps a time-out.
     fn stamped(&mut self, shared: &Shared, cookie: u64, timeout: Option<Duration>) {
         let alarm = self.stalls.remove(&cookie).and_then(|stall| stall.alarm);
         let Some(at) = timeout else {
@@ -189,18 +192,18 @@ impl Alarms {
         };
         if let Some(alarm) = alarm.filter(|a| a.span.exact) {
             if alarm.window.contains(&at) {
-                self.wheel.ran_out(at, alarm.span);
+                self.wheel.expired(at, alarm.span);
             } else {
                 self.wheel.forget();
             }
         }
         if let Some(waiting) = shared.awaits_timeout(cookie) {
-            // The timer has just been set, so what it says is for how long.
+            // The timer has just been set, so the remaining time is its length.
             self.set(cookie, waiting, true);
         }
     }
 
-    /// Asks for the timers of sockets that have come no further since the last time.
+    /// Reads the timers of sockets without progress since the last call.
     pub(super) fn compare(&mut self, shared: &Shared) {
         let all = shared.await_timeouts();
         self.stalls.retain(|cookie, _| all.contains_key(cookie));
@@ -215,7 +218,7 @@ impl Alarms {
         }
     }
 
-    /// Of windows that have begun: whether the timer still stands as it did.
+    /// Confirms the alarms whose windows have begun, if their timers are unchanged.
     pub(super) fn ask_again(&mut self, shared: &Shared, now: Duration) {
         let begun = self.stalls.iter_mut().filter_map(|(&cookie, stall)| {
             let begun = |alarm: &mut Alarm| alarm.window.start <= now;
@@ -230,12 +233,12 @@ impl Alarms {
                     confirmed: true,
                     ..alarm
                 };
-                stall.expect("that is where it was").alarm = Some(alarm);
+                stall.expect("the alarm was taken from it").alarm = Some(alarm);
             }
         }
     }
 
-    /// Whether a timer still runs out in the window of an alarm. If not, its next one is set.
+    /// Whether a timer still expires in the window of an alarm. Otherwise its next alarm is set.
     fn stands(&mut self, shared: &Shared, cookie: u64, alarm: &Alarm) -> bool {
         let Some(waiting) = shared.awaits_timeout(cookie) else {
             return false;
@@ -246,20 +249,19 @@ impl Alarms {
         newer.is_some_and(|newer| newer.window.start < alarm.window.end)
     }
 
-    /// Asks when the timer of a socket runs out.
+    /// Reads the timer of a socket and sets its alarm.
     fn set(&mut self, cookie: u64, waiting: Waiting, just_set: bool) {
-        // SAFETY: the descriptor may be closed or another socket by now, which the cookie tells.
+        // SAFETY: the descriptor may be closed or reused by now, which the cookie shows.
         let socket = unsafe { BorrowedFd::borrow_raw(waiting.fd) };
-        let now = monotonic();
         let due = self.timers.as_ref().and_then(|t| t.due(socket, cookie));
         let alarm = due.map(|due| {
             let exact = just_set && due.backed_off;
-            // It was not set for longer than that.
+            // The timer was not set for longer than this.
             let rto = if exact { due.within } else { waiting.rto };
             let longest = due.within.max(rto);
             let span = Span { longest, exact };
             Alarm {
-                window: self.wheel.window(now, due.within, span),
+                window: self.wheel.window(due.at, due.within, span),
                 span,
                 confirmed: false,
             }
@@ -276,25 +278,24 @@ impl Alarms {
     }
 }
 
-/// What the bell that ends the thread is called: no socket's cookie.
+/// Key of the bell in epoll; no socket has this cookie.
 pub(super) const STOP: u64 = 0;
-/// How often sockets are looked at that leave no stamps.
+/// Interval of looks at sockets without stamps.
 const IDLE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
     use std::sync::Mutex;
 
     use super::super::shared::Watched;
     use super::super::tests::pair;
     use super::super::view::View;
     use super::*;
-    use crate::system::{Bell, cookie, owned};
+    use crate::system::{cookie, owned};
 
-    /// Without its bookkeeping it would sleep until a stamp comes.
+    /// Otherwise the thread would sleep until a stamp arrives.
     #[test]
-    fn the_thread_stays_awake_and_asks_while_recovery_is_near() {
+    fn the_thread_stays_awake_and_polls_while_recovery_is_near() {
         let (stream, _peer) = pair();
         let its = cookie(stream.as_fd()).unwrap();
         let shared = Shared {
@@ -310,18 +311,18 @@ mod tests {
         shared.lock().sockets.insert(its, watched);
         // SAFETY: takes a number and touches no memory.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).unwrap();
-        let purse = Mutex::new(super::super::disorder::Purse::full());
-        let mut watcher = Watcher::new(&shared, &epoll);
-        let now = monotonic();
-        watcher.disorders = Disorders::new(now, Some(&purse));
+        let budget = Mutex::new(super::super::recovery_watch::SpinBudget::full());
+        let now = seen.at;
+        let mut watcher = Watcher::new(&shared, &epoll, now);
+        watcher.recoveries = RecoveryWatch::new(now, Some(&budget));
         let last = || shared.lock().sockets[&its].seen.at;
         let ms = Duration::from_millis;
         watcher.ask(now + ms(1));
         assert_eq!((watcher.sleeps(now), last()), (IDLE, seen.at));
-        watcher.disorders.saw(its, Some(ms(40)), now);
+        watcher.recoveries.on_state(its, Some(ms(40)), now);
         assert_eq!(watcher.sleeps(now + ms(9)), Duration::ZERO);
         watcher.ask(now + ms(9));
-        assert!(last() > seen.at, "it was not asked");
+        assert!(last() > seen.at, "the socket was not polled");
         assert_eq!(watcher.sleeps(now + ms(10)), IDLE);
     }
 }

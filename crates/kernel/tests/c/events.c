@@ -41,7 +41,7 @@ static void then_another(const tg_event *event, void *user) {
 
 static void wait_for(atomic_int *count) {
     for (int tries = 0; atomic_load(count) == 0; tries++) {
-        CHECK(tries < 5000);
+        CHECK(tries < GUARD_MS);
         CHECK(poll(NULL, 0, 1) == 0);
     }
 }
@@ -88,8 +88,8 @@ int main(void) {
     /* The end: a state that changes, then the socket goes. */
     CHECK(shutdown(ours, SHUT_WR) == 0);
     struct pollfd readable = {.fd = tg_events_fd(events), .events = POLLIN};
-    CHECK(poll(&readable, 1, 5000) == 1);
-    CHECK(tg_events_next(events, &event, 5000) == 1);
+    CHECK(poll(&readable, 1, GUARD_MS) == 1);
+    CHECK(tg_events_next(events, &event, GUARD_MS) == 1);
     CHECK(event.kind == TG_STATE && event.subscription == id && event.number == 1);
     CHECK(tg_events_tally(events, id, &count, &lost) == 0 && count >= 1 && lost == 0);
     CHECK(tg_events_change(events, id, 0, 0) == 0);
@@ -143,7 +143,7 @@ int main(void) {
     CHECK(atomic_load(&changes.first) == 1 && atomic_load(&changes.second) == 1);
     CHECK(tg_events_call(events, NULL, NULL) == 0);
     close(changes.other);
-    CHECK(tg_events_next(events, &event, 5000) == 1);
+    CHECK(tg_events_next(events, &event, GUARD_MS) == 1);
     CHECK(tg_events_is_serving(events) == 1);
     CHECK(tg_events_is_serving(NULL) == -1);
     tg_events_close(events);

@@ -49,7 +49,7 @@ int main(int count, char **words) {
         CHECK(tg_events_probe(here, ours, &known, variables) == 0);
     } while (variables[TG_V_PACKETS_OUT] > 0);
     CHECK(shutdown(ours, SHUT_WR) == 0);
-    CHECK(tg_events_next(here, &event, 5000) == 1 && event.kind == TG_STATE);
+    CHECK(tg_events_next(here, &event, GUARD_MS) == 1 && event.kind == TG_STATE);
     CHECK(event.variables[TG_V_SND_UNA] != variables[TG_V_SND_UNA]);
     CHECK(tg_count_from_zero(event.known, event.variables) == 0);
     CHECK(event.variables[TG_V_SND_UNA] == variables[TG_V_SND_UNA]);

@@ -18,6 +18,7 @@ fn who_comes_and_goes_locks_nobody_out() {
         let Some(daemon) = Daemon::start(name, &format!("{few}{rules}")) else {
             return;
         };
+        let start = Instant::now();
         as_nobody(|| {
             for _ in 0..200 {
                 drop(raw_client(&daemon.path));
@@ -26,9 +27,10 @@ fn who_comes_and_goes_locks_nobody_out() {
         });
         let root = Events::connect(&daemon.path);
         assert!(root.is_ok(), "{root:?}");
-        // Twenty in a second, and how many more there were; here within few seconds.
+        // Of each of two users twenty in a second, and how many more there were.
+        let spans = start.elapsed().as_secs() as usize + 1;
         let lines = daemon.log.lock().unwrap().len();
-        assert!(lines < 300, "{lines}");
+        assert!(lines <= 2 * 21 * spans, "{lines} in {spans} s");
     }
 }
 
@@ -38,8 +40,8 @@ fn a_client_that_never_opens_is_thrown_out() {
         return;
     };
     let mute = raw_client(&daemon.path);
-    assert_eq!(answer(&mute, Duration::from_secs(20)), Some(0));
-    assert!(daemon.logged("it did not open in time"));
+    assert_eq!(answer(&mute, GUARD), Some(0));
+    assert!(daemon.logged("it did not request a ring in time"));
 }
 
 /// The length of the next message to a client, if one comes within `limit`.
@@ -80,11 +82,11 @@ fn the_daemon_waits_for_no_descriptor() {
         let (more, more_peer) = lingering();
         // After this one it is not heard for a second, in which our copies go.
         assert!(hand_over(&bad, tally, &[]));
-        assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
+        assert!(answer(&bad, GUARD).is_some_and(|length| length > 0));
         assert!(hand_over(&bad, message, &numbers(&ends)));
         assert!(hand_over(&bad, tally, &numbers(slice::from_ref(&more))));
         drop((ends, more));
-        let heard = answer(&bad, LINGER / 2);
+        let heard = answer(&bad, GUARD);
         assert_eq!(heard.map(|l| l > 0), Some(message == tally), "{message:?}");
         drop(bad);
         Events::connect(&daemon.path).unwrap();
@@ -147,7 +149,8 @@ pub(super) fn numbers(descriptors: &[impl AsRawFd]) -> Vec<i32> {
     descriptors.iter().map(AsRawFd::as_raw_fd).collect()
 }
 
-pub(super) const LINGER: Duration = Duration::from_secs(20);
+/// Longer than any test waits for an answer: one that comes has waited for no such socket.
+const LINGER: Duration = Duration::from_mins(10);
 
 #[test]
 fn one_user_does_not_take_all_subscriptions() {
@@ -186,21 +189,22 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
         let bad = raw_client(&daemon.path);
         // After this one it is not heard for a second, in which our copy goes.
         assert!(hand_over(&bad, tally, &[]));
-        assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
+        assert!(answer(&bad, GUARD).is_some_and(|length| length > 0));
         let (hangs, peer) = lingering();
         assert!(hand_over(&bad, tally, &numbers(slice::from_ref(&hangs))));
         drop(hangs);
-        let patience = Instant::now() + LINGER / 2;
+        let guard = Instant::now() + GUARD;
         let refusal = loop {
             if let Err(refusal) = subscribes(&ours) {
                 break refusal.to_string();
             }
-            assert!(Instant::now() < patience, "nobody was refused");
+            assert!(Instant::now() < guard, "nobody was refused");
         };
         (bad, peer, refusal)
     });
     assert!(
-        refusal.contains("user 65534 handed over hangs") && refusal.contains("SO_LINGER"),
+        refusal.contains("closing descriptors of user 65534 hangs")
+            && refusal.contains("SO_LINGER"),
         "{refusal}"
     );
     // Root's are closed all the while: a socket ends only with the daemon's copy.
@@ -208,13 +212,13 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
     let (short, peer) = connection();
     events.subscribe(&short, Wanted::default()).unwrap();
     drop((short, peer));
-    let end = events.next(Some(Duration::from_secs(5))).unwrap().unwrap();
-    assert_eq!(end.what, LinkEvent::Ended);
+    let end = next(&events);
+    assert_eq!(end.what, Happening::Ended);
     // A peer that is gone ends the wait.
     drop(its_peer);
-    let patience = Instant::now() + LINGER / 2;
+    let guard = Instant::now() + GUARD;
     while let Err(error) = as_nobody(|| subscribes(&ours)) {
-        assert!(Instant::now() < patience, "{error}");
+        assert!(Instant::now() < guard, "{error}");
     }
     drop(bad);
 }
@@ -235,7 +239,7 @@ fn who_closes_after_a_subscription_closes_for_all() {
         drop(socket);
         let last = std::iter::from_fn(|| events.try_next()).last();
         let last = last.map(|event| (event.subscription, event.what));
-        assert_eq!(last, Some((id, LinkEvent::Ended)), "round {round}");
+        assert_eq!(last, Some((id, Happening::Ended)), "round {round}");
     }
 }
 
@@ -250,10 +254,11 @@ fn the_end_waits_for_no_descriptor() {
     let (ours, _peer) = lingering();
     let tally: &[u8] = br#"{"request":"tally","id":1}"#;
     assert!(hand_over(&bad, tally, &[]));
-    assert!(answer(&bad, LINGER).is_some_and(|length| length > 0));
+    assert!(answer(&bad, GUARD).is_some_and(|length| length > 0));
     // Now it is not heard for a second.
     assert!(hand_over(&bad, tally, &numbers(slice::from_ref(&ours))));
     drop(ours);
+    // The socket lingers for ten minutes, of which half are left to the slowest machine.
     let start = Instant::now();
     drop(daemon);
     assert!(start.elapsed() < LINGER / 2, "{:?}", start.elapsed());
@@ -269,7 +274,7 @@ fn who_asks_for_more_ring_than_there_is_gets_what_there_is() {
     let client = raw_client(&daemon.path);
     let open = br#"{"request":"open","version":1,"ring":1048576}"#;
     assert!(hand_over(&client, open, &[]));
-    let opened = reply(&client, LINGER).unwrap();
+    let opened = reply(&client, GUARD).unwrap();
     assert!(opened.contains(r#""ring":8192"#), "{opened}");
     // Both ends of it have that size.
     let events = Events::connect(&daemon.path).unwrap();
@@ -298,14 +303,14 @@ fn what_is_no_socket_is_refused_and_closed() {
     let client = raw_client(&daemon.path);
     let open = br#"{"request":"open","version":1,"ring":4096}"#;
     assert!(hand_over(&client, open, &[]));
-    let opened = reply(&client, LINGER).unwrap();
+    let opened = reply(&client, GUARD).unwrap();
     assert!(opened.contains("opened"), "{opened}");
     let subscribe = br#"{"request":"subscribe","events":1,"variables":0}"#;
     for request in [&subscribe[..], br#"{"request":"counters"}"#] {
         let (mut reader, writer) = io::pipe().unwrap();
         assert!(hand_over(&client, request, &[writer.as_raw_fd()]));
         drop(writer);
-        let refusal = reply(&client, LINGER).unwrap();
+        let refusal = reply(&client, GUARD).unwrap();
         assert!(refusal.contains("give a connected TCP socket"), "{refusal}");
         // The end comes with the last copy of the other end.
         assert_eq!(reader.read(&mut [0]).unwrap(), 0);

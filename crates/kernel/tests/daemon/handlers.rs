@@ -11,7 +11,7 @@ fn handlers_programs_and_signals_are_served() {
         return;
     };
     let handlers = Handlers::start(Events::connect(&daemon.path).unwrap()).unwrap();
-    let seen: Arc<Mutex<Vec<LinkEvent>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<Happening>>> = Arc::default();
     let reports: Arc<Mutex<Vec<String>>> = Arc::default();
     let hear = Arc::clone(&reports);
     handlers.on_report(move |report| hear.lock().unwrap().push(report.to_string()));
@@ -28,16 +28,16 @@ fn handlers_programs_and_signals_are_served() {
     );
     let shell = |script: &str| Executable {
         arguments: vec!["-c".into(), script.into(), "tware".into()],
-        limit: Duration::from_millis(300),
+        limit: GUARD,
         ..Executable::new("/bin/sh")
+    };
+    let hangs = Executable {
+        limit: Duration::from_millis(300),
+        ..shell("sleep 600")
     };
     let writer = Handler::Run(shell(&script));
     handlers.bind(&socket, states(), writer).unwrap();
-    for program in [
-        shell("exit 7"),
-        shell("sleep 60"),
-        Executable::new("/no/such/program"),
-    ] {
+    for program in [shell("exit 7"), hangs, Executable::new("/no/such/program")] {
         let ends = Wanted {
             events: EventSet::NONE,
             variables: VariableSet::ALL,
@@ -50,14 +50,14 @@ fn handlers_programs_and_signals_are_served() {
     assert_eq!(wait_for_signal(&signalled, shut), libc::SIGIO);
     assert!(signalled.try_next().is_some());
     // The program is started for what happened while the socket was open, and finds it.
-    let patience = Instant::now() + Duration::from_secs(10);
+    let guard = Instant::now() + GUARD;
     while !fs::read_to_string(&notes).is_ok_and(|n| n.ends_with('\n')) {
-        assert!(Instant::now() < patience, "the program wrote nothing");
+        assert!(Instant::now() < guard, "the program wrote nothing");
         thread::yield_now();
     }
     drop((socket, peer));
     while reports.lock().unwrap().len() < 3 {
-        assert!(Instant::now() < patience, "{:?}", reports.lock().unwrap());
+        assert!(Instant::now() < guard, "{:?}", reports.lock().unwrap());
         thread::yield_now();
     }
     let reports = reports.lock().unwrap().join("\n");
@@ -68,7 +68,7 @@ fn handlers_programs_and_signals_are_served() {
     ] {
         assert!(reports.contains(word), "{reports}");
     }
-    assert_eq!(seen.lock().unwrap().last(), Some(&LinkEvent::Ended));
+    assert_eq!(seen.lock().unwrap().last(), Some(&Happening::Ended));
     let note = fs::read_to_string(&notes).unwrap();
     let words: Vec<&str> = note.split_whitespace().collect();
     assert_eq!((words[0], words[1], words[3]), ("3", "state", "state"));
@@ -95,8 +95,7 @@ fn a_program_finds_its_socket_wherever_that_is() {
         .bind(io::stdin(), states(), Handler::Run(says))
         .unwrap();
     peer.shutdown(std::net::Shutdown::Write).unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    peer.set_read_timeout(Some(GUARD)).unwrap();
     let mut said = [0; 5];
     peer.read_exact(&mut said).unwrap();
     assert_eq!(&said, b"here\n");
@@ -127,8 +126,8 @@ fn a_program_that_is_not_there_writes_nothing() {
     let call = Handler::Call(Box::new(move |event| tell.send(event.what).unwrap()));
     handlers.bind(&other, Wanted::default(), call).unwrap();
     drop((other, its_peer));
-    let end = told.recv_timeout(Duration::from_secs(20));
-    assert_eq!(end, Ok(LinkEvent::Ended));
+    let end = told.recv_timeout(GUARD);
+    assert_eq!(end, Ok(Happening::Ended));
     let missing = Handler::Run(Executable::new("/no/such/program"));
     handlers.bind(&socket, states(), missing).unwrap();
     let kept = [0, 2].map(|fd| (fd, copy(fd)));
@@ -137,7 +136,7 @@ fn a_program_that_is_not_there_writes_nothing() {
         assert_eq!(unsafe { libc::close(fd) }, 0);
     }
     peer.shutdown(std::net::Shutdown::Write).unwrap();
-    let heard = reports.recv_timeout(Duration::from_secs(20));
+    let heard = reports.recv_timeout(GUARD);
     for (fd, copy) in kept {
         // SAFETY: the copy is open.
         assert_eq!(unsafe { libc::dup2(copy, fd) }, fd);
@@ -187,7 +186,7 @@ fn handlers_and_signals_tell_of_the_end() {
     handlers.on_report(move |r| report.send(r.to_string()).unwrap());
     let (socket, _peer) = connection();
     let hangs = Executable {
-        arguments: vec!["-c".into(), "sleep 60".into()],
+        arguments: vec!["-c".into(), "sleep 600".into()],
         limit: Duration::from_millis(500),
         ..Executable::new("/bin/sh")
     };
@@ -200,21 +199,20 @@ fn handlers_and_signals_tell_of_the_end() {
     let events = Arc::new(Events::connect(&daemon.path).unwrap());
     assert!(handlers.are_serving() && events.is_serving());
     socket.shutdown(std::net::Shutdown::Write).unwrap();
-    let patience = Duration::from_secs(10);
-    begun.recv_timeout(patience).unwrap();
+    begun.recv_timeout(GUARD).unwrap();
     assert_eq!(wait_for_signal(&events, || drop(daemon)), libc::SIGIO);
     assert!(!events.is_serving());
     assert!(matches!(
         events.next(Some(Duration::ZERO)),
         Err(EventsError::Gone)
     ));
-    let why = ended.recv_timeout(patience).unwrap();
+    let why = ended.recv_timeout(GUARD).unwrap();
     assert!(why.contains("daemon is gone"), "{why}");
     assert!(!handlers.are_serving());
     // Whoever asks later hears it too.
     handlers.on_end(move |why| end.send(why.to_string()).unwrap());
     assert_eq!(ended.try_recv(), Ok(why));
-    let killed = reports.recv_timeout(patience).unwrap();
+    let killed = reports.recv_timeout(GUARD).unwrap();
     assert!(killed.contains("killed after 500 ms"), "{killed}");
 }
 
@@ -229,7 +227,7 @@ fn wait_for_signal(events: &Arc<Events>, cause: impl FnOnce()) -> i32 {
         let signals = Signals::to_this_thread(Arc::clone(events), libc::SIGIO).unwrap();
         cause();
         let limit = libc::timespec {
-            tv_sec: 5,
+            tv_sec: GUARD.as_secs() as libc::time_t,
             tv_nsec: 0,
         };
         let signal = libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit);

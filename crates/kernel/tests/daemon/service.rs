@@ -3,14 +3,15 @@
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{env, fs, io};
 
 use tidegate_kernel::{Policy, Server};
 
-use super::skip;
+use super::{GUARD, skip};
 
 /// A daemon in this process, at a path of its own.
 pub(super) struct Daemon {
@@ -90,10 +91,10 @@ impl Daemon {
 
     /// Whether there is a line with this word, for which the daemon itself does not wait.
     pub(super) fn logged(&self, word: &str) -> bool {
-        let patience = Instant::now() + PATIENCE;
+        let guard = Instant::now() + GUARD;
         let is_there = || self.log.lock().unwrap().iter().any(|l| l.contains(word));
         while !is_there() {
-            if Instant::now() >= patience {
+            if Instant::now() >= guard {
                 return false;
             }
             thread::yield_now();
@@ -120,8 +121,11 @@ impl Drop for Daemon {
     }
 }
 
-/// For a line of the log.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Starts a program. Until it runs its process has copies of all descriptors.
+pub(super) fn spawn(command: &mut Command) -> Child {
+    let _turn = TURNS.read().unwrap_or_else(PoisonError::into_inner);
+    command.spawn().unwrap()
+}
 
 /// Leaves a daemon's thread of the descriptors of this process a copy of one, as if it were a process
 /// of its own: other tests start programs, which have copies of everything until they run.

@@ -91,6 +91,8 @@ fn go(
 }
 
 const ON: ControlFlow<()> = ControlFlow::Continue(());
+/// Ends a test that hangs. No verdict depends on it.
+const GUARD: Time = Time::from_secs(300);
 
 #[test]
 fn words_come_at_their_times_and_the_talker_ends() {
@@ -98,7 +100,7 @@ fn words_come_at_their_times_and_the_talker_ends() {
     let far = there.local_addr().unwrap();
     let every = Duration::from_millis(5);
     let listening = Socket::listening(there, |_| true).unwrap();
-    let ears = conditions(Some(Time::from_secs(20)));
+    let ears = conditions(Some(GUARD));
     let stop = ears.stop.clone();
     let listener = thread::spawn(move || {
         let mut listener = Talker::default();
@@ -135,7 +137,7 @@ fn words_come_at_their_times_and_the_talker_ends() {
 
 #[test]
 fn another_thread_wakes_and_ends_it() {
-    let conditions = conditions(Some(Time::from_secs(20)));
+    let conditions = conditions(Some(GUARD));
     let stop = conditions.stop.clone();
     let mut talker = Talker::default();
     let socket = Socket::listening(any(), |_| true).unwrap();
@@ -154,25 +156,43 @@ fn another_thread_wakes_and_ends_it() {
 }
 
 #[test]
-fn it_ends_when_time_is_over_and_turns_before() {
-    let until = Time::from_millis(250);
-    let mut talker = Talker::default();
-    let socket = Socket::listening(any(), |_| true).unwrap();
+fn it_turns_where_nothing_happens_and_ends_when_time_is_over() {
+    let idle = || Socket::listening(any(), |_| true).unwrap();
     let mut turns = 0;
-    let ended = go(&mut talker, socket, &conditions(Some(until)), |_, now| {
-        turns += u32::from(now < until);
+    let conditions_without_end = conditions(Some(GUARD));
+    let ended = go(
+        &mut Talker::default(),
+        idle(),
+        &conditions_without_end,
+        |_, _| {
+            turns += 1;
+            if turns == 3 {
+                ControlFlow::Break(())
+            } else {
+                ON
+            }
+        },
+    );
+    assert_eq!(ended.unwrap().why, Ending::Asked);
+
+    let until = Time::from_millis(250);
+    let mut last = Time::ZERO;
+    let timed = conditions(Some(until));
+    let ended = go(&mut Talker::default(), idle(), &timed, |_, now| {
+        assert!(last < until, "it goes on");
+        last = now;
         ON
     });
     assert_eq!(ended.unwrap().why, Ending::TimeOver);
-    assert!(turns >= 1, "{turns}");
+    assert!(last >= until, "{last:?}");
 }
 
 #[test]
 fn a_closed_port_is_named_after_three_seconds() {
     let closed = any().local_addr().unwrap();
-    let mut talker = Talker::new(1_000, Duration::from_millis(20));
+    let mut talker = Talker::new(u64::MAX, Duration::from_millis(20));
     let socket = Socket::connected(any(), closed).unwrap();
-    let conditions = conditions(Some(Time::from_secs(20)));
+    let conditions = conditions(Some(GUARD));
     let error = go(&mut talker, socket, &conditions, |_, _| ON).unwrap_err();
     assert!(conditions.clock.now() >= Time::ZERO + REFUSALS);
     let text = error.to_string();
@@ -180,6 +200,19 @@ fn a_closed_port_is_named_after_three_seconds() {
         text.contains("nobody listens") && text.contains(&closed.to_string()),
         "{text}"
     );
+}
+
+#[test]
+fn refusals_go_on_unless_there_is_a_lull() {
+    let mut refusals = Refusals::default();
+    let (start, ms) = (Time::from_secs(9), Duration::from_millis);
+    assert!(!refusals.go_on(start));
+    assert_eq!(refusals.add(start), Duration::ZERO);
+    assert_eq!(refusals.add(start + ms(1_999)), ms(1_999));
+    let next = start + ms(1_999) + LULL;
+    assert!(refusals.go_on(start + ms(1_998) + LULL) && !refusals.go_on(next));
+    assert_eq!(refusals.add(next), Duration::ZERO);
+    assert_eq!(refusals.add(next + ms(5)), ms(5));
 }
 
 #[test]
@@ -200,7 +233,7 @@ fn what_does_not_fit_is_an_error() {
     let there = any();
     let socket = Socket::connected(any(), there.local_addr().unwrap()).unwrap();
     let mut rng = Seed(1).stream("test");
-    let conditions = conditions(Some(Time::from_secs(20)));
+    let conditions = conditions(Some(GUARD));
     let result = drive(
         &mut Giant,
         &mut [socket],

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use super::*;
-use crate::event::{EventSet, LinkEvent, TcpState};
+use crate::event::{EventSet, Happening, TcpState};
 use crate::ring::Ring;
 use crate::tcp::Info;
 
@@ -231,12 +231,12 @@ fn connections_over_ipv6_are_watched_too() {
     // That of the repair may have come in while the kernel runs no programs.
     assert!((3..=4).contains(&counted(&watch)));
     watch.here.shutdown(std::net::Shutdown::Write).unwrap();
-    let states: Vec<LinkEvent> = std::iter::from_fn(|| watch.ring.next())
+    let states: Vec<Happening> = std::iter::from_fn(|| watch.ring.next())
         .map(|event| event.what)
-        .filter(|what| matches!(what, LinkEvent::State { .. }))
+        .filter(|what| matches!(what, Happening::State { .. }))
         .collect();
     let (from, to) = (TcpState::Established, TcpState::FinWait1);
-    assert_eq!(states.first(), Some(&LinkEvent::State { from, to }));
+    assert_eq!(states.first(), Some(&Happening::State { from, to }));
     let Watch {
         monitor,
         ring,
@@ -250,7 +250,7 @@ fn connections_over_ipv6_are_watched_too() {
         thread::yield_now();
     }
     let last = std::iter::from_fn(|| ring.next()).last();
-    assert_eq!(last.map(|event| event.what), Some(LinkEvent::Ended));
+    assert_eq!(last.map(|event| event.what), Some(Happening::Ended));
 }
 
 /// Whether the window was below its threshold then, or a duplicate ACK in a row, is over.
@@ -417,7 +417,7 @@ impl Watch {
     fn timeouts(&self) -> Vec<(u32, Duration)> {
         let told = std::iter::from_fn(|| self.ring.next());
         let timeouts = told.filter_map(|event| match event.what {
-            LinkEvent::Timeout { in_a_row, after } => Some((in_a_row, after)),
+            Happening::Timeout { in_a_row, after } => Some((in_a_row, after)),
             _ => None,
         });
         timeouts.collect()

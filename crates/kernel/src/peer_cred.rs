@@ -1,4 +1,4 @@
-//! Who is at the other end of a local socket.
+//! Credentials of the peer of a local socket.
 
 use std::fmt;
 use std::io;
@@ -7,49 +7,49 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use crate::system::{check, option};
 
-/// A process, as it was when it connected.
+/// The peer at the time of its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
+pub(crate) struct PeerCred {
     pub(crate) process: i32,
     pub(crate) user: u32,
-    /// All of them.
+    /// All groups of the process.
     pub(crate) groups: Vec<u32>,
 }
 
-impl Peer {
-    /// Asks the kernel.
+impl PeerCred {
+    /// Reads the credentials.
     pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        let who: libc::ucred = option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+        let peer: libc::ucred = option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
         let mut groups = other_groups(socket)?;
-        groups.push(who.gid);
+        groups.push(peer.gid);
         Ok(Self {
-            process: who.pid,
-            user: who.uid,
+            process: peer.pid,
+            user: peer.uid,
             groups,
         })
     }
 }
 
-/// The user who serves at the other end: who listened there, when he began to.
-pub(crate) fn serving_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    let who: libc::ucred = option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
-    Ok(who.uid)
+/// The user of the server at the other end, at the time at which it began to listen.
+pub(crate) fn server_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let peer: libc::ucred = option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+    Ok(peer.uid)
 }
 
-/// Whether sockets of user `own` may be handed over to a daemon of `user`. Whoever gets a socket
-/// can do all that its owner can, so a path where anybody may put a socket is no warrant. `keeper`
-/// is who owns the folder in which the daemon's socket is, if root alone can have made that.
-pub(crate) fn may_serve(user: u32, own: u32, keeper: Option<u32>) -> bool {
-    user == 0 || user == own || keeper == Some(user)
+/// Whether a process of user `own` may send its sockets to a daemon of `user`. A received socket gives
+/// all rights of its owner, and any user may listen at a path where any user may write. `owner` is the
+/// owner of the socket's directory, if only root can have made that directory.
+pub(crate) fn is_trusted(user: u32, own: u32, owner: Option<u32>) -> bool {
+    user == 0 || user == own || owner == Some(user)
 }
 
-/// As whom this thread acts.
-pub(crate) fn own_user() -> u32 {
+/// The effective user of this thread.
+pub(crate) fn effective_user() -> u32 {
     // SAFETY: takes nothing and touches no memory.
     unsafe { libc::geteuid() }
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for PeerCred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} of user {}", self.process, self.user)
     }
@@ -78,8 +78,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_go_to_root_oneself_and_whom_root_named() {
-        for (user, own, keeper, may) in [
+    fn trusted_are_root_the_own_user_and_the_owner_of_the_directory() {
+        for (user, own, owner, may) in [
             (0, 1000, None, true),
             (1000, 1000, None, true),
             (1001, 1000, None, false),
@@ -87,7 +87,7 @@ mod tests {
             (1001, 1000, Some(0), false),
             (1001, 1000, Some(1001), true),
         ] {
-            assert_eq!(may_serve(user, own, keeper), may, "{user} {own} {keeper:?}");
+            assert_eq!(is_trusted(user, own, owner), may, "{user} {own} {owner:?}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! T-ware as a program that is started once per event.
+//! Executes a program for each event (the T-ware of the papers).
 //!
-//! It runs as a child of the application, with the application's rights. Its arguments are those
-//! that were configured, and then the descriptor of the socket, which it inherits (`-` if it is
-//! closed already), the event's name and its time in nanoseconds on `CLOCK_MONOTONIC`. The same and
-//! the state are in its environment: `TIDEGATE_SOCKET`, `TIDEGATE_EVENT`, `TIDEGATE_TIME`,
-//! `TIDEGATE_DETAILS`, and `TIDEGATE_CWND` and so on for each variable that may be read.
+//! The program is a child of the application and has its rights. Its arguments are the configured
+//! ones, the descriptor of the socket, which it inherits (`-` if the socket is closed), the name of
+//! the event and its time in nanoseconds on `CLOCK_MONOTONIC`. The environment has the same and the
+//! state: `TIDEGATE_SOCKET`, `TIDEGATE_EVENT`, `TIDEGATE_TIME`, `TIDEGATE_DETAILS`, and one variable
+//! for each readable variable of the connection, such as `TIDEGATE_CWND`.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -20,18 +20,18 @@ use crate::system::{cookie, owned};
 /// A program to be started for each event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executable {
-    /// Which.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Its first arguments.
+    /// Arguments before those of the event.
     pub arguments: Vec<String>,
-    /// One that takes longer is killed.
+    /// A program that runs longer is killed.
     pub limit: Duration,
-    /// When so many of all programs run, no more is started.
+    /// Limit of programs that run at once, counted over all events.
     pub at_once: usize,
 }
 
 impl Executable {
-    /// This program, for at most 5 s, and at most 8 at once.
+    /// This program, limited to 5 s and to 8 at once.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -42,18 +42,18 @@ impl Executable {
     }
 }
 
-/// What went wrong with a program.
+/// A failed program.
 #[derive(Debug)]
 pub struct Report {
-    /// Which.
+    /// Path of the program.
     pub program: PathBuf,
-    /// For which event.
+    /// The event for which it was to run.
     pub event: EventKind,
-    /// What.
+    /// The failure.
     pub fault: Fault,
 }
 
-/// What can go wrong with a program.
+/// The failure of a program.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
@@ -61,11 +61,11 @@ pub enum Fault {
     Failed(ExitStatus),
     /// It cannot be started.
     NotStarted(io::Error),
-    /// Too many run already, so it was not started.
+    /// It was not started, since this many programs run already.
     TooMany(usize),
-    /// It took too long and was killed.
+    /// It ran longer than this limit and was killed.
     TooSlow(Duration),
-    /// Nobody tells this library how it ended. Said once of each program.
+    /// The system does not report its exit status to this library. Reported once for each program.
     Unknown(io::Error),
 }
 
@@ -73,38 +73,41 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for {}: ", self.program.display(), self.event)?;
         match &self.fault {
-            Fault::Failed(status) => write!(f, "it failed ({status}); see what it wrote"),
+            Fault::Failed(status) => write!(f, "the program failed ({status}): see its output"),
             Fault::NotStarted(e) if e.raw_os_error() == Some(libc::ENOEXEC) => write!(
                 f,
-                "it cannot be started ({e}); begin a script with #!, and take programs of this machine"
+                "the program cannot be started ({e}): begin a script with #!, and use executables of this architecture"
             ),
-            Fault::NotStarted(e) => write!(f, "it cannot be started ({e}); check path and rights"),
+            Fault::NotStarted(e) => write!(
+                f,
+                "the program cannot be started ({e}): check its path and permissions"
+            ),
             Fault::TooMany(many) => write!(
                 f,
-                "not started, because {many} run already: make it faster, or raise `at_once`"
+                "not started, because {many} programs run already: make it faster, or raise `at_once`"
             ),
             Fault::TooSlow(limit) => write!(
                 f,
-                "killed after {} ms: make it faster, or give it more time (`limit`, in C `limit_ms`)",
+                "killed after {} ms: make it faster, or raise its time limit (`limit`, in C `limit_ms`)",
                 limit.as_millis()
             ),
             Fault::Unknown(e) => write!(
                 f,
-                "how it ends cannot be known ({e}), which is said once: have this process neither ignore SIGCHLD nor wait for children that are not its own"
+                "the exit status is not available ({e}), which is reported once: do not ignore SIGCHLD in this process, and do not wait for children of other modules"
             ),
         }
     }
 }
 
-/// A socket of the application, by its descriptor, which may be closed or another file's by now.
+/// A socket of the application, by its descriptor. The descriptor may be closed or reused later.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SocketRef {
     fd: RawFd,
-    /// Of the socket, which tells it from another one with the same descriptor.
+    /// `SO_COOKIE` of the socket, which identifies it among sockets with the same descriptor.
     cookie: u64,
 }
 
-impl Place {
+impl SocketRef {
     pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         Ok(Self {
             fd: socket.as_raw_fd(),
@@ -112,11 +115,11 @@ impl Place {
         })
     }
 
-    /// A copy for a program, if the descriptor is still the socket's. It lies beyond the standard three,
-    /// which a program gets others of, and at its place if that is free: nothing that is opened to
-    /// start the program can be there then.
-    fn copy(self) -> io::Result<Option<OwnedFd>> {
-        // SAFETY: it is only passed to the kernel, and the cookie tells whether it is the same.
+    /// A duplicate for a program; `None` if the descriptor is no longer the socket's. The number of
+    /// the duplicate is [`SOCKET`] or above: 0 to 2 are replaced in the program, and files that are
+    /// opened to start the program cannot take [`SOCKET`] then.
+    fn duplicate(self) -> io::Result<Option<OwnedFd>> {
+        // SAFETY: the descriptor is only passed to the kernel, and the cookie identifies the socket.
         let socket = unsafe { BorrowedFd::borrow_raw(self.fd) };
         if !self.is(socket) {
             return Ok(None);
@@ -124,7 +127,7 @@ impl Place {
         // SAFETY: takes numbers and touches no memory.
         match owned(unsafe { libc::fcntl(self.fd, libc::F_DUPFD_CLOEXEC, SOCKET) }) {
             Ok(copy) => Ok(Some(copy).filter(|copy| self.is(copy.as_fd()))),
-            // It was closed in between.
+            // The application has closed it in between.
             Err(e) if e.raw_os_error() == Some(libc::EBADF) => Ok(None),
             Err(e) => Err(e),
         }
@@ -135,11 +138,11 @@ impl Place {
     }
 }
 
-/// Those that run.
+/// The running programs.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     running: Vec<Running>,
-    /// Those of which it was said that their ends are not known.
+    /// Programs for which [`Fault::Unknown`] was reported.
     unknown: BTreeSet<PathBuf>,
 }
 
@@ -153,28 +156,30 @@ struct Running {
 }
 
 impl Programs {
-    /// Starts a program for an event, or says why not.
+    /// Starts a program for an event, or reports why it cannot be started.
     pub(crate) fn start(
         &mut self,
-        what: &Executable,
+        executable: &Executable,
         event: &Event,
-        socket: Place,
+        socket: SocketRef,
+        now: Instant,
     ) -> Option<Report> {
         let kind = event.what.kind();
-        let fault = if self.running.len() >= what.at_once {
+        let start = || {
+            let socket = socket.duplicate()?;
+            command(executable, event, socket).spawn()
+        };
+        let fault = if self.running.len() >= executable.at_once {
             Fault::TooMany(self.running.len())
         } else {
-            let started = socket
-                .copy()
-                .and_then(|socket| command(what, event, socket).spawn());
-            match started {
+            match start() {
                 Ok(child) => {
                     self.running.push(Running {
                         child,
-                        program: what.program.clone(),
+                        program: executable.program.clone(),
                         event: kind,
-                        since: Instant::now(),
-                        limit: what.limit,
+                        since: now,
+                        limit: executable.limit,
                     });
                     return None;
                 }
@@ -182,31 +187,30 @@ impl Programs {
             }
         };
         Some(Report {
-            program: what.program.clone(),
+            program: executable.program.clone(),
             event: kind,
             fault,
         })
     }
 
-    /// Whether there are any.
-    pub(crate) fn are_running(&self) -> bool {
+    /// Whether any program runs.
+    pub(crate) fn is_active(&self) -> bool {
         !self.running.is_empty()
     }
 
-    /// Lets go of those that have ended and kills those that take too long.
-    pub(crate) fn look_after(&mut self) -> Vec<Report> {
+    /// Collects programs that have ended and kills those over their limit.
+    pub(crate) fn reap(&mut self, now: Instant) -> Vec<Report> {
         let mut reports = Vec::new();
         self.running.retain_mut(|running| {
             let fault = match running.child.try_wait() {
                 Ok(Some(status)) if status.success() => return false,
                 Ok(Some(status)) => Fault::Failed(status),
-                Ok(None) if running.since.elapsed() < running.limit => return true,
+                Ok(None) if now.duration_since(running.since) < running.limit => return true,
                 Ok(None) => {
                     running.kill();
                     Fault::TooSlow(running.limit)
                 }
-                // Somebody else waits for the children of this process, or the system is told that
-                // nobody does.
+                // Another part of the process waits for all children, or SIGCHLD is ignored.
                 Err(_) if !self.unknown.insert(running.program.clone()) => return false,
                 Err(e) => Fault::Unknown(e),
             };
@@ -224,7 +228,7 @@ impl Programs {
 impl Drop for Programs {
     fn drop(&mut self) {
         for running in &mut self.running {
-            // Of one that was waited for elsewhere the number may be another's.
+            // If another part of the process has waited for the child its number may be reused.
             if matches!(running.child.try_wait(), Ok(None)) {
                 running.kill();
             }
@@ -233,28 +237,28 @@ impl Drop for Programs {
 }
 
 impl Running {
-    /// With what it has started, as far as that is in its process group.
+    /// Kills the program with its process group.
     fn kill(&mut self) {
-        // SAFETY: takes numbers and touches no memory. The child is not waited for yet, so its
-        // number is nobody else's.
+        // SAFETY: takes numbers and touches no memory. The child has not been waited for, so its
+        // number is not reused.
         unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
-        // It may have gone to another group. One that has ended is beyond it.
+        // The child may have left its group. The call fails if the child has ended.
         let _ = self.child.kill();
-        // It is dead, or as good as; then this returns at once.
+        // The child has received SIGKILL, so this returns soon.
         let _ = self.child.wait();
     }
 }
 
-fn command(what: &Executable, event: &Event, socket: Option<OwnedFd>) -> Command {
+fn command(executable: &Executable, event: &Event, socket: Option<OwnedFd>) -> Command {
     let name = event.what.kind().name();
     let time = event.time.as_nanos().to_string();
     let (first, second) = event.what.details();
-    let place = socket.as_ref().map_or("-".into(), |_| SOCKET.to_string());
-    let mut command = Command::new(&what.program);
+    let number = socket.as_ref().map_or("-".into(), |_| SOCKET.to_string());
+    let mut command = Command::new(&executable.program);
     command
-        .args(&what.arguments)
-        .args([&place, name, &time])
-        .env("TIDEGATE_SOCKET", &place)
+        .args(&executable.arguments)
+        .args([&number, name, &time])
+        .env("TIDEGATE_SOCKET", &number)
         .env("TIDEGATE_EVENT", name)
         .env("TIDEGATE_TIME", &time)
         .env("TIDEGATE_DETAILS", format!("{first} {second}"))
@@ -265,14 +269,14 @@ fn command(what: &Executable, event: &Event, socket: Option<OwnedFd>) -> Command
         let value = event.state.get(variable).unwrap_or_default();
         command.env(name, value.to_string());
     }
-    // Also where there is no socket: with it the system's library starts programs in one way, and
-    // without it in another one, which runs other files.
-    let hand_on = move || {
+    // Also without a socket: with a hook the standard library executes the program itself, without
+    // one it uses posix_spawn, which also runs scripts without an interpreter line.
+    let pass_socket = move || {
         let Some(socket) = socket.as_ref().map(AsRawFd::as_raw_fd) else {
             return Ok(());
         };
-        // A copy does not close when the program starts; a descriptor that is there already has to
-        // be told.
+        // The copy that dup2 makes has no close-on-exec flag. dup2 onto itself changes nothing, so
+        // the flag has to be cleared then.
         // SAFETY: these take numbers and touch no memory.
         let result = unsafe {
             if socket == SOCKET {
@@ -286,12 +290,12 @@ fn command(what: &Executable, event: &Event, socket: Option<OwnedFd>) -> Command
         }
         Ok(())
     };
-    // SAFETY: between fork and exec it only makes a system call.
-    unsafe { command.pre_exec(hand_on) };
+    // SAFETY: the hook makes one system call between fork and exec.
+    unsafe { command.pre_exec(pass_socket) };
     command
 }
 
-/// The descriptor that a program finds its socket at.
+/// The descriptor of the socket in the program.
 const SOCKET: RawFd = 3;
 
 #[cfg(test)]
@@ -299,7 +303,8 @@ mod tests {
     use std::{env, fs, thread};
 
     use super::*;
-    use crate::event::{LinkEvent, SubscriptionId};
+    use crate::event::{Happening, SubscriptionId};
+    use crate::scm_rights;
     use crate::system::local_pair;
     use crate::variables::Snapshot;
 
@@ -308,31 +313,32 @@ mod tests {
             time: Duration::ZERO,
             subscription: SubscriptionId(1),
             number: 1,
-            what: LinkEvent::Ended,
+            what: Happening::Ended,
             state: Snapshot::new(),
         }
     }
 
-    /// With its socket and without.
     #[test]
-    fn a_script_that_names_no_program_runs_always_or_never() {
+    fn a_script_without_an_interpreter_line_runs_with_and_without_a_socket_alike() {
         let script = env::temp_dir().join(format!("tg-{}-script", std::process::id()));
-        // Another process writes it: what this one had open for writing could not be started while
-        // the children of other tests have copies of that.
+        // Another process writes the script. Children of other tests could have copies of a descriptor
+        // of this process that is open for writing, and the script could not be executed then.
         let write = format!("echo 'exit 7' >{0}; chmod +x {0}", script.display());
         let wrote = Command::new("/bin/sh").args(["-c", &write]).status();
         assert!(wrote.unwrap().success());
         let [socket, other] = local_pair().unwrap();
-        let [open, closed] = [&socket, &other].map(|s| Place::of(s.as_fd()).unwrap());
+        let [open, closed] = [&socket, &other].map(|s| SocketRef::of(s.as_fd()).unwrap());
         drop(other);
         let program = Executable::new(&script);
+        let now = Instant::now();
         let outcome = |socket| {
             let mut programs = Programs::default();
-            if let Some(report) = programs.start(&program, &ended(), socket) {
+            if let Some(report) = programs.start(&program, &ended(), socket, now) {
                 return report.to_string();
             }
+            // The time stands still, so the program is not killed.
             loop {
-                if let Some(report) = programs.look_after().pop() {
+                if let Some(report) = programs.reap(now).pop() {
                     return report.to_string();
                 }
                 thread::yield_now();
@@ -342,45 +348,45 @@ mod tests {
         fs::remove_file(script).unwrap();
     }
 
-    /// This very test, as a program that goes to its parent's group.
+    /// The test executes itself as a program that joins the group of its parent and then reads its
+    /// socket until that is closed.
     #[test]
-    fn who_leaves_its_group_is_killed_too() {
-        // SAFETY: these take numbers and touch no memory.
-        let group = |of| unsafe { libc::getpgid(of) };
+    fn a_program_that_leaves_its_process_group_is_killed_too() {
+        let mut byte = [0_u8];
         if env::var_os("TIDEGATE_EVENT").is_some() {
-            // SAFETY: as above.
-            let left = unsafe { libc::setpgid(0, group(libc::getppid())) };
-            assert_eq!(left, 0);
-            thread::sleep(2 * PATIENCE);
+            // SAFETY: these take numbers and touch no memory but one byte.
+            unsafe {
+                let left = libc::setpgid(0, libc::getpgid(libc::getppid()));
+                assert_eq!(left, 0);
+                assert_eq!(libc::write(SOCKET, byte.as_ptr().cast(), 1), 1);
+                libc::read(SOCKET, byte.as_mut_ptr().cast(), 1);
+            }
             return;
         }
-        let [socket, _other] = local_pair().unwrap();
+        let [socket, other] = local_pair().unwrap();
         let program = Executable {
             arguments: vec![
                 "--exact".into(),
-                "tware::tests::who_leaves_its_group_is_killed_too".into(),
+                "exec_handler::tests::a_program_that_leaves_its_process_group_is_killed_too".into(),
             ],
             ..Executable::new(env::current_exe().unwrap())
         };
         let mut programs = Programs::default();
-        let place = Place::of(socket.as_fd()).unwrap();
-        assert!(programs.start(&program, &ended(), place).is_none());
-        let its = programs.running[0].child.id() as libc::pid_t;
-        let start = Instant::now();
-        while group(its) == its {
-            assert!(start.elapsed() < PATIENCE, "it stays in its group");
-            thread::yield_now();
-        }
-        programs.running[0].limit = Duration::ZERO;
-        let report = programs.look_after().pop().unwrap().to_string();
-        assert!(report.contains("killed after 0 ms"), "{report}");
-        assert!(start.elapsed() < PATIENCE, "it was waited for");
+        let place = SocketRef::of(socket.as_fd()).unwrap();
+        let now = Instant::now();
+        assert!(programs.start(&program, &ended(), place, now).is_none());
+        // The program writes a byte when it has left its group.
+        let read = scm_rights::receive(other.as_fd(), &mut byte).unwrap();
+        assert_eq!(read.length, 1);
+        assert!(programs.reap(now + program.limit / 2).is_empty());
+        // The call returns when the program has ended, which it does not do by itself.
+        let report = programs.reap(now + program.limit).pop().unwrap();
+        let report = report.to_string();
+        assert!(report.contains("killed after 5000 ms"), "{report}");
     }
 
-    const PATIENCE: Duration = Duration::from_secs(20);
-
     #[test]
-    fn what_no_machine_runs_is_told_with_the_mend() {
+    fn an_executable_of_no_known_format_is_reported_with_the_fix() {
         let report = Report {
             program: "notes".into(),
             event: EventKind::Ended,

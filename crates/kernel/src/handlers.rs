@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
-use crate::bpf::monitor::Wanted;
+use crate::bpf::events::Wanted;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;

@@ -41,7 +41,8 @@ mod tware;
 mod unprivileged;
 mod variables;
 
-pub use bpf::monitor::{LoadError, Tally, Wanted};
+pub use bpf::events::{Tally, Wanted};
+pub use bpf::loader::LoadError;
 pub use connection::Connection;
 pub use error::EventsError;
 pub use event::{

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::{fs, io};
 
-use crate::bpf::monitor::{Tally, Wanted};
+use crate::bpf::events::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::events::DEFAULT_PATH;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::texts::{fail, status};
 use super::{Handle, NO_HANDLE, borrow, lock, put, wanted};
-use crate::bpf::monitor::Wanted;
+use crate::bpf::events::Wanted;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;

@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::{Limits, Policy, Rule};
-use crate::bpf::monitor::Wanted;
+use crate::bpf::events::Wanted;
 use crate::event::EventSet;
 use crate::system::{group_number, user_and_group};
 use crate::variables::VariableSet;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::closing::Handed;
-use crate::bpf::monitor::{self, BindError, Tally, Wanted};
+use crate::bpf::events::{self, BindError, Tally, Wanted};
+use crate::bpf::raw;
 use crate::capability::{self, Capability};
 use crate::event::{EventKind, EventSet};
 use crate::passing;
@@ -296,7 +297,7 @@ impl Client {
         let number = shared.rings.take(self.peer.user, now);
         let (number, _) = number.ok_or("all rings are taken: try again later")?;
         let ring = capability::with(Capability::Bpf, || {
-            let ring = monitor::new_ring(size)?;
+            let ring = raw::create_ring(size)?;
             shared.monitor.plug(number, ring.as_fd())?;
             io::Result::Ok(ring)
         });
@@ -344,7 +345,7 @@ impl Client {
             shared.places.give(place, Instant::now());
             return Err(error.to_string());
         }
-        let token = monitor::token(place, uses);
+        let token = events::token(place, uses);
         shared.monitor.open(place, token, ring, wanted);
         let bound = capability::with(Capability::Bpf, || shared.monitor.bind(socket.fd(), token));
         if let Err(error) = bound {

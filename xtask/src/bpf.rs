@@ -36,7 +36,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Writes the objects anew.
+/// Writes the objects that the sources compile to.
 pub(crate) fn write(root: &Path) -> anyhow::Result<Report> {
     let mut report = Report::default();
     let Some(compiled) = compile_all(root)? else {
@@ -66,8 +66,8 @@ fn compare(name: &str, is_same: bool, report: &mut Report) {
     }
 }
 
-/// Name and bytes of each object; `None` without the compiler.
-fn compile_all(root: &Path) -> anyhow::Result<Option<Vec<(String, Vec<u8>)>>> {
+/// Every object; `None` without the compiler.
+fn compile_all(root: &Path) -> anyhow::Result<Option<Vec<Object>>> {
     let Some(tools) = Tools::find() else {
         return Ok(None);
     };
@@ -82,6 +82,9 @@ fn compile_all(root: &Path) -> anyhow::Result<Option<Vec<(String, Vec<u8>)>>> {
     let _ = fs::remove_dir_all(&scratch);
     compiled.map(Some)
 }
+
+/// Name and bytes.
+type Object = (String, Vec<u8>);
 
 struct Tools {
     clang: String,
@@ -105,7 +108,7 @@ impl Tools {
         tools.find(|t| is_that(&t.clang) && is_that(&t.strip))
     }
 
-    fn compile(&self, source: &Path, scratch: &Path) -> anyhow::Result<(String, Vec<u8>)> {
+    fn compile(&self, source: &Path, scratch: &Path) -> anyhow::Result<Object> {
         let folder = source.parent().context("a file is in a folder")?;
         let file = source.file_name().context("a file has a name")?;
         let name = Path::new(file).with_extension("o");

@@ -1,6 +1,7 @@
 //! The header, the built object and these mirrors describe the same memory.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -21,17 +22,18 @@ struct Layout {
 macro_rules! mirror {
     ($type:ident $name:literal: $($field:ident)*) => {{
         let _all_fields_are_named = |$type { $($field: _),* }: &$type| ();
-        fn size<T, F>(_: fn(&T) -> &F) -> usize {
-            size_of::<F>()
-        }
         let members = [$((
             stringify!($field).to_owned(),
             offset_of!($type, $field),
-            size(|t: &$type| &t.$field),
+            field_size(|t: &$type| &t.$field),
         )),*];
         let layout = Layout { size: size_of::<$type>(), members: members.into() };
         ($name.to_owned(), layout)
     }};
+}
+
+fn field_size<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
 }
 
 fn mirrors() -> BTreeMap<String, Layout> {
@@ -71,7 +73,7 @@ fn constants() -> BTreeMap<String, usize> {
 
 #[test]
 fn mirrors_are_laid_out_as_the_object_has_it() {
-    let types = Types::of(OBJECT);
+    let types = ObjectTypes::of(OBJECT);
     let mirrors = mirrors();
     assert_eq!(differences(&mirrors, &types), Vec::<String>::new());
     // It notices each kind of difference.
@@ -90,7 +92,7 @@ fn mirrors_are_laid_out_as_the_object_has_it() {
 
 #[test]
 fn constants_are_those_of_the_object() {
-    let types = Types::of(OBJECT);
+    let types = ObjectTypes::of(OBJECT);
     let constants = constants();
     for (name, prefix) in [("event", "EVENT_"), ("phase", "PHASE_")] {
         let here = constants.iter().filter(|(n, _)| n.starts_with(prefix));
@@ -108,7 +110,7 @@ fn mirrors_and_constants_are_those_of_the_header() {
     let assertions = |mirrors: &BTreeMap<String, Layout>, constants: &BTreeMap<String, usize>| {
         let mut text = String::new();
         let mut expect = |what: String, number: usize| {
-            text += &format!("_Static_assert({what} == {number}, \"{what}\");\n");
+            writeln!(text, "_Static_assert({what} == {number}, \"{what}\");").unwrap();
         };
         for (name, layout) in mirrors {
             expect(format!("sizeof(struct {name})"), layout.size);
@@ -141,7 +143,7 @@ fn mirrors_and_constants_are_those_of_the_header() {
     assert!(why.contains("EVENT_TIMEOUT"), "{why}");
 }
 
-fn differences(mirrors: &BTreeMap<String, Layout>, types: &Types) -> Vec<String> {
+fn differences(mirrors: &BTreeMap<String, Layout>, types: &ObjectTypes) -> Vec<String> {
     let differs = |(name, layout): &(&String, &Layout)| types.structure(name) != **layout;
     let found = mirrors.iter().filter(differs);
     found.map(|(name, _)| name.clone()).collect()
@@ -167,14 +169,14 @@ fn compile(name: &str, text: &str) -> Result<(), String> {
 }
 
 /// Types of an object (BTF, `Documentation/bpf/btf.rst` of the kernel).
-struct Types {
+struct ObjectTypes {
     words: Vec<u32>,
     /// Where each type begins; the first is `void`.
-    types: Vec<usize>,
+    starts: Vec<usize>,
     strings: Vec<u8>,
 }
 
-impl Types {
+impl ObjectTypes {
     /// Finds the section by its header: magic, version 1, no flags, 24 bytes.
     fn of(object: &[u8]) -> Self {
         let header = [0x9f, 0xeb, 1, 0, 24, 0, 0, 0];
@@ -185,10 +187,10 @@ impl Types {
             .collect();
         let [types_length, strings_offset] = [3, 4].map(|at| words[at] as usize);
         let strings = object[start + 24 + strings_offset..].to_vec();
-        let mut types = vec![0];
+        let mut starts = vec![0];
         let mut at = 6;
         while at < 6 + types_length / 4 {
-            types.push(at);
+            starts.push(at);
             let many = (words[at + 1] & 0xffff) as usize;
             at += 3 + match words[at + 1] >> 24 & 0x1f {
                 INTEGER | VARIABLE => 1,
@@ -200,7 +202,7 @@ impl Types {
         }
         Self {
             words,
-            types,
+            starts,
             strings,
         }
     }
@@ -227,7 +229,7 @@ impl Types {
         let is_it = |&&at: &&usize| {
             self.words[at + 1] >> 24 & 0x1f == kind && self.string(self.words[at]) == name
         };
-        *self.types[1..].iter().find(is_it).expect(name)
+        *self.starts[1..].iter().find(is_it).expect(name)
     }
 
     /// What follows the first three words of a type, so many words for each member.
@@ -237,7 +239,7 @@ impl Types {
     }
 
     fn size(&self, number: u32) -> usize {
-        let at = self.types[number as usize];
+        let at = self.starts[number as usize];
         match self.words[at + 1] >> 24 & 0x1f {
             TYPEDEF => self.size(self.words[at + 2]),
             ARRAY => self.size(self.words[at + 3]) * self.words[at + 5] as usize,

@@ -163,6 +163,24 @@ fn tests_need_the_ffmpeg_program_too() {
 }
 
 #[test]
+fn checks_need_one_version_of_clang() {
+    let machine = Machine::new("clang");
+    machine.program("clang", "echo clang version 99.0.0");
+    machine.program("llvm-strip", "echo LLVM version 99.0.0");
+    let outcome = machine.set_up_for(&["--bpf"]);
+    assert!(outcome.success, "{}", outcome.said);
+    outcome.says("== installing packages: clang-14 llvm-14\n");
+    machine.program("clang-14", "echo clang version 14.0.6");
+    machine.program("llvm-strip-14", "echo LLVM version 14.0.6");
+    let outcome = machine.set_up_for(&["--bpf"]);
+    assert!(
+        outcome.success && outcome.said.is_empty(),
+        "{}",
+        outcome.said
+    );
+}
+
+#[test]
 fn a_user_installs_through_sudo() {
     let machine = Machine::new("sudo").without("cc").by_a_user();
     machine.program("sudo", "did sudo \"$1\"; shift; \"$@\"");

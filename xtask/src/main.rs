@@ -1,6 +1,8 @@
 //! Checks of the repository that cargo does not do.
 //!
 //! - `cargo run -p xtask -- arrows`: crates depend on each other as `ARCHITECTURE.md` draws it.
+//! - `cargo run -p xtask -- bpf`: programs for the kernel are what their sources compile to;
+//!   `bpf --write` compiles them.
 //! - `cargo run -p xtask -- licences`: all that is built with is under a licence that `deny.toml`
 //!   allows.
 //! - `cargo run -p xtask -- links`: relative links in Markdown files lead somewhere.
@@ -14,6 +16,7 @@
 
 mod architecture;
 mod arrows;
+mod bpf;
 mod licences;
 mod links;
 mod map;
@@ -30,9 +33,11 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // The manifest is one directory below the root of the workspace.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let asked = std::env::args().nth(1);
+    let mut words = std::env::args().skip(1);
+    let (asked, option) = (words.next(), words.next());
     let named = CHECKS.iter().find(|c| Some(c.name) == asked.as_deref());
     let checks: Vec<&Check> = match (asked.as_deref(), named) {
+        (Some("bpf"), _) if option.as_deref() == Some("--write") => vec![&WRITE],
         (_, Some(check)) => vec![check],
         (Some("all"), _) => CHECKS.iter().filter(|c| c.name != "portable").collect(),
         (other, None) => {
@@ -80,10 +85,19 @@ struct Check {
     run: fn(&Path) -> anyhow::Result<Report>,
 }
 
-const CHECKS: [Check; 7] = [
+const WRITE: Check = Check {
+    name: "bpf",
+    run: bpf::write,
+};
+
+const CHECKS: [Check; 8] = [
     Check {
         name: "arrows",
         run: arrows::check,
+    },
+    Check {
+        name: "bpf",
+        run: bpf::check,
     },
     Check {
         name: "licences",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::tcp_rate::{CongestionControl, Subscription, TcpEvent, TcpView, Told};
 use tidegate_core::units::{Bytes, Rate, Time};
 
-use crate::bpf::monitor::Wanted;
+use crate::bpf::events::Wanted;
 use crate::error::EventsError;
 use crate::event::{EventKind, EventSet, Happening, SubscriptionId};
 use crate::events::Events;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::{fmt, io};
 
-use crate::bpf::monitor::LoadError;
+use crate::bpf::loader::LoadError;
 use crate::system::{is_short, more_descriptors};
 use crate::tcp::NotTcp;
 

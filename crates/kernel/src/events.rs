@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fmt};
 
-use crate::bpf::monitor::{Tally, Wanted};
+use crate::bpf::events::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::session::Session;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{ptr, slice};
 
-use crate::bpf::monitor::Wanted;
+use crate::bpf::events::Wanted;
 use crate::error::EventsError;
 use crate::event::{Event, EventSet, SubscriptionId};
 use crate::events::Events;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
-use crate::bpf::monitor::Wanted;
+use crate::bpf::events::Wanted;
 use crate::child_supervisor::{ChildSupervisor, Launcher};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};

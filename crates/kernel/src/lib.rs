@@ -40,7 +40,8 @@ mod tcp;
 mod unprivileged;
 mod variables;
 
-pub use bpf::monitor::{LoadError, Tally, Wanted};
+pub use bpf::events::{Tally, Wanted};
+pub use bpf::loader::LoadError;
 pub use connection::Connection;
 pub use error::EventsError;
 pub use event::{

@@ -1,9 +1,11 @@
 //! Memory shared with the kernel.
 
-use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::{io, mem, slice};
+
+use aya::Pod;
 
 /// Mapped pages of a BPF map.
 #[derive(Debug)]
@@ -47,33 +49,40 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
-    /// The number at an offset that is a multiple of eight.
-    pub(crate) fn word64(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.length);
-        // SAFETY: inside the mapping, aligned, and valid as long as the borrow.
-        unsafe { self.start.add(offset).cast::<AtomicU64>().as_ref() }
+    /// The whole mapping as a sequence of `T`.
+    pub(crate) fn entries<T: Shared>(&self) -> &[T] {
+        let many = self.length / mem::size_of::<T>();
+        // SAFETY: inside; pages are aligned for any `T`; valid as long as the borrow.
+        unsafe { slice::from_raw_parts(self.start.cast::<T>().as_ptr(), many) }
     }
 
-    /// The number at an offset that is a multiple of four.
-    pub(crate) fn word32(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= self.length);
-        // SAFETY: inside the mapping, aligned, and valid as long as the borrow.
-        unsafe { self.start.add(offset).cast::<AtomicU32>().as_ref() }
+    /// The value at an offset that is aligned for it.
+    pub(crate) fn at<T: Shared>(&self, offset: usize) -> &T {
+        assert!(offset.is_multiple_of(mem::align_of::<T>()));
+        assert!(offset + mem::size_of::<T>() <= self.length);
+        // SAFETY: inside, aligned, and valid as long as the borrow.
+        unsafe { self.start.add(offset).cast::<T>().as_ref() }
     }
 
-    /// Copies bytes. The kernel must not write them at this time.
-    pub(crate) fn copy(&self, offset: usize, to: &mut [u8]) {
-        assert!(offset + to.len() <= self.length);
-        // SAFETY: inside the mapping, and `to` is borrowed exclusively, so the ranges do not overlap.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.start.as_ptr().add(offset),
-                to.as_mut_ptr(),
-                to.len(),
-            );
-        }
+    /// Copies a value that is not written at this time.
+    pub(crate) fn copy<T: Pod>(&self, offset: usize) -> T {
+        assert!(offset + mem::size_of::<T>() <= self.length);
+        // SAFETY: inside, and any bytes are a value.
+        unsafe { self.start.add(offset).cast::<T>().read_unaligned() }
     }
 }
+
+/// What several parties may read and write at the same time.
+///
+/// # Safety
+///
+/// The type consists of atomic integers, without padding.
+pub(crate) unsafe trait Shared {}
+
+// SAFETY: an atomic integer.
+unsafe impl Shared for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Shared for AtomicU64 {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {

@@ -5,7 +5,7 @@ mod file;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
-use crate::bpf::monitor::Wanted;
+use crate::bpf::events::Wanted;
 use crate::peer_cred::PeerCred;
 
 /// Rules and limits.

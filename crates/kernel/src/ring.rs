@@ -1,14 +1,14 @@
 //! The reading end of a client's ring. The kernel writes it, and reading takes no system call.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+use std::{io, mem};
 
-use crate::bpf::layout::record;
+use crate::bpf::layout::Record;
 use crate::event::{Event, EventKind, Happening, SubscriptionId};
 use crate::memory_map::Mapping;
-use crate::variables::{COUNT, Snapshot, VariableSet};
+use crate::variables::{Snapshot, VariableSet};
 
 /// A ring of records.
 #[derive(Debug)]
@@ -43,28 +43,26 @@ impl Ring {
     /// The oldest record. Records of unknown kinds are skipped.
     pub(crate) fn next(&self) -> Option<Event> {
         loop {
-            let at = self.consumed.word64(0).load(Ordering::Acquire);
-            if at == self.produced.word64(0).load(Ordering::Acquire) {
+            let at = end(&self.consumed).load(Ordering::Acquire);
+            if at == end(&self.produced).load(Ordering::Acquire) {
                 return None;
             }
             let offset = self.page + (at % self.size) as usize;
-            // The header that the kernel puts before a record: its length and two flags.
-            let length = self.produced.word32(offset).load(Ordering::Acquire);
+            // The kernel's header of a record: length, with two bits on top.
+            let length = self.produced.at::<AtomicU32>(offset);
+            let length = length.load(Ordering::Acquire);
             if length & BUSY != 0 {
                 return None;
             }
             let size = length & !DISCARDED;
-            let event = (length & DISCARDED == 0 && size as usize == record::SIZE)
-                .then(|| {
-                    let mut bytes = [0; record::SIZE];
-                    self.produced.copy(offset + HEADER, &mut bytes);
-                    parse(&bytes)
-                })
+            let is_whole = length & DISCARDED == 0 && size as usize == mem::size_of::<Record>();
+            let event = is_whole
+                .then(|| parse(&self.produced.copy(offset + HEADER)))
                 .flatten();
             let next = at + (size as usize + HEADER).next_multiple_of(8) as u64;
             // Sequentially consistent, so that either the kernel sees the new position and sends a
             // notification, or this reader sees the new record.
-            self.consumed.word64(0).store(next, Ordering::SeqCst);
+            end(&self.consumed).store(next, Ordering::SeqCst);
             if event.is_some() {
                 return event;
             }
@@ -73,8 +71,7 @@ impl Ring {
 
     /// Whether there is no record.
     pub(crate) fn is_empty(&self) -> bool {
-        self.consumed.word64(0).load(Ordering::SeqCst)
-            == self.produced.word64(0).load(Ordering::SeqCst)
+        end(&self.consumed).load(Ordering::SeqCst) == end(&self.produced).load(Ordering::SeqCst)
     }
 }
 
@@ -84,28 +81,21 @@ impl AsFd for Ring {
     }
 }
 
-/// The event in a record.
-pub(crate) fn parse(bytes: &[u8; record::SIZE]) -> Option<Event> {
-    let word = |at: i16| {
-        let bytes = bytes[at as usize..].first_chunk();
-        u64::from_ne_bytes(*bytes.expect("a record has all fields"))
-    };
-    let half = |at: i16| {
-        let bytes = bytes[at as usize..].first_chunk();
-        u32::from_ne_bytes(*bytes.expect("a record has all fields"))
-    };
-    let mut values = [0; COUNT];
-    for (number, value) in values.iter_mut().enumerate() {
-        *value = word(record::VALUES + 8 * number as i16);
-    }
-    let kind = EventKind::from_number(half(record::KIND).into())?;
-    let known = VariableSet::from_bits(word(record::KNOWN));
+/// The position on the first page of a mapping.
+fn end(mapping: &Mapping) -> &AtomicU64 {
+    mapping.at(0)
+}
+
+/// `None` for kinds and details that this library does not know.
+pub(crate) fn parse(record: &Record) -> Option<Event> {
+    let kind = EventKind::from_number(record.kind.into())?;
+    let known = VariableSet::from_bits(record.known);
     Some(Event {
-        time: Duration::from_nanos(word(record::TIME)),
-        subscription: SubscriptionId(word(record::TOKEN)),
-        number: word(record::NUMBER),
-        what: Happening::from_details(kind, half(record::FIRST), word(record::SECOND))?,
-        state: Snapshot::from_parts(known, &values),
+        time: Duration::from_nanos(record.time),
+        subscription: SubscriptionId(record.token),
+        number: record.number,
+        what: Happening::from_details(kind, record.first, record.second)?,
+        state: Snapshot::from_parts(known, &record.values),
     })
 }
 

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io, mem, ptr};
 
-use crate::bpf::monitor::{LoadError, Monitor, Wanted};
+use crate::bpf::events::{Monitor, Wanted};
+use crate::bpf::loader::LoadError;
 use crate::capability;
 use crate::peer_cred::PeerCred;
 use crate::policy::{Limits, Policy};

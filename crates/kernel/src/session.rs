@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::{fs, io};
 
-use crate::bpf::monitor::{Tally, Wanted};
+use crate::bpf::events::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::events::DEFAULT_PATH;

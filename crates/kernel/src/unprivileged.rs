@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::bpf::monitor::{Tally, Wanted};
+use crate::bpf::events::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId, TcpState};
 use crate::system::{Bell, Worker, check, cookie, option, owned};

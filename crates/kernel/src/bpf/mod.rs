@@ -1,8 +1,7 @@
-//! The kernel's side: what runs there, and how it gets there.
+//! Programs in the kernel. Their sources are `bpf/*.bpf.c`; the objects that clang makes of them
+//! are part of the repository, so that building and running this crate takes no clang.
 
-pub(crate) mod asm;
-pub(crate) mod btf;
+pub(crate) mod events;
 pub(crate) mod layout;
-pub(crate) mod monitor;
-pub(crate) mod programs;
-pub(crate) mod syscall;
+pub(crate) mod loader;
+pub(crate) mod raw;

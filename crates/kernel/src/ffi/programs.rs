@@ -12,7 +12,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use super::{Handle, borrow, done, lock, put, wanted};
-use crate::bpf::monitor::Wanted;
+use crate::bpf::events::Wanted;
 use crate::child_supervisor::ChildSupervisor;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};

@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Limits, Policy, Rule};
-use crate::bpf::monitor::Wanted;
+use crate::bpf::events::Wanted;
 use crate::event::EventSet;
 use crate::system::{group_number, user_and_group};
 use crate::variables::VariableSet;

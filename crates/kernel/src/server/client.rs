@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::deferred_close::ReceivedFd;
-use crate::bpf::monitor::{self, BindError, Tally, Wanted};
+use crate::bpf::events::{self, BindError, Tally, Wanted};
+use crate::bpf::raw;
 use crate::capability;
 use crate::event::{EventKind, EventSet};
 use crate::peer_cred::PeerCred;
@@ -280,7 +281,7 @@ impl Client {
         let slot = shared.rings.allocate(self.peer.user, shared.now);
         let (slot, _) = slot.ok_or("all rings are in use: try again later")?;
         let ring = capability::with_bpf(|| {
-            let ring = monitor::new_ring(size)?;
+            let ring = raw::create_ring(size)?;
             shared.monitor.plug(slot, ring.as_fd())?;
             io::Result::Ok(ring)
         });
@@ -328,7 +329,7 @@ impl Client {
             shared.slots.release(slot, shared.now);
             return Err(error.to_string());
         }
-        let token = monitor::token(slot, uses);
+        let token = events::token(slot, uses);
         shared.monitor.open(slot, token, ring, wanted);
         let bound = capability::with_bpf(|| shared.monitor.bind(socket.fd(), token));
         if let Err(error) = bound {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::view::View;
 use super::{remove, stamps};
-use crate::bpf::monitor::{Tally, Wanted};
+use crate::bpf::events::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{CaState, Event, EventKind, Happening, SubscriptionId};
 use crate::system::{Bell, is_short};

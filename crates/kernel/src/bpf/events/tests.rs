@@ -4,72 +4,15 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use super::*;
-use crate::event::{EventSet, Happening, TcpState};
+use crate::event::{Happening, TcpState};
 use crate::ring::Ring;
 use crate::tcp::Info;
-
-/// A kernel that is too old, or built without what is needed, answers in many ways.
-#[test]
-fn what_a_kernel_lacks_is_told_with_the_mend() {
-    let refused = |what: &str, number| super::refused(what, io::Error::from_raw_os_error(number));
-    let newer = "Linux 6.1 or newer";
-    let none = Btf::parse(crate::bpf::btf::number_and_array(1)).unwrap();
-    let no_field = Layout::read(&none, 1_000).unwrap_err();
-    for (error, words) in [
-        (LoadError::NoField(no_field), ["no field", newer]),
-        (
-            LoadError::NoTracepoint("tcp_probe"),
-            ["tracepoint tcp_probe", newer],
-        ),
-        (
-            LoadError::NoTypes(io::Error::from_raw_os_error(libc::ENOENT)),
-            [TYPES, "CONFIG_DEBUG_INFO_BTF=y"],
-        ),
-        // Before 5.8 there were no ring buffers.
-        (
-            refused("a ring buffer", libc::EINVAL),
-            ["a ring buffer", newer],
-        ),
-        (
-            refused("the map tg_memory", libc::EINVAL),
-            [newer, "CONFIG_NET"],
-        ),
-        (
-            refused("the program for tcp_probe", libc::E2BIG),
-            [newer, "CONFIG_BPF_EVENTS"],
-        ),
-        (
-            refused("the link to tcp_probe", ENOTSUPP),
-            [newer, "CONFIG_BPF_EVENTS"],
-        ),
-        (
-            refused("a ring buffer", libc::ENOSYS),
-            ["a ring buffer", "CONFIG_BPF_SYSCALL=y"],
-        ),
-        (
-            refused("the map tg_table", libc::ENOMEM),
-            ["tg_table", "limits.subscriptions"],
-        ),
-        (
-            refused("the map tg_table", libc::EPERM),
-            ["tg_table", "CAP_BPF and CAP_PERFMON"],
-        ),
-        (
-            refused("the map tg_table", libc::EBUSY),
-            ["tg_table", "uname -r"],
-        ),
-    ] {
-        let text = error.to_string();
-        for word in words {
-            assert!(text.contains(word), "no `{word}` in: {text}");
-        }
-    }
-}
+use crate::variables::Variable;
 
 /// Each is told once, as it happens or with the next one, with its number in a row and the time that
 /// ran out.
@@ -136,11 +79,11 @@ fn time_outs_that_no_program_saw_are_told_with_the_next_one() {
         let counted = |least| move |info: &Info| info.timeouts().unwrap() >= before + least;
         watch.wait(counted(1));
         // The links to the two programs that see time-outs are the first two.
-        assert_eq!(watch.monitor.programs[0].0, "tcp_cong_state_set");
-        assert_eq!(watch.monitor.programs[1].0, "tcp_retransmit_skb");
+        let tracepoints = &watch.monitor.tracepoints[..2];
+        assert_eq!(tracepoints, ["tcp_cong_state_set", "tcp_retransmit_skb"]);
         watch.monitor.links.drain(..2);
         watch.wait(counted(1 + unseen));
-        watch.monitor.links = attach(&watch.monitor.programs[..2]).unwrap();
+        watch.monitor.links = watch.monitor.object.attach(tracepoints).unwrap();
         watch.wait(counted(2 + unseen));
         let told = watch.timeouts();
         let rows: Vec<u32> = told.iter().map(|(row, _)| *row).collect();
@@ -151,6 +94,68 @@ fn time_outs_that_no_program_saw_are_told_with_the_next_one() {
         );
         watch.filter(libc::SO_DETACH_FILTER);
     }
+}
+
+/// Before Linux 6.7 the kernel counted only those in a row.
+#[test]
+fn without_a_count_of_all_time_outs_those_in_a_row_do() {
+    let unseen = ["tcp_cong_state_set", "tcp_retransmit_skb"];
+    for without in [&[][..], &unseen] {
+        let Some(mut watch) = Watch::on("total_rto", without) else {
+            return;
+        };
+        for _ in 0..2 {
+            let last = watch.time_out(2);
+            watch.exchange();
+            let rows: Vec<u32> = watch.timeouts().iter().map(|(row, _)| *row).collect();
+            let expected: Vec<u32> = (1..=last).skip(last.saturating_sub(4) as usize).collect();
+            assert_eq!(rows.len(), expected.len(), "{rows:?} without {without:?}");
+            if without.is_empty() {
+                assert_eq!(rows, expected);
+            }
+        }
+    }
+}
+
+/// Before Linux 5.17 programs had no loops by a helper.
+#[test]
+fn without_the_helper_for_loops_events_are_the_same() {
+    let Some(watch) = Watch::on("BPF_FUNC_loop", &[]) else {
+        return;
+    };
+    let last = watch.time_out(1);
+    let rows: Vec<u32> = watch.timeouts().iter().map(|(row, _)| *row).collect();
+    assert_eq!(rows, (1..=last).collect::<Vec<_>>());
+}
+
+/// Before Linux 6.3 the kernel did not show what the application writes.
+#[test]
+fn without_the_optional_tracepoint_the_others_do() {
+    let Some(mut watch) = Watch::on("btf_trace_sock_send_length", &[]) else {
+        return;
+    };
+    assert!(!watch.monitor.tracepoints.contains(&OPTIONAL));
+    assert_eq!(watch.monitor.tracepoints.len(), TRACEPOINTS.len() - 1);
+    watch.exchange();
+    assert!(!watch.ring.is_empty());
+}
+
+#[test]
+fn what_programs_need_is_named_where_the_kernel_lacks_it() {
+    if Watch::without(&[]).is_none() {
+        return;
+    }
+    let load = |absent| Monitor::load_on(types_without(absent).unwrap(), 4, 1).unwrap_err();
+    let error = load("btf_trace_tcp_probe");
+    assert!(
+        matches!(error, LoadError::NoTracepoint("tcp_probe")),
+        "{error}"
+    );
+    let error = load("sk_bpf_storage");
+    assert!(
+        matches!(&error, LoadError::NoField(line) if line.contains("sk->sk_bpf_storage")),
+        "{error}"
+    );
 }
 
 /// Those before a subscription are none of its business.
@@ -260,34 +265,35 @@ fn a_new_subscriber_finds_counters_of_earlier_ones_and_nothing_else() {
         return;
     };
     let remembered = || {
-        let mut bytes = [0_u8; memory::SIZE];
+        let map = watch.monitor.object.map("tg_memory");
         let key = watch.here.as_raw_fd() as u32;
-        syscall::lookup(watch.monitor.memory.as_fd(), key, &mut bytes).unwrap();
-        let [state, counters] = [0..24, 24..memory::TOLD as usize].map(|part| bytes[part].to_vec());
-        (state, counters)
+        raw::lookup::<Memory>(map, key).unwrap().unwrap()
     };
-    let (state, counters) = remembered();
-    assert!(state.iter().any(|&byte| byte != 0) && counters.iter().any(|&byte| byte != 0));
+    let before = remembered();
+    assert!(before.side != 0 && before.phase != 0 && before.counters != [0; _]);
     watch.monitor.close(0);
     watch.subscribe(1);
-    assert_eq!(remembered(), (vec![0; 24], counters));
+    let expected = Memory {
+        counters: before.counters,
+        reported: NOT_LOOKED_AT,
+        ..Memory::default()
+    };
+    assert_eq!(remembered(), expected);
 }
 
 /// Neither from the start nor later: it would be told as known.
 #[test]
 fn what_the_kernel_does_not_have_is_not_wanted() {
-    let Some(mut watch) = Watch::without(&[]) else {
+    let Some(watch) = Watch::on("mss_cache", &[]) else {
         return;
     };
-    let absent = VariableSet::NONE.with(Variable::Mss);
-    watch.monitor.available = watch.monitor.available.without(absent);
     let everything = Wanted {
         events: EventSet::ALL,
         variables: VariableSet::ALL,
     };
     let known = |watch: &Watch| {
-        let bits = watch.monitor.word64(0, subscription::KNOWN);
-        VariableSet::from_bits(bits.load(Ordering::Relaxed))
+        let bits = watch.monitor.entry(0).known.load(Ordering::Relaxed);
+        VariableSet::from_bits(bits)
     };
     for _ in 0..2 {
         watch.monitor.change(0, everything);
@@ -313,7 +319,22 @@ impl Watch {
     }
 
     fn of(listener: &TcpListener, tracepoints: &[&str]) -> Option<Self> {
-        let mut monitor = match Monitor::load(4, 1) {
+        let types = loader::kernel_types();
+        Self::load(types, listener, tracepoints)
+    }
+
+    /// On a kernel without something.
+    fn on(absent: &str, tracepoints: &[&str]) -> Option<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::load(types_without(absent), &listener, tracepoints)
+    }
+
+    fn load(
+        types: Result<Btf, LoadError>,
+        listener: &TcpListener,
+        tracepoints: &[&str],
+    ) -> Option<Self> {
+        let mut monitor = match types.and_then(|types| Monitor::load_on(types, 4, 1)) {
             Ok(monitor) => monitor,
             Err(why) => {
                 // SAFETY: it always succeeds and touches no memory.
@@ -325,10 +346,10 @@ impl Watch {
             }
         };
         monitor
-            .programs
-            .retain(|(name, _)| !tracepoints.contains(name));
+            .tracepoints
+            .retain(|name| !tracepoints.contains(name));
         monitor.wake().unwrap();
-        let fd = new_ring(RING).unwrap();
+        let fd = raw::create_ring(RING).unwrap();
         monitor.plug(0, fd.as_fd()).unwrap();
         let ring = Ring::map(fd, RING).unwrap();
         let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -426,14 +447,12 @@ impl Watch {
 
 const RING: u32 = 1 << 16;
 
-#[test]
-fn types_that_cannot_be_read_have_a_mend() {
-    let whole = crate::bpf::btf::number_and_array(4);
-    let cut = Btf::parse(whole[..whole.len() / 2].to_vec()).unwrap_err();
-    for why in [cut, Btf::parse(b"no BTF at all".to_vec()).unwrap_err()] {
-        let message = LoadError::BadTypes(why).to_string();
-        for part in [TYPES, "cannot be read: it ", "use the unprivileged mode"] {
-            assert!(message.contains(part), "no \"{part}\" in {message}");
-        }
-    }
+/// The types of a kernel like this one that does not have something by this name.
+fn types_without(name: &str) -> Result<Btf, LoadError> {
+    let mut types = std::fs::read("/sys/kernel/btf/vmlinux").map_err(LoadError::NoTypes)?;
+    let string = [&[0], name.as_bytes(), &[0]].concat();
+    let found = types.windows(string.len()).position(|w| w == string);
+    let last = found.expect("this kernel has it") + name.len();
+    types[last] = b'X';
+    Ok(Btf::parse(&types, aya::Endianness::default()).unwrap())
 }

@@ -1,0 +1,250 @@
+//! Programs that report events of TCP, and the maps through which subscriptions reach them.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::{io, mem};
+
+use aya::{Btf, include_bytes_aligned};
+
+use super::layout::{
+    COUNTERS, FIRST_ENTRY, Memory, NOT_LOOKED_AT, Service, Subscribers, Subscription,
+};
+use super::loader::{self, Link, LoadError, Object};
+use super::raw;
+use crate::event::EventSet;
+use crate::memory_map::Mapping;
+use crate::variables::{Snapshot, VariableSet};
+
+/// What is in the kernel. Dropping it takes everything out again.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    object: Object,
+    table: Mapping,
+    service: Mapping,
+    capacity: u32,
+    /// Tracepoints whose programs are loaded.
+    tracepoints: Vec<&'static str>,
+    /// Keep the programs attached. Empty while they are not.
+    links: Vec<Link>,
+}
+
+impl Monitor {
+    /// Loads everything, with room for so many subscriptions and rings. Needs
+    /// `CAP_BPF` and `CAP_PERFMON`.
+    pub(crate) fn load(subscriptions: u32, rings: u32) -> Result<Self, LoadError> {
+        Self::load_on(loader::kernel_types()?, subscriptions, rings)
+    }
+
+    fn load_on(types: Btf, subscriptions: u32, rings: u32) -> Result<Self, LoadError> {
+        let entries = FIRST_ENTRY + subscriptions;
+        let mut object =
+            Object::load(OBJECT, types, &[("tg_table", entries), ("tg_rings", rings)])?;
+        let mut tracepoints = Vec::new();
+        for name in TRACEPOINTS {
+            if object.load_tracepoint(name)? {
+                tracepoints.push(name);
+            } else if name != OPTIONAL {
+                return Err(LoadError::NoTracepoint(name));
+            }
+        }
+        object.run("available")?;
+        // Here, while the process has all rights, to see that it can be done.
+        object.attach(&tracepoints)?;
+        let map = |name, bytes| Mapping::shared(object.map(name), 0, bytes);
+        let bytes = mem::size_of::<Subscription>() * entries as usize;
+        Ok(Self {
+            table: map("tg_table", bytes).map_err(LoadError::System)?,
+            service: map("tg_service", mem::size_of::<Service>()).map_err(LoadError::System)?,
+            object,
+            capacity: subscriptions,
+            tracepoints,
+            links: Vec::new(),
+        })
+    }
+
+    /// Attaches the programs, if they are not yet.
+    pub(crate) fn wake(&mut self) -> Result<(), LoadError> {
+        if self.links.is_empty() {
+            self.links = self.object.attach(&self.tracepoints)?;
+        }
+        Ok(())
+    }
+
+    /// Detaches the programs: nobody pays for them while nobody has subscribed to anything.
+    pub(crate) fn rest(&mut self) {
+        self.links.clear();
+    }
+
+    /// The variables that this kernel has.
+    pub(crate) fn available(&self) -> VariableSet {
+        VariableSet::from_bits(self.service().available.load(Ordering::Relaxed))
+    }
+
+    /// How many subscriptions there is room for.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Lets a ring be written to under this number.
+    pub(crate) fn plug(&self, number: u32, ring: BorrowedFd<'_>) -> io::Result<()> {
+        raw::update(self.object.map("tg_rings"), number, &ring.as_raw_fd())
+    }
+
+    /// Writes to the ring of this number no more.
+    pub(crate) fn unplug(&self, number: u32) -> io::Result<()> {
+        raw::delete(self.object.map("tg_rings"), number)
+    }
+
+    /// Opens a place of the table for a subscription that has no socket yet.
+    pub(crate) fn open(&self, place: u32, token: u64, ring: u32, wanted: Wanted) {
+        let entry = self.entry(place);
+        entry.number.store(0, Ordering::Relaxed);
+        entry.lost.store(0, Ordering::Relaxed);
+        entry.ended.store(0, Ordering::Relaxed);
+        entry.ring.store(ring, Ordering::Relaxed);
+        self.change(place, wanted);
+        entry.token.store(token, Ordering::Release);
+    }
+
+    /// Changes what a subscription wants. Variables that this kernel does not have are left out:
+    /// they would be reported as known, and zero.
+    pub(crate) fn change(&self, place: u32, wanted: Wanted) {
+        let entry = self.entry(place);
+        let known = wanted.variables.and(self.available());
+        entry.known.store(known.bits(), Ordering::Relaxed);
+        entry.events.store(wanted.events.bits(), Ordering::Release);
+    }
+
+    /// Ends a subscription. Programs that run at this moment may still write one record; the place
+    /// should not be opened again at once.
+    pub(crate) fn close(&self, place: u32) {
+        self.entry(place).token.store(0, Ordering::Release);
+        // Sockets look at their tokens again.
+        self.service().epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Hangs a token on a socket.
+    pub(crate) fn bind(&self, socket: BorrowedFd<'_>, token: u64) -> Result<(), BindError> {
+        let (map, key) = (self.object.map("tg_subscribers"), socket.as_raw_fd() as u32);
+        let found: Option<Subscribers> = raw::lookup(map, key).map_err(BindError::System)?;
+        let mut subscribers = found.unwrap_or_default();
+        subscribers.epoch = self.service().epoch.load(Ordering::Acquire);
+        subscribers.alive = 1;
+        // Ended subscriptions leave their places.
+        let dead = |token: &u64| !self.is_open(*token);
+        if subscribers.tokens.iter().all(dead) {
+            self.begin_memory(socket).map_err(BindError::System)?;
+        }
+        let free = subscribers.tokens.iter_mut().find(|token| dead(token));
+        *free.ok_or(BindError::Full)? = token;
+        raw::update(map, key, &subscribers).map_err(BindError::System)
+    }
+
+    /// Makes room for what is remembered of a socket that has no subscriber. Counters of earlier
+    /// ones stay. Nothing here waits for the socket's lock, as `TCP_INFO` would: an owner that
+    /// writes from memory that never comes (`userfaultfd`, FUSE) holds it for ever.
+    fn begin_memory(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let (map, key) = (self.object.map("tg_memory"), socket.as_raw_fd() as u32);
+        let memory = Memory {
+            counters: raw::lookup(map, key)?.map_or([0; _], |memory: Memory| memory.counters),
+            reported: NOT_LOOKED_AT,
+            ..Memory::default()
+        };
+        raw::update(map, key, &memory)
+    }
+
+    /// What the programs have counted of a socket; nothing before its first subscription.
+    pub(crate) fn counters(&self, socket: BorrowedFd<'_>) -> io::Result<Snapshot> {
+        let key = socket.as_raw_fd() as u32;
+        let mut counters = Snapshot::new();
+        let memory: Option<Memory> = raw::lookup(self.object.map("tg_memory"), key)?;
+        for (variable, count) in memory
+            .iter()
+            .flat_map(|m| COUNTERS.into_iter().zip(m.counters))
+        {
+            counters.set(variable, count);
+        }
+        Ok(counters)
+    }
+
+    /// How many events a subscription had, and how many of them found no room.
+    pub(crate) fn tally(&self, place: u32) -> Tally {
+        let entry = self.entry(place);
+        Tally {
+            events: entry.number.load(Ordering::Relaxed),
+            lost: entry.lost.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether the socket of a subscription is gone.
+    pub(crate) fn has_ended(&self, place: u32) -> bool {
+        self.entry(place).ended.load(Ordering::Acquire) != 0
+    }
+
+    fn is_open(&self, token: u64) -> bool {
+        let place = (token as u32).checked_sub(FIRST_ENTRY);
+        place.filter(|&p| p < self.capacity).is_some_and(|place| {
+            let open = self.entry(place).token.load(Ordering::Acquire);
+            open == token && !self.has_ended(place)
+        })
+    }
+
+    fn entry(&self, place: u32) -> &Subscription {
+        &self.table.entries()[(FIRST_ENTRY + place) as usize]
+    }
+
+    fn service(&self) -> &Service {
+        self.service.at(0)
+    }
+}
+
+/// What a subscriber wants and may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which events.
+    pub events: EventSet,
+    /// Which variables come with them.
+    pub variables: VariableSet,
+}
+
+/// What became of a subscription's events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many there were.
+    pub events: u64,
+    /// Of these, how many were dropped because the ring was full.
+    pub lost: u64,
+}
+
+/// The token of a place: the lower half is its entry in the table, the upper half counts how often
+/// the place was used, so that a token is never used twice.
+pub(crate) fn token(place: u32, use_number: u32) -> u64 {
+    u64::from(use_number) << 32 | u64::from(FIRST_ENTRY + place)
+}
+
+/// Why a socket cannot be subscribed to.
+#[derive(Debug)]
+pub(crate) enum BindError {
+    /// It has as many subscribers as fit.
+    Full,
+    /// The kernel's word.
+    System(io::Error),
+}
+
+/// The object, compiled from `bpf/events.bpf.c`; `cargo run -p xtask -- bpf` compares them.
+pub(super) static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/built/events.bpf.o");
+
+/// Each has a program of its name.
+const TRACEPOINTS: [&str; 6] = [
+    "tcp_cong_state_set",
+    "tcp_retransmit_skb",
+    "tcp_probe",
+    OPTIONAL,
+    "inet_sock_set_state",
+    "tcp_destroy_sock",
+];
+/// Since Linux 6.3. Without it threshold and phase are seen at the next segment only.
+const OPTIONAL: &str = "sock_send_length";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! An object with programs, loaded into the kernel by `aya`, and why that fails.
+
+use std::error::Error;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::{fmt, io, iter, mem};
+
+use aya::maps::{Map, MapError};
+use aya::programs::tp_btf::BtfTracePointLink;
+use aya::programs::{
+    BtfTracePoint, Program, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _,
+};
+use aya::{Btf, BtfError, Ebpf, EbpfError, EbpfLoader};
+
+use super::raw;
+use crate::system::{descriptors_left, is_short, more_descriptors};
+
+/// A loaded object. Its maps and programs leave the kernel when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Object {
+    ebpf: Ebpf,
+    types: Btf,
+}
+
+impl Object {
+    /// Creates the maps of an object, some of them with so many entries, and fills in where the
+    /// kernel of these types has its fields, and how long its ticks are.
+    pub(crate) fn load(
+        code: &[u8],
+        types: Btf,
+        entries: &[(&str, u32)],
+    ) -> Result<Self, LoadError> {
+        // Both checked first: `aya` finds out once per process what the kernel can do, and takes a
+        // lack of rights or of descriptors for an old kernel.
+        if descriptors_left() < DESCRIPTORS {
+            let none = io::Error::from_raw_os_error(libc::EMFILE);
+            return Err(LoadError::NoDescriptor(none));
+        }
+        raw::create_ring(SMALLEST_RING).map_err(|e| refused("a ring buffer", e))?;
+        let tick = tick()?;
+        let mut loader = EbpfLoader::new();
+        loader.btf(Some(&types));
+        loader.override_global("tick_us", &tick, true);
+        for &(map, many) in entries {
+            loader.map_max_entries(map, many);
+        }
+        let ebpf = loader.load(code).map_err(|e| match &e {
+            EbpfError::MapError(MapError::CreateError { name, .. }) => {
+                failed(&format!("the map {name}"), &e)
+            }
+            _ => failed("the types of its maps (BTF)", &e),
+        })?;
+        Ok(Self { ebpf, types })
+    }
+
+    /// The descriptor of a map.
+    pub(crate) fn map(&self, name: &str) -> BorrowedFd<'_> {
+        match self.ebpf.map(name) {
+            Some(Map::Array(map) | Map::ArrayOfMaps(map) | Map::SkStorage(map)) => map.fd().as_fd(),
+            other => unreachable!("map {name} of the object: {other:?}"),
+        }
+    }
+
+    /// Loads the program for a tracepoint, which has its name. `false` if there is no such
+    /// tracepoint.
+    pub(crate) fn load_tracepoint(&mut self, name: &'static str) -> Result<bool, LoadError> {
+        let program = tracepoint(&mut self.ebpf, name);
+        match program.load(name, &self.types) {
+            Ok(()) => Ok(true),
+            Err(ProgramError::Btf(_)) => Ok(false),
+            Err(e) => Err(rejected(name, &e)),
+        }
+    }
+
+    /// Attaches loaded programs to their tracepoints until the result is dropped.
+    pub(crate) fn attach(&mut self, names: &[&'static str]) -> Result<Vec<Link>, LoadError> {
+        let mut attach = |&name| {
+            let program = tracepoint(&mut self.ebpf, name);
+            let link = program.attach().and_then(|link| program.take_link(link));
+            link.map_err(|e| failed(&format!("the link to {name}"), &e))
+        };
+        names.iter().map(&mut attach).collect()
+    }
+
+    /// Runs a program once, and unloads it.
+    pub(crate) fn run(&mut self, name: &'static str) -> Result<(), LoadError> {
+        let program = self
+            .ebpf
+            .program_mut(name)
+            .map(<&mut RawTracePoint>::try_from);
+        let Some(Ok(program)) = program else {
+            unreachable!("program {name} of the object");
+        };
+        program.load().map_err(|e| rejected(name, &e))?;
+        let run = program.test_run(RawTracePointRunOptions::new());
+        run.map_err(|e| failed(&format!("a run of {name}"), &e))?;
+        program.unload().map_err(|e| failed(name, &e))
+    }
+}
+
+/// What the running kernel says of its own types (BTF).
+pub(crate) fn kernel_types() -> Result<Btf, LoadError> {
+    Btf::from_sys_fs().map_err(no_types)
+}
+
+/// Keeps a program attached.
+pub(crate) type Link = BtfTracePointLink;
+
+fn tracepoint<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut BtfTracePoint {
+    match ebpf.program_mut(name) {
+        Some(Program::BtfTracePoint(program)) => program,
+        other => unreachable!("program {name} of the object: {other:?}"),
+    }
+}
+
+/// Why the programs are not in the kernel.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The kernel's types cannot be read, or contradict each other.
+    BadTypes(String),
+    /// The process, or the machine, has no descriptor left.
+    NoDescriptor(io::Error),
+    /// The kernel lacks a field that a line of a program reads.
+    NoField(String),
+    /// A tracepoint is missing.
+    NoTracepoint(&'static str),
+    /// The kernel does not publish its types.
+    NoTypes(io::Error),
+    /// The kernel refused an object.
+    Refused {
+        /// Which.
+        what: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// Another system call failed.
+    System(io::Error),
+    /// The verifier refuses a program.
+    Verifier {
+        /// Which.
+        program: &'static str,
+        /// The end of its log.
+        log: String,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadTypes(why) => write!(
+                f,
+                "the kernel's types ({TYPES}) cannot be read: {why}; use the unprivileged mode, and report the version (uname -r) if the file is whole"
+            ),
+            Self::NoDescriptor(e) => write!(
+                f,
+                "no descriptor is left for the programs ({e}): their process has to {}",
+                more_descriptors(e)
+            ),
+            Self::NoField(line) => write!(
+                f,
+                "this kernel has no field for `{line}`: {NEWER}; if it is one, Tidegate does not know its TCP: report the version (uname -r)"
+            ),
+            Self::NoTracepoint(name) => write!(f, "this kernel has no tracepoint {name}: {NEWER}"),
+            Self::NoTypes(e) => write!(
+                f,
+                "the kernel does not tell its types ({TYPES}: {e}): use one with CONFIG_DEBUG_INFO_BTF=y, as distributions build it, and mount /sys"
+            ),
+            Self::Refused { what, cause } => {
+                let advice = match cause.raw_os_error() {
+                    Some(libc::EPERM) => {
+                        return write!(
+                            f,
+                            "the kernel does not let this process make {what} ({cause}): run as root or with CAP_BPF and CAP_PERFMON (in a container: --cap-add BPF --cap-add PERFMON)"
+                        );
+                    }
+                    Some(libc::ENOMEM) => {
+                        return write!(
+                            f,
+                            "the kernel has no memory for {what} ({cause}): lower limits.subscriptions, limits.clients or limits.ring-kib of the policy, or give the daemon more"
+                        );
+                    }
+                    Some(libc::ENOSYS) => "use one with CONFIG_BPF_SYSCALL=y".to_owned(),
+                    Some(e) if UNKNOWN.contains(&e) => format!(
+                        "{NEWER}; one that is new enough lacks CONFIG_NET, CONFIG_PERF_EVENTS, CONFIG_BPF_EVENTS or CONFIG_DEBUG_INFO_BTF"
+                    ),
+                    _ => format!(
+                        "{NEWER}; please report it with the version (uname -r) if it is one"
+                    ),
+                };
+                write!(f, "the kernel does not make {what} ({cause}): {advice}")
+            }
+            Self::System(e) => e.fmt(f),
+            Self::Verifier { program, log } => write!(
+                f,
+                "this kernel's verifier refuses the program {program}; please report it with the version (uname -r) and this:\n{log}"
+            ),
+        }
+    }
+}
+
+impl Error for LoadError {}
+
+fn no_types(error: BtfError) -> LoadError {
+    match error {
+        BtfError::FileError { error, .. } => or_short(error, LoadError::NoTypes),
+        other => LoadError::BadTypes(chain(&other)),
+    }
+}
+
+/// An error of `aya`: the kernel's own answer, or else something in its types.
+fn failed(what: &str, error: &(dyn Error + 'static)) -> LoadError {
+    let number = causes(error)
+        .filter_map(<dyn Error>::downcast_ref::<io::Error>)
+        .find_map(io::Error::raw_os_error);
+    number.map_or_else(
+        || LoadError::BadTypes(chain(error)),
+        |number| refused(what, io::Error::from_raw_os_error(number)),
+    )
+}
+
+/// A program that was not loaded.
+fn rejected(name: &'static str, error: &ProgramError) -> LoadError {
+    let ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    } = error
+    else {
+        return failed(&format!("the program {name}"), error);
+    };
+    let log = verifier_log.to_string();
+    let number = io_error.raw_os_error();
+    if log.is_empty() || !number.is_some_and(|e| VERDICTS.contains(&e) || UNKNOWN.contains(&e)) {
+        return failed(&format!("the program {name}"), error);
+    }
+    let lines: Vec<&str> = log.trim_end().lines().collect();
+    // Accesses to fields that the kernel lacks are turned into calls of this function.
+    if log.contains(POISON) {
+        let source = lines.iter().rev().find_map(|line| line.strip_prefix("; "));
+        return LoadError::NoField(source.unwrap_or(name).to_owned());
+    }
+    LoadError::Verifier {
+        program: name,
+        log: lines[lines.len().saturating_sub(VERIFIER_LINES)..].join("\n"),
+    }
+}
+
+fn refused(what: &str, cause: io::Error) -> LoadError {
+    or_short(cause, |cause| LoadError::Refused {
+        what: what.into(),
+        cause,
+    })
+}
+
+/// A lack of descriptors has the same remedy wherever it shows.
+fn or_short(cause: io::Error, otherwise: impl FnOnce(io::Error) -> LoadError) -> LoadError {
+    if is_short(&cause) {
+        LoadError::NoDescriptor(cause)
+    } else {
+        otherwise(cause)
+    }
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    iter::successors(Some(error), |e| (*e).source())
+}
+
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let words: Vec<String> = causes(error).map(ToString::to_string).collect();
+    words.join(": ")
+}
+
+/// A tick of the kernel, in µs: that is the resolution of its coarse clock.
+fn tick() -> Result<u32, LoadError> {
+    // SAFETY: a timespec is two integers, for which zero is a value.
+    let mut time: libc::timespec = unsafe { mem::zeroed() };
+    // SAFETY: `time` is a valid place for the answer.
+    if unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) } != 0 {
+        return Err(LoadError::System(io::Error::last_os_error()));
+    }
+    // Ticks are 1, 3⅓, 4 or 10 ms; the third of a microsecond does not matter.
+    Ok((time.tv_nsec / 1_000) as u32)
+}
+
+/// Descriptors that an object takes while it is loaded, with room to spare.
+const DESCRIPTORS: u64 = 32;
+const SMALLEST_RING: u32 = 4_096;
+
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+const NEWER: &str = "use Linux 6.1 or newer, or the unprivileged mode";
+
+/// Answers of a kernel that does not know a command: to its number, to a structure that has grown,
+/// or to what it was built without. The last is the kernel's own number `ENOTSUPP`.
+const UNKNOWN: [i32; 4] = [libc::EINVAL, libc::E2BIG, libc::EOPNOTSUPP, 524];
+/// Answers of the verifier beside these. Others come from elsewhere, whatever the log has.
+const VERDICTS: [i32; 3] = [libc::EACCES, libc::EFAULT, libc::ENOENT];
+/// 0xbad2310, as the log has it.
+const POISON: &str = "unknown#195896080";
+/// How much of the verifier's log is kept: its last lines, before the statistics.
+const VERIFIER_LINES: usize = 12;
+
+#[cfg(test)]
+mod tests;

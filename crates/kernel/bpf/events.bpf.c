@@ -85,39 +85,26 @@ static __always_inline s64 timeouts(struct tcp_sock *tcp)
  * Variables that are members of `tcp_sock`: name, member, value. The kernel keeps srtt_us times
  * eight and mdev_us times four.
  */
-#define CONN(member) tcp->inet_conn.member
-#define SOCK(member) tcp->inet_conn.icsk_inet.sk.member
+#define CONN inet_conn
+#define SOCK inet_conn.icsk_inet.sk
+#define P(X, name, member) X(name, member, tcp->member)
 #define MEMBERS(X)										\
-	X(SND_WND, tcp->snd_wnd, tcp->snd_wnd)							\
-	X(CWND, tcp->snd_cwnd, tcp->snd_cwnd)							\
-	X(SSTHRESH, tcp->snd_ssthresh, tcp->snd_ssthresh)					\
-	X(RTO, CONN(icsk_rto), rto_us(tcp))							\
-	X(SRTT, tcp->srtt_us, tcp->srtt_us >> 3)						\
-	X(RTTVAR, tcp->mdev_us, tcp->mdev_us >> 2)						\
-	X(MIN_RTT, tcp->rtt_min.s[0].v, tcp->rtt_min.s[0].v)					\
-	X(MSS, tcp->mss_cache, tcp->mss_cache)							\
-	X(SND_UNA, tcp->snd_una, tcp->snd_una)							\
-	X(SND_NXT, tcp->snd_nxt, tcp->snd_nxt)							\
-	X(WRITE_SEQ, tcp->write_seq, tcp->write_seq)						\
-	X(BYTES_ACKED, tcp->bytes_acked, tcp->bytes_acked)					\
-	X(BYTES_SENT, tcp->bytes_sent, tcp->bytes_sent)						\
-	X(BYTES_RETRANS, tcp->bytes_retrans, tcp->bytes_retrans)				\
-	X(PACKETS_OUT, tcp->packets_out, tcp->packets_out)					\
-	X(SACKED_OUT, tcp->sacked_out, tcp->sacked_out)						\
-	X(LOST_OUT, tcp->lost_out, tcp->lost_out)						\
-	X(RETRANS_OUT, tcp->retrans_out, tcp->retrans_out)					\
-	X(TOTAL_RETRANS, tcp->total_retrans, tcp->total_retrans)				\
-	X(DELIVERED, tcp->delivered, tcp->delivered)						\
-	X(RATE_DELIVERED, tcp->rate_delivered, tcp->rate_delivered)				\
-	X(RATE_INTERVAL, tcp->rate_interval_us, tcp->rate_interval_us)				\
-	X(RATE_APP_LIMITED, tcp->rate_app_limited, READ_BITS(tcp, rate_app_limited))		\
-	X(CA_STATE, CONN(icsk_ca_state), ca_state(tcp))						\
-	X(BACKOFF, CONN(icsk_backoff), CONN(icsk_backoff))					\
-	X(RETRANSMITS, CONN(icsk_retransmits), CONN(icsk_retransmits))				\
-	X(PACING_RATE, SOCK(sk_pacing_rate), SOCK(sk_pacing_rate))				\
-	X(SNDBUF, SOCK(sk_sndbuf), SOCK(sk_sndbuf))						\
-	X(WMEM_QUEUED, SOCK(sk_wmem_queued), SOCK(sk_wmem_queued))				\
-	X(TCP_STATE, SOCK(__sk_common.skc_state), SOCK(__sk_common.skc_state))
+	P(X, SND_WND, snd_wnd) P(X, CWND, snd_cwnd) P(X, SSTHRESH, snd_ssthresh)		\
+	P(X, MSS, mss_cache) P(X, SND_UNA, snd_una) P(X, SND_NXT, snd_nxt)			\
+	P(X, WRITE_SEQ, write_seq) P(X, BYTES_ACKED, bytes_acked)				\
+	P(X, BYTES_SENT, bytes_sent) P(X, BYTES_RETRANS, bytes_retrans)				\
+	P(X, PACKETS_OUT, packets_out) P(X, SACKED_OUT, sacked_out)				\
+	P(X, LOST_OUT, lost_out) P(X, RETRANS_OUT, retrans_out)					\
+	P(X, TOTAL_RETRANS, total_retrans) P(X, DELIVERED, delivered)				\
+	P(X, RATE_DELIVERED, rate_delivered) P(X, RATE_INTERVAL, rate_interval_us)		\
+	P(X, MIN_RTT, rtt_min.s[0].v) P(X, BACKOFF, CONN.icsk_backoff)				\
+	P(X, RETRANSMITS, CONN.icsk_retransmits) P(X, PACING_RATE, SOCK.sk_pacing_rate)		\
+	P(X, SNDBUF, SOCK.sk_sndbuf) P(X, WMEM_QUEUED, SOCK.sk_wmem_queued)			\
+	P(X, TCP_STATE, SOCK.__sk_common.skc_state)						\
+	X(RTO, CONN.icsk_rto, rto_us(tcp))							\
+	X(SRTT, srtt_us, tcp->srtt_us >> 3) X(RTTVAR, mdev_us, tcp->mdev_us >> 2)		\
+	X(RATE_APP_LIMITED, rate_app_limited, READ_BITS(tcp, rate_app_limited))			\
+	X(CA_STATE, CONN.icsk_ca_state, ca_state(tcp))
 
 /* Writes one record. An absent ring or a full one loses it, and counts that. */
 static long deliver(u64 index, struct message *message)
@@ -136,9 +123,7 @@ static long deliver(u64 index, struct message *message)
 		return 0;
 	place = token;
 	to = bpf_map_lookup_elem(&tg_table, &place);
-	if (!to || to->token != token)
-		return 0;
-	if (!(to->events >> (event->kind & 31) & 1))
+	if (!to || to->token != token || !(to->events >> (event->kind & 31) & 1))
 		return 0;
 	if (event->kind == EVENT_ENDED)
 		to->ended = 1;
@@ -166,7 +151,7 @@ static long deliver(u64 index, struct message *message)
 }
 
 /* Takes the time and the variables, and delivers them to all subscribers. */
-static __noinline int report(struct connection *c, enum event kind, u32 first, u64 second)
+static __noinline void report(struct connection *c, enum event kind, u32 first, u64 second)
 {
 	struct tcp_sock *tcp = c->tcp;
 	struct message message = {
@@ -181,33 +166,31 @@ static __noinline int report(struct connection *c, enum event kind, u32 first, u
 	u64 *values = message.record.values;
 
 #define TAKE(name, member, value)								\
-	if (FIELD_EXISTS(member))								\
+	if (FIELD_EXISTS(tcp->member))								\
 		values[VAR_##name] = value;
 	MEMBERS(TAKE)
 	for (int i = 0; i < COUNTERS; i++)
 		values[VAR_ACKS_SLOW_START + i] = c->memory->counters[i];
 	/* Since Linux 5.17; the verifier then walks the body only once. */
-	if (HELPER_EXISTS(loop)) {
+	if (HELPER_EXISTS(loop))
 		bpf_loop(MAX_SUBSCRIBERS, deliver, &message, 0);
-		return 0;
-	}
-	for (u64 i = 0; i < MAX_SUBSCRIBERS; i++)
-		deliver(i, &message);
-	return 0;
+	else
+		for (u64 i = 0; i < MAX_SUBSCRIBERS; i++)
+			deliver(i, &message);
 }
 
 /*
  * Checks which subscriptions are open. User space replaces the tokens of a socket as a whole, so
  * clearing one here overwrites none of its writes.
  */
-static __noinline int refresh(struct subscribers *subscribers)
+static __noinline void refresh(struct subscribers *subscribers)
 {
 	u32 zero = 0;
 	struct service *service = bpf_map_lookup_elem(&tg_service, &zero);
 	u64 epoch, alive = 0;
 
 	if (!service)
-		return 0;
+		return;
 	/* Read before the tokens: one that ends meanwhile changes it again. */
 	epoch = *(volatile u64 *)&service->epoch;
 	for (int i = 0; i < MAX_SUBSCRIBERS; i++) {
@@ -225,7 +208,6 @@ static __noinline int refresh(struct subscribers *subscribers)
 	}
 	subscribers->epoch = epoch;
 	subscribers->alive = alive;
-	return 0;
 }
 
 /* Whether the socket has subscribers; all programs begin with it. */
@@ -247,10 +229,8 @@ static __always_inline bool find(struct sock *sk, struct connection *c)
 	if (!c->subscribers->alive)
 		return 0;
 	c->memory = bpf_sk_storage_get(&tg_memory, sk, 0, 0);
-	if (!c->memory)
-		return 0;
 	c->tcp = bpf_skc_to_tcp_sock(sk);
-	return c->tcp;
+	return c->memory && c->tcp;
 }
 
 /* The socket is locked, so counters need no atomic operations. */
@@ -502,7 +482,7 @@ int available(void *args)
 	u64 bits = (1ULL << VARIABLES) - (1ULL << VAR_ACKS_SLOW_START);
 
 #define HAS(name, member, value)								\
-	if (FIELD_EXISTS(member))								\
+	if (FIELD_EXISTS(tcp->member))								\
 		bits |= 1ULL << VAR_##name;
 	MEMBERS(HAS)
 	if (service)

@@ -56,12 +56,8 @@ typedef _Bool bool;
 	})
 
 /* Of linux/bpf.h. */
-enum bpf_map_type {
-	BPF_MAP_TYPE_ARRAY = 2,
-	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
-	BPF_MAP_TYPE_SK_STORAGE = 24,
-	BPF_MAP_TYPE_RINGBUF = 27,
-};
+enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_ARRAY_OF_MAPS = 12 };
+enum { BPF_MAP_TYPE_SK_STORAGE = 24, BPF_MAP_TYPE_RINGBUF = 27 };
 enum { BPF_F_NO_PREALLOC = 1 << 0, BPF_F_MMAPABLE = 1 << 10 };
 enum bpf_func_id { BPF_FUNC_loop = 181 };
 
@@ -122,12 +118,10 @@ struct tcp_options_received {
 	u16 snd_wscale : 4;
 };
 
-struct minmax_sample {
-	u32 v;
-};
-
 struct minmax {
-	struct minmax_sample s[3];
+	struct minmax_sample {
+		u32 v;
+	} s[3];
 };
 
 struct tcp_sock {

@@ -32,16 +32,16 @@ impl Monitor {
     /// Loads everything, with room for so many subscriptions and rings. Needs
     /// `CAP_BPF` and `CAP_PERFMON`.
     pub(crate) fn load(subscriptions: u32, rings: u32) -> Result<Self, LoadError> {
-        Self::load_on(loader::kernel_types()?, subscriptions, rings)
+        Self::load_on(&loader::kernel_types()?, subscriptions, rings)
     }
 
-    fn load_on(types: Btf, subscriptions: u32, rings: u32) -> Result<Self, LoadError> {
+    fn load_on(types: &Btf, subscriptions: u32, rings: u32) -> Result<Self, LoadError> {
         let entries = FIRST_ENTRY + subscriptions;
         let mut object =
             Object::load(OBJECT, types, &[("tg_table", entries), ("tg_rings", rings)])?;
         let mut tracepoints = Vec::new();
         for name in TRACEPOINTS {
-            if object.load_tracepoint(name)? {
+            if object.load_tracepoint(name, types)? {
                 tracepoints.push(name);
             } else if name != OPTIONAL {
                 return Err(LoadError::NoTracepoint(name));

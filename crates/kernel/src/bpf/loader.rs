@@ -16,17 +16,14 @@ use crate::system::{descriptors_left, is_short, more_descriptors};
 
 /// A loaded object. Its maps and programs leave the kernel when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Object {
-    ebpf: Ebpf,
-    types: Btf,
-}
+pub(crate) struct Object(Ebpf);
 
 impl Object {
     /// Creates the maps of an object, some of them with so many entries, and fills in where the
     /// kernel of these types has its fields, and how long its ticks are.
     pub(crate) fn load(
         code: &[u8],
-        types: Btf,
+        types: &Btf,
         entries: &[(&str, u32)],
     ) -> Result<Self, LoadError> {
         // Both checked first: `aya` finds out once per process what the kernel can do, and takes a
@@ -38,7 +35,7 @@ impl Object {
         raw::create_ring(SMALLEST_RING).map_err(|e| refused("a ring buffer", e))?;
         let tick = tick()?;
         let mut loader = EbpfLoader::new();
-        loader.btf(Some(&types));
+        loader.btf(Some(types));
         loader.override_global("tick_us", &tick, true);
         for &(map, many) in entries {
             loader.map_max_entries(map, many);
@@ -49,12 +46,12 @@ impl Object {
             }
             _ => failed("the types of its maps (BTF)", &e),
         })?;
-        Ok(Self { ebpf, types })
+        Ok(Self(ebpf))
     }
 
     /// The descriptor of a map.
     pub(crate) fn map(&self, name: &str) -> BorrowedFd<'_> {
-        match self.ebpf.map(name) {
+        match self.0.map(name) {
             Some(Map::Array(map) | Map::ArrayOfMaps(map) | Map::SkStorage(map)) => map.fd().as_fd(),
             other => unreachable!("map {name} of the object: {other:?}"),
         }
@@ -62,9 +59,13 @@ impl Object {
 
     /// Loads the program for a tracepoint, which has its name. `false` if there is no such
     /// tracepoint.
-    pub(crate) fn load_tracepoint(&mut self, name: &'static str) -> Result<bool, LoadError> {
-        let program = tracepoint(&mut self.ebpf, name);
-        match program.load(name, &self.types) {
+    pub(crate) fn load_tracepoint(
+        &mut self,
+        name: &'static str,
+        types: &Btf,
+    ) -> Result<bool, LoadError> {
+        let program: &mut BtfTracePoint = program(&mut self.0, name);
+        match program.load(name, types) {
             Ok(()) => Ok(true),
             Err(ProgramError::Btf(_)) => Ok(false),
             Err(e) => Err(rejected(name, &e)),
@@ -74,7 +75,7 @@ impl Object {
     /// Attaches loaded programs to their tracepoints until the result is dropped.
     pub(crate) fn attach(&mut self, names: &[&'static str]) -> Result<Vec<Link>, LoadError> {
         let mut attach = |&name| {
-            let program = tracepoint(&mut self.ebpf, name);
+            let program: &mut BtfTracePoint = program(&mut self.0, name);
             let link = program.attach().and_then(|link| program.take_link(link));
             link.map_err(|e| failed(&format!("the link to {name}"), &e))
         };
@@ -83,13 +84,7 @@ impl Object {
 
     /// Runs a program once, and unloads it.
     pub(crate) fn run(&mut self, name: &'static str) -> Result<(), LoadError> {
-        let program = self
-            .ebpf
-            .program_mut(name)
-            .map(<&mut RawTracePoint>::try_from);
-        let Some(Ok(program)) = program else {
-            unreachable!("program {name} of the object");
-        };
+        let program: &mut RawTracePoint = program(&mut self.0, name);
         program.load().map_err(|e| rejected(name, &e))?;
         let run = program.test_run(RawTracePointRunOptions::new());
         run.map_err(|e| failed(&format!("a run of {name}"), &e))?;
@@ -105,11 +100,16 @@ pub(crate) fn kernel_types() -> Result<Btf, LoadError> {
 /// Keeps a program attached.
 pub(crate) type Link = BtfTracePointLink;
 
-fn tracepoint<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut BtfTracePoint {
-    match ebpf.program_mut(name) {
-        Some(Program::BtfTracePoint(program)) => program,
-        other => unreachable!("program {name} of the object: {other:?}"),
-    }
+/// A program of the object, which has to be of this type.
+fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut P
+where
+    &'a mut P: TryFrom<&'a mut Program>,
+{
+    let program = ebpf.program_mut(name).map(TryFrom::try_from);
+    let Some(Ok(program)) = program else {
+        unreachable!("program {name} of the object")
+    };
+    program
 }
 
 /// Why the programs are not in the kernel.
@@ -166,27 +166,7 @@ impl fmt::Display for LoadError {
                 "the kernel does not tell its types ({TYPES}: {e}): use one with CONFIG_DEBUG_INFO_BTF=y, as distributions build it, and mount /sys"
             ),
             Self::Refused { what, cause } => {
-                let advice = match cause.raw_os_error() {
-                    Some(libc::EPERM) => {
-                        return write!(
-                            f,
-                            "the kernel does not let this process make {what} ({cause}): run as root or with CAP_BPF and CAP_PERFMON (in a container: --cap-add BPF --cap-add PERFMON)"
-                        );
-                    }
-                    Some(libc::ENOMEM) => {
-                        return write!(
-                            f,
-                            "the kernel has no memory for {what} ({cause}): lower limits.subscriptions, limits.clients or limits.ring-kib of the policy, or give the daemon more"
-                        );
-                    }
-                    Some(libc::ENOSYS) => "use one with CONFIG_BPF_SYSCALL=y".to_owned(),
-                    Some(e) if UNKNOWN.contains(&e) => format!(
-                        "{NEWER}; one that is new enough lacks CONFIG_NET, CONFIG_PERF_EVENTS, CONFIG_BPF_EVENTS or CONFIG_DEBUG_INFO_BTF"
-                    ),
-                    _ => format!(
-                        "{NEWER}; please report it with the version (uname -r) if it is one"
-                    ),
-                };
+                let advice = advice(cause);
                 write!(f, "the kernel does not make {what} ({cause}): {advice}")
             }
             Self::System(e) => e.fmt(f),
@@ -199,6 +179,17 @@ impl fmt::Display for LoadError {
 }
 
 impl Error for LoadError {}
+
+/// What to do about a refusal.
+fn advice(cause: &io::Error) -> String {
+    match cause.raw_os_error() {
+        Some(libc::EPERM) => RIGHTS.into(),
+        Some(libc::ENOMEM) => MEMORY.into(),
+        Some(libc::ENOSYS) => "use one with CONFIG_BPF_SYSCALL=y".into(),
+        Some(e) if UNKNOWN.contains(&e) => format!("{NEWER}; one that is new enough lacks {BUILT}"),
+        _ => format!("{NEWER}; please report it with the version (uname -r) if it is one"),
+    }
+}
 
 fn no_types(error: BtfError) -> LoadError {
     match error {
@@ -287,6 +278,10 @@ const SMALLEST_RING: u32 = 4_096;
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 const NEWER: &str = "use Linux 6.1 or newer, or the unprivileged mode";
+const RIGHTS: &str =
+    "run as root or with CAP_BPF and CAP_PERFMON (in a container: --cap-add BPF --cap-add PERFMON)";
+const MEMORY: &str = "lower limits.subscriptions, limits.clients or limits.ring-kib of the policy, or give the daemon more memory";
+const BUILT: &str = "CONFIG_NET, CONFIG_PERF_EVENTS, CONFIG_BPF_EVENTS or CONFIG_DEBUG_INFO_BTF";
 
 /// Answers of a kernel that does not know a command: to its number, to a structure that has grown,
 /// or to what it was built without. The last is the kernel's own number `ENOTSUPP`.

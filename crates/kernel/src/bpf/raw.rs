@@ -11,12 +11,8 @@ use crate::system::{check, owned};
 
 /// Creates a ring buffer of so many bytes: a power of two and whole pages.
 pub(crate) fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
-    let mut attributes = NewMap {
-        kind: RING_BUFFER,
-        entries: bytes,
-        ..NewMap::default()
-    };
-    attributes.name[..7].copy_from_slice(b"tg_ring");
+    let numbers = [RING_BUFFER, 0, 0, bytes, 0, 0, 0];
+    let attributes = NewMap(numbers, *b"tg_ring\0\0\0\0\0\0\0\0\0");
     // SAFETY: the attributes have no pointers.
     owned(unsafe { bpf(MAP_CREATE, &attributes) })
 }
@@ -48,19 +44,10 @@ pub(crate) fn delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
     check(unsafe { bpf(MAP_DELETE, &element) }).map(drop)
 }
 
-/// Of `union bpf_attr`, for `BPF_MAP_CREATE`.
-#[derive(Default)]
+/// Of `union bpf_attr`, for `BPF_MAP_CREATE`: type, sizes of key and value, entries, flags, inner
+/// map and NUMA node; name.
 #[repr(C)]
-struct NewMap {
-    kind: u32,
-    key: u32,
-    value: u32,
-    entries: u32,
-    flags: u32,
-    inner: u32,
-    node: u32,
-    name: [u8; 16],
-}
+struct NewMap([u32; 7], [u8; 16]);
 
 /// Of `union bpf_attr`, for `BPF_MAP_*_ELEM`.
 #[repr(C)]

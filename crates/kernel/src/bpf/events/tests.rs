@@ -145,7 +145,7 @@ fn what_programs_need_is_named_where_the_kernel_lacks_it() {
     if Watch::without(&[]).is_none() {
         return;
     }
-    let load = |absent| Monitor::load_on(types_without(absent).unwrap(), 4, 1).unwrap_err();
+    let load = |absent| Monitor::load_on(&types_without(absent).unwrap(), 4, 1).unwrap_err();
     let error = load("btf_trace_tcp_probe");
     assert!(
         matches!(error, LoadError::NoTracepoint("tcp_probe")),
@@ -334,7 +334,7 @@ impl Watch {
         listener: &TcpListener,
         tracepoints: &[&str],
     ) -> Option<Self> {
-        let mut monitor = match types.and_then(|types| Monitor::load_on(types, 4, 1)) {
+        let mut monitor = match types.and_then(|types| Monitor::load_on(&types, 4, 1)) {
             Ok(monitor) => monitor,
             Err(why) => {
                 // SAFETY: it always succeeds and touches no memory.

@@ -1,4 +1,4 @@
-//! From a flow of a scenario to the endpoints that play it, in the simulator and in the lab.
+//! From a flow of a scenario to its endpoints, in the simulator and in the lab.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -34,22 +34,22 @@ mod framed;
 pub use actor::Actor;
 pub use framed::{Framed, Passage};
 
-/// One flow as it is played: as the scenario has it, or as one of its baselines.
+/// One instance of a flow: the flow of a scenario, or one of its baselines.
 #[derive(Clone, Debug)]
 pub struct FlowInstance {
-    /// Name of the flow or of the baseline.
+    /// Name of the instance or of the baseline.
     pub name: String,
-    /// Name of the flow in the scenario, which may stand for several.
+    /// Name of the flow in the scenario; several instances may share it.
     pub class: String,
-    /// Whose place it takes: the name of the flow. Its links are named after it.
+    /// Name of the instance that this one replaces. Its access links are named after it.
     pub of: String,
-    /// The flow.
+    /// Plan of the flow.
     pub plan: FlowPlan,
-    /// `Some`: the baseline's constant media rate, without a delay promise.
+    /// `Some`: constant media rate of a baseline, without a delay bound.
     pub baseline: Option<Rate>,
-    /// The link of its own before the path, if it has one.
+    /// The instance's own link before the path.
     pub access: Option<LinkConfig>,
-    /// The one behind it.
+    /// The instance's own link after the path.
     pub exit: Option<LinkConfig>,
 }
 
@@ -59,34 +59,34 @@ pub struct FlowInstance {
 pub enum Player<P> {
     /// A modelled sender or receiver.
     Model(Framed),
-    /// Receives video.
+    /// A video receiver.
     Receiver(MediaReceiver),
-    /// Sends video.
+    /// A video sender.
     Video(Streamer<P>),
 }
 
-/// The player that encodes at once.
+/// A player whose encoder returns frames at once.
 pub type SimPlayer = Player<Direct<Box<dyn FrameEncoder>>>;
 
-/// What a sender and a receiver of one flow leave behind.
+/// Records of the sender and the receiver of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct FlowResult {
-    /// Every captured frame.
+    /// All captured frames.
     pub sent: Vec<SentFrame>,
-    /// Every frame of which something came, in decoding order, with its bits.
+    /// All frames of which packets arrived, in decoding order, with their bits.
     pub received: Vec<ReceivedFrame>,
-    /// Every packet of a video.
+    /// All packets of a video flow.
     pub packets: Vec<PacketRow>,
-    /// Every packet of a modelled flow outside of the simulator.
+    /// All packets of a modelled flow outside of the simulator.
     pub passages: Vec<Passage>,
-    /// Of a video over TCP: what its connection did.
+    /// Record of the connection of a video over TCP.
     pub stream: Option<Record>,
-    /// When the sender of a modelled flow was done, if it was in the end.
+    /// Time at which the sender of a modelled flow was done.
     pub done: Option<Time>,
 }
 
 impl FlowInstance {
-    /// When it is to send.
+    /// Period in which the flow sends.
     pub fn active(&self) -> run::Span {
         run::Span {
             from: Time::ZERO + self.plan.start,
@@ -94,10 +94,10 @@ impl FlowInstance {
         }
     }
 
-    /// The sending endpoint. `pipe` makes the encoder; it is called for video only.
+    /// The sending endpoint. `pipe` creates the encoder and is called for video only.
     ///
     /// # Errors
-    /// What `pipe` says.
+    /// The error of `pipe`.
     pub fn sender<P: EncodePipe, E>(
         &self,
         seed: Seed,
@@ -124,7 +124,7 @@ impl FlowInstance {
             yields: self.plan.yielding,
             ..PlannerConfig::new(video.floor, video.ceiling)
         };
-        // A fixed rate has no bound in its configuration, hence no promise.
+        // A fixed rate has no delay bound in its configuration.
         let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
         Ok(Player::Video(Streamer::new(sender, pipe(video)?)))
     }
@@ -137,8 +137,8 @@ impl FlowInstance {
         let mut rng = seed.stream(&format!("receiver/{}", self.name));
         let hold = match (self.baseline, self.plan.media.video()) {
             (None, Some(video)) => video.delay_bound,
-            // Without a bound at the sender late frames still come: they are late, and keep
-            // what refers to them decodable.
+            // Without a delay bound at the sender, late frames still arrive, and keep frames that
+            // refer to them decodable.
             _ => PATIENCE,
         };
         let cname = cname(&self.name, "receiver");
@@ -178,7 +178,7 @@ impl FlowInstance {
         match self.controller() {
             ControllerConfig::Fixed { rate } => {
                 config.rates = (rate, rate);
-                // A stream without rate control sends each frame as it comes.
+                // A stream without rate control sends each frame at once.
                 config.pace = FIXED_PACE;
                 config.circuit_breaker = false;
             }
@@ -191,8 +191,8 @@ impl FlowInstance {
 }
 
 impl VideoPlan {
-    /// The encoder of flow `flow`, if it is one without pictures; none if it is a real one. What it
-    /// draws comes from the stream `video/<flow>` of `seed`.
+    /// The modelled encoder of `flow`; none if its plan has a real encoder. It draws from the
+    /// stream `video/<flow>` of `seed`.
     pub fn modelled(&self, flow: &str, seed: Seed) -> Option<Box<dyn FrameEncoder>> {
         let mut rng = seed.stream(&format!("video/{flow}"));
         match &self.encoder {
@@ -214,7 +214,7 @@ impl VideoPlan {
 }
 
 impl<P: EncodePipe> Player<P> {
-    /// Moves what is final into `takings`.
+    /// Moves completed records into `takings`.
     pub fn drain(&mut self, takings: &mut FlowResult) {
         match self {
             Self::Model(model) => model.drain(&mut takings.passages),
@@ -232,7 +232,7 @@ impl<P: EncodePipe> Player<P> {
         }
     }
 
-    /// Moves all that is left into `takings`, at the end.
+    /// Moves all remaining records into `takings`, at the end.
     pub fn finish(&mut self, takings: &mut FlowResult) {
         match self {
             Self::Model(model) => {
@@ -298,15 +298,15 @@ impl<P: EncodePipe> Endpoint for Player<P> {
 }
 
 impl FlowResult {
-    /// The mean media rate over the captured frames, for a baseline that spends as much.
+    /// Mean media rate over the captured frames, for a baseline of equal rate.
     pub fn mean_media_rate(&self, video: &VideoPlan) -> Rate {
         let bits: u64 = self.sent.iter().map(|f| f.bits).sum();
         let span = video.frame_rate.at(self.sent.len() as u64);
         Bytes(bits / 8) / span.max(Duration::from_millis(1))
     }
 
-    /// The rows of the run folder: frames sent, frames received (without the quality that a
-    /// decoder would tell), packets.
+    /// Rows of the run folder: sent frames, received frames (without the quality, which needs a
+    /// decoder), packets.
     pub fn rows(
         &self,
     ) -> (
@@ -331,7 +331,7 @@ impl FlowResult {
     }
 }
 
-/// A sender knows its receiver's clock but for a constant; here both read one that starts at zero.
+/// A sender knows the receiver's clock up to a constant. Both clocks start at zero here.
 fn on_one_clock(row: &mut PacketRow) {
     if let Some(Outcome::Received { at, .. }) = &mut row.outcome {
         let zero = RemoteClock::new().at(NtpShort(0));
@@ -339,7 +339,7 @@ fn on_one_clock(row: &mut PacketRow) {
     }
 }
 
-/// A frame that was sent, as a row of the run folder.
+/// A sent frame as a row of the run folder.
 pub fn sent_row(f: &SentFrame) -> run::SentFrame {
     run::SentFrame {
         frame: f.frame,
@@ -358,7 +358,7 @@ pub fn sent_row(f: &SentFrame) -> run::SentFrame {
     }
 }
 
-/// A frame that came, which is number `frame`, as a row of the run folder.
+/// The received frame number `frame` as a row of the run folder.
 pub fn received_row(f: &ReceivedFrame, frame: u64) -> run::ReceivedFrame {
     run::ReceivedFrame {
         frame,
@@ -411,7 +411,7 @@ fn cname(flow: &str, side: &str) -> Cname {
     Cname::new(name).expect("a name of 7 to 200 characters")
 }
 
-/// Frames of a stream without a bound are waited for this long.
+/// Time to wait for frames of a stream without a delay bound.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A frame leaves in 40 % of a frame interval, as from a sender that hardly paces.
+/// A frame leaves in 40 % of a frame interval, as with a sender that hardly paces.
 pub const FIXED_PACE: f64 = 2.5;

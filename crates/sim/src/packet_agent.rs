@@ -1,9 +1,9 @@
-//! Modelled flows: parties that exchange small packets instead of bytes.
+//! Modelled flows: agents that exchange packets as values.
 //!
-//! An [`Endpoint`](tidegate_core::endpoint::Endpoint) speaks real formats and runs anywhere. For
-//! competing traffic by the thousand that is wasteful: an [`Agent`] sends [`Body`] values, which
-//! are copied, not parsed, and whose size on the wire is a number. Both kinds share one world, its
-//! links and its clock.
+//! An [`Endpoint`](tidegate_core::endpoint::Endpoint) produces real wire formats and runs anywhere.
+//! That is wasteful for thousands of competing flows. An [`Agent`] sends [`Body`] values, which are
+//! copied instead of parsed, and whose size on the wire is a number. Both kinds share one world
+//! with its links and clock.
 
 use core::fmt::Debug;
 
@@ -13,56 +13,56 @@ use tidegate_core::control::{Ecn, Why};
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Time};
 
-/// A party that sends and receives modelled packets.
+/// Sends and receives modelled packets.
 ///
-/// The world gives one input, takes what was sent, and asks for the next timer. Sending is done
-/// through [`AgentCx::send`] during any call.
+/// After each input, the world collects the packets sent through [`AgentCx::send`] and reads the
+/// next timer.
 pub trait Agent: Debug {
-    /// A packet arrived. What its body owns may be taken out.
+    /// A packet arrived. The agent may take the contents of its body.
     fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body);
 
-    /// The moment of [`next_timer`](Self::next_timer) has come. Earlier is harmless.
+    /// The time of [`next_timer`](Self::next_timer) is reached. An earlier call is harmless.
     fn on_timer(&mut self, cx: &mut AgentCx<'_>);
 
-    /// When to call [`on_timer`](Self::on_timer); [`Time::FAR`] while nothing is pending.
+    /// Time of the next call of [`on_timer`](Self::on_timer); [`Time::FAR`] if no timer is set.
     fn next_timer(&self) -> Time;
 
-    /// A packet is likely to arrive soon: what that touches may be brought to the cache, with
-    /// [`fetch`]. Of no other use, and only called where parties are many.
+    /// A packet is likely to arrive soon. The agent may prefetch its state with [`fetch`]. Worlds
+    /// with few nodes may skip this hint.
     #[inline]
     fn soon(&self) {}
 
-    /// Whether what it does follows from its own inputs alone, so that it may get them before others
-    /// get theirs of an earlier moment: it shares nothing with other parties.
+    /// Whether the agent depends on its own inputs alone and shares no state with other agents. The
+    /// world may then run it ahead of other nodes.
     fn is_alone(&self) -> bool {
         false
     }
 
-    /// Why it wants to be woken, for error messages.
+    /// Reason for the timer, for error messages.
     fn why(&self) -> Option<Why> {
         None
     }
 
-    /// Whether this party has said everything that it will ever say.
+    /// Whether the agent will send nothing more.
     fn is_done(&self) -> bool {
         false
     }
 
-    /// [`next_timer`](Self::next_timer) and [`is_done`](Self::is_done): for agents of many kinds,
-    /// which look up once of which kind they are.
+    /// [`next_timer`](Self::next_timer) and [`is_done`](Self::is_done) in one call, which saves
+    /// enums of agents one dispatch.
     #[inline]
     fn outlook(&self) -> (Time, bool) {
         (self.next_timer(), self.is_done())
     }
 
-    /// [`on_packet`](Self::on_packet), and the [`outlook`](Self::outlook) from then on.
+    /// [`on_packet`](Self::on_packet), then [`outlook`](Self::outlook).
     #[inline]
     fn take(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) -> (Time, bool) {
         self.on_packet(cx, arrival, body);
         self.outlook()
     }
 
-    /// The same of [`on_timer`](Self::on_timer).
+    /// [`on_timer`](Self::on_timer), then [`outlook`](Self::outlook).
     #[inline]
     fn wake(&mut self, cx: &mut AgentCx<'_>) -> (Time, bool) {
         self.on_timer(cx);
@@ -70,124 +70,124 @@ pub trait Agent: Debug {
     }
 }
 
-/// Has the cache line brought to the cache that a value begins in.
+/// Prefetches the cache line at the start of `value`.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "it is one instruction")]
 pub fn fetch<T>(value: &T) {
     prefetch_index(core::slice::from_ref(value), 0);
 }
 
-/// What the header of a packet that arrived said.
+/// Header of a packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// On the wire, every header included.
+    /// Size on the wire in bytes, all headers included.
     pub size: u32,
-    /// As it arrived.
+    /// ECN field at arrival.
     pub ecn: Ecn,
 }
 
-/// What a packet carries. At most 40 bytes, so that a packet fits into a cache line.
+/// Content of a packet. At most 40 bytes, so that a packet fits into a cache line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
-    /// Acknowledges segments.
+    /// A TCP acknowledgement.
     Ack(Ack),
-    /// The bytes of an endpoint.
+    /// A datagram of an endpoint.
     Datagram(Vec<u8>),
-    /// A packet of a paced or an uncontrolled flow.
+    /// A data packet of a rate-controlled or uncontrolled flow.
     Data {
-        /// Number in order of sending, from zero.
+        /// Sequence number, from zero.
         seq: u64,
-        /// When it left the sender.
+        /// Departure from the sender.
         sent: Time,
-        /// The sender's present round-trip time in ns, which a receiver that reports once per round
-        /// trip needs (RFC 5348 section 3.2.1); zero while there is none.
+        /// The sender's round-trip time in ns, for receivers that report once per round trip (RFC
+        /// 5348 section 3.2.1). Zero if unknown.
         rtt: u64,
-        /// The oldest packet whose fate the sender does not know is so many before this one: a receiver
-        /// need not tell any more of those before it.
+        /// Distance to the oldest packet that is neither acknowledged nor lost. Reports need not
+        /// cover packets before that.
         open: u32,
     },
-    /// What a receiver of [`Data`](Self::Data) saw since its last report, and again some of what
-    /// it told before, because reports get lost.
+    /// Packets of [`Data`](Self::Data) received since the last report, and some of earlier reports
+    /// again, because reports may be lost.
     Report {
-        /// When the report left, by the receiver's clock.
+        /// Departure of the report, on the receiver's clock.
         sent: Time,
-        /// In ascending order of numbers. The vector is given back to [`AgentCx::recycle`].
+        /// Received packets in ascending order. [`AgentCx::recycle`] reuses the vector.
         seen: Vec<Seen>,
     },
-    /// A browser asks for an object.
+    /// A web client requests an object.
     Request(Request),
     /// A segment of a TCP model.
     Segment(Segment),
 }
 
-/// What a browser asks of a server.
+/// Request of a web client to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Counts the requests of the browser. A number that the connection has seen is the same
-    /// request again.
+    /// Sequence number of the request at the client. A repeated number is a retransmission of the
+    /// request.
     pub number: u32,
-    /// Connections that are open together are of one group; the next group ends them.
+    /// Group of concurrently open connections. A new group ends the previous one.
     pub group: u32,
-    /// Number of the first segment of the connection that has to answer. Another one than before
-    /// asks for a new connection. It is higher than all numbers of those opened earlier, so that
-    /// nothing of theirs is mistaken for it.
+    /// First segment number of the answering connection. A different value opens a new connection.
+    /// It is higher than all segment numbers of earlier connections, so that their segments cannot
+    /// be mistaken for new ones.
     pub first: u32,
-    /// Size of the object, in bytes of payload. The browser knows it, since both ends are models.
+    /// Object size in bytes of payload. The client knows it, because both ends are models.
     pub bytes: u64,
 }
 
-/// A segment of a TCP model. Segments are numbered, as in ns-2, rather than their bytes.
+/// A segment of a TCP model. Segments rather than bytes are numbered, as in ns-2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its number, from zero.
+    /// Segment number, from zero.
     pub seq: u32,
-    /// When this copy left the sender: the time stamp of RFC 7323.
+    /// Departure of this copy: the timestamp of RFC 7323.
     pub sent: Time,
-    /// Whether it was sent before.
+    /// Whether the segment is a retransmission.
     pub again: bool,
     /// Congestion window reduced (RFC 3168).
     pub cwr: bool,
 }
 
-/// What a TCP receiver answers.
+/// Acknowledgement of a TCP receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// The first segment that is missing: everything before it has come.
+    /// The first missing segment; all segments before it have arrived.
     pub next: u32,
-    /// The time stamp of the segment that made it (RFC 7323).
+    /// Echoed timestamp of the acknowledged segment (RFC 7323).
     pub echo: Time,
-    /// Selective acknowledgements (RFC 2018): first, and one after the last; the newest first.
-    /// Empty ranges are unused. Wide enough for three, as beside time stamps.
+    /// Selective acknowledgements (RFC 2018): half-open ranges of segments, the latest first.
+    /// Unused ranges are empty. Three fit beside timestamps.
     pub sack: [(u32, u32); 3],
-    /// Congestion was experienced (RFC 3168).
+    /// ECN-Echo (RFC 3168).
     pub ece: bool,
-    /// The segment that made it had been sent before.
+    /// Whether the acknowledged segment was a retransmission.
     pub again: bool,
-    /// How many segments had come with congestion experienced, modulo 2^16, if the receiver is one
-    /// that counts (RFC 9768); else zero.
+    /// Number of segments received with CE, modulo 2^16, if the receiver supports accurate ECN (RFC
+    /// 9768); zero otherwise.
     pub marks: u16,
 }
 
-/// Packets that arrived, as their receiver reports them: a run without a gap.
+/// A contiguous run of received packets in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Number of the last of them.
+    /// Sequence number of the last packet of the run.
     pub seq: u64,
-    /// How many there are, itself included: `seq - run + 1` is the first.
+    /// Length of the run; `seq - run + 1` is its first packet.
     pub run: u32,
-    /// When the last of them came.
+    /// Arrival of the last packet.
     pub at: Time,
-    /// As each of them arrived.
+    /// ECN field of the packets at arrival.
     pub ecn: Ecn,
 }
 
-/// The world, as an agent sees it during one call.
+/// Context of one call of an agent.
 pub struct AgentCx<'a> {
-    /// The present moment.
+    /// Current time.
     pub now: Time,
     /// The agent's own random stream.
     pub rng: &'a mut Pcg64Mcg,
-    /// Where it says what happened.
+    /// Sink of the agent's events.
     pub trace: &'a mut dyn Trace,
     pub(crate) out: &'a mut Outbox,
 }
@@ -216,7 +216,7 @@ impl<'a> AgentCx<'a> {
         }
     }
 
-    /// Sends `body`, which is `size` on the wire with every header, to the peer.
+    /// Sends `body` to the peer, with `size` bytes on the wire, all headers included.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -231,38 +231,38 @@ impl<'a> AgentCx<'a> {
         });
     }
 
-    /// Says what happened.
+    /// Records an event.
     pub fn record(&mut self, event: Event) {
         self.trace.record(self.now, event);
     }
 
-    /// An empty list for a report, with its room from earlier ones.
+    /// An empty list for a report, with the capacity of a recycled one.
     pub fn report(&mut self) -> Vec<Seen> {
         self.out.spare.pop().unwrap_or_default()
     }
 
-    /// Takes back the list of a report that was read.
+    /// Recycles the list of a report.
     pub fn recycle(&mut self, mut list: Vec<Seen>) {
         list.clear();
         self.out.spare.push(list);
     }
 }
 
-/// What an agent sent during a call.
+/// Packets sent during a call.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// The first packet, which is mostly the only one: a list would have to be able to grow, for which
-    /// a packet would be put together elsewhere, in pieces that a processor then waits for.
+    /// The first and usually only packet. It is built in place; a `Vec` would need it assembled
+    /// elsewhere and copied.
     first: Option<Outgoing>,
     others: Vec<Outgoing>,
-    /// For datagrams.
+    /// Buffers for datagrams.
     pub(crate) buffers: Vec<Vec<u8>>,
-    /// For reports.
+    /// Lists for reports.
     spare: Vec<Vec<Seen>>,
 }
 
 impl Outbox {
-    /// What was sent since the last call of this, in order.
+    /// Removes and returns the queued packets in order.
     pub fn drain(&mut self) -> impl Iterator<Item = Outgoing> {
         self.first.take().into_iter().chain(self.others.drain(..))
     }
@@ -280,18 +280,18 @@ impl Outbox {
         }
     }
 
-    /// How many packets wait.
+    /// Number of queued packets.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         usize::from(self.first.is_some()) + self.others.len()
     }
 
-    /// All but the oldest so many of them.
+    /// The queued packets except for the first `oldest`.
     pub(crate) fn since(&mut self, oldest: usize) -> impl Iterator<Item = &mut Outgoing> {
         self.first.iter_mut().chain(&mut self.others).skip(oldest)
     }
 
-    /// Where the packet is that waits, if it is the only one.
+    /// Slot of the queued packet, if there is exactly one.
     #[inline]
     pub(crate) fn only(&mut self) -> Option<&mut Option<Outgoing>> {
         let alone = self.others.is_empty() && self.first.is_some();
@@ -299,15 +299,15 @@ impl Outbox {
     }
 }
 
-/// A packet on its way out.
+/// An outgoing packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outgoing {
-    /// On the wire, every header included.
+    /// Size on the wire in bytes, all headers included.
     pub size: u32,
-    /// The ECN field.
+    /// ECN field.
     pub ecn: Ecn,
-    /// The DSCP, where it is not that of the party.
+    /// DSCP, if it differs from that of the node.
     pub dscp: Option<u8>,
-    /// What it carries.
+    /// Content.
     pub body: Body,
 }

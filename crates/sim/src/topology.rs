@@ -1,5 +1,5 @@
-//! From a scenario to who plays and over which links: flows that stand for several become so many,
-//! spans are drawn, and each flow gets the links that are its own.
+//! From a scenario to flow instances and their network: a flow with a `count` is expanded, random
+//! start times and delays are drawn, and each flow gets its own access links.
 
 use core::time::Duration;
 
@@ -13,8 +13,8 @@ use tidegate_core::units::Rate;
 use crate::flow_endpoints::FlowInstance;
 use crate::scenario::{AccessPlan, BaselinePlan, FlowPlan, Scenario};
 
-/// The flows of `scenario` as they are played together. What is drawn comes from the streams
-/// `flow/<name>` of `seed`, so that each flow has the same luck whoever else takes part.
+/// The flow instances of `scenario`. Start times and delays are drawn from the streams
+/// `flow/<name>` of `seed`, so that adding a flow does not change the others.
 pub fn roles(scenario: &Scenario, seed: Seed) -> Vec<FlowInstance> {
     let flows = scenario.flows.iter();
     flows
@@ -22,7 +22,7 @@ pub fn roles(scenario: &Scenario, seed: Seed) -> Vec<FlowInstance> {
         .collect()
 }
 
-/// The role of a baseline that sends at `rate`.
+/// The flow instance of a baseline that sends at `rate`.
 pub fn baseline(scenario: &Scenario, plan: &BaselinePlan, rate: Rate, seed: Seed) -> FlowInstance {
     FlowInstance {
         name: plan.name.clone(),
@@ -32,11 +32,12 @@ pub fn baseline(scenario: &Scenario, plan: &BaselinePlan, rate: Rate, seed: Seed
     }
 }
 
-/// The network of `roles`: the links of the scenario in their order, then those of the flows; and
-/// for each role two routes, [`path_of`] and [`back_of`].
+/// The network of `roles`: the shared links in the order of the scenario, then the access links of
+/// the flows. Each flow instance has two routes, [`path_of`] and [`back_of`].
 ///
 /// # Errors
-/// When a rate has steps that do not follow each other; a plan that was read from a file has none.
+/// [`StepsError`] if the steps of a rate are not in order. Plans read from a file have ordered
+/// steps.
 pub fn network(scenario: &Scenario, roles: &[FlowInstance]) -> Result<NetworkConfig, StepsError> {
     let mut links = Vec::with_capacity(scenario.links.len());
     for link in &scenario.links {
@@ -67,18 +68,18 @@ pub fn network(scenario: &Scenario, roles: &[FlowInstance]) -> Result<NetworkCon
     Ok(NetworkConfig { links, routes })
 }
 
-/// The route to the receiver of the role of this number.
+/// Route to the receiver of a flow instance, by its index.
 pub fn path_of(role: usize) -> RouteId {
     RouteId(2 * role)
 }
 
-/// The route back to its sender.
+/// Route back to the sender of a flow instance, by its index.
 pub fn back_of(role: usize) -> RouteId {
     RouteId(2 * role + 1)
 }
 
 impl FlowPlan {
-    /// The name of the flow of this number, from one.
+    /// Name of the `number`th instance of the flow, counted from one.
     pub fn name_of(&self, number: u32) -> String {
         match self.count {
             1 => self.name.clone(),
@@ -91,7 +92,7 @@ fn role(plan: &FlowPlan, number: u32, seed: Seed) -> FlowInstance {
     let name = plan.name_of(number);
     let mut rng = seed.stream(&format!("flow/{name}"));
     let start = drawn(plan.start, plan.start_spread, &mut rng);
-    // Drawn whether there is such a link or not: one that is added leaves the luck of others alone.
+    // Drawn even without a link, so that adding one does not change the other draws.
     let mut own = |link: &Option<AccessPlan>| {
         let luck = unit(&mut rng);
         link.as_ref().map(|link| access(link, luck))
@@ -159,7 +160,7 @@ bulk = { packet = "1000B" }
         assert!(starts.iter().all(|at| *at < Duration::from_secs(5)));
         assert_ne!(starts[0], starts[1]);
         let net = network(&plan, &cast).unwrap();
-        // Four shared ones, and four for each flow.
+        // Four shared links, and four per flow.
         assert_eq!(net.links.len(), 4 + 3 * 4);
         let way = |route: RouteId| -> Vec<&str> {
             let links = net.routes[route.0].iter();

@@ -1,9 +1,9 @@
-//! A world in which time jumps: parties, a network between them, and nothing else.
+//! Discrete-event simulation: nodes with agents on a network, with a virtual clock.
 //!
-//! The order of events is fixed. At one moment, what the network delivers comes first, in the order
-//! in which it left; then the parties whose deadline has come, in the order of their numbers; then
-//! the sample of the links. After every input a party is drained before anything else happens. Where
-//! nobody can tell, parties have their turns earlier than that, as `ahead` says.
+//! The order of events is fixed. At each instant, deliveries come first, in the order in which
+//! packets left their last link. Then expired timers run, in the order of node numbers. The sample
+//! of the links is last. Packets that an agent sends during a call enter the network before the
+//! next event. Where the result cannot differ, nodes run ahead of this order, see `lookahead`.
 
 use core::mem;
 use core::time::Duration;
@@ -33,59 +33,59 @@ pub use packet::SimPacket;
 use packet::put;
 pub use wired::Wired;
 
-/// A party by its place in the list given to [`World::new`].
+/// Index of a node in the list given to [`World::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub usize);
 
-/// An agent and its place in the world.
+/// An agent and its attachment to the network.
 #[derive(Clone, Debug)]
 pub struct Node<A> {
-    /// Names its random stream, `party/<name>`, and shows up in errors.
+    /// Names the random stream `party/<name>` and appears in errors.
     pub name: String,
-    /// What it does.
+    /// Behaviour of the node.
     pub agent: A,
-    /// Who receives what it sends.
+    /// Receiver of the packets that the agent sends.
     pub peer: NodeId,
-    /// The way there.
+    /// Route of the packets that the agent sends.
     pub route: RouteId,
-    /// Whose packets these are: what fair queues keep apart and link counters tell apart.
+    /// Flow id of the packets, for fair queues and per-flow link counters.
     pub flow: u32,
-    /// The DSCP of its packets.
+    /// DSCP of the packets.
     pub dscp: u8,
-    /// Before, it is not called, and what arrives for it is lost.
+    /// Start of activity. Before it, the agent is not called, and packets for it are dropped.
     pub start: Time,
-    /// From then on, the same.
+    /// End of activity. From then on, the agent is not called, and packets for it are dropped.
     pub stop: Time,
 }
 
-/// Parties on a network.
+/// Nodes on a network, with a virtual clock.
 ///
-/// What agents send is moved, and buffers of datagrams are used again once they arrive: a world in
-/// its stride does not allocate, other than for datagrams in place of those that the network loses.
+/// Packets are moved, not copied, and buffers of delivered datagrams are reused. In steady state a
+/// world allocates only to replace the buffers of datagrams that the network dropped.
 #[derive(Debug)]
 pub struct World<A> {
     network: Network<SimPacket>,
     seats: Vec<NodeState<A>>,
-    /// When each party wants to be woken, while it takes part: then or later.
+    /// A lower bound of the next timer of each active node.
     agenda: TimerQueue,
-    /// How many parties are not done.
+    /// Number of nodes that are not done.
     busy: usize,
     now: Time,
-    /// How many moments there were, modulo 2³².
+    /// Number of distinct instants so far, modulo 2³².
     moment: u32,
     sampler: Option<Sampler>,
     outbox: Outbox,
-    /// At the present moment.
+    /// Deliveries at the present instant.
     deliveries: u32,
-    /// Who may be ahead of the others.
+    /// State of the lookahead.
     ahead: Lookahead,
 }
 
 impl<A: Agent> World<A> {
-    /// Puts parties on a network; the clock stands at zero.
+    /// Attaches nodes to a network. The clock starts at zero.
     ///
     /// # Errors
-    /// When a party has a peer that is not in the list.
+    /// [`WorldError::NoPeer`] if the peer of a node is not in the list.
     pub fn new(
         network: Network<SimPacket>,
         parties: Vec<Node<A>>,
@@ -135,11 +135,11 @@ impl<A: Agent> World<A> {
         Ok(world)
     }
 
-    /// From now on, shows the first `links` links to the observer at multiples of `interval`, the
-    /// present moment first. An interval of zero counts as one nanosecond.
+    /// Passes the first `links` links to [`Observer::sample`] at multiples of `interval`, starting
+    /// now. An interval of zero counts as one nanosecond.
     pub fn sample_every(&mut self, interval: Duration, links: usize) {
         if self.ahead.is_on() {
-            // Whether anybody may be was found out for other samples.
+            // The decision for lookahead was made for the previous sampler.
             self.network.end_ahead();
             self.fall_in();
         }
@@ -150,11 +150,12 @@ impl<A: Agent> World<A> {
         });
     }
 
-    /// Lets everything happen up to and including `until`, or until every party is done and the
-    /// network is empty. Returns the moment that was reached. May be called again to go on.
+    /// Runs all events up to and including `until`, or until every node is done and the network is
+    /// empty. Returns the time reached. A further call continues from there.
     ///
     /// # Errors
-    /// When a party does not let time go on. The world is of no further use then.
+    /// A [`WorldError`] if a node keeps the clock from advancing. The world cannot be used
+    /// afterwards.
     pub fn run<O: Observer + ?Sized>(
         &mut self,
         until: Time,
@@ -194,34 +195,34 @@ impl<A: Agent> World<A> {
         }
     }
 
-    /// The present moment.
+    /// Current simulated time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The agent of a party. Panics if there is no such party.
+    /// Agent of a node. Panics if the node does not exist.
     pub fn agent(&self, party: NodeId) -> &A {
         &self.seats[party.0].agent
     }
 
-    /// The same, to take out what it has collected. Panics if there is no such party.
+    /// Mutable agent of a node, e.g. to drain its records. Panics if the node does not exist.
     pub fn agent_mut(&mut self, party: NodeId) -> &mut A {
         &mut self.seats[party.0].agent
     }
 
-    /// The network, e.g. for what its links counted.
+    /// The network, e.g. for the counters of its links.
     pub fn network(&mut self) -> &mut Network<SimPacket> {
         &mut self.network
     }
 
-    /// The agents, in the order in which they came in.
+    /// Returns the agents in the order of their nodes.
     pub fn into_agents(self) -> Vec<A> {
         self.seats.into_iter().map(|seat| seat.agent).collect()
     }
 
-    /// Brings to the cache what the next packets will touch, step by step: who gets them and what is
-    /// counted of them, then what these consist of and the link that the answer takes, then its place
-    /// in there.
+    /// Prefetches the memory that the next packets touch, in three stages: the receiving node and
+    /// its counters, then the agent's state and the first link of the reply, then the slot in that
+    /// link.
     #[inline]
     fn look_ahead<O: Observer + ?Sized>(&mut self, observer: &mut O) {
         if self.network.has_news() {
@@ -255,7 +256,7 @@ impl<A: Agent> World<A> {
         }
     }
 
-    /// A look at the counter comes first: the rest costs a walk through all links.
+    /// Checks the counter first, because `Network::inside` visits every link.
     fn is_over(&mut self) -> bool {
         let nobody_left = || {
             let now = self.now;
@@ -320,8 +321,8 @@ impl<A: Agent> World<A> {
         Ok(())
     }
 
-    /// Gives a packet at the end of its route to the party that it is for. Who that is, if it takes
-    /// part, and its outlook then.
+    /// Delivers a packet at the end of its route. Returns the receiving node and its next timer, or
+    /// none if the node is not active.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for each packet")]
     fn hand_over<O: Observer + ?Sized>(
@@ -352,7 +353,7 @@ impl<A: Agent> World<A> {
         Some((id, outlook))
     }
 
-    /// The timer of a party has come. Its outlook then.
+    /// Runs the timer of a node. Returns its next timer.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for each timer")]
     fn ring<O: Observer + ?Sized>(
@@ -371,7 +372,7 @@ impl<A: Agent> World<A> {
         (seat.within(timer), done)
     }
 
-    /// Puts on the network what a party has just sent, which may be ahead of time.
+    /// Sends the packets of an agent's last call. With `AHEAD`, `at` may be later than the clock.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once after each input of a party")]
     fn send<const AHEAD: bool, O: Observer + ?Sized>(
@@ -432,8 +433,8 @@ impl<A: Agent> World<A> {
         }
     }
 
-    /// Whether the first of the agenda wants to be woken later than it says there, which it says
-    /// from now on.
+    /// Corrects the first entry of the timer queue if its node has a later timer. Returns whether
+    /// the order changed.
     #[inline]
     fn postpone(&mut self, wake: Time, id: usize) -> bool {
         let Some(seat) = self.seats.get_mut(id).filter(|seat| seat.late) else {
@@ -444,10 +445,10 @@ impl<A: Agent> World<A> {
         self.agenda.first() != (wake, id)
     }
 
-    /// Writes down when a party wants to be woken next, and whether it is done.
+    /// Updates the timer of a node in the queue and its done state.
     ///
-    /// A timer that moves away, as that of TCP does with every acknowledgement, stays where it is:
-    /// see [`postpone`](Self::postpone).
+    /// A timer that moves later, as the retransmission timer of TCP does with every
+    /// acknowledgement, keeps its entry: see [`postpone`](Self::postpone).
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once after each input of a party")]
     fn settle(&mut self, id: usize, (at, done): (Time, bool)) {
@@ -460,7 +461,7 @@ impl<A: Agent> World<A> {
         self.count(id, done, self.now);
     }
 
-    /// Whether a party is done at `at`.
+    /// Updates the count of busy nodes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
     fn count(&mut self, id: usize, done: bool, at: Time) {
@@ -472,7 +473,7 @@ impl<A: Agent> World<A> {
         }
     }
 
-    /// Since when a party has been done; none if it is not.
+    /// Time since which a node is done, or none if it is not.
     pub fn done_at(&self, party: NodeId) -> Option<Time> {
         let seat = &self.seats[party.0];
         seat.done.then_some(seat.aside.done_at)
@@ -486,7 +487,7 @@ struct Sampler {
     links: usize,
 }
 
-/// Adds to what a party says who it is.
+/// Adds the node's number to the events of its agent.
 struct Voice<'a, O: ?Sized> {
     observer: &'a mut O,
     id: NodeId,
@@ -498,11 +499,11 @@ impl<O: Observer + ?Sized> Trace for Voice<'_, O> {
     }
 }
 
-/// Several timers of one party may fall on one moment, and one may set the next; hundreds do not.
+/// Limit of timer calls of one node at one instant. A few timers may coincide or chain.
 const MOST_WAKES: u16 = 1_000;
-/// 1 Gb/s of small packets for a whole second of a party that was away: more is a fault.
+/// Limit of packets per call: 1 Gb/s of small packets for one second. More is a fault.
 const MOST_PACKETS: usize = 1_000_000;
-/// As above.
+/// Limit of deliveries at one instant, for the same reason.
 const MOST_DELIVERIES: u32 = 2_000_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Modelled flows: from the plan of a flow to the two agents that play it.
+//! Modelled flows: from the plan of a flow to its two agents.
 
 use tidegate_core::control::{Algorithm as _, Demand, FlowId, Start, Why};
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -13,31 +13,31 @@ use crate::{model_flow, tcp};
 /// An agent of any kind.
 #[derive(Debug)]
 pub enum Actor {
-    /// Sends as its controller says.
+    /// Sender of a rate-controlled flow.
     Paced(Box<model_flow::Sender>),
-    /// Reports what arrives from one of these.
+    /// Receiver of a rate-controlled flow.
     PacedReceiver(Box<model_flow::Receiver>),
-    /// A TCP sender as in ns-2.
+    /// TCP sender of ns-2.
     Tcp(Box<classic::Sender>),
-    /// A TCP sender as in Linux.
+    /// TCP sender of Linux.
     Modern(Box<modern::Sender>),
-    /// A TCP sender of either kind, and the application that writes to it.
+    /// TCP sender of either kind with a writing application.
     Writer(Box<Writer>),
-    /// A TCP receiver.
+    /// TCP receiver.
     TcpSink(Box<Sink>),
-    /// A stream without control.
+    /// Sender of a stream without rate control.
     Udp(Box<udp::Source>),
-    /// Where that ends.
+    /// Receiver of a stream without rate control.
     UdpSink(Box<udp::Sink>),
-    /// Looks at pages.
+    /// Web client.
     Browser(Box<web::Client>),
-    /// Serves them.
+    /// Web server.
     Server(Box<web::Server>),
 }
 
 impl FlowInstance {
-    /// Sender and receiver, if the flow is one of models: all but video, which is one of datagrams
-    /// and has [`sender`](Self::sender) and [`receiver`](Self::receiver) instead.
+    /// Sender and receiver of a modelled flow. None for a video flow, whose endpoints exchange
+    /// datagrams: see [`sender`](Self::sender) and [`receiver`](Self::receiver).
     pub fn actors(&self) -> Option<(Actor, Actor)> {
         let stop = Time::ZERO + self.plan.stop;
         match &self.plan.media {
@@ -171,7 +171,7 @@ impl Agent for Actor {
         each!(self, agent => agent.soon());
     }
 
-    /// Each has a state of its own, and a controller of its own where it has one.
+    /// Each agent owns its state, and its controller if it has one.
     fn is_alone(&self) -> bool {
         true
     }

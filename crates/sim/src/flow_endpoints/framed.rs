@@ -1,4 +1,4 @@
-//! An agent as an endpoint: what it sends becomes bytes, so that models run over real sockets.
+//! Adapter from an agent to an endpoint: modelled packets become datagrams for real sockets.
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Cx, Ecn, Why};
@@ -10,8 +10,8 @@ use crate::packet_agent::{
     Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing, Request, Seen, Segment,
 };
 
-/// An agent in the real world. Each datagram says what it carries and is filled with zeros up to
-/// its size; one whose content needs more than that is larger (a TCP acknowledgement by 36 bytes).
+/// An agent over real sockets. Each datagram encodes its body and is padded with zeros to its size.
+/// A body that needs more makes it larger (a TCP acknowledgement by 36 bytes).
 #[derive(Debug)]
 pub struct Framed {
     actor: Actor,
@@ -22,21 +22,21 @@ pub struct Framed {
     done: Option<Time>,
 }
 
-/// A packet that was sent or that arrived.
+/// A packet sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// When.
+    /// Time of the event.
     pub at: Time,
-    /// When it was sent.
+    /// Departure from the sender.
     pub sent: Time,
-    /// On the wire, with the headers of IP and UDP.
+    /// Size on the wire, with IP and UDP headers.
     pub size: u32,
-    /// Whether it arrived here, rather than left.
+    /// `true` for an arrival, `false` for a departure.
     pub arrived: bool,
 }
 
 impl Framed {
-    /// A driver may now treat `actor`, which draws from `rng`, like any endpoint.
+    /// Wraps `actor`, which draws from `rng`, for a driver of endpoints.
     pub fn new(actor: Actor, rng: Pcg64Mcg) -> Self {
         Self {
             actor,
@@ -48,12 +48,12 @@ impl Framed {
         }
     }
 
-    /// Since when it has had nothing left to do.
+    /// Time since which the agent is done.
     pub fn done(&self) -> Option<Time> {
         self.done
     }
 
-    /// Moves what passed since the last call into `passages`.
+    /// Moves the packets since the last call into `passages`.
     pub fn drain(&mut self, passages: &mut Vec<Passage>) {
         passages.append(&mut self.log);
     }
@@ -115,8 +115,7 @@ impl Endpoint for Framed {
         (at != Time::FAR).then(|| (at, self.actor.why().unwrap_or(Why::Schedule)))
     }
 
-    /// Whoever only counts what comes, or only answers, has nothing to do and yet is never done: the
-    /// other side is not.
+    /// A receiver or server has no work of its own and is never done, because its peer may not be.
     fn is_done(&self) -> bool {
         let serves = matches!(self.actor, Actor::UdpSink(_) | Actor::Server(_));
         !serves && self.actor.is_done() && self.waiting.len() == 0
@@ -180,7 +179,7 @@ fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
     }
 }
 
-/// When a packet was sent and what it carries; none if it is not one of ours.
+/// Departure and body of a packet; none if its format is unknown.
 fn read(payload: &[u8]) -> Option<(Time, Body)> {
     let mut rest = Rest(payload);
     let sent = rest.time()?;
@@ -242,7 +241,7 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
     Some((sent, body))
 }
 
-/// What has not been read yet.
+/// The unread part of a payload.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -275,7 +274,7 @@ const SEGMENT: u8 = 3;
 const ACK: u8 = 4;
 const BYTES: u8 = 5;
 const REQUEST: u8 = 6;
-/// Runs in one datagram: 60 of 21 bytes fit into an Ethernet frame.
+/// Runs per datagram: 60 runs of 21 bytes fit into an Ethernet frame.
 const MOST_SEEN: usize = 60;
 
 #[cfg(test)]
@@ -288,7 +287,7 @@ mod tests {
     use crate::traffic::Distribution;
     use crate::traffic::web;
 
-    /// Lets `from` send all that it has to `to`. Whether that was anything.
+    /// Delivers all packets from `from` to `to`. Returns whether there were any.
     fn carry(from: &mut Framed, to: &mut Framed, cx: &mut Cx<'_>) -> bool {
         let (mut any, mut payload) = (false, Vec::new());
         while from.poll_transmit(cx, &mut payload).is_some() {

@@ -1,31 +1,32 @@
-//! Who wants to be woken when, to the accuracy of a round.
+//! Timer wheel for nodes, with the resolution of a slot.
 
 use core::mem;
 
 use tidegate_core::units::Time;
 
-/// The deadline of each party, for callers who wake up all of a round together and in any order, which
-/// costs less than to know who is first.
+/// Timer wheel for callers that run all timers of a slot together in any order, which is cheaper
+/// than a priority queue.
 ///
-/// A deadline that moves away stays where it is until its round has come: who asks then finds it.
+/// A timer that moves later keeps its slot. The caller reads the true deadline when that slot is
+/// due.
 #[derive(Debug, Default)]
 pub(super) struct BatchWakeup {
-    /// What is written down for each party: its deadline, or an earlier moment; [`Time::FAR`] for none.
+    /// Entry of each node: its deadline or an earlier time. [`Time::FAR`] if there is none.
     planned: Vec<Time>,
-    /// The parties of each round, and some that are no longer of that round, in a ring from the round
-    /// `next` on. A round is a number of nanoseconds without its lower `shift` bits.
+    /// Nodes per slot from slot `next` on, as a ring. It may hold stale entries of nodes that have
+    /// moved. The slot of a time is its nanoseconds without the lower `shift` bits.
     ring: Vec<Vec<u32>>,
     next: u64,
     shift: u32,
-    /// Those of later rounds, and a round that is not later than any of theirs.
+    /// Nodes of slots beyond the ring, and a lower bound of those slots.
     beyond: Vec<u32>,
     beyond_from: u64,
-    /// What is left of the round before `next`.
+    /// Remaining nodes of the slot before `next`.
     open: Vec<u32>,
 }
 
 impl BatchWakeup {
-    /// Of so many parties that want nothing, with rounds of at most so many ns.
+    /// A wheel for `nodes` nodes without timers, with slots of at most `length` ns.
     pub(super) fn new(parties: usize, length: u64) -> Self {
         Self {
             planned: vec![Time::FAR; parties],
@@ -36,7 +37,7 @@ impl BatchWakeup {
         }
     }
 
-    /// A party wants to be woken then; [`Time::FAR`] for never.
+    /// Schedules a node at `due`; [`Time::FAR`] schedules nothing.
     #[inline]
     pub(super) fn plan(&mut self, party: usize, due: Time) {
         let planned = &mut self.planned[party];
@@ -46,25 +47,26 @@ impl BatchWakeup {
         }
     }
 
-    /// The round that has `at`.
+    /// Slot of the time `at`.
     #[inline]
     pub(super) fn round_of(&self, at: Time) -> u64 {
         at.as_nanos() >> self.shift
     }
 
-    /// When the next round begins that nobody was taken of.
+    /// Begin of the first slot that is not yet open.
     #[inline]
     pub(super) fn start(&self) -> Time {
         Time::from_nanos(self.next << self.shift)
     }
 
-    /// A party of a round before `end`, if there is any left. It is to be [planned](Self::plan) again.
+    /// Removes and returns a node of a slot before `end`. The caller [schedules](Self::plan) it
+    /// again.
     #[inline]
     pub(super) fn take(&mut self, end: u64) -> Option<usize> {
         loop {
             while let Some(party) = self.open.pop() {
                 let round = self.planned[party as usize].as_nanos() >> self.shift;
-                // It may have been moved to another round since.
+                // The node may have moved to another slot in the meantime.
                 if round < self.next {
                     self.planned[party as usize] = Time::FAR;
                     return Some(party as usize);
@@ -77,12 +79,12 @@ impl BatchWakeup {
         }
     }
 
-    /// A round was not over after all: those of it that were planned again are to be taken once more.
+    /// Reopens a slot, so that nodes scheduled in it again are returned once more.
     pub(super) fn reopen(&mut self, round: u64) {
         self.next = self.next.min(round);
     }
 
-    /// Nothing happens before `limit`: rounds without anybody are left out. When the next one begins.
+    /// Skips empty slots up to `limit`. Returns the begin of the next slot.
     pub(super) fn skip_to(&mut self, limit: Time) -> Time {
         let limit = self.round_of(limit);
         let rounds = self.next..self.next + ROUNDS as u64;
@@ -94,7 +96,7 @@ impl BatchWakeup {
 
     fn put(&mut self, party: u32, due: Time) {
         let round = self.round_of(due);
-        // That of the round that is being taken has room, and is seen if that is reopened.
+        // A node in the slot being drained goes to the ring, and is found if that slot is reopened.
         if round < self.next + ROUNDS as u64 - 1 {
             self.ring[round as usize % ROUNDS].push(party);
         } else {
@@ -103,7 +105,7 @@ impl BatchWakeup {
         }
     }
 
-    /// Opens the next round.
+    /// Opens the next slot.
     #[inline(never)]
     fn turn(&mut self) {
         if self.next >= self.beyond_from {
@@ -129,8 +131,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Parties plan as time goes on in steps of any length; each is taken by the end of the round of
-        /// its deadline, and nobody is taken twice without a plan.
+        /// Each node is returned by the end of the slot of its deadline, and once per call of
+        /// `plan`, for steps of any length.
         #[test]
         fn nobody_is_left_out(
             length in 1..5_000_u64,
@@ -143,7 +145,7 @@ mod tests {
             let mut now = 0;
             for (step, last) in steps {
                 for (party, scale, span) in plans.by_ref().take(4) {
-                    // Never before the round that is next.
+                    // Not before the next slot.
                     let from = rounds.start().as_nanos().max(now);
                     let at = Time::from_nanos(from + (span << scale));
                     due[party] = due[party].min(at);
@@ -154,7 +156,7 @@ mod tests {
                 let end = rounds.round_of(limit) + u64::from(last);
                 while let Some(party) = rounds.take(end) {
                     prop_assert!(due[party] < Time::FAR);
-                    // Some of the last round want to be woken later.
+                    // Some deadlines are later in the last slot.
                     let later = last && rounds.round_of(due[party]) == rounds.round_of(limit) && due[party] > limit;
                     let again = due[party];
                     due[party] = Time::FAR;

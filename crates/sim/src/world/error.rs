@@ -1,4 +1,4 @@
-//! Why a world cannot go on.
+//! Errors of a run of a world.
 
 use core::fmt;
 
@@ -7,38 +7,38 @@ use tidegate_core::units::Time;
 
 use super::{MOST_DELIVERIES, MOST_PACKETS, MOST_WAKES, NodeId};
 
-/// Why a world cannot go on.
+/// Error that ends a run of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorldError {
-    /// A party sends without end at one moment.
+    /// A node sends packets without bound in one call.
     Flood {
-        /// Its name.
+        /// Name of the node.
         party: String,
-        /// The moment.
+        /// Time of the call.
         at: Time,
     },
-    /// A party is given a peer that does not exist.
+    /// The peer of a node does not exist.
     NoPeer {
-        /// Its name.
+        /// Name of the node.
         party: String,
-        /// The peer.
+        /// Its peer.
         peer: NodeId,
     },
-    /// Parties answer each other without end at one moment, over a path without delay.
+    /// Nodes answer each other without bound at one instant, over a path without delay.
     Storm {
-        /// The name of one of them.
+        /// Name of one of the nodes.
         party: String,
-        /// The moment.
+        /// The instant.
         at: Time,
     },
-    /// A party asks over and over to be woken at the same moment.
+    /// The timer of a node expires at the same instant without bound.
     Stuck {
-        /// Its name.
+        /// Name of the node.
         party: String,
-        /// The moment.
+        /// The instant.
         at: Time,
-        /// What it gives as its reason, if it has one.
+        /// Reason for the timer, if the agent states one.
         why: Option<Why>,
     },
 }

@@ -1,14 +1,15 @@
-//! Parties that are ahead of each other.
+//! Conservative lookahead: nodes that run ahead of the clock.
 //!
-//! What a party does follows from what it gets, and when. Where nobody shares the first and the last
-//! links of its routes, it may get a packet, or wake up, long before it is its turn by the clock: as
-//! soon as nothing can come before that (compare [`get_ahead`](tidegate_core::link::Network::get_ahead)).
-//! So a packet is taken by its receiver in the same breath in which its way through the network is
-//! found, the answer enters the receiver's first link, and neither waits in an agenda for its time to
-//! come. Only the links that are shared see packets in the order of time, as they must.
+//! An agent depends only on its inputs and their times. If a node shares neither the first nor the
+//! last link of its routes, its inputs can be processed before those of other nodes at earlier
+//! times, as soon as no earlier input can arrive (see
+//! [`get_ahead`](tidegate_core::link::Network::get_ahead)). The receiver then processes a packet as
+//! soon as its path through the network is known, and the reply enters the receiver's first link at
+//! once. Neither passes through an event queue. Shared links still see packets in the order of
+//! time.
 //!
-//! None of this changes what anybody does, and the tests hold it against the plain order. An observer
-//! that wants all in order, or parties that share something else than links, keep to that order.
+//! The results of agents are unchanged, and tests compare them with the plain order. The plain
+//! order applies if an observer needs ordered events or agents share state.
 
 use core::mem;
 
@@ -20,19 +21,19 @@ use super::batch_wakeup::BatchWakeup;
 use super::{MOST_WAKES, NodeId, Observer, World, WorldError};
 use crate::packet_agent::Agent;
 
-/// What a world needs to know for that.
+/// State of the lookahead of a world.
 #[derive(Debug, Default)]
 pub(super) struct Lookahead {
     on: bool,
-    /// The network's lead in ns: how long after a moment nothing comes that is not known then.
+    /// Lookahead of the network in ns: no unknown packet arrives within it.
     lead: u64,
-    /// Who gets what comes out of each link.
+    /// Receiving node of each link.
     parties: Vec<u32>,
-    /// Nobody wakes up later than that, since of what comes then there may be no news yet.
+    /// Latest time at which timers may run, because later arrivals may still be unknown.
     limit: Time,
-    /// When the last thing happened to anybody.
+    /// Time of the latest event.
     latest: Time,
-    /// When each party wants to be woken.
+    /// Timers of the nodes.
     rounds: BatchWakeup,
 }
 
@@ -43,12 +44,12 @@ impl Lookahead {
 }
 
 impl<A: Agent> World<A> {
-    /// Whether parties may be ahead of each other; finds out before anything has happened.
+    /// Whether nodes may run ahead of each other. The first call decides, before any event.
     pub(super) fn may_be_ahead(&mut self, wants_order: bool) -> bool {
         if self.now == Time::ZERO && !self.ahead.on && !wants_order {
             self.ahead = self.find_ahead().unwrap_or_default();
         }
-        // Who wants order now did not then, or links were asked for.
+        // A new observer may need the order, and reading a link's counters ends the lookahead.
         if self.ahead.on && (wants_order || !self.network.is_ahead()) {
             self.fall_in();
         }
@@ -85,14 +86,13 @@ impl<A: Agent> World<A> {
         })
     }
 
-    /// As [`run`](World::run), as long as nobody asks for the plain order, in which what is left goes
-    /// on.
+    /// [`run`](World::run) with lookahead. Returns none if the plain order has to continue.
     pub(super) fn run_ahead<O: Observer + ?Sized>(
         &mut self,
         until: Time,
         observer: &mut O,
     ) -> Result<Option<Time>, WorldError> {
-        // The network has seen all that happens by then.
+        // The network has processed all events up to the limit.
         let until = until.max(self.now);
         let mut reached = self.now;
         self.ahead.latest = reached;
@@ -104,7 +104,7 @@ impl<A: Agent> World<A> {
                 self.hear(link, observer)?;
             }
             if !self.network.is_ahead() {
-                // Some are ahead of that, and have nothing to do by then.
+                // Some nodes are ahead of `reached` and have no event before it.
                 self.now = reached;
                 self.fall_in();
                 return Ok(None);
@@ -116,7 +116,7 @@ impl<A: Agent> World<A> {
                 rest = self.is_at_rest();
             }
             if rest && sample >= self.ahead.latest {
-                // It is over, or only samples are left.
+                // The run is over, or only samples remain.
                 self.now = self.ahead.latest;
                 self.write_agenda();
                 return Ok(None);
@@ -139,7 +139,7 @@ impl<A: Agent> World<A> {
         }
     }
 
-    /// Until when nobody does anything, nor does anything come out of the network.
+    /// Time until which neither a timer nor a delivery is due.
     #[inline]
     fn idle_until(&mut self, limit: Time, until: Time) -> Time {
         let rounds = &mut self.ahead.rounds;
@@ -153,8 +153,7 @@ impl<A: Agent> World<A> {
         Time::from_nanos(visited).max(idle).min(until)
     }
 
-    /// Lets all parties that want to be woken by `limit`, or in a round that begins by then if it is the
-    /// `last` one, do what they can.
+    /// Runs the timers due by `limit`, or in slots that begin by `limit` if it is the `last` one.
     #[inline]
     fn visit_by<O: Observer + ?Sized>(
         &mut self,
@@ -175,14 +174,14 @@ impl<A: Agent> World<A> {
         Ok(())
     }
 
-    /// Whether nothing is under way, and all are done or nobody wants to be woken any more.
+    /// Whether the network is empty, and all nodes are done or no timer is set.
     fn is_at_rest(&mut self) -> bool {
         self.network.inside() == 0
             && (self.busy == 0 || self.seats.iter().all(|seat| seat.deadline() == Time::FAR))
     }
 
-    /// Brings to the cache what the news after the next ones will touch, step by step: as
-    /// [`look_ahead`](World::look_ahead).
+    /// Prefetches for the deliveries after the next ones, in stages as
+    /// [`look_ahead`](World::look_ahead) does.
     #[inline]
     fn look_at_news<O: Observer + ?Sized>(&mut self, observer: &mut O) {
         let party = |link: LinkId| self.ahead.parties[link.0] as usize;
@@ -202,8 +201,8 @@ impl<A: Agent> World<A> {
         }
     }
 
-    /// Packets will be out of a link: they are given to its party, which wakes up in between if it wants
-    /// to. Nothing else can come by then, whatever the limit is.
+    /// Delivers the packets that leave a link to its node, and runs the node's timers in between.
+    /// No other input can arrive before them, whatever the limit is.
     fn hear<O: Observer + ?Sized>(
         &mut self,
         link: LinkId,
@@ -231,9 +230,9 @@ impl<A: Agent> World<A> {
         Ok(())
     }
 
-    /// Wakes a party up, until it wants to be woken at a later moment: its outlook then.
+    /// Runs the timer of a node until its next timer is later. Returns that timer.
     ///
-    /// From then on it takes part from that moment on, so that a timer of the past is one of that moment.
+    /// `at` becomes the node's present, so that a timer in the past counts as one at `at`.
     #[inline]
     fn wake_at<O: Observer + ?Sized>(
         &mut self,
@@ -254,7 +253,7 @@ impl<A: Agent> World<A> {
         Err(self.stuck(id, at))
     }
 
-    /// Wakes a party up as often as it wants to be by the limit.
+    /// Runs all timers of a node up to the limit.
     fn visit<O: Observer + ?Sized>(
         &mut self,
         id: usize,
@@ -268,14 +267,14 @@ impl<A: Agent> World<A> {
         Ok(())
     }
 
-    /// Writes down when a party wants to be woken next, and whether it is done.
+    /// Updates the timer of a node and its done state.
     #[inline]
     fn plan(&mut self, id: usize, (due, done): (Time, bool)) {
         self.ahead.rounds.plan(id, due);
         self.count(id, done, self.now);
     }
 
-    /// From now on all do what they do in the order of time.
+    /// Returns to the plain order for the rest of the run.
     #[cold]
     pub(super) fn fall_in(&mut self) {
         self.ahead = Lookahead::default();
@@ -295,11 +294,11 @@ fn later(at: Time, nanos: u64) -> Time {
     Time::from_nanos(at.as_nanos().saturating_add(nanos))
 }
 
-/// So many parties are in the cache anyhow.
+/// The state of so many nodes fits into the cache, without prefetching.
 const CACHED: usize = 500;
 
-/// No link, or nobody.
+/// No link or no node.
 const NONE: u32 = u32::MAX;
 
-/// With a smaller lead, in ns, there would be hardly a packet in it, and nothing to gain.
+/// Minimum useful lookahead in ns. Hardly any packet falls into a shorter one.
 const LEAST_LEAD: u64 = 1_000_000;

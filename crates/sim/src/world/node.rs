@@ -1,12 +1,12 @@
-//! What a world keeps of a party.
+//! State of a node.
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::units::Time;
 
 use crate::packet_agent::Agent;
 
-/// A party with what the world keeps for it: in one cache line, if the agent is no larger than two
-/// words, since with many parties nothing else costs as much.
+/// A node and its state. It fits into one cache line if the agent is at most two words; with many
+/// nodes, cache misses here dominate the cost.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct NodeState<A> {
@@ -16,22 +16,22 @@ pub(super) struct NodeState<A> {
     pub(super) peer: u32,
     pub(super) flow: u32,
     pub(super) route: u32,
-    /// The moment at which it was woken last, and how often then.
+    /// Instant of the last timer call, and the number of calls in it.
     pub(super) moment: u32,
     pub(super) wakes: u16,
     pub(super) dscp: u8,
     pub(super) done: bool,
-    /// Whether it wants to be woken later than the agenda says.
+    /// Whether the timer is later than its entry in the queue.
     pub(super) late: bool,
     pub(super) aside: Box<Aside>,
 }
 
-/// What is seldom looked at.
+/// Rarely used state.
 #[derive(Debug)]
 pub(super) struct Aside {
     pub(super) rng: Pcg64Mcg,
     pub(super) name: String,
-    /// When it was last found to be done, or no longer.
+    /// Time of the last change of `done`.
     pub(super) done_at: Time,
 }
 
@@ -41,13 +41,13 @@ impl<A: Agent> NodeState<A> {
         self.start <= now && now < self.stop
     }
 
-    /// When it wants to be woken, while it takes part.
+    /// Next timer, clamped to the active period.
     #[inline]
     pub(super) fn deadline(&self) -> Time {
         self.within(self.agent.next_timer())
     }
 
-    /// The same, and whether it is done.
+    /// Next timer, clamped to the active period, and whether the agent is done.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once after each input of a party")]
     pub(super) fn outlook(&self) -> (Time, bool) {

@@ -1,4 +1,4 @@
-//! Who sees what happens in a world.
+//! Observers of a run.
 
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{LinkId, LinkStats, Queued};
@@ -10,28 +10,28 @@ use super::NodeId;
 use super::World;
 use crate::packet_agent::Body;
 
-/// Who sees what happens in a world.
+/// Receives the events of a run.
 pub trait Observer {
-    /// A party says that something happened.
+    /// An agent reports an event.
     fn event(&mut self, _party: NodeId, _at: Time, _event: Event) {}
 
     /// A packet enters the network.
     fn sent(&mut self, _at: Time, _flight: Flight<'_>) {}
 
-    /// A packet reached a party that takes part.
+    /// A packet arrives at an active node.
     fn arrived(&mut self, _at: Time, _flight: Flight<'_>) {}
 
-    /// A packet is likely to reach a party soon: what is kept of it may be brought to the cache.
+    /// A packet is likely to arrive at a node soon. The observer may prefetch its state.
     fn soon(&mut self, _party: NodeId) {}
 
-    /// The same a while later, shortly before it arrives.
+    /// As [`soon`](Self::soon), shortly before the arrival.
     fn very_soon(&mut self, _party: NodeId) {}
 
-    /// The state of a link, at the interval of [`World::sample_every`].
+    /// State of a link, at the interval of [`World::sample_every`].
     fn sample(&mut self, _sample: &Sample) {}
 
-    /// Whether all that it sees is to be in the order of time. If not, what one party does is, and so
-    /// are samples, but a party may be ahead of the others by what a packet takes to reach it.
+    /// Whether all calls have to be in the order of time. Otherwise only samples and the calls of
+    /// each single node are, and a node may be ahead of the others by the delay of the path to it.
     fn wants_order(&self) -> bool {
         true
     }
@@ -43,25 +43,25 @@ impl Observer for () {
     }
 }
 
-/// A packet, as an observer sees it.
+/// A packet as seen by an observer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flight<'a> {
-    /// Who sends it or receives it.
+    /// Sending or receiving node.
     pub party: NodeId,
-    /// Whose it is.
+    /// Flow of the packet.
     pub flow: u32,
-    /// On the wire, every header included.
+    /// Size on the wire, all headers included.
     pub size: Bytes,
-    /// As it is now.
+    /// ECN field, with the marks so far.
     pub ecn: Ecn,
-    /// When it entered the network.
+    /// Time at which the packet entered the network.
     pub entered: Time,
-    /// What it carries.
+    /// Content of the packet.
     pub body: &'a Body,
 }
 
 impl Flight<'_> {
-    /// The UDP payload, where it has one.
+    /// UDP payload; empty for a modelled packet.
     pub fn payload(&self) -> &[u8] {
         match self.body {
             Body::Datagram(payload) => payload,
@@ -70,14 +70,14 @@ impl Flight<'_> {
     }
 }
 
-/// The state of a link at one moment.
+/// State of a link at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
+    /// Time of the sample.
     pub at: Time,
-    /// Which.
+    /// The link.
     pub link: LinkId,
-    /// What waits.
+    /// Queue length.
     pub queued: Queued,
     /// Counters since the start.
     pub stats: LinkStats,

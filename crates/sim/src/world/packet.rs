@@ -1,4 +1,4 @@
-//! What a world keeps of a packet that is on its way.
+//! Packets in transit.
 
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{Network, Packet, RouteId};
@@ -8,7 +8,7 @@ use super::node::NodeState;
 use super::{Flight, NodeId, Observer};
 use crate::packet_agent::{Body, Outgoing};
 
-/// A packet on its way.
+/// A packet in transit.
 #[derive(Clone, Debug)]
 pub struct SimPacket {
     pub(super) to: u32,
@@ -57,7 +57,8 @@ impl SimPacket {
     }
 }
 
-/// Puts a packet on the network, which may be ahead of time.
+/// Enqueues a packet on the first link of its route. With `AHEAD`, `at` may be later than the
+/// clock.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "so that a packet is moved once")]
 pub(super) fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
@@ -81,7 +82,7 @@ pub(super) fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
         body: &sent.body,
     };
     observer.sent(at, flight);
-    // It captures nothing but references, so that the packet is not moved with it.
+    // The closure captures references only, to avoid a copy of the packet.
     let make = || {
         let sent = outgoing.take().expect("it was there a moment ago");
         SimPacket {

@@ -11,7 +11,7 @@ use tidegate_core::endpoint::{Datagram, Endpoint};
 use super::*;
 use crate::packet_agent::Body;
 
-/// Sends a numbered ping at random intervals; answers pings.
+/// Sends numbered pings at random intervals and answers pings.
 #[derive(Debug)]
 enum Player {
     Ping {
@@ -24,9 +24,9 @@ enum Player {
         answers: Vec<u8>,
         heard: u32,
     },
-    /// Wants to be woken now, for ever.
+    /// Sets its timer to the present instant without end.
     Sleepless,
-    /// Sends for ever.
+    /// Sends without end.
     Chatty {
         begun: bool,
     },
@@ -105,7 +105,7 @@ fn echo() -> Player {
     }
 }
 
-/// One link of 1 Mb/s and 10 ms each way; a packet of 1000 bytes takes 8 ms more.
+/// One link of 1 Mb/s and 10 ms per direction. Serialization of 1000 bytes takes 8 ms.
 fn network(loss: f64, seed: u64) -> Network<SimPacket> {
     let link = |name: &str| NamedLink {
         name: name.to_owned(),
@@ -155,7 +155,7 @@ fn pongs(player: &Player) -> &[(Time, u8)] {
     }
 }
 
-/// Everything that can be seen, in order.
+/// All observer calls in order.
 #[derive(Debug, Default, PartialEq)]
 struct Log(Vec<(Time, String)>);
 
@@ -187,7 +187,7 @@ impl Observer for Log {
 fn a_ping_comes_back_when_the_link_says() {
     let mut world = World::new(network(0.0, 1), pair(1), Seed(1)).unwrap();
     let end = world.run(Time::from_secs(9), &mut ()).unwrap();
-    // 8 ms of sending and 10 ms of propagation, both ways.
+    // 8 ms of serialization and 10 ms of propagation per direction.
     assert_eq!(end, Time::from_millis(36));
     assert_eq!(
         pongs(&world.agent(NodeId(0)).0),
@@ -316,7 +316,7 @@ fn a_peer_must_exist() {
     );
 }
 
-/// Sends every 3 ms, or wants to be woken in the past whenever something comes.
+/// Sends every 3 ms, or sets a timer in the past at each arrival.
 #[derive(Debug)]
 struct Hasty {
     beat: Option<Time>,
@@ -352,7 +352,7 @@ impl Agent for Hasty {
     }
 }
 
-/// A timer of the past is one of the moment at which it was set, also for who is ahead of others.
+/// A timer in the past counts as one at the instant at which it was set, with lookahead too.
 #[test]
 fn nobody_is_woken_in_its_past() {
     let wire = |name: &str, delay| NamedLink {
@@ -416,7 +416,7 @@ fn nobody_is_woken_in_its_past() {
     assert_eq!(seen(false), plain);
 }
 
-/// Sees nothing, in order.
+/// Ignores all events but requires their order.
 struct Ordered;
 
 impl Observer for Ordered {}

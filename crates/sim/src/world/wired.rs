@@ -1,4 +1,4 @@
-//! An endpoint as a party of a world.
+//! Adapter from an endpoint to an agent.
 
 use core::mem;
 
@@ -9,7 +9,8 @@ use tidegate_core::units::{Bytes, Time};
 use super::MOST_PACKETS;
 use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Outgoing};
 
-/// Lets an [`Endpoint`] take part: its datagrams are bodies, the headers of IP and UDP around them.
+/// Runs an [`Endpoint`] as an agent: its datagrams are packet bodies, and IP and UDP headers are
+/// added to their sizes.
 #[derive(Clone, Debug)]
 pub struct Wired<E>(pub E);
 

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 use std::{fmt, io};
 
-use crate::system::{check as succeeded, monotonic, option};
+use crate::system::{monotonic, option, option_into, set_option};
 use crate::variables::{Snapshot, Variable};
 
 /// Checks that a socket is a TCP socket that can have events.
@@ -41,17 +41,13 @@ pub fn probe(socket: impl AsFd) -> Result<Snapshot, NotTcp> {
 ///
 /// The kernel has no such congestion control, or does not allow it.
 pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
-    // SAFETY: the name is passed with its length.
-    succeeded(unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_ptr().cast(),
-            name.len() as libc::socklen_t,
-        )
-    })
-    .map(drop)
+    let name = name.as_bytes();
+    set_option(
+        socket.as_fd(),
+        libc::IPPROTO_TCP,
+        libc::TCP_CONGESTION,
+        name,
+    )
 }
 
 /// `TCP_INFO`, and the state of the same moment with sequence numbers. The kernel does not report those,
@@ -121,20 +117,10 @@ pub(crate) struct Info {
 impl Info {
     pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let mut bytes = [0; SIZE];
-        let mut size = SIZE as libc::socklen_t;
-        // SAFETY: `bytes` is passed with its size.
-        succeeded(unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                bytes.as_mut_ptr().cast(),
-                &raw mut size,
-            )
-        })?;
+        let filled = option_into(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
         Ok(Self {
             bytes,
-            filled: size as usize,
+            filled,
             at: monotonic(),
         })
     }

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     /// `TCP_INFO` with these bytes acknowledged, unsent and sent.
-    fn told(acked: u64, unsent: u32, sent: u64) -> Info {
+    fn report(acked: u64, unsent: u32, sent: u64) -> Info {
         let mut bytes = [0; SIZE];
         bytes[120..128].copy_from_slice(&acked.to_le_bytes());
         bytes[144..148].copy_from_slice(&unsent.to_le_bytes());
@@ -296,7 +296,7 @@ mod tests {
     /// first two calls.
     #[test]
     fn an_acknowledgement_between_two_calls_loses_no_byte() {
-        let (before, after) = (told(1_000, 4_000, 6_000), told(3_000, 4_000, 6_000));
+        let (before, after) = (report(1_000, 4_000, 6_000), report(3_000, 4_000, 6_000));
         let got = settled(&[before, after, after], &[7_000, 7_000]);
         assert_eq!(got, (after.progress(), Some(10_000), 2));
         // Neither does one after the number of waiting bytes.
@@ -309,8 +309,8 @@ mod tests {
     /// Another thread writes 500 bytes, which leave at once or not.
     #[test]
     fn a_write_between_two_calls_counts_once() {
-        let before = told(1_000, 4_000, 6_000);
-        for after in [told(1_000, 4_500, 6_000), told(1_000, 4_000, 6_500)] {
+        let before = report(1_000, 4_000, 6_000);
+        for after in [report(1_000, 4_500, 6_000), report(1_000, 4_000, 6_500)] {
             let got = settled(&[before, after, after], &[9_000, 9_500]);
             assert_eq!(got, (after.progress(), Some(10_500), 2));
         }
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_state_that_never_settles_has_a_consistent_bound() {
         let infos: Vec<Info> = (0..=u64::from(MOST_LOOKS))
-            .map(|n| told(1_000 * n, 4_000, 12_000))
+            .map(|n| report(1_000 * n, 4_000, 12_000))
             .collect();
         // Each comes before the number of waiting bytes.
         let waits: Vec<u64> = (1..=u64::from(MOST_LOOKS))
@@ -333,7 +333,7 @@ mod tests {
         // Everything is acknowledged at once; the report before has a part of it.
         let infos: Vec<Info> = (0..=u64::from(MOST_LOOKS))
             .map(|n| {
-                told(
+                report(
                     if n < u64::from(MOST_LOOKS) { n } else { 12_000 },
                     4_000,
                     12_000,
@@ -347,9 +347,9 @@ mod tests {
     /// Kernels with fewer fields, and sockets without a connection.
     #[test]
     fn without_all_reports_there_is_no_sum() {
-        let mut old = told(1_000, 4_000, 6_000);
+        let mut old = report(1_000, 4_000, 6_000);
         old.filled = 120;
         assert_eq!(settle(|| Ok(old), || Some(1)).unwrap().1, None);
-        assert_eq!(settle(|| Ok(told(1, 1, 1)), || None).unwrap().1, None);
+        assert_eq!(settle(|| Ok(report(1, 1, 1)), || None).unwrap().1, None);
     }
 }

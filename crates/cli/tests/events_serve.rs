@@ -106,7 +106,7 @@ fn a_policy_that_is_wrong_is_refused_with_line_and_mend() {
     }
     Party::tidegate("events serve --check --policy /nosuch/policy.toml")
         .ends()
-        .failed_with("name a file that is there");
+        .failed_with("name a file that exists");
     // Of the command line, as clap has it.
     let ended = Party::tidegate("events serve --check").ends();
     assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
@@ -375,7 +375,7 @@ fn a_daemon_that_cannot_start_says_why() {
     }
     Party::tidegate(&format!("events serve --socket {other} --user 4000000001"))
         .ends()
-        .failed_with("give that, too, as --user 4000000001:GID");
+        .failed_with("give the group, too, as --user 4000000001:GID");
     assert!(!daemon.scratch.path("other").exists());
     daemon.interrupted();
 }

@@ -304,10 +304,7 @@ fn another_user_serves_with_one_capability_that_sleeps() {
         assert_eq!(thread["Name"], "tg-cleanup");
         assert_eq!(thread["Uid"], "0");
         for none in ["CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb"] {
-            assert_eq!(
-                thread[none], "0000000000000000",
-                "{none} of the cleanup process"
-            );
+            assert_eq!(thread[none], "0000000000000000", "{none} of cleanup");
         }
     }
     let held = fs::read_dir(format!("/proc/{cleanup}/fd")).unwrap();

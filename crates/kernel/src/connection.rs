@@ -55,7 +55,7 @@ impl Connection {
         subscribed: Subscription,
     ) -> Result<Self, EventsError> {
         let socket = socket.as_fd().try_clone_to_owned();
-        let socket = socket.map_err(EventsError::System)?;
+        let socket = socket?;
         let wanted = Wanted {
             events: Self::kinds(subscribed),
             variables: VARIABLES.iter().copied().collect(),
@@ -71,7 +71,7 @@ impl Connection {
         Ok(Self {
             events,
             id,
-            control: control(socket.as_fd()).map_err(EventsError::System)?,
+            control: control(socket.as_fd())?,
             longest_timeout: longest_timeout(socket.as_fd()),
             socket,
             began: Time::ZERO,
@@ -115,10 +115,10 @@ impl Connection {
                 continue;
             };
             let read = tcp::read(self.socket.as_fd());
-            let (info, mut state) = read.map_err(EventsError::System)?;
+            let (info, mut state) = read?;
             replace_variables(&mut state, &event.state);
             let view = self.view_of(now, &info, &state);
-            let mut view = view.map_err(EventsError::System)?;
+            let mut view = view?;
             let age = monotonic().saturating_sub(event.time);
             if let Happening::Timeout { after, .. } = event.what {
                 // RFC 6298 (5.5): the next time-out is twice as long.

@@ -24,8 +24,6 @@ pub enum EventsError {
         /// The error of the system.
         cause: io::Error,
     },
-    /// The unprivileged mode does not have this.
-    NotHere(&'static str),
     /// The descriptor is not a TCP socket.
     NotTcp(NotTcp),
     /// The subscription does not exist.
@@ -66,10 +64,6 @@ impl fmt::Display for EventsError {
                 "no event daemon answers at {} ({cause}): start it as root (tidegate events serve), name another path, or use the unprivileged mode",
                 path.display()
             ),
-            Self::NotHere(what) => write!(
-                f,
-                "the unprivileged mode has no {what}: use the daemon (tidegate events serve)"
-            ),
             Self::NotTcp(e) => e.fmt(f),
             Self::NoSubscription => f.write_str(
                 "there is no such subscription: it was cancelled, or its socket is closed",
@@ -101,3 +95,15 @@ impl fmt::Display for EventsError {
 }
 
 impl std::error::Error for EventsError {}
+
+impl From<io::Error> for EventsError {
+    fn from(e: io::Error) -> Self {
+        Self::System(e)
+    }
+}
+
+impl From<NotTcp> for EventsError {
+    fn from(e: NotTcp) -> Self {
+        Self::NotTcp(e)
+    }
+}

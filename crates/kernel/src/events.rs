@@ -11,7 +11,7 @@ use crate::bpf::events::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::session::Session;
-use crate::system::{self, Polled, check, owned};
+use crate::system::{self, Polled};
 use crate::tcp;
 use crate::unprivileged::{self, Unprivileged};
 use crate::variables::{Snapshot, VariableSet};
@@ -124,10 +124,10 @@ impl Events {
     ///
     /// The system fails.
     pub fn unprivileged() -> Result<Self, EventsError> {
-        let source = Unprivileged::start().map_err(EventsError::System)?;
-        let readable = join(&[(source.readable(), libc::EPOLLIN as u32)]);
+        let source = Unprivileged::start()?;
+        let readable = join(&[(source.readable(), libc::EPOLLIN)]);
         Ok(Self {
-            readable: readable.map_err(EventsError::System)?,
+            readable: readable?,
             source: Source::Unprivileged(source),
             because: None,
             busy: AtomicU64::new(0),
@@ -215,7 +215,7 @@ impl Events {
     ///
     /// The socket is not a TCP socket.
     pub fn probe(&self, socket: impl AsFd) -> Result<Snapshot, EventsError> {
-        let state = tcp::probe(&socket).map_err(EventsError::NotTcp)?;
+        let state = tcp::probe(&socket)?;
         let allowed = self.allowed().variables;
         let mut state = state.only(allowed);
         let counted = !allowed.and(counters()).is_empty();
@@ -323,7 +323,7 @@ impl Events {
         }
         let own = polled.len();
         polled.extend(also.map(Polled::input));
-        system::poll(&mut polled, limit).map_err(EventsError::System)?;
+        system::poll(&mut polled, limit)?;
         let gone = own == 2 && polled[1].is_ready() && !polled[0].is_ready();
         if gone && self.is_empty() {
             return Err(EventsError::Gone);
@@ -357,14 +357,7 @@ impl Events {
     /// As [`io::Write::write`]. It may write a part.
     pub fn write(&self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
         match &self.source {
-            Source::Kernel(_) => {
-                let copy = socket.as_fd().as_raw_fd();
-                // SAFETY: reads `bytes.len()` bytes from `bytes`.
-                let sent = unsafe {
-                    libc::send(copy, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
-                };
-                usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-            }
+            Source::Kernel(_) => system::send(socket.as_fd(), bytes, 0),
             Source::Unprivileged(_) => unprivileged::write(socket.as_fd(), bytes),
         }
     }
@@ -389,11 +382,10 @@ impl Events {
     }
 
     fn kernel(session: Session) -> Result<Self, EventsError> {
-        let input = libc::EPOLLIN as u32;
         // Of the daemon's socket only hang-ups matter, which epoll always reports.
-        let readable = join(&[(session.ring_fd(), input), (session.daemon_fd(), 0)]);
+        let readable = join(&[(session.ring_fd(), libc::EPOLLIN), (session.daemon_fd(), 0)]);
         Ok(Self {
-            readable: readable.map_err(EventsError::System)?,
+            readable: readable?,
             source: Source::Kernel(session),
             because: None,
             busy: AtomicU64::new(0),
@@ -447,20 +439,10 @@ fn counters() -> VariableSet {
 }
 
 /// A descriptor that is readable when one of these is ready.
-fn join(parts: &[(BorrowedFd<'_>, u32)]) -> io::Result<OwnedFd> {
-    // SAFETY: takes a number and touches no memory.
-    let joined = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-    for &(part, events) in parts {
-        let mut event = libc::epoll_event { events, u64: 0 };
-        // SAFETY: `event` is whole.
-        check(unsafe {
-            libc::epoll_ctl(
-                joined.as_raw_fd(),
-                libc::EPOLL_CTL_ADD,
-                part.as_raw_fd(),
-                &raw mut event,
-            )
-        })?;
+fn join(parts: &[(BorrowedFd<'_>, i32)]) -> io::Result<OwnedFd> {
+    let joined = system::epoll()?;
+    for (part, events) in parts {
+        system::epoll_add(&joined, part.as_raw_fd(), *events, 0)?;
     }
     Ok(joined)
 }

@@ -112,7 +112,7 @@ impl Handlers {
         let fd = socket.as_fd();
         let binding = Binding {
             handler,
-            socket: SocketRef::of(fd).map_err(EventsError::System)?,
+            socket: SocketRef::of(fd)?,
         };
         // The lock is held, so no event is passed before its handler is known.
         let mut bound = lock(&self.bound);

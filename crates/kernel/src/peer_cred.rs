@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use crate::system::{check, option};
+use crate::system::{option, option_into};
 
 /// The peer at the time of its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,18 +58,8 @@ impl fmt::Display for PeerCred {
 fn other_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     // A process may have 65,536 groups (NGROUPS_MAX).
     let mut groups = vec![0_u32; 1 << 16];
-    let mut size = mem::size_of_val(groups.as_slice()) as libc::socklen_t;
-    // SAFETY: `groups` is passed with its size.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERGROUPS,
-            groups.as_mut_ptr().cast(),
-            &raw mut size,
-        )
-    })?;
-    groups.truncate(size as usize / mem::size_of::<u32>());
+    let size = option_into(socket, libc::SOL_SOCKET, libc::SO_PEERGROUPS, &mut groups)?;
+    groups.truncate(size / mem::size_of::<u32>());
     Ok(groups)
 }
 

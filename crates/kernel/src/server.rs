@@ -233,7 +233,7 @@ impl Server {
         self.full_until = Some(self.shared.now + FULL);
     }
 
-    /// Admits a client, or tells it the reason of the refusal. An admitted client has no ring yet, so
+    /// Admits a client, or sends it the reason of the refusal. An admitted client has no ring yet, so
     /// connecting alone takes no resources from others.
     fn admit(&mut self, socket: OwnedFd, peer: PeerCred) {
         let now = self.shared.now;

@@ -50,8 +50,8 @@ impl Session {
 
     /// Starts a server on a thread of this process, for this session only.
     pub(crate) fn local(ring: u32) -> Result<Self, EventsError> {
-        let [ours, its] = system::local_pair().map_err(EventsError::System)?;
-        set_nonblocking(its.as_fd()).map_err(EventsError::System)?;
+        let [ours, its] = system::local_pair()?;
+        set_nonblocking(its.as_fd())?;
         let number = its.as_raw_fd();
         let (sender, ready) = mpsc::channel();
         let serve = move |stop: &Bell| match local_server(number, stop) {
@@ -63,7 +63,7 @@ impl Session {
             }
             Err(why) => drop(sender.send(Err(why))),
         };
-        let local = Worker::start("tcp-events", serve).map_err(EventsError::System)?;
+        let local = Worker::start("tcp-events", serve)?;
         // No message means that the thread has panicked, which has printed its message.
         let ready = ready.recv().unwrap_or(Err(EventsError::Gone));
         // The thread has its copy by now.
@@ -81,7 +81,7 @@ impl Session {
         socket: BorrowedFd<'_>,
         wanted: Wanted,
     ) -> Result<SubscriptionId, EventsError> {
-        tcp::check(socket).map_err(EventsError::NotTcp)?;
+        tcp::check(socket)?;
         let request = Request::Subscribe {
             events: wanted.events.bits(),
             variables: wanted.variables.bits(),
@@ -163,7 +163,7 @@ impl Session {
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(EventsError::System);
         Ok(Self {
             polled: [copy(&descriptor)?, copy(&socket)?],
-            ring: Mutex::new(Ring::map(descriptor, ring).map_err(EventsError::System)?),
+            ring: Mutex::new(Ring::map(descriptor, ring)?),
             socket: Mutex::new(socket),
             allowed: Wanted {
                 events: EventSet::from_bits(events).with(EventKind::Ended),
@@ -197,19 +197,18 @@ fn local_server(client: RawFd, stop: &Bell) -> Result<Server, EventsError> {
     // SAFETY: this thread uses these two descriptors only. The copy of the client's is owned here, that
     // of the bell is closed with the table.
     let client = unsafe {
-        system::unshare_descriptors(&[client, stop.as_fd().as_raw_fd()])
-            .map_err(EventsError::System)?;
+        system::unshare_descriptors(&[client, stop.as_fd().as_raw_fd()])?;
         OwnedFd::from_raw_fd(client)
     };
     let mut server = Server::within().map_err(EventsError::Load)?;
-    server.adopt(client).map_err(EventsError::System)?;
+    server.adopt(client)?;
     Ok(server)
 }
 
 /// Checks that the user of the server may receive sockets of this process.
 fn check_trust(socket: BorrowedFd<'_>, path: &Path) -> Result<(), EventsError> {
     use std::os::unix::fs::MetadataExt as _;
-    let user = peer_cred::server_user(socket).map_err(EventsError::System)?;
+    let user = peer_cred::server_user(socket)?;
     // Only root can make directories in `/run`, so root has chosen the owner.
     let directory = path.parent().filter(|_| path == Path::new(DEFAULT_PATH));
     let owner = directory.and_then(|directory| Some(fs::metadata(directory).ok()?.uid()));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{fs, io, mem, ptr};
+use std::{fs, io, mem, ptr, slice};
 
 /// Gives this thread a descriptor table of its own with copies of these descriptors and of the standard
 /// three only. The numbers stay the same. Children that other threads fork do not inherit descriptors
@@ -65,31 +65,58 @@ pub(crate) fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
 pub(crate) fn option<T: Copy>(socket: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<T> {
     // SAFETY: callers use integers and structures of them, for which zero is a value.
     let mut value: T = unsafe { mem::zeroed() };
-    let mut size = mem::size_of::<T>() as libc::socklen_t;
-    // SAFETY: `value` is whole and passed with its size.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw mut value).cast(),
-            &raw mut size,
-        )
-    })?;
+    option_into(socket, level, name, slice::from_mut(&mut value))?;
     Ok(value)
 }
 
-/// Sets an option of a socket.
-pub(crate) fn set_option<T: Copy>(
+/// Reads an option of a socket into a slice of numbers, and returns the number of bytes.
+pub(crate) fn option_into<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: &mut [T],
+) -> io::Result<usize> {
+    let mut size = mem::size_of_val(value) as libc::socklen_t;
+    let (fd, place) = (socket.as_raw_fd(), value.as_mut_ptr().cast());
+    // SAFETY: `value` is passed with its size.
+    check(unsafe { libc::getsockopt(fd, level, name, place, &raw mut size) })?;
+    Ok(size as usize)
+}
+
+/// Sets an option of a socket to a number, or to a structure or slice of numbers.
+pub(crate) fn set_option<T: ?Sized>(
     socket: BorrowedFd<'_>,
     level: i32,
     name: i32,
     value: &T,
 ) -> io::Result<()> {
-    let size = mem::size_of::<T>() as libc::socklen_t;
+    let size = mem::size_of_val(value) as libc::socklen_t;
     let value = ptr::from_ref(value).cast();
     // SAFETY: `value` is whole and passed with its size.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, size) }).map(drop)
+}
+
+/// Sends bytes on a socket without SIGPIPE, and returns their number.
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize> {
+    let (fd, flags) = (socket.as_raw_fd(), flags | libc::MSG_NOSIGNAL);
+    // SAFETY: `bytes` is passed with its length.
+    let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// A new epoll instance.
+pub(crate) fn epoll() -> io::Result<OwnedFd> {
+    // SAFETY: takes a number and touches no memory.
+    owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
+}
+
+/// Adds a descriptor to an epoll instance, for these events and under this key.
+pub(crate) fn epoll_add(epoll: &OwnedFd, fd: RawFd, events: i32, key: u64) -> io::Result<()> {
+    let events = events as u32;
+    let mut event = libc::epoll_event { events, u64: key };
+    let (epoll, add) = (epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
+    // SAFETY: `event` is whole.
+    check(unsafe { libc::epoll_ctl(epoll, add, fd, &raw mut event) }).map(drop)
 }
 
 /// Sets the time-out of blocking calls on a socket.

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 use std::{fmt, io};
 
-use crate::system::{check as succeeded, monotonic, option};
+use crate::system::{monotonic, option, option_into, set_option};
 use crate::variables::{Snapshot, Variable};
 
 /// Checks that a socket is a TCP socket that can have events.
@@ -41,17 +41,13 @@ pub fn probe(socket: impl AsFd) -> Result<Snapshot, NotTcp> {
 ///
 /// The kernel has no such congestion control, or does not allow it.
 pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
-    // SAFETY: the name is passed with its length.
-    succeeded(unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_ptr().cast(),
-            name.len() as libc::socklen_t,
-        )
-    })
-    .map(drop)
+    let name = name.as_bytes();
+    set_option(
+        socket.as_fd(),
+        libc::IPPROTO_TCP,
+        libc::TCP_CONGESTION,
+        name,
+    )
 }
 
 /// `TCP_INFO`, and the state of the same moment with sequence numbers. The kernel does not report those,
@@ -121,20 +117,10 @@ pub(crate) struct Info {
 impl Info {
     pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let mut bytes = [0; SIZE];
-        let mut size = SIZE as libc::socklen_t;
-        // SAFETY: `bytes` is passed with its size.
-        succeeded(unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                bytes.as_mut_ptr().cast(),
-                &raw mut size,
-            )
-        })?;
+        let filled = option_into(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
         Ok(Self {
             bytes,
-            filled: size as usize,
+            filled,
             at: monotonic(),
         })
     }
@@ -283,7 +269,7 @@ mod tests {
     use super::*;
 
     /// `TCP_INFO` with these bytes acknowledged, unsent and sent.
-    fn told(acked: u64, unsent: u32, sent: u64) -> Info {
+    fn report(acked: u64, unsent: u32, sent: u64) -> Info {
         let mut bytes = [0; SIZE];
         bytes[120..128].copy_from_slice(&acked.to_le_bytes());
         bytes[144..148].copy_from_slice(&unsent.to_le_bytes());
@@ -310,7 +296,7 @@ mod tests {
     /// first two calls.
     #[test]
     fn an_acknowledgement_between_two_calls_loses_no_byte() {
-        let (before, after) = (told(1_000, 4_000, 6_000), told(3_000, 4_000, 6_000));
+        let (before, after) = (report(1_000, 4_000, 6_000), report(3_000, 4_000, 6_000));
         let got = settled(&[before, after, after], &[7_000, 7_000]);
         assert_eq!(got, (after.progress(), Some(10_000), 2));
         // Neither does one after the number of waiting bytes.
@@ -323,8 +309,8 @@ mod tests {
     /// Another thread writes 500 bytes, which leave at once or not.
     #[test]
     fn a_write_between_two_calls_counts_once() {
-        let before = told(1_000, 4_000, 6_000);
-        for after in [told(1_000, 4_500, 6_000), told(1_000, 4_000, 6_500)] {
+        let before = report(1_000, 4_000, 6_000);
+        for after in [report(1_000, 4_500, 6_000), report(1_000, 4_000, 6_500)] {
             let got = settled(&[before, after, after], &[9_000, 9_500]);
             assert_eq!(got, (after.progress(), Some(10_500), 2));
         }
@@ -334,7 +320,7 @@ mod tests {
     #[test]
     fn a_state_that_never_settles_has_a_consistent_bound() {
         let infos: Vec<Info> = (0..=u64::from(MOST_LOOKS))
-            .map(|n| told(1_000 * n, 4_000, 12_000))
+            .map(|n| report(1_000 * n, 4_000, 12_000))
             .collect();
         // Each comes before the number of waiting bytes.
         let waits: Vec<u64> = (1..=u64::from(MOST_LOOKS))
@@ -347,7 +333,7 @@ mod tests {
         // Everything is acknowledged at once; the report before has a part of it.
         let infos: Vec<Info> = (0..=u64::from(MOST_LOOKS))
             .map(|n| {
-                told(
+                report(
                     if n < u64::from(MOST_LOOKS) { n } else { 12_000 },
                     4_000,
                     12_000,
@@ -361,9 +347,9 @@ mod tests {
     /// Kernels with fewer fields, and sockets without a connection.
     #[test]
     fn without_all_reports_there_is_no_sum() {
-        let mut old = told(1_000, 4_000, 6_000);
+        let mut old = report(1_000, 4_000, 6_000);
         old.filled = 120;
         assert_eq!(settle(|| Ok(old), || Some(1)).unwrap().1, None);
-        assert_eq!(settle(|| Ok(told(1, 1, 1)), || None).unwrap().1, None);
+        assert_eq!(settle(|| Ok(report(1, 1, 1)), || None).unwrap().1, None);
     }
 }

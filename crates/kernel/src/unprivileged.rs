@@ -17,14 +17,14 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::{io, ptr};
 
 use crate::bpf::events::{Tally, Wanted};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId, TcpState};
-use crate::system::{Bell, Worker, check, cookie, option, owned};
+use crate::system::{self, Bell, Worker, check, cookie, option};
 use crate::tcp;
 use crate::variables::VariableSet;
 use shared::{Shared, State, Subscription, Waiting, Watched};
@@ -90,8 +90,7 @@ impl Unprivileged {
             state: Mutex::default(),
             bell: Bell::new()?,
         });
-        // SAFETY: takes a number and touches no memory.
-        let epoll = Arc::new(owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?);
+        let epoll = Arc::new(system::epoll()?);
         let its = (Arc::clone(&shared), Arc::clone(&epoll));
         let watch = move |stop: &Bell| watch::watch(&its.0, &its.1, stop);
         Ok(Self {
@@ -106,9 +105,9 @@ impl Unprivileged {
         socket: BorrowedFd<'_>,
         wanted: Wanted,
     ) -> Result<SubscriptionId, EventsError> {
-        tcp::check(socket).map_err(EventsError::NotTcp)?;
-        let cookie = cookie(socket).map_err(EventsError::System)?;
-        let seen = View::of(socket, None).map_err(EventsError::System)?;
+        tcp::check(socket)?;
+        let cookie = cookie(socket)?;
+        let seen = View::of(socket, None)?;
         let fd = socket.as_raw_fd();
         let mut state = self.state();
         if !state.sockets.contains_key(&cookie) {
@@ -120,7 +119,7 @@ impl Unprivileged {
                 _ => EventsError::System(e),
             })?;
             // epoll always reports errors and hang-ups; edge-triggered, each once.
-            match add(&self.epoll, fd, libc::EPOLLET as u32, cookie) {
+            match system::epoll_add(&self.epoll, fd, libc::EPOLLET, cookie) {
                 // A socket stays registered as long as any of its descriptors is open.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
@@ -220,18 +219,10 @@ pub(crate) fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let mss: i32 = option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG)?;
     let mut written = 0;
     for piece in bytes.chunks(mss.max(1) as usize) {
-        // SAFETY: reads `piece.len()` bytes from `piece`.
-        let sent = unsafe {
-            libc::send(
-                socket.as_raw_fd(),
-                piece.as_ptr().cast(),
-                piece.len(),
-                libc::MSG_EOR | libc::MSG_NOSIGNAL,
-            )
-        };
-        let Ok(sent) = usize::try_from(sent) else {
-            let error = io::Error::last_os_error();
-            return if written > 0 { Ok(written) } else { Err(error) };
+        let sent = match system::send(socket, piece, libc::MSG_EOR) {
+            Ok(sent) => sent,
+            Err(_) if written > 0 => break,
+            Err(e) => return Err(e),
         };
         written += sent;
         if sent < piece.len() {
@@ -241,23 +232,8 @@ pub(crate) fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     Ok(written)
 }
 
-fn add(epoll: &OwnedFd, fd: RawFd, events: u32, name: u64) -> io::Result<()> {
-    let mut event = libc::epoll_event { events, u64: name };
-    // SAFETY: `event` is whole.
-    let added =
-        unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
-    check(added).map(drop)
-}
-
 fn remove(epoll: &OwnedFd, fd: RawFd) -> io::Result<()> {
-    // SAFETY: removal takes no event.
-    let removed = unsafe {
-        libc::epoll_ctl(
-            epoll.as_raw_fd(),
-            libc::EPOLL_CTL_DEL,
-            fd,
-            std::ptr::null_mut(),
-        )
-    };
-    check(removed).map(drop)
+    let (epoll, remove) = (epoll.as_raw_fd(), libc::EPOLL_CTL_DEL);
+    // SAFETY: a removal takes no event.
+    check(unsafe { libc::epoll_ctl(epoll, remove, fd, ptr::null_mut()) }).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The header against the library, C programs that use both, and both installed.
+//! The C header compared with the library, C programs that use both, and their installation.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::symlink;
@@ -29,7 +29,7 @@ fn a_c_program_gets_events() {
 }
 
 #[test]
-fn a_c_program_has_programs_started_per_event() {
+fn a_c_program_executes_programs_per_event() {
     let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("c_programs.txt");
     for event in ["state", "ended"] {
         let _ = fs::remove_file(notes.with_extension(format!("txt.{event}")));
@@ -51,25 +51,25 @@ fn a_c_program_chooses_the_size_of_its_ring() {
             return;
         }
     };
-    // Paths of sockets are short.
+    // Socket paths have to be short.
     let path = env::temp_dir().join(format!("tg-{}-c.sock", std::process::id()));
     server.listen(&path).unwrap();
     let (stop, stopper) = io::pipe().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| server.run(stop.as_fd()).unwrap());
-        // It ends however the program does.
+        // The server ends with this, also if the program fails.
         let _stopper = stopper;
         run("ring", &[&path]);
     });
 }
 
 #[test]
-fn what_is_installed_is_found_by_pkg_config_and_can_be_removed() {
+fn the_installation_is_found_by_pkg_config_and_can_be_removed() {
     let scratch = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("install");
     let _ = fs::remove_dir_all(&scratch);
     let (built, below) = (scratch.join("built"), scratch.join("below"));
     fs::create_dir_all(&built).unwrap();
-    // The program of another package stands in for its own, which may not be built.
+    // A placeholder for the program, which is of another package and may not be built.
     symlink("/bin/true", built.join("tidegate")).unwrap();
     symlink(libraries().join(LIBRARY), built.join(LIBRARY)).unwrap();
     let make = |target: &str| {
@@ -79,7 +79,7 @@ fn what_is_installed_is_found_by_pkg_config_and_can_be_removed() {
             .env("BUILT", &built)
             .env("DESTDIR", &below)
             .env("PREFIX", "/opt/tidegate");
-        // Of a `make test` around this.
+        // An enclosing `make test` may have set them.
         make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
         succeeds(&mut make);
     };
@@ -101,13 +101,13 @@ fn what_is_installed_is_found_by_pkg_config_and_can_be_removed() {
     let program = scratch.join("events");
     let flags: Vec<&str> = flags.split_whitespace().collect();
     succeeds(compiler("events", &program).args(flags));
-    // By the name that is in the library, which is not that of the file.
+    // By its soname, which is not the name of the file.
     succeeds(Command::new(&program).env("LD_LIBRARY_PATH", here.join("lib")));
     make("uninstall");
     assert_eq!(files(&below), Vec::<PathBuf>::new());
 }
 
-/// All below a folder that are none themselves.
+/// All files below a directory.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -137,9 +137,9 @@ fn run(name: &str, arguments: &[&Path]) {
     succeeds(Command::new(&program).args(arguments));
 }
 
-/// For a program of `tests/c`, without what is Tidegate's.
+/// The compiler command for a program of `tests/c`, without the options for Tidegate.
 fn compiler(name: &str, program: &Path) -> Command {
-    // The linker of Rust programs is a C compiler, so there is one.
+    // Rust programs are linked with a C compiler, so there is one.
     let mut compiler = Command::new("cc");
     compiler
         .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"])
@@ -149,10 +149,10 @@ fn compiler(name: &str, program: &Path) -> Command {
     compiler
 }
 
-/// Where the shared library is, also by the name under which programs look for it.
+/// The directory of the shared library, which has the library by its soname as well.
 fn libraries() -> PathBuf {
     let program = env::current_exe().unwrap();
-    // Cargo puts it beside the tests.
+    // Cargo builds it beside the tests.
     let folder = program.parent().unwrap();
     let interface = match env!("CARGO_PKG_VERSION_MAJOR") {
         "0" => concat!("0.", env!("CARGO_PKG_VERSION_MINOR")),

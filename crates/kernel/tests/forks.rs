@@ -1,4 +1,4 @@
-//! An application that forks. Needs the rights to load programs.
+//! An application that forks. Needs the capabilities to load programs.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -8,9 +8,8 @@ use std::{env, ptr};
 
 use tidegate_kernel::{Events, EventsError, Variable, Wanted};
 
-/// What is counted of a socket is counted once, also while a child has copies of all descriptors
-/// that were open when it was made. Were those of the programs among them, programs that go with the
-/// last subscription would stay, and run beside those that come with the next.
+/// Counters count once, also while a child has copies of all descriptors of the fork. With copies of the
+/// programs' descriptors, programs of earlier subscriptions would stay and count beside later ones.
 #[test]
 fn a_child_keeps_no_programs_in_the_kernel() {
     let Some(events) = in_kernel() else { return };
@@ -42,10 +41,9 @@ fn a_child_keeps_no_programs_in_the_kernel() {
 /// Ends a test that hangs. No verdict depends on it.
 const GUARD: Duration = Duration::from_mins(5);
 
-/// Each has a table of descriptors of its own, in which the same number may be another file. What one
-/// has to close is closed where it is.
+/// Each source has a descriptor table of its own, in which the same number may be another file.
 #[test]
-fn sources_that_end_at_the_same_time_close_what_is_theirs() {
+fn sources_that_end_at_the_same_time_close_their_own_descriptors() {
     if in_kernel().is_none() {
         return;
     }
@@ -65,7 +63,7 @@ fn sources_that_end_at_the_same_time_close_what_is_theirs() {
     });
 }
 
-/// Closing this socket may take a second, so nobody waits for that.
+/// The close of this socket may take a second, for which no thread waits.
 fn linger(socket: &TcpStream) {
     let value = libc::linger {
         l_onoff: 1,
@@ -84,7 +82,7 @@ fn linger(socket: &TcpStream) {
     assert_eq!(done, 0, "{}", io::Error::last_os_error());
 }
 
-/// The programs, where they can be loaded; else the test is skipped.
+/// The source with programs, or `None` if they cannot be loaded and the test is skipped.
 fn in_kernel() -> Option<Events> {
     match Events::in_process() {
         Ok(events) => Some(events),
@@ -100,7 +98,7 @@ fn in_kernel() -> Option<Events> {
     }
 }
 
-/// A copy of this process that starts no program, and does nothing until this is dropped.
+/// A forked child that executes no program and waits until this is dropped.
 struct Child {
     number: libc::pid_t,
     stay: Option<io::PipeWriter>,
@@ -110,8 +108,7 @@ impl Child {
     fn start() -> Self {
         let (wait, stay) = io::pipe().unwrap();
         let mut byte = 0_u8;
-        // SAFETY: the child makes system calls and nothing else, of which only `read` touches
-        // memory: one byte of its own.
+        // SAFETY: the child makes system calls only. `read` writes one byte of its own memory.
         let number = unsafe {
             let number = libc::fork();
             if number == 0 {
@@ -132,7 +129,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         drop(self.stay.take());
-        // SAFETY: waits for our own child and wants to know nothing of it.
+        // SAFETY: waits for the child and takes no status.
         unsafe { libc::waitpid(self.number, ptr::null_mut(), 0) };
     }
 }

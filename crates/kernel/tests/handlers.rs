@@ -1,4 +1,4 @@
-//! Handlers that change what calls them. Without privilege, so that it runs everywhere.
+//! Handlers that change the handlers that call them. Without privilege, so the tests run everywhere.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -30,13 +30,13 @@ fn shut(stream: &TcpStream) {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
 }
 
-/// What comes, which it does not where a lock is held for ever.
+/// The next message, which does not come in a deadlock.
 fn heard<T>(from: &Receiver<T>) -> T {
     from.recv_timeout(GUARD).unwrap()
 }
 
 #[test]
-fn a_handler_binds_cancels_and_asks_for_reports() {
+fn a_handler_binds_cancels_and_sets_callbacks() {
     let handlers = handlers();
     let (socket, _peer) = connection();
     let (other, its_peer) = connection();
@@ -60,7 +60,7 @@ fn a_handler_binds_cancels_and_asks_for_reports() {
     shut(&socket);
     let (kind, _, is_gone) = heard(&hear);
     assert_eq!((kind, is_gone), (EventKind::State, true));
-    // What it has bound is served, and what it has cancelled is not.
+    // Its new binding is served, and the cancelled one is not.
     shut(&other);
     assert!(matches!(heard(&hear_end), Happening::State { .. }));
     drop((socket, other, its_peer));
@@ -69,7 +69,7 @@ fn a_handler_binds_cancels_and_asks_for_reports() {
 }
 
 #[test]
-fn a_slow_handler_keeps_neither_others_nor_programs_waiting() {
+fn a_slow_handler_delays_neither_other_threads_nor_programs() {
     let handlers = handlers();
     let (socket, _peer) = connection();
     let (other, _its_peer) = connection();
@@ -99,12 +99,12 @@ fn a_slow_handler_keeps_neither_others_nor_programs_waiting() {
     handlers.cancel(slow).unwrap();
     let killed = heard(&reports);
     assert!(killed.contains("killed after 100 ms"), "{killed}");
-    // As whoever writes C or Rust knows it.
+    // The message names the limit in Rust and in C.
     assert!(killed.contains("`limit`, in C `limit_ms`"), "{killed}");
     go.send(()).unwrap();
 }
 
-/// The last to have them may be a handler.
+/// A handler may be the last owner of its handlers.
 #[test]
 fn handlers_may_be_dropped_by_a_handler() {
     let handlers = handlers();
@@ -122,10 +122,10 @@ fn handlers_may_be_dropped_by_a_handler() {
     shut(&socket);
     heard(&hear);
     assert!(watch.upgrade().is_none());
-    // The handler goes when its thread does.
+    // The handler is dropped with its thread.
     let end = Instant::now() + GUARD;
     while hear.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
-        assert!(Instant::now() < end, "the thread goes on");
+        assert!(Instant::now() < end, "the thread does not end");
         std::thread::yield_now();
     }
 }

@@ -145,8 +145,8 @@ impl Programs {
         wanted: Wanted,
         program: Executable,
     ) -> Result<SubscriptionId, EventsError> {
-        let socket_ref = SocketRef::of(socket).map_err(EventsError::System)?;
-        self.start_supervisor().map_err(EventsError::System)?;
+        let socket_ref = SocketRef::of(socket)?;
+        self.start_supervisor()?;
         // The lock is held, so an event cannot be taken before its program is known.
         let mut bound = lock(&self.bound);
         let id = events.subscribe(socket.as_fd(), wanted)?;

@@ -276,7 +276,7 @@ impl Client {
                 "a ring of {size} bytes is not possible: request a power of two from {SMALLEST} on"
             ));
         }
-        // The reply tells a client that requests more than the policy allows.
+        // The reply has the size, so that a client sees a limit of the policy.
         let size = size.min(self.limits.ring_kib << 10);
         let slot = shared.rings.allocate(self.peer.user, shared.now);
         let (slot, _) = slot.ok_or("all rings are in use: try again later")?;

@@ -473,7 +473,7 @@ mod tests {
         });
     }
 
-    /// A queue without a thread gets one later, and its user is told meanwhile.
+    /// A queue without a thread gets one later, and its user receives the reason meanwhile.
     #[test]
     fn a_queue_without_a_thread_gets_one_once_the_system_has_one() {
         unshared(|| {

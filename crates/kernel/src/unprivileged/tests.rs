@@ -13,7 +13,7 @@ pub(super) use calm::judged;
 use super::timer::Timers;
 use super::*;
 use crate::event::{EventSet, Happening};
-use crate::system::{Polled, check, monotonic, poll, set_option};
+use crate::system::{Polled, check, monotonic, owned, poll, set_option};
 
 /// A connection whose data is never acknowledged. That takes no privilege: the listener defers the
 /// connection until its data (`TCP_DEFER_ACCEPT`), and its backlog is full by then.

@@ -11,14 +11,14 @@ use std::time::Duration;
 use super::recovery_watch::{RecoveryWatch, SPIN_BUDGET};
 use super::stamps::drain;
 use super::timer::{Span, Timers, Wheel};
-use super::{Shared, Waiting, add, remove};
-use crate::system::{Bell, monotonic, use_short_slices};
+use super::{Shared, Waiting, remove};
+use crate::system::{Bell, epoll_add, monotonic, use_short_slices};
 
 /// Observes sockets until `stop` rings and the last stamps have arrived.
 pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: &Bell) {
     use_short_slices();
     let stop = stop.as_fd().as_raw_fd();
-    if add(epoll, stop, libc::EPOLLIN as u32, STOP).is_err() {
+    if epoll_add(epoll, stop, libc::EPOLLIN, STOP).is_err() {
         return;
     }
     let mut watcher = Watcher::new(shared, epoll, monotonic());
@@ -291,7 +291,7 @@ mod tests {
     use super::super::tests::pair;
     use super::super::view::View;
     use super::*;
-    use crate::system::{cookie, owned};
+    use crate::system::{cookie, epoll};
 
     /// Otherwise the thread would sleep until a stamp arrives.
     #[test]
@@ -309,8 +309,7 @@ mod tests {
             subscriptions: BTreeMap::new(),
         };
         shared.lock().sockets.insert(its, watched);
-        // SAFETY: takes a number and touches no memory.
-        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).unwrap();
+        let epoll = epoll().unwrap();
         let budget = Mutex::new(super::super::recovery_watch::SpinBudget::full());
         let now = seen.at;
         let mut watcher = Watcher::new(&shared, &epoll, now);

@@ -15,7 +15,7 @@ static void on_event(const tg_event *event, void *user) {
     atomic_fetch_add(&calls, 1);
 }
 
-/* Callbacks that change what calls them. */
+/* Callbacks that replace themselves. */
 static struct {
     tg_events *events;
     int other;
@@ -85,7 +85,7 @@ int main(void) {
     CHECK(variables[TG_V_BYTES_SENT] == sizeof text);
     CHECK(tg_events_next(events, &event, 0) == 0);
 
-    /* The end: a state that changes, then the socket goes. */
+    /* The end: a change of state, then the close of the socket. */
     CHECK(shutdown(ours, SHUT_WR) == 0);
     struct pollfd readable = {.fd = tg_events_fd(events), .events = POLLIN};
     CHECK(poll(&readable, 1, GUARD_MS) == 1);
@@ -98,7 +98,7 @@ int main(void) {
     close(peer);
     close(ours);
 
-    /* A signal as in the papers. */
+    /* Signals as in the papers. */
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGIO);
@@ -131,7 +131,7 @@ int main(void) {
     wait_for(&calls);
     close(peer);
 
-    /* Callbacks that end themselves: one for another, and that for none. */
+    /* Callbacks that replace themselves: one by another, and that by none. */
     int other_peer;
     ours = connected(&peer);
     changes.events = events;

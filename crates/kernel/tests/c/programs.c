@@ -52,7 +52,7 @@ static void on_report(const tg_report *report, void *user) {
     default:
         CHECK(!"a fault that there is");
     }
-    /* Who hears may ask to hear. */
+    /* The callback may set the callback. */
     CHECK(tg_events_on_report(reports.events, on_report, user) == 0);
 }
 
@@ -63,12 +63,12 @@ static void wait_for(atomic_int *count) {
     }
 }
 
-/* Starts a program for the change of state that it causes. */
+/* Causes a change of state for which a program is executed. */
 static void run(const tg_events *events, const tg_program *program) {
     int peer, ours = connected(&peer);
     CHECK(tg_events_run(events, ours, 1u << TG_STATE, TG_ALL_VARIABLES, program, NULL) == 0);
     CHECK(shutdown(ours, SHUT_WR) == 0);
-    /* Both ends stay open, so that the program finds its socket. */
+    /* Both ends stay open, so that the program inherits its socket. */
 }
 
 static void reads(const char *path, char *text, size_t size) {
@@ -88,7 +88,7 @@ static struct {
     uint64_t marker, first;
 } holding;
 
-/* Holds what comes behind its first event until it may go on. */
+/* Blocks later events until the flag is set. */
 static void on_held(const tg_event *event, void *user) {
     CHECK(user == &holding);
     if (event->subscription != holding.marker) {
@@ -140,7 +140,7 @@ static void what_was_cancelled_is_for_nobody(void) {
             CHECK(tries < GUARD_MS);
             CHECK(poll(NULL, 0, 1) == 0);
         }
-        /* What comes later is heard, so the rest was passed by. */
+        /* A later event arrives, so the cancelled ones were dropped. */
         int last_peer, last = connected(&last_peer);
         uint64_t last_id;
         tg_event event;
@@ -164,7 +164,7 @@ int main(int count, char **words) {
     reports.events = events;
     CHECK(tg_events_on_report(events, on_report, &reports) == 0);
 
-    /* What cannot be meant. */
+    /* Invalid arguments. */
     tg_program nothing = {.program = NULL}, there = {.program = "/bin/true"};
     int peer, ours = connected(&peer);
     CHECK(tg_events_run(events, ours, 0, 0, NULL, NULL) == -1);
@@ -196,7 +196,7 @@ int main(int count, char **words) {
     reads(file, text, sizeof text);
     CHECK(strncmp(text, "- ended ", 8) == 0);
 
-    /* What goes wrong. */
+    /* Failures. */
     const char *fails[] = {"-c", "exit 7", NULL}, *hangs[] = {"-c", "sleep 60", NULL};
     run(events, &(tg_program){.program = "/bin/sh", .arguments = fails});
     wait_for(&reports.failed);
@@ -210,13 +210,13 @@ int main(int count, char **words) {
     }
     wait_for(&reports.too_many);
 
-    /* Other subscriptions of the same handle are called back for, also after a program was bound. */
+    /* Other subscriptions of the handle have callbacks, also after a program was bound. */
     CHECK(tg_events_subscribe(events, ours, 0, 0, NULL) == 0);
     CHECK(tg_events_call(events, on_event, &calls) == 0);
     close(ours);
     close(peer);
     wait_for(&calls);
-    /* Without a callback programs are started all the same. */
+    /* Without a callback programs are executed as well. */
     tg_program last = {.program = "/no/such/program"};
     atomic_store(&reports.not_started, 0);
     ours = connected(&peer);
@@ -224,7 +224,7 @@ int main(int count, char **words) {
     CHECK(tg_events_call(events, NULL, NULL) == 0);
     CHECK(shutdown(ours, SHUT_WR) == 0);
     wait_for(&reports.not_started);
-    /* What was cancelled is started no more. */
+    /* A cancelled program is not executed. */
     uint64_t id;
     CHECK(unlink(file) == 0);
     ours = connected(&peer);
@@ -238,7 +238,7 @@ int main(int count, char **words) {
 
     what_was_cancelled_is_for_nobody();
 
-    /* Where the system keeps no ends of children, that is told once of each program. */
+    /* If the system keeps no exit status, that is reported once for each program. */
     CHECK(signal(SIGCHLD, SIG_IGN) != SIG_ERR);
     const char *programs[] = {"/bin/false", "/bin/false", "/bin/sh"};
     for (int number = 0; number < 3; number++) {

@@ -1,11 +1,11 @@
-/* Rings of a size that is asked for, from the daemon at the path in the argument. */
+/* Rings of a requested size, from the daemon at the path in the argument. */
 #include <string.h>
 
 #include "check.h"
 
 enum { SOCKETS = 20 };
 
-/* How many events of that many connections found no room. */
+/* Number of events of that many connections that were dropped. */
 static uint64_t lost(tg_events *events) {
     uint64_t ids[SOCKETS], sum = 0;
     int ours[SOCKETS], peers[SOCKETS];
@@ -35,7 +35,7 @@ int main(int count, char **words) {
     CHECK(strstr(tg_events_error(), "power of two") != NULL);
     CHECK(tg_events_connect_with(NULL, 4096) == NULL);
 
-    /* Programs of one's own, whose events have the kernel's sequence numbers. */
+    /* Programs in this process, whose events have the kernel's sequence numbers. */
     tg_events *here = tg_events_in_process();
     CHECK(here != NULL && tg_events_from_kernel(here) == 1);
     tg_event event;

@@ -1,4 +1,4 @@
-//! Clients that would lock others out.
+//! Clients that try to exhaust the daemon.
 
 use std::io::Read as _;
 use std::os::fd::AsRawFd;
@@ -6,10 +6,10 @@ use std::slice;
 
 use super::*;
 
-/// Who may nothing takes no place, and who may something no more than his, also if he comes and
-/// goes as fast as he can.
+/// A user without rights takes no slot, and any other user no more than its share, also with clients that
+/// connect and leave as fast as possible.
 #[test]
-fn who_comes_and_goes_locks_nobody_out() {
+fn clients_that_reconnect_do_not_lock_others_out() {
     let few = "[limits]\nclients = 4\nclients-per-user = 2\n";
     for (name, rules) in [
         ("barred", "[[allow]]\nusers = [0]\nevents = ['state']\n"),
@@ -27,7 +27,7 @@ fn who_comes_and_goes_locks_nobody_out() {
         });
         let root = Events::connect(&daemon.path);
         assert!(root.is_ok(), "{root:?}");
-        // Of each of two users twenty in a second, and how many more there were.
+        // Twenty lines per second for each of two users, and one with the number of the others.
         let spans = start.elapsed().as_secs() as usize + 1;
         let lines = daemon.log.lock().unwrap().len();
         assert!(lines <= 2 * 21 * spans, "{lines} in {spans} s");
@@ -35,7 +35,7 @@ fn who_comes_and_goes_locks_nobody_out() {
 }
 
 #[test]
-fn a_client_that_never_opens_is_thrown_out() {
+fn a_client_without_a_ring_is_disconnected() {
     let Some(daemon) = Daemon::start("mute", ANYTHING) else {
         return;
     };
@@ -68,9 +68,9 @@ pub(super) fn reply(client: &OwnedFd, limit: Duration) -> Option<String> {
     Some(String::from_utf8_lossy(&room[..got]).into_owned())
 }
 
-/// Whatever it comes with, in a message or in one that is never read.
+/// With descriptors in a valid message, in an invalid one, and in one that is never read.
 #[test]
-fn the_daemon_waits_for_no_descriptor() {
+fn the_daemon_does_not_wait_for_a_close() {
     let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
     let Some(daemon) = Daemon::start_alone("linger", &policy) else {
         return;
@@ -80,7 +80,7 @@ fn the_daemon_waits_for_no_descriptor() {
         let bad = raw_client(&daemon.path);
         let (ends, peers): (Vec<_>, Vec<_>) = (0..many).map(|_| lingering()).unzip();
         let (more, more_peer) = lingering();
-        // After this one it is not heard for a second, in which our copies go.
+        // The rate limit delays the next message by a second. Our copies are closed meanwhile.
         assert!(hand_over(&bad, tally, &[]));
         assert!(answer(&bad, GUARD).is_some_and(|length| length > 0));
         assert!(hand_over(&bad, message, &numbers(&ends)));
@@ -94,18 +94,18 @@ fn the_daemon_waits_for_no_descriptor() {
     }
 }
 
-/// A socket whose closing takes `LINGER`, and its peer, which reads nothing.
+/// A socket whose close takes `LINGER`, and its peer, which does not read.
 pub(super) fn lingering() -> (TcpStream, TcpStream) {
     let (ours, peer) = connection();
     ours.set_nonblocking(true).unwrap();
     while (&ours).write(&[0; 1 << 13]).is_ok() {}
     set_linger(&ours, LINGER);
-    // Whoever does not wait for data does not wait for the end either.
+    // The close of a non-blocking socket does not wait.
     ours.set_nonblocking(false).unwrap();
     (ours, peer)
 }
 
-/// How long closing waits for data; with zero the connection is broken off.
+/// Sets how long a close waits for data. Zero resets the connection.
 fn set_linger(socket: &TcpStream, long: Duration) {
     let linger = libc::linger {
         l_onoff: 1,
@@ -120,7 +120,7 @@ fn set_linger(socket: &TcpStream, long: Duration) {
     assert_eq!(set, 0);
 }
 
-/// Whether a message went with descriptors along: not that of a client that was thrown out already.
+/// Sends a message with descriptors. It fails for a client that is disconnected.
 pub(super) fn hand_over(client: &OwnedFd, message: &[u8], along: &[i32]) -> bool {
     let bytes = mem::size_of_val(along);
     let mut control = [0_u64; 129];
@@ -149,7 +149,7 @@ pub(super) fn numbers(descriptors: &[impl AsRawFd]) -> Vec<i32> {
     descriptors.iter().map(AsRawFd::as_raw_fd).collect()
 }
 
-/// Longer than any test waits for an answer: one that comes has waited for no such socket.
+/// Longer than [`GUARD`], so that a reply within that has not waited for such a socket.
 const LINGER: Duration = Duration::from_mins(10);
 
 #[test]
@@ -171,10 +171,9 @@ fn one_user_does_not_take_all_subscriptions() {
     root.subscribe(&socket, states()).unwrap();
 }
 
-/// Whose descriptors cannot be closed hands over no more, others do, and when it is over he does
-/// again.
+/// Other users are served meanwhile, and the user itself afterwards.
 #[test]
-fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
+fn a_user_whose_close_hangs_is_refused_until_it_ends() {
     let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
     let Some(daemon) = Daemon::start_alone("hangs", &policy) else {
         return;
@@ -187,7 +186,7 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
     let tally: &[u8] = br#"{"request":"tally","id":1}"#;
     let (bad, its_peer, refusal) = as_nobody(|| {
         let bad = raw_client(&daemon.path);
-        // After this one it is not heard for a second, in which our copy goes.
+        // The rate limit delays the next message by a second. Our copy is closed meanwhile.
         assert!(hand_over(&bad, tally, &[]));
         assert!(answer(&bad, GUARD).is_some_and(|length| length > 0));
         let (hangs, peer) = lingering();
@@ -198,7 +197,7 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
             if let Err(refusal) = subscribes(&ours) {
                 break refusal.to_string();
             }
-            assert!(Instant::now() < guard, "nobody was refused");
+            assert!(Instant::now() < guard, "no subscription was refused");
         };
         (bad, peer, refusal)
     });
@@ -207,7 +206,7 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
             && refusal.contains("SO_LINGER"),
         "{refusal}"
     );
-    // Root's are closed all the while: a socket ends only with the daemon's copy.
+    // Descriptors of root are closed meanwhile: a socket ends with the daemon's copy only.
     let events = Events::connect(&daemon.path).unwrap();
     let (short, peer) = connection();
     events.subscribe(&short, Wanted::default()).unwrap();
@@ -223,9 +222,9 @@ fn who_hands_over_what_hangs_is_refused_until_it_is_closed() {
     drop(bad);
 }
 
-/// Once a subscription is there the daemon holds no copy: the owner's closing is the last one.
+/// The daemon has no copy when it replies, so the owner's close is the last one.
 #[test]
-fn who_closes_after_a_subscription_closes_for_all() {
+fn a_close_after_a_subscription_is_the_last_one() {
     let Some(daemon) = Daemon::start("last", ANYTHING) else {
         return;
     };
@@ -234,7 +233,7 @@ fn who_closes_after_a_subscription_closes_for_all() {
         let (socket, _peer) = connection();
         let id = events.subscribe(&socket, states()).unwrap();
         events.probe(&socket).unwrap();
-        // Nothing is waited for, so it is over when the system says so.
+        // The close resets the connection, so it is complete when it returns.
         set_linger(&socket, Duration::ZERO);
         drop(socket);
         let last = std::iter::from_fn(|| events.try_next()).last();
@@ -243,9 +242,9 @@ fn who_closes_after_a_subscription_closes_for_all() {
     }
 }
 
-/// What nobody has read yet goes with the daemon, which does not wait for it either.
+/// The kernel closes unread descriptors with the daemon, which does not wait for them.
 #[test]
-fn the_end_waits_for_no_descriptor() {
+fn the_end_of_the_daemon_does_not_wait_for_a_close() {
     let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
     let Some(daemon) = Daemon::start_alone("farewell", &policy) else {
         return;
@@ -255,18 +254,18 @@ fn the_end_waits_for_no_descriptor() {
     let tally: &[u8] = br#"{"request":"tally","id":1}"#;
     assert!(hand_over(&bad, tally, &[]));
     assert!(answer(&bad, GUARD).is_some_and(|length| length > 0));
-    // Now it is not heard for a second.
+    // The rate limit delays this message by a second.
     assert!(hand_over(&bad, tally, &numbers(slice::from_ref(&ours))));
     drop(ours);
-    // The socket lingers for ten minutes, of which half are left to the slowest machine.
+    // The socket lingers for ten minutes; half of that is a margin for any machine.
     let start = Instant::now();
     drop(daemon);
     assert!(start.elapsed() < LINGER / 2, "{:?}", start.elapsed());
 }
 
-/// What the policy gives is less than clients ask for unless told.
+/// The policy allows less than the default of the library.
 #[test]
-fn who_asks_for_more_ring_than_there_is_gets_what_there_is() {
+fn a_ring_beyond_the_policy_is_reduced() {
     let policy = format!("[limits]\nring-kib = 8\n{ANYTHING}");
     let Some(daemon) = Daemon::start("ring", &policy) else {
         return;
@@ -276,7 +275,7 @@ fn who_asks_for_more_ring_than_there_is_gets_what_there_is() {
     assert!(hand_over(&client, open, &[]));
     let opened = reply(&client, GUARD).unwrap();
     assert!(opened.contains(r#""ring":8192"#), "{opened}");
-    // Both ends of it have that size.
+    // The reader and the kernel agree on the size.
     let events = Events::connect(&daemon.path).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -296,7 +295,7 @@ fn who_asks_for_more_ring_than_there_is_gets_what_there_is() {
 }
 
 #[test]
-fn what_is_no_socket_is_refused_and_closed() {
+fn other_descriptors_are_refused_and_closed() {
     let Some(daemon) = Daemon::start("pipe", ANYTHING) else {
         return;
     };
@@ -312,14 +311,14 @@ fn what_is_no_socket_is_refused_and_closed() {
         drop(writer);
         let refusal = reply(&client, GUARD).unwrap();
         assert!(refusal.contains("give a connected TCP socket"), "{refusal}");
-        // The end comes with the last copy of the other end.
+        // The reader sees the end when the last copy of the writer is closed.
         assert_eq!(reader.read(&mut [0]).unwrap(), 0);
     }
 }
 
-/// Nothing is counted of a socket to which nobody subscribed, which is no refusal.
+/// A socket without subscriptions has no counters, which is not a refusal.
 #[test]
-fn a_look_at_any_socket_is_no_refusal() {
+fn a_probe_of_an_unsubscribed_socket_is_not_refused() {
     let Some(daemon) = Daemon::start("look", ANYTHING) else {
         return;
     };

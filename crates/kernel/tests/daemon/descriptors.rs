@@ -1,4 +1,4 @@
-//! Without descriptors. Each in a process of its own, since their limit is everybody's.
+//! The daemon without descriptors. Each test has a process of its own, since the limit is per process.
 
 use super::crowd::{answer, hand_over, lingering, numbers, reply};
 use std::process::Stdio;
@@ -6,14 +6,14 @@ use std::process::Stdio;
 use super::*;
 
 #[test]
-fn without_descriptors_the_daemon_waits_and_says_so() {
-    if is_parent("descriptors::without_descriptors_the_daemon_waits_and_says_so") {
+fn without_descriptors_the_daemon_pauses_and_logs_it() {
+    if is_parent("descriptors::without_descriptors_the_daemon_pauses_and_logs_it") {
         return;
     }
     let Some(daemon) = Daemon::start("descriptors", ANYTHING) else {
         return;
     };
-    // Answered, so the daemon is at rest after it.
+    // The reply shows that the daemon is idle.
     let early = Events::connect(&daemon.path).unwrap();
     // SAFETY: takes numbers and touches no memory.
     let late = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0) };
@@ -30,7 +30,7 @@ fn without_descriptors_the_daemon_waits_and_says_so() {
     // SAFETY: sends three bytes.
     let sent = unsafe { libc::send(late.as_raw_fd(), nonsense.as_ptr().cast(), 3, 0) };
     assert_eq!(sent, 3);
-    // It is let in after all, and thrown out.
+    // The client is accepted after the pause, and disconnected.
     assert_eq!(answer(&late, GUARD), Some(0));
     drop(early);
     let log = daemon.ends();
@@ -40,10 +40,10 @@ fn without_descriptors_the_daemon_waits_and_says_so() {
     assert_eq!(said.count(), 1, "{log:?}");
 }
 
-/// A socket is handed over all the same, and arrives nowhere.
+/// The message with the socket is sent, and the socket is discarded.
 #[test]
-fn without_descriptors_a_subscription_is_refused_with_the_mend() {
-    if is_parent("descriptors::without_descriptors_a_subscription_is_refused_with_the_mend") {
+fn without_descriptors_a_subscription_is_refused_with_the_fix() {
+    if is_parent("descriptors::without_descriptors_a_subscription_is_refused_with_the_fix") {
         return;
     }
     let Some(daemon) = Daemon::start("lost_descriptors", ANYTHING) else {
@@ -65,7 +65,7 @@ fn without_descriptors_a_subscription_is_refused_with_the_mend() {
     events.subscribe(&socket, states()).unwrap();
 }
 
-/// Wherever they run out.
+/// At any step of the start.
 #[test]
 fn without_descriptors_programs_are_not_loaded_and_the_limit_is_named() {
     if is_parent("descriptors::without_descriptors_programs_are_not_loaded_and_the_limit_is_named")
@@ -83,7 +83,7 @@ fn without_descriptors_programs_are_not_loaded_and_the_limit_is_named() {
         let text = why.to_string();
         assert!(text.contains("limit of open files"), "below {many}: {text}");
     }
-    // The daemon takes what it may have.
+    // The daemon raises its limit.
     let policy = Policy::root_only();
     let limit = policy.limits().clients;
     allow_descriptors(8);
@@ -91,10 +91,10 @@ fn without_descriptors_programs_are_not_loaded_and_the_limit_is_named() {
     assert!(allow_descriptors(usual) > limit.into());
 }
 
-/// What finds no room is closed all the same, which takes as long as its owner likes.
+/// The close of a discarded descriptor takes as long as its owner has set.
 #[test]
-fn without_descriptors_the_daemon_waits_for_none_either() {
-    if is_parent("descriptors::without_descriptors_the_daemon_waits_for_none_either") {
+fn without_descriptors_the_daemon_does_not_wait_for_a_close() {
+    if is_parent("descriptors::without_descriptors_the_daemon_does_not_wait_for_a_close") {
         return;
     }
     let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
@@ -106,27 +106,27 @@ fn without_descriptors_the_daemon_waits_for_none_either() {
     let id = good.subscribe(&socket, states()).unwrap();
     let bad = raw_client(&daemon.path);
     let (hangs, peer) = lingering();
-    // After this one it is not heard for a second, in which our copy goes.
+    // The rate limit delays the next message by a second. Our copy is closed meanwhile.
     assert!(hand_over(&bad, TALLY, &[]));
     assert!(answer(&bad, GUARD).is_some_and(|length| length > 0));
     assert!(hand_over(&bad, TALLY, &numbers(&[hangs])));
-    // Whoever polls may not name more than that.
+    // poll(2) accepts no more descriptors than the limit.
     let usual = allow_descriptors(8);
-    let refusal = reply(&bad, GUARD).expect("it is told meanwhile");
+    let refusal = reply(&bad, GUARD).expect("the refusal comes meanwhile");
     assert!(refusal.contains("no descriptor left"), "{refusal}");
-    // Requests that bring nothing are served as ever.
+    // Requests without descriptors are served.
     good.change(id, Wanted::default()).unwrap();
     allow_descriptors(usual);
     assert!(hand_over(&bad, TALLY, &[]));
     drop(peer);
-    let heard = reply(&bad, GUARD).expect("it is heard again");
+    let heard = reply(&bad, GUARD).expect("the client is served again");
     assert!(heard.contains("`open`"), "{heard}");
 }
 
-/// However many clients he has: what they bring once that is too much is not even taken.
+/// With any number of clients: beyond the limit their descriptors are not received.
 #[test]
-fn one_user_fills_no_table() {
-    if is_parent("descriptors::one_user_fills_no_table") {
+fn one_user_does_not_fill_the_descriptor_table() {
+    if is_parent("descriptors::one_user_does_not_fill_the_descriptor_table") {
         return;
     }
     let policy = format!("[limits]\nrequests-per-second = 1\n{ANYTHING}");
@@ -138,24 +138,24 @@ fn one_user_fills_no_table() {
     assert!(hand_over(&first, TALLY, &[]));
     assert!(answer(&first, GUARD).is_some_and(|length| length > 0));
     assert!(hand_over(&first, TALLY, &numbers(&[hangs])));
-    // It is told when it has hung for two seconds.
+    // The reply comes after the close has hung for two seconds.
     assert!(answer(&first, GUARD).is_some_and(|length| length > 0));
     let nothing = fs::File::open("/dev/null").unwrap();
     let clients: Vec<_> = (0..8).map(|_| raw_client(&daemon.path)).collect();
     for client in &clients {
         assert!(hand_over(client, TALLY, &[]));
         assert!(answer(client, GUARD).is_some_and(|length| length > 0));
-        // It is let in by now.
+        // The client is admitted by now.
         assert!(hand_over(client, TALLY, &[nothing.as_raw_fd(); 253]));
     }
-    let is_thrown_out = |client: &&OwnedFd| answer(client, GUARD) == Some(0);
-    assert_eq!(clients.iter().filter(is_thrown_out).count(), 5);
-    // What one may leave, one message more, the clients, and the daemon's own.
+    let is_disconnected = |client: &&OwnedFd| answer(client, GUARD) == Some(0);
+    assert_eq!(clients.iter().filter(is_disconnected).count(), 5);
+    // A full queue, one message more, the clients, and the daemon's own descriptors.
     let open = descriptors_of("tg-close");
     assert!((760..512 + 253 + 60).contains(&open), "{open}");
 }
 
-/// How many descriptors a thread with this name has.
+/// Number of descriptors of a thread with this name.
 fn descriptors_of(name: &str) -> usize {
     let has_name = |task: &PathBuf| {
         let its = fs::read_to_string(task.join("comm"));
@@ -168,7 +168,7 @@ fn descriptors_of(name: &str) -> usize {
 
 const TALLY: &[u8] = br#"{"request":"tally","id":1}"#;
 
-/// Whether this is not yet the process of its own: then the test runs in one, to its end.
+/// Whether this is the parent process, in which the test has run in a child.
 pub(super) fn is_parent(test: &str) -> bool {
     if env::var_os(AT).is_some() {
         return false;
@@ -180,12 +180,12 @@ pub(super) fn is_parent(test: &str) -> bool {
     let ran = child.wait_with_output().unwrap();
     let said = [ran.stdout, ran.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    // A name that is wrong would run nothing and pass.
+    // A wrong name would run no test and pass.
     assert!(ran.status.success() && said.contains("1 passed"), "{said}");
     true
 }
 
-/// Sets the limit of descriptors of this process, and says what it was. Those that it has stay.
+/// Sets the limit of descriptors of this process and returns the old one. Open descriptors stay open.
 pub(super) fn allow_descriptors(many: libc::rlim_t) -> libc::rlim_t {
     // SAFETY: the limit is whole.
     unsafe {
@@ -197,7 +197,7 @@ pub(super) fn allow_descriptors(many: libc::rlim_t) -> libc::rlim_t {
     }
 }
 
-/// What this process has used.
+/// Processor time of this process.
 fn processor_time() -> Duration {
     // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
     let time = unsafe {

@@ -1,4 +1,4 @@
-//! Callbacks, programs and signals, and what a probe may see.
+//! Callbacks, programs, signals and probes.
 
 use std::io::Read as _;
 use std::os::fd::FromRawFd as _;
@@ -19,7 +19,7 @@ fn handlers_programs_and_signals_are_served() {
     let its = Arc::clone(&seen);
     let call = Handler::Call(Box::new(move |event| its.lock().unwrap().push(event.what)));
     handlers.bind(&socket, states(), call).unwrap();
-    // A program that notes what it is told, one that fails, one that hangs, one that is not there.
+    // A program that writes its arguments, one that fails, one that hangs, and one that does not exist.
     let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tware.txt");
     let _ = fs::remove_file(&notes);
     let script = format!(
@@ -49,7 +49,7 @@ fn handlers_programs_and_signals_are_served() {
     let shut = || socket.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(wait_for_signal(&signalled, shut), libc::SIGIO);
     assert!(signalled.try_next().is_some());
-    // The program is started for what happened while the socket was open, and finds it.
+    // The program starts while the socket is open, and inherits it.
     let guard = Instant::now() + GUARD;
     while !fs::read_to_string(&notes).is_ok_and(|n| n.ends_with('\n')) {
         assert!(Instant::now() < guard, "the program wrote nothing");
@@ -77,15 +77,15 @@ fn handlers_programs_and_signals_are_served() {
     assert!(words[5].starts_with("socket:"), "{note}");
 }
 
-/// In a process of its own, where another file becomes the standard input.
+/// In a process of its own, whose standard input becomes another file.
 #[test]
-fn a_program_finds_its_socket_wherever_that_is() {
-    if descriptors::is_parent("handlers::a_program_finds_its_socket_wherever_that_is") {
+fn a_program_inherits_its_socket_from_any_descriptor() {
+    if descriptors::is_parent("handlers::a_program_inherits_its_socket_from_any_descriptor") {
         return;
     }
     let handlers = Handlers::start(Events::unprivileged().unwrap()).unwrap();
     let (socket, mut peer) = connection();
-    // SAFETY: both are open, and the second is not used as what it was.
+    // SAFETY: both are open, and no other code uses the second.
     assert_eq!(unsafe { libc::dup2(socket.as_raw_fd(), 0) }, 0);
     let says = Executable {
         arguments: vec!["-c".into(), "echo here >&$1".into(), "tware".into()],
@@ -101,26 +101,26 @@ fn a_program_finds_its_socket_wherever_that_is() {
     assert_eq!(&said, b"here\n");
 }
 
-/// Where the standard descriptors are closed, what is opened to start a program takes their place and
-/// that of the socket. Nothing of it may come into the stream.
+/// If the standard descriptors are closed, files that are opened to start a program take their numbers and
+/// that of the socket. Their data must not go into the stream.
 #[test]
-fn a_program_that_is_not_there_writes_nothing() {
-    if descriptors::is_parent("handlers::a_program_that_is_not_there_writes_nothing") {
+fn a_missing_program_writes_nothing_to_the_socket() {
+    if descriptors::is_parent("handlers::a_missing_program_writes_nothing_to_the_socket") {
         return;
     }
     // SAFETY: takes numbers and touches no memory.
     let copy = |fd| unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 100) };
     let (ours, mut peer) = connection();
-    // SAFETY: it is new, and nobody else's.
+    // SAFETY: the descriptor is new, so it has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(copy(ours.as_raw_fd())) };
     drop(ours);
-    // Kept until then: it is free, or somebody's of before.
+    // Number 3 stays occupied until then.
     // SAFETY: takes numbers and touches no memory.
     assert_eq!(unsafe { libc::dup2(0, 3) }, 3);
     let handlers = Handlers::start(Events::unprivileged().unwrap()).unwrap();
     let (report, reports) = mpsc::channel();
     handlers.on_report(move |r| report.send(r.to_string()).unwrap());
-    // Whoever has told of something opens nothing more.
+    // A thread that has reported an event opens no more files.
     let (other, its_peer) = connection();
     let (tell, told) = mpsc::channel();
     let call = Handler::Call(Box::new(move |event| tell.send(event.what).unwrap()));
@@ -132,7 +132,7 @@ fn a_program_that_is_not_there_writes_nothing() {
     handlers.bind(&socket, states(), missing).unwrap();
     let kept = [0, 2].map(|fd| (fd, copy(fd)));
     for fd in [0, 2, 3] {
-        // SAFETY: nobody uses them until they are back.
+        // SAFETY: no code uses them until they are restored.
         assert_eq!(unsafe { libc::close(fd) }, 0);
     }
     peer.shutdown(std::net::Shutdown::Write).unwrap();
@@ -148,7 +148,7 @@ fn a_program_that_is_not_there_writes_nothing() {
     assert!(said.is_empty(), "{said:?}");
 }
 
-/// What may not be in events is not in what is asked for either.
+/// The policy of events applies to probes as well.
 #[test]
 fn the_policy_holds_for_probes() {
     let policy = "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['paper', 'rate']\n";
@@ -163,18 +163,17 @@ fn the_policy_holds_for_probes() {
     assert_eq!(state.known(), state.known().and(allowed.variables));
     assert_eq!(state.get(Variable::MinRtt), None);
     assert!(state.get(Variable::Cwnd).is_some_and(|cwnd| cwnd > 0));
-    // Its numbers count from zero.
+    // The sequence numbers count from zero.
     assert!(state.get(Variable::SndUna).is_some());
     assert_eq!(state.initial_sequence(), None);
     let log = daemon.ends();
     let refused = log.iter().any(|l| l.contains("refused"));
-    assert!(!refused, "counters were asked for");
+    assert!(!refused, "counters were requested");
 }
 
-/// Whoever waits for handlers or signals hears that the daemon is gone, and a program that hangs is
-/// still killed.
+/// Programs that hang are still killed afterwards.
 #[test]
-fn handlers_and_signals_tell_of_the_end() {
+fn handlers_and_signals_report_the_end_of_the_daemon() {
     let Some(daemon) = Daemon::start("goodbye", ANYTHING) else {
         return;
     };
@@ -209,14 +208,14 @@ fn handlers_and_signals_tell_of_the_end() {
     let why = ended.recv_timeout(GUARD).unwrap();
     assert!(why.contains("daemon is gone"), "{why}");
     assert!(!handlers.are_serving());
-    // Whoever asks later hears it too.
+    // A later callback is called, too.
     handlers.on_end(move |why| end.send(why.to_string()).unwrap());
     assert_eq!(ended.try_recv(), Ok(why));
     let killed = reports.recv_timeout(GUARD).unwrap();
     assert!(killed.contains("killed after 500 ms"), "{killed}");
 }
 
-/// Takes the signal with `sigtimedwait`, as a program of the papers' kind would.
+/// Takes the signal with `sigtimedwait`, as the programs of the papers do.
 fn wait_for_signal(events: &Arc<Events>, cause: impl FnOnce()) -> i32 {
     // SAFETY: the set is whole and filled before it is used; so is the time.
     unsafe {

@@ -1,14 +1,14 @@
-//! Clients who keep the kernel's lock of their own sockets for as long as they like.
+//! Clients that hold the kernel's lock of their own socket.
 
 use std::os::fd::FromRawFd as _;
 use std::ptr::{NonNull, null_mut};
 
 use super::*;
 
-/// The kernel copies what is written while it has the socket locked, so a page that does not come
-/// keeps it locked. All others are served meanwhile, and so is who did that.
+/// The kernel copies written data with the socket locked, so a page that does not arrive keeps it locked.
+/// All clients are served meanwhile, including this one.
 #[test]
-fn the_daemon_waits_for_no_lock_of_a_socket() {
+fn the_daemon_does_not_wait_for_the_lock_of_a_socket() {
     let Some(daemon) = Daemon::start("locked", ANYTHING) else {
         return;
     };
@@ -19,7 +19,7 @@ fn the_daemon_waits_for_no_lock_of_a_socket() {
         let keeper = match page.keep() {
             Ok(keeper) => keeper,
             Err(why) => {
-                skip("locked", &format!("no page can be kept back: {why}"));
+                skip("locked", &format!("no page can be withheld: {why}"));
                 return (events.subscribe(&socket, states()), Ok(()));
             }
         };
@@ -29,23 +29,23 @@ fn the_daemon_waits_for_no_lock_of_a_socket() {
         wait_for_fault(&keeper);
         let subscribed = events.subscribe(&socket, states());
         let other = Events::connect(&daemon.path).map(drop);
-        assert!(!writer.is_finished(), "the page came");
-        // Now it comes.
+        assert!(!writer.is_finished(), "the page has arrived");
+        // The page arrives.
         drop(keeper);
         assert_eq!(writer.join().unwrap(), Page::SIZE as isize);
         (subscribed, other)
     });
     other.expect("another client is served");
-    let id = subscribed.expect("who has the lock is served");
+    let id = subscribed.expect("the client with the lock is served");
     drop(peer);
     let event = next(&events);
     assert_eq!(event.subscription, id);
 }
 
-/// A page of memory that nobody has touched.
+/// A page of memory without access so far.
 struct Page(NonNull<libc::c_void>);
 
-// SAFETY: it is memory that nobody here reads or writes; the kernel may on any thread.
+// SAFETY: only the kernel accesses the memory, which it may do on any thread.
 unsafe impl Sync for Page {}
 
 impl Page {
@@ -56,13 +56,13 @@ impl Page {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
         );
-        // SAFETY: asks for new memory anywhere.
+        // SAFETY: maps new memory at any address.
         let page = unsafe { libc::mmap(null_mut(), Self::SIZE, access, kind, -1, 0) };
         assert_ne!(page, libc::MAP_FAILED);
         Self(NonNull::new(page).unwrap())
     }
 
-    /// Whoever touches the page waits until what this gives is closed.
+    /// Accesses to the page wait until the returned descriptor is closed.
     fn keep(&self) -> io::Result<OwnedFd> {
         let done = |result: i64| {
             let failed = result == -1;
@@ -93,12 +93,12 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this size, and nobody has it any more.
+        // SAFETY: the mapping has this size, and no borrow is left.
         unsafe { libc::munmap(self.0.as_ptr(), Self::SIZE) };
     }
 }
 
-/// Waits until somebody waits for the page.
+/// Waits for an access to the page.
 fn wait_for_fault(keeper: &OwnedFd) {
     let mut polled = libc::pollfd {
         fd: keeper.as_raw_fd(),
@@ -109,14 +109,18 @@ fn wait_for_fault(keeper: &OwnedFd) {
     let guard = GUARD.as_millis() as i32;
     // SAFETY: one descriptor, and room for one message of 32 bytes.
     unsafe {
-        assert_eq!(libc::poll(&raw mut polled, 1, guard), 1, "nobody wrote");
+        assert_eq!(
+            libc::poll(&raw mut polled, 1, guard),
+            1,
+            "the page was not accessed"
+        );
         let fd = keeper.as_raw_fd();
         assert_eq!(libc::read(fd, told.as_mut_ptr().cast(), told.len()), 32);
     }
     assert_eq!(told[0], UFFD_EVENT_PAGEFAULT);
 }
 
-// Of the kernel's `include/uapi/linux/userfaultfd.h`.
+// From the kernel's `include/uapi/linux/userfaultfd.h`.
 const UFFD_API: u64 = 0xaa;
 const UFFD_EVENT_PAGEFAULT: u8 = 0x12;
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;

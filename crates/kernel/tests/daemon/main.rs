@@ -1,4 +1,4 @@
-//! The daemon with clients that behave and clients that do not. Needs the rights to load programs.
+//! The daemon with well-behaved and with hostile clients. Needs the capabilities to load programs.
 
 mod crowd;
 mod descriptors;
@@ -31,8 +31,8 @@ fn connection() -> (TcpStream, TcpStream) {
     (ours, listener.accept().unwrap().0)
 }
 
-/// Makes state changes, three for each time around: closed, opening, open. To be kept: the other
-/// end, whose going would be one more.
+/// Causes three changes of state per round: closed, opening, open. The caller keeps the other end, whose
+/// close would be one more.
 fn flap(socket: &TcpStream, listener: &TcpListener, times: usize) -> TcpStream {
     let (nowhere, mut peer) = ([0_u8; 16], None);
     // SAFETY: an address is integers, for which zero is a value; both are passed with their sizes.
@@ -60,14 +60,13 @@ fn next(events: &Events) -> Event {
 /// Ends a test that hangs. No verdict depends on it.
 const GUARD: Duration = Duration::from_mins(5);
 
-/// Says that a test is skipped, unless `TIDEGATE_REQUIRE_NETNS` is 1 and this is root: then it
-/// fails.
+/// Reports that a test is skipped. If `TIDEGATE_REQUIRE_NETNS` is 1 and the user is root it fails instead.
 fn skip(test: &str, why: &str) {
     // SAFETY: takes nothing and touches no memory.
     let root = unsafe { libc::geteuid() } == 0;
     let required = root && env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
     assert!(!required, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
-    // Past the test harness, which would swallow what a test prints that passes.
+    // Not through the test harness, which hides the output of a test that passes.
     let mut terminal = io::stderr();
     writeln!(terminal, "skipped {test}: {why}").unwrap();
 }
@@ -82,7 +81,7 @@ fn states() -> Wanted {
 const ANYTHING: &str = "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['all']\n";
 
 #[test]
-fn several_subscribers_to_several_sockets_hear_what_they_asked_for() {
+fn several_subscribers_to_several_sockets_get_their_events() {
     let Some(daemon) = Daemon::start("several", ANYTHING) else {
         return;
     };
@@ -104,10 +103,10 @@ fn several_subscribers_to_several_sockets_hear_what_they_asked_for() {
         heard.push((event.subscription, event.what.kind()));
     }
     assert!(heard.contains(&(a_one, EventKind::State)));
-    // Only the end, which everybody hears.
+    // Only the end, which every subscriber receives.
     let of_b: Vec<_> = heard.iter().filter(|(id, _)| *id == b_one).collect();
     assert_eq!(of_b, [&(b_one, EventKind::Ended)]);
-    // An event of another socket comes after all of those.
+    // An event of another socket follows all of those.
     let (last, last_peer) = connection();
     let last_id = two.subscribe(&last, Wanted::default()).unwrap();
     drop((last, last_peer));
@@ -117,7 +116,7 @@ fn several_subscribers_to_several_sockets_hear_what_they_asked_for() {
 }
 
 #[test]
-fn a_subscription_can_be_changed_and_asked_for_its_tally() {
+fn a_subscription_can_be_changed_and_has_a_tally() {
     let Some(daemon) = Daemon::start("changed", ANYTHING) else {
         return;
     };
@@ -148,7 +147,7 @@ fn a_subscription_can_be_changed_and_asked_for_its_tally() {
 }
 
 #[test]
-fn nothing_is_counted_of_a_socket_whose_last_subscription_has_ended() {
+fn counters_stop_with_the_last_subscription() {
     let Some(daemon) = Daemon::start("counted", ANYTHING) else {
         return;
     };
@@ -178,7 +177,7 @@ fn nothing_is_counted_of_a_socket_whose_last_subscription_has_ended() {
 }
 
 #[test]
-fn who_does_not_read_loses_his_own_events_and_is_told_how_many() {
+fn a_client_that_does_not_read_loses_its_own_events_and_knows_how_many() {
     let Some(daemon) = Daemon::start("deaf", ANYTHING) else {
         return;
     };
@@ -197,7 +196,7 @@ fn who_does_not_read_loses_his_own_events_and_is_told_how_many() {
         read > 0 && read + tally.lost == tally.events,
         "{read} {tally:?}"
     );
-    // There is room again, and the gap shows in the numbers.
+    // The ring has room again, and the numbers have a gap.
     let third = flap(&socket, &listener, 1);
     let next = deaf.try_next().unwrap();
     assert_eq!(next.number, 301);
@@ -206,9 +205,9 @@ fn who_does_not_read_loses_his_own_events_and_is_told_how_many() {
     drop((first, second, third));
 }
 
-/// The end goes through the ring like all else, and finds no room either.
+/// The event of the end finds no room in the ring either.
 #[test]
-fn what_was_lost_can_be_asked_after_the_end() {
+fn the_tally_can_be_read_after_the_end() {
     let Some(daemon) = Daemon::start("after", ANYTHING) else {
         return;
     };
@@ -229,7 +228,7 @@ fn what_was_lost_can_be_asked_after_the_end() {
     let read = std::iter::from_fn(|| deaf.try_next()).count() as u64;
     assert!(tally.lost > 0 && tally.events > 300, "{tally:?}");
     assert_eq!(read + tally.lost, tally.events);
-    // Once.
+    // It can be read once.
     assert!(deaf.tally(id).is_err());
 }
 
@@ -265,16 +264,16 @@ fn the_policy_is_kept_and_refusals_are_logged() {
     let event = next(&events);
     assert!(event.state.get(Variable::Cwnd).is_some());
     assert_eq!(event.state.get(Variable::Srtt), None);
-    // Not even in the memory that it shares with the kernel.
+    // It is not in the memory shared with the kernel either.
     assert!(!format!("{:?}", event.state).contains("srtt"));
     let other = as_nobody(|| Events::connect(&daemon.path).unwrap_err());
     assert!(matches!(other, EventsError::Barred), "{other}");
 }
 
-/// Runs `job` on a thread that is user 65534 and may nothing.
+/// Runs `job` on a thread of user 65534 without capabilities.
 fn as_nobody<T: Send>(job: impl FnOnce() -> T + Send) -> T {
     let change = || {
-        // The system calls themselves change this thread only, unlike those of the C library.
+        // The system calls change this thread only, unlike the functions of the C library.
         // SAFETY: these take numbers, and no groups.
         unsafe {
             let none = std::ptr::null::<u32>();
@@ -289,14 +288,14 @@ fn as_nobody<T: Send>(job: impl FnOnce() -> T + Send) -> T {
 }
 
 #[test]
-fn without_rights_it_is_said_which_and_the_weaker_way_works() {
+fn without_capabilities_the_error_names_them_and_the_unprivileged_mode_works() {
     let Some(daemon) = Daemon::start("rights", ANYTHING) else {
         return;
     };
     as_nobody(|| {
         let error = Events::in_process().unwrap_err().to_string();
         assert!(error.contains("CAP_BPF and CAP_PERFMON"), "{error}");
-        // The daemon serves him all the same.
+        // The daemon serves this user.
         let (socket, peer) = connection();
         let events = Events::connect(&daemon.path).unwrap();
         events.subscribe(&socket, Wanted::ALL).unwrap();
@@ -319,7 +318,7 @@ fn without_rights_it_is_said_which_and_the_weaker_way_works() {
 }
 
 #[test]
-fn places_of_closed_sockets_are_used_again() {
+fn slots_of_closed_sockets_are_reused() {
     let policy = format!("[limits]\nsubscriptions = 8\n{ANYTHING}");
     let Some(daemon) = Daemon::start("places", &policy) else {
         return;
@@ -329,7 +328,7 @@ fn places_of_closed_sockets_are_used_again() {
     for _ in 0..2 {
         let sockets: Vec<_> = (0..8).map(|_| connection()).collect();
         for (socket, _) in &sockets {
-            // As long as the places of the round before rest.
+            // During the cooldown of the slots of the round before.
             while let Err(error) = events.subscribe(socket, Wanted::default()) {
                 assert!(
                     error.to_string().contains("limits.subscriptions"),
@@ -347,7 +346,7 @@ fn places_of_closed_sockets_are_used_again() {
 const NOBODY: libc::c_long = 65_534;
 
 #[test]
-fn clients_that_crash_flood_or_talk_nonsense_harm_nobody() {
+fn clients_that_crash_flood_or_send_garbage_harm_no_other() {
     let policy = format!("[limits]\nrequests-per-second = 200\nsubscriptions = 64\n{ANYTHING}");
     let Some(daemon) = Daemon::start("harm", &policy) else {
         return;
@@ -355,7 +354,7 @@ fn clients_that_crash_flood_or_talk_nonsense_harm_nobody() {
     let good = Events::connect(&daemon.path).unwrap();
     let (socket, peer) = connection();
     let id = good.subscribe(&socket, states()).unwrap();
-    // Nonsense, and then nothing: it is thrown out.
+    // A client that sends garbage is disconnected.
     let bad = raw_client(&daemon.path);
     // SAFETY: sends three bytes.
     let sent = unsafe { libc::send(bad.as_raw_fd(), c"xyz".as_ptr().cast(), 3, 0) };
@@ -365,20 +364,20 @@ fn clients_that_crash_flood_or_talk_nonsense_harm_nobody() {
     let got = unsafe { libc::recv(bad.as_raw_fd(), (&raw mut byte).cast(), 1, 0) };
     assert_eq!(got, 0);
     assert!(daemon.logged("its message is not a valid request"));
-    // A flood waits its turn and is answered in the end.
+    // A flood is delayed, and served in the end.
     let flooder = Events::connect(&daemon.path).unwrap();
     let flooded = flooder.subscribe(&socket, states()).unwrap();
     let start = Instant::now();
     for _ in 0..300 {
         flooder.tally(flooded).unwrap();
     }
-    // 198 were left of the first second's 200; the rest comes at 200 a second.
+    // 198 of the first 200 requests were left; the others are served at 200 per second.
     assert!(
         start.elapsed() >= Duration::from_millis(450),
         "{:?}",
         start.elapsed()
     );
-    // A crash, many times over: all places come back.
+    // After many crashes all slots are free again.
     for _ in 0..3 {
         let many: Vec<_> = (0..8)
             .map(|_| Events::connect(&daemon.path).unwrap())
@@ -406,7 +405,7 @@ fn raw_client(path: &Path) -> OwnedFd {
     )
 }
 
-/// Connects a local socket that is nobody else's.
+/// Connects a local socket and takes its ownership.
 fn connect_raw(fd: i32, path: &Path) -> OwnedFd {
     use std::os::fd::FromRawFd as _;
     let (to, size) = local_address(path);
@@ -431,7 +430,7 @@ fn local_address(path: &Path) -> (libc::sockaddr_un, u32) {
 }
 
 #[test]
-fn when_the_daemon_ends_its_clients_are_told() {
+fn clients_see_the_end_of_the_daemon() {
     let Some(daemon) = Daemon::start("end", ANYTHING) else {
         return;
     };
@@ -474,7 +473,7 @@ fn events_can_be_awaited() {
     closer.join().unwrap();
 }
 
-/// The least that can be called an executor.
+/// A minimal executor.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(thread::Thread);
     impl std::task::Wake for Unpark {
@@ -493,12 +492,12 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// In a process of its own, since privileges are gone for good.
+/// In a process of its own, since dropping privileges cannot be undone.
 #[test]
-fn privileges_are_given_up_and_rings_can_still_be_made() {
+fn rings_can_be_created_after_privileges_are_dropped() {
     if env::var_os(AT).is_none() {
         let mut child = Command::new(env::current_exe().unwrap());
-        let name = "privileges_are_given_up_and_rings_can_still_be_made";
+        let name = "rings_can_be_created_after_privileges_are_dropped";
         let child = child
             .args(["--exact", name, "--nocapture"])
             .env(AT, "itself");
@@ -541,12 +540,12 @@ fn privileges_are_given_up_and_rings_can_still_be_made() {
     let _ = fs::remove_file(path);
 }
 
-/// What tells a test that it runs in a child.
+/// Set in the child process of a test.
 const AT: &str = "TIDEGATE_TEST_EVENTS_AT";
 
-/// A refusal is heard even if the daemon hung up before it read what was asked.
+/// The refusal arrives even if the daemon closes the connection before it reads the request.
 #[test]
-fn one_client_too_many_is_told_why() {
+fn a_client_beyond_the_limit_gets_the_reason() {
     let policy = format!("[limits]\nclients = 2\n{ANYTHING}");
     let Some(daemon) = Daemon::start("full", &policy) else {
         return;

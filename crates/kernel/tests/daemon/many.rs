@@ -1,13 +1,13 @@
-//! Many events and many sockets: nothing is lost, and nobody hears what is another's.
+//! Many events and many sockets: no event is lost or goes to another subscription.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Ten thousand as fast as they come, of which nobody reads one before the last has come: a ring with
-/// room for all has them all, and one without says how many it has not.
+/// Ten thousand events without a pause, which are read after the last one. A ring with room for all has
+/// all of them, and a smaller one has the number of the others.
 #[test]
-fn ten_thousand_events_come_or_are_counted() {
+fn ten_thousand_events_arrive_or_are_counted() {
     let Some(daemon) = Daemon::start("thousands", ANYTHING) else {
         return;
     };
@@ -33,7 +33,7 @@ fn ten_thousand_events_come_or_are_counted() {
     let told: Vec<u64> = std::iter::from_fn(|| narrow.try_next())
         .map(|event| event.number)
         .collect();
-    // What came first fills it; what found no room is counted.
+    // The first events fill the ring, and the others are counted.
     let kept = told.len() as u64;
     assert!(kept > 0 && tally.lost > 0, "{kept} told, {tally:?}");
     assert!(told.iter().copied().eq(1..=kept), "{told:?}");
@@ -43,21 +43,21 @@ fn ten_thousand_events_come_or_are_counted() {
 
 /// For more than eleven thousand events.
 const ROOM: u32 = 4 << 20;
-/// Three changes of state each time around: a few more than ten thousand.
+/// Rounds of three changes of state: slightly more than ten thousand events.
 const TIMES: usize = 3_334;
 
-/// Each hears its own events, and only those, while the others are subscribed to.
+/// Each subscription has the events of its own socket only.
 #[test]
-fn a_thousand_sockets_hear_their_own_events() {
-    // In a process of its own: it needs more descriptors than others leave it.
-    if descriptors::is_parent("many::a_thousand_sockets_hear_their_own_events") {
+fn a_thousand_sockets_have_their_own_events() {
+    // In a process of its own, since it needs many descriptors.
+    if descriptors::is_parent("many::a_thousand_sockets_have_their_own_events") {
         return;
     }
     let Some(daemon) = Daemon::start("crowd", ANYTHING) else {
         return;
     };
     descriptors::allow_descriptors(4_096);
-    // All are closed before the first end is read, and each says five things then.
+    // All sockets are closed before the first end is read, with five events each.
     let events = Events::connect_with(&daemon.path, ROOM).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

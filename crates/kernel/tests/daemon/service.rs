@@ -22,8 +22,8 @@ pub(super) struct Daemon {
     _turn: Turn,
 }
 
-/// Tests in which closing takes long run alone: what others start, programs and daemons, has copies of
-/// all descriptors for a moment, and may find itself to be the last to close one.
+/// Tests in which a close hangs run alone. Programs and daemons that other tests start have copies of all
+/// descriptors for a moment, and their close could be the last one.
 enum Turn {
     Shared {
         _guard: RwLockReadGuard<'static, ()>,
@@ -36,13 +36,13 @@ enum Turn {
 static TURNS: RwLock<()> = RwLock::new(());
 
 impl Daemon {
-    /// With this policy; `None` where this process may not load programs.
+    /// Starts a daemon with this policy; `None` if this process may not load programs.
     pub(super) fn start(name: &str, policy: &str) -> Option<Self> {
         let guard = TURNS.read().unwrap_or_else(PoisonError::into_inner);
         Self::start_with(name, policy, Turn::Shared { _guard: guard })
     }
 
-    /// The same while no other daemon runs in this process.
+    /// Starts a daemon while no other one runs in this process.
     pub(super) fn start_alone(name: &str, policy: &str) -> Option<Self> {
         let guard = TURNS.write().unwrap_or_else(PoisonError::into_inner);
         Self::start_with(name, policy, Turn::Alone { _guard: guard })
@@ -55,7 +55,7 @@ impl Daemon {
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let its_log = Arc::clone(&log);
         let hear = move |line: &str| its_log.lock().unwrap().push(line.to_owned());
-        // Paths of sockets are short.
+        // Socket paths have to be short.
         let path = env::temp_dir().join(format!("tg-{}-{name}.sock", std::process::id()));
         let (its_path, its_file) = (path.clone(), file.clone());
         let (stop, stopper) = io::pipe().unwrap();
@@ -89,7 +89,7 @@ impl Daemon {
         })
     }
 
-    /// Whether there is a line with this word, for which the daemon itself does not wait.
+    /// Waits for a log line with this word, which another thread of the daemon writes.
     pub(super) fn logged(&self, word: &str) -> bool {
         let guard = Instant::now() + GUARD;
         let is_there = || self.log.lock().unwrap().iter().any(|l| l.contains(word));
@@ -102,7 +102,7 @@ impl Daemon {
         true
     }
 
-    /// All that it logged until its end.
+    /// Ends the daemon and returns its log.
     pub(super) fn ends(self) -> Vec<String> {
         let log = Arc::clone(&self.log);
         drop(self);
@@ -117,28 +117,28 @@ impl Drop for Daemon {
             stop.write_all(b"!").unwrap();
         }
         self.thread.take().unwrap().join().unwrap();
-        assert!(!self.path.exists(), "the socket stayed behind");
+        assert!(!self.path.exists(), "the socket was not removed");
     }
 }
 
-/// Starts a program. Until it runs its process has copies of all descriptors.
+/// Starts a program, whose process has copies of all descriptors until it executes.
 pub(super) fn spawn(command: &mut Command) -> Child {
     let _turn = TURNS.read().unwrap_or_else(PoisonError::into_inner);
     command.spawn().unwrap()
 }
 
-/// Leaves a daemon's thread of the descriptors of this process a copy of one, as if it were a process
-/// of its own: other tests start programs, which have copies of everything until they run.
+/// Gives the thread of a daemon a descriptor table of its own with a copy of one descriptor, as if it were
+/// a process. Programs that other tests start do not have copies of its descriptors then.
 fn own_descriptors(keep: RawFd) -> OwnedFd {
     let ranges = [
         (keep as u32 + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE),
         (3, keep as u32 - 1, 0),
     ];
     for (first, last, flags) in ranges.into_iter().filter(|r| r.0 <= r.1) {
-        // SAFETY: takes numbers; nothing on this thread owns what it closes, which is copies.
+        // SAFETY: takes numbers; the closed copies have no owner on this thread.
         let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
     }
-    // SAFETY: the copy is nobody else's.
+    // SAFETY: the copy has no other owner.
     unsafe { OwnedFd::from_raw_fd(keep) }
 }

@@ -1,12 +1,12 @@
-//! Who serves, and may be handed sockets.
+//! Daemons of other users, which must not receive sockets.
 
 use std::process::Stdio;
 
 use super::*;
 
-/// Where everybody may write anybody may serve.
+/// Any user may serve at a path where any user may write.
 #[test]
-fn a_socket_that_another_user_has_put_there_gets_nothing() {
+fn a_socket_of_another_user_receives_nothing() {
     // SAFETY: takes nothing and touches no memory.
     if unsafe { libc::geteuid() } != 0 {
         return skip("planted", "it takes root to be another user");
@@ -30,9 +30,9 @@ fn a_socket_that_another_user_has_put_there_gets_nothing() {
         text.contains("user 65534 serves at") && text.contains("tidegate events serve"),
         "{text}"
     );
-    // Not even a word.
+    // No message was sent.
     assert_eq!(crowd::answer(&accept(&planted), GUARD), Some(0));
-    // His own may be his own daemon.
+    // A daemon of the own user is trusted.
     let own = as_nobody(|| {
         thread::scope(|scope| {
             let client = scope.spawn(|| Events::connect(&path).unwrap_err());
@@ -45,9 +45,9 @@ fn a_socket_that_another_user_has_put_there_gets_nothing() {
     fs::remove_file(path).unwrap();
 }
 
-/// In a process of its own, which looks for the daemon there.
+/// In a process of its own, whose default path is that socket.
 #[test]
-fn without_a_daemon_to_be_trusted_it_goes_on_without_one() {
+fn without_a_trusted_daemon_events_come_unprivileged() {
     if env::var_os(AT).is_some() {
         let events = Events::open().unwrap();
         assert!(!events.from_kernel());
@@ -61,7 +61,7 @@ fn without_a_daemon_to_be_trusted_it_goes_on_without_one() {
     }
     let path = env::temp_dir().join(format!("tg-{}-there.sock", std::process::id()));
     let planted = as_nobody(|| listen(&path));
-    let name = "trust::without_a_daemon_to_be_trusted_it_goes_on_without_one";
+    let name = "trust::without_a_trusted_daemon_events_come_unprivileged";
     let mut child = Command::new(env::current_exe().unwrap());
     let child = child.args(["--exact", name, "--nocapture"]).env(AT, "it");
     let child = child.env("TIDEGATE_EVENTS_SOCKET", &path);
@@ -76,7 +76,7 @@ fn without_a_daemon_to_be_trusted_it_goes_on_without_one() {
 fn listen(path: &Path) -> OwnedFd {
     use std::os::fd::FromRawFd as _;
     let (address, size) = local_address(path);
-    // SAFETY: the address is whole and passed with its size; the socket is nobody else's.
+    // SAFETY: the address is whole and passed with its size; the socket has no other owner.
     unsafe {
         let socket = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0);
         assert_eq!(libc::bind(socket, (&raw const address).cast(), size), 0);
@@ -87,7 +87,7 @@ fn listen(path: &Path) -> OwnedFd {
 
 fn accept(listener: &OwnedFd) -> OwnedFd {
     use std::os::fd::FromRawFd as _;
-    // SAFETY: no address is asked for; the socket is nobody else's.
+    // SAFETY: no address is asked for; the socket has no other owner.
     unsafe {
         let (no_address, no_size) = (std::ptr::null_mut(), std::ptr::null_mut());
         let socket = libc::accept(listener.as_raw_fd(), no_address, no_size);

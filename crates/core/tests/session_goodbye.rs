@@ -38,17 +38,17 @@ fn a_receiver_that_has_sent_nothing_leaves_without_a_bye() {
 fn a_leaving_receiver_sends_one_bye() {
     let mut pair = Pair::new();
     pair.run_to(2_000);
-    pair.feedback.clear();
+    pair.sent.clear();
     pair.receiver.close();
     pair.run_to(2_200);
     assert!(pair.receiver.is_done());
     let byes: Vec<_> = pair
-        .feedback
+        .sent
         .iter()
-        .filter(|feedback| bye_ssrcs(feedback) == [9])
+        .filter(|sent| bye_ssrcs(sent) == [9])
         .collect();
     assert_eq!(byes.len(), 1);
-    assert_eq!(pair.feedback.last(), Some(byes[0]));
+    assert_eq!(pair.sent.last(), Some(byes[0]));
     assert!(rtcp::form(byes[0]).is_ok());
     let first = rtcp::packets(byes[0]).next();
     assert!(
@@ -105,7 +105,7 @@ struct Pair {
     receiver: MediaReceiver,
     trace: Vec<(Time, Event)>,
     /// Packets sent by the receiver.
-    feedback: Vec<Vec<u8>>,
+    sent: Vec<Vec<u8>>,
     /// Number of media packets sent.
     media: u64,
 }
@@ -122,7 +122,7 @@ impl Pair {
             rng,
             receiver: receiver(9),
             trace: Vec::new(),
-            feedback: Vec::new(),
+            sent: Vec::new(),
             media: 0,
         }
     }
@@ -164,7 +164,7 @@ impl Pair {
         }
         while self.receiver.poll_transmit(&mut cx, &mut buffer).is_some() {
             self.sender.on_datagram(&mut cx, datagram(&buffer));
-            self.feedback.push(std::mem::take(&mut buffer));
+            self.sent.push(std::mem::take(&mut buffer));
         }
     }
 
@@ -191,12 +191,10 @@ fn datagram(payload: &[u8]) -> Datagram<'_> {
 }
 
 /// SSRCs in the BYE of this compound packet.
-fn bye_ssrcs(feedback: &[u8]) -> Vec<u32> {
-    let ssrcs = rtcp::packets(feedback)
-        .flatten()
-        .map(|packet| match packet {
-            Rtcp::Bye(bye) => bye.ssrcs().collect(),
-            _ => Vec::new(),
-        });
+fn bye_ssrcs(sent: &[u8]) -> Vec<u32> {
+    let ssrcs = rtcp::packets(sent).flatten().map(|packet| match packet {
+        Rtcp::Bye(bye) => bye.ssrcs().collect(),
+        _ => Vec::new(),
+    });
     ssrcs.flatten().collect()
 }

@@ -128,10 +128,10 @@ impl Breaker {
     /// breaker at the next report. `None` without such losses.
     pub fn ceiling(&self, rtt: Duration) -> Option<Rate> {
         let count = (reports(self.interval, rtt) - 1).min(self.known);
-        let evaluated = self.recent.get(..count)?;
-        let last = evaluated.first()?;
-        let lost: f64 = evaluated.iter().map(|i| i.lost).sum();
-        let span: Duration = evaluated.iter().map(|i| i.span).sum();
+        let window = self.recent.get(..count)?;
+        let last = window.first()?;
+        let lost: f64 = window.iter().map(|i| i.lost).sum();
+        let span: Duration = window.iter().map(|i| i.span).sum();
         let size = last.sent.scale(1, u64::from(last.packets).max(1));
         let mean = lost / (span + self.interval).as_secs_f64();
         let tcp = tcp_rate(mean, rtt, size).as_f64();
@@ -217,13 +217,13 @@ impl Breaker {
         self.recent[0] = interval;
         self.known = (self.known + 1).min(MOST_REPORTS);
         let count = reports(self.interval, rtt);
-        let evaluated = &self.recent[..self.known];
-        let Some(evaluated) = evaluated.get(..count) else {
+        let window = &self.recent[..self.known];
+        let Some(window) = window.get(..count) else {
             return false;
         };
         //= rfc8083-4.3-average
-        let lost: f64 = evaluated.iter().map(|i| i.lost).sum();
-        let span: f64 = evaluated.iter().map(|i| i.span.as_secs_f64()).sum();
+        let lost: f64 = window.iter().map(|i| i.lost).sum();
+        let span: f64 = window.iter().map(|i| i.span.as_secs_f64()).sum();
         let size = interval.sent.scale(1, u64::from(interval.packets));
         let tcp = tcp_rate(lost / span, rtt, size);
         lost > 0.0 && (interval.sent / interval.span).as_f64() > TCP_FACTOR * tcp.as_f64()
@@ -296,10 +296,7 @@ mod tests {
 
     /// One report per second; `packets` packets of 1200 bytes are sent in each interval. Returns
     /// the breaker, the index of the tripping report and the cause.
-    fn run_reports(
-        packets: u64,
-        reports: &[ReportView],
-    ) -> (Breaker, Option<(usize, BreakerCause)>) {
+    fn run(packets: u64, reports: &[ReportView]) -> (Breaker, Option<(usize, BreakerCause)>) {
         let mut b = Breaker::new(TD);
         for (i, report) in reports.iter().enumerate() {
             let now = Time::from_secs(i as u64 + 1);
@@ -331,9 +328,9 @@ mod tests {
     //= rfc8083-4.5-pause (test)
     #[test]
     fn reports_without_progress_trip_only_while_media_leaves() {
-        assert_eq!(run_reports(0, &[view(9, 0.0); 20]).1, None);
+        assert_eq!(run(0, &[view(9, 0.0); 20]).1, None);
         // The first report starts the first of five intervals.
-        let (mut b, tripped) = run_reports(1, &[view(9, 0.0); 20]);
+        let (mut b, tripped) = run(1, &[view(9, 0.0); 20]);
         assert_eq!(tripped, Some((5, BreakerCause::MediaTimeout)));
         // Reports never stopped, so an answer does not count until the pause has ended.
         assert!(!b.on_answer(Time::from_millis(10_999)));
@@ -341,7 +338,7 @@ mod tests {
         // Progress resets the count.
         let mut reports = [view(9, 0.0); 9];
         reports[4..].fill(view(10, 0.0));
-        assert_eq!(run_reports(1, &reports).1, None);
+        assert_eq!(run(1, &reports).1, None);
     }
 
     //= rfc8083-4.2-reconsider (test)
@@ -354,7 +351,7 @@ mod tests {
         // Two seconds are two intervals: ten reports, whatever the later round-trip time is.
         let mut reports = [far(100); 20];
         reports[3] = far(2_000);
-        let (_, tripped) = run_reports(1, &reports);
+        let (_, tripped) = run(1, &reports);
         assert_eq!(tripped, Some((10, BreakerCause::MediaTimeout)));
     }
 
@@ -398,8 +395,8 @@ mod tests {
     fn only_a_rate_above_ten_times_tcp_trips() {
         // 1,200 bytes, 100 ms, 5 % loss: TCP gets 54.8 packets a second.
         let reports = [1, 2, 3, 4, 5, 6].map(|highest| view(highest, 0.05));
-        assert_eq!(run_reports(540, &reports).1, None);
-        let (mut b, tripped) = run_reports(555, &reports);
+        assert_eq!(run(540, &reports).1, None);
+        let (mut b, tripped) = run(555, &reports);
         assert_eq!(tripped, Some((3, BreakerCause::Congestion)));
         assert!(!b.on_answer(Time::from_secs(20)));
         assert!(b.on_answer(Time::from_secs(40)));
@@ -410,8 +407,8 @@ mod tests {
     fn loss_is_averaged_over_three_intervals() {
         // 15 % in every third interval average 5 %.
         let reports = [1, 2, 3, 4, 5, 6].map(|n| view(n, if n % 3 == 0 { 0.15 } else { 0.0 }));
-        assert_eq!(run_reports(540, &reports).1, None);
-        let (_, tripped) = run_reports(555, &reports);
+        assert_eq!(run(540, &reports).1, None);
+        let (_, tripped) = run(555, &reports);
         assert_eq!(tripped, Some((3, BreakerCause::Congestion)));
     }
 
@@ -436,7 +433,7 @@ mod tests {
     fn a_rate_below_the_ceiling_does_not_trip_after_a_past_outage() {
         // One interval loses 75 %; 100 ms, 1,200 bytes.
         let lossy = [view(1, 0.0), view(2, 0.0), view(3, 0.75)];
-        let (mut b, tripped) = run_reports(50, &lossy);
+        let (mut b, tripped) = run(50, &lossy);
         assert_eq!(tripped, None);
         assert_eq!(Breaker::new(TD).ceiling(Duration::from_millis(100)), None);
         let mut seen = Vec::new();
@@ -455,7 +452,7 @@ mod tests {
                 .all(|r| *r > Rate::kbps(1_640) && *r < Rate::kbps(1_650)),
             "{seen:?}"
         );
-        let (mut b, _) = run_reports(50, &lossy);
+        let (mut b, _) = run(50, &lossy);
         (0..300).for_each(|_| b.on_sent(Time::from_secs(3), Bytes(1_200)));
         let cause = b.on_report(Time::from_secs(4), view(4, 0.0));
         assert_eq!(cause, Some(BreakerCause::Congestion));

@@ -322,11 +322,11 @@ impl fmt::Display for BlockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PacketFull => {
-                f.write_str("congestion control feedback above 256 KiB: start another packet")
+                f.write_str("congestion control feedback exceeds 256 KiB: start another packet")
             }
             Self::TooManyReports => write!(
                 f,
-                "a feedback block of more than {MAX_REPORTS} packets: split the block"
+                "feedback block exceeds {MAX_REPORTS} packets: split the block"
             ),
         }
     }

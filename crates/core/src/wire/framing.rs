@@ -102,10 +102,7 @@ pub struct PacketTooLong {
 impl fmt::Display for PacketTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { length, max } = self;
-        write!(
-            f,
-            "a packet of {length} bytes where at most {max} are possible"
-        )
+        write!(f, "packet of {length} bytes exceeds the maximum of {max}")
     }
 }
 

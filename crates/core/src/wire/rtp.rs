@@ -261,11 +261,11 @@ impl fmt::Display for RtpError {
             Self::Padding { padding, room } => {
                 write!(
                     f,
-                    "RTP padding of {padding} bytes where 1 to {room} are possible"
+                    "invalid RTP padding count {padding}: must be 1 to {room}"
                 )
             }
             Self::Truncated { need, have } => {
-                write!(f, "RTP header of {need} bytes cut off at {have}")
+                write!(f, "truncated RTP header: {have} of {need} bytes")
             }
             Self::Version { version } => write!(f, "RTP version {version} where 2 is expected"),
         }

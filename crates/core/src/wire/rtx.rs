@@ -119,7 +119,7 @@ impl fmt::Display for RtxError {
         let have = self.have;
         write!(
             f,
-            "a retransmission of {have} payload bytes, too short for a sequence number"
+            "retransmission payload of {have} bytes is too short for a sequence number"
         )
     }
 }

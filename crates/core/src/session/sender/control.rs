@@ -14,7 +14,7 @@ use crate::units::{Bytes, Time};
 pub(super) enum Control {
     Plain(Box<dyn RateController>),
     Bounded {
-        delay_bound: DelayBound<Box<dyn RateController>>,
+        limiter: DelayBound<Box<dyn RateController>>,
         bound: Duration,
     },
 }
@@ -37,7 +37,7 @@ impl Control {
             ..planner
         };
         Self::Bounded {
-            delay_bound: DelayBound::new(controller, planner, bound),
+            limiter: DelayBound::new(controller, planner, bound),
             bound,
         }
     }
@@ -50,23 +50,20 @@ impl Control {
         path: &PathView,
         encoder: Duration,
     ) {
-        if let Self::Bounded {
-            delay_bound, bound, ..
-        } = self
-        {
-            delay_bound.set_backlog(backlog);
+        if let Self::Bounded { limiter, bound, .. } = self {
+            limiter.set_backlog(backlog);
             // Loss detection, request and retransmission must complete within the bound. If that is
             // impossible even with an empty queue, the plan reserves no time for repairs.
             let repaired = path.srtt() + REPAIR;
-            let standing = delay_bound.standing(cx.now);
+            let standing = limiter.standing(cx.now);
             let repair = if path.one_way() + standing + repaired > *bound {
                 Duration::ZERO
             } else {
                 repaired.min(*bound / 3)
             };
             let spent = path.one_way() + encoder + repair;
-            delay_bound.set_budget(bound.saturating_sub(spent), repair);
-            delay_bound.replan(cx);
+            limiter.set_budget(bound.saturating_sub(spent), repair);
+            limiter.replan(cx);
         }
     }
 
@@ -74,7 +71,7 @@ impl Control {
     pub(super) fn queueing(&self) -> Duration {
         match self {
             Self::Plain(_) => Duration::ZERO,
-            Self::Bounded { delay_bound, .. } => delay_bound.queueing(),
+            Self::Bounded { limiter, .. } => limiter.queueing(),
         }
     }
 
@@ -82,7 +79,7 @@ impl Control {
     pub(super) fn wait(&self, now: Time) -> Duration {
         match self {
             Self::Plain(_) => Duration::ZERO,
-            Self::Bounded { delay_bound, .. } => delay_bound.wait(now),
+            Self::Bounded { limiter, .. } => limiter.wait(now),
         }
     }
 
@@ -122,14 +119,14 @@ impl Control {
     fn inner(&self) -> &dyn RateController {
         match self {
             Self::Plain(controller) => &**controller,
-            Self::Bounded { delay_bound, .. } => delay_bound,
+            Self::Bounded { limiter, .. } => limiter,
         }
     }
 
     fn inner_mut(&mut self) -> &mut dyn RateController {
         match self {
             Self::Plain(controller) => &mut **controller,
-            Self::Bounded { delay_bound, .. } => delay_bound,
+            Self::Bounded { limiter, .. } => limiter,
         }
     }
 }

@@ -195,7 +195,7 @@ mod tests {
             self.look(now)
         }
 
-        fn acknowledge(&mut self, now: u64, bytes: u64) -> TcpView {
+        fn ack(&mut self, now: u64, bytes: u64) -> TcpView {
             self.unacked -= bytes;
             self.last_ack = now;
             self.look(now)
@@ -205,99 +205,81 @@ mod tests {
     /// A connection with a round-trip time of 100 ms that sent 20 kB at 1.0 s and 5 kB at 1.1 s,
     /// which the path holds until 4.0 s.
     fn held() -> Driven {
-        let mut flight = Driven {
+        let mut tcp = Driven {
             srtt: 100,
             cwnd: 40,
             ..Driven::default()
         };
-        flight.send(500, 3_000);
-        let before = flight.acknowledge(600, 3_000);
+        tcp.send(500, 3_000);
+        let before = tcp.ack(600, 3_000);
         assert_eq!((before.srtt, before.resumed), (BEFORE, None));
-        flight.send(1_000, 20_000);
-        flight.send(1_100, 5_000);
-        flight
+        tcp.send(1_000, 20_000);
+        tcp.send(1_100, 5_000);
+        tcp
     }
 
     #[test]
     fn the_oldest_unacknowledged_write_is_tracked() {
-        let mut flight = Driven::default();
-        assert_eq!(flight.look(5).oldest_sent, None);
-        assert_eq!(
-            flight.send(10, 3_000).oldest_sent,
-            Some(Time::from_millis(10))
-        );
-        assert_eq!(
-            flight.send(40, 2_000).oldest_sent,
-            Some(Time::from_millis(10))
-        );
+        let mut tcp = Driven::default();
+        assert_eq!(tcp.look(5).oldest_sent, None);
+        assert_eq!(tcp.send(10, 3_000).oldest_sent, Some(Time::from_millis(10)));
+        assert_eq!(tcp.send(40, 2_000).oldest_sent, Some(Time::from_millis(10)));
         // Only a part of the first write is acknowledged.
+        assert_eq!(tcp.ack(110, 2_000).oldest_sent, Some(Time::from_millis(10)));
+        assert_eq!(tcp.ack(115, 1_000).oldest_sent, Some(Time::from_millis(40)));
         assert_eq!(
-            flight.acknowledge(110, 2_000).oldest_sent,
-            Some(Time::from_millis(10))
-        );
-        assert_eq!(
-            flight.acknowledge(115, 1_000).oldest_sent,
-            Some(Time::from_millis(40))
-        );
-        assert_eq!(
-            flight.send(120, 1_000).oldest_sent,
+            tcp.send(120, 1_000).oldest_sent,
             Some(Time::from_millis(40))
         );
         // An outdated view.
-        (flight.sent, flight.unacked) = (5_000, 3_000);
-        assert_eq!(flight.look(121).oldest_sent, Some(Time::from_millis(40)));
-        (flight.sent, flight.unacked) = (6_000, 0);
-        assert_eq!(flight.look(150).oldest_sent, None);
+        (tcp.sent, tcp.unacked) = (5_000, 3_000);
+        assert_eq!(tcp.look(121).oldest_sent, Some(Time::from_millis(40)));
+        (tcp.sent, tcp.unacked) = (6_000, 0);
+        assert_eq!(tcp.look(150).oldest_sent, None);
     }
 
     #[test]
     fn an_outage_is_excluded_from_the_rtt() {
-        let mut flight = held();
-        flight.srtt = 500;
-        let first = flight.acknowledge(4_000, 20_000);
+        let mut tcp = held();
+        tcp.srtt = 500;
+        let first = tcp.ack(4_000, 20_000);
         assert_eq!(first.srtt, BEFORE);
         // The rest waited in the queue for that long.
-        flight.srtt = 800;
-        flight.send(4_100, 1_000);
-        let queued = flight.acknowledge(4_150, 5_000).srtt;
+        tcp.srtt = 800;
+        tcp.send(4_100, 1_000);
+        let queued = tcp.ack(4_150, 5_000).srtt;
         assert_eq!(queued, Duration::from_millis(150));
-        flight.send(4_200, 1_000);
-        flight.send(4_300, 1_000);
-        flight.srtt = 700;
-        assert_eq!(
-            flight.acknowledge(4_320, 2_000).srtt,
-            Duration::from_millis(120)
-        );
-        flight.acknowledge(4_420, 1_000);
+        tcp.send(4_200, 1_000);
+        tcp.send(4_300, 1_000);
+        tcp.srtt = 700;
+        assert_eq!(tcp.ack(4_320, 2_000).srtt, Duration::from_millis(120));
+        tcp.ack(4_420, 1_000);
         // The smoothed value has decayed and is used again.
-        flight.send(6_000, 1_000);
-        flight.send(6_050, 1_000);
-        flight.srtt = 140;
-        assert_eq!(
-            flight.acknowledge(6_120, 1_000).srtt,
-            Duration::from_millis(140)
-        );
-        flight.srtt = 170;
-        assert_eq!(flight.look(6_130).srtt, Duration::from_millis(170));
+        tcp.send(6_000, 1_000);
+        tcp.send(6_050, 1_000);
+        tcp.srtt = 140;
+        assert_eq!(tcp.ack(6_120, 1_000).srtt, Duration::from_millis(140));
+        tcp.srtt = 170;
+        assert_eq!(tcp.look(6_130).srtt, Duration::from_millis(170));
     }
 
     #[test]
     fn an_outage_is_excluded_for_all_data_that_was_held() {
-        let mut flight = held();
-        flight.srtt = 110;
-        assert_eq!(flight.acknowledge(4_000, 20_000).srtt, BEFORE);
-        flight.send(4_100, 1_000);
-        flight.srtt = 900;
-        let queued = flight.acknowledge(4_250, 5_000).srtt;
+        let mut tcp = held();
+        tcp.srtt = 110;
+        assert_eq!(tcp.ack(4_000, 20_000).srtt, BEFORE);
+        tcp.send(4_100, 1_000);
+        tcp.srtt = 900;
+        let queued = tcp.ack(4_250, 5_000).srtt;
         assert_eq!(queued, Duration::from_millis(250));
     }
 
     #[test]
     fn a_growing_queue_is_not_an_outage() {
-        let mut flight = held();
-        flight.srtt = 140;
+        let mut tcp = held();
+        tcp.srtt = 140;
         // The acknowledgement is 0.4 s late.
-        let late = flight.acknowledge(1_500, 20_000);
+        let late = tcp.ack(1_500, 20_000);
         assert_eq!(
             (late.srtt, late.resumed),
             (Duration::from_millis(140), None)
@@ -306,30 +288,30 @@ mod tests {
 
     #[test]
     fn a_late_view_is_not_an_outage() {
-        let mut flight = held();
-        flight.look(1_150);
-        flight.unacked = 0;
-        let late = flight.look(9_000);
+        let mut tcp = held();
+        tcp.look(1_150);
+        tcp.unacked = 0;
+        let late = tcp.look(9_000);
         assert_eq!((late.srtt, late.resumed), (BEFORE, None));
         // Regular views show how long the path was silent.
-        let mut flight = held();
-        flight.look(2_000);
-        flight.unacked = 0;
-        assert_eq!(flight.look(2_500).resumed, Some(Time::from_millis(2_000)));
+        let mut tcp = held();
+        tcp.look(2_000);
+        tcp.unacked = 0;
+        assert_eq!(tcp.look(2_500).resumed, Some(Time::from_millis(2_000)));
     }
 
     #[test]
     fn held_data_is_distinguished_from_lost_data() {
         let came_back = Some(Time::from_millis(4_000));
         // The window is unchanged.
-        assert_eq!(held().acknowledge(4_000, 2_000).resumed, came_back);
+        assert_eq!(held().ack(4_000, 2_000).resumed, came_back);
         // The window has restarted, and yet more is acknowledged within the round-trip time.
         let after = |later, bytes| {
-            let mut flight = held();
-            flight.cwnd = 1;
-            assert_eq!(flight.acknowledge(4_000, 1_000).resumed, None);
-            flight.cwnd = 3;
-            flight.acknowledge(later, bytes).resumed
+            let mut tcp = held();
+            tcp.cwnd = 1;
+            assert_eq!(tcp.ack(4_000, 1_000).resumed, None);
+            tcp.cwnd = 3;
+            tcp.ack(later, bytes).resumed
         };
         assert_eq!(after(4_060, 2_000), came_back);
         // The second segment covered by one acknowledgement, and data sent at 4.0 s.

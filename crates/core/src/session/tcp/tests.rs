@@ -55,7 +55,7 @@ fn picture(order: &FrameOrder) -> Encoded {
     }
 }
 
-struct Session {
+struct Pair {
     sender: TcpSender,
     receiver: TcpReceiver,
     rows: Vec<SentFrame>,
@@ -65,7 +65,7 @@ struct Session {
     carried: u64,
 }
 
-impl Session {
+impl Pair {
     fn new(frames: u64, policy: impl RatePolicy + 'static) -> Self {
         Self {
             sender: TcpSender::new(config(frames), Box::new(policy)),
@@ -108,20 +108,20 @@ fn at(ms: u64) -> Time {
 #[test]
 fn a_complete_stream_arrives_and_ends_with_a_bye() {
     //= rfc4571-3-order (test)
-    let mut session = Session::new(50, Classic::new(RATE));
+    let mut pair = Pair::new(50, Classic::new(RATE));
     let mut ms = 0;
-    while !session.sender.is_done() {
-        session.step(at(ms), usize::MAX);
+    while !pair.sender.is_done() {
+        pair.step(at(ms), usize::MAX);
         ms += 10;
     }
     assert_eq!(ms, 2_010, "50 frames at 25 frames per second");
-    assert!(session.receiver.is_over());
-    assert_eq!(session.receiver.codec(), Some(Codec::Mpeg2));
-    assert_eq!((session.rows.len(), session.frames.len()), (50, 50));
-    let wire: u64 = session.rows.iter().map(|row| row.wire.get()).sum();
+    assert!(pair.receiver.is_over());
+    assert_eq!(pair.receiver.codec(), Some(Codec::Mpeg2));
+    assert_eq!((pair.rows.len(), pair.frames.len()), (50, 50));
+    let wire: u64 = pair.rows.iter().map(|row| row.wire.get()).sum();
     // The rest is a report, a source description and a BYE.
-    assert_eq!(session.carried - wire, 2 + 28 + 16 + 8);
-    for (n, (row, frame)) in session.rows.iter().zip(&session.frames).enumerate() {
+    assert_eq!(pair.carried - wire, 2 + 28 + 16 + 8);
+    for (n, (row, frame)) in pair.rows.iter().zip(&pair.frames).enumerate() {
         assert_eq!(row.frame, n as u64);
         assert_eq!(row.left, Some(row.captured));
         assert_eq!(frame.complete, Some(row.captured));
@@ -129,20 +129,20 @@ fn a_complete_stream_arrives_and_ends_with_a_bye() {
         assert_eq!(frame.data.last(), Some(&(1 + n as u8)));
         assert_eq!(frame.key, n == 0);
     }
-    let span = session.frames[49].timestamp - session.frames[0].timestamp;
+    let span = pair.frames[49].timestamp - pair.frames[0].timestamp;
     assert_eq!(span, 49 * 3_600, "the RTP timestamp wraps");
 }
 
 /// The path accepts nothing for two seconds, then everything.
 #[test]
 fn classic_accumulates_delay_and_sends_every_encoded_frame() {
-    let mut session = Session::new(100, Classic::new(RATE));
+    let mut pair = Pair::new(100, Classic::new(RATE));
     for ms in (0..4_500).step_by(10) {
         let stalled = (1_000..3_000).contains(&ms);
-        session.step(at(ms), if stalled { 0 } else { usize::MAX });
+        pair.step(at(ms), if stalled { 0 } else { usize::MAX });
     }
-    assert!(session.sender.is_done());
-    let dropped = session.rows.iter().filter(|row| row.dropped.is_some());
+    assert!(pair.sender.is_done());
+    let dropped = pair.rows.iter().filter(|row| row.dropped.is_some());
     // The queue holds 50 kB; the rest of two seconds at 125 kB/s is never encoded.
     assert!(
         dropped
@@ -151,7 +151,7 @@ fn classic_accumulates_delay_and_sends_every_encoded_frame() {
     );
     assert!((38..43).contains(&dropped.count()));
     let mut punctuality = Punctuality::new(Duration::from_millis(500));
-    let late = session.frames.iter().filter(|frame| {
+    let late = pair.frames.iter().filter(|frame| {
         let lateness = punctuality.lateness(frame.timestamp, frame.complete.unwrap());
         !punctuality.accepts(lateness)
     });
@@ -166,36 +166,35 @@ fn classic_accumulates_delay_and_sends_every_encoded_frame() {
 #[test]
 fn advice_drops_the_backlog_and_orders_a_key_frame() {
     let limits = (Rate::kbps(100), Rate::kbps(2_000));
-    let mut session = Session::new(100, Follow::new(RATE, limits));
+    let mut pair = Pair::new(100, Follow::new(RATE, limits));
     for ms in (0..4_500).step_by(10) {
         if ms == 1_500 {
-            session.sender.advise(at(ms), Advice::Rate(Rate::kbps(10)));
+            pair.sender.advise(at(ms), Advice::Rate(Rate::kbps(10)));
         }
         if ms == 2_990 {
-            session.sender.advise(at(ms), Advice::Drop);
+            pair.sender.advise(at(ms), Advice::Drop);
         }
         let stalled = (1_000..3_000).contains(&ms);
-        session.step(at(ms), if stalled { 0 } else { usize::MAX });
+        pair.step(at(ms), if stalled { 0 } else { usize::MAX });
     }
     assert_eq!(
-        session.sender.target(),
+        pair.sender.target(),
         limits.0,
         "clamped to the minimum rate"
     );
     let causes = |cause| {
-        session
-            .rows
+        pair.rows
             .iter()
             .filter(|r| r.dropped == Some(cause))
             .count()
     };
     assert_eq!(causes(DropCause::Late), 1);
     assert!((8..=11).contains(&causes(DropCause::Reference)));
-    let keys: Vec<_> = session.frames.iter().filter(|f| f.key).collect();
+    let keys: Vec<_> = pair.frames.iter().filter(|f| f.key).collect();
     assert_eq!(keys.len(), 2);
     assert!(keys[1].complete >= Some(at(3_000)));
     assert!(
-        session.frames.iter().all(|f| f.complete.is_some()),
+        pair.frames.iter().all(|f| f.complete.is_some()),
         "undecodable frames are not sent"
     );
     let repair = |(_, e): &&(Time, Event)| {
@@ -207,9 +206,9 @@ fn advice_drops_the_backlog_and_orders_a_key_frame() {
             }
         )
     };
-    assert_eq!(session.events.iter().filter(repair).count(), 1);
+    assert_eq!(pair.events.iter().filter(repair).count(), 1);
     let changed = |(_, e): &&(Time, Event)| matches!(e, Event::RateChanged { .. });
-    assert_eq!(session.events.iter().filter(changed).count(), 1);
+    assert_eq!(pair.events.iter().filter(changed).count(), 1);
 }
 
 #[test]
@@ -219,24 +218,24 @@ fn pictures_of_a_source_keep_their_frame_numbers() {
         capture,
         ..config(0)
     };
-    let mut session = Session::new(0, Classic::new(RATE));
-    session.sender = TcpSender::new(config, Box::new(Classic::new(RATE)));
-    assert_eq!(session.sender.next_timeout(), None);
+    let mut pair = Pair::new(0, Classic::new(RATE));
+    pair.sender = TcpSender::new(config, Box::new(Classic::new(RATE)));
+    assert_eq!(pair.sender.next_timeout(), None);
     for (frame, ms) in [(0, 5), (1, 50), (5, 400)] {
-        session.sender.on_picture(at(ms), frame, at(ms));
-        session.step(at(ms), usize::MAX);
+        pair.sender.on_picture(at(ms), frame, at(ms));
+        pair.step(at(ms), usize::MAX);
     }
     // Three pictures at once: the encoder has the first, the newest waits, and the middle one is
     // skipped.
     for frame in 6..9 {
-        session.sender.on_picture(at(500), frame, at(500));
+        pair.sender.on_picture(at(500), frame, at(500));
     }
-    session.step(at(500), usize::MAX);
-    session.sender.stop_capture();
-    session.step(at(500), usize::MAX);
-    assert!(session.sender.is_done());
-    let first = session.frames[0].timestamp;
-    let numbers: Vec<_> = session
+    pair.step(at(500), usize::MAX);
+    pair.sender.stop_capture();
+    pair.step(at(500), usize::MAX);
+    assert!(pair.sender.is_done());
+    let first = pair.frames[0].timestamp;
+    let numbers: Vec<_> = pair
         .frames
         .iter()
         .map(|f| (f.timestamp - first) / 3_600)
@@ -246,30 +245,29 @@ fn pictures_of_a_source_keep_their_frame_numbers() {
 
 #[test]
 fn an_encoder_error_or_a_closed_connection_ends_the_stream() {
-    let mut session = Session::new(100, Classic::new(RATE));
-    session.sender.on_timeout(at(0));
-    let _ = session.sender.poll_order(at(0)).unwrap();
-    session
-        .sender
+    let mut pair = Pair::new(100, Classic::new(RATE));
+    pair.sender.on_timeout(at(0));
+    let _ = pair.sender.poll_order(at(0)).unwrap();
+    pair.sender
         .on_encoded(at(1), Duration::ZERO, Err(EncodeError::EndOfSource));
-    session.step(at(2), usize::MAX);
-    assert!(session.sender.is_done() && session.receiver.is_over());
-    assert_eq!(session.rows, [], "a missing picture gets no row");
+    pair.step(at(2), usize::MAX);
+    assert!(pair.sender.is_done() && pair.receiver.is_over());
+    assert_eq!(pair.rows, [], "a missing picture gets no row");
 
-    let mut session = Session::new(100, Classic::new(RATE));
+    let mut pair = Pair::new(100, Classic::new(RATE));
     for ms in (0..400).step_by(40) {
-        session.step(at(ms), 1_000);
+        pair.step(at(ms), 1_000);
     }
-    session.sender.on_closed(at(400));
-    session.step(at(400), 0);
-    assert!(session.sender.is_done() && !session.receiver.is_over());
-    assert_eq!(session.rows.len(), 10);
-    let ended = session
+    pair.sender.on_closed(at(400));
+    pair.step(at(400), 0);
+    assert!(pair.sender.is_done() && !pair.receiver.is_over());
+    assert_eq!(pair.rows.len(), 10);
+    let ended = pair
         .rows
         .iter()
         .filter(|r| r.dropped == Some(DropCause::Ended));
     assert!(ended.count() >= 8);
-    assert_eq!(session.sender.backlog().total(), Bytes(0));
+    assert_eq!(pair.sender.backlog().total(), Bytes(0));
 }
 
 #[test]

@@ -246,32 +246,32 @@ pub enum AssembleError {
 impl fmt::Display for AssembleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("an H.264 payload without content"),
+            Self::Empty => f.write_str("the H.264 payload is empty"),
             Self::NalHeader { first } => {
                 write!(
                     f,
-                    "an H.264 payload or unit begins with {first:#04x}: not of packetisation mode 1"
+                    "H.264 payload or unit with first byte {first:#04x} is not allowed in packetisation mode 1"
                 )
             }
-            Self::NoEnd => f.write_str("a fragmented NAL unit without its last fragment"),
-            Self::NoStart => f.write_str("a fragment of a NAL unit without the first one"),
+            Self::NoEnd => f.write_str("the last fragment of the NAL unit is missing"),
+            Self::NoStart => f.write_str("the first fragment of the NAL unit is missing"),
             Self::OtherUnit { started, found } => {
                 write!(
                     f,
-                    "a fragment of a NAL unit {found:#04x} amid those of {started:#04x}"
+                    "fragment of NAL unit {found:#04x} among those of {started:#04x}"
                 )
             }
-            Self::StartAndEnd => f.write_str("a fragment that is first and last of its NAL unit"),
+            Self::StartAndEnd => f.write_str("the fragment has both the start and the end bit"),
             Self::TooLarge { max_len } => {
                 write!(
                     f,
-                    "an access unit above {max_len} bytes: raise the limit if it is genuine"
+                    "the access unit exceeds {max_len} bytes: raise the limit if its size is legitimate"
                 )
             }
             Self::UnitCutOff { size, have } => {
                 write!(
                     f,
-                    "an aggregated NAL unit of {size} bytes with {have} bytes left for it"
+                    "aggregated NAL unit of {size} bytes exceeds the payload: {have} bytes are left"
                 )
             }
         }

@@ -112,12 +112,12 @@ pub enum AssembleError {
 impl fmt::Display for AssembleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("an MPEG picture without slices"),
+            Self::Empty => f.write_str("the MPEG picture has no slice"),
             Self::Header(error) => error.fmt(f),
-            Self::NoStart => f.write_str("an MPEG picture without its beginning"),
+            Self::NoStart => f.write_str("the first payload of the MPEG picture is missing"),
             Self::TooLarge { max_len } => write!(
                 f,
-                "an access unit above {max_len} bytes: raise the limit if it is genuine"
+                "the access unit exceeds {max_len} bytes: raise the limit if its size is legitimate"
             ),
         }
     }

@@ -111,7 +111,7 @@ pub struct HeaderError {
 impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { need, have } = self;
-        write!(f, "an MPEG video header of {need} bytes cut off at {have}")
+        write!(f, "truncated MPEG video header: {have} of {need} bytes")
     }
 }
 

@@ -77,14 +77,14 @@ impl Connection {
 }
 
 /// Runs 12 s of video at 25 frames per second; the link is down from 4 s to 7 s.
-fn run_with_outage(place: Place, policy: impl RatePolicy + 'static) -> (Session, Vec<Retraction>) {
-    let mut session = Session::new(300, Classic::new(RATE));
+fn run_with_outage(place: Place, policy: impl RatePolicy + 'static) -> (Pair, Vec<Retraction>) {
+    let mut pair = Pair::new(300, Classic::new(RATE));
     let config = TcpSenderConfig {
         place,
         most_queued: Bytes(10_000_000),
         ..config(300)
     };
-    session.sender = TcpSender::new(config, Box::new(policy));
+    pair.sender = TcpSender::new(config, Box::new(policy));
     let mut connection = Connection::default();
     // Bytes that the link has not carried.
     let mut stream: VecDeque<u8> = VecDeque::new();
@@ -92,42 +92,40 @@ fn run_with_outage(place: Place, policy: impl RatePolicy + 'static) -> (Session,
         let now = at(ms);
         let before = connection.sent;
         if connection.advance(ms, (4_000..7_000).contains(&ms))
-            && session.sender.subscribed().contains(TcpEvent::TimedOut)
+            && pair.sender.subscribed().contains(TcpEvent::TimedOut)
         {
-            session
-                .sender
+            pair.sender
                 .on_event(now, TcpEvent::TimedOut.at(now), &connection.view());
         }
         let carried: Vec<u8> = stream
             .drain(..(connection.sent - before) as usize)
             .collect();
         let came = now + Duration::from_millis(Connection::RTT / 2);
-        session.receiver.on_bytes(came, &carried).unwrap();
-        session.sender.on_timeout(now);
+        pair.receiver.on_bytes(came, &carried).unwrap();
+        pair.sender.on_timeout(now);
         loop {
-            session.sender.on_view(now, &connection.view());
-            while let Some(order) = session.sender.poll_order(now) {
-                session
-                    .sender
+            pair.sender.on_view(now, &connection.view());
+            while let Some(order) = pair.sender.poll_order(now) {
+                pair.sender
                     .on_encoded(now, Duration::ZERO, Ok(picture(&order)));
             }
-            let bytes = session.sender.poll_write(now);
+            let bytes = pair.sender.poll_write(now);
             if bytes.is_empty() {
                 break;
             }
             stream.extend(bytes);
             let count = bytes.len();
             connection.waiting += count;
-            session.sender.on_written(now, count);
+            pair.sender.on_written(now, count);
         }
-        session.sender.drain(&mut session.rows, &mut session.events);
-        let frames = std::iter::from_fn(|| session.receiver.poll_frame());
-        session.frames.extend(frames);
+        pair.sender.drain(&mut pair.rows, &mut pair.events);
+        let frames = std::iter::from_fn(|| pair.receiver.poll_frame());
+        pair.frames.extend(frames);
     }
-    assert!(session.sender.is_done() && session.receiver.is_over());
-    assert_eq!(session.rows.len(), 300);
-    let answers = session.sender.take_answers();
-    (session, answers)
+    assert!(pair.sender.is_done() && pair.receiver.is_over());
+    assert_eq!(pair.rows.len(), 300);
+    let answers = pair.sender.take_answers();
+    (pair, answers)
 }
 
 fn interactive(mode: Mode) -> Interactive {
@@ -147,22 +145,19 @@ fn interactive(mode: Mode) -> Interactive {
 }
 
 /// Number of received frames, and of those later than the bound.
-fn received_and_late(session: &Session) -> (usize, usize) {
+fn received_and_late(pair: &Pair) -> (usize, usize) {
     let captured = |frame: &ReceivedFrame| {
         let timestamp = frame.timestamp as u32;
-        let row = session.rows.iter().find(|row| row.timestamp == timestamp);
+        let row = pair.rows.iter().find(|row| row.timestamp == timestamp);
         row.unwrap().captured
     };
     let late = |frame: &&ReceivedFrame| frame.complete.unwrap() > captured(frame) + BOUND;
-    (
-        session.frames.len(),
-        session.frames.iter().filter(late).count(),
-    )
+    (pair.frames.len(), pair.frames.iter().filter(late).count())
 }
 
-fn dropped(session: &Session, cause: DropCause) -> usize {
+fn dropped(pair: &Pair, cause: DropCause) -> usize {
     let is_so = |row: &&SentFrame| row.dropped == Some(cause);
-    session.rows.iter().filter(is_so).count()
+    pair.rows.iter().filter(is_so).count()
 }
 
 #[test]
@@ -199,16 +194,16 @@ fn pictures_wait_during_an_outage_and_no_encoded_frame_is_late() {
 #[test]
 fn late_encoded_frames_are_dropped_with_their_dependents() {
     let mode = Mode::Iexp(Backoff::PAPER);
-    let (session, answers) = run_with_outage(Place::Frames, interactive(mode));
+    let (pair, answers) = run_with_outage(Place::Frames, interactive(mode));
     assert_eq!(answers[0].rate, Rate::kbps(350));
-    assert!(received_and_late(&session).1 <= 4);
+    assert!(received_and_late(&pair).1 <= 4);
     let (late, reference) = (DropCause::Late, DropCause::Reference);
-    assert!(dropped(&session, late) >= 1 && dropped(&session, reference) >= 1);
-    assert!(session.frames.iter().all(|frame| frame.complete.is_some()));
-    let keys = session.frames.iter().filter(|frame| frame.key).count();
-    assert!((2..=1 + dropped(&session, late)).contains(&keys));
+    assert!(dropped(&pair, late) >= 1 && dropped(&pair, reference) >= 1);
+    assert!(pair.frames.iter().all(|frame| frame.complete.is_some()));
+    let keys = pair.frames.iter().filter(|frame| frame.key).count();
+    assert!((2..=1 + dropped(&pair, late)).contains(&keys));
     // The rate has recovered four seconds later.
-    assert_eq!(session.sender.target(), RATE);
+    assert_eq!(pair.sender.target(), RATE);
 }
 
 #[test]

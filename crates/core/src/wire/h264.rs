@@ -22,7 +22,7 @@ fn is_sendable(nal: &[u8]) -> bool {
 const TYPE: u8 = 0x1f;
 /// Forbidden zero bit: set in damaged units.
 const FORBIDDEN: u8 = 0x80;
-/// nal_ref_idc: importance of the unit for other pictures.
+/// `nal_ref_idc`: importance of the unit for other pictures.
 const IMPORTANCE: u8 = 0x60;
 
 /// NAL unit types of a byte stream. Other types are passed on unparsed.

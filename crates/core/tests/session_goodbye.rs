@@ -1,4 +1,4 @@
-//! Who leaves says so, and a sender does not go on for nobody.
+//! BYE packets of senders and receivers, and the end of sessions without a receiver.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use tidegate_core::wire::rtcp::{self, Cname, Rtcp};
 
 //= rfc3550-6.3.7-silent (test)
 #[test]
-fn who_has_said_nothing_leaves_without_a_word() {
+fn a_receiver_that_has_sent_nothing_leaves_without_a_bye() {
     let mut receiver = receiver(9);
     receiver.close();
     let mut rng = Seed(1).stream("receiver");
@@ -32,23 +32,23 @@ fn who_has_said_nothing_leaves_without_a_word() {
     assert_eq!(receiver.next_timeout(), None);
 }
 
-/// A report, a name and the goodbye, as RFC 3550 section 6.1 wants a compound packet; then nothing.
+/// The compound packet has a report, a CNAME and the BYE (RFC 3550 section 6.1).
 //= rfc3550-6.3.7-bye (test)
 #[test]
-fn a_receiver_that_leaves_says_goodbye_once() {
+fn a_leaving_receiver_sends_one_bye() {
     let mut pair = Pair::new();
     pair.run_to(2_000);
-    pair.said.clear();
+    pair.sent.clear();
     pair.receiver.close();
     pair.run_to(2_200);
     assert!(pair.receiver.is_done());
     let byes: Vec<_> = pair
-        .said
+        .sent
         .iter()
-        .filter(|said| goodbye_of(said) == [9])
+        .filter(|sent| bye_ssrcs(sent) == [9])
         .collect();
     assert_eq!(byes.len(), 1);
-    assert_eq!(pair.said.last(), Some(byes[0]));
+    assert_eq!(pair.sent.last(), Some(byes[0]));
     assert!(rtcp::form(byes[0]).is_ok());
     let first = rtcp::packets(byes[0]).next();
     assert!(
@@ -57,35 +57,35 @@ fn a_receiver_that_leaves_says_goodbye_once() {
     );
 }
 
-/// No media leaves after the goodbye. Another receiver gets the stream; a goodbye of somebody who
-/// never reported means nothing.
+/// No media is sent after the BYE of the receiver. Another receiver restarts the stream. A BYE of
+/// an unknown SSRC is ignored.
 //= rfc3550-6.6-leaves (test)
 #[test]
-fn a_sender_stops_for_a_goodbye_and_goes_on_for_the_next_receiver() {
+fn a_bye_stops_the_sender_and_the_next_receiver_restarts_it() {
     let mut pair = Pair::new();
     pair.run_to(2_000);
-    let mut stranger = Vec::new();
-    rtcp::emit_bye(&[77], None, &mut stranger);
-    pair.tell(&stranger);
+    let mut unknown = Vec::new();
+    rtcp::emit_bye(&[77], None, &mut unknown);
+    pair.deliver_to_sender(&unknown);
     assert!(!pair.sender.status().stopped);
     pair.receiver.close();
     pair.run_to(2_100);
     assert!(pair.sender.status().left);
     let frames = pair.media;
     pair.run_to(6_000);
-    assert_eq!(pair.media, frames, "media for nobody");
+    assert_eq!(pair.media, frames, "media after the receiver's BYE");
     pair.receiver = receiver(10);
     pair.run_to(8_000);
     assert!(!pair.sender.status().stopped);
     assert!(pair.media > frames);
-    let told = |event: Event| pair.trace.iter().filter(|(_, e)| *e == event).count();
+    let count = |event: Event| pair.trace.iter().filter(|(_, e)| *e == event).count();
     let cause = BreakerCause::Goodbye;
-    assert_eq!(told(Event::BreakerTripped { cause }), 1);
-    assert_eq!(told(Event::BreakerResumed), 1);
+    assert_eq!(count(Event::BreakerTripped { cause }), 1);
+    assert_eq!(count(Event::BreakerResumed), 1);
 }
 
 #[test]
-fn a_sender_that_nobody_comes_back_to_ends() {
+fn a_sender_without_a_receiver_ends() {
     let mut pair = Pair::new();
     pair.run_to(2_000);
     pair.receiver.close();
@@ -97,16 +97,16 @@ fn a_sender_that_nobody_comes_back_to_ends() {
     assert_eq!(pair.sender.failure(), Some(failure));
 }
 
-/// Both ends of a path that takes no time and loses nothing.
+/// Sender and receiver, joined by a path without delay or loss.
 struct Pair {
     now: Time,
     rng: rand_pcg::Pcg64Mcg,
     sender: MediaSender,
     receiver: MediaReceiver,
     trace: Vec<(Time, Event)>,
-    /// By the receiver.
-    said: Vec<Vec<u8>>,
-    /// Packets of media that left.
+    /// Packets sent by the receiver.
+    sent: Vec<Vec<u8>>,
+    /// Number of media packets sent.
     media: u64,
 }
 
@@ -122,12 +122,12 @@ impl Pair {
             rng,
             receiver: receiver(9),
             trace: Vec::new(),
-            said: Vec::new(),
+            sent: Vec::new(),
             media: 0,
         }
     }
 
-    /// In steps of 5 ms.
+    /// Runs in steps of 5 ms.
     fn run_to(&mut self, ms: u64) {
         while self.now < Time::from_millis(ms) {
             self.now += Duration::from_millis(5);
@@ -164,17 +164,17 @@ impl Pair {
         }
         while self.receiver.poll_transmit(&mut cx, &mut buffer).is_some() {
             self.sender.on_datagram(&mut cx, datagram(&buffer));
-            self.said.push(std::mem::take(&mut buffer));
+            self.sent.push(std::mem::take(&mut buffer));
         }
     }
 
-    fn tell(&mut self, words: &[u8]) {
+    fn deliver_to_sender(&mut self, packet: &[u8]) {
         let mut cx = Cx {
             now: self.now,
             rng: &mut self.rng,
             trace: &mut self.trace,
         };
-        self.sender.on_datagram(&mut cx, datagram(words));
+        self.sender.on_datagram(&mut cx, datagram(packet));
     }
 }
 
@@ -190,9 +190,9 @@ fn datagram(payload: &[u8]) -> Datagram<'_> {
     }
 }
 
-/// Who leaves with this compound packet.
-fn goodbye_of(said: &[u8]) -> Vec<u32> {
-    let ssrcs = rtcp::packets(said).flatten().map(|packet| match packet {
+/// SSRCs in the BYE of this compound packet.
+fn bye_ssrcs(sent: &[u8]) -> Vec<u32> {
+    let ssrcs = rtcp::packets(sent).flatten().map(|packet| match packet {
         Rtcp::Bye(bye) => bye.ssrcs().collect(),
         _ => Vec::new(),
     });

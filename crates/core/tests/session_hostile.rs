@@ -1,5 +1,5 @@
-//! Senders and receivers among peers, encoders and clocks that are not to be trusted. What must
-//! hold is asserted in `session::fuzzing`, whose stories are drawn here at random.
+//! Senders and receivers with hostile peers, faulty encoders and erratic clocks. `session::fuzzing`
+//! asserts the invariants; the inputs are drawn at random here.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,17 +9,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn a_sender_survives_any_story(story in vec(any::<u8>(), 0..400)) {
-        fuzzing::sender(&story);
+    fn a_sender_withstands_any_input(input in vec(any::<u8>(), 0..400)) {
+        fuzzing::sender(&input);
     }
 
     #[test]
-    fn a_receiver_survives_any_story(story in vec(any::<u8>(), 0..800)) {
-        fuzzing::receiver(&story);
+    fn a_receiver_withstands_any_input(input in vec(any::<u8>(), 0..800)) {
+        fuzzing::receiver(&input);
     }
 
     #[test]
-    fn a_sender_over_tcp_survives_any_story(story in vec(any::<u8>(), 0..800)) {
-        fuzzing::tcp_sender(&story);
+    fn a_tcp_sender_withstands_any_input(input in vec(any::<u8>(), 0..800)) {
+        fuzzing::tcp_sender(&input);
     }
 }

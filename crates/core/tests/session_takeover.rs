@@ -1,4 +1,4 @@
-//! Who is listened to: a receiver when its sender is started again, a sender before it has spoken.
+//! Acceptance of peers: a receiver whose sender restarts, and a sender before its first packet.
 
 use core::time::Duration;
 
@@ -20,40 +20,40 @@ use tidegate_core::wire::rtp::RtpHeader;
 use tidegate_core::wire::rtx::RtxPayload;
 
 #[test]
-fn a_sender_that_is_started_again_is_heard_and_repaired() {
-    // The second stream's numbers are behind those of the first, by any reckoning.
-    let mut ear = Ear::new();
-    ear.frame(0, header(1, 60_000, 0xf000_0000), true);
-    ear.frame(33, header(1, 60_001, 0xf000_0bb8), false);
-    assert_eq!(ear.whole(), 2);
+fn a_restarted_sender_is_accepted_and_its_losses_are_repaired() {
+    // The numbers of the second stream precede those of the first under any unwrapping.
+    let mut harness = Harness::new();
+    harness.frame(0, header(1, 60_000, 0xf000_0000), true);
+    harness.frame(33, header(1, 60_001, 0xf000_0bb8), false);
+    assert_eq!(harness.decodable(), 2);
 
-    // While the first one is alive the second is a stranger.
-    ear.frame(60, header(2, 100, 5), true);
-    assert_eq!((ear.whole(), ear.receiver.rejected()), (0, 1));
+    // While the first sender is active, another SSRC is rejected.
+    harness.frame(60, header(2, 100, 5), true);
+    assert_eq!((harness.decodable(), harness.receiver.rejected()), (0, 1));
 
-    ear.frame(3_000, header(2, 101, 5), true);
-    ear.frame(3_066, header(2, 103, 6_005), false);
-    assert_eq!(ear.whole(), 1, "one frame is missing");
-    ear.repair(3_120, header(12, 7, 3_005), 102);
-    assert_eq!(ear.whole(), 2);
-    assert_eq!(ear.receiver.rejected(), 1);
+    harness.frame(3_000, header(2, 101, 5), true);
+    harness.frame(3_066, header(2, 103, 6_005), false);
+    assert_eq!(harness.decodable(), 1, "the second frame is missing");
+    harness.repair(3_120, header(12, 7, 3_005), 102);
+    assert_eq!(harness.decodable(), 2);
+    assert_eq!(harness.receiver.rejected(), 1);
 }
 
 #[test]
-fn after_a_goodbye_another_may_follow_at_once() {
-    let mut ear = Ear::new();
-    ear.frame(0, header(1, 500, 90_000), true);
+fn after_a_bye_another_sender_is_accepted_at_once() {
+    let mut harness = Harness::new();
+    harness.frame(0, header(1, 500, 90_000), true);
     let mut bye = Vec::new();
     rtcp::emit_bye(&[1], None, &mut bye);
-    ear.deliver(100, &bye);
-    assert!(ear.receiver.has_ended());
-    ear.frame(200, header(2, 9, 17), true);
-    assert_eq!(ear.whole(), 2);
-    assert!(!ear.receiver.has_ended());
+    harness.deliver(100, &bye);
+    assert!(harness.receiver.has_ended());
+    harness.frame(200, header(2, 9, 17), true);
+    assert_eq!(harness.decodable(), 2);
+    assert!(!harness.receiver.has_ended());
 }
 
 #[test]
-fn nothing_is_an_answer_before_the_first_greeting() {
+fn datagrams_before_the_first_sender_report_are_rejected() {
     let name = Cname::new("sender@example").unwrap();
     let config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
     let mut rng = Seed(1).stream("sender");
@@ -80,12 +80,12 @@ fn nothing_is_an_answer_before_the_first_greeting() {
     assert_eq!(trace, [(now, Event::FeedbackRejected { cause })]);
 }
 
-/// Three intervals of five seconds without a report trip the circuit breaker, unless the peer
-/// shows by other feedback that it is there.
+/// Three intervals of five seconds without a report trip the circuit breaker, unless the peer sends
+/// other feedback.
 //= rfc8083-5-reduced (test)
 //= rfc8083-4.1-other-streams (test)
 #[test]
-fn a_request_is_a_sign_of_life() {
+fn any_feedback_prevents_an_rtcp_timeout() {
     let trips = |request: fn(&mut Vec<u8>)| {
         let name = Cname::new("sender@example").unwrap();
         let mut config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
@@ -93,8 +93,8 @@ fn a_request_is_a_sign_of_life() {
         let mut rng = Seed(1).stream("sender");
         let fixed = Box::new(Fixed::new(Rate::kbps(500)));
         let mut sender = MediaSender::new(config, fixed, None, &mut rng);
-        let (mut trace, mut said) = (Vec::new(), Vec::new());
-        request(&mut said);
+        let (mut trace, mut packet) = (Vec::new(), Vec::new());
+        request(&mut packet);
         for ms in (0..20_000).step_by(100) {
             let mut cx = Cx {
                 now: Time::from_millis(ms),
@@ -103,7 +103,7 @@ fn a_request_is_a_sign_of_life() {
             };
             sender.on_timeout(&mut cx);
             if ms == 10_000 {
-                let (ecn, payload) = (Ecn::NotEct, &said[..]);
+                let (ecn, payload) = (Ecn::NotEct, &packet[..]);
                 sender.on_datagram(&mut cx, Datagram { ecn, payload });
             }
             if let Some(order) = sender.poll_order(&mut cx) {
@@ -121,7 +121,7 @@ fn a_request_is_a_sign_of_life() {
         let tripped = |e: &Event| matches!(e, Event::BreakerTripped { .. });
         trace.iter().find(|(_, e)| tripped(e)).map(|(at, _)| *at)
     };
-    // The first frame leaves 0.6 s after a greeting that nobody answers.
+    // The first frame leaves 0.6 s after the first sender report, which remains unanswered.
     assert_eq!(trips(|_| ()), Some(Time::from_millis(15_600)));
     assert_eq!(trips(|out| rtcp::emit_nack(9, 1, [5], out)), None);
     let pli = |out: &mut Vec<u8>| {
@@ -149,14 +149,14 @@ fn a_request_is_a_sign_of_life() {
 
 //= rfc8083-4.1-report-interval (test)
 #[test]
-fn a_receiver_reports_more_often_than_each_five_seconds() {
-    let mut ear = Ear::new();
+fn receiver_reports_are_at_most_five_seconds_apart() {
+    let mut harness = Harness::new();
     let (mut at, mut last) = (0, None);
     for frame in 0..200 {
-        ear.frame(at, header(1, frame, u32::from(frame) * 3_000), frame == 0);
+        harness.frame(at, header(1, frame, u32::from(frame) * 3_000), frame == 0);
         at += 33;
-        while let Some(said) = ear.says(at) {
-            if rtcp::packets(&said).flatten().any(|p| is_report(&p)) {
+        while let Some(packet) = harness.next_packet(at) {
+            if rtcp::packets(&packet).flatten().any(|p| is_report(&p)) {
                 assert!(at - last.unwrap_or(0) <= 5_000);
                 last = Some(at);
             }
@@ -169,11 +169,11 @@ fn is_report(packet: &Rtcp<'_>) -> bool {
     matches!(packet, Rtcp::ReceiverReport(_))
 }
 
-struct Ear {
+struct Harness {
     receiver: MediaReceiver,
 }
 
-impl Ear {
+impl Harness {
     fn new() -> Self {
         let name = Cname::new("receiver@example").unwrap();
         let config = ReceiverConfig::new(3, name, Duration::from_millis(400));
@@ -182,7 +182,7 @@ impl Ear {
         }
     }
 
-    /// A frame of one packet.
+    /// Delivers a frame of one packet.
     fn frame(&mut self, ms: u64, header: RtpHeader, key: bool) {
         let mut out = Vec::new();
         header.emit(&mut out);
@@ -218,8 +218,8 @@ impl Ear {
             .on_datagram(&mut cx, Datagram { ecn, payload });
     }
 
-    /// The next datagram that it sends.
-    fn says(&mut self, ms: u64) -> Option<Vec<u8>> {
+    /// The next datagram that the receiver sends.
+    fn next_packet(&mut self, ms: u64) -> Option<Vec<u8>> {
         let (mut rng, mut out) = (Seed(1).stream("receiver"), Vec::new());
         let mut cx = Cx {
             now: Time::from_millis(10_000 + ms),
@@ -227,12 +227,12 @@ impl Ear {
             trace: &mut (),
         };
         self.receiver.on_timeout(&mut cx);
-        let said = self.receiver.poll_transmit(&mut cx, &mut out);
-        said.map(|_| out)
+        let packet = self.receiver.poll_transmit(&mut cx, &mut out);
+        packet.map(|_| out)
     }
 
-    /// How many frames can be decoded since it was asked last.
-    fn whole(&mut self) -> usize {
+    /// Number of decodable frames since the last call.
+    fn decodable(&mut self) -> usize {
         let frames = core::iter::from_fn(|| self.receiver.poll_frame());
         frames.filter(|frame| frame.complete.is_some()).count()
     }

@@ -1,4 +1,4 @@
-//! What both ends of a session are told before it starts.
+//! Configuration of the two endpoints of a session.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::wire::ntp::Ntp;
 use crate::wire::rtcp::Cname;
 use crate::wire::rtp::PayloadType;
 
-/// The numbers that name the two RTP streams of a session.
+/// SSRCs and payload types of the two RTP streams of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streams {
     /// SSRC of first transmissions.
@@ -21,7 +21,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Dynamic payload types 96 and 97, as they are customary.
+    /// Uses the customary dynamic payload types 96 and 97.
     pub fn with_ssrcs(media_ssrc: u32, repair_ssrc: u32) -> Self {
         Self {
             media_ssrc,
@@ -32,54 +32,52 @@ impl Streams {
     }
 }
 
-/// How a sender sends.
+/// Configuration of a [`MediaSender`](super::sender::MediaSender).
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "switches, each by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct SenderConfig {
-    /// Names of the streams.
+    /// SSRCs and payload types.
     pub streams: Streams,
     /// Canonical name (RFC 3550 section 6.5.1).
     pub cname: Cname,
     /// Wall-clock time of the driver's epoch.
     pub epoch: Ntp,
-    /// Frames per second.
+    /// Frame rate of the source.
     pub frame_rate: crate::media::FrameRate,
-    /// Frames are given up that cannot be shown within this time of their capture. `None`
-    /// sends everything, however late.
+    /// Maximum delay from capture to display. Frames that would exceed it are dropped. `None` sends
+    /// every frame, however late.
     pub delay_bound: Option<Duration>,
-    /// Lowest and highest media rate of the encoder.
+    /// Minimum and maximum media rate of the encoder.
     pub rates: (Rate, Rate),
-    /// IP packet length of a full packet.
+    /// Maximum IP packet length.
     pub packet_size: Bytes,
-    /// Sends lost packets again where they can still be in time.
+    /// Retransmit lost packets that can still meet the delay bound.
     pub retransmit: bool,
-    /// Ask routers to mark rather than drop (ECT(0)).
+    /// Send packets as ECT(0), so that routers mark instead of drop.
     pub ecn: bool,
-    /// Distance between regular key frames, in frames.
+    /// Interval between periodic key frames, in frames.
     pub key_interval: Option<u64>,
-    /// How much faster than the target packets may leave; 1.0 spaces them evenly at the target
-    /// (RFC 5348 section 4.6), more lets the frames of a fixed rate leave as bursts.
+    /// Pacing rate relative to the target rate. 1.0 spaces packets evenly at the target (RFC 5348
+    /// section 4.6); larger values send frames as bursts.
     pub pace: f64,
-    /// The peer is known to send no RTCP: the stream goes on at the floor rate without any.
+    /// The peer sends no RTCP. The stream continues at the minimum rate without feedback.
     pub one_way: bool,
-    /// Watch over the stream with the circuit breaker of RFC 8083. Only what is there to be
-    /// compared with goes without.
+    /// Use the circuit breaker of RFC 8083. Disable it only in reference runs for comparison.
     pub circuit_breaker: bool,
-    /// Give up when the circuit breaker has stopped the stream, its rest is over and no answer came
-    /// for so long. Once the stream is over this counts from the stop.
+    /// Time without an answer after which the session ends once the circuit breaker has tripped. It
+    /// counts from the end of the breaker's pause, or from the trip if the stream has ended.
     pub patience: Duration,
-    /// Stop after this many frames.
+    /// Number of frames to send; `None` is unlimited.
     pub frames: Option<u64>,
-    /// From when until when the camera is off, counted from the start of the session: in order,
-    /// without overlap. Frames keep their numbers, so those of a pause are missing.
+    /// Intervals in which the camera is off, relative to the start of the session: ascending and
+    /// disjoint. Frame numbers skip the frames of a pause.
     pub pauses: Vec<(Duration, Duration)>,
-    /// Keep rows for the tables of a run.
+    /// Keep per-frame and per-packet rows for the tables of a run.
     pub log: bool,
 }
 
 impl SenderConfig {
-    /// A session at 30 frames per second, 150 kb/s to 8 Mb/s, 1,200-byte packets, without a
-    /// delay bound.
+    /// Defaults: 30 frames per second, 150 kb/s to 8 Mb/s, 1,200-byte packets, no delay bound.
     pub fn new(streams: Streams, cname: Cname) -> Self {
         Self {
             streams,
@@ -103,29 +101,30 @@ impl SenderConfig {
     }
 }
 
-/// How a receiver receives.
+/// Configuration of a [`MediaReceiver`](super::receiver::MediaReceiver).
 #[derive(Clone, Debug)]
 pub struct ReceiverConfig {
-    /// Own SSRC.
+    /// SSRC of the receiver.
     pub ssrc: u32,
-    /// Canonical name.
+    /// Canonical name (RFC 3550 section 6.5.1).
     pub cname: Cname,
     /// Wall-clock time of the driver's epoch.
     pub epoch: Ntp,
-    /// Payload types to take for media and for retransmissions.
+    /// Payload types of media and of retransmissions.
     pub payload_types: (PayloadType, PayloadType),
-    /// A frame is given up this long after it could have come at the earliest.
+    /// Time from the earliest possible arrival of a frame to its discard deadline.
     pub hold: Duration,
-    /// Distance between feedback packets.
+    /// Interval between feedback packets.
     pub feedback_interval: Duration,
-    /// Distance between full receiver reports.
+    /// Interval between compound receiver reports.
     pub report_interval: Duration,
-    /// What is said beside receiver reports.
+    /// Feedback in addition to receiver reports.
     pub feedback: FeedbackMode,
 }
 
 impl ReceiverConfig {
-    /// Feedback every 25 ms, a report every second, frames held for `hold`.
+    /// Defaults: feedback every 25 ms, a receiver report every second. `hold` is the discard
+    /// threshold.
     pub fn new(ssrc: u32, cname: Cname, hold: Duration) -> Self {
         Self {
             ssrc,
@@ -141,24 +140,24 @@ impl ReceiverConfig {
     }
 }
 
-/// What a receiver says.
+/// Kinds of feedback that a receiver sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedbackMode {
-    /// Arrival times and marks of every packet (RFC 8888), negative acknowledgements and
-    /// picture loss indications (RFC 4585).
+    /// Arrival time and ECN mark of every packet (RFC 8888), generic NACK and picture loss
+    /// indication (RFC 4585).
     PerPacket,
-    /// Receiver reports only, as any RTP receiver.
+    /// Receiver reports only, as a plain RTP receiver sends.
     RrFallback,
 }
 
-/// Customary first dynamic payload type (RFC 3551 section 6).
+/// First dynamic payload type (RFC 3551 section 6).
 pub const MEDIA_TYPE: PayloadType = dynamic(96);
-/// The one after it.
+/// Dynamic payload type of retransmissions.
 pub const REPAIR_TYPE: PayloadType = dynamic(97);
 
 const fn dynamic(number: u8) -> PayloadType {
     match PayloadType::new(number) {
         Some(payload_type) => payload_type,
-        None => panic!("payload types have seven bits"),
+        None => panic!("payload types are 0..=127"),
     }
 }

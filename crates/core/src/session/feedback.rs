@@ -1,4 +1,4 @@
-//! From RFC 8888 reports on the wire to fates.
+//! Converts RFC 8888 reports to packet fates.
 
 use core::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::trace::{Event, FeedbackFault};
 use crate::wire::ccfb::{Arrival, Ccfb};
 use crate::wire::ntp::RemoteClock;
 
-/// Follows the receiver's clock and checks what its reports claim.
+/// Unwraps the receiver's clock and validates its reports.
 #[derive(Debug, Default)]
 pub struct FeedbackReader {
     remote: RemoteClock,
-    /// Kept to be used again.
+    /// Buffer that is reused between reports.
     lines: Vec<Line>,
 }
 
 impl FeedbackReader {
-    /// Takes one report into `history`; `None` when none of it was believed. What was not is
-    /// recorded as [`Event::FeedbackRejected`].
+    /// Applies one report to `history`. Rejected blocks are recorded as
+    /// [`Event::FeedbackRejected`]; `None` if all are rejected.
     pub fn read(
         &mut self,
         cx: &mut Cx<'_>,
@@ -29,7 +29,7 @@ impl FeedbackReader {
         reordering: Duration,
     ) -> Option<Learnt> {
         let at = self.remote.at(report.timestamp());
-        let mut believed = false;
+        let mut accepted = false;
         for block in report.blocks() {
             let stream = match block.ssrc {
                 ssrc if ssrc == streams.media_ssrc => Stream::Media,
@@ -44,25 +44,25 @@ impl FeedbackReader {
                 seq: packet.sequence,
                 received: match packet.arrival {
                     Arrival::NotReceived => None,
-                    // It came, so long ago that its time is of no use.
+                    // The packet arrived too long ago for its arrival time to matter.
                     Arrival::Received { ecn, offset } => {
                         Some((offset.as_span().unwrap_or(UNKNOWN_OFFSET), ecn))
                     }
                 },
             }));
             match history.on_feedback(stream, at, &self.lines) {
-                Ok(()) => believed = true,
+                Ok(()) => accepted = true,
                 Err(fault) => reject(cx, fault),
             }
         }
-        believed.then(|| history.settle(cx.now, at, reordering))
+        accepted.then(|| history.settle(cx.now, at, reordering))
     }
 }
 
-/// Records that feedback was not believed.
+/// Records rejected feedback.
 pub(super) fn reject(cx: &mut Cx<'_>, cause: FeedbackFault) {
     cx.trace.record(cx.now, Event::FeedbackRejected { cause });
 }
 
-/// Longer than the field of RFC 8888 can tell.
+/// Exceeds the range of the RFC 8888 offset field (7.997 s).
 const UNKNOWN_OFFSET: Duration = Duration::from_secs(8);

@@ -1,4 +1,4 @@
-//! Every packet that left and what became of it: from per-stream feedback to [`Fate`]s.
+//! History of sent packets and their outcome: converts per-stream feedback to [`Fate`]s.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -16,79 +16,79 @@ pub enum Stream {
     Repair,
 }
 
-/// What was sent in a packet, to send it again.
+/// Content of a packet, for its retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// The frame that it belongs to.
+    /// Frame number.
     pub frame: u64,
-    /// Which of the frame's fragments.
+    /// Fragment index within the frame.
     pub fragment: u32,
-    /// The sequence number of its first transmission.
+    /// Sequence number of the first transmission.
     pub media_seq: u64,
 }
 
-/// Packets in flight and those lately resolved.
+/// Packets in flight, and recently resolved ones.
 ///
-/// Feedback names packets by stream and 16-bit sequence number; a controller wants them in the
-/// order of sending, each with one fate at most. Memory is bounded by `MAX_PACKETS`.
+/// Feedback identifies packets by stream and 16-bit sequence number. Controllers need them in
+/// sending order, each with at most one fate. Memory is bounded by `MAX_PACKETS`.
 #[derive(Debug, Default)]
 pub struct History {
-    /// In order of sending; the first has path sequence number `base`.
+    /// In sending order; the first has path sequence number `base`.
     packets: VecDeque<Entry>,
     base: u64,
     media: Index,
     repair: Index,
-    /// Path sequence number after the newest that was reported received.
+    /// Newest path sequence number reported as received, and its departure time.
     newest: Option<(u64, Time)>,
-    /// All before this are resolved.
+    /// All packets before this one are resolved.
     settled: u64,
     in_flight: Bytes,
     last_report: Option<RemoteTime>,
-    /// The packet that arrived last, and when.
+    /// The packet with the latest arrival time, and that time.
     latest: Option<(u64, RemoteTime)>,
-    /// Packets have overtaken each other.
+    /// Whether reordering has been observed.
     reordered: bool,
     log: Option<Vec<PacketRow>>,
 }
 
-/// One packet as a row of the run's packet table.
+/// Row of the packet table of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketRow {
-    /// Number in order of sending.
+    /// Path sequence number.
     pub seq: u64,
-    /// What it carried.
+    /// Kind of content.
     pub kind: Kind,
-    /// On the wire.
+    /// Size on the wire.
     pub size: Bytes,
-    /// When it left.
+    /// Departure time.
     pub sent: Time,
-    /// `None` when no report ever spoke of it.
+    /// `None` if no report covered the packet.
     pub outcome: Option<Outcome>,
 }
 
-/// What one feedback packet taught.
+/// Result of one feedback packet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Learnt {
-    /// Packets whose fate is now known, in order of sending.
+    /// Newly resolved packets, in sending order.
     pub fates: Vec<Fate>,
-    /// Contents of those that were lost, same order.
+    /// Contents of the lost ones, in the same order.
     pub lost: Vec<Content>,
-    /// Round-trip time of the newest packet, without the receiver's holding time.
+    /// Round-trip time of the newest packet, excluding the receiver's holding time.
     pub rtt: Option<Duration>,
 }
 
-/// One line of a feedback packet: a sequence number and, if it arrived, how long before the
-/// report's time stamp and with which ECN field.
+/// One entry of a feedback packet: sequence number and, if the packet arrived, time from its
+/// arrival to the report timestamp and its ECN field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// As on the wire.
+    /// Sequence number on the wire.
     pub seq: u16,
-    /// `None`: not received so far.
+    /// `None` if the packet has not been received so far.
     pub received: Option<(Duration, Ecn)>,
 }
 
 impl History {
-    /// An empty history; with `log`, packets are kept as rows for [`drain_log`](Self::drain_log).
+    /// An empty history. With `log`, packets are kept as rows for [`drain_log`](Self::drain_log).
     pub fn new(log: bool) -> Self {
         Self {
             log: log.then(Vec::new),
@@ -96,7 +96,7 @@ impl History {
         }
     }
 
-    /// A packet leaves; returns what the controller is to be told.
+    /// Records a departing packet; returns the description for the controller.
     pub fn on_sent(
         &mut self,
         now: Time,
@@ -129,10 +129,10 @@ impl History {
         }
     }
 
-    /// Takes the lines about one stream. `at` is the report's time stamp on the receiver's clock.
+    /// Applies the entries about one stream. `at` is the report timestamp on the receiver's clock.
     ///
     /// # Errors
-    /// When the report cannot be true; nothing is taken from it then.
+    /// If the report is impossible; the whole report is ignored.
     pub fn on_feedback(
         &mut self,
         stream: Stream,
@@ -145,7 +145,7 @@ impl History {
         let index = self.index(stream);
         let mut found = Vec::with_capacity(lines.len());
         for line in lines {
-            // A sequence number beyond the newest one can only be a claim about the future.
+            // A sequence number beyond the newest sent packet is a false claim.
             match index.find(line.seq) {
                 Found::At(seq) => found.push((seq, line.received)),
                 Found::Forgotten => {}
@@ -179,8 +179,7 @@ impl History {
         Ok(())
     }
 
-    /// Whether packets have overtaken each other on this path, by more than the clock of the
-    /// reports is coarse.
+    /// Whether packets were reordered on this path by more than the resolution of the report clock.
     pub fn is_reordered(&self) -> bool {
         self.reordered
     }
@@ -197,12 +196,13 @@ impl History {
         }
     }
 
-    /// After all streams of a feedback packet were taken: who is lost, and the new fates.
+    /// Declares losses after all blocks of a feedback packet were applied, and returns the new
+    /// fates.
     ///
-    /// A packet is lost when three packets sent after it arrived (RFC 5348 section 5.1), or
-    /// one that was sent `reordering` or more after it (as RFC 8985 section 6.2 argues: a
-    /// count of three takes too long at a few packets per frame). Where packets were seen to
-    /// overtake each other, the count proves nothing (RFC 8985 section 3.1) and time alone decides.
+    /// A packet is lost when three packets sent after it have arrived (RFC 5348 section 5.1), or
+    /// one that was sent at least `reordering` later (RFC 8985 section 6.2: at a few packets per
+    /// frame, three arrivals take too long). Once reordering was observed, only the time criterion
+    /// applies (RFC 8985 section 3.1).
     pub fn settle(&mut self, now: Time, at: RemoteTime, reordering: Duration) -> Learnt {
         let mut learnt = Learnt::default();
         let Some((newest, newest_sent)) = self.newest else {
@@ -210,11 +210,11 @@ impl History {
         };
         let from = (self.settled.max(self.base) - self.base) as usize;
         let upto = ((newest + 1).saturating_sub(self.base) as usize).min(self.packets.len());
-        // What was written off is settled, although nothing newer has arrived.
+        // Written-off packets are resolved although no newer packet has arrived.
         let from = from.min(upto);
         let duplicates = if self.reordered { u32::MAX } else { DUPLICATES };
         let mut later = 0;
-        // From the newest back: how many later ones arrived.
+        // From the newest backwards, counting later arrivals.
         for entry in self.packets.range_mut(from..upto).rev() {
             match entry.outcome {
                 Some((Outcome::Received { .. }, _)) => later += 1,
@@ -229,14 +229,14 @@ impl History {
             }
         }
         for (i, entry) in self.packets.range_mut(from..upto).enumerate() {
-            let Some((outcome, told @ false)) = &mut entry.outcome else {
+            let Some((outcome, notified @ false)) = &mut entry.outcome else {
                 continue;
             };
-            *told = true;
+            *notified = true;
             let seq = self.base + (from + i) as u64;
             if let (Outcome::Received { at: arrived, .. }, true) = (*outcome, seq == newest) {
                 let (held, elapsed) = (at.since(arrived), now.since(entry.sent));
-                // Longer than it was away: the report does not know when it came, or lies.
+                // A holding time above the elapsed time is unknown or false.
                 learnt.rtt = (held <= elapsed + CLOCK_UNIT).then(|| elapsed.saturating_sub(held));
             }
             learnt.fates.push(Fate {
@@ -254,7 +254,7 @@ impl History {
         learnt
     }
 
-    /// Gives up everything in flight, after an outage that nothing survived.
+    /// Declares all packets in flight lost, after an outage.
     pub fn write_off(&mut self, now: Time) -> Learnt {
         let mut learnt = Learnt::default();
         let from = (self.settled.max(self.base) - self.base) as usize;
@@ -278,24 +278,24 @@ impl History {
         learnt
     }
 
-    /// Packets that are kept.
+    /// Number of stored packets.
     pub(super) fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Bytes that left and of which nothing is known yet.
+    /// Bytes sent whose fate is unknown.
     pub fn in_flight(&self) -> Bytes {
         self.in_flight
     }
 
-    /// When the oldest unresolved packet left.
+    /// Departure time of the oldest unresolved packet.
     pub fn oldest_unresolved(&self) -> Option<Time> {
         let from = (self.settled.max(self.base) - self.base) as usize;
         let mut rest = self.packets.range(from.min(self.packets.len())..);
         rest.find(|e| e.outcome.is_none()).map(|e| e.sent)
     }
 
-    /// The content behind a sequence number of the media stream, for a negative acknowledgement.
+    /// Content of a sequence number of the media stream, for a NACK.
     pub fn media_content(&self, wire_seq: u16) -> Option<Content> {
         match self.media.find(wire_seq) {
             Found::At(seq) => self.entry(seq).map(|e| e.content),
@@ -303,14 +303,14 @@ impl History {
         }
     }
 
-    /// Rows of packets that will not change any more.
+    /// Moves rows of packets that no longer change to `rows`.
     pub fn drain_log(&mut self, rows: &mut Vec<PacketRow>) {
         if let Some(log) = &mut self.log {
             rows.append(log);
         }
     }
 
-    /// Rows of all packets; nothing is known of those in flight.
+    /// Moves rows of all packets to `rows`; those in flight have no outcome.
     pub fn finish_log(&mut self, rows: &mut Vec<PacketRow>) {
         while !self.packets.is_empty() {
             self.forget_first();
@@ -318,7 +318,7 @@ impl History {
         self.drain_log(rows);
     }
 
-    /// Moves `settled` on and forgets what is old and resolved.
+    /// Advances `settled` and removes old resolved packets.
     fn advance(&mut self, now: Time) {
         let mut at = (self.settled.max(self.base) - self.base) as usize;
         while self
@@ -389,14 +389,14 @@ struct Entry {
     size: Bytes,
     kind: Kind,
     content: Content,
-    /// With a flag: the controller was told.
+    /// The flag is set once the controller has received the fate.
     outcome: Option<(Outcome, bool)>,
 }
 
-/// From a stream's sequence numbers to path sequence numbers.
+/// Maps sequence numbers of a stream to path sequence numbers.
 #[derive(Debug, Default)]
 struct Index {
-    /// Wire sequence number of the first.
+    /// Wire sequence number of the first entry.
     first: u64,
     paths: VecDeque<u64>,
 }
@@ -449,14 +449,14 @@ fn nanos(d: Duration) -> u64 {
     crate::units::nanos(d)
 }
 
-/// Two units of 1/1024 s, in which arrivals are told (RFC 8888 section 3.1).
+/// Two units of 1/1024 s, the resolution of arrival times (RFC 8888 section 3.1).
 const CLOCK_UNIT: Duration = Duration::from_millis(2);
-/// RFC 5348 section 5.1: as in TCP.
+/// RFC 5348 section 5.1, as in TCP.
 const DUPLICATES: u32 = 3;
-/// Resolved packets are kept this long for negative acknowledgements; a frame is late by then.
+/// Resolved packets are kept this long for NACKs; a later NACK concerns an expired frame.
 const KEEP: Duration = Duration::from_secs(2);
-/// 32 Ki packets of 1,200 bytes are 8 s at 40 Mb/s; below half of the sequence number space, so
-/// that a 16-bit number is never ambiguous.
+/// 32 Ki packets of 1,200 bytes are 8 s at 40 Mb/s. The limit is half of the sequence number space,
+/// so 16-bit numbers remain unambiguous.
 const MAX_PACKETS: usize = 32_768;
 
 #[cfg(test)]

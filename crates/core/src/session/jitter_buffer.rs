@@ -1,4 +1,4 @@
-//! From packets to frames: jitter buffer, frame assembly and the discard threshold.
+//! Jitter buffer: reassembles frames from packets and discards late ones.
 
 use core::time::Duration;
 use std::collections::btree_map::Entry;
@@ -8,54 +8,54 @@ use crate::media::{Codec, MEDIA_CLOCK};
 use crate::units::Time;
 use crate::wire::payload::{self, begins_frame, is_key};
 
-/// Puts frames together and hands them out in decoding order.
+/// Reassembles frames and releases them in decoding order.
 ///
-/// A frame waits for its missing packets until its discard deadline: `hold` after the earliest
-/// moment at which a frame of its time stamp could have come, judged by the fastest packet of
-/// the last minute. After that it waits no longer than [`LATE_REPAIR`], since a late repair still
-/// saves the frames that refer to it, and only while no key frame makes it superfluous. Then it is
-/// given up, and what refers to it with it, until a key frame.
+/// A frame waits for missing packets until its discard deadline: `hold` after the earliest possible
+/// arrival of its timestamp, estimated from the fastest packet of the last 30 to 60 s. An overdue
+/// frame waits for another [`LATE_REPAIR`], because a late retransmission still saves its
+/// dependents, unless a complete key frame follows. After that the frame is discarded, with its
+/// dependents up to the next key frame.
 #[derive(Debug)]
 pub struct JitterBuffer {
     codec: Codec,
     hold: Duration,
     frames: BTreeMap<u64, Partial>,
-    /// Time stamp of the newest frame handed out or given up, and the sequence number after it.
+    /// Timestamp of the newest released or discarded frame, and the sequence number after it.
     done: Option<(u64, u64)>,
-    /// Whether the decoder has what a delta frame refers to.
+    /// Whether the decoder has the references of the next delta frame.
     intact: bool,
-    /// When everything handed out so far was there.
+    /// Time at which all released frames were complete.
     decodable_at: Time,
     fastest: Fastest,
-    /// Time stamp of the oldest frame when it is past its deadline and still waited for.
+    /// Timestamp of the oldest frame if it is past its deadline and still waiting.
     overdue: Option<u64>,
     out: VecDeque<ReceivedFrame>,
     stored: usize,
-    /// Payloads of the packets stored.
+    /// Payload bytes of the stored packets.
     waiting: usize,
-    /// Access units that nobody has fetched.
+    /// Bytes of access units not yet fetched.
     ready: usize,
 }
 
-/// A frame that came, whole or in parts.
+/// A received frame, complete or partial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedFrame {
-    /// Unwrapped RTP time stamp.
+    /// Unwrapped RTP timestamp.
     pub timestamp: u64,
-    /// Can be decoded alone.
+    /// The frame is decodable without references.
     pub key: bool,
-    /// When its first packet came.
+    /// Arrival time of its first packet.
     pub first: Time,
-    /// When it could be decoded whole, its references included; `None` when it never could.
+    /// Time at which the frame and its references were complete; `None` if that never happened.
     pub complete: Option<Time>,
-    /// The access unit as a byte stream; empty when it could not be decoded.
+    /// Access unit in byte-stream format; empty if it is not decodable.
     pub data: Vec<u8>,
-    /// Payload bytes that came.
+    /// Received payload bytes.
     pub bytes: u64,
 }
 
 impl JitterBuffer {
-    /// A jitter buffer that gives a frame up `hold` after its earliest possible arrival.
+    /// A jitter buffer that discards a frame `hold` after its earliest possible arrival.
     pub fn new(codec: Codec, hold: Duration) -> Self {
         Self {
             codec,
@@ -73,7 +73,7 @@ impl JitterBuffer {
         }
     }
 
-    /// A media packet arrived, perhaps by retransmission.
+    /// A media packet arrived, directly or by retransmission.
     pub fn on_packet(&mut self, now: Time, packet: &MediaPacket<'_>) {
         let MediaPacket { seq, timestamp, .. } = *packet;
         if !packet.repaired {
@@ -86,7 +86,7 @@ impl JitterBuffer {
             return;
         }
         while self.stored >= MAX_PACKETS || self.waiting >= MAX_BYTES {
-            self.give_up_oldest();
+            self.discard_oldest();
         }
         let frame = self.frames.entry(timestamp).or_insert_with(|| Partial {
             first: now,
@@ -106,14 +106,14 @@ impl JitterBuffer {
             self.stored += 1;
             self.waiting += packet.payload.len();
         }
-        self.judge(now, timestamp);
+        self.mark_complete(now, timestamp);
         self.release();
         if self.overdue.is_some() {
             self.on_timeout(now);
         }
     }
 
-    /// When [`on_timeout`](Self::on_timeout) would look after the oldest frame.
+    /// Deadline of the oldest frame, for [`on_timeout`](Self::on_timeout).
     pub fn next_timeout(&self) -> Option<Time> {
         let (&timestamp, _) = self.frames.first_key_value()?;
         let late = self.overdue == Some(timestamp);
@@ -121,8 +121,8 @@ impl JitterBuffer {
         Some(self.deadline(timestamp) + extra)
     }
 
-    /// Gives up what is past its discard deadline. Returns whether a reference was lost, so
-    /// that a key frame has to be asked for.
+    /// Discards frames past their deadline. Returns true if a reference was lost, so that a key
+    /// frame must be requested.
     pub fn on_timeout(&mut self, now: Time) -> bool {
         let before = self.intact;
         while let Some((&timestamp, frame)) = self.frames.first_key_value() {
@@ -135,7 +135,7 @@ impl JitterBuffer {
             if frame.complete.is_some() && frame.key {
                 self.emit(timestamp);
             } else if now >= deadline + LATE_REPAIR || !self.intact || self.has_later_key() {
-                self.give_up_oldest();
+                self.discard_oldest();
             } else {
                 break;
             }
@@ -144,46 +144,45 @@ impl JitterBuffer {
         before && !self.intact
     }
 
-    /// Whether a key frame behind the oldest frame is complete.
+    /// Whether a complete key frame follows the oldest frame.
     fn has_later_key(&self) -> bool {
         let mut later = self.frames.values().skip(1);
         later.any(|frame| frame.key && frame.complete.is_some())
     }
 
-    /// The next frame in decoding order; those given up are among them, without data.
+    /// The next frame in decoding order. Discarded frames are included, without data.
     pub fn poll(&mut self) -> Option<ReceivedFrame> {
         let frame = self.out.pop_front()?;
         self.ready -= frame.data.len();
         Some(frame)
     }
 
-    /// Whether the decoder can go on with a delta frame.
+    /// Whether the next delta frame is decodable.
     pub fn is_intact(&self) -> bool {
         self.intact
     }
 
-    /// The decoder lost what delta frames refer to.
+    /// The decoder lost its references.
     pub fn break_chain(&mut self) {
         self.intact = false;
     }
 
-    /// Everything that is left, at the end of a stream.
+    /// Releases or discards all remaining frames at the end of a stream.
     pub fn finish(&mut self) {
         while !self.frames.is_empty() {
             self.release();
-            self.give_up_oldest();
+            self.discard_oldest();
         }
     }
 
-    /// Another stream begins, whose numbers have nothing to do with those of the one before.
+    /// Resets the state for another stream, whose sequence numbers and timestamps are unrelated.
     pub fn start_over(&mut self) {
         self.finish();
         (self.done, self.overdue, self.intact) = (None, None, false);
         (self.decodable_at, self.fastest) = (Time::ZERO, Fastest::default());
     }
 
-    /// Packets that wait for their frames, and the bytes of these and of frames that wait for a
-    /// reader.
+    /// Packets of incomplete frames; and bytes of these packets and of frames not yet fetched.
     pub(super) fn held(&self) -> (usize, usize) {
         (self.stored, self.waiting + self.ready)
     }
@@ -192,8 +191,8 @@ impl JitterBuffer {
         self.fastest.earliest(timestamp) + self.hold
     }
 
-    /// Whether the frame of `timestamp`, and the one after it, became complete.
-    fn judge(&mut self, now: Time, timestamp: u64) {
+    /// Marks the frame of `timestamp` and its successor if they have become complete.
+    fn mark_complete(&mut self, now: Time, timestamp: u64) {
         let mut before = self
             .frames
             .range(..timestamp)
@@ -208,14 +207,14 @@ impl JitterBuffer {
         }
     }
 
-    /// Hands out what can be decoded now.
+    /// Releases the frames that are decodable now.
     fn release(&mut self) {
         self.skip_to_key();
         while let Some((&timestamp, frame)) = self.frames.first_key_value() {
             let first = frame.packets.keys().next().copied();
             let follows = match self.done {
                 Some((_, next)) => first == Some(next),
-                // At the beginning of a stream only a key frame can be decoded.
+                // At the start of a stream only a key frame is decodable.
                 None => frame.key,
             };
             if frame.complete.is_none() || !follows {
@@ -224,12 +223,12 @@ impl JitterBuffer {
             if frame.key || self.intact {
                 self.emit(timestamp);
             } else {
-                self.give_up_oldest();
+                self.discard_oldest();
             }
         }
     }
 
-    /// Once the chain of references is broken, nothing before a whole key frame is worth waiting for.
+    /// With a broken reference chain, discards all frames before a complete key frame.
     fn skip_to_key(&mut self) {
         if self.intact {
             return;
@@ -244,7 +243,7 @@ impl JitterBuffer {
             return;
         };
         while self.frames.first_key_value().is_some_and(|(&t, _)| t < key) {
-            self.give_up_oldest();
+            self.discard_oldest();
         }
         self.emit(key);
     }
@@ -257,7 +256,7 @@ impl JitterBuffer {
         self.waiting -= frame.bytes as usize;
         let end = frame.end.unwrap_or_default();
         let mut unit = payload::JitterBuffer::new(self.codec, MAX_FRAME);
-        // A payload that is refused makes `take` fail.
+        // `take` fails if a payload was rejected.
         let _ = frame.packets.values().try_for_each(|p| unit.push(p));
         let data = unit.take().map(|(data, _)| data);
         let good = data.is_ok();
@@ -269,7 +268,7 @@ impl JitterBuffer {
         };
         self.intact = good && (frame.key || self.intact);
         self.done = Some((timestamp, end + 1));
-        self.hand_out(ReceivedFrame {
+        self.enqueue(ReceivedFrame {
             timestamp,
             key: frame.key,
             first: frame.first,
@@ -279,7 +278,7 @@ impl JitterBuffer {
         });
     }
 
-    fn give_up_oldest(&mut self) {
+    fn discard_oldest(&mut self) {
         let Some((timestamp, frame)) = self.frames.pop_first() else {
             return;
         };
@@ -294,7 +293,7 @@ impl JitterBuffer {
         let next = frame.end.unwrap_or(last) + 1;
         self.done = Some((timestamp, next.max(self.done.map_or(0, |(_, n)| n))));
         self.intact = false;
-        self.hand_out(ReceivedFrame {
+        self.enqueue(ReceivedFrame {
             timestamp,
             key: frame.key,
             first: frame.first,
@@ -304,7 +303,7 @@ impl JitterBuffer {
         });
     }
 
-    fn hand_out(&mut self, frame: ReceivedFrame) {
+    fn enqueue(&mut self, frame: ReceivedFrame) {
         self.ready += frame.data.len();
         self.out.push_back(frame);
         while self.out.len() > MAX_FRAMES || self.ready > MAX_BYTES {
@@ -313,18 +312,18 @@ impl JitterBuffer {
     }
 }
 
-/// A media packet as the assembler wants it.
+/// A media packet, as input to the jitter buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct MediaPacket<'a> {
     /// Extended sequence number of the first transmission.
     pub seq: u64,
-    /// Unwrapped RTP time stamp.
+    /// Unwrapped RTP timestamp.
     pub timestamp: u64,
-    /// The last packet of its frame.
+    /// RTP marker: the last packet of the frame.
     pub marker: bool,
-    /// It came as a retransmission, so its arrival says nothing about the path's delay.
+    /// The packet is a retransmission, so its arrival time does not measure the path delay.
     pub repaired: bool,
-    /// Payload of RFC 6184 or RFC 2250.
+    /// Payload in the format of RFC 6184 or RFC 2250.
     pub payload: &'a [u8],
 }
 
@@ -339,7 +338,7 @@ struct Partial {
 }
 
 impl Partial {
-    /// `before` is the sequence number at which this frame begins, if the one before is known.
+    /// `before` is the first sequence number of the frame, if its predecessor is known.
     fn is_whole(&self, codec: Codec, before: Option<u64>) -> bool {
         let (Some((&first, payload)), Some(end)) = (self.packets.first_key_value(), self.end)
         else {
@@ -350,8 +349,8 @@ impl Partial {
     }
 }
 
-/// The smallest difference between arrival and time stamp over one to two [`MEMORY`] spans, so
-/// that a route that became longer and clocks that drift are followed.
+/// Minimum of arrival time minus timestamp over one to two [`MEMORY`] spans, which adapts to longer
+/// routes and clock drift.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fastest {
     old: Option<i128>,
@@ -379,16 +378,16 @@ fn media_nanos(timestamp: u64) -> i128 {
     i128::from(timestamp) * 1_000_000_000 / i128::from(MEDIA_CLOCK)
 }
 
-/// How long after its own deadline a frame is worth repairing for those that refer to it.
+/// Extra waiting time of an overdue frame for the sake of its dependents.
 pub const LATE_REPAIR: Duration = Duration::from_millis(300);
 const MEMORY: Duration = Duration::from_secs(30);
-/// Packets waiting for their frames: 400 ms at 100 Mb/s.
+/// Packets of incomplete frames: 400 ms at 100 Mb/s.
 const MAX_PACKETS: usize = 4_096;
-/// Of packets that wait, and of frames that wait for a reader: 640 ms at 100 Mb/s.
+/// Bytes of stored packets, and of frames not yet fetched: 640 ms at 100 Mb/s.
 const MAX_BYTES: usize = 8 << 20;
-/// H.264 level 5.2 allows pictures of up to 30 MB; ours are far below.
+/// H.264 level 5.2 allows pictures of up to 30 MB; pictures of a live stream are far smaller.
 const MAX_FRAME: usize = 4 << 20;
-/// Frames waiting for a reader.
+/// Frames not yet fetched.
 const MAX_FRAMES: usize = 1_024;
 
 #[cfg(test)]

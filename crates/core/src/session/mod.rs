@@ -1,8 +1,8 @@
-//! Sender and receiver of a media session, sans-I/O.
+//! Sender and receiver of an RTP media session, sans-I/O.
 //!
-//! [`sender::MediaSender`] turns frames into packets that keep a delay bound;
-//! [`receiver::MediaReceiver`] turns packets into frames and says what it got;
-//! [`stream::Streamer`] joins a sender with an encoder.
+//! [`sender::MediaSender`] packetises and paces frames so that they meet a delay bound.
+//! [`receiver::MediaReceiver`] reassembles frames and generates feedback. [`stream::Streamer`]
+//! joins a sender with an encoder.
 
 pub mod breaker;
 pub mod config;

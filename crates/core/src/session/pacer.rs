@@ -4,16 +4,16 @@ use core::time::Duration;
 
 use crate::units::{Bytes, Rate, Time};
 
-/// When the next packet may leave.
+/// Computes the earliest departure time of the next packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     next: Time,
-    /// So much time before now may be made good until then.
+    /// Credit for idle time before now, and the time at which this permission expires.
     burst: (Duration, Time),
 }
 
 impl Pacer {
-    /// The next packet may leave at this time or later.
+    /// Earliest departure time of the next packet.
     pub fn next(&self) -> Time {
         self.next
     }
@@ -23,8 +23,8 @@ impl Pacer {
         self.next <= now
     }
 
-    /// A packet leaves now. Time that the driver woke too late is made good, up to 2 ms:
-    /// without that a coarse timer would lower the rate; with more of it bursts would form.
+    /// Accounts for a packet that leaves now. A timer that fires late earns credit of up to 2 ms:
+    /// less would lower the rate on a coarse timer, more would form bursts.
     //= rfc5348-4.6-granularity
     //= rfc5348-4.6-burst
     pub fn on_sent(&mut self, now: Time, size: Bytes, rate: Rate) {
@@ -34,11 +34,11 @@ impl Pacer {
         }
     }
 
-    /// Nothing has left for a round trip or longer and the path is known to be empty: what leaves
-    /// next, if it leaves soon, may make that round trip good in one burst.
+    /// Permits one burst of up to `round_trip` of data within 40 ms. The caller guarantees that the
+    /// sender was idle for at least a round trip and that the path is empty.
     //= rfc5348-4.6-burst
     pub fn allow_burst(&mut self, now: Time, round_trip: Duration) {
-        self.burst = (round_trip, now + SOON);
+        self.burst = (round_trip, now + BURST_VALIDITY);
     }
 
     fn start(&self, now: Time, slack: Duration) -> Time {
@@ -47,7 +47,7 @@ impl Pacer {
         self.next.max(now.before(slack))
     }
 
-    /// How long `size` takes to leave if it is queued now behind `ahead`.
+    /// Time from now until `size` has left, if it is queued now behind `ahead`.
     pub fn time_to_send(&self, now: Time, ahead: Bytes, size: Bytes, rate: Rate) -> Duration {
         (self.start(now, Duration::ZERO) + (ahead + size) / rate.max(Rate::bps(1))).since(now)
     }
@@ -55,8 +55,8 @@ impl Pacer {
 
 /// Two ticks of a 1 kHz timer.
 const SLACK: Duration = Duration::from_millis(2);
-/// What an encoder may take for a frame.
-const SOON: Duration = Duration::from_millis(40);
+/// Typical encoding time of a frame.
+const BURST_VALIDITY: Duration = Duration::from_millis(40);
 
 #[cfg(test)]
 mod tests {
@@ -82,7 +82,7 @@ mod tests {
 
     //= rfc5348-4.6-burst (test)
     #[test]
-    fn a_pause_does_not_become_a_burst() {
+    fn idle_time_does_not_accumulate_credit() {
         let mut pacer = Pacer::default();
         pacer.on_sent(Time::from_secs(1), Bytes(1_250), Rate::kbps(1_000));
         let now = Time::from_secs(9);
@@ -96,7 +96,7 @@ mod tests {
 
     //= rfc5348-4.6-burst (test)
     #[test]
-    fn a_burst_is_a_round_trip_s_worth_and_does_not_wait() {
+    fn an_allowed_burst_is_one_round_trip_and_expires() {
         let (start, rate) = (Time::from_secs(9), Rate::kbps(500));
         let burst = |wait: Duration| {
             let mut pacer = Pacer::default();
@@ -110,7 +110,7 @@ mod tests {
             }
             packets
         };
-        // 20 ms each: four, and the one that ends the burst.
+        // Packets are spaced 20 ms: four fit into 80 ms, and a fifth ends the burst.
         assert_eq!(burst(Duration::ZERO), 5);
         assert_eq!(burst(Duration::from_millis(30)), 5);
         assert_eq!(burst(Duration::from_millis(41)), 1);

@@ -1,4 +1,4 @@
-//! What the sender knows of the path, beside what its controller makes of it.
+//! Round-trip time, loss and receive rate of the path, independent of the controller.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -7,13 +7,13 @@ use crate::control::{Fate, Outcome};
 use crate::delay_bound::window::WindowMin;
 use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
-/// Round-trip time, loss and delivery rate from the reports.
+/// Path statistics from the feedback.
 #[derive(Debug)]
 pub(super) struct PathView {
     srtt: Option<Duration>,
     rttvar: Duration,
-    /// The smallest of the last minute: routes change, and a minute is as long as the delay promise
-    /// takes what a route has become longer by from its budget.
+    /// Minimum over one minute. Routes change; the delay bound uses the same span to adopt a longer
+    /// route.
     least_rtt: WindowMin,
     loss: f64,
     arrivals: VecDeque<(RemoteTime, Bytes)>,
@@ -21,7 +21,7 @@ pub(super) struct PathView {
 }
 
 impl PathView {
-    /// A round-trip sample (smoothing of RFC 6298 section 2).
+    /// Adds a round-trip sample (smoothing of RFC 6298 section 2).
     pub(super) fn on_rtt(&mut self, now: Time, sample: Duration) {
         let ns = i64::try_from(nanos(sample)).unwrap_or(i64::MAX - 1);
         self.least_rtt.insert(now, ns);
@@ -51,14 +51,14 @@ impl PathView {
         }
     }
 
-    /// A blackout is over: its losses and its silence say nothing about the path from now on.
+    /// Resets rate and loss after a blackout: its losses do not describe the restored path.
     pub(super) fn forget_rates(&mut self) {
         self.arrivals.clear();
         self.arrived = Bytes::ZERO;
         self.loss = 0.0;
     }
 
-    /// Smoothed round-trip time; before the first sample a cautious guess.
+    /// Smoothed round-trip time; 100 ms before the first sample.
     pub(super) fn srtt(&self) -> Duration {
         self.srtt.unwrap_or(GUESS)
     }
@@ -67,13 +67,13 @@ impl PathView {
         self.srtt.is_some()
     }
 
-    /// Propagation one way, taken as half of the smallest round trip.
+    /// One-way propagation delay, estimated as half of the minimum round-trip time.
     pub(super) fn one_way(&self) -> Duration {
         self.least_rtt() / 2
     }
 
-    /// By how much packets may overtake each other: a quarter of a round trip (RFC 8985
-    /// section 6.2), within reason.
+    /// Reordering window: a quarter of the minimum round-trip time (RFC 8985 section 6.2), between
+    /// 8 and 25 ms.
     pub(super) fn reordering(&self) -> Duration {
         (self.least_rtt() / 4).clamp(Duration::from_millis(8), Duration::from_millis(25))
     }
@@ -83,12 +83,12 @@ impl PathView {
         least.map_or(GUESS, |ns| Duration::from_nanos(ns.unsigned_abs()))
     }
 
-    /// Share of packets lost lately.
+    /// Smoothed loss fraction in 0..=1.
     pub(super) fn loss(&self) -> f64 {
         self.loss
     }
 
-    /// What arrived in the last half second before the newest arrival.
+    /// Receive rate over the 500 ms before the newest arrival.
     pub(super) fn receive_rate(&self) -> Rate {
         self.arrived / WINDOW
     }
@@ -107,9 +107,9 @@ impl Default for PathView {
     }
 }
 
-/// Before the first sample.
+/// Round-trip time assumed before the first sample.
 const GUESS: Duration = Duration::from_millis(100);
-/// About the last 100 packets.
+/// Averages over about the last 100 packets.
 const LOSS_GAIN: f64 = 0.01;
 const WINDOW: Duration = Duration::from_millis(500);
 /// 500 ms at 100 Mb/s.
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_longer_route_is_believed_after_a_minute() {
+    fn the_minimum_rtt_expires_after_one_minute() {
         let mut path = PathView::default();
         assert_eq!(path.one_way(), GUESS / 2);
         let ms = Duration::from_millis;

@@ -1,4 +1,4 @@
-//! The receiving end of a session: RTP in, frames and RTCP out.
+//! Receiver of a media session: consumes RTP, produces frames and RTCP.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -19,112 +19,112 @@ use crate::wire::rtp::RtpPacket;
 use crate::wire::rtx::RtxPayload;
 use crate::wire::seq::{Unwrap16, Unwrap32, nearest16};
 
-/// Receives one stream and its retransmissions.
+/// Receives one media stream and its retransmission stream.
 ///
-/// It knows nothing of rate control: it says when each packet came (RFC 8888), what is missing
-/// and when it cannot decode (RFC 4585), and the statistics of RFC 3550.
+/// The receiver performs no rate control. It reports the arrival time of every packet (RFC 8888),
+/// missing packets and undecodable pictures (RFC 4585), and the statistics of RFC 3550.
 #[derive(Debug)]
 pub struct MediaReceiver {
     config: ReceiverConfig,
     media: Source,
     repair: Source,
     timestamps: Unwrap32,
-    assembler: JitterBuffer,
-    /// Middle of the last sender report's NTP time stamp, and when it came.
+    frames: JitterBuffer,
+    /// Middle 32 bits of the NTP timestamp of the last sender report, and its arrival time.
     last_sr: Option<(NtpShort, Time)>,
     last_arrival: Option<Time>,
-    slowing: SlowdownDetector,
+    slowdown: SlowdownDetector,
     feedback_due: Option<Time>,
     feedback_sent: Time,
     report_due: Option<Time>,
-    /// Missing packets up to here were asked for.
-    asked: u64,
+    /// Missing packets up to this sequence number have been requested.
+    nack_upto: u64,
     want_nack: bool,
     want_key: Option<Time>,
     outgoing: VecDeque<Vec<u8>>,
     ended: bool,
-    /// Whether anything was ever said.
-    spoke: bool,
+    /// Whether any packet was sent.
+    has_sent: bool,
     presence: Presence,
     rejected: u64,
-    /// How often another sender took over.
+    /// Number of takeovers by another sender.
     restarts: u64,
 }
 
 impl MediaReceiver {
-    /// A receiver that waits for a stream.
+    /// A receiver that has received no packet.
     pub fn new(config: ReceiverConfig) -> Self {
         Self {
-            assembler: JitterBuffer::new(payload::codec(config.payload_types.0), config.hold),
+            frames: JitterBuffer::new(payload::codec(config.payload_types.0), config.hold),
             config,
             media: Source::default(),
             repair: Source::default(),
             timestamps: Unwrap32::new(),
             last_sr: None,
             last_arrival: None,
-            slowing: SlowdownDetector::default(),
+            slowdown: SlowdownDetector::default(),
             feedback_due: None,
             feedback_sent: Time::ZERO,
             report_due: None,
-            asked: 0,
+            nack_upto: 0,
             want_nack: false,
             want_key: None,
             outgoing: VecDeque::new(),
             ended: false,
-            spoke: false,
-            presence: Presence::Here,
+            has_sent: false,
+            presence: Presence::Active,
             rejected: 0,
             restarts: 0,
         }
     }
 
-    /// The next frame in decoding order; those given up are among them, without data.
+    /// The next frame in decoding order. Frames that were discarded are included, without data.
     pub fn poll_frame(&mut self) -> Option<ReceivedFrame> {
-        self.assembler.poll()
+        self.frames.poll()
     }
 
-    /// Hands out what is left at the end of a run.
+    /// Flushes the remaining frames at the end of a run.
     pub fn finish(&mut self) {
-        self.assembler.finish();
+        self.frames.finish();
     }
 
-    /// The decoder failed on a frame: asks for a key frame, and hands out no other until it comes.
+    /// The decoder failed on a frame. Requests a key frame and holds back frames until it arrives.
     pub fn on_decoder_trouble(&mut self, now: Time) {
-        self.assembler.break_chain();
+        self.frames.break_chain();
         self.want_key.get_or_insert(now);
         self.feedback_soon(now, Duration::ZERO);
     }
 
     /// Statistics of the media stream so far: packets received and lost (RFC 3550 section A.3).
     pub fn counts(&self) -> (u64, i64) {
-        (self.media.reception.received(), self.media.reception.lost())
+        (self.media.stats.received(), self.media.stats.lost())
     }
 
-    /// Datagrams that were not believed.
+    /// Number of rejected datagrams.
     pub fn rejected(&self) -> u64 {
         self.rejected
     }
 
-    /// When the last media packet came.
+    /// Arrival time of the last media packet.
     pub fn last_arrival(&self) -> Option<Time> {
         self.last_arrival
     }
 
-    /// Whether the sender said goodbye.
+    /// Whether the sender has sent a BYE.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Leaves: says goodbye behind a last report, if it has ever said anything, and nothing more.
+    /// Leaves the session: sends a last report with a BYE, unless nothing was ever sent.
     pub fn close(&mut self) {
-        if self.presence == Presence::Here {
+        if self.presence == Presence::Active {
             self.presence = Presence::Leaving;
         }
     }
 
-    /// How much is held, for those who check that it is bounded.
+    /// Queue lengths, for tests of memory bounds.
     pub(super) fn held(&self) -> Held {
-        let (packets, bytes) = self.assembler.held();
+        let (packets, bytes) = self.frames.held();
         Held {
             packets,
             bytes,
@@ -145,7 +145,7 @@ impl MediaReceiver {
             self.rejected += 1;
             return;
         }
-        if !repaired && self.media.is_other(header.ssrc) && self.is_forsaken(now) {
+        if !repaired && self.media.is_other(header.ssrc) && self.may_be_replaced(now) {
             self.start_over();
         }
         let source = if repaired {
@@ -166,15 +166,13 @@ impl MediaReceiver {
         let fresh = source.arrivals.on_packet(seq, received);
         let timestamp = self.timestamps.unwrap(header.timestamp);
         let ticks = u128::from(now.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
-        source
-            .reception
-            .on_packet(seq, timestamp as i64, ticks as i64);
+        source.stats.on_packet(seq, timestamp as i64, ticks as i64);
         self.last_arrival = Some(now);
         self.ended = false;
         self.report_due
             .get_or_insert(now + self.config.report_interval);
         self.plan_feedback(now, seq, repaired);
-        if !repaired && fresh && self.slowing.on_packet(now, seq, timestamp) {
+        if !repaired && fresh && self.slowdown.on_packet(now, seq, timestamp) {
             self.feedback_soon(now, Duration::ZERO);
         }
         if !fresh {
@@ -188,7 +186,7 @@ impl MediaReceiver {
         let Some((seq, payload)) = original else {
             return;
         };
-        self.assembler.on_packet(
+        self.frames.on_packet(
             now,
             &MediaPacket {
                 seq,
@@ -200,8 +198,8 @@ impl MediaReceiver {
         );
     }
 
-    /// The media packet within a retransmission; none if it is malformed, or of something older than
-    /// all that is known of the media stream.
+    /// Sequence number and payload of the original packet in a retransmission. `None` if the
+    /// payload is malformed, or if the packet precedes all known packets of the media stream.
     fn original<'p>(&mut self, payload: &'p [u8]) -> Option<(u64, &'p [u8])> {
         let Ok(original) = RtxPayload::parse(payload) else {
             self.rejected += 1;
@@ -212,26 +210,26 @@ impl MediaReceiver {
         Some((seq, original.payload))
     }
 
-    /// Feedback goes out at regular times, and at once when a packet is missing.
+    /// Schedules feedback: periodic, or early when a packet is missing.
     fn plan_feedback(&mut self, now: Time, seq: u64, repaired: bool) {
-        let gap = !repaired && seq > self.asked + 1 && self.asked > 0;
+        let gap = !repaired && seq > self.nack_upto + 1 && self.nack_upto > 0;
         if !repaired {
             if gap
                 && self
                     .media
                     .arrivals
-                    .missing_since(self.asked)
+                    .missing_since(self.nack_upto)
                     .next()
                     .is_some()
             {
                 self.want_nack = true;
             }
             if !self.want_nack {
-                self.asked = self.asked.max(seq);
+                self.nack_upto = self.nack_upto.max(seq);
             }
         }
         let wait = if self.want_nack {
-            EARLY
+            MIN_INTERVAL
         } else {
             self.config.feedback_interval
         };
@@ -242,7 +240,7 @@ impl MediaReceiver {
         if self.config.feedback == FeedbackMode::RrFallback {
             return;
         }
-        let due = (now + wait).max(self.feedback_sent + EARLY);
+        let due = (now + wait).max(self.feedback_sent + MIN_INTERVAL);
         self.feedback_due = Some(self.feedback_due.map_or(due, |d| d.min(due)));
     }
 
@@ -255,13 +253,13 @@ impl MediaReceiver {
             match packet {
                 Rtcp::SenderReport(report) if self.media.is(report.info().ssrc) => {
                     self.last_sr = Some((report.info().ntp.middle(), now));
-                    // While no media comes a sender report asks whether anybody is there.
+                    // While no media arrives, a sender report is a probe that needs an answer.
                     if self.is_silent(now) {
                         self.report_due = Some(now);
                     }
                 }
                 Rtcp::SenderReport(report)
-                    if self.media.ssrc.is_none() || self.is_forsaken(now) =>
+                    if self.media.ssrc.is_none() || self.may_be_replaced(now) =>
                 {
                     if self.media.ssrc.is_some() {
                         self.start_over();
@@ -276,23 +274,23 @@ impl MediaReceiver {
         }
     }
 
-    /// Whether another sender may take the place of the one before: it said goodbye, or nothing
-    /// came for a while, as after a restart.
-    fn is_forsaken(&self, now: Time) -> bool {
+    /// Whether another sender may replace the current one: the current one has sent a BYE, or has
+    /// been silent for [`TAKEOVER`], as after a restart.
+    fn may_be_replaced(&self, now: Time) -> bool {
         self.ended
             || self
                 .last_arrival
                 .is_none_or(|last| now.since(last) > TAKEOVER)
     }
 
-    /// Another sender: its numbers have nothing to do with those of the one before.
+    /// Resets the state for another sender, whose sequence numbers and timestamps are unrelated.
     fn start_over(&mut self) {
-        self.assembler.start_over();
+        self.frames.start_over();
         (self.media, self.repair) = Default::default();
         self.timestamps = Unwrap32::new();
-        self.slowing = SlowdownDetector::default();
+        self.slowdown = SlowdownDetector::default();
         (self.last_sr, self.want_key) = (None, None);
-        (self.asked, self.want_nack) = (0, false);
+        (self.nack_upto, self.want_nack) = (0, false);
         self.ended = false;
         self.restarts += 1;
     }
@@ -302,7 +300,7 @@ impl MediaReceiver {
         self.last_arrival.is_none_or(|last| now.since(last) > quiet)
     }
 
-    /// A compound packet: report blocks, the name, and the feedback.
+    /// Writes a compound packet: report blocks, CNAME, and feedback.
     //= rfc5506-4.2-regular
     fn write_report(&mut self, now: Time) {
         let mut out = Vec::with_capacity(256);
@@ -312,7 +310,7 @@ impl MediaReceiver {
         let mut blocks = Vec::with_capacity(2);
         for source in [&mut self.media, &mut self.repair] {
             let Some(ssrc) = source.ssrc else { continue };
-            let numbers = source.reception.report();
+            let numbers = source.stats.report();
             blocks.push(ReportBlock {
                 ssrc,
                 fraction_lost: numbers.fraction_lost,
@@ -334,9 +332,9 @@ impl MediaReceiver {
 
     //= rfc3550-6.3.7-bye
     fn write_goodbye(&mut self, now: Time) {
-        self.presence = Presence::Gone;
+        self.presence = Presence::Left;
         //= rfc3550-6.3.7-silent
-        if !self.spoke {
+        if !self.has_sent {
             return;
         }
         self.write_report(now);
@@ -353,7 +351,7 @@ impl MediaReceiver {
                 if let Some(ssrc) = source.ssrc
                     && let Some((begin, lines)) = source.arrivals.report(now, overlap)
                 {
-                    // A report is bounded far below the limits of the format.
+                    // A report is far below the limits of the format.
                     let _ = builder.block(ssrc, begin as u16, lines);
                 }
             }
@@ -362,15 +360,15 @@ impl MediaReceiver {
         if core::mem::take(&mut self.want_nack)
             && let Some(ssrc) = self.media.ssrc
         {
-            let missing = self.media.arrivals.missing_since(self.asked);
+            let missing = self.media.arrivals.missing_since(self.nack_upto);
             let missing: Vec<u16> = missing.take(MAX_NACKS).map(|s| s as u16).collect();
-            self.asked = self.media.unwrap.highest().unwrap_or(0);
+            self.nack_upto = self.media.unwrap.highest().unwrap_or(0);
             if !missing.is_empty() {
                 rtcp::emit_nack(self.config.ssrc, ssrc, missing, out);
             }
         }
         if let (Some(since), Some(media)) = (self.want_key, self.media.ssrc) {
-            if self.assembler.is_intact() {
+            if self.frames.is_intact() {
                 self.want_key = None;
             } else if since <= now {
                 let sender = self.config.ssrc;
@@ -381,9 +379,10 @@ impl MediaReceiver {
         (self.feedback_due, self.feedback_sent) = (None, now);
     }
 
-    /// While media is silent, reports go out as beacons, so that the sender of a stream that
-    /// was cut off hears at once that the path is back; ever more rarely, and not after a goodbye.
-    fn beacon(&self) -> Option<Time> {
+    /// Time of the next keep-alive report. While no media arrives, reports let the sender of an
+    /// interrupted stream detect at once that the path is restored. Their interval grows, and they
+    /// end after 30 s or a BYE.
+    fn keep_alive(&self) -> Option<Time> {
         let last = self.last_arrival?;
         if self.ended || self.config.feedback == FeedbackMode::RrFallback {
             return None;
@@ -391,7 +390,7 @@ impl MediaReceiver {
         let silence = self.feedback_sent.since(last);
         let wait = match silence.as_millis() {
             ..5_000 => self.config.feedback_interval,
-            5_000..30_000 => BEACON_SLOW,
+            5_000..30_000 => KEEP_ALIVE_SLOW,
             _ => return None,
         };
         Some((last + self.config.feedback_interval * 4).max(self.feedback_sent + wait))
@@ -400,7 +399,7 @@ impl MediaReceiver {
 
 impl Endpoint for MediaReceiver {
     fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
-        if self.presence == Presence::Gone {
+        if self.presence == Presence::Left {
             return;
         }
         if rtcp::is_rtcp(datagram.payload) {
@@ -413,16 +412,16 @@ impl Endpoint for MediaReceiver {
     fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now;
         match self.presence {
-            Presence::Here => {}
+            Presence::Active => {}
             Presence::Leaving => return self.write_goodbye(now),
-            Presence::Gone => return,
+            Presence::Left => return,
         }
-        if self.assembler.on_timeout(now) {
+        if self.frames.on_timeout(now) {
             self.want_key.get_or_insert(now);
             self.feedback_soon(now, Duration::ZERO);
         }
         let is_due = |due: Option<Time>| due.is_some_and(|at| at <= now);
-        if is_due(self.report_due) || is_due(self.beacon()) {
+        if is_due(self.report_due) || is_due(self.keep_alive()) {
             self.write_report(now);
             self.feedback_sent = now;
             self.report_due = (!self.ended).then(|| now + self.config.report_interval);
@@ -437,57 +436,57 @@ impl Endpoint for MediaReceiver {
 
     fn poll_transmit(&mut self, _cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         let packet = self.outgoing.pop_front()?;
-        self.spoke = true;
+        self.has_sent = true;
         buffer.extend_from_slice(&packet);
         Some(Transmit::default())
     }
 
     fn next_timeout(&self) -> Option<(Time, Why)> {
         match self.presence {
-            Presence::Here => {}
+            Presence::Active => {}
             Presence::Leaving => return Some((Time::ZERO, Why::Schedule)),
-            Presence::Gone => return None,
+            Presence::Left => return None,
         }
-        let assembly = self.assembler.next_timeout().map(|at| (at, Why::Playout));
-        let reports = [self.feedback_due, self.report_due, self.beacon()];
+        let assembly = self.frames.next_timeout().map(|at| (at, Why::Playout));
+        let reports = [self.feedback_due, self.report_due, self.keep_alive()];
         let feedback = reports.into_iter().flatten().min();
         sooner(assembly, feedback.map(|at| (at, Why::Feedback)))
     }
 
     fn is_done(&self) -> bool {
-        (self.ended || self.presence == Presence::Gone) && self.outgoing.is_empty()
+        (self.ended || self.presence == Presence::Left) && self.outgoing.is_empty()
     }
 }
 
-/// Lengths of all queues of a receiver, and which of its senders filled them.
+/// Queue lengths of a receiver, and the number of takeovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Media packets that wait for their frames.
+    /// Media packets of incomplete frames.
     pub(super) packets: usize,
-    /// Their payloads, and frames that wait for a reader.
+    /// Payload bytes of these packets, and of frames not yet fetched.
     pub(super) bytes: usize,
     /// Arrivals kept for reports.
     pub(super) arrivals: usize,
-    /// How often another sender took over.
+    /// Number of takeovers by another sender.
     pub(super) restarts: u64,
 }
 
-/// Whether a receiver takes part.
+/// Membership of the receiver in the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
-    Here,
-    /// It is asked to go, and has not said goodbye.
+    Active,
+    /// The session is to be left; no BYE has been sent yet.
     Leaving,
-    Gone,
+    Left,
 }
 
-/// One SSRC that is received.
+/// Receive state of one SSRC.
 #[derive(Debug, Default)]
 struct Source {
     ssrc: Option<u32>,
     unwrap: Unwrap16,
     arrivals: Arrivals,
-    reception: ReceiverStats,
+    stats: ReceiverStats,
 }
 
 impl Source {
@@ -495,20 +494,20 @@ impl Source {
         self.ssrc == Some(ssrc)
     }
 
-    /// Whether it belongs to somebody else than `ssrc`. The first one wins.
+    /// Whether the stream has another SSRC than `ssrc`. The first SSRC received is adopted.
     fn is_other(&self, ssrc: u32) -> bool {
         self.ssrc.is_some_and(|own| own != ssrc)
     }
 }
 
-/// Feedback packets are at least this far apart; reordering by less costs no request.
-const EARLY: Duration = Duration::from_millis(4);
-/// Each arrival is told in this many regular reports.
+/// Minimum interval between feedback packets; also the reordering tolerance before a NACK.
+const MIN_INTERVAL: Duration = Duration::from_millis(4);
+/// Number of regular reports that contain each arrival.
 const OVERLAP: u32 = 4;
-/// One NACK packet of at most 64 entries.
+/// Maximum number of sequence numbers in one NACK packet.
 const MAX_NACKS: usize = 64;
-/// A request for a key frame is repeated after a round trip of an intercontinental path.
+/// Interval between key frame requests: one round trip of an intercontinental path.
 const KEY_RETRY: Duration = Duration::from_millis(300);
-const BEACON_SLOW: Duration = Duration::from_millis(250);
-/// Silence after which another SSRC is believed.
+const KEEP_ALIVE_SLOW: Duration = Duration::from_millis(250);
+/// Silence after which another SSRC is adopted.
 const TAKEOVER: Duration = Duration::from_secs(2);

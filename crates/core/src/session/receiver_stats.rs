@@ -1,4 +1,4 @@
-//! What a receiver keeps per source: RFC 3550 statistics and the arrivals that RFC 8888 reports.
+//! Per-source receiver state: RFC 3550 statistics and the arrivals for RFC 8888 reports.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -14,12 +14,12 @@ pub struct ReceiverStats {
     received: u64,
     expected_prior: u64,
     received_prior: u64,
-    /// In time stamp units, times 16 (RFC 3550 appendix A.8).
+    /// In timestamp units, times 16 (RFC 3550 appendix A.8).
     jitter: u64,
     last_transit: Option<i64>,
 }
 
-/// The numbers of a report block (RFC 3550 section 6.4.1).
+/// Values for a report block (RFC 3550 section 6.4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// Lost since the last report, in 1/256; zero when duplicates outnumber losses.
@@ -28,7 +28,7 @@ pub struct Block {
     pub cumulative_lost: i32,
     /// Extended highest sequence number.
     pub highest: u32,
-    /// Interarrival jitter in time stamp units.
+    /// Interarrival jitter in timestamp units.
     pub jitter: u32,
 }
 
@@ -49,22 +49,22 @@ impl ReceiverStats {
         }
     }
 
-    /// Whether anything came at all.
+    /// Whether no packet has arrived.
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
-    /// Packets that should have come and did not.
+    /// Expected minus received packets; negative with duplicates.
     pub fn lost(&self) -> i64 {
         self.expected() as i64 - self.received as i64
     }
 
-    /// Packets that came.
+    /// Number of received packets, duplicates included.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// The numbers for a report, and a new reporting interval.
+    /// Returns the values for a report and starts a new reporting interval.
     //= rfc3550-6.4.1-loss
     pub fn report(&mut self) -> Block {
         let expected = self.expected();
@@ -89,18 +89,18 @@ impl ReceiverStats {
     }
 }
 
-/// The last arrivals of one source, by sequence number.
+/// Recent arrivals of one source, indexed by sequence number.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     first: u64,
     seen: VecDeque<Option<Received>>,
-    /// Reported at least once, in reports up to the last.
+    /// End of the sequence numbers that have been reported at least once.
     reported: u64,
     fresh: bool,
 }
 
 impl Arrivals {
-    /// A packet arrived; returns false for a duplicate.
+    /// Records a packet; returns false for a duplicate.
     pub fn on_packet(&mut self, seq: u64, packet: Received) -> bool {
         if self.seen.is_empty() {
             self.first = seq;
@@ -109,7 +109,7 @@ impl Arrivals {
         let Some(place) = seq.checked_sub(self.first) else {
             return false;
         };
-        // A jump further than the window can only follow an outage: what lies between is gone.
+        // A jump beyond the window can only follow an outage: the packets in between are lost.
         if place >= 2 * WINDOW {
             self.seen.clear();
             self.first = seq;
@@ -130,17 +130,17 @@ impl Arrivals {
         new
     }
 
-    /// How many are kept.
+    /// Number of stored entries.
     pub(super) fn len(&self) -> usize {
         self.seen.len()
     }
 
-    /// Whether something came since the last report.
+    /// Whether packets arrived since the last report.
     pub fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Sequence numbers before the newest that did not come, from `from` on.
+    /// Missing sequence numbers from `from` to the newest arrival.
     pub fn missing_since(&self, from: u64) -> impl Iterator<Item = u64> + '_ {
         let skip = from.saturating_sub(self.first) as usize;
         let seen = self.seen.iter().enumerate().skip(skip);
@@ -148,8 +148,9 @@ impl Arrivals {
             .map(|(i, _)| self.first + i as u64)
     }
 
-    /// The lines of a report made now: the first sequence number and one line for each from
-    /// there to the newest. Reports overlap by `overlap`, so that one which is lost hides nothing.
+    /// Entries of a report made now: the first sequence number and one entry per packet up to the
+    /// newest. Consecutive reports overlap by `overlap`, so that the loss of one report loses no
+    /// information.
     //= rfc8888-3.1-overlap
     pub fn report(&mut self, now: Time, overlap: Duration) -> Option<(u64, Vec<Option<Received>>)> {
         if self.seen.is_empty() {
@@ -165,15 +166,15 @@ impl Arrivals {
             .skip((begin - self.first) as usize)
             .copied();
         self.fresh = false;
-        // Everything before the newest has now been told once.
+        // Everything before the newest packet has been reported once.
         self.reported = self.first + self.seen.len() as u64 - 1;
         Some((begin, lines.collect()))
     }
 }
 
-/// Arrivals kept: 4 s at 12 Mb/s.
+/// Number of arrivals kept: 4 s at 12 Mb/s.
 const WINDOW: u64 = 4_096;
-/// Lines of one report: 1,000 bytes, so that it fits into one packet beside a report of repairs.
+/// Entries per report: 1,000 bytes, so that a media and a repair block fit into one packet.
 const MAX_LINES: u64 = 500;
 
 #[cfg(test)]
@@ -190,7 +191,7 @@ mod tests {
 
     //= rfc3550-6.4.1-loss (test)
     #[test]
-    fn loss_and_highest_follow_the_appendix() {
+    fn loss_and_highest_sequence_follow_appendix_a() {
         let mut r = ReceiverStats::default();
         for seq in (65_530..65_550).filter(|s| s % 5 != 0) {
             r.on_packet(seq, 0, 0);
@@ -205,7 +206,7 @@ mod tests {
 
     //= rfc3550-6.4.1-jitter (test)
     #[test]
-    fn jitter_of_a_constant_transit_is_zero_and_of_an_alternating_one_settles() {
+    fn jitter_is_zero_for_constant_transit_and_converges_for_alternating_transit() {
         let (mut still, mut busy) = (ReceiverStats::default(), ReceiverStats::default());
         for i in 0..500_i64 {
             still.on_packet(i as u64, i * 3_000, i * 3_000 + 77);
@@ -217,7 +218,7 @@ mod tests {
 
     //= rfc8888-3.1-overlap (test)
     #[test]
-    fn reports_overlap_and_end_at_the_newest() {
+    fn reports_overlap_and_end_at_the_newest_packet() {
         let mut a = Arrivals::default();
         let overlap = Duration::from_millis(50);
         for i in [10_u64, 11, 13] {
@@ -229,7 +230,7 @@ mod tests {
         assert!(lines[2].is_none());
         assert_eq!(lines[1], Some(at(11)));
         assert!(!a.is_fresh());
-        // Much later only what is new, and the newest of before.
+        // Much later the report has only new packets and the newest reported one.
         a.on_packet(14, at(1_000));
         let (begin, lines) = a.report(Time::from_secs(1), overlap).unwrap();
         assert_eq!((begin, lines.len()), (13, 2));
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_jump_costs_no_memory() {
+    fn sequence_jumps_do_not_grow_memory() {
         let mut a = Arrivals::default();
         for i in 0..1_000_u64 {
             a.on_packet(i * 60_000, at(i));

@@ -1,12 +1,12 @@
-//! A cautious rate for peers that send receiver reports only, or nothing.
+//! Conservative rate control for peers that send receiver reports only, or no feedback.
 
 use core::time::Duration;
 
 use crate::units::{Bytes, Rate};
 
-/// Reports come seconds apart and hide delay, so the rate stays low: it starts at the floor,
-/// grows by a twentieth per clean report, follows the simplified TCP equation down (RFC 8083
-/// section 4.3), and never passes 500 kb/s.
+/// Receiver reports are seconds apart and carry no delay, so the rate stays low. It starts at the
+/// floor, grows by 5 % per report without loss, is limited by the simplified TCP equation (RFC 8083
+/// section 4.3), and never exceeds 500 kb/s.
 #[derive(Clone, Copy, Debug)]
 pub struct RrFallback {
     floor: Rate,
@@ -14,18 +14,18 @@ pub struct RrFallback {
 }
 
 impl RrFallback {
-    /// Starts at the floor.
+    /// Starts at the rate `floor`, which is also the minimum.
     pub fn new(floor: Rate) -> Self {
         Self { floor, rate: floor }
     }
 
-    /// The media rate.
+    /// Current media rate.
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// A receiver report: share lost since the last one, smoothed round-trip time if known,
-    /// packet size on the wire.
+    /// Processes a receiver report: `loss` is the fraction lost since the previous report in 0..=1,
+    /// `rtt` the smoothed round-trip time if known, `packet` the packet size on the wire.
     pub fn on_report(&mut self, loss: f64, rtt: Option<Duration>, packet: Bytes) {
         if loss < NOISE {
             self.rate = self.rate.scale(21, 20);
@@ -44,9 +44,9 @@ impl RrFallback {
     }
 }
 
-/// One lost packet of a hundred is noise at a few reports a minute.
+/// One loss in 100 packets is insignificant at a few reports per minute.
 const NOISE: f64 = 0.01;
-/// Half of what a first-generation video call used: any access link carries it.
+/// Half of the rate of a first-generation video call, which any access link carries.
 const CEILING: Rate = Rate::kbps(500);
 const SLOW: Duration = Duration::from_millis(300);
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_slowly_to_a_low_ceiling_and_falls_fast() {
+    fn the_rate_grows_slowly_to_a_low_ceiling_and_falls_fast() {
         let mut r = RrFallback::new(Rate::kbps(150));
         let rtt = Some(Duration::from_millis(100));
         (0..100).for_each(|_| r.on_report(0.0, rtt, Bytes(1_200)));

@@ -1,4 +1,4 @@
-//! The sending end of a session: frames in, RTP out, RTCP in.
+//! Sender of a media session: consumes frames and RTCP, produces RTP.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use rand_core::Rng;
 
 use self::capture::Capture;
-use self::chain::Chain;
+use self::chain::ReferenceChain;
 use self::control::Control;
 pub use self::frames::SentFrame;
 use self::frames::{Frames, HEADERS, OutFrame};
@@ -35,12 +35,12 @@ mod frames;
 mod held;
 mod transmit;
 
-/// Sends one stream: asks for frames at the rate that keeps the delay bound, cuts them into
-/// packets, paces them, repairs what can still be in time and drops what cannot.
+/// Sends one stream. Orders frames at a rate that meets the delay bound, packetises and paces them,
+/// retransmits lost packets that can still be in time, and drops frames that cannot.
 ///
 /// Contract, as for [`crate::endpoint::Endpoint`]: after each input, answer
-/// [`poll_order`](Self::poll_order) by [`on_encoded`](Self::on_encoded) until it is `None` (the
-/// encoder may take its time; one order is open at a time), drain
+/// [`poll_order`](Self::poll_order) with [`on_encoded`](Self::on_encoded) until it returns `None`
+/// (the encoder may be asynchronous; one order is open at a time), drain
 /// [`poll_transmit`](Self::poll_transmit), and sleep until [`next_timeout`](Self::next_timeout).
 #[derive(Debug)]
 pub struct MediaSender {
@@ -55,65 +55,65 @@ pub struct MediaSender {
     pacer: Pacer,
     path: PathView,
     breaker: Breaker,
-    /// Media above this would trip the breaker, headers included.
+    /// Media rate above which the breaker would trip, headers included.
     ceiling: Option<Rate>,
-    cautious: RrFallback,
+    fallback: RrFallback,
     reader: FeedbackReader,
-    chain: Chain,
+    chain: ReferenceChain,
     media_seq: u64,
     repair_seq: u64,
     timestamp_base: u32,
     counts: Counts,
-    /// Feedback that shows packets arriving came last at this time.
+    /// Last feedback that reported an arrival.
     last_progress: Time,
     first_media: Option<Time>,
     next_report: Option<Time>,
-    /// RTCP about our streams came last at this time.
+    /// Last RTCP about one of the sender's streams.
     last_rtcp: Time,
     last_media: Time,
-    /// When the last packet of the newest key frame left; `None` while it has not.
+    /// Departure time of the last packet of the newest key frame; `None` until it has left.
     last_key_left: Option<Time>,
-    /// A frame that leaves although it will be late.
-    scout: Option<u64>,
-    /// When the first greeting left.
+    /// Frame that is sent as a probe although it will be late.
+    probe_frame: Option<u64>,
+    /// Departure time of the first sender report of the handshake.
     started: Time,
-    /// A report block about our media came.
+    /// Whether a report block about the media stream was received.
     answered: bool,
-    /// Who sent the latest of these.
+    /// SSRC of the receiver that sent the latest such block.
     reporter: Option<u32>,
     last_sample: Time,
-    /// The session is to end at once.
-    hurried: bool,
+    /// The session ends immediately.
+    closing: bool,
     outgoing: VecDeque<Vec<u8>>,
     rows: Vec<SentFrame>,
 }
 
-/// Where a session stands.
+/// State of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Sender reports ask for a first round-trip time, so that the first frame is not paced
-    /// blindly at one packet per second (RFC 5348 section 4.2).
+    /// Handshake: sender reports request a first round-trip sample. Without one, the first frame
+    /// would be paced at one packet per second (RFC 5348 section 4.2).
     Greeting { since: Time },
-    /// Media flows.
+    /// Media is sent.
     Open,
-    /// No sign of life: media waits uncoded, sender reports probe.
-    Blackout { since: Time, deaf: bool },
-    /// The circuit breaker is open, or the receiver has left.
+    /// No feedback: frames wait before the encoder, and sender reports probe the path.
+    Blackout { since: Time, no_rtcp: bool },
+    /// The circuit breaker has tripped, or the receiver has left.
     Stopped,
-    /// Everything has left; a goodbye is said.
+    /// Everything was sent, and the BYE was queued.
     Closed(Option<SenderFailure>),
 }
 
-/// Why a session ended before its stream did.
+/// Why the session ended before the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SenderFailure {
-    /// The circuit breaker stopped the stream, or the receiver said goodbye, and nobody answered
-    /// for [`SenderConfig::patience`].
+    /// The circuit breaker stopped the stream, or the receiver sent a BYE, and no answer arrived
+    /// within [`SenderConfig::patience`].
     NobodyThere(BreakerCause),
 }
 
-/// What kind of feedback the peer gives.
+/// Kind of feedback that the peer sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
     Unknown,
@@ -128,8 +128,8 @@ struct Counts {
 }
 
 impl MediaSender {
-    /// A sender that greets its peer when first polled. `rng` gives the random starting points
-    /// of RFC 3550 section 5.1.
+    /// A sender that starts its handshake at the first timeout. `rng` draws the random initial
+    /// values of RFC 3550 section 5.1.
     pub fn new(
         config: SenderConfig,
         controller: Box<dyn RateController>,
@@ -149,9 +149,9 @@ impl MediaSender {
             path: PathView::default(),
             breaker: Breaker::new(SLOW_REPORTS),
             ceiling: None,
-            cautious: RrFallback::new(config.rates.0),
+            fallback: RrFallback::new(config.rates.0),
             reader: FeedbackReader::default(),
-            chain: Chain::default(),
+            chain: ReferenceChain::default(),
             media_seq: u64::from(rng.next_u32() & 0x7fff),
             repair_seq: u64::from(rng.next_u32() & 0x7fff),
             timestamp_base: rng.next_u32(),
@@ -162,19 +162,19 @@ impl MediaSender {
             last_rtcp: Time::ZERO,
             last_media: Time::ZERO,
             last_key_left: None,
-            scout: None,
+            probe_frame: None,
             started: Time::ZERO,
             answered: false,
             reporter: None,
             last_sample: Time::ZERO,
-            hurried: false,
+            closing: false,
             outgoing: VecDeque::new(),
             rows: Vec::new(),
             config,
         }
     }
 
-    /// The next frame to encode, if one is due.
+    /// The next frame to encode, if one is due and the encoder is free.
     pub fn poll_order(&mut self, cx: &mut Cx<'_>) -> Option<FrameOrder> {
         if self.phase != Phase::Open || self.capture.is_busy() {
             return None;
@@ -199,10 +199,10 @@ impl MediaSender {
                 floor
             };
             let full = self.frames.backlog() >= MAX_BACKLOG;
-            // A frame behind it may be in time, and shows as much.
-            let scout = self.capture.waiting() == 1 && self.is_scout_due(cx.now);
+            // If more frames wait, a later one may be in time and serve as the probe.
+            let probe_frame = self.capture.waiting() == 1 && self.is_probe_due(cx.now);
             let late = self.is_late(cx.now, captured, self.frames.backlog() + least);
-            if full || late && !scout {
+            if full || late && !probe_frame {
                 self.capture.pop();
                 self.skip(cx, frame, captured, DropCause::Skipped);
                 continue;
@@ -212,7 +212,7 @@ impl MediaSender {
                     .record(cx.now, Event::KeyFrameOrdered { frame, cause });
             }
             if late {
-                self.scout = Some(frame);
+                self.probe_frame = Some(frame);
             }
             let order = FrameOrder {
                 frame,
@@ -226,7 +226,7 @@ impl MediaSender {
         None
     }
 
-    /// The encoder's answer to the open order.
+    /// Result of the encoder for the open order.
     pub fn on_encoded(&mut self, now: Time, result: Result<Encoded, EncodeError>) {
         let Some((order, budget)) = self.capture.answer(now) else {
             return;
@@ -257,13 +257,13 @@ impl MediaSender {
         let codec = payload::codec(self.config.streams.media_type);
         match OutFrame::new(codec, &encoded.data, row, deadline, max_payload) {
             Ok(frame) => self.frames.push(frame),
-            // Nothing that a receiver could decode.
+            // The access unit is invalid: no receiver could decode it.
             Err(_) => self.chain.break_at(order.frame, KeyCause::Repair),
         }
     }
 
-    /// A datagram from the peer. Before the first [`on_timeout`](Self::on_timeout) nothing has
-    /// been said that anybody could answer, so what comes then is not for this session.
+    /// Processes a datagram of the peer. A datagram before the first
+    /// [`on_timeout`](Self::on_timeout) is rejected: nothing was sent yet that it could answer.
     pub fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
         if self.phase == (Phase::Greeting { since: Time::FAR }) {
             return reject(cx, FeedbackFault::UnknownSource);
@@ -272,7 +272,7 @@ impl MediaSender {
         self.open_if_greeted(cx.now);
     }
 
-    /// The deadline of [`next_timeout`](Self::next_timeout) has passed.
+    /// Processes the deadline of [`next_timeout`](Self::next_timeout).
     pub fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now;
         if let Phase::Greeting { since: Time::FAR } = self.phase {
@@ -300,7 +300,7 @@ impl MediaSender {
         self.close_if_over(cx);
     }
 
-    /// When to call [`on_timeout`](Self::on_timeout), and why.
+    /// Time of the next [`on_timeout`](Self::on_timeout), and its reason.
     pub fn next_timeout(&self) -> Option<(Time, Why)> {
         match self.phase {
             Phase::Closed(_) => return None,
@@ -332,23 +332,23 @@ impl MediaSender {
         next
     }
 
-    /// Stops capturing; what waits is still sent.
+    /// Stops capturing. Pending frames are still sent.
     pub fn stop_capture(&mut self) {
         self.capture.end();
     }
 
-    /// Ends the session: what waits is given up, a goodbye is all that is still said.
+    /// Ends the session: discards pending frames and sends a BYE.
     pub fn close(&mut self) {
         self.capture.end();
-        self.hurried = true;
+        self.closing = true;
     }
 
-    /// Whether nothing more will be said.
+    /// Whether the session is closed and everything was sent.
     pub fn is_done(&self) -> bool {
         matches!(self.phase, Phase::Closed(_)) && self.outgoing.is_empty()
     }
 
-    /// Why the session ended before its stream did.
+    /// Why the session ended before the stream; `None` if it did not.
     pub fn failure(&self) -> Option<SenderFailure> {
         match self.phase {
             Phase::Closed(failure) => failure,
@@ -356,7 +356,7 @@ impl MediaSender {
         }
     }
 
-    /// For a progress line: wire rate allowed, media rate, loss, round trip, queueing delay.
+    /// Snapshot of rates, loss, delay and state, for a progress line.
     pub fn status(&self) -> Status {
         Status {
             target: self.target(),
@@ -373,18 +373,18 @@ impl MediaSender {
         }
     }
 
-    /// What the controller learnt, for a later session.
+    /// Final state of the controller, as input to a later session.
     pub fn summary(&self) -> crate::control::Summary {
         self.control.summary()
     }
 
-    /// Rows that are final: frames that left or were given up, packets that are resolved.
+    /// Moves final rows: frames that were sent or dropped, and resolved packets.
     pub fn drain_rows(&mut self, frames: &mut Vec<SentFrame>, packets: &mut Vec<PacketRow>) {
         frames.append(&mut self.rows);
         self.history.drain_log(packets);
     }
 
-    /// All rows that are left, at the end of a run.
+    /// Moves all remaining rows at the end of a run.
     pub fn finish_rows(&mut self, frames: &mut Vec<SentFrame>, packets: &mut Vec<PacketRow>) {
         while let Some(row) = self.frames.drop_front() {
             self.log(SentFrame {
@@ -420,18 +420,19 @@ impl MediaSender {
         self.timestamp_base.wrapping_add(ticks as u32)
     }
 
-    /// What the controller, or caution, allows.
+    /// Target rates of the controller, or of the fallback for peers without per-packet feedback.
     fn target(&self) -> Target {
-        let cautious = |rate: Rate| Target::of(rate.scale(2, 1)).media(rate);
+        let fallback = |rate: Rate| Target::of(rate.scale(2, 1)).media(rate);
         match self.peer {
             Peer::PerPacket => self.under_ceiling(self.control.target()),
-            // Until the peer shows what it can say, its silence says nothing about the path.
+            // Until the kind of feedback is known, silence of the peer is not evidence about the
+            // path.
             Peer::Unknown
-                if self.path.has_rtt() && self.control.target().media > self.cautious.rate() =>
+                if self.path.has_rtt() && self.control.target().media > self.fallback.rate() =>
             {
                 self.control.target()
             }
-            Peer::Unknown | Peer::RrFallback => cautious(self.cautious.rate()),
+            Peer::Unknown | Peer::RrFallback => fallback(self.fallback.rate()),
         }
     }
 
@@ -453,8 +454,8 @@ impl MediaSender {
         });
     }
 
-    /// While nothing can be sent, captures that can no longer be in time are let go; at any time
-    /// those are that an encoder which is too slow, or a driver that slept, leaves lying.
+    /// Drops captured frames that can no longer be in time while nothing can be sent. In the open
+    /// state, limits the frames that accumulate behind a slow encoder or a suspended driver.
     fn expire_captures(&mut self, cx: &mut Cx<'_>) {
         let closed = self.phase != Phase::Open;
         while let Some((frame, captured)) = self.capture.front()
@@ -473,43 +474,40 @@ impl MediaSender {
     }
 }
 
-/// A sender at a glance.
+/// Snapshot of a sender's state.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "what is so or not, each by itself"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub struct Status {
-    /// What the controller allows, as lowered by the delay promise.
+    /// Target rates of the controller, limited by the delay bound.
     pub target: Target,
-    /// Share of packets lost lately, in 0..=1.
+    /// Smoothed loss fraction, in 0..=1.
     pub loss: f64,
     /// Smoothed round-trip time; `None` before the first sample.
     pub rtt: Option<Duration>,
-    /// One-way delay above the smallest seen.
+    /// One-way delay above its minimum.
     pub queueing: Duration,
-    /// What arrived, by the reports.
+    /// Receive rate according to the feedback.
     pub receive_rate: Rate,
-    /// No sign of life.
+    /// A blackout is in progress.
     pub blackout: bool,
-    /// Stopped, by the circuit breaker or because the receiver has left.
+    /// Stopped by the circuit breaker, or because the receiver has left.
     pub stopped: bool,
-    /// The receiver has said goodbye, and nobody has come in its place.
+    /// The receiver has sent a BYE, and no other receiver has answered since.
     pub left: bool,
     /// The peer sends receiver reports only.
     pub reports_only: bool,
-    /// The peer has answered at all.
+    /// The peer has answered at least once.
     pub heard: bool,
-    /// Frames captured so far.
+    /// Number of frames captured so far.
     pub frames: u64,
 }
 
-/// How long a greeting waits for an answer. Three times the longest round trip on Earth's
-/// surface; a peer that is silent for longer gives no per-packet feedback.
+/// Timeout of the handshake: three times the longest terrestrial round-trip time. A peer that is
+/// silent for longer sends no per-packet feedback.
 const GREETING: Duration = Duration::from_millis(600);
-/// Budgets of a frame that a key frame takes, at most.
+/// Maximum size of a key frame, in frame budgets.
 const KEY_BUDGETS: u64 = 4;
-/// What may wait without a delay bound: a quarter of an hour at the lowest rate.
+/// Backlog limit without a delay bound: 15 minutes at the minimum rate.
 const MAX_BACKLOG: Bytes = Bytes(16 << 20);
 /// RFC 3550 section 6.2: reporting interval of a peer that is not known to report faster.
 const SLOW_REPORTS: Duration = Duration::from_secs(5);

@@ -9,21 +9,22 @@ use crate::endpoint::{Datagram, Endpoint, Transmit};
 use crate::media::{EncodeError, Encoded, FrameEncoder, FrameOrder};
 use crate::units::Time;
 
-/// An encoder that may take its time. One order is open at a time.
+/// An asynchronous encoder. At most one order is open at a time.
 pub trait EncodePipe: Debug + Send {
-    /// Encode this.
+    /// Starts to encode the ordered frame.
     fn submit(&mut self, order: FrameOrder);
 
-    /// The result, once it is there. A driver calls [`Endpoint::on_timeout`] when it may be.
+    /// Returns the result when the encoder has finished. The driver calls [`Endpoint::on_timeout`]
+    /// when a result may be available.
     fn poll(&mut self) -> Option<Result<Encoded, EncodeError>>;
 
-    /// How long the encoder was at work for what [`poll`](Self::poll) gave last.
+    /// Encoding time of the result that [`poll`](Self::poll) returned last.
     fn took(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// An encoder that answers at once, as in simulated time.
+/// A synchronous encoder, as in simulated time.
 #[derive(Debug)]
 pub struct Direct<E> {
     encoder: E,
@@ -60,7 +61,7 @@ impl<E: FrameEncoder + ?Sized> FrameEncoder for Box<E> {
     }
 }
 
-/// Captures, encodes and sends.
+/// A sender with its encoder: captures, encodes and sends.
 #[derive(Debug)]
 pub struct Streamer<P> {
     sender: MediaSender,
@@ -69,7 +70,7 @@ pub struct Streamer<P> {
 }
 
 impl<P: EncodePipe> Streamer<P> {
-    /// Joins the two.
+    /// Joins a sender with an encoder.
     pub fn new(sender: MediaSender, pipe: P) -> Self {
         Self {
             sender,
@@ -83,12 +84,12 @@ impl<P: EncodePipe> Streamer<P> {
         &self.sender
     }
 
-    /// The sender, to take its rows or to stop it.
+    /// The sender, for example to drain its rows or to stop it.
     pub fn sender_mut(&mut self) -> &mut MediaSender {
         &mut self.sender
     }
 
-    /// Why the encoder gave up, if it did before the end of its source.
+    /// Encoder error that ended the stream before the end of the source.
     pub fn error(&self) -> Option<&EncodeError> {
         self.error.as_ref()
     }

@@ -1,16 +1,16 @@
 //! A media session over kernel TCP, sans-I/O.
 //!
-//! TCP delivers everything in order and chooses its own rate, so what is left to the application is
-//! what it makes and what it lets go before TCP has it. [`TcpSender`] captures, orders frames and
-//! hands bytes to a driver that writes them when the socket takes them; [`RatePolicy`] decides the
-//! rate of each frame and whether one that waits is still worth sending; [`Interactive`] does so by
-//! what the connection tells of itself; [`TcpStreamer`] joins it
-//! with its encoder. [`TcpReceiver`] turns bytes back into frames, and [`Punctuality`] says which of
-//! them came in time. The drivers are `live::tcp` for sockets and `sim::interactive` for a model.
+//! TCP delivers in order and chooses its own rate. The application can only choose the rate of each
+//! frame and drop data before TCP accepts it. [`TcpSender`] captures and orders frames and passes
+//! bytes to a driver, which writes them to the socket. [`RatePolicy`] decides the rate of each
+//! frame and whether a waiting frame is still worth sending. [`Interactive`] is the policy that
+//! uses the state of the connection. [`TcpStreamer`] joins a sender with its encoder.
+//! [`TcpReceiver`] parses bytes to frames, and [`Punctuality`] decides which frames are in time.
+//! The drivers are `live::tcp` for sockets and `sim::interactive` for a model.
 //!
-//! On the wire: RTP packets (RFC 6184 or RFC 2250 payloads, told by their payload type), sender
-//! reports and a goodbye, each behind its length (RFC 4571). A player that leaves says goodbye too,
-//! for which a sender has a [`Listener`].
+//! Wire format: RTP packets (payloads of RFC 6184 or RFC 2250, identified by their payload type),
+//! sender reports and a BYE, each preceded by its length (RFC 4571). A player that leaves sends a
+//! BYE as well, which a [`Listener`] detects.
 
 mod flight;
 mod interactive;

@@ -1,13 +1,13 @@
 //! Base64 (RFC 4648 section 4), for parameter sets in session descriptions.
 
-/// With padding.
+/// Encodes with padding.
 pub(super) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let byte = |i| u32::from(group.get(i).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for i in 0..4 {
-            // One byte fills two digits, two fill three.
+            // One byte yields two digits, two yield three.
             let digit = (bits >> (18 - 6 * i) & 0x3f) as usize;
             text.push(if i <= group.len() {
                 char::from(DIGITS[digit])
@@ -19,7 +19,7 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// `None` if `text` is not base64. Padding may be left out, as some senders do.
+/// Decodes `text`; `None` if it is not base64. Padding is optional, since some senders omit it.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches(PAD).as_bytes();
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
@@ -55,7 +55,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_safe(text in ".{0,20}") {
+        fn arbitrary_text_does_not_panic(text in ".{0,20}") {
             let _ = decode(&text);
         }
     }

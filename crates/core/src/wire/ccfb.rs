@@ -1,4 +1,4 @@
-//! Congestion control feedback (RFC 8888): when each packet arrived, and with which ECN mark.
+//! Congestion control feedback (RFC 8888): arrival time and ECN mark of each packet.
 
 use core::fmt;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use crate::units::{RemoteTime, Time, nanos};
 /// A congestion control feedback packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ccfb<'a> {
-    /// From the first block on, without the report timestamp.
+    /// The blocks, without the report timestamp.
     blocks: &'a [u8],
     sender: u32,
     timestamp: NtpShort,
@@ -22,8 +22,8 @@ impl<'a> Ccfb<'a> {
     pub(super) const FORMAT: u8 = 11;
 
     /// # Errors
-    /// When the body is too short for its sender and timestamp, or the blocks do not fill exactly
-    /// what is between, or one of them has more than 16,384 reports.
+    /// If the body is too short for SSRC and timestamp, if the blocks do not fill the space between
+    /// them exactly, or if a block has more than 16,384 reports.
     pub fn new_checked(packet: RtcpPacket<'a>) -> Result<Self, RtcpError> {
         let body = packet.body_of(8)?;
         //= rfc8888-3.1-order
@@ -50,17 +50,17 @@ impl<'a> Ccfb<'a> {
         })
     }
 
-    /// Who reports.
+    /// SSRC of the reporting receiver.
     pub const fn sender(&self) -> u32 {
         self.sender
     }
 
-    /// When it reported, on its own clock; see [`super::ntp::RemoteClock`].
+    /// Time of the report on the receiver's clock; see [`super::ntp::RemoteClock`].
     pub const fn timestamp(&self) -> NtpShort {
         self.timestamp
     }
 
-    /// One block for each stretch of a stream.
+    /// The blocks, each about a range of one stream.
     pub fn blocks(&self) -> impl Iterator<Item = CcfbBlock<'a>> + use<'a> {
         let mut rest = self.blocks;
         core::iter::from_fn(move || {
@@ -76,29 +76,29 @@ impl<'a> Ccfb<'a> {
     }
 }
 
-/// What is said of a stretch of one stream.
+/// Report on a range of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CcfbBlock<'a> {
-    /// The stream.
+    /// SSRC of the stream.
     pub ssrc: u32,
     /// Sequence number of the first packet.
     pub begin: u16,
-    /// Two bytes each.
+    /// Two bytes per packet.
     metrics: &'a [u8],
 }
 
 impl<'a> CcfbBlock<'a> {
-    /// How many packets it covers, at most 16,384.
+    /// Number of packets in the range, at most 16,384.
     pub fn len(&self) -> usize {
         self.metrics.len() / 2
     }
 
-    /// Whether it covers no packet.
+    /// Whether the range is empty.
     pub fn is_empty(&self) -> bool {
         self.metrics.is_empty()
     }
 
-    /// The packets, by ascending sequence number, modulo 2¹⁶.
+    /// The packets in ascending sequence number order, modulo 2¹⁶.
     pub fn packets(&self) -> impl Iterator<Item = CcfbPacket> + use<'a> {
         let Self {
             ssrc,
@@ -117,27 +117,27 @@ impl<'a> CcfbBlock<'a> {
     }
 }
 
-/// What is said of one packet.
+/// Report on one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CcfbPacket {
-    /// The stream.
+    /// SSRC of the stream.
     pub ssrc: u32,
-    /// Its sequence number there.
+    /// Sequence number in the stream.
     pub sequence: u16,
-    /// What became of it.
+    /// Arrival of the packet.
     pub arrival: Arrival,
 }
 
-/// What became of one packet, by the time of the report.
+/// Arrival of one packet, as of the time of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It may still come.
+    /// The packet has not arrived yet.
     NotReceived,
-    /// It came.
+    /// The packet has arrived.
     Received {
-        /// As it came.
+        /// ECN field on arrival.
         ecn: Ecn,
-        /// How long before the report.
+        /// Time from the arrival to the report.
         offset: Offset,
     },
 }
@@ -162,14 +162,14 @@ impl Arrival {
     }
 }
 
-/// How long before the report a packet came: units of 1/1024 s, up to 7.997 s.
+/// Time from the arrival of a packet to the report: units of 1/1024 s, up to 7.997 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset(u16);
 
 impl Offset {
-    /// It came longer ago than can be told.
+    /// The arrival is too long ago for the field.
     pub const OVER_RANGE: Self = Self(0x1ffe);
-    /// It came at an unknown time, or after the moment that the report timestamp tells.
+    /// The arrival time is unknown, or later than the report timestamp.
     pub const UNAVAILABLE: Self = Self(0x1fff);
     const MASK: u16 = 0x1fff;
 
@@ -190,7 +190,7 @@ impl Offset {
         }
     }
 
-    /// As a span; `None` for [`OVER_RANGE`](Self::OVER_RANGE) and
+    /// As a duration; `None` for [`OVER_RANGE`](Self::OVER_RANGE) and
     /// [`UNAVAILABLE`](Self::UNAVAILABLE).
     pub fn as_span(self) -> Option<Duration> {
         // 8189 units are 8e12 ns: no overflow.
@@ -198,30 +198,29 @@ impl Offset {
             .then(|| Duration::from_nanos(u64::from(self.0) * 1_000_000_000 / 1024))
     }
 
-    /// When the packet came if the report was made at `reported`, by the clock of the receiver.
+    /// Arrival time on the receiver's clock, for a report made at `reported`.
     pub fn before(self, reported: RemoteTime) -> Option<RemoteTime> {
         let span = self.as_span()?;
         Some(RemoteTime(reported.0.saturating_sub(nanos(span))))
     }
 
-    /// The 13 bits of the wire.
+    /// The 13 bits on the wire.
     pub const fn bits(self) -> u16 {
         self.0
     }
 }
 
-/// A packet that a receiver has got.
+/// A received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// As it came.
+    /// ECN field on arrival.
     pub ecn: Ecn,
-    /// When it came.
+    /// Arrival time.
     pub at: Time,
 }
 
 impl Received {
-    /// What to report when the same packet comes again: the first arrival, and congestion
-    /// experienced if either copy says so.
+    /// Merges a duplicate: the first arrival time, and CE if either copy has it.
     pub fn and_again(self, copy: Self) -> Self {
         //= rfc8888-3.1-duplicates
         let ecn = if copy.ecn == Ecn::Ce {
@@ -236,8 +235,8 @@ impl Received {
     }
 }
 
-/// Writes one congestion control feedback packet, which is complete after
-/// [`finish`](Self::finish) only.
+/// Writes one congestion control feedback packet, which is complete only after
+/// [`finish`](Self::finish).
 #[derive(Debug)]
 #[must_use]
 pub struct CcfbBuilder<'a> {
@@ -246,7 +245,7 @@ pub struct CcfbBuilder<'a> {
 }
 
 impl<'a> CcfbBuilder<'a> {
-    /// Starts a report by `sender`, made at `at`, behind what is in `out`.
+    /// Starts a report by `sender`, made at `at`, appended to `out`.
     pub fn new(sender: u32, at: Time, out: &'a mut Vec<u8>) -> Self {
         //= rfc8888-3.1-header
         let mut writer = Writer::begin(TRANSPORT_FEEDBACK, Ccfb::FORMAT, out);
@@ -254,12 +253,12 @@ impl<'a> CcfbBuilder<'a> {
         Self { writer, at }
     }
 
-    /// Adds a block about the packets of `ssrc` from number `begin` on, one report for each;
-    /// `None` is a packet that has not come.
+    /// Adds a block about the packets of `ssrc` from sequence number `begin` on, one entry per
+    /// packet; `None` is a packet that has not arrived.
     ///
     /// # Errors
-    /// When there are more than 16,384 reports, or the packet would pass the 256 KiB that its
-    /// length field can tell. Nothing is added then.
+    /// If there are more than 16,384 entries, or the packet would exceed the 256 KiB of its length
+    /// field. Nothing is added then.
     pub fn block(
         &mut self,
         ssrc: u32,
@@ -296,13 +295,13 @@ impl<'a> CcfbBuilder<'a> {
         Ok(())
     }
 
-    /// Bytes that [`finish`](Self::finish) would leave.
+    /// Size of the packet that [`finish`](Self::finish) would complete, in bytes.
     pub fn size(&self) -> usize {
         self.writer.len() + TIMESTAMP
     }
 
-    /// Completes the packet. `epoch` is the wall-clock time of [`Time::ZERO`], the one that sender
-    /// reports use.
+    /// Completes the packet. `epoch` is the wall-clock time of [`Time::ZERO`], as used by sender
+    /// reports.
     pub fn finish(mut self, epoch: Ntp) {
         //= rfc8888-3.1-timestamp
         self.writer.put_u32(epoch.at(self.at).middle().0);
@@ -313,9 +312,9 @@ impl<'a> CcfbBuilder<'a> {
 /// Why a block was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockError {
-    /// The packet would be longer than its length field can tell: start another one.
+    /// The packet would exceed its length field: start another packet.
     PacketFull,
-    /// More than 16,384 packets: split the stretch.
+    /// More than 16,384 packets: split the block.
     TooManyReports,
 }
 
@@ -323,11 +322,11 @@ impl fmt::Display for BlockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PacketFull => {
-                f.write_str("congestion control feedback above 256 KiB: start another packet")
+                f.write_str("congestion control feedback exceeds 256 KiB: start another packet")
             }
             Self::TooManyReports => write!(
                 f,
-                "a feedback block of more than {MAX_REPORTS} packets: split the block"
+                "feedback block exceeds {MAX_REPORTS} packets: split the block"
             ),
         }
     }
@@ -335,7 +334,7 @@ impl fmt::Display for BlockError {
 
 impl core::error::Error for BlockError {}
 
-/// The block at the start of `bytes` and what follows it. `None` when it is cut off or too long.
+/// Splits off the block at the start of `bytes`. `None` if it is truncated or too long.
 fn split_block(bytes: &[u8]) -> Option<(CcfbBlock<'_>, &[u8])> {
     //= rfc8888-3.1-count
     let reports = u16_at(bytes, 6);
@@ -356,7 +355,7 @@ fn split_block(bytes: &[u8]) -> Option<(CcfbBlock<'_>, &[u8])> {
     ))
 }
 
-/// A quarter of the sequence numbers: beyond, old and new could not be told apart.
+/// A quarter of the sequence numbers, so that old and new ones remain distinguishable.
 const MAX_REPORTS: u16 = 16_384;
 const BLOCK_HEADER: usize = 8;
 const TIMESTAMP: usize = 4;

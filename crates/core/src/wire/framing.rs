@@ -1,11 +1,11 @@
-//! RTP and RTCP packets on a byte stream, each behind its length in two bytes (RFC 4571).
+//! RTP and RTCP packets on a byte stream, each preceded by a two-byte length (RFC 4571).
 
 use core::fmt;
 
-/// Appends the length of a packet whose bytes `write` appends behind it.
+/// Appends a length field and the packet that `write` appends.
 ///
 /// # Errors
-/// When the packet has more than 65,535 bytes; nothing is appended then.
+/// If the packet exceeds 65,535 bytes; nothing is appended then.
 pub fn emit(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), PacketTooLong> {
     //= rfc4571-2-length
     let at = out.len();
@@ -23,20 +23,20 @@ pub fn emit(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), P
     Ok(())
 }
 
-/// Finds the packets in a byte stream, in whatever pieces it comes.
+/// Extracts the packets of a byte stream, which may arrive in arbitrary pieces.
 ///
-/// It holds what was pushed and not yet taken: who takes all packets after each push makes it hold
-/// less than one packet.
+/// Buffers pushed bytes until they are extracted: less than one packet, if all packets are
+/// extracted after each push.
 #[derive(Clone, Debug)]
 pub struct Deframer {
     bytes: Vec<u8>,
-    /// What is before has been taken.
+    /// Bytes before this offset have been extracted.
     at: usize,
     max_packet: usize,
 }
 
 impl Deframer {
-    /// Takes packets of up to `max_packet` bytes; more than 65,535 cannot come.
+    /// Accepts packets of up to `max_packet` bytes; the format is limited to 65,535.
     pub const fn new(max_packet: usize) -> Self {
         Self {
             bytes: Vec::new(),
@@ -45,18 +45,17 @@ impl Deframer {
         }
     }
 
-    /// What came next on the stream.
+    /// Appends bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.at);
         self.at = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next packet, once all of it is there. Empty ones are passed over.
+    /// The next packet, once it is complete. Empty packets are skipped.
     ///
     /// # Errors
-    /// When it is longer than it may be. The stream is of no use then: nothing in it says where the
-    /// packet after it begins, except this length.
+    /// If the packet exceeds the limit. The rest of the stream is then unusable.
     pub fn next_packet(&mut self) -> Result<Option<&[u8]>, PacketTooLong> {
         loop {
             let rest = &self.bytes[self.at..];
@@ -80,39 +79,36 @@ impl Deframer {
         }
     }
 
-    /// What there is of a packet that is not whole.
+    /// The available bytes of an incomplete packet.
     pub fn partial(&self) -> &[u8] {
         self.bytes.get(self.at + LENGTH..).unwrap_or_default()
     }
 
-    /// Bytes of a packet that is not whole, its length included.
+    /// Bytes of an incomplete packet, its length field included.
     pub fn waiting(&self) -> usize {
         self.bytes.len() - self.at
     }
 }
 
-/// A packet that is longer than it may be.
+/// A packet that exceeds the maximum length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketTooLong {
-    /// Its length in bytes.
+    /// Length of the packet in bytes.
     pub length: usize,
-    /// The longest one.
+    /// Maximum length in bytes.
     pub max: usize,
 }
 
 impl fmt::Display for PacketTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { length, max } = self;
-        write!(
-            f,
-            "a packet of {length} bytes where at most {max} are possible"
-        )
+        write!(f, "packet of {length} bytes exceeds the maximum of {max}")
     }
 }
 
 impl core::error::Error for PacketTooLong {}
 
-/// Of the length field.
+/// Size of the length field in bytes.
 pub const LENGTH: usize = 2;
 
 #[cfg(test)]
@@ -124,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packets_come_back_however_the_stream_is_cut(
+        fn packets_are_extracted_from_any_fragmentation(
             packets in vec(vec(any::<u8>(), 0..300), 0..20),
             cuts in vec(1_usize..400, 1..60),
         ) {
@@ -156,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused_at_both_ends() {
+    fn too_long_packets_are_rejected_by_both_ends() {
         let mut out = vec![7];
         let emitted = emit(&mut out, |out| out.resize(out.len() + 65_536, 0));
         let too_long = PacketTooLong {

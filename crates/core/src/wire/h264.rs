@@ -9,32 +9,32 @@ pub use annexb::{Contents, NalUnits, contents, is_key_frame, nal_units, paramete
 pub use assemble::{AccessUnit, AssembleError, JitterBuffer};
 pub use packetise::{PacketiseError, Payload, Payloads, packetise};
 
-/// The low five bits of a NAL unit's first byte.
+/// NAL unit type: the low five bits of the first byte.
 fn nal_type(nal: &[u8]) -> u8 {
     nal.first().map_or(0, |first| first & TYPE)
 }
 
-/// Whether the unit may go over RTP as it is: neither damaged nor of a type that RFC 6184 uses.
+/// Whether RTP can carry the unit: no error bit, and no type that RFC 6184 redefines.
 fn is_sendable(nal: &[u8]) -> bool {
     nal.first().is_some_and(|first| first & FORBIDDEN == 0) && (1..STAP_A).contains(&nal_type(nal))
 }
 
 const TYPE: u8 = 0x1f;
-/// Set when the unit is damaged.
+/// Forbidden zero bit: set in damaged units.
 const FORBIDDEN: u8 = 0x80;
-/// How much other pictures need this unit.
+/// `nal_ref_idc`: importance of the unit for other pictures.
 const IMPORTANCE: u8 = 0x60;
 
-/// Types of NAL units in a byte stream. Others are passed on unread.
+/// NAL unit types of a byte stream. Other types are passed on unparsed.
 const IDR: u8 = 5;
 const SPS: u8 = 7;
 const PPS: u8 = 8;
-/// Coded slices, whole or partitioned.
+/// Coded slices, with or without data partitioning.
 const FIRST_SLICE: u8 = 1;
-/// From here on RFC 6184 has meanings of its own.
+/// RFC 6184 redefines this type and those above.
 const STAP_A: u8 = 24;
 const FU_A: u8 = 28;
 
-/// Of a fragmentation unit's second byte.
+/// Flags in the second byte of a fragmentation unit.
 const START: u8 = 0x80;
 const END: u8 = 0x40;

@@ -1,9 +1,9 @@
-//! Wire formats: views over bytes that cannot panic, and values that cannot be wrong.
+//! Wire formats: panic-free views over bytes, and values that are valid by construction.
 //!
-//! Each format has a view (`RtpPacket`, `Ccfb`, ...) whose constructor `new_checked` looks at
-//! every length once, after which all accessors are total and allocate nothing; and values
-//! (`RtpHeader`, `ReportBlock`, ...) that are appended to a `Vec<u8>` by `emit`. What was emitted
-//! parses to what went in. `specs/*.toml` lists the clauses followed and left out.
+//! Each format has a view (`RtpPacket`, `Ccfb`, ...) and values (`RtpHeader`, `ReportBlock`, ...).
+//! The constructor `new_checked` of a view validates all lengths once; the accessors cannot fail
+//! and do not allocate. `emit` appends a value to a `Vec<u8>`, and parsing restores the same value.
+//! `specs/*.toml` lists the implemented and omitted requirements.
 
 pub mod ccfb;
 pub mod framing;
@@ -20,7 +20,7 @@ pub mod seq;
 
 mod base64;
 
-/// Big-endian reads that are total: beyond the end there are zeros. Views check lengths first.
+/// Big-endian reads that return zeros beyond the end. Views validate lengths first.
 mod bytes {
     pub(super) fn u8_at(bytes: &[u8], at: usize) -> u8 {
         bytes.get(at).copied().unwrap_or(0)

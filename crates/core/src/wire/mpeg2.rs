@@ -12,9 +12,9 @@ pub use stream::{Contents, contents};
 
 use super::rtp::PayloadType;
 
-/// MPV, the payload type of MPEG video (RFC 3551 section 6). Its clock has 90,000 Hz.
+/// MPV, the static payload type of MPEG video (RFC 3551 section 6). Its clock rate is 90,000 Hz.
 //= rfc2250-3.3-payload-type
 pub const PAYLOAD_TYPE: PayloadType = match PayloadType::new(32) {
     Some(payload_type) => payload_type,
-    None => panic!("payload types have seven bits"),
+    None => panic!("payload types are 0..=127"),
 };

@@ -12,7 +12,7 @@ use crate::units::{RemoteTime, Time, nanos};
 pub struct Ntp(pub u64);
 
 impl Ntp {
-    /// From the time since 1970-01-01 UTC, which a driver reads from its wall clock once.
+    /// From the time since 1970-01-01 UTC, which a driver reads once from its wall clock.
     pub fn from_unix(since_1970: Duration) -> Self {
         Self(UNIX_EPOCH << 32).plus(since_1970)
     }
@@ -31,7 +31,7 @@ impl Ntp {
         Self(self.0.wrapping_add(fractions as u64))
     }
 
-    /// The middle 32 bits.
+    /// The middle 32 bits (RFC 3550 section 4).
     pub const fn middle(self) -> NtpShort {
         //= rfc3550-6.4.1-lsr
         NtpShort((self.0 >> 16) as u32)
@@ -45,13 +45,13 @@ impl Ntp {
 pub struct NtpShort(pub u32);
 
 impl NtpShort {
-    /// A span in these units, rounded down, at most 18.2 hours.
+    /// A span in these units, rounded down and limited to 18.2 hours.
     pub fn from_span(span: Duration) -> Self {
         let units = (u128::from(nanos(span)) << 16) / u128::from(NANOS);
         Self(u32::try_from(units).unwrap_or(u32::MAX))
     }
 
-    /// As a span.
+    /// The span as a duration.
     pub fn as_span(self) -> Duration {
         Duration::from_nanos(in_nanos(u64::from(self.0)))
     }
@@ -66,37 +66,38 @@ impl NtpShort {
     }
 }
 
-/// The round-trip time that a reception report shows: it arrived at `now` and said that the last
-/// sender report, sent at `last_sr`, had come `delay` before (RFC 3550 section 6.4.1). `None` when no
-/// sender report had arrived, or when the numbers do not fit together.
+/// Round-trip time from a reception report (RFC 3550 section 6.4.1): the report arrived at `now`,
+/// and the sender report sent at `last_sr` had arrived `delay` before the report left. `None` if no
+/// sender report had arrived, or if the values are inconsistent.
 pub fn round_trip(now: NtpShort, last_sr: NtpShort, delay: NtpShort) -> Option<Duration> {
     //= rfc3550-6.4.1-rtt
     if last_sr == NtpShort(0) {
         return None;
     }
     let units = now.0.wrapping_sub(last_sr.0).wrapping_sub(delay.0);
-    // A negative result wraps to hours. The clock units may make a tiny round trip look negative.
+    // A negative result wraps to hours. Rounding of the clock units may make a tiny round-trip time
+    // negative.
     (units < 1 << 31).then(|| NtpShort(units).as_span())
 }
 
-/// Follows the peer's clock through its 32-bit timestamps.
+/// Unwraps the 32-bit timestamps of the peer's clock.
 ///
-/// Only differences between two results mean anything. Results may go back when packets were
-/// reordered, never by a wrap.
+/// Only differences between results are meaningful. Results may decrease after reordering, never
+/// because of a wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteClock {
     unwrap: Unwrap32,
 }
 
 impl RemoteClock {
-    /// Nothing heard yet.
+    /// A clock without a timestamp.
     pub const fn new() -> Self {
         Self {
             unwrap: Unwrap32::new(),
         }
     }
 
-    /// The moment that `timestamp`, which has just arrived, stands for.
+    /// The remote time of `timestamp`, which has just arrived.
     pub fn at(&mut self, timestamp: NtpShort) -> RemoteTime {
         RemoteTime(in_nanos(self.unwrap.unwrap(timestamp.0)))
     }
@@ -120,11 +121,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_the_rfc() {
+    fn the_example_of_rfc_3550_gives_its_rtt() {
         //= rfc3550-6.4.1-lsr (test)
         //= rfc3550-6.4.1-rtt (test)
-        // RFC 3550 figure 2: the report arrives at 46864.500 s and speaks of an SR sent at
-        // 46853.125 s that was held for 5.250 s; the round trip is 6.125 s.
+        // RFC 3550 figure 2: the report arrives at 46864.500 s and refers to an SR sent at
+        // 46853.125 s with a delay of 5.250 s; the round-trip time is 6.125 s.
         let now = NtpShort(0xb710_8000);
         let last_sr = Ntp(0xb44d_b705_2000_0000).middle();
         assert_eq!(last_sr, NtpShort(0xb705_2000));
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_remote_clock_survives_a_wrap() {
+    fn the_remote_clock_unwraps_timestamps() {
         let mut clock = RemoteClock::new();
         let before = clock.at(NtpShort(u32::MAX - 65_535));
         let after = clock.at(NtpShort(65_536));

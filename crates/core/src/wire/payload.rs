@@ -1,4 +1,4 @@
-//! Video payloads, whichever the codec is.
+//! Codec-independent video payloads.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use super::{h264, mpeg2};
 use crate::media::Codec;
 use crate::session::config::MEDIA_TYPE;
 
-/// What packets of this type carry: MPEG video has a type of its own, all else is H.264.
+/// Codec of a payload type: MPEG video has a static type, all others are H.264.
 pub fn codec(payload_type: PayloadType) -> Codec {
     if payload_type == mpeg2::PAYLOAD_TYPE {
         Codec::Mpeg2
@@ -16,7 +16,7 @@ pub fn codec(payload_type: PayloadType) -> Codec {
     }
 }
 
-/// The customary type of packets that carry this codec.
+/// Customary payload type of a codec.
 pub const fn payload_type(codec: Codec) -> PayloadType {
     match codec {
         Codec::H264 => MEDIA_TYPE,
@@ -24,11 +24,11 @@ pub const fn payload_type(codec: Codec) -> PayloadType {
     }
 }
 
-/// Cuts an access unit into payloads of at most `max_payload` bytes and gives each to `each`, with
-/// whether it is the last one.
+/// Splits an access unit into payloads of at most `max_payload` bytes. Calls `each` with every
+/// payload, and with whether it is the last one.
 ///
 /// # Errors
-/// As the codec's own `packetise`.
+/// Those of the codec's `packetise`.
 pub fn packetise(
     codec: Codec,
     access_unit: &[u8],
@@ -53,17 +53,17 @@ pub fn packetise(
     Ok(())
 }
 
-/// One RTP payload, not yet written.
+/// One RTP payload, not serialised yet.
 #[derive(Clone, Debug)]
 pub enum Payload<'a> {
-    /// RFC 6184.
+    /// Payload of RFC 6184.
     H264(h264::Payload<'a>),
-    /// RFC 2250.
+    /// Payload of RFC 2250.
     Mpeg2(mpeg2::Payload<'a>),
 }
 
 impl Payload<'_> {
-    /// How many bytes [`emit`](Self::emit) appends.
+    /// Number of bytes that [`emit`](Self::emit) appends.
     #[expect(clippy::len_without_is_empty, reason = "no payload is empty")]
     pub fn len(&self) -> usize {
         match self {
@@ -81,17 +81,17 @@ impl Payload<'_> {
     }
 }
 
-/// Joins payloads, given in order and without a gap, to an access unit.
+/// Joins payloads, passed in order and without gaps, to an access unit.
 #[derive(Clone, Debug)]
 pub enum JitterBuffer {
-    /// RFC 6184.
+    /// Assembler for RFC 6184.
     H264(h264::JitterBuffer),
-    /// RFC 2250.
+    /// Assembler for RFC 2250.
     Mpeg2(mpeg2::JitterBuffer),
 }
 
 impl JitterBuffer {
-    /// Holds at most `max_len` bytes of one access unit.
+    /// Limits an access unit to `max_len` bytes.
     pub const fn new(codec: Codec, max_len: usize) -> Self {
         match codec {
             Codec::H264 => Self::H264(h264::JitterBuffer::new(max_len)),
@@ -99,10 +99,10 @@ impl JitterBuffer {
         }
     }
 
-    /// Takes the next payload.
+    /// Adds the next payload.
     ///
     /// # Errors
-    /// When it is refused; [`take`](Self::take) then fails.
+    /// If it is rejected; [`take`](Self::take) then fails.
     pub fn push(&mut self, payload: &[u8]) -> Result<(), AssembleError> {
         match self {
             Self::H264(unit) => unit.push(payload).map_err(AssembleError::H264),
@@ -110,10 +110,11 @@ impl JitterBuffer {
         }
     }
 
-    /// The access unit, and whether decoding can begin with it. Begins anew, whole or not.
+    /// Returns the access unit and whether it is a key frame, and resets the assembler even on
+    /// failure.
     ///
     /// # Errors
-    /// The first thing that was wrong with it.
+    /// The first error of the access unit.
     pub fn take(&mut self) -> Result<(Vec<u8>, bool), AssembleError> {
         match self {
             Self::H264(unit) => unit
@@ -128,24 +129,25 @@ impl JitterBuffer {
     }
 }
 
-/// Whether a payload can only be the first of its frame.
+/// Whether a payload can only be the first one of its frame.
 pub fn begins_frame(codec: Codec, payload: &[u8]) -> bool {
     match codec {
         Codec::H264 => match first_unit(payload) {
-            // Parameter sets, a delimiter, or the first slice of a picture that is no key frame
-            // (those begin with their parameter sets).
+            // Parameter sets, a delimiter, or the first slice of a delta frame (key frames begin
+            // with their parameter sets).
             Some((SPS | DELIMITER, _)) => true,
             // first_mb_in_slice of zero is a single 1 bit (Exp-Golomb).
             Some((SLICE, next)) => next & 0x80 != 0,
             _ => false,
         },
-        // A sequence header, a group or a picture. Streams of two fields to a frame are not made
-        // here; the second one of another sender's would be taken for a frame that lacks one.
+        // A sequence header, a group or a picture. Frames of two field pictures are not produced
+        // here; the second field of such a frame from another sender looks like an incomplete
+        // frame.
         Codec::Mpeg2 => mpeg2_code(payload).is_some_and(|code| matches!(code, 0xb3 | 0xb8 | 0)),
     }
 }
 
-/// Whether a payload belongs to a frame that can be decoded alone.
+/// Whether a payload belongs to a key frame.
 pub fn is_key(codec: Codec, payload: &[u8]) -> bool {
     match codec {
         Codec::H264 => matches!(first_unit(payload), Some((SPS | IDR, _))),
@@ -154,16 +156,16 @@ pub fn is_key(codec: Codec, payload: &[u8]) -> bool {
     }
 }
 
-/// The NAL unit type in an RFC 6184 payload, and the byte that follows its header, if the
-/// payload has the beginning of a unit.
+/// NAL unit type in an RFC 6184 payload and the byte after its header, if the payload contains the
+/// beginning of a unit.
 fn first_unit(payload: &[u8]) -> Option<(u8, u8)> {
     match *payload {
-        // FU-A: the unit's type is in the second byte, which also says whether it begins here.
+        // FU-A: the second byte has the unit's type and the start bit.
         [indicator, head, next, ..] if indicator & 0x1f == 28 && head & 0x80 != 0 => {
             Some((head & 0x1f, next))
         }
         [indicator, ..] if indicator & 0x1f == 28 => None,
-        // STAP-A: a length of two bytes comes first.
+        // STAP-A: the first unit follows a length of two bytes.
         [indicator, _, _, unit, ..] if indicator & 0x1f == 24 => {
             Some((unit & 0x1f, payload.get(4).copied().unwrap_or(0)))
         }
@@ -181,13 +183,13 @@ fn mpeg2_code(payload: &[u8]) -> Option<u8> {
     }
 }
 
-/// Why an access unit does not become payloads.
+/// Why an access unit cannot be packetised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketiseError {
-    /// Of H.264.
+    /// Error of the H.264 packetiser.
     H264(h264::PacketiseError),
-    /// Of MPEG-2.
+    /// Error of the MPEG-2 packetiser.
     Mpeg2(mpeg2::PacketiseError),
 }
 
@@ -202,13 +204,13 @@ impl fmt::Display for PacketiseError {
 
 impl core::error::Error for PacketiseError {}
 
-/// Why payloads do not become an access unit.
+/// Why payloads do not form an access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AssembleError {
-    /// Of H.264.
+    /// Error of the H.264 assembler.
     H264(h264::AssembleError),
-    /// Of MPEG-2.
+    /// Error of the MPEG-2 assembler.
     Mpeg2(mpeg2::AssembleError),
 }
 
@@ -233,14 +235,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mpeg_video_has_a_type_of_its_own() {
+    fn mpeg_video_has_a_static_payload_type() {
         //= rfc2250-3.3-payload-type (test)
         assert_eq!(codec(PayloadType::new(32).unwrap()), Codec::Mpeg2);
         assert_eq!(codec(PayloadType::new(96).unwrap()), Codec::H264);
     }
 
     #[test]
-    fn beginnings_and_key_frames_are_known_in_payloads() {
+    fn frame_starts_and_key_frames_are_detected_in_payloads() {
         let both = |codec, payload: &[u8]| (begins_frame(codec, payload), is_key(codec, payload));
         let (h264, mpeg2) = (Codec::H264, Codec::Mpeg2);
         assert_eq!(both(h264, &[0x67, 1]), (true, true));

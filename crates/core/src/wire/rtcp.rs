@@ -18,9 +18,9 @@ pub use report::{
 };
 pub use sdes::{Cname, Sdes, SdesChunk, SdesItem, emit_sdes};
 
-/// The RTCP packets of a datagram, in their order.
+/// The RTCP packets of a datagram, in order.
 ///
-/// Ends after the first error: behind it, nothing is known to be where it should be.
+/// Ends after the first error, because the start of the next packet is unknown then.
 pub fn packets(datagram: &[u8]) -> Packets<'_> {
     Packets {
         rest: datagram,
@@ -28,10 +28,10 @@ pub fn packets(datagram: &[u8]) -> Packets<'_> {
     }
 }
 
-/// Checks a whole datagram before any of it is believed, and tells its form.
+/// Validates a whole datagram before any packet is used, and returns its form.
 ///
 /// # Errors
-/// What [`packets`] would come to sooner or later; also when the datagram is empty.
+/// The first error that [`packets`] would return; also if the datagram is empty.
 pub fn form(datagram: &[u8]) -> Result<Form, RtcpError> {
     let mut form = None;
     for packet in packets(datagram) {
@@ -50,7 +50,7 @@ pub fn form(datagram: &[u8]) -> Result<Form, RtcpError> {
     })
 }
 
-/// Whether a datagram on a port that RTP and RTCP share is RTCP (RFC 5761 section 4).
+/// Whether a datagram on a port shared by RTP and RTCP is RTCP (RFC 5761 section 4).
 pub fn is_rtcp(datagram: &[u8]) -> bool {
     //= rfc5761-4-demultiplex
     datagram.len() >= HEADER
@@ -58,12 +58,12 @@ pub fn is_rtcp(datagram: &[u8]) -> bool {
         && matches!(u8_at(datagram, 1), 192..=223)
 }
 
-/// How a datagram begins.
+/// Form of an RTCP datagram, by its first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// With a sender or receiver report: RTCP as everybody understands it.
+    /// Begins with a sender or receiver report (RFC 3550).
     Compound,
-    /// With anything else: for peers that have agreed to it.
+    /// Begins with another packet (RFC 5506): for peers that have negotiated it.
     ReducedSize,
 }
 
@@ -105,21 +105,22 @@ impl<'a> Iterator for Packets<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rtcp<'a> {
-    /// Sources that leave.
+    /// A BYE: sources that leave.
     Bye(Bye<'a>),
-    /// Arrival times and ECN marks, packet by packet (RFC 8888).
+    /// Arrival times and ECN marks per packet (RFC 8888).
     Ccfb(Ccfb<'a>),
-    /// Packets that are missing (RFC 4585).
+    /// Missing packets (RFC 4585).
     Nack(Nack<'a>),
-    /// Something that this crate does not read; by RFC 3550 section 6.1 it is to be ignored.
+    /// A packet type that this crate does not parse; RFC 3550 section 6.1 requires that it is
+    /// ignored.
     Other(RtcpPacket<'a>),
-    /// A request for a key frame (RFC 4585).
+    /// A picture loss indication (RFC 4585).
     Pli(Pli),
-    /// What somebody receives who sends nothing.
+    /// A receiver report.
     ReceiverReport(ReceiverReport<'a>),
-    /// Names of sources.
+    /// Source descriptions.
     Sdes(Sdes<'a>),
-    /// What somebody sends and receives.
+    /// A sender report.
     SenderReport(SenderReport<'a>),
 }
 
@@ -139,7 +140,7 @@ impl<'a> Rtcp<'a> {
     }
 }
 
-/// An RTCP packet of any type: header, length and padding checked.
+/// An RTCP packet of any type, with validated header, length and padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtcpPacket<'a> {
     first: u8,
@@ -151,7 +152,7 @@ pub struct RtcpPacket<'a> {
 }
 
 impl<'a> RtcpPacket<'a> {
-    /// The packet at the start of `bytes`, which is at `at` in its datagram, and what follows it.
+    /// Splits off the packet at the start of `bytes`, which is at offset `at` in its datagram.
     fn split(bytes: &'a [u8], at: usize) -> Result<(Self, &'a [u8]), RtcpError> {
         let have = bytes.len();
         if have < HEADER {
@@ -195,17 +196,17 @@ impl<'a> RtcpPacket<'a> {
         Ok((packet, rest))
     }
 
-    /// Which packet this is.
+    /// RTCP packet type.
     pub const fn packet_type(&self) -> u8 {
         self.packet_type
     }
 
-    /// The five bits that count reports, chunks or sources, or tell the format of feedback.
+    /// The five-bit field: number of reports, chunks or sources, or the feedback format.
     pub const fn count(&self) -> u8 {
         self.first & 0x1f
     }
 
-    /// What follows the first four bytes, without padding. A multiple of four bytes.
+    /// Bytes after the first four, without padding. A multiple of four bytes.
     pub const fn body(&self) -> &'a [u8] {
         self.body
     }
@@ -230,7 +231,7 @@ impl<'a> RtcpPacket<'a> {
     }
 }
 
-/// A packet that is being written: reserves the header, and fills in the length in the end.
+/// Writes a packet: reserves the header, and fills in the length at the end.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     out: &'a mut Vec<u8>,
@@ -256,25 +257,25 @@ impl<'a> Writer<'a> {
         self.put(&value.to_be_bytes());
     }
 
-    /// Bytes so far, header included.
+    /// Bytes written so far, header included.
     pub(super) fn len(&self) -> usize {
         self.out.len() - self.start
     }
 
-    /// Zeros up to the next multiple of four bytes.
+    /// Pads with zeros to the next multiple of four bytes.
     pub(super) fn align(&mut self) {
         let len = self.len().next_multiple_of(4);
         self.out.resize(self.start + len, 0);
     }
 
-    /// Overwrites what was put at `at`, counted from the start of the header.
+    /// Overwrites two bytes at offset `at`, counted from the start of the header.
     pub(super) fn patch_u16(&mut self, at: usize, value: u16) {
         if let Some(bytes) = self.out.get_mut(self.start + at..self.start + at + 2) {
             bytes.copy_from_slice(&value.to_be_bytes());
         }
     }
 
-    /// Takes back what was put after the first `len` bytes.
+    /// Removes everything after the first `len` bytes.
     pub(super) fn truncate(&mut self, len: usize) {
         self.out.truncate(self.start + len);
     }
@@ -282,80 +283,80 @@ impl<'a> Writer<'a> {
     pub(super) fn finish(mut self) {
         self.align();
         //= rfc3550-6.4.1-length
-        // Every caller bounds its packet by `MAX_LEN`, so the quotient fits 16 bits.
+        // Every caller limits its packet to `MAX_LEN`, so the quotient fits 16 bits.
         let words = self.len() / 4 - 1;
         self.patch_u16(2, words as u16);
     }
 }
 
-/// Why a datagram is no RTCP.
+/// Why a datagram is not RTCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RtcpError {
-    /// The inside of a packet contradicts itself.
+    /// The contents of a packet are inconsistent.
     Malformed {
-        /// Where the packet starts.
+        /// Offset of the packet.
         at: usize,
-        /// Its type.
+        /// Packet type.
         packet_type: u8,
-        /// What is wrong.
+        /// The inconsistency.
         fault: Fault,
     },
-    /// The padding count is no multiple of four from 4 up to the length of the body.
+    /// The padding count is not a multiple of four between 4 and the length of the body.
     Padding {
-        /// Where the packet starts.
+        /// Offset of the packet.
         at: usize,
-        /// As counted by the last byte.
+        /// Padding count in the last byte.
         padding: u8,
         /// Bytes after the header.
         room: usize,
     },
-    /// A packet is padded and not the last one.
+    /// A packet other than the last one is padded.
     PaddingNotLast {
-        /// Where the packet starts.
+        /// Offset of the packet.
         at: usize,
     },
-    /// The datagram ends inside a packet, or is empty.
+    /// The datagram is empty or ends within a packet.
     Truncated {
-        /// Where the packet starts.
+        /// Offset of the packet.
         at: usize,
-        /// Bytes that it takes, as far as known.
+        /// Length of the packet in bytes, as far as known.
         need: usize,
-        /// Bytes that are there.
+        /// Available bytes.
         have: usize,
     },
-    /// A packet is not of version 2.
+    /// The version of a packet is not 2.
     Version {
-        /// Where the packet starts.
+        /// Offset of the packet.
         at: usize,
-        /// The version that it claims.
+        /// Version in the packet.
         version: u8,
     },
 }
 
-/// What is wrong inside an RTCP packet.
+/// Inconsistency within an RTCP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A description item or a reason is longer than what is left for it.
+    /// An SDES item or a BYE reason exceeds the space left for it.
     ItemCutOff,
     /// A text is not UTF-8.
     NotUtf8,
-    /// The body is too short for what the header announces.
+    /// The body is too short for the contents that the header announces.
     TooShort {
-        /// Bytes wanted.
+        /// Required bytes.
         need: usize,
         /// Bytes in the body.
         have: usize,
     },
-    /// A block of congestion control feedback reports more packets than it may, or has room for.
+    /// A block of congestion control feedback exceeds the limit of reports, or its space.
     TooManyReports {
-        /// How many it claims.
+        /// Number of reports in the block.
         reports: u16,
     },
-    /// The body is longer than what the header announces.
+    /// The body is longer than the contents that the header announces.
     TooLong {
-        /// Bytes wanted.
+        /// Expected bytes.
         need: usize,
         /// Bytes in the body.
         have: usize,
@@ -401,7 +402,7 @@ impl fmt::Display for RtcpError {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ItemCutOff => f.write_str("a text is longer than the room left for it"),
+            Self::ItemCutOff => f.write_str("a text exceeds the space left for it"),
             Self::NotUtf8 => f.write_str("a text is not UTF-8"),
             Self::TooShort { need, have } => {
                 write!(f, "body of {have} bytes where {need} are needed")
@@ -419,7 +420,7 @@ impl fmt::Display for Fault {
 
 impl core::error::Error for RtcpError {}
 
-/// The largest packet that the length field can tell.
+/// The largest packet that the length field can express.
 pub(super) const MAX_LEN: usize = 4 << 16;
 pub(super) const TRANSPORT_FEEDBACK: u8 = 205;
 /// The counter in the header has five bits.

@@ -4,22 +4,22 @@ use core::fmt;
 
 use super::bytes::{u8_at, u16_at, u32_at};
 
-/// An RTP packet, length and version checked.
+/// An RTP packet with validated version and lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtpPacket<'a> {
     bytes: &'a [u8],
-    /// Where the payload starts.
+    /// Offset of the payload.
     start: usize,
-    /// Where the payload ends and the padding starts.
+    /// End of the payload, where the padding starts.
     end: usize,
 }
 
 impl<'a> RtpPacket<'a> {
-    /// Looks at every length, so that the accessors need not.
+    /// Validates all lengths, so that the accessors cannot fail.
     ///
     /// # Errors
-    /// When the packet is shorter than its own fields say, has another version or a padding
-    /// count that cannot be.
+    /// If the packet is shorter than its fields require, has another version, or has an invalid
+    /// padding count.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self, RtpError> {
         let have = bytes.len();
         let long_enough = |need: usize| {
@@ -85,7 +85,7 @@ impl<'a> RtpPacket<'a> {
         })
     }
 
-    /// What follows the fixed header and precedes the payload: CSRCs and extension as they are.
+    /// CSRCs and header extension: the bytes between the fixed header and the payload.
     pub fn header_tail(&self) -> &'a [u8] {
         self.bytes
             .get(RtpHeader::LEN..self.start)
@@ -97,7 +97,7 @@ impl<'a> RtpPacket<'a> {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// How many bytes of padding follow the payload.
+    /// Number of padding bytes after the payload.
     pub fn padding(&self) -> u8 {
         (self.bytes.len() - self.end) as u8
     }
@@ -115,29 +115,29 @@ impl<'a> RtpPacket<'a> {
 /// The fixed part of an RTP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtpHeader {
-    /// The format of the payload.
+    /// Payload type.
     pub payload_type: PayloadType,
-    /// Counts packets, modulo 2¹⁶.
+    /// Sequence number, modulo 2¹⁶.
     pub sequence: u16,
-    /// When the first byte of the payload was sampled, in units of the payload's clock.
+    /// Sampling time of the first byte of the payload, in units of the payload's clock.
     pub timestamp: u32,
-    /// The synchronisation source.
+    /// Synchronisation source.
     pub ssrc: u32,
     /// For video: the last packet of a frame.
     pub marker: bool,
 }
 
 impl RtpHeader {
-    /// Bytes that [`emit`](Self::emit) writes.
+    /// Length of the fixed header in bytes.
     pub const LEN: usize = 12;
 
-    /// Appends the header, without padding, extension and contributing sources; the payload is to
-    /// follow.
+    /// Appends the header, without padding, extension or contributing sources. The caller appends
+    /// the payload.
     pub fn emit(&self, out: &mut Vec<u8>) {
         self.emit_first(VERSION << 6, out);
     }
 
-    /// The same with the first byte as `first`, to announce what follows the fixed header.
+    /// Like `emit`, with the flags and the CSRC count of the first byte `first`.
     pub(super) fn emit_first(&self, first: u8, out: &mut Vec<u8>) {
         let mut bytes = [0; Self::LEN];
         bytes[0] = first;
@@ -169,17 +169,18 @@ impl PayloadType {
     }
 }
 
-/// The header extension of an RTP packet.
+/// Header extension of an RTP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtpExtension<'a> {
-    /// 0xBEDE for one-byte, 0x100x for two-byte element headers (RFC 8285); else an older profile's.
+    /// 0xBEDE for one-byte, 0x100x for two-byte element headers (RFC 8285); otherwise
+    /// profile-specific.
     pub profile: u16,
-    /// What follows the four bytes of its own header; a multiple of four bytes.
+    /// Data after the extension's own four-byte header; a multiple of four bytes.
     pub data: &'a [u8],
 }
 
 impl<'a> RtpExtension<'a> {
-    /// The elements of RFC 8285. Ends at the first one that is cut off; empty for other profiles.
+    /// The elements of RFC 8285, up to the first truncated one. Empty for other profiles.
     pub fn elements(&self) -> RtpElements<'a> {
         let (rest, two_byte) = match self.profile {
             ONE_BYTE => (self.data, false),
@@ -229,27 +230,27 @@ impl RtpElements<'_> {
     }
 }
 
-/// Why bytes are no RTP packet.
+/// Why bytes are not an RTP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RtpError {
-    /// The padding count is zero or reaches into the header.
+    /// The padding count is zero or exceeds the bytes after the header.
     Padding {
-        /// As counted by the last byte.
+        /// Padding count in the last byte.
         padding: u8,
         /// Bytes after the header.
         room: usize,
     },
-    /// It ends before its header does.
+    /// The packet ends within its header.
     Truncated {
-        /// Bytes that the header takes, as far as known.
+        /// Length of the header in bytes, as far as known.
         need: usize,
-        /// Bytes that are there.
+        /// Available bytes.
         have: usize,
     },
-    /// It is not version 2.
+    /// The version is not 2.
     Version {
-        /// The version that it claims.
+        /// Version in the packet.
         version: u8,
     },
 }
@@ -260,11 +261,11 @@ impl fmt::Display for RtpError {
             Self::Padding { padding, room } => {
                 write!(
                     f,
-                    "RTP padding of {padding} bytes where 1 to {room} are possible"
+                    "invalid RTP padding count {padding}: must be 1 to {room}"
                 )
             }
             Self::Truncated { need, have } => {
-                write!(f, "RTP header of {need} bytes cut off at {have}")
+                write!(f, "truncated RTP header: {have} of {need} bytes")
             }
             Self::Version { version } => write!(f, "RTP version {version} where 2 is expected"),
         }
@@ -310,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn every_optional_part_is_found(
+        fn all_optional_parts_are_parsed(
             header in header(),
             csrcs in vec(any::<u32>(), 0..=15),
             words in proptest::option::of(vec(any::<u32>(), 0..5)),
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_packets_say_what_is_wrong() {
+    fn errors_name_the_invalid_field() {
         //= rfc3550-5.1-version (test)
         let mut bytes = [0; 14];
         assert_eq!(
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_elements_of_both_forms() {
+    fn both_forms_of_extension_elements_are_parsed() {
         let one = RtpExtension {
             profile: 0xbede,
             data: &[0x10, 7, 0, 0, 0x21, 8, 9, 0xf0],

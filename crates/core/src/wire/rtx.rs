@@ -1,4 +1,4 @@
-//! Retransmission payloads (RFC 4588): a stream of their own repeats packets of another one.
+//! Retransmission payloads (RFC 4588): a separate stream repeats packets of the original stream.
 
 use core::fmt;
 
@@ -15,11 +15,11 @@ pub struct RtxPayload<'a> {
 }
 
 impl<'a> RtxPayload<'a> {
-    /// Reads the payload of an RTP packet of the retransmission stream.
+    /// Parses the payload of an RTP packet of the retransmission stream.
     ///
     /// # Errors
-    /// When it is too short for a sequence number. A stream may send such packets as padding: they
-    /// repeat nothing.
+    /// If it is too short for a sequence number. A stream may send such packets as padding; they
+    /// repeat no packet.
     pub fn parse(payload: &'a [u8]) -> Result<Self, RtxError> {
         //= rfc4588-4-osn
         match payload.split_at_checked(OSN) {
@@ -40,16 +40,16 @@ impl<'a> RtxPayload<'a> {
     }
 }
 
-/// What tells one stream of a session from another.
+/// Identification of a stream within a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamId {
-    /// The format of its payload.
+    /// Payload type.
     pub payload_type: PayloadType,
-    /// Its synchronisation source.
+    /// Synchronisation source.
     pub ssrc: u32,
 }
 
-/// Appends a packet of the retransmission stream `rtx`, with its number `sequence` there, that
+/// Appends a packet of the retransmission stream `rtx`, with sequence number `sequence`, that
 /// repeats `original`. It is two bytes longer than the original without padding.
 pub fn wrap(original: &RtpPacket<'_>, rtx: StreamId, sequence: u16, out: &mut Vec<u8>) {
     let header = original.header();
@@ -71,7 +71,7 @@ pub fn wrap(original: &RtpPacket<'_>, rtx: StreamId, sequence: u16, out: &mut Ve
 /// Appends the packet of the stream `original` that `rtx` repeats.
 ///
 /// # Errors
-/// When `rtx` is too short to repeat anything; nothing is appended then.
+/// If `rtx` is too short for a sequence number; nothing is appended then.
 pub fn unwrap(rtx: &RtpPacket<'_>, original: StreamId, out: &mut Vec<u8>) -> Result<(), RtxError> {
     let payload = RtxPayload::parse(rtx.payload())?;
     let header = as_stream(rtx.header(), original);
@@ -88,7 +88,7 @@ pub fn unwrap(rtx: &RtpPacket<'_>, original: StreamId, out: &mut Vec<u8>) -> Res
     Ok(())
 }
 
-/// The same header in another stream: timestamp and marker stay.
+/// The header for another stream; timestamp and marker are unchanged.
 fn as_stream(header: RtpHeader, stream: StreamId) -> RtpHeader {
     //= rfc4588-4-timestamp
     //= rfc4588-4-payload-type
@@ -107,10 +107,10 @@ fn emit_as(packet: &RtpPacket<'_>, header: RtpHeader, out: &mut Vec<u8>) {
     out.extend_from_slice(packet.header_tail());
 }
 
-/// A retransmission packet without room for the sequence number of the original.
+/// A retransmission payload that is too short for the original sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtxError {
-    /// Bytes in its payload.
+    /// Length of the payload in bytes.
     pub have: usize,
 }
 
@@ -119,14 +119,14 @@ impl fmt::Display for RtxError {
         let have = self.have;
         write!(
             f,
-            "a retransmission of {have} payload bytes, too short for a sequence number"
+            "retransmission payload of {have} bytes is too short for a sequence number"
         )
     }
 }
 
 impl core::error::Error for RtxError {}
 
-/// Bytes that a retransmission is longer than what it repeats: the original sequence number.
+/// Overhead of a retransmission in bytes: the original sequence number.
 pub const OSN: usize = 2;
 const PADDED: u8 = 0x20;
 
@@ -146,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_packet_comes_back(
+        fn retransmissions_restore_the_original_packet(
             numbers: (u16, u32, u32, bool),
             csrcs in vec(any::<u32>(), 0..4),
             extended: bool,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_repeats_nothing() {
+    fn padding_packets_repeat_no_packet() {
         let bytes = [0x80, 97, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 9];
         let packet = RtpPacket::new_checked(&bytes).unwrap();
         let mut out = Vec::new();

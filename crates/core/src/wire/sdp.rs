@@ -13,47 +13,49 @@ mod parse;
 
 pub use parse::{SdpError, SdpFault};
 
-/// One H.264 or MPEG-2 stream over RTP, as the payload type says, perhaps with a stream of retransmissions.
+/// Description of one H.264 or MPEG-2 stream over RTP, by its payload type, with an optional
+/// retransmission stream.
 ///
 /// [`Display`](fmt::Display) writes the description, [`parse`](Self::parse) reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sdp {
-    /// Tells this session from others of the same host.
+    /// Session identifier, unique on the host.
     pub session: u64,
-    /// Where the media goes.
+    /// Destination address of the media.
     pub address: IpAddr,
-    /// The UDP port of the media.
+    /// UDP port of the media.
     pub port: u16,
-    /// The type of the media packets.
+    /// Payload type of the media.
     pub payload_type: PayloadType,
-    /// The type of the retransmissions, if there are any.
+    /// Payload type of the retransmissions, if any.
     pub rtx: Option<PayloadType>,
-    /// What the decoder must know before the first picture, unless the stream brings it.
+    /// Parameter sets that the decoder needs before the first picture, unless the stream contains
+    /// them.
     pub parameter_sets: Option<ParameterSets>,
-    /// To the nearest 1/1000 frame per second.
+    /// Frame rate, with a resolution of 1/1000 frame per second.
     pub frame_rate: Option<FrameRate>,
-    /// Who sends.
+    /// SSRCs and CNAME of the sender.
     pub source: Option<Source>,
-    /// What the receiver may send back.
+    /// Feedback that the receiver may send.
     pub feedback: Feedback,
-    /// RTCP goes to the port of the media (RFC 5761).
+    /// RTCP shares the port of the media (RFC 5761).
     pub rtcp_mux: bool,
-    /// RTCP need not be compound (RFC 5506).
+    /// Reduced-size RTCP is allowed (RFC 5506).
     pub rtcp_reduced_size: bool,
 }
 
 /// Sources of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The SSRC of the media.
+    /// SSRC of the media.
     pub ssrc: u32,
-    /// The SSRC of the retransmissions.
+    /// SSRC of the retransmissions.
     pub rtx_ssrc: Option<u32>,
-    /// The name that both share.
+    /// CNAME of both.
     pub cname: Cname,
 }
 
-/// Feedback that the sender understands.
+/// Feedback that the sender accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Feedback {
     /// Generic NACK (RFC 4585).
@@ -72,8 +74,8 @@ pub struct ParameterSets {
 }
 
 impl ParameterSets {
-    /// From two NAL units without start codes; [`super::h264::parameter_sets`] finds them. `None` if
-    /// they are none, or too short to tell profile and level.
+    /// From two NAL units without start codes, as [`super::h264::parameter_sets`] returns them.
+    /// `None` if they are of other types, or too short to contain profile and level.
     pub fn new(sps: &[u8], pps: &[u8]) -> Option<Self> {
         let is = |nal: &[u8], kind, len| nal.len() >= len && nal[0] & 0x9f == kind;
         (is(sps, SPS, 4) && is(pps, PPS, 2)).then(|| Self {
@@ -108,7 +110,7 @@ impl fmt::Display for Sdp {
             format_args!("o=- {} 0 IN {family} {address}", self.session),
         )?;
         line(f, format_args!("s=Tidegate"))?;
-        // IPv4 multicast must tell its reach: the local network here.
+        // IPv4 multicast needs a TTL: the local network.
         let reach = if address.is_ipv4() && address.is_multicast() {
             "/1"
         } else {
@@ -133,7 +135,7 @@ impl Sdp {
         line(f, format_args!(""))?;
         match payload::codec(self.payload_type) {
             Codec::H264 => self.h264(f)?,
-            // RFC 3555 section 4.2.4 has no parameter that is needed.
+            // RFC 3555 section 4.2.4 has no required parameter.
             Codec::Mpeg2 => line(f, format_args!("a=rtpmap:{media} MPV/90000"))?,
         }
         if let Some(rtx) = self.rtx {
@@ -213,13 +215,13 @@ impl Sdp {
     }
 }
 
-/// The rest of a line and its end, which is two characters.
+/// Writes a line, which ends with CR LF.
 fn line(f: &mut fmt::Formatter<'_>, text: fmt::Arguments<'_>) -> fmt::Result {
     f.write_fmt(text)?;
     f.write_str("\r\n")
 }
 
-/// Frames in 1000 s. Rates above 4 million frames per second are written as that.
+/// Frames per 1000 s, limited to 2³² - 1.
 fn thousandths(rate: FrameRate) -> u32 {
     let den = u64::from(rate.den.max(1));
     // 2^32 times 1000 is far below 2^64.
@@ -235,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_text() {
+    fn the_complete_description_is_as_expected() {
         //= rfc4585-4.1-profile (test)
         //= rfc4585-4.2-attribute (test)
         //= rfc4588-8.6-apt (test)
@@ -308,7 +310,7 @@ a=ssrc:2 cname:tide@gate
     }
 
     #[test]
-    fn mpeg_2_needs_no_parameters() {
+    fn mpeg_2_has_no_format_parameters() {
         let plain = "v=0\no=- 7 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\n\
                      m=video 5004 RTP/AVP 32\n";
         let sdp = Sdp::parse(plain).unwrap();
@@ -322,7 +324,7 @@ a=ssrc:2 cname:tide@gate
     }
 
     #[test]
-    fn parameter_sets_are_what_they_claim() {
+    fn parameter_sets_of_wrong_type_or_length_are_rejected() {
         assert_eq!(ParameterSets::new(&[0x67, 1, 2], &[0x68, 1]), None);
         assert_eq!(ParameterSets::new(&[0x68, 1, 2, 3], &[0x68, 1]), None);
         assert_eq!(ParameterSets::new(&[0x67, 1, 2, 3], &[0x68]), None);

@@ -1,19 +1,19 @@
-//! Counters that wrap on the wire, made to count on: 16-bit sequence numbers and 32-bit
-//! timestamps become 64-bit numbers (in the spirit of RFC 3550 appendix A.1).
+//! Unwrapping of 16-bit sequence numbers and 32-bit timestamps to 64 bits (similar to RFC 3550
+//! appendix A.1).
 
 /// Extends the 16-bit sequence numbers of one RTP stream.
 ///
-/// A number is taken to lie within half the space (32,768) of the highest one so far, so
-/// reordering, duplicates and losses shorter than that do no harm. The low 16 bits of the result
-/// are the number on the wire. The first result is the first number plus 65,536, which leaves
-/// room for packets that were sent before the first one that arrived.
+/// A number is assumed to lie within half of the space (32,768) of the highest one so far, so
+/// reordering, duplicates and shorter losses are harmless. The low 16 bits of the result are the
+/// number on the wire. The first result is the first number plus 65,536, which leaves room for
+/// packets that were sent before the first arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unwrap16 {
     highest: Option<u64>,
 }
 
 impl Unwrap16 {
-    /// Nothing seen yet.
+    /// No number unwrapped yet.
     pub const fn new() -> Self {
         Self { highest: None }
     }
@@ -25,7 +25,7 @@ impl Unwrap16 {
         extended
     }
 
-    /// The extended form of `seq`, without taking note of it.
+    /// The extended form of `seq`, without changing the state.
     pub fn peek(&self, seq: u16) -> u64 {
         extend(self.highest, u64::from(seq), 16)
     }
@@ -35,23 +35,24 @@ impl Unwrap16 {
         self.highest
     }
 
-    /// The highest number as a reception report wants it: cycles since the first packet in the
-    /// upper, sequence number in the lower 16 bits (RFC 3550 section 6.4.1). Zero before the first.
+    /// Extended highest sequence number of a report block: cycles since the first packet in the
+    /// upper, sequence number in the lower 16 bits (RFC 3550 section 6.4.1). Zero before the first
+    /// packet.
     pub fn highest_in_report(&self) -> u32 {
         //= rfc3550-6.4.1-ehsn
         self.highest.map_or(0, |h| (h - (1 << 16)) as u32)
     }
 }
 
-/// Extends the 32-bit timestamps of one RTP stream, or other 32-bit counters, in the way of
-/// [`Unwrap16`]: within 2³¹ of the highest so far, the first result being 2³² plus the first value.
+/// Extends the 32-bit timestamps of one RTP stream, or other 32-bit counters, like [`Unwrap16`]:
+/// within 2³¹ of the highest value so far. The first result is 2³² plus the first value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unwrap32 {
     highest: Option<u64>,
 }
 
 impl Unwrap32 {
-    /// Nothing seen yet.
+    /// No value unwrapped yet.
     pub const fn new() -> Self {
         Self { highest: None }
     }
@@ -63,7 +64,7 @@ impl Unwrap32 {
         extended
     }
 
-    /// The extended form of `value`, without taking note of it.
+    /// The extended form of `value`, without changing the state.
     pub fn peek(&self, value: u32) -> u64 {
         extend(self.highest, u64::from(value), 32)
     }
@@ -74,10 +75,10 @@ impl Unwrap32 {
     }
 }
 
-/// The number nearest to `reference` whose low 16 bits are `seq`; ahead of it in a tie. `None` if
-/// that number would be negative: nothing with this number has been sent.
+/// The number nearest to `reference` whose low 16 bits are `seq`; the larger one in a tie. `None`
+/// if it would be negative: no packet has that number.
 ///
-/// A sender that counts its packets in 64 bits reads feedback with it.
+/// A sender with 64-bit packet counters resolves feedback with it.
 pub fn nearest16(reference: u64, seq: u16) -> Option<u64> {
     nearest(reference, u64::from(seq), 16)
 }
@@ -85,7 +86,7 @@ pub fn nearest16(reference: u64, seq: u16) -> Option<u64> {
 fn extend(highest: Option<u64>, value: u64, bits: u32) -> u64 {
     let first = (1 << bits) + value;
     highest.map_or(first, |h| {
-        // `h` is at least 2^bits, so going back by half of that stays positive.
+        // `h` is at least 2^bits, so subtracting half of that stays positive.
         nearest(h, value, bits).unwrap_or(first)
     })
 }
@@ -118,7 +119,7 @@ mod tests {
             let first = unwrap.unwrap(start) as i64;
             let mut highest = first;
             for step in steps {
-                // Relative to the highest, never before the room that the first one left.
+                // Relative to the highest, never below the room before the first one.
                 let sent = (highest + step).max(first - 30_000);
                 prop_assert_eq!(unwrap.unwrap(sent as u16) as i64, sent);
                 highest = highest.max(sent);
@@ -139,7 +140,7 @@ mod tests {
         }
 
         #[test]
-        fn the_nearest_is_near(reference in 0_u64..1 << 40, seq: u16) {
+        fn the_nearest_number_is_within_half_of_the_space(reference in 0_u64..1 << 40, seq: u16) {
             match nearest16(reference, seq) {
                 Some(n) => {
                     prop_assert_eq!(n as u16, seq);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_was_sent_before_zero() {
+    fn numbers_below_zero_and_above_u64_are_none() {
         assert_eq!(nearest16(5, 65_535), None);
         assert_eq!(nearest16(5, 6), Some(6));
         assert_eq!(nearest16(u64::MAX, 5), None);

@@ -31,7 +31,7 @@ fn remote(ms: u64) -> RemoteTime {
 
 //= rfc5348-5.1-retransmission (test)
 #[test]
-fn what_is_sent_again_has_a_number_of_its_own() {
+fn a_retransmission_has_its_own_sequence_number() {
     let mut h = History::new(false);
     let mut send = |stream, wire_seq, kind| {
         let (now, size) = (Time::ZERO, Bytes(1_200));
@@ -44,7 +44,7 @@ fn what_is_sent_again_has_a_number_of_its_own() {
 
 //= rfc5348-5.1-three-later (test)
 #[test]
-fn three_later_packets_prove_a_loss_and_one_does_not() {
+fn three_later_arrivals_declare_a_loss_and_one_does_not() {
     let mut h = History::new(false);
     (0..5).for_each(|i| send(&mut h, i, 65_533 + i));
     let lines = [got(65_534, 5), got(65_535, 4)];
@@ -64,10 +64,10 @@ fn three_later_packets_prove_a_loss_and_one_does_not() {
 }
 
 #[test]
-fn where_packets_overtake_each_other_only_time_proves_a_loss() {
+fn on_a_reordering_path_only_time_declares_a_loss() {
     let mut h = History::new(false);
     (0..9).for_each(|i| send(&mut h, i, i));
-    // Number 0 came 5 ms after number 1.
+    // Packet 0 arrived 5 ms after packet 1.
     let lines = [got(0, 1), got(1, 6)];
     h.on_feedback(Stream::Media, remote(100), &lines).unwrap();
     assert!(h.is_reordered());
@@ -83,7 +83,7 @@ fn where_packets_overtake_each_other_only_time_proves_a_loss() {
 }
 
 #[test]
-fn a_much_later_packet_proves_a_loss_too() {
+fn one_much_later_arrival_declares_a_loss() {
     let mut h = History::new(false);
     send(&mut h, 0, 7);
     send(&mut h, 25, 8);
@@ -94,7 +94,7 @@ fn a_much_later_packet_proves_a_loss_too() {
 }
 
 #[test]
-fn news_of_what_was_written_off_is_no_news() {
+fn feedback_on_written_off_packets_is_ignored() {
     let mut h = History::new(false);
     (0..9).for_each(|i| send(&mut h, i, i));
     h.on_feedback(Stream::Media, remote(100), &[got(0, 1)])
@@ -109,7 +109,7 @@ fn news_of_what_was_written_off_is_no_news() {
 }
 
 #[test]
-fn an_arrival_at_an_unknown_time_gives_no_round_trip() {
+fn an_arrival_without_a_time_yields_no_rtt() {
     let mut h = History::new(false);
     send(&mut h, 0, 7);
     h.on_feedback(Stream::Media, remote(9_000), &[got(7, 8_000)])
@@ -119,7 +119,7 @@ fn an_arrival_at_an_unknown_time_gives_no_round_trip() {
 }
 
 #[test]
-fn impossible_reports_are_refused_whole() {
+fn impossible_reports_are_rejected_as_a_whole() {
     let mut h = History::new(false);
     send(&mut h, 0, 7);
     let refuse = |h: &mut History, at, line| h.on_feedback(Stream::Media, at, &[line]);

@@ -3,7 +3,7 @@ use super::*;
 const HOLD: Duration = Duration::from_millis(400);
 const STEP: u64 = 3_000;
 
-/// A frame of `n` payloads: slices, in a key frame behind parameter sets.
+/// A frame of `n` slice payloads; a key frame starts with parameter sets.
 fn payloads(key: bool, n: usize) -> Vec<Vec<u8>> {
     let slice = |i: usize| match (key, i) {
         (true, 0) => vec![0x78, 0, 2, 0x67, 0x42, 0, 2, 0x65, 0x88],
@@ -15,19 +15,20 @@ fn payloads(key: bool, n: usize) -> Vec<Vec<u8>> {
 }
 
 struct Feeder {
-    assembler: JitterBuffer,
+    buffer: JitterBuffer,
     seq: u64,
 }
 
 impl Feeder {
     fn new() -> Self {
         Self {
-            assembler: JitterBuffer::new(Codec::H264, HOLD),
+            buffer: JitterBuffer::new(Codec::H264, HOLD),
             seq: 100,
         }
     }
 
-    /// Feeds frame `n` at `ms`, without the payloads in `lose`; returns its first number.
+    /// Delivers frame `n` at `ms`, except the payloads in `lose`; returns its first sequence
+    /// number.
     fn frame(&mut self, n: u64, ms: u64, key: bool, parts: usize, lose: &[usize]) -> u64 {
         let first = self.seq;
         for (i, payload) in payloads(key, parts).iter().enumerate() {
@@ -40,7 +41,7 @@ impl Feeder {
     }
 
     fn one(&mut self, n: u64, ms: u64, seq: u64, marker: bool, payload: &[u8], repaired: bool) {
-        self.assembler.on_packet(
+        self.buffer.on_packet(
             Time::from_millis(ms),
             &MediaPacket {
                 seq,
@@ -53,7 +54,7 @@ impl Feeder {
     }
 
     fn out(&mut self) -> Vec<(u64, Option<u64>)> {
-        core::iter::from_fn(|| self.assembler.poll())
+        core::iter::from_fn(|| self.buffer.poll())
             .map(|f| {
                 (
                     f.timestamp / STEP,
@@ -65,7 +66,7 @@ impl Feeder {
 }
 
 #[test]
-fn whole_frames_come_out_at_once_and_in_order() {
+fn complete_frames_are_released_at_once_and_in_order() {
     let mut f = Feeder::new();
     f.frame(0, 40, true, 3, &[]);
     f.frame(1, 73, false, 1, &[]);
@@ -74,7 +75,7 @@ fn whole_frames_come_out_at_once_and_in_order() {
 }
 
 #[test]
-fn a_repair_in_time_saves_the_frame_and_those_behind_it() {
+fn a_timely_retransmission_saves_the_frame_and_its_dependents() {
     let mut f = Feeder::new();
     f.frame(0, 40, true, 1, &[]);
     let first = f.frame(1, 73, false, 3, &[1]);
@@ -85,30 +86,30 @@ fn a_repair_in_time_saves_the_frame_and_those_behind_it() {
 }
 
 #[test]
-fn a_frame_past_its_deadline_takes_its_dependents_along_until_a_key_frame() {
+fn a_discarded_frame_discards_its_dependents_up_to_a_key_frame() {
     let mut f = Feeder::new();
     f.frame(0, 40, true, 1, &[]);
     f.frame(1, 73, false, 2, &[0]);
     f.frame(2, 107, false, 1, &[]);
     f.frame(3, 140, true, 2, &[]);
-    // Frame 1 could have come at 73.33 and is given up 400 ms later.
-    let due = f.assembler.next_timeout().unwrap();
+    // The earliest arrival of frame 1 is 73.33 ms; it is discarded 400 ms later.
+    let due = f.buffer.next_timeout().unwrap();
     assert_eq!(due.as_nanos() / 1_000_000, 473);
-    assert!(!f.assembler.on_timeout(Time::from_millis(472)));
-    // The key frame that is there already mends the chain: none has to be asked for.
-    assert!(!f.assembler.on_timeout(due));
+    assert!(!f.buffer.on_timeout(Time::from_millis(472)));
+    // The key frame that has arrived restores the references: no request is needed.
+    assert!(!f.buffer.on_timeout(due));
     assert_eq!(
         f.out(),
         [(0, Some(40)), (1, None), (2, None), (3, Some(140))]
     );
-    assert!(f.assembler.is_intact());
+    assert!(f.buffer.is_intact());
 }
 
 #[test]
-fn a_key_frame_does_not_wait_for_what_is_lost_before_it() {
+fn a_key_frame_does_not_wait_for_earlier_losses() {
     let mut f = Feeder::new();
     f.frame(0, 40, true, 1, &[]);
-    f.assembler.break_chain();
+    f.buffer.break_chain();
     f.frame(1, 73, false, 2, &[1]);
     f.frame(2, 107, true, 2, &[]);
     f.frame(3, 140, false, 1, &[]);
@@ -119,28 +120,28 @@ fn a_key_frame_does_not_wait_for_what_is_lost_before_it() {
 }
 
 #[test]
-fn a_late_repair_saves_the_frames_behind_and_is_not_waited_for_for_ever() {
+fn a_late_retransmission_saves_the_dependents_within_a_limit() {
     let mut f = Feeder::new();
     f.frame(0, 40, true, 1, &[]);
     let first = f.frame(1, 73, false, 2, &[0]);
     f.frame(2, 107, false, 1, &[]);
-    assert!(!f.assembler.on_timeout(Time::from_millis(500)));
+    assert!(!f.buffer.on_timeout(Time::from_millis(500)));
     assert_eq!(f.out(), [(0, Some(40))]);
     f.one(1, 510, first, false, &payloads(false, 2)[0], true);
     assert_eq!(f.out(), [(1, Some(510)), (2, Some(510))]);
 
     let second = f.frame(3, 530, false, 2, &[1]);
-    let own = f.assembler.next_timeout().unwrap();
-    assert!(!f.assembler.on_timeout(own));
-    let last = f.assembler.next_timeout().unwrap();
+    let own = f.buffer.next_timeout().unwrap();
+    assert!(!f.buffer.on_timeout(own));
+    let last = f.buffer.next_timeout().unwrap();
     assert_eq!(last, own + LATE_REPAIR);
-    assert!(f.assembler.on_timeout(last));
+    assert!(f.buffer.on_timeout(last));
     assert_eq!(f.out(), [(3, None)]);
     assert_eq!(second + 2, f.seq);
 }
 
 #[test]
-fn a_frame_that_vanished_whole_is_waited_for() {
+fn a_completely_lost_frame_is_waited_for() {
     let mut f = Feeder::new();
     f.frame(0, 40, true, 1, &[]);
     let lost = f.frame(1, 73, false, 1, &[0]);
@@ -151,11 +152,11 @@ fn a_frame_that_vanished_whole_is_waited_for() {
 }
 
 #[test]
-fn hostile_floods_are_bounded() {
+fn memory_is_bounded_under_a_flood() {
     let mut f = Feeder::new();
     for i in 0..20_000_u64 {
         f.one(i * 7, 40, i * 3, false, &[0x61, 0x88], false);
     }
-    assert!(f.assembler.stored <= MAX_PACKETS);
-    assert!(f.assembler.out.len() <= MAX_FRAMES);
+    assert!(f.buffer.stored <= MAX_PACKETS);
+    assert!(f.buffer.out.len() <= MAX_FRAMES);
 }

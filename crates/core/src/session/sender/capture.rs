@@ -1,4 +1,4 @@
-//! The clock of the camera, and the frames that wait for the encoder.
+//! Capture clock, and the queue of captured frames before the encoder.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -6,18 +6,18 @@ use std::collections::VecDeque;
 use crate::media::{FrameOrder, FrameRate};
 use crate::units::{Bytes, Time};
 
-/// Frames are captured at fixed times; each waits until the sender wants it encoded.
+/// Captures frames at fixed times and queues them until the sender orders their encoding.
 #[derive(Debug)]
 pub(super) struct Capture {
     rate: FrameRate,
     start: Option<Time>,
     next: u64,
     end: Option<u64>,
-    /// Frames from the first to before the second are not captured; the earliest is last.
+    /// Frame ranges (first, end) without capture; the earliest is last.
     pauses: Vec<(u64, u64)>,
     waiting: VecDeque<u64>,
     open: Option<Open>,
-    /// How long the encoder takes: the longest lately.
+    /// Encoding time: a decaying maximum.
     lag: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Capture {
         self.start.get_or_insert(now);
     }
 
-    /// Captures what is due.
+    /// Queues the frames due at `now`.
     pub(super) fn advance(&mut self, now: Time) {
         while self.next().is_some_and(|at| at <= now) {
             self.waiting.push_back(self.next);
@@ -55,7 +55,7 @@ impl Capture {
         }
     }
 
-    /// While the camera is off, the next frame is the first after that.
+    /// Skips the frames in which the camera is off.
     fn skip_pauses(&mut self) {
         while let Some((from, to)) = self.pauses.last().copied()
             && from <= self.next
@@ -65,19 +65,19 @@ impl Capture {
         }
     }
 
-    /// When the next frame is captured.
+    /// Capture time of the next frame.
     pub(super) fn next(&self) -> Option<Time> {
         let more = self.end.is_none_or(|end| self.next < end);
         more.then(|| self.time(self.next)).flatten()
     }
 
-    /// No frame is captured from now on, and none that waits is encoded.
+    /// Ends capturing and discards the queue.
     pub(super) fn end(&mut self) {
         self.end = Some(self.next);
         self.waiting.clear();
     }
 
-    /// The oldest frame that waits, and its time.
+    /// The oldest queued frame, and its capture time.
     pub(super) fn front(&self) -> Option<(u64, Time)> {
         let &frame = self.waiting.front()?;
         Some((frame, self.time(frame)?))
@@ -87,17 +87,17 @@ impl Capture {
         self.waiting.pop_front();
     }
 
-    /// More frames wait than anybody will want.
+    /// Whether the queue exceeds its limit.
     pub(super) fn is_crowded(&self) -> bool {
         self.waiting.len() > MAX_WAITING
     }
 
-    /// Frames that wait.
+    /// Number of queued frames.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The oldest waiting frame goes to the encoder.
+    /// Moves the oldest queued frame to the encoder.
     pub(super) fn order(&mut self, now: Time, order: FrameOrder, budget: Bytes) {
         self.waiting.pop_front();
         self.open = Some(Open {
@@ -111,25 +111,25 @@ impl Capture {
         self.open.is_some()
     }
 
-    /// The encoder has answered.
+    /// The encoder has finished the open order.
     pub(super) fn answer(&mut self, now: Time) -> Option<(FrameOrder, Bytes)> {
         let open = self.open.take()?;
-        // A slow frame counts at once, and is forgotten within a second or two.
+        // A slow frame counts immediately and decays within a second or two.
         self.lag = now.since(open.since).max(self.lag * 31 / 32);
         Some((open.order, open.budget))
     }
 
-    /// How long the encoder takes, by its slowest frame lately.
+    /// Recent maximum of the encoding time.
     pub(super) fn lag(&self) -> Duration {
         self.lag
     }
 
-    /// Frames captured so far.
+    /// Number of frames captured so far.
     pub(super) fn made(&self) -> u64 {
         self.next
     }
 
-    /// Whether nothing more will come.
+    /// Whether the stream has ended and no frame is pending.
     pub(super) fn is_over(&self) -> bool {
         self.start.is_some() && self.next().is_none() && self.waiting.is_empty() && !self.is_busy()
     }
@@ -139,14 +139,14 @@ impl Capture {
     }
 }
 
-/// The first frame that is captured at `at` or later.
+/// The first frame captured at or after `at`.
 fn first_at(rate: FrameRate, at: Duration) -> u64 {
     let frames = at.as_nanos() * u128::from(rate.num);
     let frames = frames.div_ceil(1_000_000_000 * u128::from(rate.den.max(1)));
     u64::try_from(frames).unwrap_or(u64::MAX)
 }
 
-/// An order that the encoder has not answered.
+/// The open order of the encoder.
 #[derive(Debug)]
 struct Open {
     since: Time,
@@ -154,7 +154,7 @@ struct Open {
     budget: Bytes,
 }
 
-/// Raw pictures that a source has to be able to keep: one second at 60 frames per second.
+/// Queue limit, which a source must be able to buffer: one second at 60 frames per second.
 const MAX_WAITING: usize = 60;
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
     use crate::units::Rate;
 
     #[test]
-    fn a_camera_that_is_off_makes_no_frames() {
+    fn no_frames_are_captured_while_the_camera_is_off() {
         let second = Duration::from_secs;
         let pauses = [(second(1), second(3)), (second(4), second(5))];
         let mut capture = Capture::new(FrameRate::fps(10), Some(55), &pauses);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_frame_counts_at_once_and_is_forgotten_slowly() {
+    fn the_lag_rises_immediately_and_decays_slowly() {
         let mut capture = Capture::new(FrameRate::fps(30), None, &[]);
         capture.start(Time::ZERO);
         let mut encode = |frame: u64, millis: u64| {

@@ -1,4 +1,4 @@
-//! The controller, with or without a delay promise around it.
+//! Rate control of a sender: the controller, with or without a delay bound.
 
 use core::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::session::config::SenderConfig;
 use crate::session::path::PathView;
 use crate::units::{Bytes, Time};
 
-/// What decides about the rates of a sender.
+/// Controller, optionally limited by a delay bound.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one per session")]
 pub(super) enum Control {
     Plain(Box<dyn RateController>),
-    Promised {
-        promise: DelayBound<Box<dyn RateController>>,
+    Bounded {
+        limiter: DelayBound<Box<dyn RateController>>,
         bound: Duration,
     },
 }
 
 impl Control {
-    /// With a promise when there is a bound to keep and a planner to keep it.
+    /// Adds the delay bound if the configuration has both a bound and a planner.
     pub(super) fn new(
         controller: Box<dyn RateController>,
         planner: Option<PlannerConfig>,
@@ -36,13 +36,13 @@ impl Control {
             packet_size: config.packet_size,
             ..planner
         };
-        Self::Promised {
-            promise: DelayBound::new(controller, planner, bound),
+        Self::Bounded {
+            limiter: DelayBound::new(controller, planner, bound),
             bound,
         }
     }
 
-    /// Before a frame is ordered: the plan as of now.
+    /// Updates the plan before a frame is ordered.
     pub(super) fn replan(
         &mut self,
         cx: &mut Cx<'_>,
@@ -50,40 +50,40 @@ impl Control {
         path: &PathView,
         encoder: Duration,
     ) {
-        if let Self::Promised { promise, bound, .. } = self {
-            promise.set_backlog(backlog);
-            // What is lost has to be missed, asked for and sent again within the bound. Where that
-            // takes too long even with no queue of ours, nothing is kept back for it.
+        if let Self::Bounded { limiter, bound, .. } = self {
+            limiter.set_backlog(backlog);
+            // Loss detection, request and retransmission must complete within the bound. If that is
+            // impossible even with an empty queue, the plan reserves no time for repairs.
             let repaired = path.srtt() + REPAIR;
-            let standing = promise.standing(cx.now);
+            let standing = limiter.standing(cx.now);
             let repair = if path.one_way() + standing + repaired > *bound {
                 Duration::ZERO
             } else {
                 repaired.min(*bound / 3)
             };
             let spent = path.one_way() + encoder + repair;
-            promise.set_budget(bound.saturating_sub(spent), repair);
-            promise.replan(cx);
+            limiter.set_budget(bound.saturating_sub(spent), repair);
+            limiter.replan(cx);
         }
     }
 
-    /// How long the newest packet that arrived waited in a queue of ours.
+    /// Self-induced queueing delay of the newest packet that has arrived.
     pub(super) fn queueing(&self) -> Duration {
         match self {
             Self::Plain(_) => Duration::ZERO,
-            Self::Promised { promise, .. } => promise.queueing(),
+            Self::Bounded { limiter, .. } => limiter.queueing(),
         }
     }
 
-    /// How long a packet that leaves at `now` waits in a queue of ours.
+    /// Expected self-induced queueing delay of a packet that leaves at `now`.
     pub(super) fn wait(&self, now: Time) -> Duration {
         match self {
             Self::Plain(_) => Duration::ZERO,
-            Self::Promised { promise, .. } => promise.wait(now),
+            Self::Bounded { limiter, .. } => limiter.wait(now),
         }
     }
 
-    /// Nothing that was learnt of the path holds any more.
+    /// Resets all path estimates.
     pub(super) fn restart(&mut self, cx: &mut Cx<'_>, packet_size: Bytes) {
         let change = Change::Path {
             packet_size,
@@ -119,18 +119,18 @@ impl Control {
     fn inner(&self) -> &dyn RateController {
         match self {
             Self::Plain(controller) => &**controller,
-            Self::Promised { promise, .. } => promise,
+            Self::Bounded { limiter, .. } => limiter,
         }
     }
 
     fn inner_mut(&mut self) -> &mut dyn RateController {
         match self {
             Self::Plain(controller) => &mut **controller,
-            Self::Promised { promise, .. } => promise,
+            Self::Bounded { limiter, .. } => limiter,
         }
     }
 }
 
-/// From a loss to its report and from its repair to the decoder, beside the round trip: one
-/// feedback interval, the gap to the packets that prove it, and the timers of both ends.
+/// Duration of a repair in addition to the round-trip time: one feedback interval, the gap to the
+/// packets that prove the loss, and the timers of both endpoints.
 const REPAIR: Duration = Duration::from_millis(50);

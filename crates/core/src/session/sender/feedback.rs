@@ -1,4 +1,4 @@
-//! What comes back: RTCP in, silence, blackouts, the circuit breaker, and reports out.
+//! Incoming RTCP, blackouts, circuit breaker, and outgoing sender reports.
 
 use core::time::Duration;
 
@@ -54,7 +54,8 @@ impl MediaSender {
         self.reporter = Some(from);
         let now = self.config.epoch.at(cx.now).middle();
         let sample = round_trip(now, block.last_sr, block.delay_since_last_sr);
-        // An answer to a greeting that nobody sent, or from before the epoch, is a lie.
+        // A sample longer than the session is forged, or answers a sender report of another
+        // session.
         let sample = sample.filter(|&rtt| rtt <= cx.now.since(self.started));
         if let Some(rtt) = sample {
             self.path.on_rtt(cx.now, rtt);
@@ -62,7 +63,7 @@ impl MediaSender {
         let loss = f64::from(block.fraction_lost) / 256.0;
         let first = core::mem::replace(&mut self.answered, true);
         if self.peer != Peer::PerPacket {
-            self.judge_peer(cx, loss, sample);
+            self.classify_peer(cx, loss, sample);
         } else if !first && let Some(rtt) = sample {
             self.control.on_report(cx, &Report::default().rtt(rtt));
         }
@@ -83,25 +84,26 @@ impl MediaSender {
         self.on_sign_of_life(cx, answered);
     }
 
-    /// Whether a peer that reports and gives no per-packet feedback ever will.
-    fn judge_peer(&mut self, cx: &mut Cx<'_>, loss: f64, rtt: Option<Duration>) {
-        let waited = self
+    /// Determines whether a peer without per-packet feedback sends reports only.
+    fn classify_peer(&mut self, cx: &mut Cx<'_>, loss: f64, rtt: Option<Duration>) {
+        let overdue = self
             .first_media
             .is_some_and(|at| cx.now.since(at) >= PATIENCE);
         match self.peer {
-            Peer::Unknown if waited => {
+            Peer::Unknown if overdue => {
                 self.peer = Peer::RrFallback;
                 cx.trace.record(cx.now, Event::PeerReportsOnly);
             }
             Peer::Unknown => {
-                // The greeting is answered: the controller gets its first round-trip time.
+                // The report answers the handshake: the controller gets its first round-trip
+                // sample.
                 if let Some(rtt) = rtt {
                     self.control.on_report(cx, &Report::default().rtt(rtt));
                 }
             }
             Peer::RrFallback => {
                 let rtt = self.path.has_rtt().then(|| self.path.srtt());
-                self.cautious.on_report(loss, rtt, self.config.packet_size);
+                self.fallback.on_report(loss, rtt, self.config.packet_size);
             }
             Peer::PerPacket => {}
         }
@@ -125,14 +127,14 @@ impl MediaSender {
         if progress {
             self.last_progress = cx.now;
             if let Phase::Blackout { since, .. } = self.phase {
-                // Held up, not cut off: nothing has to be written off.
+                // The path held the packets and lost none: nothing is written off.
                 self.end_blackout(cx, since);
             }
         }
         self.take(cx, &learnt);
     }
 
-    /// New fates: to the controller, to the statistics, and to the repair of what was lost.
+    /// Passes new fates to the controller and the path statistics, and schedules retransmissions.
     fn take(&mut self, cx: &mut Cx<'_>, learnt: &Learnt) {
         if learnt.fates.is_empty() {
             return;
@@ -164,8 +166,8 @@ impl MediaSender {
         }
     }
 
-    /// A lost packet is sent again if the receiver still needs it and it can be in time; else
-    /// the chain of references ends there.
+    /// Retransmits a lost packet if the receiver still needs it and it can be in time; otherwise
+    /// breaks the reference chain at its frame.
     fn on_lost(&mut self, content: Content) {
         if !self.chain.is_current(content.frame) {
             return;
@@ -178,14 +180,14 @@ impl MediaSender {
         }
     }
 
-    /// Missing packets, named by a peer (RFC 4585 section 6.2.1). Our own receivers tell the
-    /// same by per-packet feedback, a little later.
+    /// Generic NACK (RFC 4585 section 6.2.1). The per-packet feedback of a Tidegate receiver
+    /// reports the same losses slightly later.
     fn on_nack(&mut self, cx: &mut Cx<'_>, nack: &Nack<'_>) {
         if nack.media() != self.config.streams.media_ssrc {
             return reject(cx, FeedbackFault::UnknownSource);
         }
         self.breaker.on_rtcp(cx.now);
-        // Where packets overtake each other, most requests are made too early.
+        // On a path with reordering, most NACKs are premature.
         if self.peer == Peer::PerPacket && self.history.is_reordered() {
             return;
         }
@@ -199,8 +201,8 @@ impl MediaSender {
         }
     }
 
-    /// The receiver cannot decode (RFC 4585 section 6.3.1). A request that was made before the
-    /// newest key frame can have arrived is answered already.
+    /// Picture loss indication (RFC 4585 section 6.3.1). A request sent before the newest key frame
+    /// could arrive is already answered.
     fn on_pli(&mut self, cx: &mut Cx<'_>) {
         self.breaker.on_rtcp(cx.now);
         let Some(key) = self.chain.last_key() else {
@@ -212,8 +214,8 @@ impl MediaSender {
         }
     }
 
-    /// Whoever reported of us leaves. It may come back, or another in its place: sender reports ask
-    /// on, as after a trip of the breaker.
+    /// The reporting receiver leaves. It, or another one, may join later: sender reports continue
+    /// as probes, as after a trip of the breaker.
     //= rfc3550-6.6-leaves
     fn on_bye(&mut self, cx: &mut Cx<'_>) {
         let stands = matches!(self.phase, Phase::Stopped | Phase::Closed(_));
@@ -224,15 +226,15 @@ impl MediaSender {
         self.stop(cx, cause);
     }
 
-    /// Whether the receiver's goodbye is what stopped the stream.
+    /// Whether the stream stopped because of the receiver's BYE.
     pub(super) fn is_left(&self) -> bool {
         let tripped = self.breaker.tripped();
         self.phase == Phase::Stopped
             && tripped.is_some_and(|(_, cause)| cause == BreakerCause::Goodbye)
     }
 
-    /// When the silence of the path is long enough to call it a blackout: packets are out for
-    /// longer than a round trip, and no news came of any.
+    /// Start time of a blackout: packets have been in flight for longer than a round trip, and no
+    /// feedback has reported an arrival for [`SILENCE`].
     pub(super) fn silence(&self) -> Option<Time> {
         if self.phase != Phase::Open || self.peer != Peer::PerPacket {
             return None;
@@ -243,10 +245,10 @@ impl MediaSender {
 
     pub(super) fn begin_blackout(&mut self, cx: &mut Cx<'_>) {
         cx.trace.record(cx.now, Event::BlackoutBegan);
-        let deaf = cx.now.since(self.last_rtcp) >= SILENCE / 2;
+        let no_rtcp = cx.now.since(self.last_rtcp) >= SILENCE / 2;
         self.phase = Phase::Blackout {
             since: cx.now,
-            deaf,
+            no_rtcp,
         };
         self.next_report = Some(cx.now);
         self.repairs.clear();
@@ -260,15 +262,15 @@ impl MediaSender {
         self.path.forget_rates();
     }
 
-    /// Any RTCP about our streams. `answered` is when the sender report left that it answers, and
-    /// the round trip that this shows.
+    /// Any RTCP about one of the sender's streams was received. `answered` is the departure time of
+    /// the sender report that it answers, and the round-trip time.
     fn on_sign_of_life(&mut self, cx: &mut Cx<'_>, answered: Option<(Time, Duration)>) {
         self.last_rtcp = cx.now;
         match self.phase {
-            Phase::Blackout { since, deaf } => {
-                // If nothing at all came, then anything shows that the path is back; if only
-                // our direction was dead, an answer to a probe does.
-                if deaf || answered.is_some_and(|(at, _)| at > since) {
+            Phase::Blackout { since, no_rtcp } => {
+                // If no RTCP was received before, any RTCP proves that the path is restored. If
+                // only the forward path failed, only an answer to a probe does.
+                if no_rtcp || answered.is_some_and(|(at, _)| at > since) {
                     let learnt = self.history.write_off(cx.now);
                     self.end_blackout(cx, since);
                     self.pacer.allow_burst(cx.now, self.path.one_way() * 2);
@@ -299,8 +301,8 @@ impl MediaSender {
         self.repairs.clear();
     }
 
-    /// After the breaker: a new start, with nothing believed of the path but the round trip that
-    /// has just been seen, without which the first packets would leave one a second.
+    /// Restarts the stream after a trip. All path estimates are reset except the new round-trip
+    /// sample, without which the first packets would leave at one per second.
     fn resume(&mut self, cx: &mut Cx<'_>, rtt: Duration) {
         cx.trace.record(cx.now, Event::BreakerResumed);
         let learnt = self.history.write_off(cx.now);
@@ -316,7 +318,7 @@ impl MediaSender {
         self.last_progress = cx.now;
     }
 
-    /// Sender reports: every second, and as probes when the path is silent.
+    /// Sends a sender report: every second, more often as a probe while the peer is silent.
     pub(super) fn report_if_due(&mut self, now: Time) {
         if self.next_report.is_none_or(|at| at > now) {
             return;
@@ -342,17 +344,17 @@ impl MediaSender {
         self.next_report = Some(now + wait);
     }
 
-    /// When the session may end: all has left and could have been repaired.
+    /// Earliest end of the session: everything was sent, and the time for retransmissions is over.
     pub(super) fn closing_time(&self) -> Option<Time> {
-        if self.hurried {
+        if self.closing {
             return Some(Time::ZERO);
         }
         if let (Phase::Stopped, Some((tripped, _))) = (self.phase, self.breaker.tripped()) {
-            // To a receiver that has left nothing is owed once the video is over.
+            // A receiver that has left needs nothing after the end of the stream.
             if self.is_left() && self.capture.is_over() {
                 return Some(tripped);
             }
-            // An answer counts once the stream has rested, and has the patience to come.
+            // Answers count only after the pause of the breaker; `patience` starts then.
             let since = if self.capture.is_over() {
                 tripped
             } else {
@@ -386,23 +388,22 @@ impl MediaSender {
     }
 }
 
-/// Our receivers report every second.
+/// Report interval of a Tidegate receiver.
 const FAST_REPORTS: Duration = Duration::from_secs(1);
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const GREETING_RETRY: Duration = Duration::from_millis(100);
-/// A peer that has not given per-packet feedback this long after the first media packet does
-/// not do so.
+/// Time from the first media packet after which a peer counts as sending no per-packet feedback.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Six feedback intervals: long enough for a few to be lost, short enough to lose only five
-/// frames into a dead path.
+/// Six feedback intervals: tolerates the loss of a few feedback packets, and sends at most five
+/// frames into a failed path.
 const SILENCE: Duration = Duration::from_millis(150);
 const PROBE_MIN: Duration = Duration::from_millis(20);
 const PROBE_MAX: Duration = Duration::from_millis(100);
-/// From the arrival of a key frame to the last request that does not know of it.
+/// Time from the arrival of a key frame to the last request sent without knowledge of it.
 const KEY_NEWS: Duration = Duration::from_millis(50);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a stream without a delay bound waits for repairs at its end.
+/// Time for retransmissions at the end of a stream without a delay bound.
 const LAST_REPAIRS: Duration = Duration::from_secs(1);
-/// Of one NACK packet.
+/// Maximum number of entries processed per NACK packet.
 const MAX_NACKS: usize = 256;
 const MAX_REPAIRS: usize = 1_024;

@@ -1,4 +1,4 @@
-//! What is made of a frame that waits: at which rate, as a key frame or not, and whether it is too late.
+//! Decisions on a waiting frame: rate, key frame or delta frame, and lateness.
 
 use core::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::trace::KeyCause;
 use crate::units::{Bytes, Rate, Time};
 
 impl MediaSender {
-    /// Less media rather than none: losses of an outage that is over count for the breaker in
-    /// three reports, and the longer the round trip, the less may leave meanwhile.
+    /// Limits the media rate so that the breaker does not trip: the losses of a past outage count
+    /// for three reports, and a longer round-trip time lowers the permitted rate.
     pub(super) fn under_ceiling(&self, target: Target) -> Target {
         let Some(ceiling) = self.ceiling.filter(|_| self.config.circuit_breaker) else {
             return target;
@@ -24,8 +24,8 @@ impl MediaSender {
         Rate::from_f64(self.target().send.as_f64() * self.config.pace)
     }
 
-    /// The media rate for a frame captured at `captured`: frames that had to wait, as for the
-    /// end of a blackout, are made as small as can be, so that the stream catches up.
+    /// Media rate of a frame captured at `captured`. Frames that waited, for example for the end of
+    /// a blackout, are encoded at the minimum rate, so that the stream catches up.
     pub(super) fn frame_rate(&self, now: Time, captured: Time) -> Rate {
         let (floor, ceiling) = self.config.rates;
         if self.has_waited(now, captured) && self.config.delay_bound.is_some() {
@@ -34,19 +34,20 @@ impl MediaSender {
         self.target().media.max(floor).min(ceiling)
     }
 
-    /// Whether a frame that had to wait stays uncoded, since the key frame before it is still
-    /// leaving: if that is given up, this one can be the key frame, and is not lost with it.
+    /// Whether a frame that waited stays unencoded because the previous key frame is still being
+    /// sent. If that one is dropped, this frame can become the key frame instead of being lost with
+    /// it.
     pub(super) fn is_held(&self, now: Time, captured: Time) -> bool {
         let key_waits = self.last_key_left.is_none() && !self.frames.is_empty();
         key_waits && self.config.delay_bound.is_some() && self.has_waited(now, captured)
     }
 
-    /// Whether a frame is ordered later than the encoder's own time explains.
+    /// Whether the frame was ordered later than the encoding time explains.
     pub(super) fn has_waited(&self, now: Time, captured: Time) -> bool {
         now.since(captured) > self.config.frame_rate.interval() * 2
     }
 
-    /// What the frames that wait behind the next one will take at least.
+    /// Minimum size of the frames that wait behind the next one.
     pub(super) fn waiting_raw(&self) -> Bytes {
         let floor = self.config.rates.0 * self.config.frame_rate.interval();
         floor.scale((self.capture.waiting() as u64).saturating_sub(1), 1)
@@ -55,7 +56,7 @@ impl MediaSender {
     pub(super) fn key_cause(&self, frame: u64) -> Option<KeyCause> {
         let every = match (self.config.key_interval, self.peer) {
             (Some(every), _) => Some(every),
-            // Plain receivers cannot ask: let them in every two seconds.
+            // Plain receivers cannot request key frames: send one every two seconds.
             (None, Peer::Unknown | Peer::RrFallback) => {
                 Some((self.config.frame_rate.as_f64() * 2.0) as u64)
             }
@@ -67,7 +68,7 @@ impl MediaSender {
         broken.or(periodic.then_some(KeyCause::Periodic))
     }
 
-    /// Whether `ahead` bytes that leave from now on end too late for a frame.
+    /// Whether `ahead` bytes that leave from now on arrive too late for the frame.
     pub(super) fn is_late(&self, now: Time, captured: Time, ahead: Bytes) -> bool {
         let Some(bound) = self.config.delay_bound else {
             return false;
@@ -75,7 +76,7 @@ impl MediaSender {
         let leave = self
             .pacer
             .time_to_send(now, Bytes::ZERO, ahead, self.pace());
-        // While nothing leaves, nothing is known of what the path does to it either.
+        // While nothing is sent, the predicted queueing delay is unknown.
         let queueing = if self.phase == Phase::Open {
             self.queueing().min(self.control.wait(now))
         } else {
@@ -84,9 +85,9 @@ impl MediaSender {
         now + leave + queueing + self.path.one_way() > captured + bound
     }
 
-    /// What waits in front of a packet that leaves now. Nothing does if all that left has
-    /// arrived, however long the last one had to wait: else a sender that pauses because of a
-    /// long queue would never hear that it is gone.
+    /// Self-induced queueing delay of a packet that leaves now. Zero if all sent packets have
+    /// arrived, whatever their delay was: otherwise a sender that pauses because of a long queue
+    /// would never learn that it has drained.
     pub(super) fn queueing(&self) -> Duration {
         if self.history.in_flight() == Bytes::ZERO {
             Duration::ZERO
@@ -95,13 +96,13 @@ impl MediaSender {
         }
     }
 
-    /// Whether nothing has left for so long that the next frame has to go, in time or not: only
-    /// packets that arrive can show that the path is better than it is believed to be.
-    pub(super) fn is_scout_due(&self, now: Time) -> bool {
-        self.frames.is_empty() && now.since(self.last_media) >= SCOUT_PAUSE
+    /// Whether the next frame must be sent as a probe, even if late: nothing was sent for
+    /// [`PROBE_PAUSE`], and only arrivals can show that the path has improved.
+    pub(super) fn is_probe_due(&self, now: Time) -> bool {
+        self.frames.is_empty() && now.since(self.last_media) >= PROBE_PAUSE
     }
 }
 
-/// Longest pause of a stream that has nothing in time to send: a smallest key frame of two
-/// packets each second is 20 kb/s.
-const SCOUT_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum pause of a stream that has no frame in time: a minimal key frame of two packets per
+/// second is 20 kb/s.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);

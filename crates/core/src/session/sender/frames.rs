@@ -1,4 +1,4 @@
-//! Encoded frames on their way out, and those kept for repair.
+//! Encoded frames that wait to be sent, and frames kept for retransmission.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,53 +10,53 @@ use crate::units::{Bytes, Time};
 use crate::wire::payload::{self, PacketiseError};
 use crate::wire::rtp::RtpHeader;
 
-/// One frame, cut into payloads.
+/// An encoded frame, split into payloads.
 #[derive(Debug)]
 pub(super) struct OutFrame {
     pub(super) row: SentFrame,
     pub(super) deadline: Option<Time>,
-    /// All payloads, one behind the other, and where each ends.
+    /// Concatenated payloads, and the end of each.
     payloads: Vec<u8>,
     ends: Vec<usize>,
-    /// The next payload to leave for the first time.
+    /// The next payload to be sent for the first time.
     next: usize,
-    /// Wire bytes that have not left.
+    /// Wire bytes not sent yet.
     left: Bytes,
-    /// When each payload was last sent again.
+    /// Time of the last retransmission of each payload.
     repaired: Vec<Option<Time>>,
 }
 
-/// One frame as a row of the sender's frame table.
+/// Row of the sender's frame table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SentFrame {
-    /// Number, from zero at the first capture.
+    /// Frame number; the first capture is 0.
     pub frame: u64,
-    /// RTP time stamp.
+    /// RTP timestamp.
     pub timestamp: u32,
-    /// When it was captured.
+    /// Capture time.
     pub captured: Time,
-    /// Can be decoded alone.
+    /// The frame is decodable without references.
     pub key: bool,
-    /// Never encoded.
+    /// The frame was never encoded.
     pub skipped: bool,
-    /// What the encoder was asked for, in bits.
+    /// Size ordered from the encoder, in bits.
     pub target_bits: u64,
-    /// What it made, in bits.
+    /// Encoded size, in bits.
     pub bits: u64,
-    /// What that takes to send: its packets with all headers, or over TCP on the stream, with the
-    /// report that goes before it. Zero if it was never made into packets.
+    /// Size on the wire: all packets with headers, or over TCP the bytes on the stream, including
+    /// the preceding report. Zero if the frame was never packetised.
     pub wire: Bytes,
-    /// When its last packet left.
+    /// Departure time of its last packet.
     pub left: Option<Time>,
-    /// Why it was given up.
+    /// Why the frame was dropped.
     pub dropped: Option<DropCause>,
-    /// What the encoder says of its likeness to the original.
+    /// Quality relative to the original, as reported by the encoder.
     pub quality: Option<Quality>,
 }
 
 impl OutFrame {
     /// # Errors
-    /// When the access unit is none.
+    /// If the access unit is invalid.
     pub(super) fn new(
         codec: Codec,
         access_unit: &[u8],
@@ -94,7 +94,7 @@ impl OutFrame {
         self.left
     }
 
-    /// Payload `index`; empty when there is none.
+    /// Payload `index`; empty if it does not exist.
     pub(super) fn payload(&self, index: u32) -> &[u8] {
         let index = index as usize;
         let start = index
@@ -107,7 +107,7 @@ impl OutFrame {
             .unwrap_or_default()
     }
 
-    /// Writes the next payload behind what is in `out`; returns its index.
+    /// Appends the next payload to `out`; returns its index.
     fn take_next(&mut self, out: &mut Vec<u8>) -> Option<u32> {
         let index = self.next as u32;
         let payload = self.payload(index);
@@ -120,7 +120,7 @@ impl OutFrame {
         Some(index)
     }
 
-    /// Notes a repair of `index`, unless there was one less than `pause` ago.
+    /// Records a retransmission of `index`; false if the last one is less than `pause` ago.
     pub(super) fn may_repair(&mut self, index: u32, now: Time, pause: Duration) -> bool {
         match self.repaired.get_mut(index as usize) {
             Some(last) if last.is_none_or(|at| now.since(at) >= pause) => {
@@ -131,13 +131,13 @@ impl OutFrame {
         }
     }
 
-    /// On the wire.
+    /// Size of payload `index` on the wire.
     pub(super) fn size_of(&self, index: u32) -> Bytes {
         Bytes(self.payload(index).len() as u64 + HEADERS)
     }
 }
 
-/// Frames in order: first those kept for repair, then those that wait.
+/// Frames in order: those kept for retransmission, then those waiting.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     kept: VecDeque<OutFrame>,
@@ -151,7 +151,7 @@ impl Frames {
         self.waiting.push_back(frame);
     }
 
-    /// Wire bytes that wait to leave for the first time.
+    /// Wire bytes that wait for their first transmission.
     pub(super) fn backlog(&self) -> Bytes {
         self.backlog
     }
@@ -160,7 +160,7 @@ impl Frames {
         self.waiting.front()
     }
 
-    /// How many frames are kept for repair.
+    /// Number of frames kept for retransmission.
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -169,8 +169,8 @@ impl Frames {
         self.waiting.is_empty()
     }
 
-    /// Writes the next payload; returns its frame, which has left when this was its last
-    /// payload, and its index.
+    /// Appends the next payload; returns its frame and index. The frame has left if this is its
+    /// last payload.
     pub(super) fn take_next(&mut self, now: Time, out: &mut Vec<u8>) -> Option<(SentFrame, u32)> {
         let frame = self.waiting.front_mut()?;
         let before = frame.left;
@@ -188,14 +188,14 @@ impl Frames {
         Some((row, index))
     }
 
-    /// Drops the first waiting frame, or what has not left of it.
+    /// Drops the first waiting frame, or the unsent rest of it.
     pub(super) fn drop_front(&mut self) -> Option<SentFrame> {
         let frame = self.waiting.pop_front()?;
         self.backlog -= frame.left;
         Some(frame.row)
     }
 
-    /// A frame of which something has left.
+    /// A frame that was sent at least in part.
     pub(super) fn sent_mut(&mut self, number: u64) -> Option<&mut OutFrame> {
         if let Some(front) = self.waiting.front_mut()
             && front.row.frame == number
@@ -206,7 +206,7 @@ impl Frames {
         self.kept.get_mut(at.ok()?)
     }
 
-    /// Forgets frames that no repair can help any more.
+    /// Removes frames that a retransmission can no longer save.
     pub(super) fn forget(&mut self, now: Time) {
         while let Some(first) = self.kept.front() {
             let until = first.deadline.unwrap_or(first.row.captured + KEEP) + LATE_REPAIR;
@@ -220,7 +220,7 @@ impl Frames {
 
 /// IPv4, UDP and RTP headers.
 pub(super) const HEADERS: u64 = crate::endpoint::OVERHEAD.get() + RtpHeader::LEN as u64;
-/// Repairs of a stream without a delay bound.
+/// Retention of frames without a delay bound.
 const KEEP: Duration = Duration::from_secs(1);
 /// Two seconds at 120 frames per second.
 const MAX_KEPT: usize = 240;

@@ -1,4 +1,4 @@
-//! How much a sender holds, for those who check that it is bounded.
+//! Queue lengths of a sender, for tests of memory bounds.
 
 use super::MediaSender;
 use crate::units::Bytes;
@@ -6,19 +6,19 @@ use crate::units::Bytes;
 /// Lengths of all queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) struct Held {
-    /// Packets whose fate is kept.
+    /// Packets in the history.
     pub(in crate::session) packets: usize,
-    /// Of these, bytes without a fate.
+    /// Bytes of these without a fate.
     pub(in crate::session) in_flight: Bytes,
-    /// Frames kept for repair.
+    /// Frames kept for retransmission.
     pub(in crate::session) kept: usize,
-    /// Wire bytes that wait to leave for the first time.
+    /// Wire bytes that wait for their first transmission.
     pub(in crate::session) backlog: Bytes,
-    /// Packets to be sent again.
+    /// Queued retransmissions.
     pub(in crate::session) repairs: usize,
-    /// Captures that wait for the encoder.
+    /// Captured frames that wait for the encoder.
     pub(in crate::session) captures: usize,
-    /// Reports that wait to leave.
+    /// Queued reports.
     pub(in crate::session) datagrams: usize,
 }
 

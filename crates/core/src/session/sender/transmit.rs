@@ -1,4 +1,4 @@
-//! Packets out: repairs first, then frames in order, evenly spaced.
+//! Packet transmission: retransmissions first, then frames in order, paced.
 
 use super::frames::OutFrame;
 use super::{MediaSender, Peer, Phase};
@@ -12,7 +12,7 @@ use crate::wire::rtp::{PayloadType, RtpHeader};
 use crate::wire::rtx::RtxPayload;
 
 impl MediaSender {
-    /// Writes the next datagram to `buffer`, which comes in empty.
+    /// Appends the next datagram to the empty `buffer`.
     pub fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         if let Some(packet) = self.outgoing.pop_front() {
             buffer.extend_from_slice(&packet);
@@ -45,7 +45,8 @@ impl MediaSender {
             .counts
             .octets
             .wrapping_add(buffer.len() as u32 - RtpHeader::LEN as u32);
-        // Marks that nobody tells of would not be answered (RFC 6679 section 7.2.1).
+        // A peer that does not report CE marks prevents a reaction to them (RFC 6679 section
+        // 7.2.1).
         let ecn = if self.config.ecn && self.peer != Peer::RrFallback {
             Ecn::Ect0
         } else {
@@ -96,8 +97,9 @@ impl MediaSender {
         None
     }
 
-    /// Whether a packet that is too late for its own frame is worth sending for those that refer
-    /// to it: they can be shown in time, and a few packets are there sooner than a key frame.
+    /// Whether to retransmit a packet that is too late for its own frame, for the sake of its
+    /// dependents: they can still be displayed in time, and a few packets arrive sooner than a key
+    /// frame.
     fn is_worth_repairing(&self, now: Time, captured: Time) -> bool {
         let bound = self.config.delay_bound.unwrap_or(LATE_REPAIR);
         let rate = self.target().media.max(self.config.rates.0);
@@ -136,11 +138,11 @@ impl MediaSender {
         })
     }
 
-    /// Drops waiting frames that cannot be in time, and what refers to them.
+    /// Drops waiting frames that cannot be in time, and their dependents.
     pub(super) fn drop_hopeless(&mut self, cx: &mut Cx<'_>) {
         while let Some(front) = self.frames.front() {
             let row = front.row;
-            let bound = self.scout != Some(row.frame);
+            let bound = self.probe_frame != Some(row.frame);
             let cause = if bound && self.is_late(cx.now, row.captured, front.left()) {
                 DropCause::Late
             } else if !row.key && self.chain.is_orphan(row.frame) {
@@ -177,5 +179,5 @@ fn header(
     }
 }
 
-/// Budgets of a frame that a key frame takes, at least.
+/// Minimum size of a key frame, in frame budgets.
 const KEY_SHARES: u32 = 3;

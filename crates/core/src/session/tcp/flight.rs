@@ -1,4 +1,4 @@
-//! What is out: when it was sent, and what became of it.
+//! Data in flight: departure times, round-trip time without outages, and outage recovery.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -6,31 +6,32 @@ use std::collections::VecDeque;
 use crate::tcp_rate::TcpView;
 use crate::units::{Bytes, Time};
 
-/// Learned from the views of a connection, of which a driver gives one after each write, and in each
-/// of which it fills in what the system does not tell: when the oldest was sent, how long the round
-/// trip is without the silences of the path, and when the path came back with what was out.
+/// Completes the views of a connection. A driver passes one view after each write; this adds the
+/// values that the system does not report: the departure time of the oldest data in flight, the
+/// round-trip time excluding outages of the path, and the time at which the path resumed with the
+/// data in flight intact.
 ///
-/// A path may stand still and hold what is in its queue, as a radio link does that has faded. Then
-/// nothing is lost, and the connection goes on with the window that it had, as if it had not been away:
-/// its time-outs turn out to be spurious (RFC 5682), and its round trips were as long as the silence,
-/// which the smoothed one does not forget for seconds. Neither says anything of the path as it is now.
+/// A stalled path, such as a radio link in a fade, may hold its queue without loss. The connection
+/// then continues with its previous window. Its timeouts turn out to be spurious (RFC 5682), and
+/// the round-trip samples include the outage, which the smoothed value keeps for seconds. Neither
+/// describes the path after the outage.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flight {
-    /// How far the stream had been sent at some times.
+    /// Stream offsets sent, with their departure times.
     marks: VecDeque<Mark>,
     sent: Bytes,
     acknowledged: Bytes,
-    /// When that last became more, or something was sent while nothing was out.
-    heard: Time,
-    looked: Time,
-    /// How long the path has been silent in all.
-    silent: Duration,
-    /// What the last round trip took, without silence; never less than the smoothed one ever was.
+    /// Last time at which `acknowledged` advanced, or data was sent with nothing in flight.
+    last_ack: Time,
+    last_view: Time,
+    /// Total duration of the outages.
+    outages: Duration,
+    /// Last round-trip time excluding outages, at least the minimum of the smoothed value.
     round_trip: Duration,
     least: Duration,
-    /// The smoothed round trip has a silence in it.
+    /// The smoothed round-trip time includes an outage.
     is_stale: bool,
-    /// A silence ended so, and it is not known yet what with.
+    /// End of an outage; it is not known yet whether the data in flight survived.
     ended: Option<Mark>,
     resumed: Option<Time>,
 }
@@ -39,26 +40,27 @@ pub(super) struct Flight {
 struct Mark {
     end: Bytes,
     at: Time,
-    silent: Duration,
+    outages: Duration,
 }
 
 impl Flight {
-    /// `view`, with what it lacks.
+    /// `view` with the missing values filled in.
     pub(super) fn complete(&mut self, now: Time, view: &TcpView) -> TcpView {
         if !view.srtt.is_zero() && (self.least.is_zero() || view.srtt < self.least) {
             self.least = view.srtt;
         }
         let acknowledged = view.sent.saturating_sub(view.unacked);
-        // That of an event may be older than the last one.
+        // The view of an event may be older than the previous view.
         if acknowledged > self.acknowledged {
-            // Where nothing is out the view does not say when that became so, but later than the last.
-            let at = view.silent_since.unwrap_or(self.looked);
-            self.hear(at.min(now).max(self.heard), acknowledged, view);
+            // With nothing in flight the view lacks the time of the last acknowledgement; it is
+            // later than the previous view.
+            let at = view.silent_since.unwrap_or(self.last_view);
+            self.acknowledge(at.min(now).max(self.last_ack), acknowledged, view);
         }
         if view.sent > self.sent {
             self.send(now, view.sent);
         }
-        self.looked = now;
+        self.last_view = now;
         if !self.is_stale {
             self.round_trip = view.srtt;
         }
@@ -72,7 +74,7 @@ impl Flight {
 
     fn send(&mut self, now: Time, sent: Bytes) {
         if self.marks.is_empty() {
-            self.heard = now;
+            self.last_ack = now;
         }
         self.sent = sent;
         self.marks.push_back(self.mark(now, sent));
@@ -82,17 +84,17 @@ impl Flight {
         Mark {
             end,
             at,
-            silent: self.silent,
+            outages: self.outages,
         }
     }
 
-    /// All up to `acknowledged` was acknowledged at `at`.
-    fn hear(&mut self, at: Time, acknowledged: Bytes, view: &TcpView) {
+    /// All data up to `acknowledged` was acknowledged at `at`.
+    fn acknowledge(&mut self, at: Time, acknowledged: Bytes, view: &TcpView) {
         let due = self.marks.front().map(|mark| mark.at + self.round_trip);
-        let silence = at.since(due.map_or(at, |due| due.max(self.heard)));
-        let was_silent = silence > QUIET + self.least * 2;
-        if was_silent {
-            self.silent += silence;
+        let outage = at.since(due.map_or(at, |due| due.max(self.last_ack)));
+        let was_outage = outage > OUTAGE_MARGIN + self.least * 2;
+        if was_outage {
+            self.outages += outage;
             self.is_stale = true;
         }
         let mut last = None;
@@ -104,28 +106,29 @@ impl Flight {
             last = self.marks.pop_front();
         }
         if let Some(last) = last {
-            let took = (at.since(last.at) + last.silent).saturating_sub(self.silent);
+            let took = (at.since(last.at) + last.outages).saturating_sub(self.outages);
             self.round_trip = took.max(self.least);
-            // Of what was sent before it ended, more may come.
-            let through = last.silent < self.silent;
+            // More data sent before the end of the outage may still be acknowledged.
+            let through = last.outages < self.outages;
             self.is_stale &= through || view.srtt > self.round_trip + self.round_trip / 4;
         }
-        if was_silent {
+        if was_outage {
             self.ended = Some(self.mark(at, acknowledged));
         }
-        self.is_resumed(at, acknowledged, view);
-        self.heard = at;
+        self.detect_resumption(at, acknowledged, view);
+        self.last_ack = at;
         self.acknowledged = acknowledged;
     }
 
-    /// Whether a silence that ended took nothing with it. Where all that was out is lost, the window
-    /// starts again from one segment, and behind the first acknowledgement there is none for a
-    /// round trip. Where it was held the window is what it was, or, with BBR, more is acknowledged soon.
-    fn is_resumed(&mut self, at: Time, acknowledged: Bytes, view: &TcpView) {
+    /// Sets `resumed` if an outage that has ended lost no data. If all data in flight was lost, the
+    /// window restarts from one segment, and no acknowledgement follows the first one for a round
+    /// trip. If the data was held, the window is unchanged or, with BBR, more data is acknowledged
+    /// soon.
+    fn detect_resumption(&mut self, at: Time, acknowledged: Bytes, view: &TcpView) {
         let Some(ended) = self.ended else {
             return;
         };
-        let is_wide = view.cwnd > view.mss.scale(RESTARTED, 1);
+        let is_wide = view.cwnd > view.mss.scale(RESTART_WINDOW, 1);
         let more = acknowledged > ended.end + view.mss;
         let soon = at.since(ended.at) < self.least * 9 / 10;
         if is_wide || (more && soon) {
@@ -137,12 +140,12 @@ impl Flight {
     }
 }
 
-/// An acknowledgement that is late by this and two of the fastest round trips was held up by a silence of
-/// the path: the repair of a last segment that was lost makes it late by two round trips and less than
-/// this, since Linux tries again after two (RFC 8985, section 7.2).
-const QUIET: Duration = Duration::from_millis(200);
-/// Segments of a window that has just started again.
-const RESTARTED: u64 = 10;
+/// An acknowledgement that is late by more than this and two minimum round-trip times indicates an
+/// outage. The repair of a lost last segment takes less, since Linux probes after two round-trip
+/// times (RFC 8985 section 7.2).
+const OUTAGE_MARGIN: Duration = Duration::from_millis(200);
+/// Maximum window, in segments, of a connection that has just restarted.
+const RESTART_WINDOW: u64 = 10;
 
 #[cfg(test)]
 mod tests {
@@ -152,17 +155,18 @@ mod tests {
     const BEFORE: Duration = Duration::from_millis(100);
 
     #[derive(Default)]
-    struct Played {
-        it: Flight,
+    struct Driven {
+        flight: Flight,
         sent: u64,
         unacked: u64,
-        /// In milliseconds; the smoothed round trip, a time of the clock, and segments.
+        /// Smoothed round-trip time in ms, time of the last acknowledgement in ms, and window in
+        /// segments.
         srtt: u64,
-        heard: u64,
+        last_ack: u64,
         cwnd: u64,
     }
 
-    impl Played {
+    impl Driven {
         fn look(&mut self, now: u64) -> TcpView {
             let view = TcpView {
                 control: CongestionControl::Reno,
@@ -174,105 +178,108 @@ mod tests {
                 unsent: Bytes(0),
                 sent: Bytes(self.sent),
                 next_timeout: None,
-                silent_since: (self.unacked > 0).then_some(Time::from_millis(self.heard)),
+                silent_since: (self.unacked > 0).then_some(Time::from_millis(self.last_ack)),
                 stalled: false,
                 oldest_sent: None,
                 resumed: None,
             };
-            self.it.complete(Time::from_millis(now), &view)
+            self.flight.complete(Time::from_millis(now), &view)
         }
 
         fn send(&mut self, now: u64, bytes: u64) -> TcpView {
             if self.unacked == 0 {
-                self.heard = now;
+                self.last_ack = now;
             }
             self.sent += bytes;
             self.unacked += bytes;
             self.look(now)
         }
 
-        fn hear(&mut self, now: u64, bytes: u64) -> TcpView {
+        fn ack(&mut self, now: u64, bytes: u64) -> TcpView {
             self.unacked -= bytes;
-            self.heard = now;
+            self.last_ack = now;
             self.look(now)
         }
     }
 
-    /// A connection whose round trip was a tenth of a second, and which has sent 20 kB at 1.0 s and 5 kB
-    /// at 1.1 s that the path holds until 4.0 s.
-    fn held() -> Played {
-        let mut it = Played {
+    /// A connection with a round-trip time of 100 ms that sent 20 kB at 1.0 s and 5 kB at 1.1 s,
+    /// which the path holds until 4.0 s.
+    fn held() -> Driven {
+        let mut tcp = Driven {
             srtt: 100,
             cwnd: 40,
-            ..Played::default()
+            ..Driven::default()
         };
-        it.send(500, 3_000);
-        let before = it.hear(600, 3_000);
+        tcp.send(500, 3_000);
+        let before = tcp.ack(600, 3_000);
         assert_eq!((before.srtt, before.resumed), (BEFORE, None));
-        it.send(1_000, 20_000);
-        it.send(1_100, 5_000);
-        it
+        tcp.send(1_000, 20_000);
+        tcp.send(1_100, 5_000);
+        tcp
     }
 
     #[test]
-    fn the_oldest_is_what_no_view_calls_acknowledged() {
-        let mut it = Played::default();
-        assert_eq!(it.look(5).oldest_sent, None);
-        assert_eq!(it.send(10, 3_000).oldest_sent, Some(Time::from_millis(10)));
-        assert_eq!(it.send(40, 2_000).oldest_sent, Some(Time::from_millis(10)));
-        // A part of the first is.
-        assert_eq!(it.hear(110, 2_000).oldest_sent, Some(Time::from_millis(10)));
-        assert_eq!(it.hear(115, 1_000).oldest_sent, Some(Time::from_millis(40)));
-        assert_eq!(it.send(120, 1_000).oldest_sent, Some(Time::from_millis(40)));
-        // An older one.
-        (it.sent, it.unacked) = (5_000, 3_000);
-        assert_eq!(it.look(121).oldest_sent, Some(Time::from_millis(40)));
-        (it.sent, it.unacked) = (6_000, 0);
-        assert_eq!(it.look(150).oldest_sent, None);
+    fn the_oldest_unacknowledged_write_is_tracked() {
+        let mut tcp = Driven::default();
+        assert_eq!(tcp.look(5).oldest_sent, None);
+        assert_eq!(tcp.send(10, 3_000).oldest_sent, Some(Time::from_millis(10)));
+        assert_eq!(tcp.send(40, 2_000).oldest_sent, Some(Time::from_millis(10)));
+        // Only a part of the first write is acknowledged.
+        assert_eq!(tcp.ack(110, 2_000).oldest_sent, Some(Time::from_millis(10)));
+        assert_eq!(tcp.ack(115, 1_000).oldest_sent, Some(Time::from_millis(40)));
+        assert_eq!(
+            tcp.send(120, 1_000).oldest_sent,
+            Some(Time::from_millis(40))
+        );
+        // An outdated view.
+        (tcp.sent, tcp.unacked) = (5_000, 3_000);
+        assert_eq!(tcp.look(121).oldest_sent, Some(Time::from_millis(40)));
+        (tcp.sent, tcp.unacked) = (6_000, 0);
+        assert_eq!(tcp.look(150).oldest_sent, None);
     }
 
     #[test]
-    fn a_silence_is_no_round_trip() {
-        let mut it = held();
-        it.srtt = 500;
-        let first = it.hear(4_000, 20_000);
+    fn an_outage_is_excluded_from_the_rtt() {
+        let mut tcp = held();
+        tcp.srtt = 500;
+        let first = tcp.ack(4_000, 20_000);
         assert_eq!(first.srtt, BEFORE);
-        // What had to wait in the queue is that long.
-        it.srtt = 800;
-        it.send(4_100, 1_000);
-        let queued = it.hear(4_150, 5_000).srtt;
+        // The rest waited in the queue for that long.
+        tcp.srtt = 800;
+        tcp.send(4_100, 1_000);
+        let queued = tcp.ack(4_150, 5_000).srtt;
         assert_eq!(queued, Duration::from_millis(150));
-        it.send(4_200, 1_000);
-        it.send(4_300, 1_000);
-        it.srtt = 700;
-        assert_eq!(it.hear(4_320, 2_000).srtt, Duration::from_millis(120));
-        it.hear(4_420, 1_000);
-        // The smoothed one has forgotten, and counts again.
-        it.send(6_000, 1_000);
-        it.send(6_050, 1_000);
-        it.srtt = 140;
-        assert_eq!(it.hear(6_120, 1_000).srtt, Duration::from_millis(140));
-        it.srtt = 170;
-        assert_eq!(it.look(6_130).srtt, Duration::from_millis(170));
+        tcp.send(4_200, 1_000);
+        tcp.send(4_300, 1_000);
+        tcp.srtt = 700;
+        assert_eq!(tcp.ack(4_320, 2_000).srtt, Duration::from_millis(120));
+        tcp.ack(4_420, 1_000);
+        // The smoothed value has decayed and is used again.
+        tcp.send(6_000, 1_000);
+        tcp.send(6_050, 1_000);
+        tcp.srtt = 140;
+        assert_eq!(tcp.ack(6_120, 1_000).srtt, Duration::from_millis(140));
+        tcp.srtt = 170;
+        assert_eq!(tcp.look(6_130).srtt, Duration::from_millis(170));
     }
 
     #[test]
-    fn a_silence_is_remembered_until_all_that_went_through_it_has_come() {
-        let mut it = held();
-        it.srtt = 110;
-        assert_eq!(it.hear(4_000, 20_000).srtt, BEFORE);
-        it.send(4_100, 1_000);
-        it.srtt = 900;
-        let queued = it.hear(4_250, 5_000).srtt;
+    fn an_outage_is_excluded_for_all_data_that_was_held() {
+        let mut tcp = held();
+        tcp.srtt = 110;
+        assert_eq!(tcp.ack(4_000, 20_000).srtt, BEFORE);
+        tcp.send(4_100, 1_000);
+        tcp.srtt = 900;
+        let queued = tcp.ack(4_250, 5_000).srtt;
         assert_eq!(queued, Duration::from_millis(250));
     }
 
     #[test]
-    fn a_queue_that_grows_is_no_silence() {
-        let mut it = held();
-        it.srtt = 140;
-        // 0.4 s late.
-        let late = it.hear(1_500, 20_000);
+    fn a_growing_queue_is_not_an_outage() {
+        let mut tcp = held();
+        tcp.srtt = 140;
+        // The acknowledgement is 0.4 s late.
+        let late = tcp.ack(1_500, 20_000);
         assert_eq!(
             (late.srtt, late.resumed),
             (Duration::from_millis(140), None)
@@ -280,34 +287,34 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_late_does_not_call_that_a_silence() {
-        let mut it = held();
-        it.look(1_150);
-        it.unacked = 0;
-        let late = it.look(9_000);
+    fn a_late_view_is_not_an_outage() {
+        let mut tcp = held();
+        tcp.look(1_150);
+        tcp.unacked = 0;
+        let late = tcp.look(9_000);
         assert_eq!((late.srtt, late.resumed), (BEFORE, None));
-        // It was silent for as long as it was looked at.
-        let mut it = held();
-        it.look(2_000);
-        it.unacked = 0;
-        assert_eq!(it.look(2_500).resumed, Some(Time::from_millis(2_000)));
+        // Regular views show how long the path was silent.
+        let mut tcp = held();
+        tcp.look(2_000);
+        tcp.unacked = 0;
+        assert_eq!(tcp.look(2_500).resumed, Some(Time::from_millis(2_000)));
     }
 
     #[test]
-    fn a_path_that_held_what_was_out_is_told_from_one_that_lost_it() {
+    fn held_data_is_distinguished_from_lost_data() {
         let came_back = Some(Time::from_millis(4_000));
-        // The window is what it was.
-        assert_eq!(held().hear(4_000, 2_000).resumed, came_back);
-        // It started again, and yet more is acknowledged within the round trip.
+        // The window is unchanged.
+        assert_eq!(held().ack(4_000, 2_000).resumed, came_back);
+        // The window has restarted, and yet more is acknowledged within the round-trip time.
         let after = |later, bytes| {
-            let mut it = held();
-            it.cwnd = 1;
-            assert_eq!(it.hear(4_000, 1_000).resumed, None);
-            it.cwnd = 3;
-            it.hear(later, bytes).resumed
+            let mut tcp = held();
+            tcp.cwnd = 1;
+            assert_eq!(tcp.ack(4_000, 1_000).resumed, None);
+            tcp.cwnd = 3;
+            tcp.ack(later, bytes).resumed
         };
         assert_eq!(after(4_060, 2_000), came_back);
-        // The second of two that one acknowledgement is for, and what was sent at 4.0 s.
+        // The second segment covered by one acknowledgement, and data sent at 4.0 s.
         assert_eq!(after(4_040, 1_000), None);
         assert_eq!(after(4_100, 2_000), None);
     }

@@ -1,4 +1,4 @@
-//! A sender in symbiosis with its transport: iTCP.
+//! Rate policy that follows the state of the TCP connection: iTCP.
 
 use core::mem;
 
@@ -9,33 +9,34 @@ use crate::tcp_rate::{TcpView, Told};
 use crate::trace::Event;
 use crate::units::{Rate, Time};
 
-/// Decides by what the connection does and how it stands (Khan and Zaghal, section 5), in all
-/// modes: a [`TcpRateAdapter`] that a [`TcpSender`](super::TcpSender) feeds.
+/// Decides by the events and the state of the connection (Khan and Zaghal, section 5), in all
+/// modes: a [`TcpRateAdapter`] fed by a [`TcpSender`](super::TcpSender).
 ///
-/// Before the first view nothing is known of the connection, and pictures wait.
+/// Pictures wait until the first view of the connection.
 #[derive(Clone, Debug)]
 pub struct Interactive {
-    symbiosis: TcpRateAdapter,
+    adapter: TcpRateAdapter,
     view: Option<TcpView>,
     flight: Flight,
     answers: Vec<Retraction>,
 }
 
 impl Interactive {
-    /// For a connection that was opened at `start`.
+    /// For a connection opened at `start`.
     pub fn new(config: TcpRateConfig, start: Time) -> Self {
         Self {
-            symbiosis: TcpRateAdapter::new(config, start),
+            adapter: TcpRateAdapter::new(config, start),
             view: None,
             flight: Flight::default(),
             answers: Vec::new(),
         }
     }
 
-    /// What the system does not tell, but for the printed laws, whose round trip is TCP's own.
+    /// Fills in the values that the system does not report. The modes that follow the paper exactly
+    /// keep TCP's own round-trip time.
     fn complete(&mut self, now: Time, view: &TcpView) -> TcpView {
         let complete = self.flight.complete(now, view);
-        let is_exact = self.symbiosis.config().mode.is_exact();
+        let is_exact = self.adapter.config().mode.is_exact();
         TcpView {
             srtt: if is_exact { complete.srtt } else { view.srtt },
             ..complete
@@ -45,12 +46,12 @@ impl Interactive {
 
 impl RatePolicy for Interactive {
     fn order(&mut self, _now: Time, _frame: u64) -> Verdict {
-        Verdict::Encode(self.symbiosis.target())
+        Verdict::Encode(self.adapter.target())
     }
 
     fn admit(&mut self, now: Time, _frame: u64, captured: Time) -> Admit {
         match &self.view {
-            Some(view) => self.symbiosis.admit(now, captured, view),
+            Some(view) => self.adapter.admit(now, captured, view),
             None => Admit::Wait,
         }
     }
@@ -61,7 +62,7 @@ impl RatePolicy for Interactive {
 
     fn is_late(&self, now: Time, captured: Time) -> bool {
         let view = self.view.as_ref();
-        view.is_some_and(|view| self.symbiosis.is_hopeless(now, captured, view))
+        view.is_some_and(|view| self.adapter.is_hopeless(now, captured, view))
     }
 
     fn has_room(&self, now: Time) -> bool {
@@ -69,12 +70,12 @@ impl RatePolicy for Interactive {
     }
 
     fn subscribed(&self) -> Subscription {
-        self.symbiosis.subscribed()
+        self.adapter.subscribed()
     }
 
     fn on_view(&mut self, now: Time, view: &TcpView) {
         let view = self.complete(now, view);
-        self.symbiosis.on_view(now, &view);
+        self.adapter.on_view(now, &view);
         self.view = Some(view);
     }
 
@@ -85,13 +86,13 @@ impl RatePolicy for Interactive {
         if self.subscribed().contains(event) {
             trace.push((now, Event::Transport { event }));
         }
-        self.symbiosis.on_event(now, told, view);
-        for answer in self.symbiosis.take_answers() {
+        self.adapter.on_event(now, told, view);
+        for answer in self.adapter.take_answers() {
             let plan = Event::Plan {
                 media: answer.rate,
                 capacity: view.cwnd / view.path().rtt,
                 backlog: answer.backlog,
-                budget: self.symbiosis.config().bound,
+                budget: self.adapter.config().bound,
                 feasible: answer.feasible,
             };
             trace.push((now, plan));
@@ -100,7 +101,7 @@ impl RatePolicy for Interactive {
     }
 
     fn on_encoded(&mut self, now: Time, work: Work, trace: &mut Vec<(Time, Event)>) {
-        if let Some(reaction) = self.symbiosis.on_encoded(work.done(now), work.ordered) {
+        if let Some(reaction) = self.adapter.on_encoded(work.done(now), work.ordered) {
             let reacted = Event::Reacted {
                 event: reaction.told.event,
                 signal: reaction.signal(),
@@ -117,14 +118,14 @@ impl RatePolicy for Interactive {
     }
 
     fn on_timeout(&mut self, now: Time) {
-        self.symbiosis.on_timer(now);
+        self.adapter.on_timer(now);
     }
 
     fn next_timeout(&self) -> Time {
-        self.symbiosis.next_timer()
+        self.adapter.next_timer()
     }
 
     fn target(&self) -> Rate {
-        self.symbiosis.target()
+        self.adapter.target()
     }
 }

@@ -1,4 +1,4 @@
-//! Frames and reports as packets on a byte stream.
+//! Packetisation of frames and reports for a byte stream.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::wire::rtcp::{self, Cname, SenderInfo};
 use crate::wire::rtp::RtpHeader;
 use crate::wire::{framing, payload};
 
-/// Makes them, and counts.
+/// Builds packets and keeps the sender's packet and octet counts.
 #[derive(Debug)]
 pub(super) struct Packets {
     codec: Codec,
@@ -18,7 +18,7 @@ pub(super) struct Packets {
     timestamp_base: u32,
     cname: Cname,
     epoch: Ntp,
-    /// Largest RTP packet.
+    /// Maximum RTP packet size.
     largest: usize,
     sequence: u16,
     count: u32,
@@ -34,7 +34,7 @@ impl Packets {
             timestamp_base: config.timestamp_base,
             cname: config.cname.clone(),
             epoch: config.epoch,
-            largest: (config.packet_size.get() as usize).clamp(LEAST_PACKET, MOST_PACKET),
+            largest: (config.packet_size.get() as usize).clamp(MIN_PACKET, MOST_PACKET),
             sequence: 0,
             count: 0,
             octets: 0,
@@ -42,7 +42,7 @@ impl Packets {
         }
     }
 
-    /// An access unit. `false` if it is none.
+    /// Appends an access unit. Returns false if it is invalid.
     pub(super) fn frame(&mut self, timestamp: u32, data: &[u8], out: &mut Vec<u8>) -> bool {
         let header = RtpHeader {
             payload_type: payload::payload_type(self.codec),
@@ -79,15 +79,15 @@ impl Packets {
         cut.is_ok()
     }
 
-    /// A sender report, if it is time for one. Frame 0 was captured at `start`.
+    /// Appends a sender report if one is due. Frame 0 was captured at `start`.
     pub(super) fn report_when_due(&mut self, now: Time, start: Time, out: &mut Vec<u8>) {
         if now >= self.next_report {
             self.report(now, start, false, out);
-            self.next_report = now + REPORTS;
+            self.next_report = now + REPORT_INTERVAL;
         }
     }
 
-    /// A sender report, and a goodbye behind it when the stream ends.
+    /// Appends a sender report, followed by a BYE at the end of the stream.
     pub(super) fn report(&self, now: Time, start: Time, bye: bool, out: &mut Vec<u8>) {
         let ticks = now.since(start).as_nanos() * u128::from(MEDIA_CLOCK) / 1_000_000_000;
         let info = SenderInfo {
@@ -108,9 +108,9 @@ impl Packets {
     }
 }
 
-/// Distance of sender reports. RFC 3550 section 6.2 allows one every five seconds and, at these
-/// rates, more often.
-const REPORTS: Duration = Duration::from_secs(1);
-/// Headers of MPEG-2 are never cut: 261 bytes, and those of RFC 2250 and RTP.
-const LEAST_PACKET: usize = 300;
+/// Interval between sender reports. RFC 3550 section 6.2 allows one every five seconds, and more at
+/// these rates.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// MPEG-2 headers are not fragmented: 261 bytes, plus the headers of RFC 2250 and RTP.
+const MIN_PACKET: usize = 300;
 const MOST_PACKET: usize = 65_535;

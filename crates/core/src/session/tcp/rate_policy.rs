@@ -1,4 +1,4 @@
-//! Who decides how much is made, and what is still worth sending.
+//! Rate policies: the rate of each frame, and which frames are still worth sending.
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -7,15 +7,14 @@ use crate::tcp_rate::{Admit, Retraction, Subscription, TcpView, Told};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 
-/// Decides for a [`TcpSender`](super::TcpSender). What it knows of the path comes to it by
-/// [`on_backlog`](Self::on_backlog), by [`on_view`](Self::on_view) and
-/// [`on_event`](Self::on_event), by [`advise`](Self::advise), or by ways of its own.
+/// Decides for a [`TcpSender`](super::TcpSender). Its inputs are [`on_backlog`](Self::on_backlog),
+/// [`on_view`](Self::on_view), [`on_event`](Self::on_event) and [`advise`](Self::advise).
 pub trait RatePolicy: Debug + Send {
-    /// A picture is there. Whether to encode it, and at which rate.
+    /// A picture is ready: whether to encode it, and at which rate.
     fn order(&mut self, now: Time, frame: u64) -> Verdict;
 
-    /// Where frames wait as pictures ([`Place::Pictures`]): what to do with the oldest, which was
-    /// captured at `captured`. Asked while the encoder is free and nothing encoded waits.
+    /// Decides on the oldest waiting picture, captured at `captured`. Called in
+    /// [`Place::Pictures`], while the encoder is free and no encoded frame waits.
     fn admit(&mut self, now: Time, frame: u64, _captured: Time) -> Admit {
         match self.order(now, frame) {
             Verdict::Encode(rate) => Admit::Make(rate),
@@ -23,35 +22,36 @@ pub trait RatePolicy: Debug + Send {
         }
     }
 
-    /// A frame is next, and TCP has none of its bytes yet. `false` gives it up, and with it all
-    /// that refer to it. Not asked in [`Place::Socket`].
+    /// Whether to send the next frame, of which TCP has accepted no byte. `false` drops it and its
+    /// dependents. Not called in [`Place::Socket`].
     fn keeps(&mut self, _now: Time, _waiting: &Waiting) -> bool {
         true
     }
 
-    /// Whether a frame that was captured at `captured` is too late, whatever is done with it: why
-    /// one that is left out was.
+    /// Whether a frame captured at `captured` is too late in any case, which is the reason recorded
+    /// for a dropped frame.
     fn is_late(&self, _now: Time, _captured: Time) -> bool {
         false
     }
 
-    /// Whether an encoded frame may be written now. Not asked in [`Place::Socket`].
+    /// Whether an encoded frame may be written now. Not called in [`Place::Socket`].
     fn has_room(&self, _now: Time) -> bool {
         true
     }
 
-    /// How much waits, asked before every order.
+    /// Updates the backlog. Called before every order.
     fn on_backlog(&mut self, _now: Time, _backlog: Backlog) {}
 
-    /// Which events of the connection it wants to be told.
+    /// Events of the connection that the policy needs.
     fn subscribed(&self) -> Subscription {
         Subscription::NONE
     }
 
-    /// The connection stands so.
+    /// Updates the state of the connection.
     fn on_view(&mut self, _now: Time, _view: &TcpView) {}
 
-    /// The connection did this, and stands so. What the answer is goes into `trace`.
+    /// An event occurred on the connection; `view` is its state after the event. The response is
+    /// recorded in `trace`.
     fn on_event(
         &mut self,
         _now: Time,
@@ -61,111 +61,110 @@ pub trait RatePolicy: Debug + Send {
     ) {
     }
 
-    /// A frame is encoded. What follows from that goes into `trace`.
+    /// A frame was encoded. Completed responses are recorded in `trace`.
     fn on_encoded(&mut self, _now: Time, _work: Work, _trace: &mut Vec<(Time, Event)>) {}
 
-    /// The answers to events since the last call of this.
+    /// Responses to events since the last call.
     fn take_answers(&mut self) -> Vec<Retraction> {
         Vec::new()
     }
 
-    /// The moment of [`next_timeout`](Self::next_timeout) has come. Earlier is harmless.
+    /// The time of [`next_timeout`](Self::next_timeout) has come. Early calls are harmless.
     fn on_timeout(&mut self, _now: Time) {}
 
-    /// When to call [`on_timeout`](Self::on_timeout); [`Time::FAR`] while nothing is pending.
+    /// Time of the next [`on_timeout`](Self::on_timeout); [`Time::FAR`] without a pending timer.
     fn next_timeout(&self) -> Time {
         Time::FAR
     }
 
-    /// Somebody outside has an opinion.
+    /// Receives external advice.
     fn advise(&mut self, _now: Time, _advice: Advice) {}
 
-    /// What the encoder is to be told if a picture came now. Encoders that are not ours follow it.
+    /// Rate at which a picture would be encoded now. External encoders follow it.
     fn target(&self) -> Rate;
 }
 
-/// What the encoder did for a frame.
+/// Encoding of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// When it was told to.
+    /// Time of the order.
     pub ordered: Time,
-    /// How long it was at it, by its own account; zero where it has none.
+    /// Encoding time reported by the encoder; zero if it reports none.
     pub took: Duration,
 }
 
 impl Work {
-    /// When the frame was there, for a driver that saw it at `now`: on a busy machine its turn may
-    /// last longer than the encoder needs.
+    /// Completion time of the frame, observed by the driver at `now`. On a loaded machine the
+    /// driver's iteration may take longer than the encoder.
     pub fn done(self, now: Time) -> Time {
         now.max(self.ordered + self.took)
     }
 }
 
-/// Where frames wait that the connection has no room for.
+/// Stage at which frames wait for room in the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the socket, as far as it takes them, and behind it: nothing is ever dropped. An ordinary
-    /// sender.
+    /// In the socket and in front of it: nothing is dropped. An ordinary sender.
     Socket,
-    /// Encoded, before the socket. One that is given up takes those with it that refer to it.
+    /// Encoded, before the socket. A dropped frame takes its dependents with it.
     Frames,
-    /// As pictures, before the encoder: a frame is encoded when the connection has room, at the
-    /// rate that is right then, and one that is too late costs nothing.
+    /// As pictures, before the encoder. A frame is encoded when the connection has room, at the
+    /// rate of that moment; skipping a late picture costs no dependents.
     Pictures,
 }
 
-/// What becomes of a picture.
+/// Decision on a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is encoded at this rate.
+    /// Encode at this rate.
     Encode(Rate),
-    /// It is never encoded. Nothing refers to it, so nothing else is lost.
+    /// Never encode. No other frame refers to the picture.
     Skip,
 }
 
-/// A frame that is encoded and waits for TCP.
+/// An encoded frame that waits for TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Its number.
+    /// Frame number.
     pub frame: u64,
-    /// When it was captured.
+    /// Capture time.
     pub captured: Time,
-    /// It can be decoded alone.
+    /// The frame is decodable without references.
     pub key: bool,
-    /// Of the access unit.
+    /// Size of the access unit.
     pub size: Bytes,
-    /// What waits behind it.
+    /// Bytes that wait behind it.
     pub behind: Bytes,
 }
 
-/// What waits, and where.
+/// Bytes that wait, by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// In the application: it can still be dropped.
+    /// In the application; can still be dropped.
     pub queued: Bytes,
-    /// In the kernel, not yet sent.
+    /// In the kernel, unsent.
     pub unsent: Bytes,
-    /// In the network, or lost: sent and not yet acknowledged.
+    /// Sent and not acknowledged: in the network, or lost.
     pub unacknowledged: Bytes,
 }
 
 impl Backlog {
-    /// All of it.
+    /// Sum of the three.
     pub fn total(self) -> Bytes {
         self.queued + self.unsent + self.unacknowledged
     }
 }
 
-/// What somebody outside wants.
+/// External advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// Encode at this rate from the next picture on.
     Rate(Rate),
-    /// Give up what waits in the application.
+    /// Drop everything that waits in the application.
     Drop,
 }
 
-/// An ordinary sender: one rate, and everything is sent, however late.
+/// An ordinary sender: constant rate, every frame is sent, however late.
 #[derive(Clone, Copy, Debug)]
 pub struct Classic {
     rate: Rate,
@@ -188,17 +187,17 @@ impl RatePolicy for Classic {
     }
 }
 
-/// Does as it is told from outside.
+/// Follows external advice.
 #[derive(Clone, Copy, Debug)]
 pub struct Follow {
     rate: Rate,
     limits: (Rate, Rate),
-    /// What was captured before is given up.
+    /// Frames captured until then are dropped.
     dropped_until: Option<Time>,
 }
 
 impl Follow {
-    /// Begins at `rate`, and never leaves `limits`, the lowest and the highest rate.
+    /// Starts at `rate`, clamped to `limits` (minimum and maximum).
     pub fn new(rate: Rate, limits: (Rate, Rate)) -> Self {
         let rate = rate.clamp(limits.0, limits.1);
         Self {

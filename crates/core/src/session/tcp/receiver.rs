@@ -1,10 +1,10 @@
-//! The receiving end: bytes in, frames out.
+//! Receiver of a media session over TCP: consumes bytes, produces frames.
 
 use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::shutdown::farewell;
+use super::shutdown::bye;
 use crate::media::{Codec, MEDIA_CLOCK};
 use crate::session::config::MEDIA_TYPE;
 use crate::session::jitter_buffer::ReceivedFrame;
@@ -22,23 +22,23 @@ pub struct TcpReceiver {
     stream: Option<Stream>,
     timestamps: Unwrap32,
     partial: Option<Partial>,
-    /// Whether the decoder has what a delta frame refers to.
+    /// Whether the decoder has the references of the next delta frame.
     intact: bool,
     out: VecDeque<ReceivedFrame>,
     bye: bool,
     packets: u64,
 }
 
-/// What all packets have in common.
+/// Properties common to all packets of the stream.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     ssrc: u32,
     codec: Codec,
-    /// The sequence number to come.
+    /// Next expected sequence number.
     next: u16,
 }
 
-/// A frame that is arriving.
+/// A frame being received.
 #[derive(Debug)]
 struct Partial {
     timestamp: u64,
@@ -54,7 +54,7 @@ impl Default for TcpReceiver {
 }
 
 impl TcpReceiver {
-    /// Nothing has come.
+    /// A receiver that has received no bytes.
     pub fn new() -> Self {
         Self {
             deframer: Deframer::new(usize::from(u16::MAX)),
@@ -68,10 +68,10 @@ impl TcpReceiver {
         }
     }
 
-    /// What came next on the stream. Fetch the frames before the next call.
+    /// Processes bytes of the stream. Fetch the frames before the next call.
     ///
     /// # Errors
-    /// When this is no such stream. Nothing that follows can be trusted then.
+    /// If the bytes are not a Tidegate stream. Later bytes cannot be parsed either.
     pub fn on_bytes(&mut self, now: Time, bytes: &[u8]) -> Result<(), StreamFault> {
         let mut deframer = core::mem::replace(&mut self.deframer, Deframer::new(0));
         deframer.push(bytes);
@@ -82,7 +82,8 @@ impl TcpReceiver {
                         break Err(fault);
                     }
                 }
-                // Who speaks another protocol is told before a length that it never meant is full.
+                // Detects another protocol from its first byte, without waiting for the bytes of a
+                // bogus length.
                 Ok(None) => match deframer.partial().first().map(|first| first >> 6) {
                     Some(version) if version != 2 => {
                         break Err(StreamFault::Rtp(RtpError::Version { version }));
@@ -96,34 +97,34 @@ impl TcpReceiver {
         read
     }
 
-    /// The next frame, in order. One that is not whole has no data.
+    /// The next frame, in order. An incomplete frame has no data.
     pub fn poll_frame(&mut self) -> Option<ReceivedFrame> {
         self.out.pop_front()
     }
 
-    /// Of the stream, once a packet has come.
+    /// Codec of the stream; `None` before the first packet.
     pub fn codec(&self) -> Option<Codec> {
         self.stream.map(|stream| stream.codec)
     }
 
-    /// Whether the sender has said goodbye.
+    /// Whether the sender has sent a BYE.
     pub const fn is_over(&self) -> bool {
         self.bye
     }
 
-    /// Media packets so far.
+    /// Number of media packets received.
     pub const fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// What to tell the sender when we leave before it does.
+    /// BYE for the sender, if the receiver leaves first.
     pub fn farewell(&self) -> Vec<u8> {
-        farewell(self.stream.map_or(0, |stream| stream.ssrc))
+        bye(self.stream.map_or(0, |stream| stream.ssrc))
     }
 
-    /// The connection has ended: what is not whole never will be.
+    /// The connection has ended: discards the incomplete frame.
     pub fn finish(&mut self) {
-        self.give_up();
+        self.discard_partial();
     }
 
     fn on_packet(&mut self, now: Time, packet: &[u8]) -> Result<(), StreamFault> {
@@ -154,7 +155,7 @@ impl TcpReceiver {
         let timestamp = self.timestamps.unwrap(header.timestamp);
         let other = |partial: &Partial| partial.timestamp != timestamp;
         if gap || self.partial.as_ref().is_some_and(other) {
-            self.give_up();
+            self.discard_partial();
             self.intact &= !gap;
         }
         let partial = self.partial.get_or_insert_with(|| Partial {
@@ -163,7 +164,7 @@ impl TcpReceiver {
             unit: payload::JitterBuffer::new(codec, MAX_FRAME),
             bytes: 0,
         });
-        // A payload that is refused makes `take` fail.
+        // `take` fails if a payload was rejected.
         let _ = partial.unit.push(packet.payload());
         partial.bytes += packet.payload().len() as u64;
         if header.marker {
@@ -190,7 +191,7 @@ impl TcpReceiver {
         });
     }
 
-    fn give_up(&mut self) {
+    fn discard_partial(&mut self) {
         let Some(partial) = self.partial.take() else {
             return;
         };
@@ -206,17 +207,17 @@ impl TcpReceiver {
     }
 }
 
-/// Which frames came in time. With two clocks only differences mean something, so a frame is late
-/// by how much longer it took than the fastest one so far.
+/// Decides which frames are in time. The clocks of sender and receiver are unrelated, so the
+/// lateness of a frame is its extra delay over the fastest frame so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Punctuality {
     threshold: Duration,
-    /// The smallest difference between arrival and time stamp, in ns.
+    /// Minimum of arrival time minus timestamp, in ns.
     fastest: Option<i128>,
 }
 
 impl Punctuality {
-    /// Frames that are later than `threshold` are discarded.
+    /// Frames later than `threshold` are discarded.
     pub const fn new(threshold: Duration) -> Self {
         Self {
             threshold,
@@ -224,7 +225,7 @@ impl Punctuality {
         }
     }
 
-    /// How late the frame with this unwrapped time stamp is.
+    /// Lateness of the frame with this unwrapped RTP timestamp.
     pub fn lateness(&mut self, timestamp: u64, complete: Time) -> Duration {
         let media = i128::from(timestamp) * 1_000_000_000 / i128::from(MEDIA_CLOCK);
         let transit = i128::from(complete.as_nanos()) - media;
@@ -234,26 +235,26 @@ impl Punctuality {
         Duration::from_nanos(u64::try_from(transit - fastest).unwrap_or(u64::MAX))
     }
 
-    /// Whether a frame that is so late is shown.
+    /// Whether a frame of this lateness is displayed.
     pub fn accepts(&self, lateness: Duration) -> bool {
         lateness <= self.threshold
     }
 }
 
-/// Why bytes are no stream of ours.
+/// Why bytes are not a valid stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamFault {
-    /// A packet that is longer than it may be.
+    /// A packet exceeds the maximum length.
     Framing(PacketTooLong),
-    /// A packet of another stream among those of the first one.
+    /// A packet belongs to another stream than the first one.
     OtherStream,
-    /// A payload that we cannot read.
+    /// The payload type is not supported.
     PayloadType {
-        /// Its type.
+        /// Payload type of the packet.
         payload_type: u8,
     },
-    /// A packet that is none.
+    /// A packet is not valid RTP.
     Rtp(RtpError),
 }
 
@@ -273,5 +274,5 @@ impl fmt::Display for StreamFault {
 
 impl core::error::Error for StreamFault {}
 
-/// As of the assembler of packets.
+/// As in the jitter buffer.
 const MAX_FRAME: usize = 4 << 20;

@@ -1,4 +1,4 @@
-//! The sending end: pictures in, bytes for a socket out.
+//! Sender of a media session over TCP: consumes pictures, produces bytes for a socket.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,86 +13,87 @@ use crate::units::{Bytes, Rate, Time};
 use crate::wire::ntp::Ntp;
 use crate::wire::rtcp::Cname;
 
-/// How a sender sends.
+/// Configuration of a [`TcpSender`].
 #[derive(Clone, Debug)]
 pub struct TcpSenderConfig {
-    /// Of the encoder.
+    /// Codec of the encoder.
     pub codec: Codec,
-    /// Own SSRC.
+    /// SSRC of the stream.
     pub ssrc: u32,
-    /// Time stamp of frame 0.
+    /// RTP timestamp of frame 0.
     pub timestamp_base: u32,
     /// Canonical name (RFC 3550 section 6.5.1).
     pub cname: Cname,
     /// Wall-clock time of the driver's epoch.
     pub epoch: Ntp,
-    /// Of the source. Time stamps are frame numbers at this rate, whenever a picture came.
+    /// Frame rate of the source. RTP timestamps are frame numbers at this rate, independent of the
+    /// arrival time of a picture.
     pub frame_rate: FrameRate,
-    /// Who says when there is a picture.
+    /// Source of the capture times.
     pub capture: Capture,
-    /// Largest RTP packet, without its length field; within 300 bytes and 65,535.
+    /// Maximum RTP packet size, without the length field; 300 to 65,535 bytes.
     pub packet_size: Bytes,
-    /// Pictures are passed over while more than this waits in the application. Keeps memory
-    /// bounded when TCP takes nothing for minutes.
+    /// Limit of the application backlog, above which pictures are skipped. Bounds the memory while
+    /// TCP accepts nothing for minutes.
     pub most_queued: Bytes,
-    /// Where frames wait.
+    /// Stage at which frames wait.
     pub place: Place,
-    /// In [`Place::Pictures`]: so many pictures wait at most, and at least one; with more, the
-    /// oldest is passed over. A source that keeps pictures of its own accord says here how many.
+    /// Maximum number of waiting pictures in [`Place::Pictures`], at least one. Beyond it the
+    /// oldest is skipped. A source with a limited number of buffers sets this number.
     pub most_pictures: usize,
 }
 
-/// Who says when there is a picture.
+/// Source of the capture times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capture {
-    /// The clock, at the frame rate, until so many have been captured.
+    /// A clock at the frame rate.
     Clock {
-        /// No end if there is none.
+        /// Number of frames to capture; `None` is unlimited.
         frames: Option<u64>,
     },
-    /// The source, by [`TcpSender::on_picture`].
+    /// The source, through [`TcpSender::on_picture`].
     Source,
 }
 
 /// Sends one stream over TCP.
 ///
-/// Contract: after each input, drain [`poll_order`](Self::poll_order) and answer each order by
-/// [`on_encoded`](Self::on_encoded), write what [`poll_write`](Self::poll_write) gives as far as the
-/// socket takes it, and sleep until [`next_timeout`](Self::next_timeout) or until the socket takes
-/// more. Where the steering decides by the state of the connection, tell it by
-/// [`on_view`](Self::on_view) before each turn and after each frame that was written, and look
-/// again soon while it [waits for room](Self::waits_for_room).
+/// Contract: after each input, drain [`poll_order`](Self::poll_order) and answer each order with
+/// [`on_encoded`](Self::on_encoded), write the bytes of [`poll_write`](Self::poll_write) as far as
+/// the socket accepts them, and sleep until [`next_timeout`](Self::next_timeout) or until the
+/// socket is writable. If the policy depends on the state of the connection, pass it by
+/// [`on_view`](Self::on_view) before each iteration and after each written frame, and poll again
+/// soon while the sender [waits for room](Self::waits_for_room).
 #[derive(Debug)]
 pub struct TcpSender {
     config: TcpSenderConfig,
-    steering: Box<dyn RatePolicy>,
-    /// When frame 0 was captured, and the next frame, of the clock.
+    policy: Box<dyn RatePolicy>,
+    /// Capture time of frame 0, and the number of the next frame.
     clock: Option<(Time, u64)>,
-    /// Nothing more is captured.
+    /// Capturing has ended.
     ended: bool,
-    /// A picture that waits until the encoder is free.
+    /// Picture that waits for the encoder.
     held: Option<(u64, Time)>,
-    /// Pictures that wait until the connection has room, the oldest first.
+    /// Pictures that wait for room in the connection, oldest first.
     pictures: VecDeque<(u64, Time)>,
-    /// What the encoder is at.
+    /// The order that the encoder is working on.
     open: Option<FrameOrder>,
-    /// When it was told to.
+    /// Time of this order.
     ordered: Time,
     order: Option<FrameOrder>,
     key_wanted: Option<KeyCause>,
     queue: VecDeque<Queued>,
     queued: Bytes,
-    /// Kernel's part of the backlog.
+    /// Kernel part of the backlog.
     kernel: Backlog,
-    /// Bytes on their way, and how many of them TCP has.
+    /// Bytes being written, and how many of them the socket has accepted.
     out: Vec<u8>,
     written: usize,
-    /// The frame that `out` belongs to.
+    /// The frame in `out`.
     leaving: Option<SentFrame>,
-    /// Frames that refer to one that was given up are of no use.
+    /// A dropped frame makes its dependents undecodable.
     broken: bool,
     packets: Packets,
-    said_bye: bool,
+    bye_queued: bool,
     last_rate: Option<Rate>,
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
@@ -105,12 +106,12 @@ struct Queued {
 }
 
 impl TcpSender {
-    /// A sender that captures its first frame when it is first asked for a timeout.
-    pub fn new(config: TcpSenderConfig, steering: Box<dyn RatePolicy>) -> Self {
+    /// A sender that captures its first frame at the first timeout.
+    pub fn new(config: TcpSenderConfig, policy: Box<dyn RatePolicy>) -> Self {
         let packets = Packets::new(&config);
         Self {
             config,
-            steering,
+            policy,
             clock: None,
             ended: false,
             held: None,
@@ -127,16 +128,16 @@ impl TcpSender {
             leaving: None,
             broken: false,
             packets,
-            said_bye: false,
+            bye_queued: false,
             last_rate: None,
             rows: Vec::new(),
             events: Vec::new(),
         }
     }
 
-    /// A deadline of [`next_timeout`](Self::next_timeout) has passed. Early calls are harmless.
+    /// Processes the deadline of [`next_timeout`](Self::next_timeout). Early calls are harmless.
     pub fn on_timeout(&mut self, now: Time) {
-        self.steering.on_timeout(now);
+        self.policy.on_timeout(now);
         let Capture::Clock { frames } = self.config.capture else {
             return;
         };
@@ -152,7 +153,7 @@ impl TcpSender {
         self.clock = Some((start, next));
     }
 
-    /// When the clock captures again, or the steering wants to think.
+    /// Time of the next capture or of the policy's timer, whichever is earlier.
     pub fn next_timeout(&self) -> Option<Time> {
         let captures = match (self.config.capture, self.clock) {
             (Capture::Source, _) => Time::FAR,
@@ -160,68 +161,68 @@ impl TcpSender {
             (Capture::Clock { .. }, None) => Time::ZERO,
             (Capture::Clock { .. }, Some((start, next))) => start + self.config.frame_rate.at(next),
         };
-        Some(captures.min(self.steering.next_timeout())).filter(|next| *next != Time::FAR)
+        Some(captures.min(self.policy.next_timeout())).filter(|next| *next != Time::FAR)
     }
 
-    /// The source has picture `frame`, which came at `at`. Numbers grow, and may have gaps.
+    /// The source delivers picture `frame`, captured at `at`. Numbers increase and may have gaps.
     pub fn on_picture(&mut self, now: Time, frame: u64, at: Time) {
         if !self.ended {
             self.picture(now, frame, at);
         }
     }
 
-    /// Nothing more is captured; what has been is encoded and sent, and a goodbye.
+    /// Stops capturing. Captured pictures are encoded and sent, then a BYE.
     pub fn stop_capture(&mut self) {
         self.ended = true;
     }
 
-    /// Somebody outside has an opinion.
+    /// Passes external advice to the policy.
     pub fn advise(&mut self, now: Time, advice: Advice) {
-        self.steering.advise(now, advice);
+        self.policy.advise(now, advice);
     }
 
-    /// What the kernel holds of what was written: not yet sent, and not yet acknowledged.
+    /// Updates the bytes in the kernel's send queue: unsent and unacknowledged.
     pub fn on_kernel(&mut self, unsent: Bytes, unacknowledged: Bytes) {
         self.kernel.unsent = unsent;
         self.kernel.unacknowledged = unacknowledged;
     }
 
-    /// Which events of the connection are to be told by [`on_event`](Self::on_event).
+    /// Events of the connection that the caller must pass to [`on_event`](Self::on_event).
     pub fn subscribed(&self) -> Subscription {
-        self.steering.subscribed()
+        self.policy.subscribed()
     }
 
-    /// The connection stands so.
+    /// Updates the state of the connection.
     pub fn on_view(&mut self, now: Time, view: &TcpView) {
-        self.steering.on_view(now, view);
+        self.policy.on_view(now, view);
     }
 
-    /// The connection did this, and stands so.
+    /// An event occurred on the connection; `view` is its state after the event.
     pub fn on_event(&mut self, now: Time, told: Told, view: &TcpView) {
-        self.steering.on_event(now, told, view, &mut self.events);
+        self.policy.on_event(now, told, view, &mut self.events);
     }
 
-    /// How the steering answered to events, since the last call of this.
+    /// The policy's responses to events since the last call.
     pub fn take_answers(&mut self) -> Vec<Retraction> {
-        self.steering.take_answers()
+        self.policy.take_answers()
     }
 
-    /// Whether something waits until the connection has room, and not for the encoder or until the
-    /// socket takes what was begun.
+    /// Whether data waits only for room in the connection, neither for the encoder nor for the
+    /// socket to accept a partly written frame.
     pub fn waits_for_room(&self) -> bool {
         let writing = self.written < self.out.len();
         let waits = !self.queue.is_empty() || !self.pictures.is_empty();
         waits && !writing && self.open.is_none()
     }
 
-    /// What the encoder is to do.
+    /// The next order for the encoder.
     pub fn poll_order(&mut self, now: Time) -> Option<FrameOrder> {
         self.admit_pictures(now);
         self.order.take()
     }
 
-    /// The encoder is done with the open order, at which it was for `took`. An error is the end of the stream: what is encoded
-    /// is still sent, and there are no rows of this picture and of those that wait behind it.
+    /// The encoder has finished the open order after `took`. An error ends the stream: encoded
+    /// frames are still sent, and neither this picture nor those behind it get rows.
     pub fn on_encoded(&mut self, now: Time, took: Duration, result: Result<Encoded, EncodeError>) {
         let Some(order) = self.open.take() else {
             return;
@@ -231,11 +232,10 @@ impl TcpSender {
                 ordered: self.ordered,
                 took,
             };
-            self.steering.on_encoded(now, work, &mut self.events);
+            self.policy.on_encoded(now, work, &mut self.events);
             self.enqueue(&order, encoded);
         } else {
-            // There is no such picture, nor any behind it: at the end of a source they were never
-            // there.
+            // The picture does not exist, nor do those behind it: the source has ended.
             self.stop_capture();
             self.held = None;
             self.pictures.clear();
@@ -245,7 +245,7 @@ impl TcpSender {
         }
     }
 
-    /// Bytes for the socket; none if there is nothing to write now.
+    /// Bytes for the socket; empty if there is nothing to write now.
     pub fn poll_write(&mut self, now: Time) -> &[u8] {
         if self.written == self.out.len() {
             self.out.clear();
@@ -255,7 +255,7 @@ impl TcpSender {
         &self.out[self.written..]
     }
 
-    /// The socket took so many of them.
+    /// The socket accepted `count` of these bytes.
     pub fn on_written(&mut self, now: Time, count: usize) {
         self.written = (self.written + count).min(self.out.len());
         if self.written == self.out.len()
@@ -266,10 +266,10 @@ impl TcpSender {
         }
     }
 
-    /// The connection is gone: what waits will never leave.
+    /// The connection is closed: pending frames are dropped.
     pub fn on_closed(&mut self, now: Time) {
         self.stop_capture();
-        self.let_go(now, DropCause::Ended);
+        self.drop_pictures(now, DropCause::Ended);
         let leaving = self.leaving.take();
         let waiting = self.queue.drain(..).map(|queued| queued.row);
         let lost: Vec<_> = leaving.into_iter().chain(waiting).collect();
@@ -279,15 +279,15 @@ impl TcpSender {
         self.queued = Bytes(0);
         self.out.clear();
         self.written = 0;
-        self.said_bye = true;
+        self.bye_queued = true;
     }
 
-    /// Whether the goodbye has been written.
+    /// Whether the BYE has been written.
     pub fn is_done(&self) -> bool {
-        self.said_bye && self.written == self.out.len() && self.open.is_none()
+        self.bye_queued && self.written == self.out.len() && self.open.is_none()
     }
 
-    /// What waits, and where.
+    /// Bytes that wait, by place.
     pub fn backlog(&self) -> Backlog {
         Backlog {
             queued: self.queued + Bytes((self.out.len() - self.written) as u64),
@@ -295,12 +295,12 @@ impl TcpSender {
         }
     }
 
-    /// What the encoder is told at the moment.
+    /// Rate that the encoder would be ordered at now.
     pub fn target(&self) -> Rate {
-        self.steering.target()
+        self.policy.target()
     }
 
-    /// Moves rows of frames whose fate is known, in the order of their fates, and what happened.
+    /// Moves rows of finished frames, in the order in which they finished, and events.
     pub fn drain(&mut self, rows: &mut Vec<SentFrame>, events: &mut Vec<(Time, Event)>) {
         rows.append(&mut self.rows);
         events.append(&mut self.events);
@@ -317,15 +317,15 @@ impl TcpSender {
             return;
         }
         if self.open.is_some() {
-            // The encoder is behind: the newest picture is the one worth having.
+            // The encoder is busy: keep the newest picture.
             if let Some((older, at)) = self.held.replace((frame, at)) {
                 self.skip(now, older, at);
             }
             return;
         }
         let backlog = self.backlog();
-        self.steering.on_backlog(now, backlog);
-        let verdict = match self.steering.order(now, frame) {
+        self.policy.on_backlog(now, backlog);
+        let verdict = match self.policy.order(now, frame) {
             _ if backlog.queued > self.config.most_queued => Verdict::Skip,
             verdict => verdict,
         };
@@ -335,18 +335,17 @@ impl TcpSender {
         self.begin(now, frame, at, rate);
     }
 
-    /// Has the oldest picture made if there is room for it, and leaves out those that are not
-    /// worth it. One at a time: what was made decides about the next.
+    /// Orders the oldest picture if the connection has room, and skips pictures that are not worth
+    /// encoding. Only one order is open at a time, because its size affects the next decision.
     fn admit_pictures(&mut self, now: Time) {
-        let is_free =
-            self.open.is_none() && self.queue.is_empty() && self.written == self.out.len();
-        while is_free && let Some((frame, at)) = self.pictures.front().copied() {
+        let idle = self.open.is_none() && self.queue.is_empty() && self.written == self.out.len();
+        while idle && let Some((frame, at)) = self.pictures.front().copied() {
             let backlog = self.backlog();
-            self.steering.on_backlog(now, backlog);
-            match self.steering.admit(now, frame, at) {
+            self.policy.on_backlog(now, backlog);
+            match self.policy.admit(now, frame, at) {
                 Admit::Wait => return,
                 Admit::Skip => {
-                    let cause = if self.steering.is_late(now, at) {
+                    let cause = if self.policy.is_late(now, at) {
                         DropCause::Late
                     } else {
                         DropCause::Skipped
@@ -400,13 +399,13 @@ impl TcpSender {
         });
     }
 
-    /// Writes the next frame that is worth it, or the goodbye.
+    /// Writes the next frame that is worth sending, or the BYE.
     fn refill(&mut self, now: Time) {
         while let Some(front) = self.queue.front() {
             let (waiting, undecodable) = (self.waiting(front), self.broken && !front.row.key);
             let asks = self.config.place != Place::Socket && !undecodable;
-            let keeps = !asks || self.steering.keeps(now, &waiting);
-            if asks && keeps && !self.steering.has_room(now) {
+            let keeps = !asks || self.policy.keeps(now, &waiting);
+            if asks && keeps && !self.policy.has_room(now) {
                 return;
             }
             let Some(Queued { row, data }) = self.queue.pop_front() else {
@@ -427,10 +426,10 @@ impl TcpSender {
             }
         }
         let is_over = self.ended && self.open.is_none() && self.pictures.is_empty();
-        if is_over && !self.said_bye {
+        if is_over && !self.bye_queued {
             let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
             self.packets.report(now, start, true, &mut self.out);
-            self.said_bye = true;
+            self.bye_queued = true;
         }
     }
 
@@ -445,7 +444,7 @@ impl TcpSender {
         }
     }
 
-    /// `false` if the access unit is none.
+    /// Returns false if the access unit is invalid.
     fn write_frame(&mut self, now: Time, row: &SentFrame, data: &[u8]) -> bool {
         let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
         let (packets, out) = (&mut self.packets, &mut self.out);
@@ -453,8 +452,8 @@ impl TcpSender {
         packets.frame(row.timestamp, data, out)
     }
 
-    /// Of the pictures that are not made yet.
-    fn let_go(&mut self, now: Time, cause: DropCause) {
+    /// Drops all pictures that are not encoded yet.
+    fn drop_pictures(&mut self, now: Time, cause: DropCause) {
         if let Some((frame, at)) = self.held.take() {
             self.skip(now, frame, at);
         }
@@ -479,10 +478,10 @@ impl TcpSender {
         });
     }
 
-    /// Of a frame of which nothing else is known.
+    /// Row of a frame that was not encoded.
     fn row(&self, frame: u64, captured: Time) -> SentFrame {
         let ticks = self.config.frame_rate.at(frame).as_nanos() * u128::from(MEDIA_CLOCK);
-        // To the nearest tick, so that a receiver finds the number of the frame again.
+        // Rounds to the nearest tick, so that a receiver can recover the frame number.
         let ticks = (ticks + 500_000_000) / 1_000_000_000;
         SentFrame {
             frame,

@@ -1,18 +1,18 @@
-//! What a player says to its sender: nothing but goodbye.
+//! RTCP from the player to the sender: a BYE.
 
 use crate::wire::framing::{self, Deframer};
 use crate::wire::rtcp::{self, Rtcp};
 
-/// The goodbye of the player of stream `ssrc`, for the socket: RTCP of reduced size (RFC 5506).
-pub(super) fn farewell(ssrc: u32) -> Vec<u8> {
+/// BYE of the player of stream `ssrc`, framed for the socket: reduced-size RTCP (RFC 5506).
+pub(super) fn bye(ssrc: u32) -> Vec<u8> {
     let mut out = Vec::new();
-    // Of two on a connection: it is enough that ours is another one.
+    // The connection has two endpoints: any SSRC other than the sender's identifies the player.
     let emitted = framing::emit(&mut out, |out| rtcp::emit_bye(&[!ssrc], None, out));
-    debug_assert!(emitted.is_ok(), "a goodbye has eight bytes");
+    debug_assert!(emitted.is_ok(), "a BYE is eight bytes long");
     out
 }
 
-/// Listens for the goodbye of a player among what else it may say.
+/// Detects a player's BYE among other packets.
 #[derive(Debug)]
 pub struct Listener {
     deframer: Option<Deframer>,
@@ -29,7 +29,7 @@ impl Default for Listener {
 }
 
 impl Listener {
-    /// What came next on the stream. What is not understood is passed over, with all that follows.
+    /// Processes bytes from the player. Once framing is lost, all later bytes are ignored.
     pub fn on_bytes(&mut self, bytes: &[u8]) {
         let Some(deframer) = &mut self.deframer else {
             return;
@@ -50,13 +50,13 @@ impl Listener {
         }
     }
 
-    /// Whether the player has said goodbye.
+    /// Whether the player has sent a BYE.
     pub const fn has_left(&self) -> bool {
         self.left
     }
 }
 
-/// Reports of a few dozen sources: more is no RTCP for us.
+/// Reports on a few dozen sources; longer packets are not RTCP.
 const LONGEST: usize = 1_500;
 
 #[cfg(test)]
@@ -64,18 +64,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goodbye_is_heard_in_pieces_and_after_other_words() {
+    fn a_bye_is_detected_in_fragments_and_after_other_packets() {
         let mut listener = Listener::default();
-        let mut words = vec![0, 4, 0x80, 201, 0, 0];
-        words.extend(farewell(7));
-        for byte in &words {
+        let mut packets = vec![0, 4, 0x80, 201, 0, 0];
+        packets.extend(bye(7));
+        for byte in &packets {
             assert!(!listener.has_left());
             listener.on_bytes(&[*byte]);
         }
         assert!(listener.has_left());
-        let mut deaf = Listener::default();
-        deaf.on_bytes(b"GET / HTTP/1.1\r\n");
-        deaf.on_bytes(&farewell(7));
-        assert!(!deaf.has_left());
+        let mut ignoring = Listener::default();
+        ignoring.on_bytes(b"GET / HTTP/1.1\r\n");
+        ignoring.on_bytes(&bye(7));
+        assert!(!ignoring.has_left());
     }
 }

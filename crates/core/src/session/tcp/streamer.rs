@@ -1,12 +1,12 @@
-//! A sender over TCP and its encoder as one.
+//! A TCP sender joined with its encoder.
 
 use super::sender::TcpSender;
 use crate::media::EncodeError;
 use crate::session::stream::EncodePipe;
 use crate::units::Time;
 
-/// A sender with the encoder that it orders frames from: what every driver of a [`TcpSender`] has,
-/// whether its TCP is a kernel's or a model.
+/// A sender with its encoder, shared by the drivers of a [`TcpSender`] over kernel TCP and over a
+/// model.
 #[derive(Debug)]
 pub struct TcpStreamer<P> {
     /// The sender.
@@ -16,7 +16,7 @@ pub struct TcpStreamer<P> {
 }
 
 impl<P: EncodePipe> TcpStreamer<P> {
-    /// Joins the two.
+    /// Joins a sender with an encoder.
     pub fn new(sender: TcpSender, pipe: P) -> Self {
         Self {
             sender,
@@ -25,14 +25,14 @@ impl<P: EncodePipe> TcpStreamer<P> {
         }
     }
 
-    /// Why the encoder gave up, if it did before the end of its source.
+    /// Encoder error that ended the stream before the end of the source.
     pub const fn error(&self) -> Option<&EncodeError> {
         self.error.as_ref()
     }
 
-    /// Captures what is due and moves orders and frames between the two, until there is nothing
-    /// left to do without the socket or more time. A driver calls this after each input, and again
-    /// after each frame that was written: it may have made room for the next one.
+    /// Captures due frames and passes orders and encoded frames between sender and encoder, until
+    /// the socket or the clock is needed. Drivers call this after each input, and after each
+    /// written frame, which may have made room for the next one.
     pub fn turn(&mut self, now: Time) {
         self.sender.on_timeout(now);
         loop {

@@ -1,4 +1,4 @@
-//! Sender and receiver, joined by a byte stream that takes what a test lets through.
+//! TCP sender and receiver, joined by a byte stream with a limited capacity.
 
 mod interactive;
 
@@ -36,7 +36,7 @@ fn config(frames: u64) -> TcpSenderConfig {
     }
 }
 
-/// A picture of one slice, whose bytes say its number.
+/// A picture of one slice; its bytes encode the frame number.
 fn picture(order: &FrameOrder) -> Encoded {
     let len = order.rate.as_bps() as usize / 25 / 8;
     let mut data = Vec::new();
@@ -55,30 +55,30 @@ fn picture(order: &FrameOrder) -> Encoded {
     }
 }
 
-struct World {
+struct Pair {
     sender: TcpSender,
     receiver: TcpReceiver,
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
     frames: Vec<ReceivedFrame>,
-    /// Bytes that the stream took.
-    taken: u64,
+    /// Bytes that the stream has carried.
+    carried: u64,
 }
 
-impl World {
-    fn new(frames: u64, steering: impl RatePolicy + 'static) -> Self {
+impl Pair {
+    fn new(frames: u64, policy: impl RatePolicy + 'static) -> Self {
         Self {
-            sender: TcpSender::new(config(frames), Box::new(steering)),
+            sender: TcpSender::new(config(frames), Box::new(policy)),
             receiver: TcpReceiver::new(),
             rows: Vec::new(),
             events: Vec::new(),
             frames: Vec::new(),
-            taken: 0,
+            carried: 0,
         }
     }
 
-    /// One turn at `now`; the stream takes at most `room` bytes.
-    fn turn(&mut self, now: Time, mut room: usize) {
+    /// One iteration at `now`; the stream accepts at most `room` bytes.
+    fn step(&mut self, now: Time, mut room: usize) {
         self.sender.on_timeout(now);
         while let Some(order) = self.sender.poll_order(now) {
             self.sender
@@ -93,7 +93,7 @@ impl World {
             self.receiver.on_bytes(now, &bytes[..count]).unwrap();
             self.sender.on_written(now, count);
             room -= count;
-            self.taken += count as u64;
+            self.carried += count as u64;
         }
         self.sender.drain(&mut self.rows, &mut self.events);
         self.frames
@@ -106,22 +106,22 @@ fn at(ms: u64) -> Time {
 }
 
 #[test]
-fn a_stream_that_flows_arrives_whole_and_ends_with_a_goodbye() {
+fn a_complete_stream_arrives_and_ends_with_a_bye() {
     //= rfc4571-3-order (test)
-    let mut world = World::new(50, Classic::new(RATE));
+    let mut pair = Pair::new(50, Classic::new(RATE));
     let mut ms = 0;
-    while !world.sender.is_done() {
-        world.turn(at(ms), usize::MAX);
+    while !pair.sender.is_done() {
+        pair.step(at(ms), usize::MAX);
         ms += 10;
     }
-    assert_eq!(ms, 2_010, "fifty frames at 25 a second");
-    assert!(world.receiver.is_over());
-    assert_eq!(world.receiver.codec(), Some(Codec::Mpeg2));
-    assert_eq!((world.rows.len(), world.frames.len()), (50, 50));
-    let wire: u64 = world.rows.iter().map(|row| row.wire.get()).sum();
-    // The rest is a report, a description and a goodbye.
-    assert_eq!(world.taken - wire, 2 + 28 + 16 + 8);
-    for (n, (row, frame)) in world.rows.iter().zip(&world.frames).enumerate() {
+    assert_eq!(ms, 2_010, "50 frames at 25 frames per second");
+    assert!(pair.receiver.is_over());
+    assert_eq!(pair.receiver.codec(), Some(Codec::Mpeg2));
+    assert_eq!((pair.rows.len(), pair.frames.len()), (50, 50));
+    let wire: u64 = pair.rows.iter().map(|row| row.wire.get()).sum();
+    // The rest is a report, a source description and a BYE.
+    assert_eq!(pair.carried - wire, 2 + 28 + 16 + 8);
+    for (n, (row, frame)) in pair.rows.iter().zip(&pair.frames).enumerate() {
         assert_eq!(row.frame, n as u64);
         assert_eq!(row.left, Some(row.captured));
         assert_eq!(frame.complete, Some(row.captured));
@@ -129,20 +129,20 @@ fn a_stream_that_flows_arrives_whole_and_ends_with_a_goodbye() {
         assert_eq!(frame.data.last(), Some(&(1 + n as u8)));
         assert_eq!(frame.key, n == 0);
     }
-    let span = world.frames[49].timestamp - world.frames[0].timestamp;
-    assert_eq!(span, 49 * 3_600, "through the end of 32 bits");
+    let span = pair.frames[49].timestamp - pair.frames[0].timestamp;
+    assert_eq!(span, 49 * 3_600, "the RTP timestamp wraps");
 }
 
-/// The path takes nothing for two seconds, then all.
+/// The path accepts nothing for two seconds, then everything.
 #[test]
-fn classic_falls_behind_and_sends_everything() {
-    let mut world = World::new(100, Classic::new(RATE));
+fn classic_accumulates_delay_and_sends_every_encoded_frame() {
+    let mut pair = Pair::new(100, Classic::new(RATE));
     for ms in (0..4_500).step_by(10) {
         let stalled = (1_000..3_000).contains(&ms);
-        world.turn(at(ms), if stalled { 0 } else { usize::MAX });
+        pair.step(at(ms), if stalled { 0 } else { usize::MAX });
     }
-    assert!(world.sender.is_done());
-    let dropped = world.rows.iter().filter(|row| row.dropped.is_some());
+    assert!(pair.sender.is_done());
+    let dropped = pair.rows.iter().filter(|row| row.dropped.is_some());
     // The queue holds 50 kB; the rest of two seconds at 125 kB/s is never encoded.
     assert!(
         dropped
@@ -151,48 +151,51 @@ fn classic_falls_behind_and_sends_everything() {
     );
     assert!((38..43).contains(&dropped.count()));
     let mut punctuality = Punctuality::new(Duration::from_millis(500));
-    let late = world.frames.iter().filter(|frame| {
+    let late = pair.frames.iter().filter(|frame| {
         let lateness = punctuality.lateness(frame.timestamp, frame.complete.unwrap());
         !punctuality.accepts(lateness)
     });
     assert_eq!(
         late.count(),
         10,
-        "what was queued in the first of the seconds"
+        "the frames queued in the first second of the stall"
     );
 }
 
-/// The same, with somebody who says in time to let go.
+/// As above, with external advice to drop in time.
 #[test]
-fn what_waits_is_dropped_on_advice_and_the_chain_is_repaired() {
+fn advice_drops_the_backlog_and_orders_a_key_frame() {
     let limits = (Rate::kbps(100), Rate::kbps(2_000));
-    let mut world = World::new(100, Follow::new(RATE, limits));
+    let mut pair = Pair::new(100, Follow::new(RATE, limits));
     for ms in (0..4_500).step_by(10) {
         if ms == 1_500 {
-            world.sender.advise(at(ms), Advice::Rate(Rate::kbps(10)));
+            pair.sender.advise(at(ms), Advice::Rate(Rate::kbps(10)));
         }
         if ms == 2_990 {
-            world.sender.advise(at(ms), Advice::Drop);
+            pair.sender.advise(at(ms), Advice::Drop);
         }
         let stalled = (1_000..3_000).contains(&ms);
-        world.turn(at(ms), if stalled { 0 } else { usize::MAX });
+        pair.step(at(ms), if stalled { 0 } else { usize::MAX });
     }
-    assert_eq!(world.sender.target(), limits.0, "not below the floor");
+    assert_eq!(
+        pair.sender.target(),
+        limits.0,
+        "clamped to the minimum rate"
+    );
     let causes = |cause| {
-        world
-            .rows
+        pair.rows
             .iter()
             .filter(|r| r.dropped == Some(cause))
             .count()
     };
     assert_eq!(causes(DropCause::Late), 1);
     assert!((8..=11).contains(&causes(DropCause::Reference)));
-    let keys: Vec<_> = world.frames.iter().filter(|f| f.key).collect();
+    let keys: Vec<_> = pair.frames.iter().filter(|f| f.key).collect();
     assert_eq!(keys.len(), 2);
     assert!(keys[1].complete >= Some(at(3_000)));
     assert!(
-        world.frames.iter().all(|f| f.complete.is_some()),
-        "nothing undecodable was sent"
+        pair.frames.iter().all(|f| f.complete.is_some()),
+        "undecodable frames are not sent"
     );
     let repair = |(_, e): &&(Time, Event)| {
         matches!(
@@ -203,35 +206,36 @@ fn what_waits_is_dropped_on_advice_and_the_chain_is_repaired() {
             }
         )
     };
-    assert_eq!(world.events.iter().filter(repair).count(), 1);
+    assert_eq!(pair.events.iter().filter(repair).count(), 1);
     let changed = |(_, e): &&(Time, Event)| matches!(e, Event::RateChanged { .. });
-    assert_eq!(world.events.iter().filter(changed).count(), 1);
+    assert_eq!(pair.events.iter().filter(changed).count(), 1);
 }
 
 #[test]
-fn pictures_of_a_source_keep_their_numbers() {
+fn pictures_of_a_source_keep_their_frame_numbers() {
     let capture = Capture::Source;
     let config = TcpSenderConfig {
         capture,
         ..config(0)
     };
-    let mut world = World::new(0, Classic::new(RATE));
-    world.sender = TcpSender::new(config, Box::new(Classic::new(RATE)));
-    assert_eq!(world.sender.next_timeout(), None);
+    let mut pair = Pair::new(0, Classic::new(RATE));
+    pair.sender = TcpSender::new(config, Box::new(Classic::new(RATE)));
+    assert_eq!(pair.sender.next_timeout(), None);
     for (frame, ms) in [(0, 5), (1, 50), (5, 400)] {
-        world.sender.on_picture(at(ms), frame, at(ms));
-        world.turn(at(ms), usize::MAX);
+        pair.sender.on_picture(at(ms), frame, at(ms));
+        pair.step(at(ms), usize::MAX);
     }
-    // Three at once: the encoder has the first, the newest waits, the one between is passed over.
+    // Three pictures at once: the encoder has the first, the newest waits, and the middle one is
+    // skipped.
     for frame in 6..9 {
-        world.sender.on_picture(at(500), frame, at(500));
+        pair.sender.on_picture(at(500), frame, at(500));
     }
-    world.turn(at(500), usize::MAX);
-    world.sender.stop_capture();
-    world.turn(at(500), usize::MAX);
-    assert!(world.sender.is_done());
-    let first = world.frames[0].timestamp;
-    let numbers: Vec<_> = world
+    pair.step(at(500), usize::MAX);
+    pair.sender.stop_capture();
+    pair.step(at(500), usize::MAX);
+    assert!(pair.sender.is_done());
+    let first = pair.frames[0].timestamp;
+    let numbers: Vec<_> = pair
         .frames
         .iter()
         .map(|f| (f.timestamp - first) / 3_600)
@@ -240,35 +244,34 @@ fn pictures_of_a_source_keep_their_numbers() {
 }
 
 #[test]
-fn an_encoder_that_fails_or_a_connection_that_breaks_ends_it() {
-    let mut world = World::new(100, Classic::new(RATE));
-    world.sender.on_timeout(at(0));
-    let _ = world.sender.poll_order(at(0)).unwrap();
-    world
-        .sender
+fn an_encoder_error_or_a_closed_connection_ends_the_stream() {
+    let mut pair = Pair::new(100, Classic::new(RATE));
+    pair.sender.on_timeout(at(0));
+    let _ = pair.sender.poll_order(at(0)).unwrap();
+    pair.sender
         .on_encoded(at(1), Duration::ZERO, Err(EncodeError::EndOfSource));
-    world.turn(at(2), usize::MAX);
-    assert!(world.sender.is_done() && world.receiver.is_over());
-    assert_eq!(world.rows, [], "there was no such frame");
+    pair.step(at(2), usize::MAX);
+    assert!(pair.sender.is_done() && pair.receiver.is_over());
+    assert_eq!(pair.rows, [], "a missing picture gets no row");
 
-    let mut world = World::new(100, Classic::new(RATE));
+    let mut pair = Pair::new(100, Classic::new(RATE));
     for ms in (0..400).step_by(40) {
-        world.turn(at(ms), 1_000);
+        pair.step(at(ms), 1_000);
     }
-    world.sender.on_closed(at(400));
-    world.turn(at(400), 0);
-    assert!(world.sender.is_done() && !world.receiver.is_over());
-    assert_eq!(world.rows.len(), 10);
-    let ended = world
+    pair.sender.on_closed(at(400));
+    pair.step(at(400), 0);
+    assert!(pair.sender.is_done() && !pair.receiver.is_over());
+    assert_eq!(pair.rows.len(), 10);
+    let ended = pair
         .rows
         .iter()
         .filter(|r| r.dropped == Some(DropCause::Ended));
     assert!(ended.count() >= 8);
-    assert_eq!(world.sender.backlog().total(), Bytes(0));
+    assert_eq!(pair.sender.backlog().total(), Bytes(0));
 }
 
 #[test]
-fn what_is_no_stream_is_named() {
+fn stream_errors_name_the_cause() {
     let fault = |bytes: &[u8]| {
         TcpReceiver::new()
             .on_bytes(at(0), bytes)
@@ -285,11 +288,11 @@ fn what_is_no_stream_is_named() {
 }
 
 #[test]
-fn lateness_is_what_is_above_the_fastest() {
+fn lateness_is_relative_to_the_fastest_frame() {
     let mut punctuality = Punctuality::new(Duration::from_millis(100));
     let mut late = |n: u64, ms| punctuality.lateness(n * 3_600, at(ms)).as_millis();
     assert_eq!(late(0, 1_050), 0);
-    assert_eq!(late(1, 1_040), 0, "this one was faster");
+    assert_eq!(late(1, 1_040), 0, "the fastest frame so far");
     assert_eq!(late(2, 1_180), 100);
     assert_eq!(late(3, 1_221), 101);
     assert!(punctuality.accepts(Duration::from_millis(100)));
@@ -298,7 +301,7 @@ fn lateness_is_what_is_above_the_fastest() {
 
 proptest! {
     #[test]
-    fn any_bytes_end_in_frames_or_a_fault(
+    fn arbitrary_bytes_yield_frames_or_an_error(
         bytes in vec(prop_oneof![Just(0_u8), Just(0x80), Just(96), Just(32), any::<u8>()], 0..400),
         piece in 1_usize..50,
     ) {

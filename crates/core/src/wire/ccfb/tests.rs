@@ -67,13 +67,13 @@ proptest! {
     }
 
     #[test]
-    fn offsets_are_off_by_half_a_unit(micros in 0_u64..7_990_000) {
+    fn offsets_are_rounded_to_half_a_unit(micros in 0_u64..7_990_000) {
         let span = Offset::between(NOW.before(Duration::from_micros(micros)), NOW).as_span().unwrap();
         prop_assert!(span.abs_diff(Duration::from_micros(micros)) <= Duration::from_nanos(488_282));
     }
 
     #[test]
-    fn bodies_at_random_do_not_panic(body in vec(any::<u8>(), 0..60)) {
+    fn random_bodies_do_not_panic(body in vec(any::<u8>(), 0..60)) {
         let mut bytes = vec![0x8b, 205, 0, (body.len() / 4) as u8];
         bytes.extend_from_slice(&body[..body.len() / 4 * 4]);
         if let Ok(ccfb) = parse(&bytes) {
@@ -83,9 +83,9 @@ proptest! {
     }
 }
 
-/// Bytes worked out by hand from the figure of section 3.1.
+/// Bytes derived by hand from the figure of RFC 8888 section 3.1.
 #[test]
-fn the_layout_is_that_of_the_figure() {
+fn the_layout_matches_the_figure_of_rfc_8888() {
     //= rfc8888-3.1-header (test)
     //= rfc8888-3.1-timestamp (test)
     let mut bytes = Vec::new();
@@ -137,7 +137,7 @@ fn offsets_at_the_edges() {
 }
 
 #[test]
-fn a_block_has_at_most_a_quarter_of_the_numbers() {
+fn a_block_covers_at_most_a_quarter_of_the_sequence_space() {
     //= rfc8888-3.1-limit (test)
     let mut bytes = Vec::new();
     let mut builder = CcfbBuilder::new(1, NOW, &mut bytes);
@@ -187,7 +187,7 @@ fn blocks_fill_the_packet_exactly() {
 }
 
 #[test]
-fn duplicates_keep_the_first_time_and_any_mark() {
+fn duplicates_keep_the_first_arrival_and_any_ce_mark() {
     //= rfc8888-3.1-duplicates (test)
     let first = Received {
         ecn: Ecn::Ect1,

@@ -1,9 +1,9 @@
-//! The byte stream: NAL units behind start codes.
+//! The byte stream: NAL units preceded by start codes (ITU-T H.264 annex B).
 
 use super::{FIRST_SLICE, IDR, PPS, SPS, nal_type};
 
-/// The NAL units of a byte stream, without start codes and without the zeros around them. Empty ones
-/// and what precedes the first start code are passed over.
+/// The NAL units of a byte stream, without start codes and the zeros around them. Empty units, and
+/// bytes before the first start code, are skipped.
 pub fn nal_units(stream: &[u8]) -> NalUnits<'_> {
     NalUnits {
         rest: after_start_code(stream),
@@ -13,7 +13,7 @@ pub fn nal_units(stream: &[u8]) -> NalUnits<'_> {
 /// See [`nal_units`].
 #[derive(Clone, Debug)]
 pub struct NalUnits<'a> {
-    /// What follows a start code; empty at the end.
+    /// Bytes after a start code; empty at the end.
     rest: &'a [u8],
 }
 
@@ -27,7 +27,7 @@ impl<'a> Iterator for NalUnits<'a> {
                 None => (self.rest, &[][..]),
             };
             self.rest = rest;
-            // A NAL unit ends with a byte that is not zero; zeros belong to the stream.
+            // A NAL unit ends with a nonzero byte; trailing zeros belong to the stream.
             let len = nal
                 .iter()
                 .rposition(|byte| *byte != 0)
@@ -40,10 +40,10 @@ impl<'a> Iterator for NalUnits<'a> {
     }
 }
 
-/// What an access unit is made of.
+/// Kinds of NAL units in an access unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// A slice of an instantaneous decoding refresh: decoding can start here.
+    /// A slice of an IDR picture: decoding can start here.
     pub idr: bool,
     /// A sequence parameter set.
     pub sps: bool,
@@ -52,7 +52,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Whether a decoder that knows nothing can start here.
+    /// Whether a decoder without state can start here.
     pub const fn is_key_frame(self) -> bool {
         self.idr && self.sps && self.pps
     }
@@ -67,18 +67,18 @@ impl Contents {
     }
 }
 
-/// What the access unit is made of. Reads all of it; [`is_key_frame`] stops earlier.
+/// The kinds of NAL units in the access unit. Scans all of it; [`is_key_frame`] stops earlier.
 pub fn contents(access_unit: &[u8]) -> Contents {
     let mut contents = Contents::default();
     nal_units(access_unit).for_each(|nal| contents.add(nal));
     contents
 }
 
-/// Whether the first slice of the access unit is of an instantaneous decoding refresh.
+/// Whether the first slice of the access unit belongs to an IDR picture.
 pub fn is_key_frame(access_unit: &[u8]) -> bool {
     let mut rest = after_start_code(access_unit);
     loop {
-        // The type is behind the start code: the slice itself need not be searched.
+        // The type follows the start code: the slice itself need not be scanned.
         match nal_type(rest) {
             IDR => return true,
             FIRST_SLICE..IDR => return false,
@@ -94,16 +94,16 @@ pub fn parameter_sets(access_unit: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((first(SPS)?, first(PPS)?))
 }
 
-/// What follows the first start code; empty if there is none.
+/// Bytes after the first start code; empty if there is none.
 pub(super) fn after_start_code(stream: &[u8]) -> &[u8] {
     find_start_code(stream).map_or(&[], |at| &stream[at + 3..])
 }
 
-/// Where the first 00 00 01 is. Of a four-byte start code, its second byte.
+/// Offset of the first 00 00 01. In a four-byte start code this is its second byte.
 pub(in crate::wire) fn find_start_code(stream: &[u8]) -> Option<usize> {
     let mut at = 0;
-    // A NAL unit has two zeros in a row every few kilobytes at most, so whole blocks without any
-    // are passed over; the loop over a block compiles to vector instructions.
+    // Two consecutive zeros occur every few kilobytes at most, so whole blocks without them are
+    // skipped. The loop over a block compiles to vector instructions.
     while let Some(block) = stream.get(at..at + BLOCK + 1) {
         let pairs = block.iter().zip(&block[1..]);
         let lowest = pairs.fold(u8::MAX, |low, (a, b)| low.min(a | b));
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn start_codes_are_found_where_they_are(stream in vec(0_u8..3, 0..300), gap in 0_usize..200) {
+        fn start_codes_are_found_as_by_a_naive_search(stream in vec(0_u8..3, 0..300), gap in 0_usize..200) {
             prop_assert_eq!(find_start_code(&stream), naive(&stream));
             let mut sparse = vec![7; gap];
             sparse.extend_from_slice(&stream);
@@ -143,7 +143,7 @@ mod tests {
         }
 
         #[test]
-        fn units_come_back(
+        fn nal_units_round_trip(
             nals in vec((1_u8..32, vec(2_u8..9, 0..150), 3_usize..6, 0_usize..3), 0..6),
         ) {
             let mut stream = Vec::new();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_in_nothing() {
+    fn streams_without_units_yield_none() {
         for stream in [
             &[][..],
             &[0, 0],
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn key_frames_are_known_by_their_first_slice() {
+    fn key_frames_are_detected_by_their_first_slice() {
         let key = [
             0, 0, 0, 1, 9, 0xf0, 0, 0, 1, 0x67, 1, 0, 0, 1, 0x68, 2, 0, 0, 1, 0x65, 3,
         ];

@@ -1,4 +1,4 @@
-//! From RTP payloads to an access unit.
+//! Assembler: RTP payloads to an access unit.
 
 use core::fmt;
 
@@ -6,23 +6,23 @@ use super::annexb::Contents;
 use super::{END, FU_A, IMPORTANCE, STAP_A, START, TYPE, is_sendable};
 use crate::wire::bytes::u16_at;
 
-/// Joins the RTP payloads of one access unit, given in the order of their sequence numbers and
-/// without a gap, to the byte-stream format.
+/// Joins the RTP payloads of one access unit, passed in sequence number order and without gaps, to
+/// the byte-stream format.
 ///
-/// A payload that is refused changes nothing, except that a unit of which it might have been a
-/// fragment is given up; [`take`](Self::take) then fails, since the access unit is not whole.
+/// A rejected payload is ignored, except that it discards a partly received fragmented unit.
+/// [`take`](Self::take) then fails, because the access unit is incomplete.
 #[derive(Clone, Debug)]
 pub struct JitterBuffer {
     data: Vec<u8>,
     max_len: usize,
     contents: Contents,
-    /// The first byte of the unit whose fragments are arriving, and where it starts in `data`.
+    /// First byte of the unit whose fragments are arriving, and its offset in `data`.
     fragment: Option<(u8, usize)>,
     broken: Option<AssembleError>,
 }
 
 impl JitterBuffer {
-    /// Holds at most `max_len` bytes of one access unit, start codes included.
+    /// Limits an access unit to `max_len` bytes, start codes included.
     pub const fn new(max_len: usize) -> Self {
         Self {
             data: Vec::new(),
@@ -37,11 +37,11 @@ impl JitterBuffer {
         }
     }
 
-    /// Takes the next payload.
+    /// Adds the next payload.
     ///
     /// # Errors
-    /// When it is malformed, is of a kind that packetisation mode 1 does not have, does not continue
-    /// what came before, or makes the access unit too large.
+    /// If it is malformed, has a type that packetisation mode 1 excludes, does not continue the
+    /// previous payload, or exceeds the size limit.
     pub fn push(&mut self, payload: &[u8]) -> Result<(), AssembleError> {
         let taken = match *payload {
             [] => Err(AssembleError::Empty),
@@ -60,10 +60,10 @@ impl JitterBuffer {
         taken
     }
 
-    /// Hands over the access unit and starts afresh, which it also does on an error.
+    /// Returns the access unit, and resets the assembler even on failure.
     ///
     /// # Errors
-    /// When a payload was refused, a fragmented unit has no end, or nothing came at all.
+    /// If a payload was rejected, a fragmented unit has no end, or no payload was added.
     pub fn take(&mut self) -> Result<AccessUnit, AssembleError> {
         let fresh = Self::new(self.max_len);
         let Self {
@@ -81,12 +81,12 @@ impl JitterBuffer {
         }
     }
 
-    /// Bytes held so far.
+    /// Bytes of the access unit so far.
     pub fn len(&self) -> usize {
         self.data.len()
     }
 
-    /// Whether nothing is held.
+    /// Whether the access unit has no bytes yet.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
@@ -196,49 +196,49 @@ impl JitterBuffer {
     }
 }
 
-/// A whole access unit.
+/// A complete access unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessUnit {
-    /// In byte-stream format, every unit behind a four-byte start code.
+    /// Data in byte-stream format: a four-byte start code before every unit.
     pub data: Vec<u8>,
-    /// What it is made of.
+    /// Kinds of NAL units in the access unit.
     pub contents: Contents,
 }
 
-/// Why payloads do not become an access unit.
+/// Why payloads do not form an access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AssembleError {
-    /// There is nothing: no payload, or nothing in one.
+    /// No payload was added, or a payload is empty.
     Empty,
-    /// A unit is damaged, or of a type that packetisation mode 1 does not have.
+    /// A unit has the error bit, or a type that packetisation mode 1 excludes.
     NalHeader {
-        /// Its first byte.
+        /// First byte of the unit.
         first: u8,
     },
     /// A fragmented unit has no end.
     NoEnd,
     /// A fragmented unit has no start.
     NoStart,
-    /// A fragment of one unit follows that of another.
+    /// A fragment follows a fragment of another unit.
     OtherUnit {
         /// First byte of the unit that was started.
         started: u8,
-        /// First byte of the one that this fragment belongs to.
+        /// First byte of the unit of this fragment.
         found: u8,
     },
-    /// A fragment is start and end at once.
+    /// A fragment has both the start and the end bit.
     StartAndEnd,
-    /// The access unit is larger than it may be.
+    /// The access unit exceeds the size limit.
     TooLarge {
         /// As given to [`JitterBuffer::new`].
         max_len: usize,
     },
-    /// A unit of an aggregate is longer than the payload.
+    /// A unit of an aggregate exceeds the payload.
     UnitCutOff {
-        /// Its size, as the payload tells.
+        /// Size of the unit according to the payload.
         size: usize,
-        /// Bytes that are there.
+        /// Available bytes.
         have: usize,
     },
 }
@@ -246,32 +246,32 @@ pub enum AssembleError {
 impl fmt::Display for AssembleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("an H.264 payload without content"),
+            Self::Empty => f.write_str("the H.264 payload is empty"),
             Self::NalHeader { first } => {
                 write!(
                     f,
-                    "an H.264 payload or unit begins with {first:#04x}: not of packetisation mode 1"
+                    "H.264 payload or unit with first byte {first:#04x} is not allowed in packetisation mode 1"
                 )
             }
-            Self::NoEnd => f.write_str("a fragmented NAL unit without its last fragment"),
-            Self::NoStart => f.write_str("a fragment of a NAL unit without the first one"),
+            Self::NoEnd => f.write_str("the last fragment of the NAL unit is missing"),
+            Self::NoStart => f.write_str("the first fragment of the NAL unit is missing"),
             Self::OtherUnit { started, found } => {
                 write!(
                     f,
-                    "a fragment of a NAL unit {found:#04x} amid those of {started:#04x}"
+                    "fragment of NAL unit {found:#04x} among those of {started:#04x}"
                 )
             }
-            Self::StartAndEnd => f.write_str("a fragment that is first and last of its NAL unit"),
+            Self::StartAndEnd => f.write_str("the fragment has both the start and the end bit"),
             Self::TooLarge { max_len } => {
                 write!(
                     f,
-                    "an access unit above {max_len} bytes: raise the limit if it is genuine"
+                    "the access unit exceeds {max_len} bytes: raise the limit if its size is legitimate"
                 )
             }
             Self::UnitCutOff { size, have } => {
                 write!(
                     f,
-                    "an aggregated NAL unit of {size} bytes with {have} bytes left for it"
+                    "aggregated NAL unit of {size} bytes exceeds the payload: {have} bytes are left"
                 )
             }
         }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn all_three_kinds_are_joined() {
+    fn single_aggregated_and_fragmented_units_are_joined() {
         let joined = join(&[
             &[0x78, 0, 2, 0x67, 1, 0, 1, 0x68],
             &[0x06, 9],
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_payloads_are_refused() {
+    fn malformed_payloads_are_rejected() {
         //= rfc6184-5.2-types (test)
         //= rfc6184-5.7.1-sizes (test)
         //= rfc6184-5.8-not-both (test)
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_need_all_of_their_unit() {
+    fn incomplete_fragmented_units_are_rejected() {
         //= rfc6184-5.8-continuity (test)
         let start: &[u8] = &[0x7c, 0x85, 2];
         assert_eq!(join(&[start]), Err(AssembleError::NoEnd));
@@ -383,7 +383,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_joined_fits_and_begins_with_a_start_code(
+        fn joined_units_fit_the_limit_and_begin_with_a_start_code(
             payloads in vec((0_u8..32, vec(any::<u8>(), 0..20)), 0..8),
         ) {
             let mut assembler = JitterBuffer::new(64);

@@ -1,21 +1,20 @@
-//! From an access unit to RTP payloads.
+//! Packetiser: access unit to RTP payloads.
 
 use core::fmt;
 
 use super::annexb::{NalUnits, find_start_code, nal_units};
 use super::{END, FU_A, IMPORTANCE, STAP_A, START, TYPE, is_sendable};
 
-/// Cuts an access unit in byte-stream format into RTP payloads of at most `max_payload` bytes.
+/// Splits an access unit in byte-stream format into RTP payloads of at most `max_payload` bytes,
+/// and at most 65,535 bytes, the limit of a datagram.
 ///
-/// Neighbours that fit together are aggregated (STAP-A), units that do not fit alone are fragmented
-/// (FU-A), the others go as they are. No allocation: a payload refers to `access_unit` until
-/// [`Payload::emit`] copies it.
-///
-/// Payloads above 65,535 bytes are not made, whatever `max_payload` says: no datagram holds them.
+/// Consecutive units that fit together are aggregated (STAP-A), units that exceed a payload are
+/// fragmented (FU-A), and the others are sent as single units. Nothing is allocated: a payload
+/// refers to `access_unit` until [`Payload::emit`] copies it.
 ///
 /// # Errors
-/// When `max_payload` is below 16, or the access unit does not begin with a start code, has no NAL unit,
-/// or has one that cannot go over RTP.
+/// If `max_payload` is below 16, or the access unit does not begin with a start code, has no NAL
+/// unit, or has one that RTP cannot carry.
 pub fn packetise(access_unit: &[u8], max_payload: usize) -> Result<Payloads<'_>, PacketiseError> {
     if max_payload < MIN_PAYLOAD {
         return Err(PacketiseError::MaxPayload { max_payload });
@@ -45,11 +44,11 @@ pub fn packetise(access_unit: &[u8], max_payload: usize) -> Result<Payloads<'_>,
 #[derive(Clone, Debug)]
 pub struct Payloads<'a> {
     max_payload: usize,
-    /// What follows `next`.
+    /// The units after `next`.
     units: NalUnits<'a>,
-    /// The unit to be sent next.
+    /// The next unit to be sent.
     next: Option<Unit<'a>>,
-    /// The one that is being fragmented: its first byte and what is left of the others.
+    /// The unit that is being fragmented: its first byte, and the unsent rest.
     fragment: Option<(u8, &'a [u8])>,
 }
 
@@ -73,10 +72,10 @@ impl<'a> Iterator for Payloads<'a> {
 }
 
 impl<'a> Payloads<'a> {
-    /// The next fragment of a unit that began with `first` and has `rest` left.
+    /// The next fragment of a unit with first byte `first` and unsent rest `rest`.
     fn fragment(&mut self, first: u8, rest: &'a [u8], start: u8) -> Payload<'a> {
         //= rfc6184-5.8-not-both
-        // The unit is longer than a payload, so its first fragment is never its last one as well.
+        // The unit exceeds a payload, so its first fragment is never its last one.
         let (body, rest) = rest.split_at(rest.len().min(self.max_payload - FU_HEADER));
         self.fragment = (!rest.is_empty()).then_some((first, rest));
         let end = if rest.is_empty() { END } else { 0 };
@@ -84,7 +83,7 @@ impl<'a> Payloads<'a> {
         self.payload(Form::Fragment { prefix, body })
     }
 
-    /// `unit` with as many of its successors as fit.
+    /// Aggregates `unit` with as many of its successors as fit.
     fn aggregate(&mut self, unit: Unit<'a>) -> Payload<'a> {
         let mut len = STAP_HEADER + SIZE + unit.nal.len();
         let (mut count, mut importance) = (1, unit.nal[0] & IMPORTANCE);
@@ -103,7 +102,7 @@ impl<'a> Payloads<'a> {
                 header: importance | STAP_A,
                 len,
                 count,
-                units: unit.and_on,
+                units: unit.remaining,
             },
         })
     }
@@ -117,7 +116,7 @@ impl<'a> Payloads<'a> {
     }
 }
 
-/// One RTP payload, not yet written.
+/// One RTP payload, not serialised yet.
 #[derive(Clone, Debug)]
 pub struct Payload<'a> {
     form: Form<'a>,
@@ -125,7 +124,7 @@ pub struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// How many bytes [`emit`](Self::emit) appends.
+    /// Number of bytes that [`emit`](Self::emit) appends.
     #[expect(clippy::len_without_is_empty, reason = "no payload is empty")]
     pub fn len(&self) -> usize {
         match &self.form {
@@ -135,7 +134,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Whether this is the last one of the access unit, which the RTP header is to say.
+    /// Whether this is the last payload of the access unit: the RTP marker bit.
     pub const fn marker(&self) -> bool {
         self.marker
     }
@@ -185,34 +184,34 @@ enum Form<'a> {
 #[derive(Clone, Debug)]
 struct Unit<'a> {
     nal: &'a [u8],
-    /// It and its successors.
-    and_on: NalUnits<'a>,
+    /// The unit and its successors.
+    remaining: NalUnits<'a>,
 }
 
 impl<'a> Unit<'a> {
     fn take(units: &mut NalUnits<'a>) -> Option<Self> {
-        let and_on = units.clone();
-        units.next().map(|nal| Self { nal, and_on })
+        let remaining = units.clone();
+        units.next().map(|nal| Self { nal, remaining })
     }
 }
 
-/// Why an access unit does not become payloads.
+/// Why an access unit cannot be packetised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketiseError {
-    /// The payloads would be too small.
+    /// The maximum payload size is too small.
     MaxPayload {
-        /// As asked for.
+        /// The requested maximum.
         max_payload: usize,
     },
-    /// A NAL unit is damaged, or its type has another meaning in RTP.
+    /// A NAL unit has the error bit, or a type that RFC 6184 redefines.
     NalHeader {
-        /// Its first byte.
+        /// First byte of the unit.
         first: u8,
     },
-    /// There are start codes and nothing else.
+    /// The access unit has start codes only.
     NoNalUnit,
-    /// It does not begin with a start code: not the byte-stream format.
+    /// The access unit does not begin with a start code: not the byte-stream format.
     NoStartCode,
 }
 
@@ -235,11 +234,11 @@ impl fmt::Display for PacketiseError {
 
 impl core::error::Error for PacketiseError {}
 
-/// Small enough for any path, large enough that headers do not dominate.
+/// Fits every path, and keeps the share of headers small.
 const MIN_PAYLOAD: usize = 16;
 const FU_HEADER: usize = 2;
 const STAP_HEADER: usize = 1;
-/// Before each unit of a STAP-A.
+/// Length field of each unit in a STAP-A.
 const SIZE: usize = 2;
 
 #[cfg(test)]
@@ -267,7 +266,7 @@ mod tests {
         written.collect()
     }
 
-    /// A NAL unit of `len` bytes that is one wherever it is cut.
+    /// A NAL unit of `len` bytes without start codes in it.
     fn nal(first: u8, len: usize) -> Vec<u8> {
         let mut nal = vec![0x55; len];
         nal[0] = first;
@@ -276,7 +275,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_cut_can_be_joined(
+        fn payloads_reassemble_to_the_access_unit(
             units in vec((1_u8..24, 0_u8..4, 1_usize..400), 1..8),
             max_payload in MIN_PAYLOAD..300,
         ) {
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn parameter_sets_travel_together() {
+    fn parameter_sets_are_aggregated() {
         //= rfc6184-5.7-header (test)
         //= rfc6184-5.7.1-sizes (test)
         let access_unit = stream(&[nal(0x27, 3), nal(0x68, 2), nal(0x65, 40)]);
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn large_units_travel_in_fragments() {
+    fn large_units_are_fragmented() {
         //= rfc6184-5.8-header (test)
         //= rfc6184-5.8-not-both (test)
         let heads = |len| {
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn invalid_access_units_are_rejected() {
         //= rfc6184-5.2-types (test)
         let error = |bytes: &[u8], max| packetise(bytes, max).unwrap_err();
         assert_eq!(

@@ -1,15 +1,14 @@
-//! From RTP payloads to an access unit.
+//! Assembler: RTP payloads to an access unit.
 
 use core::fmt;
 
 use super::header::{HeaderError, VideoPayload};
 use super::stream::{Contents, contents};
 
-/// Joins the RTP payloads of one access unit, given in the order of their sequence numbers and
-/// without a gap.
+/// Joins the RTP payloads of one access unit, passed in sequence number order and without gaps.
 ///
-/// A payload that is refused changes nothing but that [`take`](Self::take) then fails, since the
-/// access unit is not whole.
+/// A rejected payload is ignored, and [`take`](Self::take) then fails, because the access unit is
+/// incomplete.
 #[derive(Clone, Debug)]
 pub struct JitterBuffer {
     data: Vec<u8>,
@@ -18,7 +17,7 @@ pub struct JitterBuffer {
 }
 
 impl JitterBuffer {
-    /// Holds at most `max_len` bytes of one access unit.
+    /// Limits an access unit to `max_len` bytes.
     pub const fn new(max_len: usize) -> Self {
         Self {
             data: Vec::new(),
@@ -27,11 +26,11 @@ impl JitterBuffer {
         }
     }
 
-    /// Takes the next payload.
+    /// Adds the next payload.
     ///
     /// # Errors
-    /// When it is no RFC 2250 payload, does not begin with a start code although it is the first,
-    /// or there is no room for it.
+    /// If it is not an RFC 2250 payload, is the first one and does not begin with a start code, or
+    /// exceeds the size limit.
     pub fn push(&mut self, payload: &[u8]) -> Result<(), AssembleError> {
         let joined = self.join(payload);
         if let Err(error) = joined {
@@ -40,10 +39,10 @@ impl JitterBuffer {
         joined
     }
 
-    /// The access unit; begins anew, whole or not.
+    /// Returns the access unit, and resets the assembler even on failure.
     ///
     /// # Errors
-    /// The first thing that was wrong with it.
+    /// The first error of the access unit.
     pub fn take(&mut self) -> Result<Picture, AssembleError> {
         let data = core::mem::take(&mut self.data);
         if let Some(error) = self.broken.take() {
@@ -56,12 +55,12 @@ impl JitterBuffer {
         Ok(Picture { data, contents })
     }
 
-    /// Bytes that wait for the rest.
+    /// Bytes of the access unit so far.
     pub fn len(&self) -> usize {
         self.data.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether the access unit has no bytes yet.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
@@ -84,26 +83,26 @@ impl JitterBuffer {
     }
 }
 
-/// A whole access unit.
+/// A complete access unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
-    /// As in the elementary stream.
+    /// Data in elementary stream format.
     pub data: Vec<u8>,
-    /// What it is made of.
+    /// Kinds of units in the access unit.
     pub contents: Contents,
 }
 
-/// Why payloads do not become an access unit.
+/// Why payloads do not form an access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AssembleError {
-    /// There is no slice.
+    /// The access unit has no slice.
     Empty,
     /// A payload ends within its header.
     Header(HeaderError),
-    /// It begins within a slice.
+    /// The first payload begins within a slice.
     NoStart,
-    /// The access unit is larger than it may be.
+    /// The access unit exceeds the size limit.
     TooLarge {
         /// As given to [`JitterBuffer::new`].
         max_len: usize,
@@ -113,12 +112,12 @@ pub enum AssembleError {
 impl fmt::Display for AssembleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("an MPEG picture without slices"),
+            Self::Empty => f.write_str("the MPEG picture has no slice"),
             Self::Header(error) => error.fmt(f),
-            Self::NoStart => f.write_str("an MPEG picture without its beginning"),
+            Self::NoStart => f.write_str("the first payload of the MPEG picture is missing"),
             Self::TooLarge { max_len } => write!(
                 f,
-                "an access unit above {max_len} bytes: raise the limit if it is genuine"
+                "the access unit exceeds {max_len} bytes: raise the limit if its size is legitimate"
             ),
         }
     }
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_frame_is_known() {
+    fn key_frames_are_detected() {
         let head = [0, 0, 0x31, 0, 0, 0, 1, 0xb3, 0, 0, 1, 0, 0, 0x08];
         let slice = [0, 0, 0x19, 0, 0, 0, 1, 1, 7];
         let picture = join(&[&head, &slice]).unwrap();
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_payloads_are_refused() {
+    fn malformed_payloads_are_rejected() {
         assert_eq!(join(&[]), Err(AssembleError::Empty));
         assert_eq!(
             join(&[&[0, 0, 0, 0, 0, 0, 1, 0]]),

@@ -1,31 +1,31 @@
-//! The header in front of each payload (RFC 2250 section 3.4).
+//! MPEG video-specific header of each payload (RFC 2250 section 3.4).
 
 use core::fmt;
 
 use crate::wire::bytes::{u8_at, u32_at};
 
-/// The fixed part.
+/// The fixed part of the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VideoHeader {
-    /// Of the picture; ten bits.
+    /// Temporal reference of the picture; ten bits.
     pub temporal_reference: u16,
-    /// There is a sequence header in the payload.
+    /// The payload contains a sequence header.
     pub sequence: bool,
-    /// The payload begins with a slice, behind nothing but headers.
+    /// The payload begins with a slice, preceded only by headers.
     pub begins_slice: bool,
-    /// The last byte of the payload is the last one of a slice.
+    /// The payload ends with the last byte of a slice.
     pub ends_slice: bool,
     /// 1 for I, 2 for P, 3 for B pictures; three bits.
     pub picture_type: u8,
-    /// The four fields on motion vectors of the picture header, as the last byte has them.
+    /// The four motion vector fields of the picture header, in the layout of the last byte.
     pub vectors: u8,
 }
 
 impl VideoHeader {
-    /// Bytes that [`emit`](Self::emit) writes.
+    /// Length of the fixed part in bytes.
     pub const LEN: usize = 4;
 
-    /// Appends the header, without an extension. Bits that a field has no room for are cut off.
+    /// Appends the header, without an extension. Excess bits of a field are truncated.
     pub fn emit(&self, out: &mut Vec<u8>) {
         //= rfc2250-3.4-fields
         let reference = self.temporal_reference.to_be_bytes();
@@ -37,19 +37,19 @@ impl VideoHeader {
     }
 }
 
-/// A payload, lengths checked.
+/// A payload with validated lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VideoPayload<'a> {
     payload: &'a [u8],
-    /// Where the elementary stream begins.
+    /// Offset of the elementary stream.
     start: usize,
 }
 
 impl<'a> VideoPayload<'a> {
-    /// Looks at every length, so that the accessors need not.
+    /// Validates all lengths, so that the accessors cannot fail.
     ///
     /// # Errors
-    /// When the payload is shorter than its own fields say.
+    /// If the payload is shorter than its fields require.
     pub fn new_checked(payload: &'a [u8]) -> Result<Self, HeaderError> {
         let have = payload.len();
         let long_enough = |need: usize| {
@@ -71,7 +71,7 @@ impl<'a> VideoPayload<'a> {
             }
             if flags & MORE != 0 {
                 long_enough(start + 1)?;
-                // The length counts words, itself included.
+                // The length counts 32-bit words, including itself.
                 start += WORD * usize::from(u8_at(payload, start)).max(1);
             }
         }
@@ -93,34 +93,34 @@ impl<'a> VideoPayload<'a> {
         }
     }
 
-    /// What is of the elementary stream.
+    /// The part of the elementary stream.
     pub fn data(&self) -> &'a [u8] {
         self.payload.get(self.start..).unwrap_or_default()
     }
 }
 
-/// A payload that ends before its header does.
+/// A payload that ends within its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderError {
-    /// Bytes that the header takes, as far as known.
+    /// Length of the header in bytes, as far as known.
     pub need: usize,
-    /// Bytes that are there.
+    /// Available bytes.
     pub have: usize,
 }
 
 impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { need, have } = self;
-        write!(f, "an MPEG video header of {need} bytes cut off at {have}")
+        write!(f, "truncated MPEG video header: {have} of {need} bytes")
     }
 }
 
 impl core::error::Error for HeaderError {}
 
 const WORD: usize = 4;
-/// T, of the first byte: the extension for MPEG-2 follows.
+/// T flag in the first byte: an MPEG-2 extension follows.
 const EXTENDED: u8 = 0x04;
-/// E and D of the extension.
+/// E and D flags of the extension.
 const MORE: u32 = 1 << 30;
 const COMPOSITE: u32 = 1;
 
@@ -163,11 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn extensions_are_passed_over() {
+    fn extensions_are_skipped() {
         //= rfc2250-3.4.1-extension (test)
         let data = |bytes: &[u8]| VideoPayload::new_checked(bytes).map(|p| p.data().to_vec());
         assert_eq!(data(&[4, 0, 0, 0, 0, 0, 0, 0, 9]), Ok(vec![9]));
-        // A composite display, and two words of extensions.
+        // A composite display extension, and two words of extension data.
         let both = [
             4, 0, 0, 0, 0x40, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 9,
         ];

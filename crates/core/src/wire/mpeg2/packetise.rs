@@ -1,19 +1,19 @@
-//! From an access unit to RTP payloads.
+//! Packetiser: access unit to RTP payloads.
 
 use core::fmt;
 
 use super::header::VideoHeader;
 use super::stream::{Kind, PictureHeader, picture_header, unit};
 
-/// Cuts an access unit of an elementary stream (a picture with the headers before it) into RTP
-/// payloads of at most `max_payload` bytes.
+/// Splits an access unit of an elementary stream (a picture with the headers before it) into RTP
+/// payloads of at most `max_payload` bytes, and at most 65,535 bytes, the limit of a datagram.
 ///
-/// Headers are never cut. Slices that fit are sent whole, as many as fit together; others are
-/// fragmented. No allocation: a payload refers to `access_unit` until [`Payload::emit`] copies it.
-/// Payloads above 65,535 bytes are not made, whatever `max_payload` says: no datagram holds them.
+/// Headers are not fragmented. Slices that fit are sent whole, several per payload if possible;
+/// others are fragmented. Nothing is allocated: a payload refers to `access_unit` until
+/// [`Payload::emit`] copies it.
 ///
 /// # Errors
-/// When `max_payload` is below 265, or the access unit does not begin with a start code, has no
+/// If `max_payload` is below 265, or the access unit does not begin with a start code, has no
 /// picture, or has a header that does not fit.
 pub fn packetise(access_unit: &[u8], max_payload: usize) -> Result<Payloads<'_>, PacketiseError> {
     //= rfc2250-3.1-headers
@@ -50,9 +50,9 @@ pub fn packetise(access_unit: &[u8], max_payload: usize) -> Result<Payloads<'_>,
 pub struct Payloads<'a> {
     data: &'a [u8],
     at: usize,
-    /// Bytes of the stream in a payload.
+    /// Maximum bytes of the elementary stream per payload.
     max: usize,
-    /// Where the slice ends that is being fragmented.
+    /// End of the slice that is being fragmented.
     slice_end: Option<usize>,
     picture: PictureHeader,
 }
@@ -66,7 +66,8 @@ impl<'a> Iterator for Payloads<'a> {
         }
         let mut found = Found::default();
         let end = match self.slice_end {
-            // The rest of a slice is alone: the next one begins a payload.
+            // The rest of a fragmented slice has a payload of its own: the next slice begins
+            // another.
             //= rfc2250-3.1-slices
             Some(end) => self.fragment(end, &mut found),
             None => self.gather(&mut found),
@@ -89,9 +90,9 @@ impl<'a> Iterator for Payloads<'a> {
     }
 }
 
-/// What a payload has so far.
+/// Contents of the payload so far.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 struct Found {
     sequence: bool,
     group: bool,
@@ -101,7 +102,7 @@ struct Found {
 }
 
 impl Found {
-    /// Whether a unit has to begin a payload of its own rather than to follow what is there.
+    /// Whether a unit must begin a new payload.
     fn refuses(self, kind: Kind) -> bool {
         //= rfc2250-3.1-order
         let after_picture = self.picture || self.begins_slice;
@@ -115,7 +116,8 @@ impl Found {
 }
 
 impl Payloads<'_> {
-    /// As many whole units as fit, or the beginning of a slice that does not. Where they end.
+    /// Gathers as many whole units as fit, or the beginning of a slice that does not fit. Returns
+    /// the end.
     fn gather(&mut self, found: &mut Found) -> usize {
         let mut end = self.at;
         while let Some((kind, unit_end)) = unit(self.data, end) {
@@ -142,7 +144,7 @@ impl Payloads<'_> {
         end
     }
 
-    /// The next piece of a slice that ends at `slice_end`. Where it ends.
+    /// The next fragment of a slice that ends at `slice_end`. Returns its end.
     fn fragment(&mut self, slice_end: usize, found: &mut Found) -> usize {
         let end = slice_end.min(self.at + self.max);
         found.ends_slice = end == slice_end;
@@ -151,7 +153,7 @@ impl Payloads<'_> {
     }
 }
 
-/// One RTP payload, not yet written.
+/// One RTP payload, not serialised yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     header: VideoHeader,
@@ -160,13 +162,13 @@ pub struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// How many bytes [`emit`](Self::emit) appends.
+    /// Number of bytes that [`emit`](Self::emit) appends.
     #[expect(clippy::len_without_is_empty, reason = "no payload is empty")]
     pub const fn len(&self) -> usize {
         VideoHeader::LEN + self.data.len()
     }
 
-    /// Whether this is the last one of the access unit, which the RTP header is to say.
+    /// Whether this is the last payload of the access unit: the RTP marker bit.
     pub const fn marker(&self) -> bool {
         self.marker
     }
@@ -178,25 +180,25 @@ impl Payload<'_> {
     }
 }
 
-/// Why an access unit does not become payloads.
+/// Why an access unit cannot be packetised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketiseError {
-    /// A header must not be cut, and does not fit.
+    /// A header does not fit, and headers must not be fragmented.
     Header {
-        /// Its length.
+        /// Length of the header.
         len: usize,
-        /// What a payload has room for.
+        /// Maximum length in a payload.
         max: usize,
     },
-    /// The payloads would be too small.
+    /// The maximum payload size is too small.
     MaxPayload {
-        /// As asked for.
+        /// The requested maximum.
         max_payload: usize,
     },
-    /// There is no picture header.
+    /// The access unit has no picture header.
     NoPicture,
-    /// It does not begin with a start code: no elementary stream.
+    /// The access unit does not begin with a start code: not an elementary stream.
     NoStartCode,
 }
 
@@ -268,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_cut_can_be_joined(
+        fn payloads_reassemble_to_the_access_unit(
             slices in vec(1_usize..900, 1..40),
             max_payload in MIN_PAYLOAD..1_500,
         ) {
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_begin_payloads_or_follow_whole_ones() {
+    fn slices_begin_payloads_or_follow_complete_slices() {
         //= rfc2250-3.1-slices (test)
         //= rfc2250-3.1-headers (test)
         //= rfc2250-3.4-vectors (test)
@@ -334,16 +336,16 @@ mod tests {
         );
         for (header, _) in found {
             assert_eq!((header.temporal_reference, header.picture_type), (515, 2));
-            // forward_f_code is 7, as MPEG-2 wants it.
+            // forward_f_code is 7, as MPEG-2 requires.
             assert_eq!(header.vectors, 0x07);
         }
     }
 
     #[test]
-    fn headers_stand_where_they_may() {
+    fn headers_are_placed_as_rfc_2250_requires() {
         //= rfc2250-3.1-order (test)
         let picture = [part(0x00, 5), part(1, 40)].concat();
-        // Two fields, and a sequence header that comes late.
+        // Two fields, and a late sequence header.
         let access_unit = [
             headers(),
             part(1, 40),
@@ -358,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn invalid_access_units_are_rejected() {
         let error = |bytes: &[u8], max| packetise(bytes, max).unwrap_err();
         assert_eq!(
             error(&headers(), 264),

@@ -1,33 +1,33 @@
-//! The elementary stream: headers and slices behind start codes.
+//! The elementary stream: headers and slices preceded by start codes.
 
 use crate::wire::bytes::u8_at;
 use crate::wire::h264::find_start_code;
 
-/// What a start code begins (ITU-T H.262 table 6-1).
+/// Kind of unit that follows a start code (ITU-T H.262 table 6-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Sequence,
     Group,
     Picture,
     Slice,
-    /// Extensions, user data, the end of a sequence, and what is reserved.
+    /// Extensions, user data, sequence end, and reserved codes.
     Other,
 }
 
-/// What a picture header says, as far as RTP wants to know it.
+/// Fields of a picture header that RFC 2250 needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PictureHeader {
     /// Ten bits.
     pub(super) temporal_reference: u16,
     /// Three bits: 1 for I, 2 for P, 3 for B.
     pub(super) coding_type: u8,
-    /// The four fields on motion vectors, as the last byte of RFC 2250's header has them: those on
-    /// backward vectors come first.
+    /// The four motion vector fields in the layout of the last byte of the RFC 2250 header:
+    /// backward vectors first.
     pub(super) vectors: u8,
 }
 
-/// The unit that begins at `at`: what it is, and where the next one begins. Zeros before a start
-/// code belong to the unit before it.
+/// The unit that begins at `at`: its kind, and the start of the next one. Zeros before a start code
+/// belong to the preceding unit.
 pub(super) fn unit(stream: &[u8], at: usize) -> Option<(Kind, usize)> {
     let rest = stream.get(at..)?;
     let start = find_start_code(rest)?;
@@ -40,12 +40,12 @@ pub(super) fn unit(stream: &[u8], at: usize) -> Option<(Kind, usize)> {
         _ => Kind::Other,
     };
     let next = find_start_code(&rest[body..]).map(|more| body + more);
-    // A start code without the byte that names it is no unit: it stays with the one before.
+    // A start code without its code byte is not a unit: it belongs to the preceding one.
     let next = next.filter(|next| next + 3 < rest.len());
     Some((kind, at + next.unwrap_or(rest.len())))
 }
 
-/// Reads the picture header in a unit of that kind.
+/// Parses the picture header of such a unit.
 pub(super) fn picture_header(unit: &[u8]) -> PictureHeader {
     let body = find_start_code(unit).map_or(unit.len(), |at| at + 4);
     let at = |n| u8_at(unit, body + n);
@@ -65,25 +65,25 @@ pub(super) fn picture_header(unit: &[u8]) -> PictureHeader {
     }
 }
 
-/// What an access unit is made of.
+/// Kinds of units in an access unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// A sequence header.
+    /// A sequence header is present.
     pub sequence: bool,
-    /// Its first picture refers to no other.
+    /// The first picture is intra-coded.
     pub intra: bool,
-    /// There is a slice.
+    /// A slice is present.
     pub slices: bool,
 }
 
 impl Contents {
-    /// Whether a decoder that knows nothing can start here.
+    /// Whether a decoder without state can start here.
     pub const fn is_key_frame(self) -> bool {
         self.sequence && self.intra && self.slices
     }
 }
 
-/// What the access unit is made of.
+/// The kinds of units in the access unit.
 pub fn contents(access_unit: &[u8]) -> Contents {
     let mut found = Contents::default();
     let (mut at, mut pictures) = (0, 0);

@@ -1,9 +1,9 @@
-//! Farewells (RFC 3550 section 6.6).
+//! BYE packets (RFC 3550 section 6.6).
 
 use super::{BYE, Fault, MAX_COUNT, RtcpError, RtcpPacket, Writer};
 use crate::wire::bytes::u32_at;
 
-/// Sources that leave.
+/// A BYE packet: sources that leave the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bye<'a> {
     ssrcs: &'a [u8],
@@ -12,7 +12,7 @@ pub struct Bye<'a> {
 
 impl<'a> Bye<'a> {
     /// # Errors
-    /// When the body is too short for the sources, or the reason is cut off or no UTF-8.
+    /// If the body is too short for the sources, or the reason is truncated or not UTF-8.
     pub fn new_checked(packet: RtcpPacket<'a>) -> Result<Self, RtcpError> {
         let end = 4 * usize::from(packet.count());
         let (ssrcs, rest) = packet.body_of(end)?.split_at(end);
@@ -28,19 +28,19 @@ impl<'a> Bye<'a> {
         Ok(Self { ssrcs, reason })
     }
 
-    /// Who leaves; may be nobody.
+    /// SSRCs of the leaving sources; may be empty.
     pub fn ssrcs(&self) -> impl Iterator<Item = u32> + 'a {
         self.ssrcs.chunks_exact(4).map(|ssrc| u32_at(ssrc, 0))
     }
 
-    /// Why, for people.
+    /// Human-readable reason for leaving.
     pub fn reason(&self) -> Option<&'a str> {
         self.reason
     }
 }
 
-/// Appends farewells of `ssrcs`: one packet for each 31 of them. A reason longer than 255 bytes
-/// is cut.
+/// Appends BYE packets for `ssrcs`, one per 31 sources. A reason longer than 255 bytes is
+/// truncated.
 pub fn emit_bye(ssrcs: &[u32], reason: Option<&str>, out: &mut Vec<u8>) {
     let reason = reason.map(|reason| &reason[..reason.floor_char_boundary(255)]);
     for ssrcs in ssrcs.chunks(MAX_COUNT) {
@@ -66,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn farewells_round_trip(ssrcs in vec(any::<u32>(), 0..70), reason in proptest::option::of("[a-zå日 ]{0,80}")) {
+        fn byes_round_trip(ssrcs in vec(any::<u32>(), 0..70), reason in proptest::option::of("[a-zå日 ]{0,80}")) {
             //= rfc3550-6.6-reason (test)
             let mut bytes = Vec::new();
             emit_bye(&ssrcs, reason.as_deref(), &mut bytes);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn long_reasons_are_cut_between_characters() {
+    fn long_reasons_are_truncated_at_a_character_boundary() {
         let mut bytes = Vec::new();
         emit_bye(&[1], Some(&"日".repeat(100)), &mut bytes);
         let Some(Ok(Rtcp::Bye(bye))) = packets(&bytes).next() else {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_farewells_are_rejected() {
+    fn malformed_byes_are_rejected() {
         let fault = |bytes| match packets(bytes).next() {
             Some(Err(RtcpError::Malformed { fault, .. })) => fault,
             other => panic!("{other:?}"),

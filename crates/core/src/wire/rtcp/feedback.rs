@@ -3,7 +3,7 @@
 use super::{Fault, PAYLOAD_FEEDBACK, RtcpError, RtcpPacket, TRANSPORT_FEEDBACK, Writer};
 use crate::wire::bytes::{u16_at, u32_at};
 
-/// Packets that are missing.
+/// A generic NACK: missing packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nack<'a> {
     body: &'a [u8],
@@ -13,7 +13,7 @@ impl<'a> Nack<'a> {
     pub(super) const FORMAT: u8 = 1;
 
     /// # Errors
-    /// When the body is too short for the two sources and one entry.
+    /// If the body is too short for the two SSRCs and one entry.
     pub fn new_checked(packet: RtcpPacket<'a>) -> Result<Self, RtcpError> {
         //= rfc4585-6.2.1-entries
         Ok(Self {
@@ -21,17 +21,17 @@ impl<'a> Nack<'a> {
         })
     }
 
-    /// Who misses them.
+    /// SSRC of the receiver that sends the NACK.
     pub fn sender(&self) -> u32 {
         u32_at(self.body, 0)
     }
 
-    /// Whose packets they are.
+    /// SSRC of the stream with the missing packets.
     pub fn media(&self) -> u32 {
         u32_at(self.body, 4)
     }
 
-    /// As on the wire.
+    /// The entries as on the wire.
     pub fn entries(&self) -> impl Iterator<Item = NackEntry> + 'a {
         let entries = self.body.get(SOURCES..).unwrap_or_default();
         entries.chunks_exact(4).map(|entry| NackEntry {
@@ -40,23 +40,23 @@ impl<'a> Nack<'a> {
         })
     }
 
-    /// The sequence numbers of the packets.
+    /// Sequence numbers of the missing packets.
     pub fn lost(&self) -> impl Iterator<Item = u16> + 'a {
         self.entries().flat_map(NackEntry::lost)
     }
 }
 
-/// A missing packet and which of the 16 after it are missing too.
+/// A missing packet and a bitmap of the 16 packets after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NackEntry {
-    /// Sequence number of the first one.
+    /// Sequence number of the first missing packet.
     pub first: u16,
     /// Bit i, counted from the lowest: packet `first + i + 1` is missing too.
     pub following: u16,
 }
 
 impl NackEntry {
-    /// The sequence numbers of the packets.
+    /// Sequence numbers of the missing packets.
     pub fn lost(self) -> impl Iterator<Item = u16> {
         //= rfc4585-6.2.1-bitmask
         let more = (0..16).filter(move |bit| self.following >> bit & 1 == 1);
@@ -64,13 +64,13 @@ impl NackEntry {
     }
 }
 
-/// Packs sequence numbers, which should be in sending order, into entries.
+/// Packs sequence numbers, ideally in sending order, into entries.
 pub fn nack_entries(lost: impl IntoIterator<Item = u16>) -> impl Iterator<Item = NackEntry> {
     let mut lost = lost.into_iter().peekable();
     core::iter::from_fn(move || {
         let first = lost.next()?;
         let mut following = 0;
-        // Distance 0 is the same packet again, 17 and more needs a new entry.
+        // Distance 0 is a duplicate; 17 and more need a new entry.
         while let Some(next) = lost.next_if(|next| next.wrapping_sub(first) <= 16) {
             let distance = next.wrapping_sub(first);
             if distance > 0 {
@@ -81,8 +81,8 @@ pub fn nack_entries(lost: impl IntoIterator<Item = u16>) -> impl Iterator<Item =
     })
 }
 
-/// Appends generic NACKs for the packets `lost` of source `media`: nothing if there are none, and
-/// one packet of at most 1,036 bytes for each 256 entries.
+/// Appends generic NACKs for the packets `lost` of source `media`: none if `lost` is empty,
+/// otherwise one packet of at most 1,036 bytes per 256 entries.
 pub fn emit_nack(sender: u32, media: u32, lost: impl IntoIterator<Item = u16>, out: &mut Vec<u8>) {
     let mut entries = nack_entries(lost).peekable();
     while entries.peek().is_some() {
@@ -97,12 +97,12 @@ pub fn emit_nack(sender: u32, media: u32, lost: impl IntoIterator<Item = u16>, o
     }
 }
 
-/// A request for a key frame.
+/// A picture loss indication: requests a key frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pli {
-    /// Who cannot decode.
+    /// SSRC of the receiver that cannot decode.
     pub sender: u32,
-    /// Whose pictures.
+    /// SSRC of the video stream.
     pub media: u32,
 }
 
@@ -110,7 +110,7 @@ impl Pli {
     pub(super) const FORMAT: u8 = 1;
 
     /// # Errors
-    /// When the body is not made of the two sources and nothing else.
+    /// If the body is not exactly two SSRCs.
     pub fn parse(packet: RtcpPacket<'_>) -> Result<Self, RtcpError> {
         let body = packet.body_of(SOURCES)?;
         //= rfc4585-6.3.1-no-parameters
@@ -137,7 +137,7 @@ impl Pli {
 }
 
 const SOURCES: usize = 8;
-/// With the reports of a compound packet this stays below the usual MTU.
+/// Keeps a compound packet with reports below the usual MTU.
 const MAX_ENTRIES: usize = 256;
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn any_order_tells_the_same_packets(lost in vec(any::<u16>(), 0..100)) {
+        fn nacks_are_independent_of_the_order_of_losses(lost in vec(any::<u16>(), 0..100)) {
             let found: BTreeSet<u16> = nack_entries(lost.iter().copied()).flat_map(NackEntry::lost).collect();
             prop_assert_eq!(found, BTreeSet::from_iter(lost));
         }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nack_has_an_entry_and_a_pli_has_none() {
+    fn bodies_of_wrong_length_are_rejected() {
         //= rfc4585-6.2.1-entries (test)
         //= rfc4585-6.3.1-no-parameters (test)
         let fault = |bytes: &[u8]| match packets(bytes).next() {

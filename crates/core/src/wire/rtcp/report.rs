@@ -4,7 +4,7 @@ use super::{MAX_COUNT, RECEIVER_REPORT, RtcpError, RtcpPacket, SENDER_REPORT, Wr
 use crate::wire::bytes::{u8_at, u32_at, u64_at};
 use crate::wire::ntp::{Ntp, NtpShort};
 
-/// What somebody sends and receives.
+/// A sender report: sender information and report blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderReport<'a> {
     body: &'a [u8],
@@ -13,14 +13,14 @@ pub struct SenderReport<'a> {
 
 impl<'a> SenderReport<'a> {
     /// # Errors
-    /// When the body is too short for the sender's own part and the blocks.
+    /// If the body is too short for the sender information and the report blocks.
     pub fn new_checked(packet: RtcpPacket<'a>) -> Result<Self, RtcpError> {
         let count = packet.count();
         let body = packet.body_of(SENDER + BLOCK * usize::from(count))?;
         Ok(Self { body, count })
     }
 
-    /// The sender's own part.
+    /// The sender information.
     pub fn info(&self) -> SenderInfo {
         SenderInfo {
             ssrc: u32_at(self.body, 0),
@@ -31,13 +31,13 @@ impl<'a> SenderReport<'a> {
         }
     }
 
-    /// What it receives from others.
+    /// Report blocks about the sources that the sender receives.
     pub fn reports(&self) -> ReportBlocks<'a> {
         ReportBlocks::new(self.body, SENDER, self.count)
     }
 }
 
-/// What somebody receives who sends nothing.
+/// A receiver report, sent by a participant that sends no media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverReport<'a> {
     body: &'a [u8],
@@ -46,19 +46,19 @@ pub struct ReceiverReport<'a> {
 
 impl<'a> ReceiverReport<'a> {
     /// # Errors
-    /// When the body is too short for the blocks.
+    /// If the body is too short for the report blocks.
     pub fn new_checked(packet: RtcpPacket<'a>) -> Result<Self, RtcpError> {
         let count = packet.count();
         let body = packet.body_of(RECEIVER + BLOCK * usize::from(count))?;
         Ok(Self { body, count })
     }
 
-    /// Who reports.
+    /// SSRC of the reporting receiver.
     pub fn sender(&self) -> u32 {
         u32_at(self.body, 0)
     }
 
-    /// What it receives from others.
+    /// Report blocks about the sources that it receives.
     pub fn reports(&self) -> ReportBlocks<'a> {
         ReportBlocks::new(self.body, RECEIVER, self.count)
     }
@@ -85,7 +85,7 @@ impl Iterator for ReportBlocks<'_> {
     fn next(&mut self) -> Option<ReportBlock> {
         let (block, rest) = self.rest.split_first_chunk::<BLOCK>()?;
         self.rest = rest;
-        // Sign extension: the 24 bits go to the top and come back down.
+        // Sign extension of the 24-bit field.
         let lost = (u32_at(block, 4) << 8) as i32 >> 8;
         Some(ReportBlock {
             ssrc: u32_at(block, 0),
@@ -99,14 +99,14 @@ impl Iterator for ReportBlocks<'_> {
     }
 }
 
-/// The sender's own part of a sender report.
+/// The sender information of a sender report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderInfo {
-    /// Who reports.
+    /// SSRC of the sender.
     pub ssrc: u32,
-    /// When this report is sent.
+    /// Wall-clock time at which the report is sent.
     pub ntp: Ntp,
-    /// The same moment on the clock of the RTP timestamps.
+    /// The same time on the clock of the RTP timestamps.
     pub rtp_timestamp: u32,
     /// RTP packets sent, modulo 2³².
     pub packets: u32,
@@ -115,7 +115,7 @@ pub struct SenderInfo {
 }
 
 impl SenderInfo {
-    /// Appends a sender report. Blocks beyond the 31 that fit go into receiver reports behind it.
+    /// Appends a sender report. Blocks beyond the 31 that fit follow in receiver reports.
     pub fn emit(&self, reports: &[ReportBlock], out: &mut Vec<u8>) {
         let (own, more) = split(reports);
         let mut writer = Writer::begin(SENDER_REPORT, own.len() as u8, out);
@@ -134,7 +134,7 @@ impl SenderInfo {
     }
 }
 
-/// Appends a receiver report by `sender`, and more of them if there are more than 31 blocks.
+/// Appends receiver reports by `sender`, one per 31 blocks and at least one.
 pub fn emit_receiver_report(sender: u32, reports: &[ReportBlock], out: &mut Vec<u8>) {
     let mut rest = reports;
     loop {
@@ -152,23 +152,24 @@ pub fn emit_receiver_report(sender: u32, reports: &[ReportBlock], out: &mut Vec<
     }
 }
 
-/// How one source is received.
+/// Reception statistics of one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportBlock {
-    /// The source.
+    /// SSRC of the source.
     pub ssrc: u32,
-    /// Share of packets lost since the last report, in 1/256.
+    /// Fraction of packets lost since the last report, in 1/256.
     pub fraction_lost: u8,
-    /// Packets lost since the beginning; negative when duplicates outnumber them. The wire has 24
-    /// bits for it, to which [`SenderInfo::emit`] and [`emit_receiver_report`] clamp it.
+    /// Packets lost since the beginning; negative if duplicates outnumber losses.
+    /// [`SenderInfo::emit`] and [`emit_receiver_report`] clamp it to the 24 bits of the field.
     pub cumulative_lost: i32,
-    /// Cycles and highest sequence number; see [`super::super::seq::Unwrap16::highest_in_report`].
+    /// Sequence number cycles and highest sequence number; see
+    /// [`super::super::seq::Unwrap16::highest_in_report`].
     pub highest_sequence: u32,
     /// Interarrival jitter, in units of the RTP clock.
     pub jitter: u32,
-    /// The middle of the NTP timestamp of the last sender report, zero before the first.
+    /// Middle 32 bits of the NTP timestamp of the last sender report; zero before the first.
     pub last_sr: NtpShort,
-    /// How long ago that report came.
+    /// Time since the arrival of that report.
     pub delay_since_last_sr: NtpShort,
 }
 
@@ -260,7 +261,7 @@ pub(super) mod tests {
     #[test]
     fn losses_are_clamped_to_24_bits() {
         //= rfc3550-6.4.1-cumulative (test)
-        for (lost, told) in [(i32::MAX, 0x7f_ffff), (i32::MIN, -0x80_0000), (-1, -1)] {
+        for (lost, clamped) in [(i32::MAX, 0x7f_ffff), (i32::MIN, -0x80_0000), (-1, -1)] {
             let block = ReportBlock {
                 ssrc: 1,
                 fraction_lost: 255,
@@ -276,7 +277,7 @@ pub(super) mod tests {
                 panic!()
             };
             let found = rr.reports().next().unwrap();
-            assert_eq!((found.cumulative_lost, found.fraction_lost), (told, 255));
+            assert_eq!((found.cumulative_lost, found.fraction_lost), (clamped, 255));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Fault, RtcpError, RtcpPacket, SDES, Writer};
 use crate::wire::bytes::u32_at;
 
-/// Names of sources.
+/// A source description packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sdes<'a> {
     body: &'a [u8],
@@ -12,7 +12,7 @@ pub struct Sdes<'a> {
 
 impl<'a> Sdes<'a> {
     /// # Errors
-    /// When a chunk or an item is cut off.
+    /// If a chunk or an item is truncated.
     pub fn new_checked(packet: RtcpPacket<'a>) -> Result<Self, RtcpError> {
         let body = packet.body();
         let mut rest = body;
@@ -28,7 +28,7 @@ impl<'a> Sdes<'a> {
         })
     }
 
-    /// The sources, at most 31.
+    /// The chunks, at most 31.
     pub fn chunks(&self) -> impl Iterator<Item = SdesChunk<'a>> {
         let mut rest = self.body;
         (0..self.count).map_while(move |_| {
@@ -39,16 +39,16 @@ impl<'a> Sdes<'a> {
     }
 }
 
-/// What is said of one source.
+/// Description of one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SdesChunk<'a> {
-    /// The source.
+    /// SSRC of the source.
     pub ssrc: u32,
     items: &'a [u8],
 }
 
 impl<'a> SdesChunk<'a> {
-    /// Everything that is said.
+    /// The items of the chunk.
     pub fn items(&self) -> impl Iterator<Item = SdesItem<'a>> {
         let mut rest = self.items;
         core::iter::from_fn(move || {
@@ -58,29 +58,29 @@ impl<'a> SdesChunk<'a> {
         })
     }
 
-    /// The canonical name, if one is given and is UTF-8.
+    /// The canonical name, if the chunk has one and it is UTF-8.
     pub fn cname(&self) -> Option<&'a str> {
         let item = self.items().find(|item| item.kind == CNAME)?;
         core::str::from_utf8(item.text).ok()
     }
 }
 
-/// One thing said of a source.
+/// One item of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SdesItem<'a> {
-    /// What it is; 1 is the canonical name.
+    /// Item type; 1 is CNAME.
     pub kind: u8,
-    /// As it is on the wire, at most 255 bytes.
+    /// Text as on the wire, at most 255 bytes.
     pub text: &'a [u8],
 }
 
-/// A canonical name: 1 to 255 bytes of UTF-8 without control characters, which would break the lines
-/// of a session description.
+/// A canonical name: 1 to 255 bytes of UTF-8 without control characters, which would corrupt the
+/// lines of a session description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cname(String);
 
 impl Cname {
-    /// `None` if `name` is empty, longer than 255 bytes or has control characters.
+    /// `None` if `name` is empty, longer than 255 bytes or contains control characters.
     pub fn new(name: impl Into<String>) -> Option<Self> {
         let name = name.into();
         //= rfc3550-6.5-item
@@ -88,13 +88,13 @@ impl Cname {
         plain.then_some(Self(name))
     }
 
-    /// The name.
+    /// The name as a string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Appends a description that gives `ssrc` its canonical name.
+/// Appends a source description with the CNAME of `ssrc`.
 pub fn emit_sdes(ssrc: u32, cname: &Cname, out: &mut Vec<u8>) {
     let mut writer = Writer::begin(SDES, 1, out);
     writer.put_u32(ssrc);
@@ -106,15 +106,15 @@ pub fn emit_sdes(ssrc: u32, cname: &Cname, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// The chunk at the start of `bytes` and what follows it. `None` when it is cut off.
+/// Splits off the chunk at the start of `bytes`. `None` if it is truncated.
 fn split_chunk(bytes: &[u8]) -> Option<(SdesChunk<'_>, &[u8])> {
     let (ssrc, after) = bytes.split_at_checked(4)?;
     let mut rest = after;
     while let Some((_, next)) = split_item(rest) {
         rest = next;
     }
-    // The list ends with a zero byte and is filled up with more of them. Chunks start at
-    // multiples of four, and so does the whole, so what is left is a multiple of four bytes.
+    // A zero byte ends the list, and more zeros pad it to a multiple of four. Chunks start at
+    // multiples of four and the body is one, so the remainder is a multiple of four bytes.
     if rest.first() != Some(&END) {
         return None;
     }
@@ -129,7 +129,7 @@ fn split_chunk(bytes: &[u8]) -> Option<(SdesChunk<'_>, &[u8])> {
     ))
 }
 
-/// The item at the start of `bytes` and what follows it. `None` at the end of the list.
+/// Splits off the item at the start of `bytes`. `None` at the end of the list.
 fn split_item(bytes: &[u8]) -> Option<(SdesItem<'_>, &[u8])> {
     match *bytes {
         [END, ..] => None,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_do_not_end_are_rejected() {
+    fn unterminated_chunks_are_rejected() {
         for body in [
             [0, 0, 0, 1, 1, 9, b'a', 0],
             [0, 0, 0, 1, 1, 2, b'a', b'b'],
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_a_length() {
+    fn names_outside_the_length_limits_are_rejected() {
         //= rfc3550-6.5-item (test)
         assert_eq!(Cname::new(""), None);
         assert_eq!(Cname::new("a\nb"), None);

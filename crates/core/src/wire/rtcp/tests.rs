@@ -14,7 +14,7 @@ proptest! {
     #[test]
     fn random_bytes_do_not_panic(bytes in vec(any::<u8>(), 0..120), kind in 200_u8..207, format in 0_u8..32) {
         let mut bytes = bytes;
-        // Steer half of the cases past the header.
+        // Give half of the cases a valid header.
         if let [first, second, len @ ..] = &mut bytes[..]
             && format % 2 == 0
             && let Some(len) = len.first_chunk_mut()
@@ -26,7 +26,7 @@ proptest! {
 }
 
 #[test]
-fn compound_and_reduced_size_are_told_apart() {
+fn compound_and_reduced_size_packets_are_distinguished() {
     //= rfc3550-6.1-first (test)
     //= rfc3550-6.4.1-length (test)
     //= rfc5506-3.4-reduced (test)
@@ -59,7 +59,7 @@ fn compound_and_reduced_size_are_told_apart() {
 }
 
 #[test]
-fn padding_is_for_the_last_packet() {
+fn only_the_last_packet_may_be_padded() {
     //= rfc3550-6.1-padding-last (test)
     //= rfc3550-6.4.1-padding (test)
     let padded = [0xa0, 201, 0, 2, 0, 0, 0, 9, 0, 0, 0, 4];
@@ -81,11 +81,11 @@ fn padding_is_for_the_last_packet() {
 }
 
 #[test]
-fn what_is_unknown_is_passed_over() {
+fn unknown_packet_types_are_skipped() {
     //= rfc3550-6.1-unknown (test)
     let app = [0x83, 204, 0, 2, 0, 0, 0, 9, b'a', b'b', b'c', b'd'];
     let Ok(Rtcp::Other(packet)) = only(&app) else {
-        panic!("an APP packet is of no interest")
+        panic!("an APP packet is not parsed")
     };
     assert_eq!(
         (packet.packet_type(), packet.count(), packet.body().len()),

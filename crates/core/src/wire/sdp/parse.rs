@@ -1,4 +1,4 @@
-//! Reading a session description.
+//! Parser for session descriptions.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -9,11 +9,11 @@ use super::{Feedback, PPS, ParameterSets, SPS, Sdp, Source};
 use crate::media::{Codec, FrameRate};
 
 impl Sdp {
-    /// Reads the first video section of a description, if it is MPEG-2, or H.264 in a packetisation mode
-    /// that we read. Lines that tell nothing of interest are passed over.
+    /// Parses the first video section of a description: MPEG-2, or H.264 in packetisation mode 0 or
+    /// 1. Irrelevant lines are skipped.
     ///
     /// # Errors
-    /// Names the line, or the one that is missing, and what should be there.
+    /// Names the invalid or missing line, and its expected content.
     pub fn parse(text: &str) -> Result<Self, SdpError> {
         let lines = Lines::of(text)?;
         let origin = lines.required("o=")?;
@@ -22,7 +22,7 @@ impl Sdp {
         let (port, formats) = port_and_formats(media)?;
         let payload_type =
             lines.format_of("H264", &formats, |format| Ok(format != mpeg2::PAYLOAD_TYPE))?;
-        // MPEG video has a type of its own, which needs no map.
+        // MPEG video has a static payload type, which needs no rtpmap.
         let mpeg2 = formats.iter().copied().find(|f| *f == mpeg2::PAYLOAD_TYPE);
         let payload_type = payload_type.or(mpeg2).ok_or(SdpError::Missing {
             what: "a=rtpmap of H264/90000 or payload type 32",
@@ -60,12 +60,12 @@ impl Sdp {
     }
 }
 
-/// The lines that count: those of the session and of the first video section.
+/// The relevant lines: session level and first video section.
 struct Lines<'a>(Vec<Line<'a>>);
 
 #[derive(Clone, Copy)]
 struct Line<'a> {
-    /// From one.
+    /// Line number, starting at 1.
     number: usize,
     /// `"m=video"`, `"c="`, ..., or the name of an attribute.
     key: &'a str,
@@ -99,7 +99,7 @@ impl<'a> Lines<'a> {
         Ok(Self(kept))
     }
 
-    /// The last of its kind: a media section overrules the session.
+    /// The last line with this key: the media level overrides the session level.
     fn required(&self, key: &'static str) -> Result<Line<'a>, SdpError> {
         let found = self.0.iter().rfind(|line| line.key == key);
         found.copied().ok_or(SdpError::Missing { what: key })
@@ -118,7 +118,7 @@ impl<'a> Lines<'a> {
         &self,
         encoding: &str,
         formats: &[PayloadType],
-        is_it: impl Fn(PayloadType) -> Result<bool, SdpError>,
+        accepts: impl Fn(PayloadType) -> Result<bool, SdpError>,
     ) -> Result<Option<PayloadType>, SdpError> {
         for line in self.attributes("rtpmap") {
             let format = line
@@ -129,7 +129,7 @@ impl<'a> Lines<'a> {
             let named = map
                 .next()
                 .is_some_and(|name| name.eq_ignore_ascii_case(encoding));
-            if !named || !formats.contains(&format) || !is_it(format)? {
+            if !named || !formats.contains(&format) || !accepts(format)? {
                 continue;
             }
             //= rfc6184-8.2.1-rtpmap
@@ -141,7 +141,7 @@ impl<'a> Lines<'a> {
         Ok(None)
     }
 
-    /// A parameter of a format, as a line whose value it is.
+    /// A format parameter, as a line with the parameter's value.
     fn parameter(&self, format: PayloadType, name: &str) -> Option<Line<'a>> {
         self.attributes("fmtp").find_map(|line| {
             let (number, parameters) = line.value.split_once(' ')?;
@@ -248,53 +248,53 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Why a text is no description that we can use.
+/// Why a text is not a usable session description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SdpError {
-    /// A line is wrong.
+    /// A line is invalid.
     Line {
-        /// Which one, from one.
+        /// Line number, starting at 1.
         number: usize,
-        /// What is wrong with it.
+        /// The fault of the line.
         fault: SdpFault,
     },
-    /// A line is not there.
+    /// A line is missing.
     Missing {
-        /// How it would begin.
+        /// How the line begins.
         what: &'static str,
     },
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SdpFault {
-    /// A connection without an IP address.
+    /// The connection has no IP address.
     Address,
-    /// Parameter sets that are not base64.
+    /// Parameter sets are not base64.
     Base64,
-    /// A clock rate other than 90,000 Hz.
+    /// The clock rate is not 90,000 Hz.
     ClockRate,
-    /// A canonical name that is empty or too long.
+    /// The canonical name is empty, too long or contains control characters.
     Cname,
-    /// No number of frames per second.
+    /// The frame rate is not a decimal number.
     FrameRate,
-    /// A line that does not begin with a letter and an equals sign.
+    /// The line does not begin with a letter and an equals sign.
     NoType,
-    /// An origin without a numeric session identifier.
+    /// The origin has no numeric session identifier.
     Origin,
-    /// Interleaved packetisation.
+    /// The packetisation mode is interleaved.
     PacketisationMode,
-    /// Not a sequence and a picture parameter set.
+    /// The parameter sets are not a sequence and a picture parameter set.
     ParameterSets,
-    /// No payload type from 0 to 127.
+    /// The payload type is not in 0..=127.
     PayloadType,
-    /// No UDP port.
+    /// The UDP port is invalid.
     Port,
-    /// A transport other than RTP/AVP or RTP/AVPF.
+    /// The transport is neither RTP/AVP nor RTP/AVPF.
     Protocol,
-    /// No 32-bit source identifier.
+    /// The SSRC is not a 32-bit number.
     Ssrc,
 }
 
@@ -320,7 +320,7 @@ impl fmt::Display for SdpFault {
             Self::NoType => "a line must begin with a letter and =",
             Self::Origin => "the second word of the origin must be a number below 2^64",
             Self::PacketisationMode => {
-                "only packetization-mode 0 and 1 can be read: ask the sender for one of them"
+                "packetization-mode must be 0 or 1: configure the sender for one of them"
             }
             Self::ParameterSets => {
                 "sprop-parameter-sets must have a sequence and a picture parameter set"
@@ -335,7 +335,7 @@ impl fmt::Display for SdpFault {
 
 impl core::error::Error for SdpError {}
 
-/// Key and value of a line that is of interest.
+/// Key and value of a relevant line.
 fn split(text: &str) -> Option<(&str, &str)> {
     if let Some(attribute) = text.strip_prefix("a=") {
         return Some(attribute.split_once(':').unwrap_or((attribute, "")));
@@ -365,7 +365,7 @@ fn port_and_formats(media: Line<'_>) -> Result<(u16, Vec<PayloadType>), SdpError
 }
 
 fn address(line: Line<'_>) -> Result<IpAddr, SdpError> {
-    // Behind a slash there may be the reach and the number of multicast groups.
+    // A slash may be followed by the TTL and the number of multicast groups.
     let text = line.word(2).and_then(|word| word.split('/').next());
     let address: Option<IpAddr> = text.and_then(parsed);
     let kind = (line.word(0), line.word(1));
@@ -376,7 +376,7 @@ fn address(line: Line<'_>) -> Result<IpAddr, SdpError> {
     }
 }
 
-/// Decimals behind the third are dropped.
+/// Frame rate to three decimals; further digits are dropped.
 fn frame_rate(line: Line<'_>) -> Result<FrameRate, SdpError> {
     let wrong = line.wrong(SdpFault::FrameRate);
     let (whole, part) = line.value.split_once('.').unwrap_or((line.value, "0"));

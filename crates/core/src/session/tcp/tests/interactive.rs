@@ -1,4 +1,4 @@
-//! A sender in symbiosis with a connection that dies for a while.
+//! The interactive policy on a connection with an outage.
 
 use std::collections::VecDeque;
 
@@ -8,16 +8,16 @@ use crate::tcp_rate::{
     Backoff, CongestionControl, Mode, Retraction, Subscription, TcpEvent, TcpRateConfig, TcpView,
 };
 
-/// A link of a fixed rate with a window, as the sender sees it: what it took waits until the link
-/// has carried it, and is acknowledged a round trip later.
+/// A fixed-rate link with a congestion window. Accepted bytes wait for the link and are
+/// acknowledged one round trip after they were carried.
 #[derive(Debug, Default)]
 struct Connection {
-    /// Taken and not carried.
+    /// Bytes accepted and not yet carried.
     waiting: usize,
-    /// Carried at these times, and not acknowledged.
-    flying: VecDeque<(u64, usize)>,
+    /// Bytes carried at these times and not yet acknowledged.
+    in_flight: VecDeque<(u64, usize)>,
     sent: u64,
-    heard: u64,
+    last_ack: u64,
     stalled: bool,
 }
 
@@ -25,39 +25,39 @@ impl Connection {
     const RTT: u64 = 60;
     const WINDOW: Bytes = Bytes(20 * 1_448);
     const TIMEOUT: u64 = 300;
-    /// Of the link, in bytes per millisecond: 4 Mb/s.
+    /// Link rate in bytes per millisecond: 4 Mb/s.
     const SPEED: usize = 500;
 
-    /// A millisecond passes. Whether the timer expired.
-    fn pass(&mut self, now: u64, dead: bool) -> bool {
-        if !dead && self.waiting > 0 {
+    /// Advances by a millisecond; returns true if the retransmission timer expired.
+    fn advance(&mut self, now: u64, down: bool) -> bool {
+        if !down && self.waiting > 0 {
             let carried = self.waiting.min(Self::SPEED);
             self.waiting -= carried;
             self.sent += carried as u64;
-            self.flying.push_back((now, carried));
+            self.in_flight.push_back((now, carried));
         }
-        while !dead
+        while !down
             && self
-                .flying
+                .in_flight
                 .front()
                 .is_some_and(|(at, _)| at + Self::RTT <= now)
         {
-            self.flying.pop_front();
-            self.heard = now;
+            self.in_flight.pop_front();
+            self.last_ack = now;
             self.stalled = false;
         }
-        let out = self.waiting + self.flying.len() > 0;
-        let expires = out && !self.stalled && now >= self.heard + Self::TIMEOUT;
+        let out = self.waiting + self.in_flight.len() > 0;
+        let expires = out && !self.stalled && now >= self.last_ack + Self::TIMEOUT;
         self.stalled |= expires;
         if !out {
-            self.heard = now;
+            self.last_ack = now;
         }
         expires
     }
 
     fn view(&self) -> TcpView {
-        let flying: usize = self.flying.iter().map(|(_, count)| count).sum();
-        let backlog = Bytes((flying + self.waiting) as u64);
+        let in_flight: usize = self.in_flight.iter().map(|(_, count)| count).sum();
+        let backlog = Bytes((in_flight + self.waiting) as u64);
         TcpView {
             control: CongestionControl::Reno,
             mss: Bytes(1_448),
@@ -67,8 +67,8 @@ impl Connection {
             unacked: backlog.min(Self::WINDOW),
             unsent: backlog - backlog.min(Self::WINDOW),
             sent: Bytes(self.sent),
-            next_timeout: Some(at(self.heard + 3 * Self::TIMEOUT)),
-            silent_since: (backlog > Bytes(0)).then(|| at(self.heard)),
+            next_timeout: Some(at(self.last_ack + 3 * Self::TIMEOUT)),
+            silent_since: (backlog > Bytes(0)).then(|| at(self.last_ack)),
             stalled: self.stalled,
             oldest_sent: None,
             resumed: None,
@@ -76,59 +76,56 @@ impl Connection {
     }
 }
 
-/// Twelve seconds of video at 25 frames per second; the link is dead from the fourth second to the
-/// seventh. Returns the sender, its rows, and the frames with the times at which they came.
-fn over_a_cut(place: Place, steering: impl RatePolicy + 'static) -> (World, Vec<Retraction>) {
-    let mut world = World::new(300, Classic::new(RATE));
+/// Runs 12 s of video at 25 frames per second; the link is down from 4 s to 7 s.
+fn run_with_outage(place: Place, policy: impl RatePolicy + 'static) -> (Pair, Vec<Retraction>) {
+    let mut pair = Pair::new(300, Classic::new(RATE));
     let config = TcpSenderConfig {
         place,
         most_queued: Bytes(10_000_000),
         ..config(300)
     };
-    world.sender = TcpSender::new(config, Box::new(steering));
+    pair.sender = TcpSender::new(config, Box::new(policy));
     let mut connection = Connection::default();
-    // What the link has not carried, with the frames in it.
+    // Bytes that the link has not carried.
     let mut stream: VecDeque<u8> = VecDeque::new();
     for ms in 0..20_000 {
         let now = at(ms);
         let before = connection.sent;
-        if connection.pass(ms, (4_000..7_000).contains(&ms))
-            && world.sender.subscribed().contains(TcpEvent::TimedOut)
+        if connection.advance(ms, (4_000..7_000).contains(&ms))
+            && pair.sender.subscribed().contains(TcpEvent::TimedOut)
         {
-            world
-                .sender
+            pair.sender
                 .on_event(now, TcpEvent::TimedOut.at(now), &connection.view());
         }
         let carried: Vec<u8> = stream
             .drain(..(connection.sent - before) as usize)
             .collect();
         let came = now + Duration::from_millis(Connection::RTT / 2);
-        world.receiver.on_bytes(came, &carried).unwrap();
-        world.sender.on_timeout(now);
+        pair.receiver.on_bytes(came, &carried).unwrap();
+        pair.sender.on_timeout(now);
         loop {
-            world.sender.on_view(now, &connection.view());
-            while let Some(order) = world.sender.poll_order(now) {
-                world
-                    .sender
+            pair.sender.on_view(now, &connection.view());
+            while let Some(order) = pair.sender.poll_order(now) {
+                pair.sender
                     .on_encoded(now, Duration::ZERO, Ok(picture(&order)));
             }
-            let bytes = world.sender.poll_write(now);
+            let bytes = pair.sender.poll_write(now);
             if bytes.is_empty() {
                 break;
             }
             stream.extend(bytes);
             let count = bytes.len();
             connection.waiting += count;
-            world.sender.on_written(now, count);
+            pair.sender.on_written(now, count);
         }
-        world.sender.drain(&mut world.rows, &mut world.events);
-        let frames = std::iter::from_fn(|| world.receiver.poll_frame());
-        world.frames.extend(frames);
+        pair.sender.drain(&mut pair.rows, &mut pair.events);
+        let frames = std::iter::from_fn(|| pair.receiver.poll_frame());
+        pair.frames.extend(frames);
     }
-    assert!(world.sender.is_done() && world.receiver.is_over());
-    assert_eq!(world.rows.len(), 300);
-    let answers = world.sender.take_answers();
-    (world, answers)
+    assert!(pair.sender.is_done() && pair.receiver.is_over());
+    assert_eq!(pair.rows.len(), 300);
+    let answers = pair.sender.take_answers();
+    (pair, answers)
 }
 
 fn interactive(mode: Mode) -> Interactive {
@@ -147,44 +144,44 @@ fn interactive(mode: Mode) -> Interactive {
     Interactive::new(config, Time::ZERO)
 }
 
-/// How many frames came, and how many of them later than the bound.
-fn came_and_late(world: &World) -> (usize, usize) {
+/// Number of received frames, and of those later than the bound.
+fn received_and_late(pair: &Pair) -> (usize, usize) {
     let captured = |frame: &ReceivedFrame| {
         let timestamp = frame.timestamp as u32;
-        let row = world.rows.iter().find(|row| row.timestamp == timestamp);
+        let row = pair.rows.iter().find(|row| row.timestamp == timestamp);
         row.unwrap().captured
     };
     let late = |frame: &&ReceivedFrame| frame.complete.unwrap() > captured(frame) + BOUND;
-    (world.frames.len(), world.frames.iter().filter(late).count())
+    (pair.frames.len(), pair.frames.iter().filter(late).count())
 }
 
-fn dropped(world: &World, cause: DropCause) -> usize {
+fn dropped(pair: &Pair, cause: DropCause) -> usize {
     let is_so = |row: &&SentFrame| row.dropped == Some(cause);
-    world.rows.iter().filter(is_so).count()
+    pair.rows.iter().filter(is_so).count()
 }
 
 #[test]
-fn pictures_wait_while_the_path_is_dead_and_none_that_is_made_is_late() {
+fn pictures_wait_during_an_outage_and_no_encoded_frame_is_late() {
     //= itcp-4.4-late (test)
-    let (classic, answers) = over_a_cut(Place::Socket, interactive(Mode::Classic));
+    let (classic, answers) = run_with_outage(Place::Socket, interactive(Mode::Classic));
     assert!(answers.is_empty());
-    let (came, late) = came_and_late(&classic);
+    let (came, late) = received_and_late(&classic);
     assert_eq!(came, 300);
-    // Two seconds' worth would be late even over a path that carried all at once.
+    // Frames that waited for two seconds would be late even on an infinitely fast path.
     assert!(late > 50, "{late}");
 
-    let (exact, answers) = over_a_cut(Place::Pictures, interactive(Mode::Iopt(Law::Exact)));
-    let (came, late) = came_and_late(&exact);
-    // Those that were on their way before an acknowledgement was overdue: 95 ms.
+    let (exact, answers) = run_with_outage(Place::Pictures, interactive(Mode::Iopt(Law::Exact)));
+    let (came, late) = received_and_late(&exact);
+    // Frames in flight before an acknowledgement was overdue: 95 ms.
     assert!(late <= 4, "{late}");
     let skipped = dropped(&exact, DropCause::Late) + dropped(&exact, DropCause::Skipped);
     assert_eq!(came + skipped, 300);
     assert!(
         (40..60).contains(&skipped),
-        "two of three seconds: {skipped}"
+        "frames of two of three seconds are skipped: {skipped}"
     );
     let keys = exact.frames.iter().filter(|frame| frame.key).count();
-    assert_eq!(keys, 1, "nothing that was made was dropped");
+    assert_eq!(keys, 1, "no encoded frame is dropped");
     assert_eq!(answers.len(), 1);
     assert_eq!(answers[0].event, TcpEvent::TimedOut);
     let plans = exact.events.iter();
@@ -195,22 +192,22 @@ fn pictures_wait_while_the_path_is_dead_and_none_that_is_made_is_late() {
 }
 
 #[test]
-fn encoded_frames_that_are_hopeless_go_with_those_that_refer_to_them() {
+fn late_encoded_frames_are_dropped_with_their_dependents() {
     let mode = Mode::Iexp(Backoff::PAPER);
-    let (world, answers) = over_a_cut(Place::Frames, interactive(mode));
+    let (pair, answers) = run_with_outage(Place::Frames, interactive(mode));
     assert_eq!(answers[0].rate, Rate::kbps(350));
-    assert!(came_and_late(&world).1 <= 4);
+    assert!(received_and_late(&pair).1 <= 4);
     let (late, reference) = (DropCause::Late, DropCause::Reference);
-    assert!(dropped(&world, late) >= 1 && dropped(&world, reference) >= 1);
-    assert!(world.frames.iter().all(|frame| frame.complete.is_some()));
-    let keys = world.frames.iter().filter(|frame| frame.key).count();
-    assert!((2..=1 + dropped(&world, late)).contains(&keys));
-    // Back after four seconds.
-    assert_eq!(world.sender.target(), RATE);
+    assert!(dropped(&pair, late) >= 1 && dropped(&pair, reference) >= 1);
+    assert!(pair.frames.iter().all(|frame| frame.complete.is_some()));
+    let keys = pair.frames.iter().filter(|frame| frame.key).count();
+    assert!((2..=1 + dropped(&pair, late)).contains(&keys));
+    // The rate has recovered four seconds later.
+    assert_eq!(pair.sender.target(), RATE);
 }
 
 #[test]
-fn of_too_many_pictures_the_oldest_is_passed_over() {
+fn the_oldest_of_too_many_pictures_is_skipped() {
     let config = TcpSenderConfig {
         place: Place::Pictures,
         most_pictures: 2,
@@ -223,33 +220,34 @@ fn of_too_many_pictures_the_oldest_is_passed_over() {
         assert_eq!(
             sender.poll_order(at(40 * frame)),
             None,
-            "nothing is known yet"
+            "the connection state is unknown"
         );
     }
     assert!(sender.waits_for_room());
     let view = Connection::default().view();
     sender.on_view(at(130), &view);
     assert_eq!(sender.poll_order(at(130)).map(|order| order.frame), Some(2));
-    assert!(!sender.waits_for_room(), "it waits for the encoder");
+    assert!(!sender.waits_for_room(), "the encoder is busy");
     sender.on_closed(at(140));
     sender.on_encoded(at(150), Duration::ZERO, Err(EncodeError::EndOfSource));
     let (mut rows, mut events) = (Vec::new(), Vec::new());
     sender.drain(&mut rows, &mut events);
     let fates: Vec<_> = rows.iter().map(|row| (row.frame, row.dropped)).collect();
     let (skipped, ended) = (Some(DropCause::Skipped), Some(DropCause::Ended));
-    // Of the one that the encoder could not make there is none.
+    // The frame that the encoder failed on has no row.
     assert_eq!(fates, [(0, skipped), (1, skipped), (3, ended)]);
     assert!(sender.is_done());
 }
 
-/// The encoder needs 15 ms for a frame, and is at one when the sender hears of the time-out.
+/// The encoder needs 15 ms per frame and is busy when the sender receives the timeout event.
 #[test]
-fn the_first_frame_that_obeys_ends_the_reaction() {
+fn the_first_frame_at_the_new_rate_ends_the_reaction() {
     //= itcp-5.1.1-reaction (test)
-    // Ten of the fifteen for the frame at the old rate, and all of the next; not the wait between.
-    // Who was kept from running sees frames as soon as they were ordered; they took no less.
+    // Ten of the 15 ms for the frame at the old rate, and all of the next frame, without the wait
+    // in between. A driver that is not scheduled sees frames as soon as they were ordered, although
+    // encoding took as long.
     for (seen_after, encoder) in [(15, 25), (0, 15)] {
-        let (rates, reactions) = react(seen_after);
+        let (rates, reactions) = measure_reaction(seen_after);
         assert_eq!(rates, [1_000_000, 1_000_000, 350_000]);
         let expected = Event::Reacted {
             event: TcpEvent::TimedOut,
@@ -262,15 +260,15 @@ fn the_first_frame_that_obeys_ends_the_reaction() {
     }
 }
 
-/// The rates of the frames at 0, 40 and 80 ms, with a time-out at 43 of which the sender hears at 45,
-/// and what was measured. It sees a frame so long after it was ordered, in ms.
-fn react(seen_after: u64) -> (Vec<u64>, Vec<(Time, Event)>) {
+/// Runs frames at 0, 40 and 80 ms and a timeout at 43 ms that the sender receives at 45 ms. Returns
+/// the rates of the frames and the events. The driver sees a frame `seen_after` ms after its order.
+fn measure_reaction(seen_after: u64) -> (Vec<u64>, Vec<(Time, Event)>) {
     let config = TcpSenderConfig {
         place: Place::Socket,
         ..config(10)
     };
-    let steering = interactive(Mode::Iexp(Backoff::PAPER));
-    let mut sender = TcpSender::new(config, Box::new(steering));
+    let policy = interactive(Mode::Iexp(Backoff::PAPER));
+    let mut sender = TcpSender::new(config, Box::new(policy));
     let (mut rates, mut open) = (Vec::new(), None);
     for ms in 0..100 {
         sender.on_timeout(at(ms));
@@ -293,5 +291,5 @@ fn react(seen_after: u64) -> (Vec<u64>, Vec<(Time, Event)>) {
     (rates, events)
 }
 
-/// From the capture of a frame to its arrival.
+/// Maximum delay from capture to arrival of a frame.
 const BOUND: Duration = Duration::from_secs(1);

@@ -34,7 +34,7 @@ prop_compose! {
             session, address, port,
             payload_type: PayloadType::new(media).unwrap(),
             rtx: rtx.and_then(PayloadType::new),
-            // MPEG-2, which is type 32, has none.
+            // MPEG-2 (type 32) has no parameter sets.
             parameter_sets: parameter_sets.filter(|_| media != 32),
             frame_rate: millis.map(|millis| {
                 let divisor = gcd(millis, 1000);
@@ -84,7 +84,7 @@ a=rtpmap:99 H264/90000
 ";
 
 #[test]
-fn descriptions_by_others_are_read() {
+fn descriptions_of_other_senders_are_parsed() {
     let sdp = Sdp::parse(FOREIGN).unwrap();
     assert_eq!(
         (sdp.address, sdp.port),

@@ -1,4 +1,4 @@
-//! One of the two forms of a link.
+//! The two implementations of a link.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use super::stats::{FlowCounts, LinkStats, Queued};
 use crate::random::Seed;
 use crate::units::Time;
 
-/// A link whose packets are kept elsewhere. Its methods are those of [`Link`](super::Link).
+/// A link whose packets are in a [`PacketPool`]. Its methods are those of [`Link`](super::Link).
 #[derive(Debug)]
 pub(super) enum LinkImpl {
     FastLink(FastLink),
@@ -31,7 +31,7 @@ impl LinkImpl {
         Ok(Self::GeneralLink(Box::new(chain)))
     }
 
-    /// Whether this may have changed when the next packet leaves.
+    /// Pushes a packet. Returns whether the next departure may have changed.
     #[inline]
     pub(super) fn push<P: Packet>(
         &mut self,
@@ -53,7 +53,7 @@ impl LinkImpl {
     #[inline(always)]
     #[expect(
         clippy::inline_always,
-        reason = "so that the parcel stays in registers"
+        reason = "keeps the handle in registers"
     )]
     pub(super) fn pop<P: Packet>(
         &mut self,
@@ -82,7 +82,7 @@ impl LinkImpl {
         }
     }
 
-    /// The packet that comes out next, where that is easily told.
+    /// Handle of the packet that departs next, if known.
     #[inline]
     pub(super) fn peek(&self) -> Option<&PacketHandle> {
         match self {
@@ -172,7 +172,7 @@ impl LinkImpl {
         }
     }
 
-    /// From now on a chain.
+    /// Converts the link to a [`GeneralLink`].
     #[cold]
     fn chain<P: Packet>(&mut self, store: &PacketPool<P>) -> &mut GeneralLink {
         if let Self::FastLink(lane) = self {
@@ -197,15 +197,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// A lane does what a chain does, and a chain goes on where the lane was. The link becomes
-        /// one at the beginning, in the middle or not at all.
+        /// A fast link behaves as a general link, also if it is converted at the start or midway.
         #[test]
-        fn both_forms_do_the_same(
+        fn fast_and_general_links_are_equivalent(
             config in even_link_config(),
             arrivals in prop::collection::vec((0..3_000_000_u64, 1..2_000_u64, any::<bool>()), 1..150),
             polls in prop::collection::vec(1..40_000_000_u64, 1..20),
             turn in 0..150_usize,
-            // Sizes and times are multiples of this, so that much happens at the same time.
+            // Sizes and times are multiples of this, so that many events coincide.
             grid in prop_oneof![Just(1_u64), Just(250)],
         ) {
             let run = |turn: usize| {
@@ -239,9 +238,9 @@ mod tests {
             for turn in [0, turn] {
                 let (chain, chain_notes) = run(turn)?;
                 for (i, (lane, chain)) in lane.iter().zip(chain).enumerate() {
-                    prop_assert_eq!(lane, &chain, "step {}, a chain from {}", i, turn);
+                    prop_assert_eq!(lane, &chain, "step {}, general from {}", i, turn);
                 }
-                prop_assert_eq!(&notes, &chain_notes, "a chain from {}", turn);
+                prop_assert_eq!(&notes, &chain_notes, "general from {}", turn);
             }
         }
     }

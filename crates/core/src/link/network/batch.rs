@@ -1,18 +1,18 @@
-//! Many packets in one move.
+//! Moving packets in batches.
 //!
-//! Where several links at the beginning of routes lead to links that nothing else leads to, what comes
-//! out of them is not moved on one by one in between of everything else, but many at once, in the
-//! same order: until a packet is through the wire of the second link, nothing can come of it. The
-//! first links need no place in the agenda then, and many moves of one kind in a row are foretold
-//! better than moves of all kinds, and find more in the cache.
+//! Applies where several first links of routes lead to second links that have no other input.
+//! Departures of the first links are not processed one by one among all other events, but in bulk
+//! and in the same order: a packet has no visible effect until it has passed the propagation delay
+//! of the second link. The first links then need no timer. Bulk processing improves branch
+//! prediction and cache locality.
 //!
-//! A first link *floats* while it takes each packet for certain: what is on it waits in the batch alone,
-//! and the link is not touched again when it is out. Once a packet needs a closer look, since the queue
-//! may be full or it would be out at the moment of the one before, or anybody asks for such a link, it
-//! keeps its packets itself, for good.
+//! A first link is *unbuffered* while each packet is certainly accepted: packets in flight are
+//! stored in the batch only, and the link is not accessed at their departure. The link becomes
+//! buffered permanently if its queue may be full, if a packet would depart at the same time as its
+//! predecessor, or if the caller accesses the link.
 //!
-//! None of this can be seen from outside: who asks for anything that it might change has all moved on
-//! first that is due by then.
+//! The result is the same as without batches: an access to state that a batched packet may affect
+//! first processes all packets that are due.
 
 use core::mem;
 
@@ -25,45 +25,45 @@ use super::lookahead::STRIDE;
 use super::{CACHED, END, FEEDER, LAST, NONE, Network, delivery_queue};
 use crate::units::{Bytes, Time, nanos};
 
-/// What is to be moved on.
+/// Packets waiting for a batch.
 #[derive(Debug)]
 pub(super) struct Batches {
-    /// One for each second link, or one for all if a first link leads to several.
+    /// One batch per second link, or a single one if a first link leads to several.
     lists: Vec<Batch>,
-    /// When the first of all has to be moved on; [`Time::FAR`] if there is none.
+    /// Deadline of the next batch; [`Time::FAR`] if there is none.
     due: Time,
-    /// The list of each first link, or [`NONE`].
+    /// Index of the batch of each first link, or [`NONE`].
     of: Vec<u32>,
-    /// How many links were landed one by one.
+    /// Number of links made buffered one by one.
     landed: usize,
 }
 
-/// What is to be moved on to one link.
+/// Packets waiting for a batch to one second link.
 #[derive(Debug)]
 struct Batch {
     entries: CalendarQueue<Waiting>,
-    /// How long after a packet is out of its first link something may come of it, in ns.
+    /// Minimum time from the departure of a first link to a visible effect, in ns.
     slack: u64,
-    /// When the first has to be moved on; [`Time::FAR`] if there is none.
+    /// Deadline of the batch; [`Time::FAR`] if it is empty.
     due: Time,
 }
 
-/// A packet on its first link, if that floats; else the oldest one there.
+/// A packet on an unbuffered first link, or the oldest packet of a buffered one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Waiting {
-    /// When it is out of it.
+    /// Departure time.
     out: Time,
-    /// Which link that is.
+    /// The first link.
     pub(super) link: u32,
-    /// Where it is kept, or [`NONE`] if the link knows.
+    /// Slot of the packet, or [`NONE`] if the link stores the packet.
     slot: u32,
-    /// Where it is in the network's list of hops.
+    /// Index into the hop list of the network.
     hop: u32,
     size: u32,
 }
 
 impl Waiting {
-    /// The one that a link has.
+    /// Entry for a packet stored in the link.
     #[inline]
     fn of_link(out: Time, link: u32) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Waiting {
         }
     }
 
-    /// What it has itself.
+    /// Handle of a packet not stored in a link.
     #[inline]
     pub(super) fn parcel(&self) -> Option<PacketHandle> {
         (self.slot != NONE).then_some(PacketHandle {
@@ -94,7 +94,7 @@ impl Due for Waiting {
 }
 
 impl Batches {
-    /// Finds the links and marks them in `hops`.
+    /// Finds the first links and marks them in `hops`.
     pub(super) fn new(links: &[LinkImpl], hops: &mut [u32], routes: &[u32]) -> Self {
         let (firsts, seconds) = find(links, hops, routes);
         let mut second_of = vec![NONE; links.len()];
@@ -132,19 +132,19 @@ impl Batches {
         }
     }
 
-    /// Whether a link is one whose packets are moved on in batches.
+    /// Whether a link is a first link with batches.
     #[inline]
     pub(super) fn has(&self, link: usize) -> bool {
         self.of[link] != NONE
     }
 
-    /// When packets have to be moved on; [`Time::FAR`] if there are none.
+    /// Deadline of the next batch; [`Time::FAR`] if there is none.
     #[inline]
     pub(super) fn due(&self) -> Time {
         self.due
     }
 
-    /// Of one list, what is moved on next but for the first `from`: at most so many.
+    /// Up to `count` entries of a batch in order, from index `from` on.
     #[inline]
     pub(super) fn coming(&self, list: usize, from: usize, count: usize) -> &[Waiting] {
         self.lists[list].entries.coming(from, count)
@@ -164,7 +164,8 @@ impl Batches {
 
 impl Batch {
     fn new(slack: u64, links: usize) -> Self {
-        // As many as a look ahead along them asks for; where there is none, days that are soon sorted.
+        // Entries per calendar day: enough for the prefetch, or short days to sort without
+        // prefetch.
         let entries = if links > CACHED {
             CalendarQueue::new(6 * STRIDE, delivery_queue::WANTED)
         } else {
@@ -177,7 +178,7 @@ impl Batch {
         }
     }
 
-    /// The end of time is never due: what is out then stays.
+    /// [`Time::FAR`] is never due: packets that depart then stay.
     #[inline]
     fn plan(&mut self) {
         let first = self.entries.due();
@@ -188,11 +189,11 @@ impl Batch {
     }
 }
 
-/// The first links, and the second ones.
+/// First links and second links.
 ///
-/// First links are only where routes begin, so that what enters them does so at the present moment,
-/// and lead only to second ones. Second ones come only behind first ones. A link that feeds one other
-/// alone is no first one: it has a better way.
+/// A first link occurs only at the start of routes, so its packets arrive at the current time, and
+/// it leads to second links only. A second link occurs only behind first links. A link that feeds
+/// exactly one other link is excluded, as a feeder is cheaper (`relay`).
 fn find(links: &[LinkImpl], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool>) {
     let able = |link: &LinkImpl| link.lane().is_some_and(FastLink::takes_time);
     let mut firsts = vec![false; links.len()];
@@ -227,11 +228,11 @@ fn find(links: &[LinkImpl], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<boo
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
-    /// A packet enters a link whose packets are moved on in batches.
+    /// A packet enters a first link with batches.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
-        reason = "so that the parcel stays in registers"
+        reason = "keeps the handle in registers"
     )]
     pub(super) fn gather(&mut self, at: Time, parcel: PacketHandle, link: u32) {
         if let LinkImpl::FastLink(lane) = &mut self.links[link as usize]
@@ -255,7 +256,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.gather_there(at, parcel, link);
     }
 
-    /// The same of one that the link keeps.
+    /// [`gather`](Self::gather) for a packet that the link stores.
     #[inline(never)]
     fn gather_there(&mut self, at: Time, parcel: PacketHandle, link: u32) {
         let entry = match &mut self.links[link as usize] {
@@ -273,8 +274,8 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// Moves on what is out of its first link by `until`, a moment and the highest link that has its
-    /// turn then.
+    /// Processes departures of first links up to `until`: a time, and the highest link at that
+    /// time.
     pub(super) fn move_on(&mut self, until: (Time, usize)) {
         let mut even = true;
         for list in 0..self.batches.lists.len() {
@@ -287,7 +288,8 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// The same of one list. Whether the next links are lanes still.
+    /// [`move_on`](Self::move_on) for one batch. Returns whether all second links are still fast
+    /// links.
     #[inline]
     fn move_list_on(&mut self, list: usize, until: (Time, usize)) -> bool {
         let (until, highest) = (until.0, until.1 as u32);
@@ -312,15 +314,14 @@ impl<P: Packet + Send + 'static> Network<P> {
             let hop = parcel.hop + 1;
             let second = self.hops[hop as usize] & !(FEEDER | LAST);
             let exit = self.forward(at, PacketHandle { hop, ..parcel });
-            debug_assert!(exit.is_none(), "there is a second link");
+            debug_assert!(exit.is_none(), "a first link is followed by a second link");
             even &= self.links[second as usize].lane().is_some();
         }
         self.batches.lists[list].plan();
         even
     }
 
-    /// From now on packets are moved on one by one, since a link has become of another kind. All that
-    /// was due has been moved on.
+    /// Disables batches, as a link is no longer a fast link. All due packets have been processed.
     #[cold]
     pub(super) fn end_batches(&mut self) {
         if self.inboxes.are_on() {
@@ -341,8 +342,8 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// A first link floats no longer. Each time all that waits is looked through, so that after some of
-    /// them none does.
+    /// Makes a first link buffered. The cost is linear in the waiting packets, so after several
+    /// links all of them are made buffered at once.
     #[cold]
     #[inline(never)]
     fn land(&mut self, link: u32) {
@@ -357,7 +358,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.put_down(link, &own);
     }
 
-    /// The same of all, if a link is asked for that may be one.
+    /// Makes all first links buffered if the caller accesses `link` and it may be one of them.
     pub(super) fn land_all_for(&mut self, link: usize) {
         if self.batches.has(link) && self.links[link].lane().is_some_and(FastLink::may_float) {
             self.land_all();
@@ -381,7 +382,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// What a link had while it floated goes there.
+    /// Moves the packets of an unbuffered link into the link.
     fn put_down(&mut self, link: u32, own: &[Waiting]) {
         if let Some(lane) = self.links[link as usize].lane_mut() {
             let parcels = own.iter().map(Waiting::parcel);
@@ -396,8 +397,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 }
 
-/// Marks a link at the beginning of a route, in the list of hops, whose packets are moved on in
-/// batches.
+/// Flag in the hop list: a first link with batches.
 pub(super) const BATCHED: u32 = 1 << 29;
 
 #[cfg(test)]

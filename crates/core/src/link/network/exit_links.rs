@@ -1,8 +1,8 @@
-//! The last links of routes, where packets are on the shelf.
+//! Last links of routes, whose packets are in the delivery queue.
 //!
-//! None of this can be seen from outside. A link whose packets are there is a lane that takes any
-//! packet at once or needs a closer look, and nothing follows it. Who asks for its counters, or has
-//! it observed, has all of them fetched from the shelf, for good: who asks once asks again.
+//! The result is the same as without the queue. Such a link is a fast link that is followed by no
+//! other link. Reading a link's counters, or observing it, moves the packets of all links from the
+//! delivery queue back into the links, and disables this optimisation permanently.
 
 use core::mem;
 
@@ -15,12 +15,12 @@ use super::delivery_queue::{DeliveryQueue, Leaving};
 use super::{END, Exit, FEEDER, LAST, Network};
 use crate::units::Time;
 
-/// Marks those links in `hops`; an empty shelf for them.
+/// Marks the last links in `hops`, and returns an empty delivery queue for them.
 pub(super) fn mark(links: &[LinkImpl], hops: &mut [u32]) -> DeliveryQueue {
     DeliveryQueue::new(find(links, hops, FastLink::may_float))
 }
 
-/// Marks in `hops` the links that are `able` and that nothing follows; which these are.
+/// Marks in `hops` the `able` links that are followed by no other link, and returns them.
 pub(super) fn find(
     links: &[LinkImpl],
     hops: &mut [u32],
@@ -39,14 +39,14 @@ pub(super) fn find(
     last
 }
 
-/// Which link it is, however it is marked.
+/// Link of a hop, without its flags.
 fn link_of(hop: u32) -> usize {
     (hop & !(FEEDER | BATCHED | LAST)) as usize
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
-    /// A packet enters the last link of its route. Whether it is on the shelf; if not, nothing of that
-    /// link is from now on.
+    /// A packet enters the last link of its route. Returns whether it is in the delivery queue; if
+    /// not, the link is excluded from the delivery queue from now on.
     #[inline(never)]
     pub(super) fn shelve(&mut self, at: Time, parcel: PacketHandle, link: usize) -> bool {
         let lane = self.links[link].lane_mut();
@@ -63,7 +63,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         true
     }
 
-    /// The next packet leaves the shelf.
+    /// Removes the next packet from the delivery queue.
     #[inline]
     pub(super) fn leave(&mut self) -> Option<Exit> {
         let (leaving, over) = self.shelf.take()?;
@@ -80,7 +80,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         Some(Exit { at: out, end, slot })
     }
 
-    /// Nothing of `link` is on the shelf from now on.
+    /// Excludes `link` from the delivery queue.
     #[cold]
     #[inline(never)]
     fn unshelve(&mut self, link: usize) {
@@ -93,7 +93,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.ground(link, &own);
     }
 
-    /// What was on the shelf goes back to its link.
+    /// Moves packets from the delivery queue back into their link.
     fn ground(&mut self, link: usize, own: &[Leaving]) {
         let Self { links, store, .. } = self;
         if let Some(lane) = links[link].lane_mut() {
@@ -103,8 +103,8 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.plan(link);
     }
 
-    /// If anything of `link` may be on the shelf, nothing of any link is from now on. The same of what
-    /// is told of ahead of time.
+    /// Ends the use of the delivery queue and the lookahead mode, if `link` may take part in
+    /// either.
     pub(super) fn clear_shelf_for(&mut self, link: usize) {
         if self.shelf.has(link) {
             self.clear_shelf();
@@ -114,7 +114,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// Nothing is on the shelf from now on.
+    /// Ends the use of the delivery queue.
     #[cold]
     pub(super) fn clear_shelf(&mut self) {
         self.unmark();
@@ -131,7 +131,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// No link is a last one in any other way from now on.
+    /// Removes the marks of last links from the hop list.
     pub(super) fn unmark(&mut self) {
         for hop in &mut self.hops {
             if *hop & END == 0 {

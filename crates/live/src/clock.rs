@@ -1,4 +1,4 @@
-//! The clock of this host as the core's [`Time`].
+//! `CLOCK_MONOTONIC` as the core's [`Time`].
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tidegate_core::units::{Time, nanos};
 
 /// `CLOCK_MONOTONIC`, counted from an origin.
 ///
-/// A copy has the same origin: parties of one run that hold copies can compare their times.
+/// A copy has the same origin, so times of all endpoints with copies are comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// Nanoseconds of `CLOCK_MONOTONIC` at time zero.
@@ -14,29 +14,29 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that is at zero now.
+    /// Starts a clock at zero.
     pub fn start() -> Self {
         Self {
             origin: monotonic_nanos(),
         }
     }
 
-    /// What it says.
+    /// The current time.
     pub fn now(self) -> Time {
         Time::from_nanos(monotonic_nanos().saturating_sub(self.origin))
     }
 
-    /// How long it is from now to `at`; zero if that is past.
+    /// Duration from now to `at`; zero if `at` is in the past.
     pub fn until(self, at: Time) -> Duration {
         at.since(self.now())
     }
 
-    /// `at` as `CLOCK_MONOTONIC` has it, for absolute timers.
+    /// `at` as a time of `CLOCK_MONOTONIC`, for absolute timers.
     pub fn to_monotonic(self, at: Time) -> Duration {
         Duration::from_nanos(at.as_nanos().saturating_add(self.origin))
     }
 
-    /// A moment of `CLOCK_MONOTONIC`; what lies before the origin counts as zero.
+    /// Converts a time of `CLOCK_MONOTONIC`; times before the origin become zero.
     pub fn from_monotonic(self, since_boot: Duration) -> Time {
         Time::from_nanos(nanos(since_boot).saturating_sub(self.origin))
     }
@@ -61,7 +61,7 @@ mod tests {
     fn starts_at_zero_and_converts_both_ways() {
         let clock = Clock::start();
         let now = clock.now();
-        // A minute: a test machine may well stop us for seconds.
+        // One minute: the host may suspend a test machine for seconds.
         assert!(now < Time::from_secs(60) && clock.now() >= now);
         assert_eq!(clock.from_monotonic(clock.to_monotonic(now)), now);
         assert_eq!(clock.from_monotonic(Duration::ZERO), Time::ZERO);

@@ -22,7 +22,7 @@ mod interrupts;
 
 pub use interrupts::Interrupts;
 
-/// Wakes a driver from another thread, and ends it.
+/// Wakes or stops a driver from another thread.
 #[derive(Clone, Debug)]
 pub struct StopFlag {
     event: Arc<OwnedFd>,
@@ -30,7 +30,7 @@ pub struct StopFlag {
 }
 
 impl StopFlag {
-    /// A flag that is not set.
+    /// Creates an unset flag.
     ///
     /// # Errors
     ///
@@ -42,46 +42,46 @@ impl StopFlag {
         })
     }
 
-    /// Has the driver look after its endpoint: an encoder has finished, say.
+    /// Wakes the driver to poll its endpoint, e.g. when an encoder has finished.
     pub fn wake(&self) {
         events::ring(self.event.as_raw_fd());
     }
 
-    /// What becomes readable when it is woken.
+    /// Descriptor that becomes readable on a wake-up.
     pub(crate) fn event_fd(&self) -> RawFd {
         self.event.as_raw_fd()
     }
 
-    /// Notes that it was woken.
+    /// Resets the wake-up.
     pub(crate) fn hush(&self) {
         events::hush(self.event.as_raw_fd());
     }
 
-    /// Ends the drive at once.
+    /// Stops the driver immediately.
     pub fn set(&self) {
         self.is_set.store(true, Ordering::SeqCst);
         self.wake();
     }
 
-    /// Whether the drive has to end.
+    /// Whether the driver is stopped.
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::SeqCst)
     }
 }
 
-/// Under what an endpoint is driven.
+/// Conditions under which an endpoint is driven.
 #[derive(Clone, Debug)]
 pub struct Conditions {
-    /// Whose times the endpoint sees.
+    /// Clock of the endpoint.
     pub clock: Clock,
-    /// It ends then, if not before.
+    /// Latest end, if any.
     pub until: Option<Time>,
-    /// It ends when this is set, and wakes up when this is woken.
+    /// Stops or wakes the driver.
     pub stop: StopFlag,
 }
 
 impl Conditions {
-    /// Sleeps until `at`, and no longer than [`TICK`] after the stop flag is set.
+    /// Sleeps until `at`, or at most [`TICK`] beyond the stop flag.
     pub fn sleep_until(&self, at: Time) {
         while self.clock.now() < at && !self.stop.is_set() {
             thread::sleep(self.clock.until(at).min(TICK));
@@ -89,39 +89,39 @@ impl Conditions {
     }
 }
 
-/// How a drive ended, and what it met.
+/// Result and counters of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Why.
+    /// Cause of the end.
     pub why: Ending,
-    /// Datagrams given to the kernel.
+    /// Datagrams sent to the kernel.
     pub sent: u64,
-    /// Datagrams taken from it.
+    /// Datagrams received.
     pub received: u64,
-    /// Datagrams that the kernel did not take, or for which it heard that nobody wants them.
+    /// Datagrams rejected by the kernel or reported as refused.
     pub failures: u64,
-    /// Nothing was ever heard, and datagrams were refused until the end.
+    /// Whether no datagram was ever received and datagrams were refused until the end.
     pub refused: bool,
 }
 
-/// Why a drive ended.
+/// Cause of the end of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The callback wanted it.
+    /// The callback requested it.
     Asked,
-    /// The endpoint has said everything.
+    /// The endpoint has finished.
     Done,
     /// The stop flag is set.
     Stopped,
-    /// Time is over.
+    /// The time limit is reached.
     TimeOver,
 }
 
-/// Drives an endpoint until it is done. Everything that any of the sockets hears goes to the
-/// endpoint; what the endpoint says leaves by the first.
+/// Drives an endpoint until it finishes. Datagrams received by any of the sockets are passed to the
+/// endpoint. Its own datagrams are sent by the first socket.
 ///
-/// `on_turn` is called after every input, and at least every [`TICK`]: to take rows, to print,
-/// to stop. It may change the endpoint.
+/// `on_turn` is called after every input and at least every [`TICK`]. It may change the endpoint,
+/// and end the drive.
 ///
 /// # Errors
 ///
@@ -167,15 +167,15 @@ struct Driver<'a, E> {
     rng: &'a mut dyn Rng,
     trace: &'a mut dyn Trace,
     clock: Clock,
-    /// What the endpoint was told last. Datagrams come with the time of their arrival, which
-    /// may be before a timeout that was handled in between; for the endpoint time never goes back.
+    /// Latest time passed to the endpoint. A datagram has its arrival time, which may be before a
+    /// timeout handled in between; the endpoint's time is non-decreasing.
     now: Time,
     events: Events,
     ready: Ready,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
     counts: Ended,
-    /// Since when and until when datagrams were refused, while nothing has ever been heard.
+    /// Start and latest time of refusals, while no datagram was ever received.
     failing: Option<(Time, Time)>,
 }
 
@@ -215,7 +215,7 @@ impl<E: Endpoint> Driver<'_, E> {
         }
     }
 
-    /// Sleeps until something happens, and reads what came.
+    /// Sleeps until an event, and reads the available datagrams.
     fn wait(&mut self, until: Time) -> Result<(), DriveError> {
         let next = self.endpoint.next_timeout().map_or(Time::FAR, |(at, _)| at);
         let wake = next.min(until).min(self.now + TICK);
@@ -231,7 +231,7 @@ impl<E: Endpoint> Driver<'_, E> {
         Ok(())
     }
 
-    /// Reads a few datagrams. The event queue tells again if there are more.
+    /// Reads up to [`BATCH`] datagrams. Epoll reports the remaining ones again.
     fn hear(&mut self, socket: usize) -> Result<(), DriveError> {
         for _ in 0..BATCH {
             let mut buffer = core::mem::take(&mut self.incoming);
@@ -286,8 +286,8 @@ impl<E: Endpoint> Driver<'_, E> {
         }
     }
 
-    /// A datagram that could not leave, or was refused, is a datagram lost, unless nothing has
-    /// ever been heard and this goes on.
+    /// A datagram rejected by the kernel or refused counts as lost, unless no datagram was ever
+    /// received and the refusals persist.
     fn on_failure(&mut self, socket: usize, cause: io::Error) -> Result<(), DriveError> {
         self.counts.failures += 1;
         let known = self.sockets[socket].peer().or(self.sockets[0].peer());
@@ -332,27 +332,27 @@ impl<E: Endpoint> Driver<'_, E> {
     }
 }
 
-/// Why a drive cannot go on.
+/// Fatal error of a drive.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DriveError {
-    /// The host of the peer answers that its port is closed.
+    /// The port of the peer is closed.
     NobodyListens {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
     },
-    /// The timer or the event queue.
+    /// The timer or the event queue failed.
     System(io::Error),
-    /// A datagram is larger than the path takes.
+    /// A datagram exceeds the path MTU.
     TooLarge {
-        /// Of its payload, in bytes.
+        /// Payload length in bytes.
         length: usize,
     },
-    /// No datagram leaves for the peer.
+    /// No datagram can be sent to the peer.
     Unreachable {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// What the system says.
+        /// Error of the system.
         cause: io::Error,
     },
 }
@@ -377,16 +377,16 @@ impl fmt::Display for DriveError {
     }
 }
 
-/// What the system says is part of the message.
+/// The message includes the error of the system.
 impl std::error::Error for DriveError {}
 
-/// The longest time between two calls of a drive's callback, and between two looks at a stop flag.
+/// Maximum interval between calls of a drive's callback, and between checks of the stop flag.
 pub const TICK: Duration = Duration::from_millis(100);
-/// A receiver that is started a moment after its sender shall still be found.
+/// Tolerance for a receiver started shortly after its sender.
 const REFUSALS: Duration = Duration::from_secs(3);
-/// Refusals that are further apart are no refusal that goes on. A Linux host sends one a second.
+/// Maximum gap within persistent refusals. A Linux host sends one ICMP error per second.
 const LULL: Duration = Duration::from_secs(2);
-/// Reading takes some 5 µs a datagram: after this many, a packet to be paced may be due.
+/// Reading costs about 5 µs per datagram. After this many, a paced packet may be due.
 const BATCH: usize = 32;
 /// The largest UDP payload.
 const LARGEST: usize = 65_535;

@@ -1,4 +1,4 @@
-//! UDP sockets with what the IP header says: ECN and DSCP per datagram, time of arrival.
+//! UDP sockets with ECN and DSCP per datagram and kernel receive time stamps.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -13,28 +13,28 @@ use crate::clock::Clock;
 use crate::netns::check;
 use crate::sockaddr::Name;
 
-/// A UDP socket that never blocks.
+/// Non-blocking UDP socket.
 #[derive(Debug)]
 pub struct Socket {
     udp: UdpSocket,
     peer: Peer,
 }
 
-/// With whom a socket talks.
+/// Peer of a socket.
 #[derive(Debug)]
 enum Peer {
-    /// With one address and port; the kernel sees to it, and tells refusals.
+    /// A connected address; the kernel filters datagrams and reports refusals.
     Connected(SocketAddr),
-    /// It hears one host, whatever the port, and says nothing.
+    /// Receives from any port of one host; never sends.
     Hears(IpAddr),
-    /// With whoever sends something plausible, until that falls silent.
+    /// Follows the source of plausible datagrams, until that is silent.
     Learns {
         is_plausible: Judge,
         known: Option<(SocketAddr, Time)>,
     },
 }
 
-/// Whether a stranger's datagram is worth an answer.
+/// Filter for the first datagram of an unknown source.
 struct Judge(Box<Plausible>);
 
 type Plausible = dyn Fn(&[u8]) -> bool + Send;
@@ -45,43 +45,43 @@ impl fmt::Debug for Judge {
     }
 }
 
-/// A datagram that was read.
+/// A received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When the kernel got it; when it was read if the kernel does not say.
+    /// Receive time stamp of the kernel, or the time of reading if there is none.
     pub at: Time,
-    /// As it arrived.
+    /// ECN field at arrival.
     pub ecn: Ecn,
-    /// Length of the payload.
+    /// Payload length in bytes.
     pub length: usize,
 }
 
 impl Socket {
-    /// Talks with `peer` only.
+    /// Exchanges datagrams with `peer` only.
     ///
     /// # Errors
     ///
-    /// The system says why, e.g. that there is no route.
+    /// Error of the system, e.g. no route to the host.
     pub fn connected(udp: UdpSocket, peer: SocketAddr) -> io::Result<Self> {
         udp.connect(peer)?;
         Self::new(udp, Peer::Connected(peer))
     }
 
-    /// Hears all ports of `host`, and says nothing: for RTCP that comes to the port above RTP's.
+    /// Receives from all ports of `host` and never sends: for RTCP at the port above RTP's.
     ///
     /// # Errors
     ///
-    /// The system says why.
+    /// Error of the system.
     pub fn hearing(udp: UdpSocket, host: IpAddr) -> io::Result<Self> {
         Self::new(udp, Peer::Hears(host.to_canonical()))
     }
 
-    /// Takes datagrams from, and sends to, the address that first sends one that `is_plausible`.
-    /// When that is silent for [`TAKEOVER`] another one may follow.
+    /// Follows the first address that sends a datagram for which `is_plausible` holds. After a
+    /// silence of [`TAKEOVER`] another address may take over.
     ///
     /// # Errors
     ///
-    /// The system says why.
+    /// Error of the system.
     pub fn listening(
         udp: UdpSocket,
         is_plausible: impl Fn(&[u8]) -> bool + Send + 'static,
@@ -97,27 +97,27 @@ impl Socket {
         udp.set_nonblocking(true)?;
         let is_v6 = udp.local_addr()?.is_ipv6();
         option(&udp, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
-            // A socket of IPv6 may refuse the option of IPv4, if it is for IPv6 only.
+            // A socket for IPv6 only may reject the IPv4 option.
             .or_else(|e| if is_v6 { Ok(()) } else { Err(e) })?;
         if is_v6 {
             option(&udp, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
         }
         option(&udp, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        // The kernel grants less where its limit is lower, which is no failure.
+        // The kernel may grant less, which is not an error.
         option(&udp, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER)?;
         Ok(Self { udp, peer })
     }
 
-    /// The address on this host.
+    /// Local address.
     ///
     /// # Errors
     ///
-    /// The system says why.
+    /// Error of the system.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.udp.local_addr()
     }
 
-    /// Whom a datagram would go to, if anybody is known.
+    /// Destination of datagrams, if known.
     pub fn peer(&self) -> Option<SocketAddr> {
         match self.peer {
             Peer::Connected(peer) => Some(peer),
@@ -126,12 +126,12 @@ impl Socket {
         }
     }
 
-    /// Reads the next datagram into `buffer`; what does not fit is cut off. `None` if there is
-    /// none. Datagrams of strangers are passed over.
+    /// Reads the next datagram into `buffer`, truncated to its size. `None` if there is none.
+    /// Datagrams of other sources are discarded.
     ///
     /// # Errors
     ///
-    /// `ConnectionRefused` and its like tell what became of a datagram sent earlier.
+    /// `ConnectionRefused` and similar errors concern a datagram sent earlier.
     pub fn receive(&mut self, clock: Clock, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
         loop {
             let Some((arrival, source)) = self.read(clock, buffer)? else {
@@ -143,11 +143,11 @@ impl Socket {
         }
     }
 
-    /// Sends a datagram. Nobody to send to is no error: then nothing is sent.
+    /// Sends a datagram. Without a known peer it is discarded.
     ///
     /// # Errors
     ///
-    /// As `sendmsg`: also for an earlier datagram that was refused.
+    /// Errors of `sendmsg`, including the refusal of an earlier datagram.
     pub fn send(&self, payload: &[u8], how: Transmit) -> io::Result<()> {
         let Some(peer) = self.peer() else {
             return Ok(());
@@ -157,7 +157,7 @@ impl Socket {
             iov_base: payload.as_ptr().cast_mut().cast(),
             iov_len: payload.len(),
         };
-        // SAFETY: a msghdr is integers and pointers, for which zero is a value.
+        // SAFETY: a msghdr is integers and pointers, for which zero is a valid value.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         if matches!(self.peer, Peer::Learns { .. }) {
             message.msg_name = (&raw mut name.storage).cast();
@@ -170,7 +170,7 @@ impl Socket {
         if octet != 0 {
             control.say(&mut message, is_plain_v6(peer), octet);
         }
-        // SAFETY: all that `message` points to is alive, and is only read.
+        // SAFETY: all buffers referenced by `message` are alive, and are only read.
         let sent = unsafe { libc::sendmsg(self.udp.as_raw_fd(), &raw const message, 0) };
         check(sent as libc::c_int).map(drop)
     }
@@ -182,7 +182,7 @@ impl Socket {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len(),
         };
-        // SAFETY: a msghdr is integers and pointers, for which zero is a value.
+        // SAFETY: a msghdr is integers and pointers, for which zero is a valid value.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_name = (&raw mut name.storage).cast();
         message.msg_namelen = name.length;
@@ -190,7 +190,7 @@ impl Socket {
         message.msg_iovlen = 1;
         message.msg_control = control.0.as_mut_ptr().cast();
         message.msg_controllen = mem::size_of_val(&control.0);
-        // SAFETY: all that `message` points to is alive and as long as it says.
+        // SAFETY: all buffers referenced by `message` are alive and have the given lengths.
         let length = unsafe { libc::recvmsg(self.udp.as_raw_fd(), &raw mut message, 0) };
         let length = match check(length as libc::c_int) {
             Ok(length) => length as usize,
@@ -232,12 +232,12 @@ impl AsFd for Socket {
     }
 }
 
-/// Room for control messages, aligned as their headers want it.
+/// Buffer for control messages, with the alignment of their headers.
 #[derive(Debug, Default)]
 struct Control([u64; 16]);
 
 impl Control {
-    /// Has a message carry a traffic class.
+    /// Adds the traffic class to a message.
     fn say(&mut self, message: &mut libc::msghdr, is_v6: bool, octet: u8) {
         let (level, kind) = if is_v6 {
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
@@ -258,7 +258,7 @@ impl Control {
     }
 }
 
-/// The ECN field and the kernel's time stamp by `CLOCK_REALTIME` in a message that was read.
+/// ECN field and `CLOCK_REALTIME` receive time stamp of a received message.
 fn control_of(message: &libc::msghdr) -> (Ecn, Option<Duration>) {
     let (mut ecn, mut stamp) = (Ecn::NotEct, None);
     // SAFETY: the kernel has filled in the control messages, and the macros stay within them.
@@ -285,8 +285,8 @@ fn control_of(message: &libc::msghdr) -> (Ecn, Option<Duration>) {
     (ecn, stamp)
 }
 
-/// A stamp of `CLOCK_REALTIME`, which may be set at any time, on our clock. It is trusted for
-/// as long as a datagram may wait to be read; otherwise now is the best that is known.
+/// Converts a `CLOCK_REALTIME` time stamp. Since that clock may be stepped, an implausible waiting
+/// time in the socket is replaced by zero.
 fn on_clock(clock: Clock, stamp: Duration) -> Time {
     let mut ts = libc::timespec {
         tv_sec: 0,
@@ -324,14 +324,14 @@ fn option(udp: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> io::Res
     .map(drop)
 }
 
-/// How long a learnt peer has to be silent before another one may take its place; that of the
-/// session's receiver for another SSRC.
+/// Silence of a peer after which another address may take over; equal to that of the session's
+/// receiver for another SSRC.
 pub const TAKEOVER: Duration = Duration::from_secs(2);
-/// A traffic class goes out as an integer.
+/// Size of a traffic class in a control message, an `int`.
 const OCTET: libc::c_uint = mem::size_of::<libc::c_int>() as libc::c_uint;
-/// A second of 8 Mb/s: key frames come as bursts while the reader may be held up.
+/// One second at 8 Mb/s: key frames arrive in bursts while the reader may be delayed.
 const BUFFER: libc::c_int = 1 << 20;
-/// A datagram that waited longer than this in a socket was not read by a process that runs.
+/// Maximum plausible waiting time of a datagram in a socket.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -368,7 +368,7 @@ mod tests {
     fn marks_and_times_come_through() {
         let clock = Clock::start();
         let mut addresses = vec!["127.0.0.1:0"];
-        // Where IPv6 is switched off there is nothing to see.
+        // IPv6 may be disabled.
         addresses.extend(UdpSocket::bind("[::1]:0").is_ok().then_some("[::1]:0"));
         for address in addresses {
             let (a, mut b) = pair(address);
@@ -386,7 +386,7 @@ mod tests {
                     (arrival.ecn, &buffer[..arrival.length]),
                     (ecn, &b"tide"[..])
                 );
-                // The two clocks are read one after the other; interrupts come in between.
+                // The two clocks are read in sequence, with possible interrupts in between.
                 let slack = Duration::from_millis(5);
                 assert!(arrival.at + slack >= before && arrival.at <= clock.now());
             }
@@ -394,14 +394,14 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_keeps_to_whom_it_learnt() {
+    fn a_listener_ignores_other_sources() {
         let clock = Clock::start();
         let any = || UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut listener = Socket::listening(any(), |payload| payload == b"hello").unwrap();
         let address = listener.local_addr().unwrap();
         let (friend, stranger) = (any(), any());
         listener.send(b"nobody", Transmit::default()).unwrap();
-        // Loopback delivers in order, so the friend's second word is read last.
+        // Loopback preserves order, so the peer's second datagram is read last.
         stranger.send_to(b"junk", address).unwrap();
         friend.send_to(b"hello", address).unwrap();
         stranger.send_to(b"hello", address).unwrap();
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_follows_after_silence() {
+    fn another_source_takes_over_after_silence() {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut listener = Socket::listening(udp, |_| true).unwrap();
         let [old, new] = [1, 2].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));

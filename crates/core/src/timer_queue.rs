@@ -141,16 +141,16 @@ mod tests {
             slots in prop_oneof![1..700_usize, MOST_SLOTS - 2..MOST_SLOTS + 300],
             changes in prop::collection::vec((any::<usize>(), time()), 0..400),
         ) {
-            let mut agenda = TimerQueue::new(slots);
+            let mut timers = TimerQueue::new(slots);
             let mut plain = vec![Time::FAR; slots];
             for (slot, at) in changes {
                 let slot = slot % slots;
-                agenda.set(slot, at);
+                timers.set(slot, at);
                 plain[slot] = at;
                 let first = (0..slots).min_by_key(|slot| (plain[*slot], *slot)).unwrap();
                 let first = if plain[first] == Time::FAR { 0 } else { first };
-                prop_assert_eq!(agenda.first(), (plain[first], first));
-                prop_assert_eq!(agenda.get(slot), at);
+                prop_assert_eq!(timers.first(), (plain[first], first));
+                prop_assert_eq!(timers.get(slot), at);
             }
         }
 
@@ -160,18 +160,18 @@ mod tests {
             slots in 1..90_usize,
             steps in prop::collection::vec((0..40_u32, any::<u64>()), 1..8),
         ) {
-            let mut agenda = TimerQueue::new(slots);
+            let mut timers = TimerQueue::new(slots);
             let mut plain: Vec<Time> = (0..slots as u64).map(Time::from_nanos).collect();
             for (slot, at) in plain.iter().enumerate() {
-                agenda.set(slot, *at);
+                timers.set(slot, *at);
             }
             for (scale, luck) in steps {
                 for i in 0..200 {
                     let first = (0..slots).min_by_key(|slot| (plain[*slot], *slot)).unwrap();
-                    prop_assert_eq!(agenda.first(), (plain[first], first));
+                    prop_assert_eq!(timers.first(), (plain[first], first));
                     let step = luck.wrapping_mul(i | 1) >> (64 - scale).min(63);
                     plain[first] = Time::from_nanos(plain[first].as_nanos() + step);
-                    agenda.set(first, plain[first]);
+                    timers.set(first, plain[first]);
                 }
             }
         }
@@ -182,11 +182,11 @@ mod tests {
         fn coming_slots_are_reported_once(
             nanos in prop::collection::vec(0..1_u64 << 40, MOST_SLOTS + 1..MOST_SLOTS + 300),
         ) {
-            let mut agenda = TimerQueue::new(nanos.len());
+            let mut timers = TimerQueue::new(nanos.len());
             let at = |slot: u32| Time::from_nanos(nanos[slot as usize]);
-            (0..nanos.len()).for_each(|slot| agenda.set(slot, at(slot as u32)));
-            let (mut shown, mut group, mut end) = (vec![], vec![], agenda.reached());
-            while let Some(begin) = agenda.coming(&mut group) {
+            (0..nanos.len()).for_each(|slot| timers.set(slot, at(slot as u32)));
+            let (mut shown, mut group, mut end) = (vec![], vec![], timers.reached());
+            while let Some(begin) = timers.coming(&mut group) {
                 prop_assert!(end <= begin);
                 prop_assert!(group.iter().all(|slot| begin <= at(*slot)));
                 end = group.iter().map(|slot| at(*slot)).max().unwrap();
@@ -197,7 +197,7 @@ mod tests {
             // The other slots are at the front or beyond the ring of days.
             let hidden = |slot: &u32| shown.binary_search(slot).is_err();
             for slot in (0..nanos.len() as u32).filter(hidden) {
-                prop_assert!(at(slot) < agenda.reached() || at(slot) > end);
+                prop_assert!(at(slot) < timers.reached() || at(slot) > end);
             }
         }
     }

@@ -38,7 +38,7 @@ mod waiting;
 #[repr(align(64))]
 pub(super) struct FastLink {
     /// Packets inside. The length is zero or a power of two.
-    ring: Box<[Passing]>,
+    ring: Box<[InFlight]>,
     /// Number of departed packets modulo 2³²; also the number of the oldest packet in the ring.
     head: u32,
     /// Number of packets inside.
@@ -82,9 +82,9 @@ struct Course {
 
 /// A packet and its arrival time at the far end. A queued packet starts when its predecessor ends.
 #[derive(Clone, Copy, Debug)]
-struct Passing {
+struct InFlight {
     out: Time,
-    parcel: PacketHandle,
+    handle: PacketHandle,
 }
 
 /// Fields seldom used per packet.
@@ -160,38 +160,35 @@ impl FastLink {
 
     /// Arrival of a packet.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "keeps the handle in registers"
-    )]
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
     pub(super) fn push<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> Entry {
         let at = self.latest.max(at);
         let Some(Course {
             nanos, out, known, ..
-        }) = self.course(at, parcel.size)
+        }) = self.course(at, handle.size)
         else {
             return Entry::TooLate;
         };
         self.latest = at;
         let end = out - u64::from(self.delay);
-        if self.len >= self.limit && !self.admit(store, at, end, parcel.size, parcel.slot) {
+        if self.len >= self.limit && !self.admit(store, at, end, handle.size, handle.slot) {
             return Entry::Refused;
         }
         let tail = self.tail();
         if !known || tail.is_multiple_of(MOST_FRESH) {
-            self.learn(parcel.size, nanos);
+            self.learn(handle.size, nanos);
         }
         if self.len as usize == self.ring.len() {
             self.grow();
         }
         let place = self.place(tail);
         let out = Time::from_nanos(out);
-        self.ring[place] = Passing { out, parcel };
+        self.ring[place] = InFlight { out, handle };
         self.len += 1;
         self.last = out;
         Entry::Taken(out)
@@ -222,24 +219,21 @@ impl FastLink {
 
     /// Next packet that has arrived at the far end by `now`, and its arrival time.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "keeps the handle in registers"
-    )]
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
     pub(super) fn pop(&mut self, now: Time) -> Option<(Time, PacketHandle)> {
         if self.len == 0 {
             return None;
         }
-        let Passing { out, parcel } = *self.passing(0);
+        let InFlight { out, handle } = *self.in_flight(0);
         if out > now {
             return None;
         }
-        if parcel.hop & HANDED != 0 {
+        if handle.hop & HANDED != 0 {
             return self.pop_behind(now);
         }
         self.head = self.head.wrapping_add(1);
         self.len -= 1;
-        Some((out, parcel))
+        Some((out, handle))
     }
 
     /// Number of packets inside, forwarded ones included.
@@ -264,8 +258,8 @@ impl FastLink {
     /// Handle of the packet that departs next.
     #[inline]
     pub(super) fn peek(&self) -> Option<&PacketHandle> {
-        let next = (self.len > 0).then(|| &self.passing(0).parcel);
-        next.filter(|parcel| parcel.hop & HANDED == 0)
+        let next = (self.len > 0).then(|| &self.in_flight(0).handle);
+        next.filter(|handle| handle.hop & HANDED == 0)
     }
 
     #[inline]
@@ -273,8 +267,8 @@ impl FastLink {
         if self.len == 0 {
             return None;
         }
-        let Passing { out, parcel } = self.passing(0);
-        if parcel.hop & HANDED != 0 {
+        let InFlight { out, handle } = self.in_flight(0);
+        if handle.hop & HANDED != 0 {
             return self.departure_behind();
         }
         Some(*out)
@@ -339,7 +333,7 @@ impl FastLink {
 
     /// Equivalent general link. Packets inside have no sequence number and a queueing delay of
     /// zero. The fast link must not be used afterwards.
-    pub(super) fn become_chain<P: Packet>(&mut self, store: &PacketPool<P>) -> GeneralLink {
+    pub(super) fn make_general<P: Packet>(&mut self, store: &PacketPool<P>) -> GeneralLink {
         let stats = self.stats();
         let seen = self.seen();
         let started = self.started(seen);
@@ -348,12 +342,12 @@ impl FastLink {
         let mut wire = Wire::even(self.delay());
         let mut in_service = None;
         for i in 0..self.len {
-            let Passing { out, parcel } = *self.passing(i);
+            let InFlight { out, handle } = *self.in_flight(i);
             let end = out.before(self.delay());
-            let start = end.before(Duration::from_nanos(self.time(parcel.size)));
-            let held = || Held::new(store, start, 0, parcel);
+            let start = end.before(Duration::from_nanos(self.time(handle.size)));
+            let held = || Held::new(store, start, 0, handle);
             if i < finished {
-                wire.send(end, parcel);
+                wire.send(end, handle);
             } else if i < started {
                 let held = held();
                 in_service = Some((end, InService { held, start }));
@@ -365,7 +359,7 @@ impl FastLink {
         let queue = match mem::replace(&mut self.rare.admission, nothing) {
             Admission::DropTail(config) => Discipline::DropTail(DropTail::with(config, fifo)),
             Admission::Red(mut idler) => {
-                idler.hear(seen);
+                idler.notify_idle(seen);
                 Discipline::Red(Box::new(Red::with(idler.law, fifo)))
             }
         };
@@ -404,7 +398,7 @@ impl FastLink {
         let verdict = self
             .rare
             .admission
-            .judge(at, free_at, size, waiting, capable);
+            .verdict(at, free_at, size, waiting, capable);
         match verdict {
             Verdict::Accepted => {}
             Verdict::Marked => self.mark(store, slot),
@@ -468,7 +462,7 @@ impl FastLink {
         let mut ring = vec![NOTHING; room].into_boxed_slice();
         for i in 0..self.len {
             let number = self.head.wrapping_add(i);
-            ring[number as usize & (room - 1)] = *self.passing(i);
+            ring[number as usize & (room - 1)] = *self.in_flight(i);
         }
         self.ring = ring;
     }
@@ -492,7 +486,7 @@ impl FastLink {
 
     /// The `i`-th packet inside, from zero.
     #[inline]
-    fn passing(&self, i: u32) -> &Passing {
+    fn in_flight(&self, i: u32) -> &InFlight {
         &self.ring[self.place(self.head.wrapping_add(i))]
     }
 
@@ -517,7 +511,7 @@ impl FastLink {
         let straight = len.min(self.ring.len() - from);
         let (late, early) = (&self.ring[from..][..straight], &self.ring[..len - straight]);
         let all = late.iter().chain(early);
-        all.map(|passing| passing.parcel.size).sum()
+        all.map(|in_flight| in_flight.handle.size).sum()
     }
 
     /// Transmission time of an accepted packet, in ns.
@@ -531,9 +525,9 @@ impl FastLink {
 }
 
 /// Filler of the ring.
-const NOTHING: Passing = Passing {
+const NOTHING: InFlight = InFlight {
     out: Time::FAR,
-    parcel: PacketHandle {
+    handle: PacketHandle {
         size: Bytes::ZERO,
         slot: 0,
         hop: 0,

@@ -98,16 +98,16 @@ impl GeneralLink {
         &mut self,
         store: &mut PacketPool<P>,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) {
         self.latest = self.latest.max(at);
         let at = self.latest;
         self.advance(store, at);
-        let held = self.take_in(store, at, parcel);
+        let held = self.make_entry(store, at, handle);
         let idle = self.in_service.is_none();
         let (verdict, direct) = match &mut self.queue {
             // The queue is empty while the transmitter is idle, so the packet bypasses it.
-            Discipline::DropTail(queue) if idle => (queue.judge(held), true),
+            Discipline::DropTail(queue) if idle => (queue.verdict(held), true),
             queue => (queue.enqueue(at, held, &mut self.dropped), false),
         };
         if !self.dropped.is_empty() {
@@ -145,15 +145,15 @@ impl GeneralLink {
             self.work(store, now);
             arrived = self.wire.pop(now);
         }
-        let (at, parcel) = arrived?;
+        let (at, handle) = arrived?;
         self.stats.delivered += 1;
-        self.stats.delivered_bytes += parcel.size;
-        let flow = store.get(parcel.slot).map_or(0, P::flow);
+        self.stats.delivered_bytes += handle.size;
+        let flow = store.get(handle.slot).map_or(0, P::flow);
         self.records.count(flow, |counts| {
             counts.delivered += 1;
-            counts.delivered_bytes += parcel.size;
+            counts.delivered_bytes += handle.size;
         });
-        Some((at, parcel))
+        Some((at, handle))
     }
 
     #[inline]
@@ -264,7 +264,7 @@ impl GeneralLink {
             return self.drop_after_transmission(store, end, &held);
         }
         let flow = || store.get(held.slot).map_or(0, Packet::flow);
-        self.wire.push(end, served, jitter, flow, held.parcel());
+        self.wire.push(end, served, jitter, flow, held.handle());
         if self.records.notes.is_some() {
             let departed = LinkEvent::Departed {
                 waited: start.since(held.arrived),
@@ -334,13 +334,13 @@ impl GeneralLink {
 
     /// Queue entry of the packet.
     #[inline]
-    fn take_in<P: Packet>(
+    fn make_entry<P: Packet>(
         &mut self,
         store: &PacketPool<P>,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> Held {
-        let held = Held::new(store, at, self.stats.arrivals, parcel);
+        let held = Held::new(store, at, self.stats.arrivals, handle);
         self.stats.arrivals += 1;
         self.stats.arrived_bytes += held.size;
         self.records.count(held.flow, |counts| {

@@ -8,7 +8,7 @@ use super::config::{LinkConfig, LinkError};
 use super::fast_link::{Entry, FastLink};
 use super::link_impl::LinkImpl;
 use super::packet_log::LinkLogEntry;
-use super::packet_pool::{PacketHandle, PacketPool, SHELL};
+use super::packet_pool::{DELIVERED, PacketHandle, PacketPool};
 use super::rate::Capacity;
 use super::standalone::{LinkStats, Queued};
 use crate::random::Seed;
@@ -99,7 +99,7 @@ pub struct Network<P> {
     /// Start of each route in `hops`.
     routes: Vec<u32>,
     /// Next departure of each link.
-    agenda: TimerQueue,
+    timers: TimerQueue,
     /// Packets at the end of their routes, not yet popped.
     arrived: VecDeque<Exit>,
     /// The feeder of each link, or [`NONE`]. A feeder forwards packets to the link at enqueue.
@@ -107,7 +107,7 @@ pub struct Network<P> {
     /// Packets that are moved in batches.
     batches: Batches,
     /// Packets on their last links.
-    shelf: DeliveryQueue,
+    deliveries: DeliveryQueue,
     /// Packets on their last links in lookahead mode.
     inboxes: LookaheadInboxes,
     /// Processed time, and the highest link processed at that time.
@@ -149,20 +149,20 @@ impl<P: Packet + Send + 'static> Network<P> {
         let feeders = relay::mark(&links, &mut hops, &routes);
         let batches = Batches::new(&links, &mut hops, &routes);
         for link in (0..links.len()).filter(|link| batches.has(*link)) {
-            if let Some(lane) = links[link].lane_mut().filter(|lane| lane.is_instant()) {
+            if let Some(fast) = links[link].fast_mut().filter(|fast| fast.is_instant()) {
                 // The link would become buffered with the first burst.
-                lane.ground([].into_iter());
+                fast.make_buffered([].into_iter());
             }
         }
         // With few links, a ring per link costs less.
         let many = links.len() > CACHED;
-        let shelf = many.then(|| exit_links::mark(&links, &mut hops));
+        let deliveries = many.then(|| exit_links::mark(&links, &mut hops));
         Ok(Self {
-            agenda: TimerQueue::new(links.len()),
+            timers: TimerQueue::new(links.len()),
             links,
             feeders,
             batches,
-            shelf: shelf.unwrap_or_default(),
+            deliveries: deliveries.unwrap_or_default(),
             inboxes: LookaheadInboxes::default(),
             reached: (Time::ZERO, 0),
             store: PacketPool::new(),
@@ -182,24 +182,21 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// [`push`](Self::push) of a packet of `size` that `make` constructs in place.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "constructs the packet in place"
-    )]
+    #[expect(clippy::inline_always, reason = "constructs the packet in place")]
     pub fn push_new(&mut self, at: Time, route: RouteId, size: Bytes, make: impl FnOnce() -> P) {
         self.catch_up(at);
-        let (parcel, hop) = self.lodge(route, size, make);
+        let (handle, hop) = self.store_packet(route, size, make);
         if hop & (END | BATCHED) == BATCHED {
-            self.gather(at, parcel, hop & !BATCHED);
+            self.gather(at, handle, hop & !BATCHED);
         } else {
-            self.set_out(at, parcel);
+            self.set_out(at, handle);
         }
     }
 
     /// Stores a packet that enters `route`, and returns its handle and first hop.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn lodge(
+    fn store_packet(
         &mut self,
         route: RouteId,
         size: Bytes,
@@ -211,8 +208,8 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 
     #[inline(never)]
-    fn set_out(&mut self, at: Time, parcel: PacketHandle) {
-        if let Some(exit) = self.forward(at, parcel) {
+    fn set_out(&mut self, at: Time, handle: PacketHandle) {
+        if let Some(exit) = self.forward(at, handle) {
             self.arrived.push_back(exit);
         }
     }
@@ -267,7 +264,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     pub fn next_departure(&self) -> Option<Time> {
         let arrived = self.arrived.front().map(|delivery| delivery.at);
         arrived.or_else(|| {
-            let at = self.agenda.first().0.min(self.shelf.due());
+            let at = self.timers.first().0.min(self.deliveries.due());
             let at = at.min(self.batches.due());
             (at != Time::FAR).then_some(at)
         })
@@ -324,7 +321,7 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// Enables the packet log of a link, see [`Link::observe`](super::Link::observe).
     pub fn observe(&mut self, link: LinkId, limit: usize) {
-        self.clear_shelf_for(link.0);
+        self.end_deliveries_for(link.0);
         self.hold(link);
         self.links[link.0].observe(&self.store, limit);
         self.plan(link.0);
@@ -354,8 +351,8 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     fn settled(&mut self, link: LinkId, now: Time) -> &LinkImpl {
         self.advance(now);
-        self.land_all_for(link.0);
-        self.clear_shelf_for(link.0);
+        self.buffer_all_for(link.0);
+        self.end_deliveries_for(link.0);
         self.part_from_feeder(link.0);
         self.links[link.0].advance(&mut self.store, now);
         self.plan(link.0);
@@ -366,7 +363,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// is no event.
     #[inline]
     fn run(&mut self, now: Time) -> Option<Exit> {
-        let at = self.agenda.first().0.min(self.shelf.due());
+        let at = self.timers.first().0.min(self.deliveries.due());
         if at.min(self.batches.due()) > now {
             self.reached = (now, usize::MAX);
             return None;
@@ -377,12 +374,12 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[inline(never)]
     fn run_on(&mut self, now: Time) -> Option<Exit> {
         loop {
-            let (mut at, mut link) = self.agenda.first();
-            let mut shelved = false;
-            if self.shelf.due() <= at
-                && let Some(first) = self.shelf.first()
+            let (mut at, mut link) = self.timers.first();
+            let mut delivered_soon = false;
+            if self.deliveries.due() <= at
+                && let Some(first) = self.deliveries.first()
             {
-                shelved = first < (at, link);
+                delivered_soon = first < (at, link);
                 (at, link) = first.min((at, link));
             }
             let due = self.batches.due();
@@ -396,7 +393,7 @@ impl<P: Packet + Send + 'static> Network<P> {
                 self.reached = (now, usize::MAX);
                 return None;
             }
-            if shelved {
+            if delivered_soon {
                 return self.leave();
             }
             if let Some(exit) = self.step(at, link) {
@@ -407,17 +404,17 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     #[inline]
     fn step(&mut self, at: Time, link: usize) -> Option<Exit> {
-        if self.links.len() > CACHED && self.agenda.begun() {
+        if self.links.len() > CACHED && self.timers.begun() {
             self.look_on();
         }
         self.reach(at, link);
         let passage = &mut self.links[link];
         let departed = passage.pop(&mut self.store, at);
         let next = passage.next_departure();
-        self.agenda.set_first(link, next.unwrap_or(Time::FAR));
-        let (at, parcel) = departed?;
-        let hop = parcel.hop + 1;
-        self.forward(at, PacketHandle { hop, ..parcel })
+        self.timers.set_first(link, next.unwrap_or(Time::FAR));
+        let (at, handle) = departed?;
+        let hop = handle.hop + 1;
+        self.forward(at, PacketHandle { hop, ..handle })
     }
 
     /// Records that `link` is processed at `at`.
@@ -435,17 +432,17 @@ impl<P: Packet + Send + 'static> Network<P> {
         clippy::inline_always,
         reason = "keeps the handle in registers and avoids store-forwarding stalls"
     )]
-    fn forward(&mut self, at: Time, parcel: PacketHandle) -> Option<Exit> {
-        let hop = self.hops[parcel.hop as usize];
+    fn forward(&mut self, at: Time, handle: PacketHandle) -> Option<Exit> {
+        let hop = self.hops[handle.hop as usize];
         if hop & END != 0 {
-            let (end, slot) = (parcel.hop, parcel.slot);
-            return (slot != SHELL).then_some(Exit { at, end, slot });
+            let (end, slot) = (handle.hop, handle.slot);
+            return (slot != DELIVERED).then_some(Exit { at, end, slot });
         }
         if hop & FEEDER != 0 {
-            self.relay(at, parcel, (hop & !FEEDER) as usize);
-        } else if !self.enter(at, parcel, hop) {
+            self.relay(at, handle, (hop & !FEEDER) as usize);
+        } else if !self.enter(at, handle, hop) {
             let link = (hop & !LAST) as usize;
-            self.links[link].push(&mut self.store, at, parcel);
+            self.links[link].push(&mut self.store, at, handle);
             self.plan(link);
         }
         None
@@ -455,28 +452,28 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// link in lookahead mode also needs room in its queue.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn enter(&mut self, at: Time, parcel: PacketHandle, hop: u32) -> bool {
+    fn enter(&mut self, at: Time, handle: PacketHandle, hop: u32) -> bool {
         let link = (hop & !LAST) as usize;
         if hop & LAST != 0 {
             if self.inboxes.are_on() {
-                self.inboxes.put(at, parcel, link);
+                self.inboxes.put(at, handle, link);
                 return true;
             }
-            if self.shelve(at, parcel, link) {
+            if self.enqueue_delivery(at, handle, link) {
                 return true;
             }
             // The packet may arrive ahead of time, when the backlog at its arrival is unknown.
-            if !self.links[link].lane().is_some_and(FastLink::has_room) {
+            if !self.links[link].fast().is_some_and(FastLink::has_room) {
                 return false;
             }
         }
-        let LinkImpl::FastLink(lane) = &mut self.links[link] else {
+        let LinkImpl::FastLink(fast) = &mut self.links[link] else {
             return false;
         };
-        match lane.push(&mut self.store, at, parcel) {
+        match fast.push(&mut self.store, at, handle) {
             Entry::Taken(out) => {
-                if lane.len() == 1 {
-                    self.agenda.set(link, out);
+                if fast.len() == 1 {
+                    self.timers.set(link, out);
                 }
                 true
             }
@@ -491,7 +488,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             return;
         }
         let next = self.links[link].next_departure();
-        self.agenda.set(link, next.unwrap_or(Time::FAR));
+        self.timers.set(link, next.unwrap_or(Time::FAR));
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) struct PacketHandle {
 }
 
 /// Slot of a packet that has been delivered and remains in a link for the counters only.
-pub(super) const SHELL: u32 = u32::MAX;
+pub(super) const DELIVERED: u32 = u32::MAX;
 
 /// Slots with a free list.
 #[derive(Debug)]
@@ -42,10 +42,7 @@ impl<P> PacketPool<P> {
     /// Stores the packet that `make` returns, and returns its slot. The packet is constructed in
     /// place: copying it would read wider words than were written, which stalls store forwarding.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "constructs the packet in place"
-    )]
+    #[expect(clippy::inline_always, reason = "constructs the packet in place")]
     pub(super) fn put(&mut self, make: impl FnOnce() -> P) -> u32 {
         if let Some(slot) = self.free.pop() {
             // The next free slots may have left the cache.

@@ -111,16 +111,16 @@ impl<P: Packet + Send> Stage<P> for Link<P> {
     fn push(&mut self, at: Time, packet: P) {
         let size = packet.size();
         let slot = self.store.put(|| packet);
-        let parcel = PacketHandle { size, slot, hop: 0 };
-        self.passage.push(&mut self.store, at, parcel);
+        let handle = PacketHandle { size, slot, hop: 0 };
+        self.passage.push(&mut self.store, at, handle);
     }
 
     #[inline]
     fn pop(&mut self, now: Time) -> Option<(Time, P)> {
         let departed = self.passage.pop(&mut self.store, now);
         self.passage.advance(&mut self.store, now);
-        let (at, parcel) = departed?;
-        let packet = self.store.take(parcel.slot)?;
+        let (at, handle) = departed?;
+        let packet = self.store.take(handle.slot)?;
         Some((at, packet))
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Idler {
     /// End of the transmitter's work.
     free_at: Time,
     /// Whether RED has been notified of the idle period.
-    told: bool,
+    reported: bool,
 }
 
 impl Admission {
@@ -32,7 +32,7 @@ impl Admission {
             QueueConfig::Red(red) => Some(Self::Red(Box::new(Idler {
                 law: RedLaw::new(red, &config.capacity, stream("red")),
                 free_at: Time::ZERO,
-                told: true,
+                reported: true,
             }))),
             _ => None,
         }
@@ -52,7 +52,7 @@ impl Admission {
     /// Verdict for a packet of `size` that arrives at `at` and finds the backlog `waiting`. With
     /// this packet the transmitter is busy until `free_at`.
     #[inline]
-    pub(super) fn judge(
+    pub(super) fn verdict(
         &mut self,
         at: Time,
         free_at: Time,
@@ -61,12 +61,12 @@ impl Admission {
         capable: impl Fn() -> bool,
     ) -> Verdict {
         match self {
-            Self::DropTail(config) => config.judge(waiting, size, capable),
+            Self::DropTail(config) => config.verdict(waiting, size, capable),
             Self::Red(idler) => {
-                idler.hear(at);
-                let verdict = idler.law.judge(at, size, waiting, capable);
+                idler.notify_idle(at);
+                let verdict = idler.law.verdict(at, size, waiting, capable);
                 if verdict != Verdict::Dropped {
-                    (idler.free_at, idler.told) = (free_at, false);
+                    (idler.free_at, idler.reported) = (free_at, false);
                 }
                 verdict
             }
@@ -77,10 +77,10 @@ impl Admission {
 impl Idler {
     /// Notifies RED of an idle period that started before `now`.
     #[inline]
-    pub(super) fn hear(&mut self, now: Time) {
-        if self.free_at < now && !self.told {
+    pub(super) fn notify_idle(&mut self, now: Time) {
+        if self.free_at < now && !self.reported {
             self.law.idle(self.free_at);
-            self.told = true;
+            self.reported = true;
         }
     }
 }

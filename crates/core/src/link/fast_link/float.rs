@@ -1,7 +1,7 @@
 //! Fast links that store no packets; packets in flight are in the delivery queue or a batch.
 
 use super::super::packet_pool::PacketHandle;
-use super::{Course, FastLink, LEAST_ROOM, MOST_FRESH, NOTHING, Passing};
+use super::{Course, FastLink, InFlight, LEAST_ROOM, MOST_FRESH, NOTHING};
 use crate::units::{Bytes, Time};
 
 /// An unbuffered link has an empty ring. `head` is the number of the next packet. `len` is an upper
@@ -9,17 +9,14 @@ use crate::units::{Bytes, Time};
 impl FastLink {
     /// Whether each arrival is either accepted with a known departure time or leads to a buffered
     /// link, and no other feature is in use.
-    pub(in super::super) fn may_float(&self) -> bool {
+    pub(in super::super) fn may_be_unbuffered(&self) -> bool {
         self.limit > 0 && self.ring.is_empty() && self.takes_time()
     }
 
     /// Arrival at an unbuffered link. Returns the departure time if the packet is certainly
     /// accepted and departs after its predecessor.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "keeps the handle in registers"
-    )]
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
     pub(in super::super) fn pass(&mut self, at: Time, size: Bytes) -> Option<Time> {
         let at = self.latest.max(at);
         let Course {
@@ -54,7 +51,7 @@ impl FastLink {
 
     /// Makes the link buffered, with the given packets inside.
     #[cold]
-    pub(in super::super) fn ground(
+    pub(in super::super) fn make_buffered(
         &mut self,
         inside: impl ExactSizeIterator<Item = (Time, PacketHandle)>,
     ) {
@@ -64,9 +61,9 @@ impl FastLink {
         self.len = len as u32;
         self.head = self.head.wrapping_sub(self.len);
         self.rare.started = self.head;
-        for (i, (out, parcel)) in (0..).zip(inside) {
+        for (i, (out, handle)) in (0..).zip(inside) {
             let place = self.place(self.head.wrapping_add(i));
-            self.ring[place] = Passing { out, parcel };
+            self.ring[place] = InFlight { out, handle };
         }
     }
 }

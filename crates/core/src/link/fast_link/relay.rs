@@ -1,8 +1,8 @@
 //! Forwarding of packets to the next link at enqueue, before they depart.
 
 use super::super::Packet;
-use super::super::packet_pool::{PacketHandle, PacketPool, SHELL};
-use super::{Entry, FastLink, Passing};
+use super::super::packet_pool::{DELIVERED, PacketHandle, PacketPool};
+use super::{Entry, FastLink, InFlight};
 use crate::units::{Bytes, Time};
 
 /// Forwarded packets are the oldest ones in the ring. They remain there for the counters until
@@ -37,40 +37,34 @@ impl FastLink {
 
     /// As [`push`](Self::push), and marks an accepted packet as forwarded.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "keeps the handle in registers"
-    )]
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
     pub(in super::super) fn push_through<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> Entry {
-        let hop = parcel.hop | HANDED;
-        let entry = self.push(store, at, PacketHandle { hop, ..parcel });
+        let hop = handle.hop | HANDED;
+        let entry = self.push(store, at, PacketHandle { hop, ..handle });
         if let Entry::Taken(_) = entry {
             self.rare.handed += 1;
-            self.rare.handed_bytes += parcel.size;
+            self.rare.handed_bytes += handle.size;
         }
         entry
     }
 
     /// Arrival at a link whose departures are reported ahead of time, up to `horizon`. As
     /// [`push_through`](Self::push_through), except for a counter that
-    /// [`keep_shells`](Self::keep_shells) corrects. Reported packets are removed once they do not
+    /// [`keep_for_counters`](Self::keep_for_counters) corrects. Reported packets are removed once they do not
     /// affect later arrivals: all of them if the queue is empty, else when the ring is full.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "keeps the handle in registers"
-    )]
-    pub(in super::super) fn push_told<P: Packet>(
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
+    pub(in super::super) fn push_reported<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         horizon: Time,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> Entry {
         // Packets that reach the far end before this have left the transmitter, and their
         // successors the queue.
@@ -80,7 +74,7 @@ impl FastLink {
             self.len = 0;
         } else if self.len as usize == self.ring.len() {
             while self.len > 0
-                && let Passing { out, .. } = *self.passing(0)
+                && let InFlight { out, .. } = *self.in_flight(0)
                 && out <= horizon
                 && out < edge
             {
@@ -88,32 +82,32 @@ impl FastLink {
                 self.len -= 1;
             }
         }
-        let hop = parcel.hop | HANDED;
-        self.push(store, at, PacketHandle { hop, ..parcel })
+        let hop = handle.hop | HANDED;
+        self.push(store, at, PacketHandle { hop, ..handle })
     }
 
     /// Reverts the forwarding of the last packet.
     #[cold]
-    pub(in super::super) fn keep_back(&mut self) {
+    pub(in super::super) fn revert_forward(&mut self) {
         self.rare.handed -= 1;
         let place = self.place(self.head.wrapping_add(self.rare.handed));
-        let parcel = &mut self.ring[place].parcel;
-        parcel.hop &= !HANDED;
-        self.rare.handed_bytes -= parcel.size;
+        let handle = &mut self.ring[place].handle;
+        handle.hop &= !HANDED;
+        self.rare.handed_bytes -= handle.size;
     }
 
     /// Ends reporting ahead of time. The last `kept` packets have not been delivered. Of the
     /// others, those that depart after `now` remain for the counters.
     #[cold]
-    pub(in super::super) fn keep_shells(&mut self, now: Time, kept: usize) {
+    pub(in super::super) fn keep_for_counters(&mut self, now: Time, kept: usize) {
         self.rare.handed = self.len;
         self.rare.handed_bytes = self.sum(0, self.len);
         self.forget(now);
-        (0..kept).for_each(|_| self.keep_back());
+        (0..kept).for_each(|_| self.revert_forward());
         while self.rare.handed > 0 {
-            self.keep_back();
+            self.revert_forward();
             let place = self.place(self.head.wrapping_add(self.rare.handed));
-            self.ring[place].parcel.slot = SHELL;
+            self.ring[place].handle.slot = DELIVERED;
         }
     }
 
@@ -121,13 +115,13 @@ impl FastLink {
     #[inline]
     pub(super) fn forget(&mut self, now: Time) {
         while self.rare.handed > 0
-            && let Passing { out, parcel } = *self.passing(0)
+            && let InFlight { out, handle } = *self.in_flight(0)
             && out <= now
         {
             self.head = self.head.wrapping_add(1);
             self.len -= 1;
             self.rare.handed -= 1;
-            self.rare.handed_bytes -= parcel.size;
+            self.rare.handed_bytes -= handle.size;
         }
     }
 
@@ -144,7 +138,7 @@ impl FastLink {
     /// Departure of the first packet that was not forwarded.
     #[cold]
     pub(super) fn departure_behind(&self) -> Option<Time> {
-        (self.rare.handed < self.len).then(|| self.passing(self.rare.handed).out)
+        (self.rare.handed < self.len).then(|| self.in_flight(self.rare.handed).out)
     }
 
     /// Disables forwarding. Forwarded packets for which `is_out` holds are removed; the others
@@ -154,12 +148,12 @@ impl FastLink {
         while self.rare.handed > 0 {
             let number = self.head.wrapping_add(self.rare.handed - 1);
             let place = self.place(number);
-            let passing = &mut self.ring[place];
-            if is_out(passing.out) {
+            let in_flight = &mut self.ring[place];
+            if is_out(in_flight.out) {
                 break;
             }
-            passing.parcel.hop &= !HANDED;
-            back.push(passing.parcel);
+            in_flight.handle.hop &= !HANDED;
+            back.push(in_flight.handle);
             self.rare.handed -= 1;
         }
         self.head = self.head.wrapping_add(self.rare.handed);
@@ -171,7 +165,7 @@ impl FastLink {
 
     /// Removes the last pushed packet as if it had never arrived. The current time is `now`.
     pub(in super::super) fn retract(&mut self, now: Time) {
-        let size = self.passing(self.len - 1).parcel.size;
+        let size = self.in_flight(self.len - 1).handle.size;
         let nanos = self.time(size);
         let (fresh, tail) = (self.fresh(), self.tail());
         let rare = &mut *self.rare;
@@ -182,7 +176,7 @@ impl FastLink {
         self.len -= 1;
         self.last = match self.len {
             0 => Time::ZERO,
-            len => self.passing(len - 1).out,
+            len => self.in_flight(len - 1).out,
         };
         self.latest = self.latest.min(now);
     }

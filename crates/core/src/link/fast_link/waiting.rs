@@ -24,7 +24,7 @@ impl FastLink {
             if queued && self.ring[self.place(number.wrapping_sub(1))].out >= edge {
                 break;
             }
-            waiting -= self.ring[self.place(number)].parcel.size;
+            waiting -= self.ring[self.place(number)].handle.size;
             number = number.wrapping_add(1);
         }
         self.rare.started = number;
@@ -53,7 +53,7 @@ impl FastLink {
         let ahead = self.rare.started.wrapping_sub(self.head);
         let mut started = if ahead > self.len { 0 } else { ahead };
         let edge = self.edge(at);
-        let has_left = |i: u32| i < self.len && (i == 0 || self.passing(i - 1).out < edge);
+        let has_left = |i: u32| i < self.len && (i == 0 || self.in_flight(i - 1).out < edge);
         // Galloping search: mostly none or one more packet has started, or nearly all after a long
         // gap.
         let mut step = 1;
@@ -89,7 +89,7 @@ impl FastLink {
         let (mut oldest, mut end) = (0, self.len);
         while oldest < end {
             let middle = u32::midpoint(oldest, end);
-            if self.passing(middle).out < edge {
+            if self.in_flight(middle).out < edge {
                 oldest = middle + 1;
             } else {
                 end = middle;
@@ -99,8 +99,8 @@ impl FastLink {
             return (0, 0);
         }
         // The others follow back to back.
-        let (first, last) = (self.passing(oldest), self.passing(self.len - 1));
+        let (first, last) = (self.in_flight(oldest), self.in_flight(self.len - 1));
         let others = last.out.as_nanos() - first.out.as_nanos();
-        (self.len - oldest, others + self.time(first.parcel.size))
+        (self.len - oldest, others + self.time(first.handle.size))
     }
 }

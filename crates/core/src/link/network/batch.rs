@@ -35,7 +35,7 @@ pub(super) struct Batches {
     /// Index of the batch of each first link, or [`NONE`].
     of: Vec<u32>,
     /// Number of links made buffered one by one.
-    landed: usize,
+    buffered: usize,
 }
 
 /// Packets waiting for a batch to one second link.
@@ -77,7 +77,7 @@ impl Waiting {
 
     /// Handle of a packet not stored in a link.
     #[inline]
-    pub(super) fn parcel(&self) -> Option<PacketHandle> {
+    pub(super) fn handle(&self) -> Option<PacketHandle> {
         (self.slot != NONE).then_some(PacketHandle {
             size: Bytes(self.size.into()),
             slot: self.slot,
@@ -128,7 +128,7 @@ impl Batches {
             lists,
             due: Time::FAR,
             of: second_of.iter().map(list).collect(),
-            landed: 0,
+            buffered: 0,
         }
     }
 
@@ -195,7 +195,7 @@ impl Batch {
 /// it leads to second links only. A second link occurs only behind first links. A link that feeds
 /// exactly one other link is excluded, as a feeder is cheaper (`relay`).
 fn find(links: &[LinkImpl], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool>) {
-    let able = |link: &LinkImpl| link.lane().is_some_and(FastLink::takes_time);
+    let able = |link: &LinkImpl| link.fast().is_some_and(FastLink::takes_time);
     let mut firsts = vec![false; links.len()];
     let mut seconds: Vec<bool> = links.iter().map(able).collect();
     for route in routes {
@@ -230,18 +230,15 @@ fn find(links: &[LinkImpl], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<boo
 impl<P: Packet + Send + 'static> Network<P> {
     /// A packet enters a first link with batches.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "keeps the handle in registers"
-    )]
-    pub(super) fn gather(&mut self, at: Time, parcel: PacketHandle, link: u32) {
-        if let LinkImpl::FastLink(lane) = &mut self.links[link as usize]
-            && lane.may_float()
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
+    pub(super) fn gather(&mut self, at: Time, handle: PacketHandle, link: u32) {
+        if let LinkImpl::FastLink(fast) = &mut self.links[link as usize]
+            && fast.may_be_unbuffered()
         {
-            if let Ok(size) = u32::try_from(parcel.size.get())
-                && let Some(out) = lane.pass(at, parcel.size)
+            if let Ok(size) = u32::try_from(handle.size.get())
+                && let Some(out) = fast.pass(at, handle.size)
             {
-                let PacketHandle { slot, hop, .. } = parcel;
+                let PacketHandle { slot, hop, .. } = handle;
                 self.batches.add(Waiting {
                     out,
                     link,
@@ -251,16 +248,16 @@ impl<P: Packet + Send + 'static> Network<P> {
                 });
                 return;
             }
-            self.land(link);
+            self.buffer_link(link);
         }
-        self.gather_there(at, parcel, link);
+        self.gather_there(at, handle, link);
     }
 
     /// [`gather`](Self::gather) for a packet that the link stores.
     #[inline(never)]
-    fn gather_there(&mut self, at: Time, parcel: PacketHandle, link: u32) {
+    fn gather_there(&mut self, at: Time, handle: PacketHandle, link: u32) {
         let entry = match &mut self.links[link as usize] {
-            LinkImpl::FastLink(lane) => lane.push(&mut self.store, at, parcel),
+            LinkImpl::FastLink(fast) => fast.push(&mut self.store, at, handle),
             LinkImpl::GeneralLink(_) => Entry::TooLate,
         };
         match entry {
@@ -268,7 +265,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             Entry::Refused => {}
             Entry::TooLate => {
                 self.end_batches();
-                self.links[link as usize].push(&mut self.store, at, parcel);
+                self.links[link as usize].push(&mut self.store, at, handle);
                 self.plan(link as usize);
             }
         }
@@ -304,18 +301,18 @@ impl<P: Packet + Send + 'static> Network<P> {
             count += 1;
             self.batches.lists[list].entries.take();
             let Waiting { out, link, .. } = next;
-            let packet = match next.parcel() {
-                Some(parcel) => Some((out, parcel)),
+            let packet = match next.handle() {
+                Some(handle) => Some((out, handle)),
                 None => self.links[link as usize].pop(&mut self.store, out),
             };
-            let Some((at, parcel)) = packet else {
+            let Some((at, handle)) = packet else {
                 continue;
             };
-            let hop = parcel.hop + 1;
+            let hop = handle.hop + 1;
             let second = self.hops[hop as usize] & !(FEEDER | LAST);
-            let exit = self.forward(at, PacketHandle { hop, ..parcel });
+            let exit = self.forward(at, PacketHandle { hop, ..handle });
             debug_assert!(exit.is_none(), "a first link is followed by a second link");
-            even &= self.links[second as usize].lane().is_some();
+            even &= self.links[second as usize].fast().is_some();
         }
         self.batches.lists[list].plan();
         even
@@ -325,14 +322,14 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[cold]
     pub(super) fn end_batches(&mut self) {
         if self.inboxes.are_on() {
-            self.end_news();
+            self.end_lookahead();
         }
         for hop in &mut self.hops {
             if *hop & END == 0 {
                 *hop &= !BATCHED;
             }
         }
-        self.land_all();
+        self.buffer_all();
         self.batches.of.fill(NONE);
         self.batches.due = Time::FAR;
         for list in mem::take(&mut self.batches.lists) {
@@ -346,48 +343,56 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// links all of them are made buffered at once.
     #[cold]
     #[inline(never)]
-    fn land(&mut self, link: u32) {
-        self.batches.landed += 1;
-        if self.batches.landed.pow(2) > self.links.len().max(1_000) {
-            self.land_all();
+    fn buffer_link(&mut self, link: u32) {
+        self.batches.buffered += 1;
+        if self.batches.buffered.pow(2) > self.links.len().max(1_000) {
+            self.buffer_all();
             return;
         }
         let list = self.batches.of[link as usize] as usize;
         let entries = &mut self.batches.lists[list].entries;
         let own = entries.take_those(|leaving| leaving.link == link);
-        self.put_down(link, &own);
+        self.restore(link, &own);
     }
 
     /// Makes all first links buffered if the caller accesses `link` and it may be one of them.
-    pub(super) fn land_all_for(&mut self, link: usize) {
-        if self.batches.has(link) && self.links[link].lane().is_some_and(FastLink::may_float) {
-            self.land_all();
+    pub(super) fn buffer_all_for(&mut self, link: usize) {
+        if self.batches.has(link)
+            && self.links[link]
+                .fast()
+                .is_some_and(FastLink::may_be_unbuffered)
+        {
+            self.buffer_all();
         }
     }
 
     #[cold]
-    fn land_all(&mut self) {
+    fn buffer_all(&mut self) {
         for list in 0..self.batches.lists.len() {
             let entries = &mut self.batches.lists[list].entries;
             let mut own = entries.take_those(|leaving| leaving.slot != NONE);
             own.sort_by_key(|leaving| leaving.link);
             for own in own.chunk_by(|one, other| one.link == other.link) {
-                self.put_down(own[0].link, own);
+                self.restore(own[0].link, own);
             }
         }
         for link in 0..self.links.len() {
-            if self.batches.has(link) && self.links[link].lane().is_some_and(FastLink::may_float) {
-                self.put_down(link as u32, &[]);
+            if self.batches.has(link)
+                && self.links[link]
+                    .fast()
+                    .is_some_and(FastLink::may_be_unbuffered)
+            {
+                self.restore(link as u32, &[]);
             }
         }
     }
 
     /// Moves the packets of an unbuffered link into the link.
-    fn put_down(&mut self, link: u32, own: &[Waiting]) {
-        if let Some(lane) = self.links[link as usize].lane_mut() {
-            let parcels = own.iter().map(Waiting::parcel);
-            let parcels: Vec<_> = parcels.flatten().collect();
-            lane.ground(own.iter().map(|leaving| leaving.out).zip(parcels));
+    fn restore(&mut self, link: u32, own: &[Waiting]) {
+        if let Some(fast) = self.links[link as usize].fast_mut() {
+            let handles = own.iter().map(Waiting::handle);
+            let handles: Vec<_> = handles.flatten().collect();
+            fast.make_buffered(own.iter().map(|leaving| leaving.out).zip(handles));
         }
         let list = self.batches.of[link as usize] as usize;
         for leaving in own {

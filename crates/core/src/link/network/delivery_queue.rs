@@ -103,7 +103,7 @@ impl DeliveryQueue {
 
 impl Leaving {
     /// Handle of the packet.
-    pub(super) fn parcel(&self, size: Bytes) -> PacketHandle {
+    pub(super) fn handle(&self, size: Bytes) -> PacketHandle {
         PacketHandle {
             size,
             slot: self.slot,
@@ -151,31 +151,31 @@ mod tests {
             most in 0..40_u32,
             parted in any::<prop::sample::Index>(),
         ) {
-            let mut shelf = DeliveryQueue::new(vec![true; 50]);
+            let mut deliveries = DeliveryQueue::new(vec![true; 50]);
             let mut model = BTreeSet::new();
             let mut now = 0;
             let parted = parted.index(puts.len());
             for (i, (span, shift, link, taken)) in puts.iter().enumerate() {
                 for _ in 0..*taken {
-                    let next = shelf.take().map(|(leaving, _)| leaving);
+                    let next = deliveries.take().map(|(leaving, _)| leaving);
                     prop_assert_eq!(next, model.pop_first());
                     now = next.map_or(now, |next| next.out.as_nanos());
-                    let soon: Vec<_> = (0..4).flat_map(|group| shelf.coming(group)).collect();
+                    let soon: Vec<_> = (0..4).flat_map(|group| deliveries.coming(group)).collect();
                     let expected: Vec<_> = model.iter().skip(LEAD).take(4 * STRIDE).collect();
                     prop_assert_eq!(soon, expected);
                 }
                 let new = leaving(now + (span << shift.min(&most)), *link);
-                if shelf.has(*link as usize) && model.insert(new) {
-                    shelf.put(new);
+                if deliveries.has(*link as usize) && model.insert(new) {
+                    deliveries.put(new);
                 }
                 if i == parted {
                     let own: Vec<_> = model.extract_if(.., |leaving| leaving.link == *link).collect();
-                    prop_assert_eq!(shelf.take_of(*link as usize), own);
-                    prop_assert!(!shelf.has(*link as usize));
+                    prop_assert_eq!(deliveries.take_of(*link as usize), own);
+                    prop_assert!(!deliveries.has(*link as usize));
                 }
-                prop_assert_eq!(shelf.due(), model.first().map_or(Time::FAR, |first| first.out));
+                prop_assert_eq!(deliveries.due(), model.first().map_or(Time::FAR, |first| first.out));
             }
-            let mut all = shelf.into_all();
+            let mut all = deliveries.into_all();
             all.sort_unstable();
             prop_assert_eq!(all, Vec::from_iter(model));
         }

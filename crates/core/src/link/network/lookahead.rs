@@ -56,8 +56,14 @@ impl<P: Packet + Send + 'static> Network<P> {
         let targets = self.ahead.days[group.min(DAYS - 1)].targets.iter();
         let exits = targets.filter(|target| **target & END != 0);
         let exits = exits.map(|target| target & !END);
-        let shelved = self.shelf.coming(group).iter().map(|leaving| leaving.slot);
-        exits.chain(shelved).filter_map(|slot| self.store.get(slot))
+        let delivered_soon = self
+            .deliveries
+            .coming(group)
+            .iter()
+            .map(|leaving| leaving.slot);
+        exits
+            .chain(delivered_soon)
+            .filter_map(|slot| self.store.get(slot))
     }
 
     /// Prefetch hint: a packet is likely to be pushed onto `route`. No other effect.
@@ -81,7 +87,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// own, so that it costs nothing with few links.
     #[inline(never)]
     pub(super) fn look_on(&mut self) {
-        let reached = self.agenda.reached();
+        let reached = self.timers.reached();
         let Lookahead { days, known, news } = &mut self.ahead;
         let over = days[..*known].iter();
         let over = over.take_while(|day| day.begin < reached).count();
@@ -95,7 +101,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             day.targets.clear();
         }
         for day in &mut days[*known..] {
-            let Some(begin) = self.agenda.coming(&mut day.links) else {
+            let Some(begin) = self.timers.coming(&mut day.links) else {
                 break;
             };
             day.begin = begin;
@@ -132,7 +138,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             };
             self.batches.coming(list, from, count).iter()
         };
-        let kept_by_link = |waiting: &&batch::Waiting| waiting.parcel().is_none();
+        let kept_by_link = |waiting: &&batch::Waiting| waiting.handle().is_none();
         for waiting in range(4).filter(kept_by_link) {
             self.link_soon(waiting.link as usize);
         }
@@ -140,21 +146,21 @@ impl<P: Packet + Send + 'static> Network<P> {
             self.head_soon(waiting.link as usize);
         }
         // In lookahead mode packets end at the inbox.
-        let told = self.inboxes.are_on();
+        let reported = self.inboxes.are_on();
         for waiting in range(2) {
-            match waiting.parcel().map(|parcel| self.next_of(parcel.hop)) {
+            match waiting.handle().map(|handle| self.next_of(handle.hop)) {
                 None => drop(self.next_soon(waiting.link as usize)),
-                Some(Some(next)) if !told => self.link_soon(next),
+                Some(Some(next)) if !reported => self.link_soon(next),
                 Some(_) => {}
             }
         }
-        if told {
+        if reported {
             return;
         }
         for waiting in range(1) {
-            let parcel = waiting.parcel();
-            let parcel = parcel.or_else(|| self.links[waiting.link as usize].peek().copied());
-            if let Some(next) = parcel.and_then(|parcel| self.next_of(parcel.hop)) {
+            let handle = waiting.handle();
+            let handle = handle.or_else(|| self.links[waiting.link as usize].peek().copied());
+            if let Some(next) = handle.and_then(|handle| self.next_of(handle.hop)) {
                 self.place_soon(next);
             }
         }
@@ -162,8 +168,8 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     /// Prefetches for packets in the delivery queue, after a stride of them has departed.
     #[inline(never)]
-    pub(super) fn look_along_shelf(&mut self) {
-        for leaving in self.shelf.coming(3) {
+    pub(super) fn look_along_deliveries(&mut self) {
+        for leaving in self.deliveries.coming(3) {
             self.store.soon(leaving.slot);
         }
         self.ahead.news = true;
@@ -176,15 +182,15 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     #[inline]
     fn head_soon(&self, link: usize) {
-        if let Some(lane) = self.links[link].lane() {
-            lane.head_soon();
+        if let Some(fast) = self.links[link].fast() {
+            fast.head_soon();
         }
     }
 
     #[inline]
     pub(super) fn place_soon(&self, link: usize) {
-        if let Some(lane) = self.links[link].lane() {
-            lane.tail_soon();
+        if let Some(fast) = self.links[link].fast() {
+            fast.tail_soon();
         }
     }
 
@@ -192,13 +198,13 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// as a target.
     #[inline]
     fn next_soon(&self, link: usize) -> Option<u32> {
-        let parcel = self.links[link].peek()?;
-        if let Some(next) = self.next_of(parcel.hop) {
+        let handle = self.links[link].peek()?;
+        if let Some(next) = self.next_of(handle.hop) {
             self.link_soon(next);
             return Some(next as u32);
         }
-        self.store.soon(parcel.slot);
-        Some(END | parcel.slot)
+        self.store.soon(handle.slot);
+        Some(END | handle.slot)
     }
 
     /// The link of a hop, or the link that it feeds.

@@ -40,7 +40,7 @@ pub(super) struct LookaheadInboxes {
     named: Vec<u32>,
     /// Packets to report, and the number of those already reported.
     news: Vec<Coming>,
-    told: usize,
+    reported: usize,
     /// Packets after the horizon.
     kept: Vec<Coming>,
 }
@@ -52,7 +52,7 @@ pub(super) struct Coming {
     at: Time,
     link: u32,
     is_in: bool,
-    parcel: PacketHandle,
+    handle: PacketHandle,
 }
 
 impl LookaheadInboxes {
@@ -78,12 +78,12 @@ impl LookaheadInboxes {
 
     /// A packet reaches its last link. Packets of one link are in order.
     #[inline]
-    pub(super) fn put(&mut self, at: Time, parcel: PacketHandle, link: usize) {
+    pub(super) fn put(&mut self, at: Time, handle: PacketHandle, link: usize) {
         self.add(Coming {
             at,
             link: link as u32,
             is_in: false,
-            parcel,
+            handle,
         });
     }
 
@@ -101,20 +101,20 @@ impl LookaheadInboxes {
     /// Link of the next packets to report.
     #[inline]
     fn next_link(&mut self) -> Option<LinkId> {
-        if self.told == self.news.len() {
+        if self.reported == self.news.len() {
             if self.fresh.is_empty() {
                 return None;
             }
             self.turn();
         }
-        Some(LinkId(self.news[self.told].link as usize))
+        Some(LinkId(self.news[self.reported].link as usize))
     }
 
     #[inline]
     fn next_of(&mut self, link: LinkId) -> Option<Coming> {
-        let coming = self.news.get(self.told)?;
+        let coming = self.news.get(self.reported)?;
         (coming.link as usize == link.0).then(|| {
-            self.told += 1;
+            self.reported += 1;
             *coming
         })
     }
@@ -123,7 +123,7 @@ impl LookaheadInboxes {
     /// locality.
     #[inline(never)]
     fn turn(&mut self) {
-        self.told = 0;
+        self.reported = 0;
         self.news.clear();
         if self.counts.is_empty() {
             mem::swap(&mut self.news, &mut self.fresh);
@@ -154,8 +154,8 @@ impl LookaheadInboxes {
     /// Removes the unreported packets; those of one link are in order.
     fn take_left(&mut self) -> Vec<Coming> {
         let mut left = mem::take(&mut self.kept);
-        left.extend(self.news.drain(..).skip(self.told));
-        self.told = 0;
+        left.extend(self.news.drain(..).skip(self.reported));
+        self.reported = 0;
         left.append(&mut self.fresh);
         for link in self.named.drain(..) {
             self.counts[link as usize] = 0;
@@ -169,7 +169,7 @@ const NOTHING: Coming = Coming {
     at: Time::ZERO,
     link: 0,
     is_in: false,
-    parcel: PacketHandle {
+    handle: PacketHandle {
         size: Bytes::ZERO,
         slot: 0,
         hop: 0,
@@ -205,7 +205,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// Marks the last links for lookahead mode, and returns the lead.
     fn mark_ends(&mut self, least: u64) -> Option<u64> {
         let mut lead = u64::MAX;
-        exit_links::find(&self.links, &mut self.hops, FastLink::may_float);
+        exit_links::find(&self.links, &mut self.hops, FastLink::may_be_unbuffered);
         let mut links = vec![false; self.links.len()];
         for route in &self.routes {
             let route = &self.hops[*route as usize..];
@@ -225,7 +225,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         if lead < least || self.feeds_ends_and_others(&links) {
             return None;
         }
-        self.shelf = DeliveryQueue::default();
+        self.deliveries = DeliveryQueue::default();
         self.inboxes = LookaheadInboxes::new(links);
         Some(lead)
     }
@@ -248,7 +248,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             let horizon = self.inboxes.horizon.max(self.reached.0);
             self.catch_up(horizon);
             self.move_on((horizon, usize::MAX));
-            self.end_news();
+            self.end_lookahead();
         }
     }
 
@@ -257,7 +257,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// A packet that reaches its last link after the horizon goes back to the feeder of that link,
     /// as it was forwarded after all reported ones.
     #[cold]
-    pub(super) fn end_news(&mut self) {
+    pub(super) fn end_lookahead(&mut self) {
         self.unmark();
         let mut inboxes = mem::take(&mut self.inboxes);
         let (known, mut others): (Vec<_>, Vec<_>) = inboxes
@@ -270,25 +270,25 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
         for (link, left) in left.into_iter().enumerate() {
             if inboxes.has(link)
-                && let Some(lane) = self.links[link].lane_mut()
+                && let Some(fast) = self.links[link].fast_mut()
             {
-                lane.keep_shells(self.reached.0, left);
+                fast.keep_for_counters(self.reached.0, left);
             }
         }
         others.sort_by_key(|coming| coming.at);
         for Coming {
-            at, link, parcel, ..
+            at, link, handle, ..
         } in others
         {
             let feeder = match self.feeders[link as usize] {
                 feeder if feeder != NONE && at > inboxes.horizon => feeder as usize,
                 _ => {
-                    self.links[link as usize].push(&mut self.store, at, parcel);
+                    self.links[link as usize].push(&mut self.store, at, handle);
                     continue;
                 }
             };
-            if let Some(lane) = self.links[feeder].lane_mut() {
-                lane.keep_back();
+            if let Some(fast) = self.links[feeder].fast_mut() {
+                fast.revert_forward();
             }
             self.plan(feeder);
         }
@@ -315,18 +315,15 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// A packet of `size` enters `route` at `at`, possibly ahead of time. Times are non-decreasing
     /// per first link. Panics if the route does not exist.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "constructs the packet in place"
-    )]
+    #[expect(clippy::inline_always, reason = "constructs the packet in place")]
     pub fn push_ahead(&mut self, at: Time, route: RouteId, size: Bytes, make: impl FnOnce() -> P) {
-        let (parcel, hop) = self.lodge(route, size, make);
+        let (handle, hop) = self.store_packet(route, size, make);
         if hop & (END | BATCHED) == BATCHED {
-            self.gather(at, parcel, hop & !BATCHED);
+            self.gather(at, handle, hop & !BATCHED);
         } else if hop & END == 0 {
             // Lookahead mode has ended.
             let link = (hop & !(FEEDER | LAST)) as usize;
-            self.links[link].push(&mut self.store, at, parcel);
+            self.links[link].push(&mut self.store, at, handle);
             self.plan(link);
         }
     }
@@ -351,12 +348,14 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[expect(clippy::inline_always, reason = "once for each packet")]
     pub fn news_of(&mut self, link: LinkId) -> Option<Exit> {
         while let Some(coming) = self.inboxes.next_of(link) {
-            let Coming { at, parcel, .. } = coming;
+            let Coming { at, handle, .. } = coming;
             let horizon = self.inboxes.horizon;
             let entry = match &mut self.links[link.0] {
                 _ if coming.is_in || at > horizon => Entry::Taken(at),
                 // The packet stays in the link for the counters, like a forwarded one.
-                LinkImpl::FastLink(lane) => lane.push_told(&mut self.store, horizon, at, parcel),
+                LinkImpl::FastLink(fast) => {
+                    fast.push_reported(&mut self.store, horizon, at, handle)
+                }
                 LinkImpl::GeneralLink(_) => Entry::TooLate,
             };
             let (out, is_in) = match entry {
@@ -364,7 +363,7 @@ impl<P: Packet + Send + 'static> Network<P> {
                 Entry::Taken(out) => (out, coming.is_in || at <= horizon),
                 Entry::TooLate => {
                     self.inboxes.kept.push(coming);
-                    self.end_news();
+                    self.end_lookahead();
                     return None;
                 }
             };
@@ -379,8 +378,8 @@ impl<P: Packet + Send + 'static> Network<P> {
             }
             return Some(Exit {
                 at: out,
-                end: parcel.hop + 1,
-                slot: parcel.slot,
+                end: handle.hop + 1,
+                slot: handle.slot,
             });
         }
         None
@@ -390,10 +389,10 @@ impl<P: Packet + Send + 'static> Network<P> {
     /// from that of the previous report.
     #[inline]
     pub fn news_behind(&self, others: usize, step: Step) -> Option<LinkId> {
-        let LookaheadInboxes { news, told, .. } = &self.inboxes;
-        let coming = news.get(told + others)?;
-        self.store.soon(coming.parcel.slot);
-        let before = news.get((told + others).wrapping_sub(1));
+        let LookaheadInboxes { news, reported, .. } = &self.inboxes;
+        let coming = news.get(reported + others)?;
+        self.store.soon(coming.handle.slot);
+        let before = news.get((reported + others).wrapping_sub(1));
         if before.is_some_and(|before| before.link == coming.link) {
             return None;
         }

@@ -30,7 +30,7 @@ use crate::units::Time;
 /// All links behind a feeder have it as their only input, as a feeder forwards every packet. A
 /// feeder is not fed by another feeder, so its packets arrive at the current time.
 pub(super) fn mark(links: &[LinkImpl], hops: &mut [u32], routes: &[u32]) -> Vec<u32> {
-    let able = |link: usize| links[link].lane().is_some_and(FastLink::takes_time);
+    let able = |link: usize| links[link].fast().is_some_and(FastLink::takes_time);
     // The only predecessor of each link, if there is one, and whether each link can be a feeder.
     let mut before: Vec<Option<u32>> = vec![None; links.len()];
     for pair in hops.windows(2) {
@@ -84,27 +84,24 @@ pub(super) fn mark(links: &[LinkImpl], hops: &mut [u32], routes: &[u32]) -> Vec<
 impl<P: Packet + Send + 'static> Network<P> {
     /// A packet enters the feeder `link`, and the next link if possible.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "keeps the handle in registers"
-    )]
-    pub(super) fn relay(&mut self, at: Time, parcel: PacketHandle, link: usize) {
-        let next = self.hops[parcel.hop as usize + 1];
-        let second = self.links[(next & !LAST) as usize].lane();
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
+    pub(super) fn relay(&mut self, at: Time, handle: PacketHandle, link: usize) {
+        let next = self.hops[handle.hop as usize + 1];
+        let second = self.links[(next & !LAST) as usize].fast();
         let room = next & LAST != 0 || second.is_some_and(FastLink::has_room);
         if let LinkImpl::FastLink(feeder) = &mut self.links[link]
             && feeder.may_hand_on(at)
             && room
         {
-            match feeder.push_through(&mut self.store, at, parcel) {
+            match feeder.push_through(&mut self.store, at, handle) {
                 Entry::Refused => return,
                 Entry::Taken(out) => {
-                    let hop = parcel.hop + 1;
-                    if self.enter(out, PacketHandle { hop, ..parcel }, next) {
+                    let hop = handle.hop + 1;
+                    if self.enter(out, PacketHandle { hop, ..handle }, next) {
                         return;
                     }
-                    if let Some(feeder) = self.links[link].lane_mut() {
-                        feeder.keep_back();
+                    if let Some(feeder) = self.links[link].fast_mut() {
+                        feeder.revert_forward();
                     }
                     self.plan(link);
                     return;
@@ -112,14 +109,14 @@ impl<P: Packet + Send + 'static> Network<P> {
                 Entry::TooLate => {}
             }
         }
-        self.enter_apart(at, parcel, link);
+        self.enter_apart(at, handle, link);
     }
 
     /// A packet enters the feeder `link`, and the next link at its departure.
     #[inline(never)]
-    fn enter_apart(&mut self, at: Time, parcel: PacketHandle, link: usize) {
+    fn enter_apart(&mut self, at: Time, handle: PacketHandle, link: usize) {
         let entry = match &mut self.links[link] {
-            LinkImpl::FastLink(feeder) => feeder.push(&mut self.store, at, parcel),
+            LinkImpl::FastLink(feeder) => feeder.push(&mut self.store, at, handle),
             LinkImpl::GeneralLink(_) => Entry::TooLate,
         };
         match entry {
@@ -127,7 +124,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             Entry::Taken(_) => {}
             Entry::TooLate => {
                 self.part(link);
-                self.links[link].push(&mut self.store, at, parcel);
+                self.links[link].push(&mut self.store, at, handle);
             }
         }
         self.plan(link);
@@ -147,15 +144,15 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.end_batches();
         self.part_from_feeder(link.0);
         self.part(link.0);
-        if let Some(lane) = self.links[link.0].lane_mut() {
-            lane.advance(self.reached.0);
+        if let Some(fast) = self.links[link.0].fast_mut() {
+            fast.advance(self.reached.0);
         }
     }
 
     /// Disables forwarding by `feeder`, if it is one.
     #[cold]
     fn part(&mut self, feeder: usize) {
-        let Some(lane) = self.links[feeder].lane_mut() else {
+        let Some(fast) = self.links[feeder].fast_mut() else {
             return;
         };
         let (mut now, mut highest) = self.reached;
@@ -166,18 +163,18 @@ impl<P: Packet + Send + 'static> Network<P> {
             if horizon > now && fed.any(|link| self.inboxes.has(link)) {
                 (now, highest) = (horizon, usize::MAX);
             }
-            self.end_news();
-        } else if lane.hands_on() {
-            self.clear_shelf();
+            self.end_lookahead();
+        } else if fast.hands_on() {
+            self.end_deliveries();
         }
-        let Some(lane) = self.links[feeder].lane_mut() else {
+        let Some(fast) = self.links[feeder].fast_mut() else {
             return;
         };
         // At equal times the lower link goes first.
-        for parcel in lane.part(|out| (out, feeder) <= (now, highest)) {
-            let next = self.hops[parcel.hop as usize + 1] as usize;
-            if let Some(lane) = self.links[next].lane_mut() {
-                lane.retract(now);
+        for handle in fast.part(|out| (out, feeder) <= (now, highest)) {
+            let next = self.hops[handle.hop as usize + 1] as usize;
+            if let Some(fast) = self.links[next].fast_mut() {
+                fast.retract(now);
             }
             self.plan(next);
         }
@@ -277,7 +274,7 @@ mod tests {
             ..LinkConfig::default()
         };
         let mut network = network(&[wire(8_000, 100, 20), wire(800, 3, 1)], &[vec![0, 1]]);
-        network.shelf = exit_links::mark(&network.links, &mut network.hops);
+        network.deliveries = exit_links::mark(&network.links, &mut network.hops);
         for (id, millis) in (0..).zip([0, 0, 0, 15, 15]) {
             let packet = Packaged::new(id, 1_000, Ecn::NotEct);
             network.push(Time::from_millis(millis), RouteId(0), packet);
@@ -306,7 +303,7 @@ mod tests {
         /// Those for few links.
         Short,
         /// Those for many links.
-        Shelved,
+        ManyLinks,
     }
 
     fn deed() -> impl Strategy<Value = Deed> {
@@ -349,7 +346,7 @@ mod tests {
                 let mut network = network(&links, &routes);
                 match shape {
                     Shape::Short => {}
-                    Shape::Shelved => network.shelf = exit_links::mark(&network.links, &mut network.hops),
+                    Shape::ManyLinks => network.deliveries = exit_links::mark(&network.links, &mut network.hops),
                     Shape::Plain => {
                         (0..6).for_each(|link| network.part(link));
                         network.end_batches();
@@ -391,7 +388,7 @@ mod tests {
                 seen
             };
             let plain = run(Shape::Plain);
-            for shape in [Shape::Short, Shape::Shelved] {
+            for shape in [Shape::Short, Shape::ManyLinks] {
                 for (i, (one, other)) in run(shape).iter().zip(&plain).enumerate() {
                     prop_assert_eq!(one, other, "{:?}, step {}", shape, i);
                 }

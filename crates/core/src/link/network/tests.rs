@@ -31,7 +31,7 @@ fn wire(millis: u64) -> LinkConfig {
     }
 }
 
-fn parcel(id: u64) -> PacketHandle {
+fn handle(id: u64) -> PacketHandle {
     PacketHandle::new(id, 1_000, Ecn::Ect0)
 }
 
@@ -50,10 +50,10 @@ fn merging_routes_advance_in_global_time_order() {
     };
     let mut network = network(vec![wire(5), wire(3), slow], &[&[0, 2], &[1, 2], &[]]);
     let ms = Time::from_millis;
-    network.push(ms(0), RouteId(0), parcel(0));
-    network.push(ms(1), RouteId(1), parcel(1));
-    network.push(ms(2), RouteId(1), parcel(2));
-    network.push(ms(2), RouteId(2), parcel(3));
+    network.push(ms(0), RouteId(0), handle(0));
+    network.push(ms(1), RouteId(1), handle(1));
+    network.push(ms(2), RouteId(1), handle(2));
+    network.push(ms(2), RouteId(2), handle(3));
     assert_eq!(network.next_departure(), Some(ms(2)));
     assert_eq!(drain(&mut network, ms(2)), [(2, 3)]);
     // At the shared link: packet 1 at 4 ms, packets 0 and 2 at 5 ms, with link 0 first.
@@ -113,8 +113,8 @@ proptest! {
                     poll += polls[i % polls.len()];
                     i += 1;
                 }
-                let parcel = PacketHandle::new(id as u64, *size, Ecn::Ect0);
-                network.push(Time::from_nanos(now), RouteId(*route), parcel);
+                let handle = PacketHandle::new(id as u64, *size, Ecn::Ect0);
+                network.push(Time::from_nanos(now), RouteId(*route), handle);
             }
             let end = Time::FAR;
             out.extend(core::iter::from_fn(|| network.pop(end)));

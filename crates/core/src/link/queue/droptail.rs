@@ -35,7 +35,7 @@ impl DropTailConfig {
     /// Verdict for a packet of `size` that finds the backlog `waiting`. `capable` returns whether
     /// it is ECN-capable.
     #[inline]
-    pub(in crate::link) fn judge(
+    pub(in crate::link) fn verdict(
         &self,
         waiting: Queued,
         size: Bytes,
@@ -96,16 +96,17 @@ impl DropTail {
 
     /// Verdict for `packet` without enqueuing it, for an idle transmitter.
     #[inline]
-    pub(in crate::link) fn judge(&self, packet: Held) -> Verdict {
+    pub(in crate::link) fn verdict(&self, packet: Held) -> Verdict {
         let capable = || packet.ecn.is_capable();
-        self.config.judge(self.fifo.queued(), packet.size, capable)
+        self.config
+            .verdict(self.fifo.queued(), packet.size, capable)
     }
 }
 
 impl Queue for DropTail {
     #[inline]
     fn enqueue(&mut self, _: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
-        let verdict = self.judge(packet);
+        let verdict = self.verdict(packet);
         if verdict != Verdict::Dropped {
             self.fifo.push(packet);
         }

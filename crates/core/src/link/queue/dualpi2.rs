@@ -221,12 +221,12 @@ impl DualPi2 {
     /// Dequeues the next packet of a queue.
     fn take(&mut self, low: bool) -> Option<Held> {
         let both = !self.low.fifo.is_empty() && !self.classic.fifo.is_empty();
-        let lane = if low {
+        let fast = if low {
             &mut self.low
         } else {
             &mut self.classic
         };
-        let packet = lane.fifo.pop()?;
+        let packet = fast.fifo.pop()?;
         self.credit = match self.config.scheduler {
             DualScheduler::Weighted { classic } if both => {
                 let size = packet.size.get() as f64;

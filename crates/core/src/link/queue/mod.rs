@@ -82,16 +82,16 @@ impl Held {
         store: &PacketPool<P>,
         at: Time,
         number: u64,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> Self {
-        let packet = store.get(parcel.slot);
+        let packet = store.get(handle.slot);
         Self {
             arrived: at,
-            size: parcel.size,
+            size: handle.size,
             number,
             flow: packet.map_or(0, P::flow),
-            slot: parcel.slot,
-            hop: parcel.hop,
+            slot: handle.slot,
+            hop: handle.hop,
             ecn: packet.map_or(Ecn::NotEct, P::ecn),
             dscp: packet.map_or(0, P::dscp),
             marked: false,
@@ -100,7 +100,7 @@ impl Held {
 
     /// Handle of the packet, for the stages behind the transmitter.
     #[inline]
-    pub(super) fn parcel(&self) -> PacketHandle {
+    pub(super) fn handle(&self) -> PacketHandle {
         PacketHandle {
             size: self.size,
             slot: self.slot,

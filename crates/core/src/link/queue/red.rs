@@ -271,7 +271,7 @@ impl RedLaw {
     /// Verdict for a packet of `size` that finds the backlog `waiting`. `capable` returns whether
     /// it is ECN-capable.
     #[inline]
-    pub(in crate::link) fn judge(
+    pub(in crate::link) fn verdict(
         &mut self,
         at: Time,
         size: Bytes,
@@ -418,7 +418,7 @@ impl RedLaw {
 impl Queue for Red {
     fn enqueue(&mut self, at: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
         let (waiting, capable) = (self.fifo.queued(), || packet.ecn.is_capable());
-        let verdict = self.law.judge(at, packet.size, waiting, capable);
+        let verdict = self.law.verdict(at, packet.size, waiting, capable);
         if verdict != Verdict::Dropped {
             self.fifo.push(packet);
         }

@@ -252,8 +252,8 @@ fn the_ring_of_a_busy_exit_stays_small() {
             }
         }
     }
-    let lane = network.links[3].lane().unwrap();
-    assert!(lane.len() <= 16, "{}", lane.len());
+    let fast = network.links[3].fast().unwrap();
+    assert!(fast.len() <= 16, "{}", fast.len());
 }
 
 proptest! {

@@ -55,8 +55,9 @@ impl FastLink {
 
     /// Arrival at a link whose departures are reported ahead of time, up to `horizon`. As
     /// [`push_through`](Self::push_through), except for a counter that
-    /// [`keep_for_counters`](Self::keep_for_counters) corrects. Reported packets are removed once they do not
-    /// affect later arrivals: all of them if the queue is empty, else when the ring is full.
+    /// [`keep_for_counters`](Self::keep_for_counters) corrects. Reported packets are removed once
+    /// they do not affect later arrivals: all of them if the queue is empty, else when the ring is
+    /// full.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
     pub(in super::super) fn push_reported<P: Packet>(
